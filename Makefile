@@ -1,0 +1,35 @@
+# Two commands for a fresh machine: `make plan` runs the main job, `make test` runs lint, types and tests.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+OUT ?= out/deepseek-v3-on-gb200-nvl72
+
+.PHONY: plan test lint types pytest clean
+
+plan: $(STAMP)
+	$(BIN)/python -m rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --phase decode \
+		--context 4096 --redundant 32 -o "$(OUT)"
+
+test: lint types pytest
+
+lint: $(STAMP)
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/python -m mypy
+
+pytest: $(STAMP)
+	$(BIN)/python -m pytest
+
+# A Python without ensurepip (Debian's, without python3-venv) still has pip: it fills the environment from outside.
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rackplan needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv "$(VENV)" 2>/dev/null || $(PYTHON) -m venv --clear --without-pip "$(VENV)"
+	if [ -x "$(BIN)/pip" ]; then "$(BIN)/python" -m pip install --quiet --disable-pip-version-check -e ".[dev]"; \
+		else $(PYTHON) -m pip --python "$(BIN)/python" install --quiet --disable-pip-version-check -e ".[dev]"; fi
+	touch "$(STAMP)"
+
+clean:
+	rm -rf "$(VENV)" out .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""Placement plans for large models on real clusters."""

@@ -1,0 +1,1 @@
+"""What the machine is: specifications, catalog, graphs and drawings."""

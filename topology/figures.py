@@ -1,0 +1,58 @@
+"""A figure with where it comes from: value, unit, kind of evidence and source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Evidence", "Figure", "weakest"]
+
+
+class Evidence(IntEnum):
+    """How a figure is known, strongest first: a larger value is weaker evidence."""
+
+    MEASURED = 0
+    DATASHEET = 1
+    DERIVED = 2
+    USER = 3
+    ASSUMED = 4
+    PROJECTED = 5
+
+    @property
+    def label(self) -> str:
+        """The word written in files and reports."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number in SI units (bytes, seconds, bytes/s, flop/s, watts), with its origin.
+
+    Attributes
+    ----------
+    value:
+        The number, in the SI unit of ``unit``.
+    unit:
+        ``"byte"``, ``"byte/s"``, ``"flop/s"``, ``"s"``, ``"W"``, ``"1"`` (a count) or ``"USD/h"``.
+    kind:
+        How the number is known.
+    source:
+        Where a reader can check it.
+    text:
+        The number as the data sheet prints it (``"4.8 TB/s"``).
+    """
+
+    value: float
+    unit: str
+    kind: Evidence
+    source: str
+    text: str = ""
+
+
+def weakest(kinds: Iterable[Evidence]) -> Evidence:
+    """Return the weakest of several kinds of evidence: what a result resting on all of them rests on."""
+    return max(kinds, default=Evidence.MEASURED)

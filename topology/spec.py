@@ -1,0 +1,158 @@
+"""What a cluster is made of: GPU, fabric, domain and cluster specifications.
+
+All rates are bytes per second **per direction**; all peaks are dense, never 2:4-sparse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from topology.errors import MissingFigureError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from topology.figures import Figure
+
+__all__ = ["ClusterSpec", "DomainSpec", "FabricSpec", "GpuSpec", "ScaleOutSpec"]
+
+
+@dataclass(frozen=True)
+class GpuSpec:
+    """One accelerator as software sees it.
+
+    ``figures`` holds, each with its origin: ``hbm_bytes`` (capacity as the driver reports it),
+    ``hbm_bytes_per_s``, ``bf16_flop_per_s``, ``fp8_flop_per_s``, ``fp4_flop_per_s`` (dense),
+    ``power_w``, ``usd_per_h``. A figure that is not there is not known.
+    """
+
+    name: str
+    title: str
+    vendor: str
+    status: str
+    dies: int
+    figures: Mapping[str, Figure]
+    notes: tuple[str, ...] = ()
+
+    def figure(self, key: str) -> Figure:
+        """Return the figure called ``key``.
+
+        Raises
+        ------
+        MissingFigureError
+            If the catalog does not have it.
+        """
+        try:
+            return self.figures[key]
+        except KeyError:
+            raise MissingFigureError(
+                f"{self.name}: the catalog has no {key}; "
+                f"it has {', '.join(sorted(self.figures))}. Give it in a cluster YAML under `gpus:`."
+            ) from None
+
+    @property
+    def hbm_bytes(self) -> float:
+        """HBM capacity in bytes, as the driver reports it."""
+        return self.figure("hbm_bytes").value
+
+    @property
+    def hbm_bytes_per_s(self) -> float:
+        """HBM bandwidth in bytes/s."""
+        return self.figure("hbm_bytes_per_s").value
+
+    def multiplies(self, dtype: str) -> bool:
+        """Whether the catalog has a dense peak for ``dtype`` (``bf16``, ``fp8`` or ``fp4``)."""
+        return f"{dtype}_flop_per_s" in self.figures
+
+    def dense_flop_per_s(self, dtype: str) -> float:
+        """Dense peak in flop/s for ``dtype`` (``bf16``, ``fp8`` or ``fp4``)."""
+        return self.figure(f"{dtype}_flop_per_s").value
+
+
+@dataclass(frozen=True)
+class FabricSpec:
+    """A named network: the rate of one link per direction, and the latency of one hop.
+
+    ``kind`` is the link's technology: ``nvlink``, ``ib``, ``ethernet``, ``ici``, ``xgmi``, ``ualink``, ``ub``...
+    """
+
+    name: str
+    kind: str
+    link_bytes_per_s: Figure
+    latency_s: Figure
+
+
+@dataclass(frozen=True)
+class DomainSpec:
+    """A scale-up domain: ``gpus`` GPUs that reach each other over ``fabric``.
+
+    Attributes
+    ----------
+    part:
+        Catalog name of the system it is (``gb200-nvl72``).
+    gpus_per_node:
+        GPUs under one host.
+    links_per_switch:
+        For each switch chip, how many links of *each* GPU end there (H100: ``(5, 5, 4, 4)``).
+    nodes_per_rack:
+        Hosts in one cabinet.
+    """
+
+    part: str
+    title: str
+    status: str
+    gpu: GpuSpec
+    gpus: int
+    gpus_per_node: int
+    structure: str
+    fabric: FabricSpec
+    links_per_switch: tuple[int, ...]
+    nodes_per_rack: int
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def links_per_gpu(self) -> int:
+        """Scale-up links of one GPU."""
+        return sum(self.links_per_switch)
+
+    @property
+    def scale_up_bytes_per_s(self) -> float:
+        """Scale-up bytes/s of one GPU, per direction: its links times the rate of one."""
+        return self.links_per_gpu * self.fabric.link_bytes_per_s.value
+
+
+@dataclass(frozen=True)
+class ScaleOutSpec:
+    """The network between domains: one NIC rate per GPU, and how leaves and spines are cabled.
+
+    ``kind`` is ``rail`` (GPU i of every node on leaf i of its pod). ``nodes_per_pod`` hosts share one leaf
+    per rail; ``oversubscription`` is leaf downlink rate over uplink rate.
+    """
+
+    kind: str
+    fabric: FabricSpec
+    nic_links_per_gpu: int
+    nodes_per_pod: int
+    spines: int
+    oversubscription: float = 1.0
+
+    @property
+    def scale_out_bytes_per_s(self) -> float:
+        """Scale-out bytes/s of one GPU, per direction."""
+        return self.nic_links_per_gpu * self.fabric.link_bytes_per_s.value
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """A whole cluster: its domains in order (the last may be partial) and the fabric between them."""
+
+    name: str
+    domains: tuple[DomainSpec, ...]
+    scale_out: ScaleOutSpec | None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the cluster."""
+        return sum(domain.gpus for domain in self.domains)

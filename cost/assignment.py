@@ -1,0 +1,75 @@
+"""The bare arrays that say which expert sits in which slot of which GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Assignment"]
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """Experts in the slots of one EP group, for some layers.
+
+    Attributes
+    ----------
+    slot_expert:
+        int32 ``[layers, slots]``: the logical expert whose copy sits in the slot.
+    slot_gpu:
+        int32 ``[slots]``, non-decreasing: the GPU of the slot, ``0 .. gpus - 1`` within the EP group. GPUs may
+        have unequal numbers of slots; the same in every layer.
+    experts, gpus:
+        Number of logical experts and of GPUs in the group.
+    """
+
+    slot_expert: NDArray[np.int32]
+    slot_gpu: NDArray[np.int32]
+    experts: int
+    gpus: int
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return int(self.slot_expert.shape[0])
+
+    @property
+    def slots(self) -> int:
+        """Slots per layer over all GPUs."""
+        return int(self.slot_expert.shape[1])
+
+    @cached_property
+    def slots_per_gpu(self) -> NDArray[np.int64]:
+        """Slots of each GPU, ``[gpus]``."""
+        return np.bincount(self.slot_gpu, minlength=self.gpus)
+
+    @cached_property
+    def copies(self) -> NDArray[np.int64]:
+        """Copies of each expert, ``[layers, experts]``."""
+        counts = np.zeros((self.layers, self.experts), dtype=np.int64)
+        rows = np.broadcast_to(np.arange(self.layers)[:, None], self.slot_expert.shape)
+        np.add.at(counts, (rows, self.slot_expert), 1)
+        return counts
+
+    def slot_load(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Load of each slot, ``[layers, slots]``, when ``load`` ``[layers, experts]`` splits evenly over copies."""
+        share = load / np.maximum(self.copies, 1)
+        return np.take_along_axis(share, self.slot_expert.astype(np.int64), axis=1)
+
+    def gpu_load(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Load of each GPU, ``[layers, gpus]``, when ``load`` ``[layers, experts]`` splits evenly over copies."""
+        starts = np.searchsorted(self.slot_gpu, np.arange(self.gpus))
+        sums = np.add.reduceat(np.pad(self.slot_load(load), ((0, 0), (0, 1))), starts, axis=1)
+        return np.where(self.slots_per_gpu > 0, sums, 0.0)
+
+    def balancedness(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Mean GPU load over max GPU load, ``[layers]``, as EPLB's users define it."""
+        per_gpu = self.gpu_load(load)
+        balance: NDArray[np.float64] = per_gpu.mean(axis=1) / per_gpu.max(axis=1)
+        return balance

@@ -1,0 +1,171 @@
+"""What a model is, as far as its cost goes: layers with an attention and a feed-forward part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Attention", "DenseFfn", "Ffn", "Layer", "Model", "MoeFfn"]
+
+
+class Attention(Protocol):
+    """The attention part of one layer; one frozen dataclass per kind implements it (:mod:`cost.attention`).
+
+    ``context`` is the number of tokens already in the sequence, ``kv_bytes`` the bytes of one cache element.
+    """
+
+    @property
+    def kind(self) -> str:
+        """``gqa``, ``mla``, ``linear``...: the word that summaries print."""
+        ...
+
+    @property
+    def heads(self) -> int:
+        """Query heads: tensor parallelism divides them."""
+        ...
+
+    @property
+    def matmul_params(self) -> int:
+        """Weights that each token is multiplied with (2 flop each); read once a step."""
+        ...
+
+    @property
+    def other_params(self) -> int:
+        """Weights besides (norms, biases, sinks)."""
+        ...
+
+    def cache_bytes(self, context: float, kv_bytes: float) -> float:
+        """Cache bytes that one sequence of ``context`` tokens holds in this layer."""
+        ...
+
+    def read_bytes(self, context: float, kv_bytes: float) -> float:
+        """Cache bytes that one decode step reads for one sequence in this layer."""
+        ...
+
+    def decode_flop(self, context: float) -> float:
+        """Flop of one decoded token besides ``2 * matmul_params``: scores and weighted values over the cache."""
+        ...
+
+    def kv_shards(self, tp: int) -> int:
+        """Into how many parts ``tp``-way tensor parallelism divides the cache (1 for MLA: it is replicated)."""
+        ...
+
+
+@dataclass(frozen=True)
+class DenseFfn:
+    """A feed-forward part that every token goes through."""
+
+    params: int
+
+
+@dataclass(frozen=True)
+class MoeFfn:
+    """Routed experts, of which each token uses ``top_k``, and the weights every token uses besides.
+
+    ``expert_params`` are the weights of one expert. ``groups`` and ``topk_groups`` describe group-limited
+    routing (1 and 1 where there is none). ``router_params`` includes the router's bias.
+    """
+
+    experts: int
+    top_k: int
+    expert_params: int
+    shared_params: int
+    router_params: int
+    groups: int = 1
+    topk_groups: int = 1
+
+
+Ffn = DenseFfn | MoeFfn
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One decoder layer."""
+
+    attention: Attention
+    ffn: Ffn
+    norm_params: int
+
+    @property
+    def total_params(self) -> int:
+        """All weights of the layer."""
+        ffn = self.ffn
+        if isinstance(ffn, MoeFfn):
+            ffn_params = ffn.experts * ffn.expert_params + ffn.shared_params + ffn.router_params
+        else:
+            ffn_params = ffn.params
+        return self.attention.matmul_params + self.attention.other_params + ffn_params + self.norm_params
+
+    @property
+    def active_params(self) -> int:
+        """Weights that one token uses."""
+        ffn = self.ffn
+        if not isinstance(ffn, MoeFfn):
+            return self.total_params
+        return self.total_params - (ffn.experts - ffn.top_k) * ffn.expert_params
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, as read from a Hugging Face ``config.json``.
+
+    Attributes
+    ----------
+    embedding_params, head_params:
+        Input embedding, and output head (the head counts once more as ``head_params`` even if ``tied``:
+        see ``total_params``).
+    tied:
+        The head is the embedding's own matrix: it is stored once.
+    precision:
+        Dtype name (:mod:`cost.dtypes`) of each class of weights: ``experts``, ``shared``, ``attention``,
+        ``dense``, ``router``, ``embedding``, ``head``, ``norm``.
+    precision_source:
+        Where the precision was read (``quantization_config``, ``torch_dtype``, the catalog, ``--weights``).
+    omitted:
+        Parts of the checkpoint that are left out of the counts (draft layers, vision tower), in words.
+    """
+
+    name: str
+    hidden: int
+    vocab: int
+    layers: tuple[Layer, ...]
+    embedding_params: int
+    head_params: int
+    final_norm_params: int
+    tied: bool
+    precision: Mapping[str, str]
+    precision_source: str
+    source: str
+    omitted: tuple[str, ...] = ()
+
+    @cached_property
+    def moe_layers(self) -> tuple[int, ...]:
+        """Absolute ids of the layers with routed experts."""
+        return tuple(i for i, layer in enumerate(self.layers) if isinstance(layer.ffn, MoeFfn))
+
+    @property
+    def moe(self) -> MoeFfn | None:
+        """The routed experts of the first MoE layer (all alike in every model we read), or None."""
+        ffn = self.layers[self.moe_layers[0]].ffn if self.moe_layers else None
+        return ffn if isinstance(ffn, MoeFfn) else None
+
+    @property
+    def total_params(self) -> int:
+        """All weights of the checkpoint, without draft layers and vision towers; a tied head counts once."""
+        head = 0 if self.tied else self.head_params
+        layers = sum(layer.total_params for layer in self.layers)
+        return layers + self.embedding_params + head + self.final_norm_params
+
+    @property
+    def active_params(self) -> int:
+        """Weights that one token uses, with the output head, without the input embedding."""
+        return sum(layer.active_params for layer in self.layers) + self.head_params + self.final_norm_params
+
+    @property
+    def active_params_with_embedding(self) -> int:
+        """The other count in use: with the input embedding too (once only where the head is tied)."""
+        return self.active_params + (0 if self.tied else self.embedding_params)

@@ -1,0 +1,114 @@
+"""How an assignment shares the routed tokens: each GPU's part, and the slots it touches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cost.assignment import Assignment
+    from cost.loads import ExpertLoads
+
+__all__ = ["ExpertUse", "balanced_use", "expert_use"]
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertUse:
+    """What some layers' experts ask of each GPU of their EP group, by scenario.
+
+    Attributes
+    ----------
+    share:
+        Fraction of a layer's token-expert pairs that a GPU receives, ``[scenarios, layers, gpus]``.
+    slot_share:
+        The same for each slot, ``[scenarios, layers, slots]``.
+    slot_gpu:
+        GPU of each slot, ``[slots]``.
+    experts, top_k:
+        Logical experts, and how many of them a token uses.
+    """
+
+    share: NDArray[np.float64]
+    slot_share: NDArray[np.float64]
+    slot_gpu: NDArray[np.int32]
+    experts: int
+    top_k: int
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the EP group."""
+        return int(self.share.shape[2])
+
+    def touched_slots(self, tokens: float) -> NDArray[np.float64]:
+        """Expected slots of each GPU that at least one of ``tokens`` tokens uses, ``[scenarios, layers, gpus]``.
+
+        A token uses a slot with probability ``top_k * slot_share``, so a slot is read with probability
+        ``1 - (1 - p) ** tokens``: nearly all of them at large batch, few at small.
+        """
+        chance = np.clip(self.top_k * self.slot_share, 0.0, 1.0)
+        touched = -np.expm1(tokens * np.log1p(-np.minimum(chance, 1 - 1e-15)))
+        starts = np.searchsorted(self.slot_gpu, np.arange(self.gpus))
+        sums = np.add.reduceat(np.pad(touched, ((0, 0), (0, 0), (0, 1))), starts, axis=2)
+        return np.where(np.bincount(self.slot_gpu, minlength=self.gpus) > 0, sums, 0.0)
+
+    def token_share(self) -> NDArray[np.float64]:
+        """Fraction of the tokens of which a GPU receives a copy, one copy a GPU, ``[scenarios, layers, gpus]``.
+
+        A GPU with share ``s`` of the pairs stands for ``m = s * experts`` equally likely experts, and a token
+        misses it with probability ``C(experts - m, top_k) / C(experts, top_k)``: exact for equal loads.
+        """
+        held = self.share * self.experts
+        missed = np.ones_like(held)
+        for draw in range(self.top_k):
+            missed *= np.clip((self.experts - held - draw) / (self.experts - draw), 0.0, 1.0)
+        return 1.0 - missed
+
+    def layers(self, rows: NDArray[np.int64]) -> ExpertUse:
+        """Return the use of some of the layers."""
+        return ExpertUse(
+            self.share[:, rows], self.slot_share[:, rows], self.slot_gpu, self.experts, self.top_k
+        )
+
+
+def expert_use(assignment: Assignment, loads: ExpertLoads, top_k: int) -> ExpertUse:
+    """Return the use of ``assignment`` under ``loads``, an expert's tokens split evenly over its copies.
+
+    Raises
+    ------
+    InputError
+        If the loads are of other layers or experts than the assignment.
+    """
+    tokens = loads.tokens
+    if tokens.shape[1:] != (assignment.layers, assignment.experts):
+        raise InputError(
+            f"loads of {tokens.shape[1]} layers x {tokens.shape[2]} experts do not fit an assignment of "
+            f"{assignment.layers} layers x {assignment.experts} experts."
+        )
+    fraction = tokens / tokens.sum(axis=2, keepdims=True)
+    share = np.stack([assignment.gpu_load(scenario) for scenario in fraction])
+    slot_share = np.stack([assignment.slot_load(scenario) for scenario in fraction])
+    return ExpertUse(share, slot_share, assignment.slot_gpu, assignment.experts, top_k)
+
+
+def balanced_use(layers: int, slots_per_gpu: NDArray[np.int64], experts: int, top_k: int) -> ExpertUse:
+    """Return the use of an ideal placement: every GPU receives the same, its slots all alike.
+
+    The best that any placement can do, so a layout that loses even so need not be placed.
+    """
+    gpus = len(slots_per_gpu)
+    slot_gpu = np.repeat(np.arange(gpus, dtype=np.int32), slots_per_gpu)
+    per_slot = (1.0 / gpus) / np.maximum(slots_per_gpu, 1)
+    shape = (1, layers)
+    return ExpertUse(
+        np.full((*shape, gpus), 1.0 / gpus),
+        np.broadcast_to(per_slot[slot_gpu], (*shape, len(slot_gpu))),
+        slot_gpu,
+        experts,
+        top_k,
+    )

@@ -1,0 +1,61 @@
+"""How a model is spread over GPUs: replicas, pipeline stages, expert and tensor parallelism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Layout", "StageSpec"]
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """One pipeline stage of one replica: a run of layers and the GPUs that share them.
+
+    ``gpus`` are indices into ``Cluster.gpus``; ``layers`` is a range of absolute layer ids.
+    """
+
+    gpus: tuple[int, ...]
+    layers: range
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A parallel layout over the whole cluster.
+
+    Attributes
+    ----------
+    replicas:
+        For each independent copy of the model, its stages in order of layers.
+    tp:
+        Tensor-parallel width of attention, dense and shared parts: GPUs of a stage in groups of ``tp``.
+    """
+
+    replicas: tuple[tuple[StageSpec, ...], ...]
+    tp: int
+
+    @property
+    def stages(self) -> int:
+        """Pipeline stages of a replica."""
+        return len(self.replicas[0])
+
+    @property
+    def ep(self) -> int:
+        """GPUs over which one layer's experts are spread (those of the largest stage)."""
+        return max(len(stage.gpus) for stage in self.replicas[0])
+
+    @property
+    def attention_dp(self) -> int:
+        """Groups of a stage that run attention on their own sequences."""
+        return self.ep // self.tp
+
+    @property
+    def gpus_used(self) -> int:
+        """GPUs that hold a part of some replica."""
+        return sum(len(stage.gpus) for replica in self.replicas for stage in replica)
+
+    def describe(self) -> str:
+        """The layout in one line, as summaries print it."""
+        parts = [f"EP {self.ep}", f"attention DP {self.attention_dp}", f"TP {self.tp}"]
+        parts.append(f"{self.stages} stage{'s' if self.stages > 1 else ''}")
+        parts.append(f"{len(self.replicas)} replica{'s' if len(self.replicas) > 1 else ''}")
+        return ", ".join(parts)

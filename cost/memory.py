@@ -1,0 +1,147 @@
+"""What must fit in HBM: weights, KV cache, workspace."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cost.dtypes import bytes_per_element
+from cost.model import MoeFfn
+from cost.setting import USABLE_HBM
+from cost.terms.alltoall import vector_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cost.layout import StageSpec
+    from cost.model import Layer, Model
+    from cost.setting import Setting
+
+__all__ = ["StageMemory", "layer_cache_bytes", "layer_weight_bytes", "replica_memory", "replica_max_batch"]
+
+LOGIT_BYTES = 4.0
+ACTIVATION_VECTORS = 4
+"""Hidden vectors alive per token: residual, its norm, one block's input and its output."""
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """HBM of the fullest GPU of one stage, in bytes; KV cache and workspace per sequence of ``batch``.
+
+    ``capacity`` is what the driver reports, ``usable`` the part an engine may fill.
+    """
+
+    weights: float
+    kv_per_batch: float
+    workspace_per_batch: float
+    capacity: float
+
+    @property
+    def usable(self) -> float:
+        """Bytes that may be filled."""
+        return USABLE_HBM * self.capacity
+
+    def used(self, batch: float) -> float:
+        """Bytes used at ``batch`` concurrent sequences per GPU in use."""
+        return self.weights + batch * (self.kv_per_batch + self.workspace_per_batch)
+
+    def max_batch(self) -> int:
+        """The largest batch that fits; 0 where not even one sequence does."""
+        free = self.usable - self.weights
+        return max(0, math.floor(free / (self.kv_per_batch + self.workspace_per_batch)))
+
+    def breakdown(self, batch: float) -> dict[str, float]:
+        """Bytes by use; they add up to ``capacity``."""
+        kv, workspace = batch * self.kv_per_batch, batch * self.workspace_per_batch
+        return {
+            "weights": self.weights,
+            "kv_cache": kv,
+            "workspace": workspace,
+            "free": self.usable - self.used(batch),
+            "reserved": self.capacity - self.usable,
+        }
+
+
+def layer_weight_bytes(layer: Layer, model: Model, *, tp: int, slots: int) -> float:
+    """Weight bytes that one GPU holds of ``layer``, with ``slots`` expert copies on it."""
+    size = {part: bytes_per_element(dtype) for part, dtype in model.precision.items()}
+    attention = (layer.attention.matmul_params + layer.attention.other_params) * size["attention"] / tp
+    norms = layer.norm_params * size["norm"]
+    ffn = layer.ffn
+    if not isinstance(ffn, MoeFfn):
+        return attention + norms + ffn.params * size["dense"] / tp
+    experts = slots * ffn.expert_params * size["experts"]
+    shared = ffn.shared_params * size["shared"] / tp
+    return attention + norms + experts + shared + ffn.router_params * size["router"]
+
+
+def layer_cache_bytes(layer: Layer, setting: Setting, tp: int) -> float:
+    """Cache bytes of one sequence on each GPU of its tensor-parallel group, times the group's width."""
+    element = bytes_per_element(setting.workload.kv_dtype)
+    cache = layer.attention.cache_bytes(setting.workload.context, element)
+    return tp * cache / layer.attention.kv_shards(tp)
+
+
+def _workspace_bytes(setting: Setting, stage: StageSpec, slots: int, *, tp: int, last: bool) -> float:
+    """Workspace of one GPU per token of a step.
+
+    Activations, logits (FP32, on the last stage) and all-to-all buffers. In one domain a buffer takes one
+    vector from every rank, in and out. Across domains DeepEP's low-latency layout holds a BF16 vector for
+    each slot of the group, to send and to receive, twice (double buffering).
+    """
+    model = setting.model
+    tokens = ACTIVATION_VECTORS * tp * model.hidden * 2.0
+    if last:
+        tokens += LOGIT_BYTES * model.vocab
+    ranks = len(stage.gpus)
+    if ranks > 1 and any(isinstance(model.layers[i].ffn, MoeFfn) for i in stage.layers):
+        if len(set(setting.domains(stage).tolist())) == 1:
+            tokens += ranks * sum(vector_bytes(model.hidden, model.precision["experts"]))
+        else:
+            tokens += 4 * slots * model.hidden * 2.0
+    return tokens
+
+
+def replica_memory(
+    setting: Setting, stages: Sequence[StageSpec], *, tp: int, slots: Sequence[int]
+) -> list[StageMemory]:
+    """Return the memory of each stage of one replica.
+
+    Parameters
+    ----------
+    slots:
+        Expert slots per layer over the whole group of each stage (0 without experts).
+
+    Notes
+    -----
+    A replica of ``n`` GPUs in ``p`` stages keeps ``p`` micro-batches in flight: every stage holds its layers'
+    cache of *all* ``batch * n`` sequences, so KV per GPU does not shrink with stages, while weights do.
+    """
+    model = setting.model
+    total = sum(len(stage.gpus) for stage in stages)
+    memories = []
+    for index, stage in enumerate(stages):
+        gpus = len(stage.gpus)
+        first, last = index == 0, index == len(stages) - 1
+        per_gpu = math.ceil(slots[index] / gpus)
+        members = [model.layers[i] for i in stage.layers]
+        weights = sum(layer_weight_bytes(layer, model, tp=tp, slots=per_gpu) for layer in members)
+        if first or (last and model.tied):
+            weights += model.embedding_params * bytes_per_element(model.precision["embedding"]) / tp
+        if last:
+            head = 0 if model.tied else model.head_params
+            weights += head * bytes_per_element(model.precision["head"]) / tp
+            weights += model.final_norm_params * bytes_per_element(model.precision["norm"])
+        held = total / gpus
+        kv = held * sum(layer_cache_bytes(layer, setting, tp) for layer in members)
+        step_tokens = held / len(stages)
+        workspace = step_tokens * _workspace_bytes(setting, stage, slots[index], tp=tp, last=last)
+        capacity = min(setting.cluster.domain_of(gpu).gpu.hbm_bytes for gpu in stage.gpus)
+        memories.append(StageMemory(weights, kv, workspace, capacity))
+    return memories
+
+
+def replica_max_batch(memories: Sequence[StageMemory]) -> int:
+    """The largest batch that fits every stage; 0 where none does."""
+    return min(memory.max_batch() for memory in memories)

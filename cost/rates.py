@@ -1,0 +1,91 @@
+"""How fast one GPU of a stage computes, reads and sends: data-sheet peaks, from its links and its chip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cost.dtypes import multiply_dtype
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from topology.cluster import Cluster
+
+__all__ = ["Rates", "stage_rates"]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Peak rates of the slowest GPU among some GPUs.
+
+    Attributes
+    ----------
+    flop_per_s:
+        Dense peak in flop/s by weight dtype name: the rate of the unit that multiplies it.
+    hbm_bytes_per_s, hbm_bytes:
+        HBM bandwidth and capacity.
+    up_bytes_per_s, out_bytes_per_s:
+        Bytes/s per GPU and direction on the scale-up and the scale-out fabric (0 where there is none).
+    up_latency_s, out_latency_s:
+        Latency of one crossing of the fabric.
+    up_fabric, out_fabric:
+        Names of the fabrics.
+    notes:
+        What runs at a wider type than it is stored in.
+    """
+
+    flop_per_s: Mapping[str, float]
+    hbm_bytes_per_s: float
+    hbm_bytes: float
+    up_bytes_per_s: float
+    up_latency_s: float
+    up_fabric: str
+    out_bytes_per_s: float
+    out_latency_s: float
+    out_fabric: str
+    notes: tuple[str, ...] = ()
+
+
+def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) -> Rates:
+    """Return the rates of the slowest of ``gpus``, for weights stored as each of ``dtypes``.
+
+    A synchronous step waits for its slowest GPU, so each rate is the smallest among them.
+
+    Raises
+    ------
+    MissingFigureError
+        If the catalog lacks a figure of a GPU.
+    """
+    members: dict[int, None] = dict.fromkeys(cluster.gpus[gpu].domain for gpu in gpus)
+    domains = [cluster.spec.domains[member] for member in members]
+    peaks: dict[str, float] = {}
+    notes: dict[str, None] = {}
+    for dtype in dict.fromkeys(dtypes):
+        for domain in domains:
+            unit, note = multiply_dtype(dtype, domain.gpu)
+            peak = domain.gpu.dense_flop_per_s(unit)
+            peaks[dtype] = min(peaks.get(dtype, peak), peak)
+            if note:
+                notes[note] = None
+    slowest = min(domains, key=lambda domain: domain.scale_up_bytes_per_s)
+    out = cluster.spec.scale_out
+    return Rates(
+        flop_per_s=peaks,
+        hbm_bytes_per_s=min(domain.gpu.hbm_bytes_per_s for domain in domains),
+        hbm_bytes=min(domain.gpu.hbm_bytes for domain in domains),
+        up_bytes_per_s=slowest.scale_up_bytes_per_s,
+        up_latency_s=slowest.fabric.latency_s.value,
+        up_fabric=slowest.fabric.name,
+        out_bytes_per_s=out.scale_out_bytes_per_s if out else 0.0,
+        out_latency_s=out.fabric.latency_s.value if out else 0.0,
+        out_fabric=out.fabric.name if out else "",
+        notes=tuple(notes),
+    )
+
+
+def require_scale_out(rates: Rates, cluster: str) -> None:
+    """Raise InputError if GPUs of several domains must talk and nothing joins the domains."""
+    if rates.out_bytes_per_s <= 0:
+        raise InputError(f"cluster {cluster}: it has several domains but no `fabric:` between them; add one.")

@@ -1,0 +1,209 @@
+"""The score of a placement: step time, throughput, what binds, what fits, and what the numbers rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.memory import replica_max_batch, replica_memory
+from cost.step import hop_seconds, stage_cost
+from topology.errors import InfeasibleError
+from topology.figures import Evidence, weakest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cost.expert_use import ExpertUse
+    from cost.layout import Layout, StageSpec
+    from cost.memory import StageMemory
+    from cost.setting import Setting
+
+__all__ = ["Score", "score_layout"]
+
+Uses = "Sequence[Sequence[ExpertUse | None]]"
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a step costs, at one batch.
+
+    Attributes
+    ----------
+    step_s:
+        Expected seconds between two tokens of a sequence (the slowest replica's).
+    lower_step_s:
+        No step of this layout can be faster: each resource at its data-sheet peak, all overlapped.
+    tok_s_per_gpu, tok_s_per_gpu_used:
+        Output tokens per second over all GPUs given, and over those in use.
+    tok_s_per_user:
+        Output tokens per second of one sequence.
+    bound_by:
+        The resource that most of ``step_s`` is spent on.
+    terms_s, limits_s:
+        ``step_s`` by part and by resource.
+    hbm_bytes:
+        The fullest GPU, by use; adds up to what the driver reports.
+    batch, max_batch:
+        Sequences per GPU in use: at this score, and the most that fit.
+    evidence:
+        The weakest kind of figure that the score rests on.
+    """
+
+    step_s: float
+    lower_step_s: float
+    tok_s_per_gpu: float
+    tok_s_per_gpu_used: float
+    tok_s_per_user: float
+    bound_by: str
+    terms_s: Mapping[str, float]
+    limits_s: Mapping[str, float]
+    hbm_bytes: Mapping[str, float]
+    batch: int
+    max_batch: int
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class _ReplicaCost:
+    step_s: float
+    lower_step_s: float
+    terms_s: Mapping[str, float]
+    limits_s: Mapping[str, float]
+
+
+def score_layout(setting: Setting, layout: Layout, uses: Uses, *, synthetic: bool = False) -> Score:
+    """Score a layout whose experts are used as ``uses[replica][stage]`` says.
+
+    Raises
+    ------
+    InfeasibleError
+        If the workload's batch does not fit in HBM.
+    """
+    batch = setting.workload.batch
+    memories = [
+        replica_memory(setting, stages, tp=layout.tp, slots=[_slots(use) for use in uses[replica]])
+        for replica, stages in enumerate(layout.replicas)
+    ]
+    limit = min(replica_max_batch(memory) for memory in memories)
+    if batch < 1 or batch > limit:
+        raise InfeasibleError(_does_not_fit(batch, limit, memories))
+    costs: dict[object, _ReplicaCost] = {}
+    of_replica = []
+    for replica, stages in enumerate(layout.replicas):
+        key = _signature(setting, stages, uses[replica])
+        if key not in costs:
+            costs[key] = _replica_cost(setting, stages, uses[replica], layout.tp)
+        of_replica.append(costs[key])
+    slowest = max(of_replica, key=lambda cost: cost.step_s)
+    sequences = [batch * sum(len(stage.gpus) for stage in stages) for stages in layout.replicas]
+    tok_s = sum(n / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
+    fullest = min(
+        (memory for stages in memories for memory in stages), key=lambda m: m.usable - m.used(batch)
+    )
+    return Score(
+        step_s=slowest.step_s,
+        lower_step_s=slowest.lower_step_s,
+        tok_s_per_gpu=tok_s / setting.cluster.spec.gpus,
+        tok_s_per_gpu_used=tok_s / layout.gpus_used,
+        tok_s_per_user=1.0 / slowest.step_s,
+        bound_by=max(slowest.limits_s, key=lambda name: slowest.limits_s[name]),
+        terms_s=slowest.terms_s,
+        limits_s=slowest.limits_s,
+        hbm_bytes=fullest.breakdown(batch),
+        batch=batch,
+        max_batch=limit,
+        evidence=_evidence(setting, layout, synthetic=synthetic),
+    )
+
+
+def _slots(use: ExpertUse | None) -> int:
+    return 0 if use is None else len(use.slot_gpu)
+
+
+def _does_not_fit(batch: int, limit: int, memories: Sequence[Sequence[StageMemory]]) -> str:
+    fullest = min((m for stages in memories for m in stages), key=lambda m: m.usable - m.used(max(batch, 1)))
+    need, usable = fullest.used(max(batch, 1)) / 1e9, fullest.usable / 1e9
+    return (
+        f"HBM capacity binds: batch {batch} needs {need:.1f} GB per GPU and {usable:.1f} GB are usable, "
+        f"{need - usable:.1f} GB too few; the largest batch that fits is {limit}."
+    )
+
+
+def _signature(setting: Setting, stages: Sequence[StageSpec], uses: Sequence[ExpertUse | None]) -> object:
+    """Replicas alike in domains, GPUs, layers and experts cost the same and are computed once."""
+    spec = setting.cluster.spec
+    parts = []
+    for stage, use in zip(stages, uses, strict=True):
+        domains = setting.domains(stage)
+        order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
+        kinds = tuple(dict.fromkeys(id(spec.domains[int(d)].gpu) for d in domains))
+        parts.append((order, kinds, stage.layers, id(use)))
+    joints = tuple(
+        len(set(setting.domains(a).tolist()) | set(setting.domains(b).tolist())) == 1
+        for a, b in zip(stages, stages[1:], strict=False)
+    )
+    return tuple(parts), joints
+
+
+def _replica_cost(
+    setting: Setting, stages: Sequence[StageSpec], uses: Sequence[ExpertUse | None], tp: int
+) -> _ReplicaCost:
+    """Time for one token of every sequence of a replica.
+
+    With ``p`` stages, ``p`` micro-batches go round: the slowest stage serves each of them once, or one of them
+    passes every stage and every hop, whichever takes longer.
+    """
+    total = sum(len(stage.gpus) for stage in stages)
+    depth = len(stages)
+    batch = setting.workload.batch
+    terms: dict[str, float] = {}
+    limits: dict[str, float] = {}
+    floors: list[float] = []
+    seconds: list[float] = []
+    for index, stage in enumerate(stages):
+        tokens = batch * total / (depth * len(stage.gpus))
+        last = index == depth - 1
+        cost = stage_cost(setting, stage, tokens=tokens, tp=tp, use=uses[index], last=last)
+        seconds.append(cost.total_s)
+        floors.append(max(cost.floor_s.values()))
+        _merge(terms, cost.terms_s)
+        _merge(limits, cost.limits_s)
+    hops_s = hops_floor_s = 0.0
+    if depth > 1:
+        for index, stage in enumerate(stages):
+            tokens = batch * total / (depth * len(stage.gpus))
+            after = stages[(index + 1) % depth]
+            fabric, hop_s, peak_s = hop_seconds(setting, stage, after, tokens=tokens)
+            hops_s += hop_s
+            hops_floor_s += peak_s
+            _merge(limits, {fabric: hop_s})
+        terms["pipeline_hops"] = hops_s
+        bubble_s = max(0.0, depth * max(seconds) - sum(seconds) - hops_s)
+        terms["pipeline_bubble"] = bubble_s
+        _merge(limits, {"pipeline imbalance": bubble_s})
+    lower = max(sum(floors) + hops_floor_s, depth * max(floors))
+    return _ReplicaCost(sum(terms.values()), lower, terms, limits)
+
+
+def _merge(into: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, value in more.items():
+        into[name] = into.get(name, 0.0) + value
+
+
+def _evidence(setting: Setting, layout: Layout, *, synthetic: bool) -> Evidence:
+    """The weakest kind among the figures of the GPUs and fabrics in use, the efficiencies and the loads."""
+    used = {setting.cluster.gpus[gpu].domain for stages in layout.replicas for s in stages for gpu in s.gpus}
+    kinds = [figure.kind for figure in setting.efficiency.figures().values()]
+    for index in used:
+        domain = setting.cluster.spec.domains[index]
+        units = [key for key in domain.gpu.figures if key.endswith("_flop_per_s")]
+        kinds += [domain.gpu.figures[key].kind for key in (*units, "hbm_bytes", "hbm_bytes_per_s")]
+        kinds += [domain.fabric.link_bytes_per_s.kind, domain.fabric.latency_s.kind]
+    out = setting.cluster.spec.scale_out
+    if out is not None and len(used) > 1:
+        kinds += [out.fabric.link_bytes_per_s.kind, out.fabric.latency_s.kind]
+    if synthetic:
+        kinds.append(Evidence.ASSUMED)
+    return weakest(kinds)

@@ -1,0 +1,84 @@
+"""Dispatch and combine: tokens to the GPUs of their experts and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.dtypes import bytes_per_element
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cost.expert_use import ExpertUse
+
+__all__ = ["Volume", "alltoall_volume", "vector_bytes"]
+
+SCALE_BYTES_PER_VALUE = 4 / 128
+"""FP8 dispatch sends one FP32 scale for each 128 values (DeepEP: 7,168 values are 7,392 bytes)."""
+
+
+@dataclass(frozen=True)
+class Volume:
+    """Vectors that the busiest GPU sends or receives in one dispatch, ``[scenarios, layers]`` each.
+
+    ``up`` crosses the scale-up fabric, ``out`` the scale-out one. A combine returns the same number.
+    """
+
+    up: NDArray[np.float64]
+    out: NDArray[np.float64]
+
+
+def vector_bytes(hidden: int, weights: str) -> tuple[float, float]:
+    """Return the bytes of one hidden vector in dispatch and in combine.
+
+    FP8 with block scales where experts are stored in 8 bits or fewer, else BF16; combine is always BF16.
+    """
+    combine = 2.0 * hidden
+    if bytes_per_element(weights) <= bytes_per_element("fp8"):
+        return hidden * (1 + SCALE_BYTES_PER_VALUE), combine
+    return combine, combine
+
+
+def alltoall_volume(use: ExpertUse, *, tokens: float, domain: NDArray[np.int64]) -> Volume:
+    """Return the vectors that the busiest GPU moves, as the decode kernels of the fabric do.
+
+    Parameters
+    ----------
+    tokens:
+        Tokens per GPU of the EP group.
+    domain:
+        Scale-up domain of each GPU of the group, ``[gpus]``.
+
+    Notes
+    -----
+    Inside one switched domain a token goes once to each GPU that holds one of its experts (one-sided,
+    rank-major kernels). Across domains it goes once per expert copy (DeepEP low latency): over the scale-out
+    fabric to other domains, over the scale-up one to other GPUs of its own, nowhere for experts on its own GPU.
+    The busiest GPU is the one that receives most, or any sender where receivers are even.
+    """
+    if len(np.unique(domain)) == 1:
+        return _one_domain(use, tokens)
+    group = tokens * len(domain)
+    members = np.bincount(np.unique(domain, return_inverse=True)[1])
+    index = np.unique(domain, return_inverse=True)[1]
+    domain_share = np.stack([use.share[..., index == d].sum(axis=-1) for d in range(len(members))], axis=-1)
+    in_domain = tokens * members[index]
+    received_out = (group - in_domain) * use.top_k * use.share
+    received_up = (in_domain - tokens) * use.top_k * use.share
+    sent_out = tokens * use.top_k * (1 - domain_share)
+    sent_up = tokens * use.top_k * (domain_share[..., index] - use.share)
+    return Volume(
+        up=np.maximum(received_up.max(axis=-1), sent_up.max(axis=-1)),
+        out=np.maximum(received_out.max(axis=-1), sent_out.max(axis=-1)),
+    )
+
+
+def _one_domain(use: ExpertUse, tokens: float) -> Volume:
+    """One copy per GPU: a sender reaches every GPU but itself, a receiver hears from every GPU but itself."""
+    reached = use.token_share()
+    sent = tokens * (reached.sum(axis=-1) - reached.min(axis=-1))
+    received = tokens * (use.gpus - 1) * reached.max(axis=-1)
+    return Volume(up=np.maximum(sent, received), out=np.zeros_like(sent))

@@ -1,0 +1,24 @@
+"""Weights that every token goes through: dense feed-forward, shared experts, router, output head."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cost.dtypes import bytes_per_element
+from cost.terms.work import Work
+
+if TYPE_CHECKING:
+    from cost.rates import Rates
+
+__all__ = ["dense_work"]
+
+
+def dense_work(params: float, *, tokens: float, tp: int, weights: str, rates: Rates) -> Work:
+    """Work of one GPU for ``params`` weights cut over ``tp`` GPUs that serve ``tp * tokens`` tokens.
+
+    Notes
+    -----
+    flop = 2 * params * tokens; bytes = params * (bytes of one) / tp, read once a step whatever the batch.
+    """
+    compute_s = 2 * params * tokens / rates.flop_per_s[weights]
+    return Work(compute_s, params * bytes_per_element(weights) / tp / rates.hbm_bytes_per_s)

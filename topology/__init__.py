@@ -1,1 +1,88 @@
-"""What the machine is: specifications, catalog, graphs and drawings."""
+"""What the machine is: specifications, catalog, graphs and drawings.
+
+Names are loaded on first use, so that importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from topology.catalog_files import (
+        cluster_names,
+        fabric_names,
+        gpu_names,
+        load_domain,
+        load_fabric,
+        load_gpu,
+        load_scale_out,
+    )
+    from topology.cluster import Cluster, Gpu
+    from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError, RackplanError
+    from topology.figures import Evidence, Figure, weakest
+    from topology.graph import validate_graph
+    from topology.resolve import build_cluster, resolve_cluster
+    from topology.spec import ClusterSpec, DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
+    from topology.spec_dict import spec_from_dict, spec_to_dict
+    from topology.units import format_quantity, parse_quantity
+
+__all__ = [
+    "Cluster",
+    "ClusterSpec",
+    "DomainSpec",
+    "Evidence",
+    "FabricSpec",
+    "Figure",
+    "Gpu",
+    "GpuSpec",
+    "InfeasibleError",
+    "InputError",
+    "MissingFigureError",
+    "NoAnswerError",
+    "RackplanError",
+    "ScaleOutSpec",
+    "build_cluster",
+    "cluster_names",
+    "fabric_names",
+    "format_quantity",
+    "gpu_names",
+    "load_domain",
+    "load_fabric",
+    "load_gpu",
+    "load_scale_out",
+    "parse_quantity",
+    "resolve_cluster",
+    "spec_from_dict",
+    "spec_to_dict",
+    "validate_graph",
+    "weakest",
+]
+
+_MODULES = {
+    "catalog_files": (
+        "cluster_names",
+        "fabric_names",
+        "gpu_names",
+        "load_domain",
+        "load_fabric",
+        "load_gpu",
+        "load_scale_out",
+    ),
+    "cluster": ("Cluster", "Gpu"),
+    "errors": ("InfeasibleError", "InputError", "MissingFigureError", "NoAnswerError", "RackplanError"),
+    "figures": ("Evidence", "Figure", "weakest"),
+    "graph": ("validate_graph",),
+    "resolve": ("build_cluster", "resolve_cluster"),
+    "spec": ("ClusterSpec", "DomainSpec", "FabricSpec", "GpuSpec", "ScaleOutSpec"),
+    "spec_dict": ("spec_from_dict", "spec_to_dict"),
+    "units": ("format_quantity", "parse_quantity"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the module it lives in."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -16,7 +16,7 @@ __all__ = ["Cluster", "Gpu"]
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of a cluster: ids are ``d0.n3.g1`` (GPU), ``d0.n3`` (node), ``d0.r0`` (rack), ``d0`` (domain)."""
+    """One GPU of a cluster; ids are ``d0.n3.g1`` (GPU), ``d0.n3`` (node), ``d0.r0`` (rack of a domain)."""
 
     id: str
     domain: int

@@ -74,7 +74,7 @@ class GpuSpec:
 class FabricSpec:
     """A named network: the rate of one link per direction, and the latency of one hop.
 
-    ``kind`` is the link's technology: ``nvlink``, ``ib``, ``ethernet``, ``ici``, ``xgmi``, ``ualink``, ``ub``...
+    ``kind`` is the link's technology: ``nvlink``, ``ib``, ``ethernet``, ``ici``, ``xgmi``, ``ualink``...
     """
 
     name: str
@@ -128,7 +128,8 @@ class ScaleOutSpec:
     """The network between domains: one NIC rate per GPU, and how leaves and spines are cabled.
 
     ``kind`` is ``rail`` (GPU i of every node on leaf i of its pod). ``nodes_per_pod`` hosts share one leaf
-    per rail; ``oversubscription`` is leaf downlink rate over uplink rate.
+    per rail; ``spines`` is the number of spine planes that each leaf is cabled to evenly; ``oversubscription`` is
+    leaf downlink rate over uplink rate.
     """
 
     kind: str

@@ -1,0 +1,220 @@
+"""The catalog: GPUs, fabrics and systems from the YAML files here, each figure with its origin."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from topology.check import check_domain, check_scale_out
+from topology.errors import InputError
+from topology.fields import Fields, load_yaml, nearest
+from topology.figures import Evidence, Figure
+from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
+from topology.units import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "GPU_FIGURES",
+    "cluster_names",
+    "fabric_names",
+    "gpu_names",
+    "load_domain",
+    "load_fabric",
+    "load_gpu",
+    "load_scale_out",
+    "read_evidence",
+]
+
+CATALOG = Path(__file__).parent / "catalog"
+
+GPU_FIGURES: Mapping[str, str] = {
+    "hbm_bytes": "byte",
+    "hbm_bytes_per_s": "byte/s",
+    "bf16_flop_per_s": "flop/s",
+    "fp8_flop_per_s": "flop/s",
+    "fp4_flop_per_s": "flop/s",
+    "power_w": "W",
+    "usd_per_h": "USD/h",
+}
+_FABRIC_FIGURES = {"link_bytes_per_s": "byte/s", "latency_s": "s"}
+_SYSTEM_FIGURES = {"node_power_w": "W", "rack_power_w": "W"}
+
+
+def gpu_names() -> tuple[str, ...]:
+    """Names of the GPUs in the catalog, in its order."""
+    return _table("gpus").names()
+
+
+def fabric_names() -> tuple[str, ...]:
+    """Names of the fabrics in the catalog, in its order."""
+    return _table("fabrics").names()
+
+
+def cluster_names() -> tuple[str, ...]:
+    """Names of the systems in the catalog, in its order."""
+    return _table("systems").names()
+
+
+@cache
+def load_gpu(name: str) -> GpuSpec:
+    """Return the GPU called ``name``.
+
+    Raises
+    ------
+    InputError
+        If the catalog has no GPU of that name.
+    """
+    fields = _entry("gpus", "GPU", name)
+    spec = GpuSpec(
+        name=name,
+        title=fields.text("title"),
+        vendor=fields.text("vendor"),
+        status=fields.text("status"),
+        dies=fields.count("dies"),
+        figures=_figures(fields.sub("figures"), GPU_FIGURES, _sources("gpus")),
+        notes=fields.texts("notes"),
+    )
+    fields.done()
+    return spec
+
+
+@cache
+def load_fabric(name: str) -> FabricSpec:
+    """Return the fabric called ``name``.
+
+    Raises
+    ------
+    InputError
+        If the catalog has no fabric of that name.
+    """
+    fields = _entry("fabrics", "fabric", name)
+    kind = fields.text("kind")
+    sources = _sources("fabrics")
+    figures = {key: _figure(fields.sub(key), unit, sources) for key, unit in _FABRIC_FIGURES.items()}
+    fields.done()
+    return FabricSpec(name, kind, figures["link_bytes_per_s"], figures["latency_s"])
+
+
+@cache
+def load_domain(name: str) -> DomainSpec:
+    """Return the scale-up domain of the system called ``name``.
+
+    Raises
+    ------
+    InputError
+        If the catalog has no system of that name.
+    """
+    fields = _entry("systems", "system", name)
+    links: list[int] = []
+    for row in fields.subs("switches"):
+        links += [row.count("links")] * row.count("chips")
+        row.done()
+    domain = DomainSpec(
+        part=name,
+        title=fields.text("title"),
+        status=fields.text("status"),
+        gpu=load_gpu(fields.text("gpu")),
+        gpus=fields.count("gpus"),
+        gpus_per_node=fields.count("gpus_per_node"),
+        structure=fields.text("structure"),
+        fabric=load_fabric(fields.text("fabric")),
+        links_per_switch=tuple(links),
+        nodes_per_rack=fields.count("nodes_per_rack"),
+        figures=_figures(fields.sub("figures"), _SYSTEM_FIGURES, _sources("systems"))
+        if "figures" in fields
+        else {},
+        notes=fields.texts("notes"),
+    )
+    fields.get("scale_out")
+    fields.done()
+    return check_domain(domain, fields.where)
+
+
+@cache
+def load_scale_out(name: str) -> ScaleOutSpec:
+    """Return how domains of the system called ``name`` are usually cabled to each other.
+
+    Raises
+    ------
+    InputError
+        If the catalog has no system of that name.
+    """
+    fields = _entry("systems", "system", name).sub("scale_out")
+    scale_out = ScaleOutSpec(
+        kind=fields.text("kind"),
+        fabric=load_fabric(fields.text("fabric")),
+        nic_links_per_gpu=fields.count("nic_links_per_gpu"),
+        nodes_per_pod=fields.count("pod"),
+        spines=fields.count("spines"),
+    )
+    fields.done()
+    return check_scale_out(scale_out, fields.where)
+
+
+def read_evidence(fields: Fields) -> Evidence:
+    """Return the kind of evidence named under ``kind``.
+
+    Raises
+    ------
+    InputError
+        If there is no such kind.
+    """
+    labels = {kind.label: kind for kind in Evidence}
+    label = fields.text("kind")
+    if label not in labels:
+        raise InputError(f"{fields.at('kind')}: {label!r} is no kind of evidence; {nearest(label, labels)}")
+    return labels[label]
+
+
+@cache
+def _file(stem: str) -> Fields:
+    """One catalog file."""
+    path = CATALOG / f"{stem}.yaml"
+    return Fields(load_yaml(path, f"catalog {path.name}"), f"catalog {path.name}")
+
+
+def _table(stem: str) -> Fields:
+    """Return the entries of one catalog file by name."""
+    return _file(stem).sub(stem)
+
+
+def _entry(stem: str, what: str, name: str) -> Fields:
+    """One entry of a catalog file, or an error that offers the nearest names."""
+    table = _table(stem)
+    if name not in table:
+        raise InputError(f'unknown {what} "{name}"; {nearest(name, table.names())}')
+    return table.sub(name)
+
+
+def _sources(stem: str) -> dict[str, str]:
+    """Return the sources of one catalog file by key."""
+    fields = _file(stem).sub("sources")
+    return {key: fields.text(key) for key in fields.names()}
+
+
+def _figures(fields: Fields, units: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, Figure]:
+    """Read a mapping of figures; the keys are those of ``units``."""
+    figures = {key: _figure(fields.sub(key), unit, sources) for key, unit in units.items() if key in fields}
+    fields.done()
+    return figures
+
+
+def _figure(fields: Fields, unit: str, sources: Mapping[str, str]) -> Figure:
+    """Read one figure: value with unit, kind, source and an optional note."""
+    text = fields.text("value")
+    source = fields.text("source")
+    if source not in sources:
+        raise InputError(f"{fields.at('source')}: {source!r} is not among the file's sources.")
+    note = fields.get("note")
+    figure = Figure(
+        value=parse_quantity(text, unit, fields.where),
+        unit=unit,
+        kind=read_evidence(fields),
+        source=f"{sources[source]} ({note})" if note else sources[source],
+        text=text,
+    )
+    fields.done()
+    return figure

@@ -1,0 +1,126 @@
+"""The contract of a cluster graph: which attributes its nodes and edges carry, and a check that they do.
+
+Nodes
+    ========= ==================================================================================
+    kind      ``gpu``, ``switch`` (scale-up switch chip), ``leaf`` or ``spine`` (scale-out)
+    domain    number of the scale-up domain; None for leaves and spines
+    node      id of the host (``d0.n3``); None for switches
+    rack      id of the cabinet (``d0.r0``); None for switches
+    rail      position of a GPU in its host, rail of a leaf; None for chips and spines
+    plane     number of a switch chip in its domain, or of a spine; None for GPUs and leaves
+    ========= ==================================================================================
+
+Edges (undirected; both directions carry the same rate)
+    ================ ===========================================================================
+    fabric           name of the network (``nvlink5``, ``ib-ndr400``)
+    kind             technology of the link (``nvlink``, ``ib``, ...)
+    count            parallel links that the edge stands for
+    link_bytes_per_s bytes/s of one link, per direction
+    bytes_per_s      ``count * link_bytes_per_s``, per direction
+    latency_s        seconds for one hop
+    ================ ===========================================================================
+
+Ids: GPUs ``d0.n3.g1``; switch chips ``d0.s1``; leaves ``f.p2.l1`` (pod 2, rail 1); spines ``f.s0``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import networkx as nx
+
+    from topology.spec import FabricSpec
+
+__all__ = [
+    "EDGE_ATTRIBUTES",
+    "NODE_ATTRIBUTES",
+    "NODE_KINDS",
+    "edge_attributes",
+    "node_attributes",
+    "validate_graph",
+]
+
+NODE_KINDS = ("gpu", "switch", "leaf", "spine")
+NODE_ATTRIBUTES = ("kind", "domain", "node", "rack", "rail", "plane")
+EDGE_ATTRIBUTES = ("fabric", "kind", "count", "link_bytes_per_s", "bytes_per_s", "latency_s")
+# Which node attributes each kind must have; the others are None.
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "gpu": ("domain", "node", "rack", "rail"),
+    "switch": ("domain", "plane"),
+    "leaf": ("rail",),
+    "spine": ("plane",),
+}
+_POSITIVE = ("link_bytes_per_s", "bytes_per_s", "latency_s")
+
+
+def node_attributes(kind: str, **known: object) -> dict[str, object]:
+    """Return all node attributes, None where ``known`` has nothing."""
+    return {"kind": kind, **{key: known.get(key) for key in NODE_ATTRIBUTES if key != "kind"}}
+
+
+def edge_attributes(fabric: FabricSpec, count: int) -> dict[str, object]:
+    """Return the attributes of ``count`` parallel links of ``fabric``."""
+    rate = fabric.link_bytes_per_s.value
+    return {
+        "fabric": fabric.name,
+        "kind": fabric.kind,
+        "count": count,
+        "link_bytes_per_s": rate,
+        "bytes_per_s": count * rate,
+        "latency_s": fabric.latency_s.value,
+    }
+
+
+def validate_graph(graph: nx.Graph[str]) -> None:
+    """Check every node and edge against the contract of this module.
+
+    Raises
+    ------
+    InputError
+        If an attribute is missing, not finite, negative or contradicts another; the message names it.
+    """
+    for node, data in graph.nodes(data=True):
+        _check_node(node, data)
+    for a, b, data in graph.edges(data=True):
+        _check_edge(f"link {a} - {b}", data)
+
+
+def _check_node(node: str, data: Mapping[str, Any]) -> None:
+    """Check one node."""
+    for key in NODE_ATTRIBUTES:
+        if key not in data:
+            raise InputError(f"node {node}: has no attribute `{key}`.")
+    kind = data["kind"]
+    if kind not in _NEEDED:
+        raise InputError(f"node {node}: kind {kind!r} is not one of {', '.join(NODE_KINDS)}.")
+    for key in _NEEDED[kind]:
+        value = data[key]
+        if value is None or (isinstance(value, int) and value < 0) or isinstance(value, float):
+            raise InputError(f"node {node}: `{key}` is {value!r}; a {kind} needs one.")
+
+
+def _check_edge(where: str, data: Mapping[str, Any]) -> None:
+    """Check one edge."""
+    for key in EDGE_ATTRIBUTES:
+        if key not in data:
+            raise InputError(f"{where}: has no attribute `{key}`.")
+    count = data["count"]
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InputError(f"{where}: `count` is {count!r}; it must be a whole number of at least one.")
+    for key in _POSITIVE:
+        value = data[key]
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+            or value <= 0
+        ):
+            raise InputError(f"{where}: `{key}` is {value!r}; it must be finite and greater than zero.")
+    if not math.isclose(data["bytes_per_s"], count * data["link_bytes_per_s"], rel_tol=1e-9):
+        raise InputError(f"{where}: `bytes_per_s` is not `count` times `link_bytes_per_s`.")

@@ -1,0 +1,82 @@
+"""From what a user types to a cluster: a catalog name, ``name@GPUS``, or a cluster YAML."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from topology.catalog_files import cluster_names, load_domain, load_scale_out
+from topology.check import LARGEST_CLUSTER_GPUS
+from topology.cluster import Cluster, Gpu
+from topology.errors import InputError
+from topology.fields import nearest
+from topology.spec import ClusterSpec
+
+__all__ = ["build_cluster", "resolve_cluster"]
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def resolve_cluster(text: str) -> Cluster:
+    """Return the cluster that ``text`` names.
+
+    Parameters
+    ----------
+    text:
+        A catalog name (one domain), ``name@GPUS`` (domains filled in order, whole nodes only, the last domain
+        may be partial), or the path of a cluster YAML.
+
+    Raises
+    ------
+    InputError
+        If there is no such name, count or file; the message offers the nearest that work.
+    """
+    if text.lower().endswith(_SUFFIXES):
+        from topology.cluster_file import read_cluster_file
+
+        path = Path(text)
+        if not path.is_file():
+            raise InputError(f'cluster file "{text}" does not exist or is not a file.')
+        return build_cluster(read_cluster_file(path))
+    name, at, count = text.partition("@")
+    if name not in cluster_names():
+        raise InputError(
+            f'unknown cluster "{name}"; {nearest(name, cluster_names())} '
+            "A file of your own must end in .yaml."
+        )
+    if not at:
+        return build_cluster(ClusterSpec(text, (load_domain(name),), load_scale_out(name)))
+    return build_cluster(_filled(text, name, count))
+
+
+def _filled(text: str, name: str, count: str) -> ClusterSpec:
+    """``name@count``: full domains, then one partial domain of whole nodes."""
+    if not re.fullmatch(r"[0-9]{1,9}", count) or int(count) == 0:
+        raise InputError(
+            f'cluster "{text}": after @ comes a number of GPUs, like {name}@{load_domain(name).gpus}.'
+        )
+    domain = load_domain(name)
+    gpus, step = int(count), domain.gpus_per_node
+    if gpus > LARGEST_CLUSTER_GPUS:
+        raise InputError(f'cluster "{text}": at most {LARGEST_CLUSTER_GPUS} GPUs are supported.')
+    if gpus % step:
+        below, above = gpus // step * step, -(-gpus // step) * step
+        fit = f"{name}@{below} or {name}@{above}" if below else f"{name}@{above}"
+        raise InputError(
+            f'cluster "{text}": {gpus} GPUs do not fill whole nodes of {step}; the nearest are {fit}.'
+        )
+    full, rest = divmod(gpus, domain.gpus)
+    domains = (domain,) * full + ((replace(domain, gpus=rest),) if rest else ())
+    return ClusterSpec(text, domains, load_scale_out(name))
+
+
+def build_cluster(spec: ClusterSpec) -> Cluster:
+    """Return the cluster of a specification: GPUs by domain, node and position, the graph on first use."""
+    gpus: list[Gpu] = []
+    for d, domain in enumerate(spec.domains):
+        for n in range(domain.gpus // domain.gpus_per_node):
+            node = f"d{d}.n{n}"
+            rack = f"d{d}.r{n // domain.nodes_per_rack}"
+            gpus += [Gpu(f"{node}.g{g}", d, node, rack, g) for g in range(domain.gpus_per_node)]
+    return Cluster(spec, tuple(gpus))

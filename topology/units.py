@@ -1,0 +1,131 @@
+"""Quantities as people write them ("4.8 TB/s", "80 GiB"), parsed once into SI floats, and written back.
+
+GB is not GiB, Gb is not GB; rates are per direction; peaks are dense. Anything that does not say so plainly
+is refused rather than guessed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["format_quantity", "parse_quantity"]
+
+_SI: Mapping[str, float] = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
+_SMALL: Mapping[str, float] = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
+
+
+def _unit_table() -> dict[str, tuple[str, float]]:
+    """Every unit we read, as written: its SI unit and the factor to it."""
+    table: dict[str, tuple[str, float]] = {}
+    for prefix, factor in (*_SI.items(), *_BINARY.items()):
+        table[f"{prefix}B"] = ("byte", factor)
+        table[f"{prefix}B/s"] = ("byte/s", factor)
+    for prefix, factor in _SI.items():
+        for bit in ("b", "bit"):
+            table[f"{prefix}{bit}"] = ("byte", factor / 8)
+            table[f"{prefix}{bit}/s"] = ("byte/s", factor / 8)
+        for flop in ("flop/s", "FLOP/s", "FLOPS"):
+            table[f"{prefix}{flop}"] = ("flop/s", factor)
+        table[f"{prefix}W"] = ("W", factor)
+    for prefix, factor in _SMALL.items():
+        table[f"{prefix}s"] = ("s", factor)
+    for dollars in ("USD/h", "$/h"):
+        table[dollars] = ("USD/h", 1.0)
+    return table
+
+
+_UNITS = _unit_table()
+_EXAMPLES: Mapping[str, str] = {
+    "byte": "80 GiB",
+    "byte/s": "4.8 TB/s",
+    "flop/s": "1979 TFLOP/s",
+    "s": "0.5 us",
+    "W": "700 W",
+    "USD/h": "10.5 USD/h",
+}
+# A leading sign is read so that "-1 GB" is refused as negative, not as unreadable.
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+_BOTH_WAYS = re.compile(r"bi-?dir|both (?:ways|directions)|duplex", re.IGNORECASE)
+_SPARSE = re.compile(r"spars", re.IGNORECASE)
+
+
+def parse_quantity(text: object, unit: str, where: str) -> float:
+    """Read a quantity such as ``"400 Gb/s"`` as a float in the SI unit ``unit``.
+
+    Parameters
+    ----------
+    text:
+        Number and unit. Decimal prefixes are powers of 1000, ``Ki``, ``Mi``, ... powers of 1024, ``b`` is a
+        bit (an eighth of a byte).
+    unit:
+        ``"byte"``, ``"byte/s"``, ``"flop/s"``, ``"s"``, ``"W"`` or ``"USD/h"``.
+    where:
+        The place the text comes from, for the message.
+
+    Raises
+    ------
+    InputError
+        If it is not a positive quantity of that dimension, or speaks of both directions or of sparsity.
+    """
+    example = _EXAMPLES[unit]
+    if not isinstance(text, str):
+        raise InputError(f'{where}: {text!r} has no unit; write it as text with one, like "{example}".')
+    if _BOTH_WAYS.search(text):
+        raise InputError(f'{where}: "{text}": rates here are per direction; give half of a figure for both.')
+    if _SPARSE.search(text):
+        raise InputError(f'{where}: "{text}": peaks here are dense; give the figure without 2:4 sparsity.')
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise InputError(f'{where}: "{text}" is not a number with a unit; write it like "{example}".')
+    number, symbol = float(match[1]), match[2]
+    factor = _factor(symbol, unit, f'{where}: "{text}"')
+    value = number * factor
+    if not math.isfinite(value) or value <= 0:
+        raise InputError(f'{where}: "{text}" must be greater than zero and finite.')
+    return value
+
+
+def _factor(symbol: str, unit: str, place: str) -> float:
+    """Return the factor of a unit as written, or say what is wrong with it."""
+    example = _EXAMPLES[unit]
+    if not symbol:
+        raise InputError(f'{place} has no unit; write it like "{example}".')
+    if symbol not in _UNITS:
+        alike = sorted(known for known in _UNITS if known.lower() == symbol.lower())
+        meant = f"did you mean {' or '.join(alike)}" if alike else f'write it like "{example}"'
+        raise InputError(f"{place}: unknown unit {symbol!r}; {meant}? (GB is not GiB, Gb is not GB)")
+    dimension, factor = _UNITS[symbol]
+    if dimension != unit:
+        raise InputError(f'{place} is in {dimension}, but {unit} is needed here, like "{example}".')
+    return factor
+
+
+def format_quantity(value: float, unit: str, digits: int = 4) -> str:
+    """Write ``value`` (in the SI unit ``unit``) for people, with at most ``digits`` significant digits.
+
+    Bytes are written in decimal multiples (1 GB = 1e9 bytes).
+    """
+    if unit == "USD/h":
+        return f"{value:.{digits}g} USD/h"
+    symbol = {"byte": "B", "byte/s": "B/s", "flop/s": "flop/s", "s": "s", "W": "W"}[unit]
+    if unit == "s":
+        prefixes = [("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9)]
+    else:
+        prefixes = list(_SI.items())[::-1]
+    size = abs(float(f"{value:.{digits}g}"))
+    prefix, factor = next(((p, f) for p, f in prefixes if size >= f), prefixes[-1])
+    return f"{_plain(value / factor, digits)} {prefix}{symbol}"
+
+
+def _plain(number: float, digits: int) -> str:
+    """Write ``number`` with at most ``digits`` significant digits, never in scientific notation."""
+    text = f"{float(f'{number:.{digits}g}'):f}"
+    return text.rstrip("0").rstrip(".")

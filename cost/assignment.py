@@ -23,8 +23,8 @@ class Assignment:
     slot_expert:
         int32 ``[layers, slots]``: the logical expert whose copy sits in the slot.
     slot_gpu:
-        int32 ``[slots]``, non-decreasing: the GPU of the slot, ``0 .. gpus - 1`` within the EP group. GPUs may
-        have unequal numbers of slots; the same in every layer.
+        int32 ``[slots]``, non-decreasing: the GPU of the slot, ``0 .. gpus - 1`` within the EP group. GPUs
+        may have unequal numbers of slots; the same in every layer.
     experts, gpus:
         Number of logical experts and of GPUs in the group.
     """
@@ -58,18 +58,18 @@ class Assignment:
         return counts
 
     def slot_load(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Load of each slot, ``[layers, slots]``, when ``load`` ``[layers, experts]`` splits evenly over copies."""
+        """Return the load of each slot, ``[layers, slots]``: ``load`` ``[layers, experts]`` splits evenly."""
         share = load / np.maximum(self.copies, 1)
         return np.take_along_axis(share, self.slot_expert.astype(np.int64), axis=1)
 
     def gpu_load(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Load of each GPU, ``[layers, gpus]``, when ``load`` ``[layers, experts]`` splits evenly over copies."""
+        """Return the load of each GPU, ``[layers, gpus]``: ``load`` ``[layers, experts]`` splits evenly."""
         starts = np.searchsorted(self.slot_gpu, np.arange(self.gpus))
         sums = np.add.reduceat(np.pad(self.slot_load(load), ((0, 0), (0, 1))), starts, axis=1)
         return np.where(self.slots_per_gpu > 0, sums, 0.0)
 
     def balancedness(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Mean GPU load over max GPU load, ``[layers]``, as EPLB's users define it."""
+        """Return mean GPU load over max GPU load, ``[layers]``, as EPLB's users define it."""
         per_gpu = self.gpu_load(load)
         balance: NDArray[np.float64] = per_gpu.mean(axis=1) / per_gpu.max(axis=1)
         return balance

@@ -1,0 +1,145 @@
+"""Placements that engines use without us: linear, and EPLB's two policies written from their description.
+
+References
+----------
+The README of DeepSeek's EPLB (https://github.com/deepseek-ai/EPLB): *balanced packing* puts items, heaviest
+first, on the lightest pack that is not full, equally many items a pack; *replication* gives the next copy to
+the expert with the largest load per copy; *global* replicates and packs once over all GPUs; *hierarchical*
+packs expert groups to nodes, replicates inside each node, and packs each node's copies to its GPUs.
+Neither looks at where other copies of an expert sit: a GPU may get two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cost.assignment import Assignment
+    from placement.problem import ExpertProblem
+
+__all__ = ["Baseline", "balanced_packing", "baselines", "eplb_global", "eplb_hierarchical", "linear"]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A rival's assignment, or None and the reason why its policy does not apply here."""
+
+    assignment: Assignment | None
+    reason: str = ""
+
+
+def baselines(problem: ExpertProblem, *, eplb_groups: int | None, nodes: int) -> dict[str, Baseline]:
+    """Return ``linear``, ``eplb_global`` and ``eplb_hierarchical`` for ``problem``.
+
+    ``eplb_groups`` are the model's expert groups (None or 1 where routing has none), ``nodes`` what the
+    hierarchical policy calls nodes: the domains of the cluster.
+    """
+    return {
+        "linear": linear(problem),
+        "eplb_global": eplb_global(problem),
+        "eplb_hierarchical": eplb_hierarchical(problem, groups=eplb_groups or 1, nodes=nodes),
+    }
+
+
+def linear(problem: ExpertProblem) -> Baseline:
+    """Slot j holds expert j mod E."""
+    row = np.arange(problem.slots, dtype=np.int32) % problem.experts
+    return Baseline(problem.assignment(np.tile(row, (problem.layers, 1))))
+
+
+def eplb_global(problem: ExpertProblem) -> Baseline:
+    """EPLB's global policy; it applies where all GPUs have equally many slots."""
+    reason = _unequal(problem)
+    if reason:
+        return Baseline(None, reason)
+    copy_expert = _replicated(problem.loads, problem.slots)
+    return Baseline(problem.assignment(_packed(problem.loads, copy_expert, problem.gpus).astype(np.int32)))
+
+
+def eplb_hierarchical(problem: ExpertProblem, *, groups: int, nodes: int) -> Baseline:
+    """EPLB's hierarchical policy over ``groups`` expert groups and ``nodes`` nodes of equally many GPUs."""
+    reason = _unequal(problem) or _indivisible(problem, groups, nodes)
+    if reason:
+        return Baseline(None, reason)
+    layers, experts = problem.loads.shape
+    size = experts // groups
+    group_load = problem.loads.reshape(layers, groups, size).sum(axis=2)
+    # Experts in the order of nodes: [layers, nodes, experts of a node].
+    group = balanced_packing(group_load, nodes)
+    expert = (group[:, :, None] * size + np.arange(size)).reshape(layers * nodes, experts // nodes)
+    load = np.take_along_axis(problem.loads, expert.reshape(layers, experts), axis=1).reshape(expert.shape)
+    copy = _replicated(load, problem.slots // nodes)
+    slot = _packed(load, copy, problem.gpus // nodes)
+    placed = np.take_along_axis(expert, slot, axis=1).reshape(layers, problem.slots)
+    return Baseline(problem.assignment(placed.astype(np.int32)))
+
+
+def balanced_packing(weight: NDArray[np.float64], packs: int) -> NDArray[np.int64]:
+    """Put items ``[rows, items]``, heaviest first, on the lightest pack with room; equally many a pack.
+
+    Returns the items in the order of packs, and in a pack in the order they came, ``[rows, items]``. Ties go
+    to the lowest item and the lowest pack. With one item a pack nothing is to be balanced: item i is pack i.
+    """
+    rows, items = weight.shape
+    each = items // packs
+    if each == 1:
+        return np.tile(np.arange(items), (rows, 1))
+    order = np.argsort(-weight, axis=1, kind="stable")
+    index = np.arange(rows)
+    load = np.zeros((rows, packs))
+    fill = np.zeros((rows, packs), dtype=np.int64)
+    placed = np.empty((rows, packs, each), dtype=np.int64)
+    for i in range(items):
+        item = order[:, i]
+        pack = np.argmin(load, axis=1)
+        placed[index, pack, fill[index, pack]] = item
+        fill[index, pack] += 1
+        full = fill[index, pack] == each
+        load[index, pack] = np.where(full, np.inf, load[index, pack] + weight[index, item])
+    return placed.reshape(rows, items)
+
+
+def _replicated(load: NDArray[np.float64], slots: int) -> NDArray[np.int64]:
+    """Return the expert of each copy, ``[rows, slots]``: one of each, then by largest load per copy."""
+    rows, experts = load.shape
+    index = np.arange(rows)
+    copies = np.ones(load.shape)
+    copy_expert = np.empty((rows, slots), dtype=np.int64)
+    copy_expert[:, :experts] = np.arange(experts)
+    for i in range(experts, slots):
+        best = np.argmax(load / copies, axis=1)
+        copy_expert[:, i] = best
+        copies[index, best] += 1
+    return copy_expert
+
+
+def _packed(load: NDArray[np.float64], copy_expert: NDArray[np.int64], gpus: int) -> NDArray[np.int64]:
+    """Return the expert of each slot, ``[rows, slots]``, from the expert of each copy."""
+    rows, experts = load.shape
+    index = np.arange(rows)[:, None]
+    copies = np.zeros((rows, experts))
+    np.add.at(copies, (index, copy_expert), 1)
+    order = balanced_packing((load / copies)[index, copy_expert], gpus)
+    return np.take_along_axis(copy_expert, order, axis=1)
+
+
+def _unequal(problem: ExpertProblem) -> str:
+    if problem.slots_per_gpu.min() == problem.slots_per_gpu.max():
+        return ""
+    return f"EPLB packs equally many copies a GPU; {problem.slots} slots lie unequally on {problem.gpus} GPUs"
+
+
+def _indivisible(problem: ExpertProblem, groups: int, nodes: int) -> str:
+    for upper, lower, words in (
+        (problem.experts, groups, f"{problem.experts} experts do not divide into {groups} groups"),
+        (groups, nodes, f"{groups} expert groups do not divide over {nodes} nodes"),
+        (problem.gpus, nodes, f"{problem.gpus} GPUs do not divide over {nodes} nodes"),
+    ):
+        if upper % lower:
+            return words
+    return ""

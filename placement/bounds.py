@@ -1,0 +1,72 @@
+"""How small the largest GPU load can be at best: bounds that hold for every legal assignment.
+
+Copy counts are free, an expert's load splits evenly over its copies, and copies sit on distinct GPUs.
+All values are multiples of the mean GPU load, so that 1 is perfect balance.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placement.replicate import replicate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from placement.problem import ExpertProblem
+
+__all__ = ["largest_copy", "lower_bound", "mean_load", "neighbours"]
+
+
+def lower_bound(problem: ExpertProblem) -> NDArray[np.float64]:
+    """Return the largest of all bounds here, ``[layers]``."""
+    copies = np.maximum(largest_copy(problem), neighbours(problem))
+    return np.maximum(mean_load(problem), copies)
+
+
+def mean_load(problem: ExpertProblem) -> NDArray[np.float64]:
+    """Spread each layer over the GPUs that have a slot: no largest load is below the mean."""
+    used = int((problem.slots_per_gpu > 0).sum())
+    return np.full(problem.layers, problem.gpus / used)
+
+
+def largest_copy(problem: ExpertProblem) -> NDArray[np.float64]:
+    """Return the smallest possible largest copy (:func:`placement.replicate.replicate` is optimal for it).
+
+    With one slot per GPU a GPU's load is that of its copy, so that the bound is reached.
+    """
+    share = problem.loads / replicate(problem)
+    return _relative(problem, share.max(axis=1))
+
+
+def neighbours(problem: ExpertProblem) -> NDArray[np.float64]:
+    """For each expert: its load and the least that must sit beside its copies, over as many GPUs.
+
+    Let expert i have c of the ``spare + 1`` copies it could have. Its c GPUs have at least ``s`` other slots
+    (the fewest of any c GPUs that have slots). Experts with several copies fill at most ``2 (spare - c + 1)``
+    slots in all, since each takes a spare; the other ``s - 2 (spare - c + 1)`` hold single copies of distinct
+    experts, with their whole load. The largest of the c GPU loads is at least the mean of them.
+    """
+    loads = problem.loads
+    layers, experts = loads.shape
+    spare = problem.slots - experts
+    order = np.argsort(loads, axis=1, kind="stable")
+    rank = np.argsort(order, axis=1)
+    lightest = np.zeros((layers, experts + 1))
+    np.cumsum(np.take_along_axis(loads, order, axis=1), axis=1, out=lightest[:, 1:])
+    others = np.cumsum(np.sort(problem.slots_per_gpu[problem.slots_per_gpu > 0]) - 1)
+    best = np.full(loads.shape, np.inf)
+    for c in range(1, min(spare + 1, others.size) + 1):
+        single = max(0, int(others[c - 1]) - 2 * (spare - c + 1))
+        if single > experts - 1:
+            continue  # more single copies of other experts than there are: c copies are impossible
+        beside = np.where(rank >= single, lightest[:, single][:, None], lightest[:, [single + 1]] - loads)
+        best = np.minimum(best, (loads + beside) / c)
+    return _relative(problem, best.max(axis=1))
+
+
+def _relative(problem: ExpertProblem, load: NDArray[np.float64]) -> NDArray[np.float64]:
+    relative: NDArray[np.float64] = load * problem.gpus / problem.loads.sum(axis=1)
+    return relative

@@ -1,0 +1,173 @@
+"""Place experts: a fast constructive answer that beats the baselines, then CP-SAT within a time limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from placement.baselines import baselines
+from placement.bounds import lower_bound
+from placement.pack import pack
+from placement.repair import distinct_copies
+from placement.replicate import replicate
+from placement.swap import swap_down
+from placement.verify import verify_experts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from cost.assignment import Assignment
+    from placement.baselines import Baseline
+    from placement.problem import ExpertProblem
+
+    OnProgress = Callable[[int, int, float, float, float], None]
+
+__all__ = ["ExpertResult", "fast_placement", "place_experts"]
+
+_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
+EPLB = ("eplb_global", "eplb_hierarchical")
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertResult:
+    """A placement of experts and how good it is; all loads are multiples of the mean GPU load.
+
+    Attributes
+    ----------
+    assignment:
+        The placement, legal by :func:`placement.verify.verify_experts`.
+    status:
+        ``OPTIMAL`` only where the recomputed objective equals the bound, else ``FEASIBLE``.
+    max_load, bound:
+        ``[layers]``: the largest GPU load, recomputed from the assignment, and what none can be below.
+    interrupted:
+        Whether Ctrl-C ended the search.
+    log:
+        What ran, in words.
+    baselines:
+        The rivals by name, each with an assignment or the reason why it does not apply.
+    """
+
+    assignment: Assignment
+    status: Literal["OPTIMAL", "FEASIBLE"]
+    max_load: NDArray[np.float64]
+    bound: NDArray[np.float64]
+    interrupted: bool
+    log: tuple[str, ...]
+    baselines: Mapping[str, Baseline]
+
+    @property
+    def objective(self) -> float:
+        """Mean over layers of largest over mean GPU load."""
+        return float(self.max_load.mean())
+
+    @property
+    def objective_bound(self) -> float:
+        """Mean over layers of the bound."""
+        return float(self.bound.mean())
+
+    @property
+    def gap(self) -> float:
+        """How much of the objective may still be saved at most: ``(objective - bound) / objective``."""
+        return 1.0 - self.objective_bound / self.objective
+
+
+def place_experts(
+    problem: ExpertProblem,
+    *,
+    time_limit_s: float,
+    seed: int,
+    eplb_groups: int | None,
+    nodes: int,
+    on_progress: OnProgress | None = None,
+) -> ExpertResult:
+    """Place the experts of all layers of ``problem``.
+
+    The fast path is deterministic; ``time_limit_s = 0`` runs it alone. ``eplb_groups`` (the model's expert
+    groups) and ``nodes`` (the domains) are for the hierarchical baseline. ``on_progress`` is called with done
+    layers, all layers, objective, bound and seconds. Every layer is at least as balanced as in each EPLB
+    baseline, except where that one puts two copies on one GPU and wins by it; the log names such layers.
+    """
+    rivals = baselines(problem, eplb_groups=eplb_groups, nodes=nodes)
+    bound = lower_bound(problem)
+    slot_expert, log = fast_placement(problem, rivals)
+    interrupted = False
+    if _proven(problem.max_load(problem.assignment(slot_expert)), bound).all():
+        log += ("the fast placement reaches the bound in every layer: nothing is left to a solver",)
+    elif time_limit_s > 0:
+        from placement.subpack import improve
+
+        improved = improve(
+            problem, slot_expert, bound, time_limit_s=time_limit_s, seed=seed, on_progress=on_progress
+        )
+        slot_expert, interrupted = improved.slot_expert, improved.interrupted
+        log += improved.log
+    return _result(problem, slot_expert, bound, interrupted=interrupted, log=log, rivals=rivals)
+
+
+def fast_placement(
+    problem: ExpertProblem, rivals: Mapping[str, Baseline]
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Greedy counts, largest first, best swaps; and again from a rival where it is better in some layer.
+
+    Returns ``[layers, slots]`` and what ran, in words. Deterministic.
+    """
+    slot_expert = swap_down(problem, pack(problem, replicate(problem)))
+    log = ["greedy counts, largest first, best swaps"]
+    if int(problem.slots_per_gpu.max()) <= 1:
+        log.append("one slot per GPU: greedy counts are provably optimal")
+    for name, rival in rivals.items():
+        if rival.assignment is None:
+            continue
+        rival_load = problem.max_load(rival.assignment)
+        behind = np.flatnonzero(problem.max_load(problem.assignment(slot_expert)) > rival_load)
+        if behind.size == 0:
+            continue
+        part = problem.rows(behind)
+        start, fits = distinct_copies(part, rival.assignment.slot_expert[behind])
+        part, behind, start = part.rows(fits), behind[fits], start[fits]
+        again = swap_down(part, start)
+        better = (
+            part.max_load(part.assignment(again)) < problem.max_load(problem.assignment(slot_expert))[behind]
+        )
+        slot_expert[behind[better]] = again[better]
+        log.append(f"best swaps from {name}: {int(better.sum())} layers better")
+        ahead = np.flatnonzero(problem.max_load(problem.assignment(slot_expert)) > rival_load * (1 + _EQUAL))
+        if ahead.size:
+            log.append(f"{name} is ahead with two copies of an expert on one GPU in rows {ahead.tolist()}")
+    return slot_expert, tuple(log)
+
+
+def _result(
+    problem: ExpertProblem,
+    slot_expert: NDArray[np.int32],
+    bound: NDArray[np.float64],
+    *,
+    interrupted: bool,
+    log: tuple[str, ...],
+    rivals: Mapping[str, Baseline],
+) -> ExpertResult:
+    assignment = problem.assignment(slot_expert)
+    wrong = verify_experts(assignment, problem)
+    if wrong:
+        raise AssertionError(f"the placement found is not legal, which is a defect of rackplan: {wrong[0]}")
+    max_load = problem.max_load(assignment)
+    proven = _proven(max_load, bound)
+    return ExpertResult(
+        assignment=assignment,
+        status="OPTIMAL" if proven.all() else "FEASIBLE",
+        max_load=max_load,
+        bound=np.minimum(bound, max_load),  # a bound above the answer is rounding
+        interrupted=interrupted,
+        log=log,
+        baselines=rivals,
+    )
+
+
+def _proven(max_load: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.bool_]:
+    reached: NDArray[np.bool_] = max_load <= bound * (1 + _EQUAL)
+    return reached

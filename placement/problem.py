@@ -1,0 +1,170 @@
+"""The expert placement problem: how much each expert is used, and how many slots each GPU has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.assignment import Assignment
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["ExpertProblem", "expert_problem", "fewest_redundant", "spread_slots"]
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertProblem:
+    """Experts of some layers, to be copied into the slots of one EP group.
+
+    Attributes
+    ----------
+    loads:
+        float64 ``[layers, experts]``, finite, not negative, no row all zero. :func:`expert_problem` scales
+        each row to mean 1; only ratios within a row matter.
+    slots_per_gpu:
+        int64 ``[gpus]``, the same in every layer; a GPU may have none.
+
+    Raises
+    ------
+    InputError
+        If the loads are not as above, if there are fewer slots than experts, or if a GPU has more slots than
+        there are experts (it would hold two copies of one).
+    """
+
+    loads: NDArray[np.float64]
+    slots_per_gpu: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        _check_loads(self.loads)
+        _check_slots(self.slots_per_gpu, self.experts)
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return int(self.loads.shape[0])
+
+    @property
+    def experts(self) -> int:
+        """Logical experts of a layer."""
+        return int(self.loads.shape[1])
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the EP group."""
+        return int(self.slots_per_gpu.shape[0])
+
+    @cached_property
+    def slots(self) -> int:
+        """Slots of a layer over all GPUs."""
+        return int(self.slots_per_gpu.sum())
+
+    @cached_property
+    def slot_gpu(self) -> NDArray[np.int32]:
+        """The GPU of each slot, int32 ``[slots]``, non-decreasing."""
+        return np.repeat(np.arange(self.gpus, dtype=np.int32), self.slots_per_gpu)
+
+    @cached_property
+    def first_slot(self) -> NDArray[np.int64]:
+        """The first slot of each GPU, int64 ``[gpus + 1]``; the last entry is ``slots``."""
+        starts: NDArray[np.int64] = np.concatenate(([0], np.cumsum(self.slots_per_gpu)))
+        return starts
+
+    def rows(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> ExpertProblem:
+        """Return the same problem for some of the layers."""
+        return ExpertProblem(self.loads[which], self.slots_per_gpu)
+
+    def assignment(self, slot_expert: NDArray[np.int32]) -> Assignment:
+        """Wrap ``[layers, slots]`` expert ids as an assignment to this problem's slots."""
+        return Assignment(slot_expert.astype(np.int32), self.slot_gpu, self.experts, self.gpus)
+
+    def max_load(self, assignment: Assignment) -> NDArray[np.float64]:
+        """Largest GPU load over mean GPU load, ``[layers]``, recomputed from the assignment alone."""
+        per_gpu = assignment.gpu_load(self.loads)
+        ratio: NDArray[np.float64] = per_gpu.max(axis=1) * self.gpus / self.loads.sum(axis=1)
+        return ratio
+
+
+def expert_problem(loads: ArrayLike, slots_per_gpu: ArrayLike) -> ExpertProblem:
+    """Check ``loads`` ``[layers, experts]`` and ``slots_per_gpu`` ``[gpus]``, and scale each row to mean 1.
+
+    Raises
+    ------
+    InputError
+        As :class:`ExpertProblem`.
+    """
+    raw = np.asarray(loads, dtype=np.float64)
+    _check_loads(raw)
+    scaled = raw / raw.max(axis=1, keepdims=True)  # first the largest: the sum of loads near 1e308 overflows
+    return ExpertProblem(
+        scaled / scaled.mean(axis=1, keepdims=True), np.asarray(slots_per_gpu, dtype=np.int64).copy()
+    )
+
+
+def fewest_redundant(experts: int, gpus: int) -> int:
+    """Fewest extra copies per layer that make slots divisible by the GPUs (256 experts, 72 GPUs: 32)."""
+    return -experts % gpus
+
+
+def spread_slots(experts: int, gpus: int, redundant: int | None = None) -> NDArray[np.int64]:
+    """Slots of each GPU, int64 ``[gpus]``, for ``redundant`` copies per layer above one of each expert.
+
+    What does not divide gives the first GPUs one slot more. ``None`` means :func:`fewest_redundant`.
+
+    Raises
+    ------
+    InputError
+        If there is no GPU or no expert, or ``redundant`` is negative (fewer slots than experts).
+    """
+    if experts < 1 or gpus < 1:
+        raise InputError(f"{experts} experts on {gpus} GPUs: both must be at least 1.")
+    slots = experts + (fewest_redundant(experts, gpus) if redundant is None else redundant)
+    each, more = divmod(slots, gpus)
+    per_gpu = np.full(gpus, each, dtype=np.int64)
+    per_gpu[:more] += 1
+    _check_slots(per_gpu, experts)
+    return per_gpu
+
+
+def _check_loads(loads: NDArray[np.float64]) -> None:
+    if loads.ndim != 2 or 0 in loads.shape:
+        raise InputError(
+            f"expert loads have shape {list(loads.shape)}: give [layers, experts], neither of them 0."
+        )
+    bad = ~np.isfinite(loads) | (loads < 0)
+    if bad.any():
+        layer, expert = (int(i) for i in np.argwhere(bad)[0])
+        raise InputError(
+            f"expert loads, row {layer}, expert {expert}: {loads[layer, expert]} is not a count of tokens; "
+            "give finite numbers that are not negative."
+        )
+    dead = ~loads.any(axis=1)
+    if dead.any():
+        raise InputError(
+            f"expert loads, row {int(np.argmax(dead))}: all zero, so no placement is better than another; "
+            "give loads of MoE layers alone."
+        )
+
+
+def _check_slots(slots_per_gpu: NDArray[np.int64], experts: int) -> None:
+    if slots_per_gpu.ndim != 1 or slots_per_gpu.size == 0 or int(slots_per_gpu.min()) < 0:
+        raise InputError(
+            f"slots per GPU {slots_per_gpu.tolist()}: give one count that is not negative for each GPU."
+        )
+    slots = int(slots_per_gpu.sum())
+    gpus = slots_per_gpu.size
+    if slots < experts:
+        raise InputError(
+            f"{slots} slots on {gpus} GPUs cannot hold {experts} experts: give more GPUs or a larger "
+            f"--redundant (0 or more: it counts copies above one of each expert)."
+        )
+    if int(slots_per_gpu.max()) > experts:
+        most = int(slots_per_gpu.max())
+        raise InputError(
+            f"{most} slots on a GPU for {experts} experts: it would hold two copies of one; "
+            f"give at most --redundant {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
+        )

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cost.dtypes import bytes_per_element
+from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.model import MoeFfn
 from cost.setting import USABLE_HBM
 from cost.terms.alltoall import vector_bytes
@@ -65,7 +65,7 @@ class StageMemory:
 
 def layer_weight_bytes(layer: Layer, model: Model, *, tp: int, slots: int) -> float:
     """Weight bytes that one GPU holds of ``layer``, with ``slots`` expert copies on it."""
-    size = {part: bytes_per_element(dtype) for part, dtype in model.precision.items()}
+    size = {part: bytes_per_param(dtype) for part, dtype in model.precision.items()}
     attention = (layer.attention.matmul_params + layer.attention.other_params) * size["attention"] / tp
     norms = layer.norm_params * size["norm"]
     ffn = layer.ffn
@@ -78,7 +78,7 @@ def layer_weight_bytes(layer: Layer, model: Model, *, tp: int, slots: int) -> fl
 
 def layer_cache_bytes(layer: Layer, setting: Setting, tp: int) -> float:
     """Cache bytes of one sequence on each GPU of its tensor-parallel group, times the group's width."""
-    element = bytes_per_element(setting.workload.kv_dtype)
+    element = cache_bytes_per_element(setting.workload.kv_dtype)
     cache = layer.attention.cache_bytes(setting.workload.context, element)
     return tp * cache / layer.attention.kv_shards(tp)
 
@@ -128,11 +128,11 @@ def replica_memory(
         members = [model.layers[i] for i in stage.layers]
         weights = sum(layer_weight_bytes(layer, model, tp=tp, slots=per_gpu) for layer in members)
         if first or (last and model.tied):
-            weights += model.embedding_params * bytes_per_element(model.precision["embedding"]) / tp
+            weights += model.embedding_params * bytes_per_param(model.precision["embedding"]) / tp
         if last:
             head = 0 if model.tied else model.head_params
-            weights += head * bytes_per_element(model.precision["head"]) / tp
-            weights += model.final_norm_params * bytes_per_element(model.precision["norm"])
+            weights += head * bytes_per_param(model.precision["head"]) / tp
+            weights += model.final_norm_params * bytes_per_param(model.precision["norm"])
         held = total / gpus
         kv = held * sum(layer_cache_bytes(layer, setting, tp) for layer in members)
         step_tokens = held / len(stages)

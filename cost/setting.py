@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.dtypes import bytes_per_element
+from cost.dtypes import cache_bytes_per_element
 from cost.efficiency import PUBLISHED, Efficiency
 from cost.rates import stage_rates
 from topology.errors import InputError
@@ -37,7 +37,7 @@ class Setting:
     efficiency: Efficiency = PUBLISHED
 
     def __post_init__(self) -> None:
-        bytes_per_element(self.workload.kv_dtype)
+        cache_bytes_per_element(self.workload.kv_dtype)
         if self.cluster.spec.gpus < 1:
             raise InputError(f"cluster {self.cluster.name}: it has no GPU.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from topology.catalog_files import cluster_names, load_domain, load_scale_out
 from topology.check import LARGEST_CLUSTER_GPUS
@@ -13,7 +14,10 @@ from topology.errors import InputError
 from topology.fields import nearest
 from topology.spec import ClusterSpec
 
-__all__ = ["build_cluster", "resolve_cluster"]
+if TYPE_CHECKING:
+    from topology.spec import DomainSpec, ScaleOutSpec
+
+__all__ = ["build_cluster", "fill_domains", "resolve_cluster"]
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -66,9 +70,14 @@ def _filled(text: str, name: str, count: str) -> ClusterSpec:
         raise InputError(
             f'cluster "{text}": {gpus} GPUs do not fill whole nodes of {step}; the nearest are {fit}.'
         )
+    return fill_domains(text, domain, load_scale_out(name), gpus)
+
+
+def fill_domains(name: str, domain: DomainSpec, scale_out: ScaleOutSpec | None, gpus: int) -> ClusterSpec:
+    """Return a cluster of ``gpus`` GPUs (whole nodes): domains filled in order, the last may be partial."""
     full, rest = divmod(gpus, domain.gpus)
     domains = (domain,) * full + ((replace(domain, gpus=rest),) if rest else ())
-    return ClusterSpec(text, domains, load_scale_out(name))
+    return ClusterSpec(name, domains, scale_out)
 
 
 def build_cluster(spec: ClusterSpec) -> Cluster:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cost.dtypes import bytes_per_element
+from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.terms.work import Work
 
 if TYPE_CHECKING:
@@ -32,6 +32,6 @@ def attention_work(
     """
     projections_s = 2 * attention.matmul_params * tokens / rates.flop_per_s[weights]
     scores_s = attention.decode_flop(context) * tokens / rates.flop_per_s["bf16"]
-    stored = (attention.matmul_params + attention.other_params) * bytes_per_element(weights) / tp
-    cache = tokens * tp * attention.read_bytes(context, bytes_per_element(kv_dtype)) / attention.kv_shards(tp)
+    stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / tp
+    cache = tokens * tp * attention.read_bytes(context, cache_bytes_per_element(kv_dtype)) / attention.kv_shards(tp)
     return Work(projections_s + scores_s, (stored + cache) / rates.hbm_bytes_per_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cost.dtypes import bytes_per_element
+from cost.dtypes import bytes_per_param
 from cost.terms.work import Work
 
 if TYPE_CHECKING:
@@ -21,4 +21,4 @@ def dense_work(params: float, *, tokens: float, tp: int, weights: str, rates: Ra
     flop = 2 * params * tokens; bytes = params * (bytes of one) / tp, read once a step whatever the batch.
     """
     compute_s = 2 * params * tokens / rates.flop_per_s[weights]
-    return Work(compute_s, params * bytes_per_element(weights) / tp / rates.hbm_bytes_per_s)
+    return Work(compute_s, params * bytes_per_param(weights) / tp / rates.hbm_bytes_per_s)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.dtypes import bytes_per_element
+from cost.dtypes import bytes_per_param
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,5 +35,5 @@ def expert_times(
     """
     pairs = tokens * moe.top_k * use.share
     compute_s = 2 * moe.expert_params * pairs / rates.flop_per_s[weights]
-    read = use.touched_slots(tokens) * moe.expert_params * bytes_per_element(weights)
+    read = use.touched_slots(tokens) * moe.expert_params * bytes_per_param(weights)
     return compute_s, read / rates.hbm_bytes_per_s

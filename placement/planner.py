@@ -1,0 +1,234 @@
+"""Make a plan: find the layout, split the layers, place the experts, compare with the rivals, verify."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.assignment import Assignment
+from placement.fit import fastest_step_s, refuse_capacity, refuse_speed
+from placement.plan import BaselineScore, Plan, Proof, moe_rows, score_placement
+from placement.problem import expert_problem
+from placement.search import ALIKE, candidates, fitting_shapes
+from placement.verify_plan import verify_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cost.loads import ExpertLoads
+    from cost.score import Score
+    from cost.setting import Setting
+    from placement.experts import ExpertResult, OnProgress
+    from placement.options import PlanOptions
+    from placement.search import Candidate
+
+__all__ = ["make_plan"]
+
+MOST_PLACED = 6
+"""Layouts whose experts are really placed before one is chosen."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Placed:
+    """A candidate with its experts placed; ``results`` has one entry for each distinct set of slots."""
+
+    candidate: Candidate
+    experts: tuple[Assignment | None, ...]
+    results: tuple[ExpertResult, ...]
+    score: Score
+    balancedness: dict[int, float]
+
+
+def make_plan(
+    setting: Setting,
+    loads: ExpertLoads | None,
+    options: PlanOptions,
+    *,
+    on_progress: OnProgress | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> Plan:
+    """Return a verified plan.
+
+    Raises
+    ------
+    InfeasibleError
+        If nothing fits in HBM, or no layout meets the time per token: with the limit that binds, by how much,
+        and what would fit.
+    """
+    say = on_stage or (lambda _: None)
+    say("costing layouts")
+    found = candidates(setting, options)
+    if not found:
+        fitting = fitting_shapes(setting, options.redundant)
+        if not fitting or setting.workload.batch > max(fit.max_batch for fit in fitting):
+            refuse_capacity(setting, options, fitting)
+        refuse_speed(setting, options, fastest_step_s(setting, fitting))
+    say("comparing layouts")
+    chosen = _choose(found, loads, options)
+    say("placing experts")
+    placed = _place(chosen, loads, options, time_limit_s=options.time_limit_s, on_progress=on_progress)
+    plan = _finish(placed, loads, options)
+    wrong = verify_plan(plan)
+    if wrong:
+        raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")
+    return plan
+
+
+def _choose(found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions) -> Candidate:
+    """Place experts the fast way for the best candidates and take the simplest of those alike.
+
+    Candidates come with their score under perfect balance, fastest first, so the search ends where the next
+    one could not even then come near the best so far.
+
+    Raises
+    ------
+    InfeasibleError
+        If with their experts really placed none meets the time per token.
+    """
+    placed: list[_Placed] = []
+    best, fastest = 0.0, math.inf
+    for candidate in found:
+        if candidate.score.tok_s_per_gpu < (1 - ALIKE) * best or len(placed) >= MOST_PLACED:
+            break
+        trial = _place(candidate, loads, options, time_limit_s=0.0)
+        fastest = min(fastest, trial.score.step_s)
+        if options.tpot_s is None or trial.score.step_s <= options.tpot_s:
+            placed.append(trial)
+            best = max(best, trial.score.tok_s_per_gpu)
+    if not placed:
+        refuse_speed(found[0].setting, options, fastest)
+    alike = [trial for trial in placed if trial.score.tok_s_per_gpu >= (1 - ALIKE) * best]
+    return min(alike, key=_simplicity).candidate
+
+
+def _simplicity(placed: _Placed) -> tuple[int, int, int]:
+    layout = placed.candidate.layout
+    return layout.tp, layout.stages, len(layout.replicas)
+
+
+def _members(candidate: Candidate) -> list[list[int]]:
+    """Stages with experts, those with the same slots together."""
+    alike: dict[bytes, list[int]] = {}
+    for index, slots in enumerate(candidate.slots):
+        if moe_rows(candidate.setting, candidate.layout.replicas[0][index].layers):
+            alike.setdefault(slots.tobytes(), []).append(index)
+    return list(alike.values())
+
+
+def _place(
+    candidate: Candidate,
+    loads: ExpertLoads | None,
+    options: PlanOptions,
+    *,
+    time_limit_s: float,
+    on_progress: OnProgress | None = None,
+) -> _Placed:
+    """Place the experts of a candidate; stages with the same slots are placed together."""
+    setting, layout = candidate.setting, candidate.layout
+    moe = setting.model.moe
+    experts: list[Assignment | None] = [None] * layout.stages
+    results = []
+    if moe is not None and loads is not None:
+        from placement.experts import place_experts
+
+        members = _members(candidate)
+        for stages in members:
+            rows = [moe_rows(setting, layout.replicas[0][index].layers) for index in stages]
+            result = place_experts(
+                expert_problem(loads.mean[np.concatenate(rows)], candidate.slots[stages[0]]),
+                time_limit_s=time_limit_s / len(members),
+                seed=options.seed,
+                eplb_groups=moe.groups,
+                nodes=len(set(setting.domains(layout.replicas[0][stages[0]]).tolist())),
+                on_progress=on_progress,
+            )
+            results.append(result)
+            for index, part in zip(stages, _by_stage(result.assignment, rows), strict=True):
+                experts[index] = part
+    candidate = _within_tpot(candidate, experts, loads, options.tpot_s)
+    score, balancedness = score_placement(candidate.setting, layout, experts, loads)
+    return _Placed(candidate, tuple(experts), tuple(results), score, balancedness)
+
+
+def _within_tpot(
+    candidate: Candidate, experts: Sequence[Assignment | None], loads: ExpertLoads | None, tpot_s: float | None
+) -> Candidate:
+    """Return the candidate at the largest batch that meets the time per token with its experts as placed."""
+    if tpot_s is None or candidate.fixed_batch:
+        return candidate
+
+    def step_s(batch: int) -> float:
+        return score_placement(candidate.setting.with_batch(batch), candidate.layout, experts, loads)[0].step_s
+
+    batch = candidate.setting.workload.batch
+    if step_s(batch) <= tpot_s:
+        return candidate
+    low, high = 1, batch
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if step_s(middle) <= tpot_s else (low, middle)
+    return replace(candidate, setting=candidate.setting.with_batch(low))
+
+
+def _by_stage(assignment: Assignment, rows: Sequence[Sequence[int]]) -> list[Assignment]:
+    cuts = np.cumsum([0, *(len(part) for part in rows)])
+    return [
+        Assignment(assignment.slot_expert[a:b], assignment.slot_gpu, assignment.experts, assignment.gpus)
+        for a, b in zip(cuts, cuts[1:], strict=False)
+    ]
+
+
+def _finish(placed: _Placed, loads: ExpertLoads | None, options: PlanOptions) -> Plan:
+    candidate = placed.candidate
+    notes = [note for result in placed.results for note in result.log]
+    return Plan(
+        setting=candidate.setting,
+        layout=candidate.layout,
+        experts=placed.experts,
+        loads=loads,
+        score=placed.score,
+        balancedness=placed.balancedness,
+        proof=_proof(placed.results),
+        baselines=_baselines(placed, loads),
+        notes=tuple(dict.fromkeys(notes)),
+        options=asdict(options),
+        interrupted=any(result.interrupted for result in placed.results),
+    )
+
+
+def _proof(results: Sequence[ExpertResult]) -> Proof:
+    """Join the proofs: objective and bound are means over all layers."""
+    if not results:
+        return Proof("OPTIMAL", 1.0, 1.0, 0.0)
+    objective = float(np.concatenate([result.max_load for result in results]).mean())
+    bound = float(np.concatenate([result.bound for result in results]).mean())
+    status = "OPTIMAL" if all(result.status == "OPTIMAL" for result in results) else "FEASIBLE"
+    return Proof(status, objective, bound, max(0.0, 1 - bound / objective))
+
+
+def _baselines(placed: _Placed, loads: ExpertLoads | None) -> dict[str, BaselineScore]:
+    """Score each rival under the same layout, batch and loads."""
+    if not placed.results or loads is None:
+        return {}
+    setting, layout = placed.candidate.setting, placed.candidate.layout
+    scored = {}
+    for name in placed.results[0].baselines:
+        experts: list[Assignment | None] = list(placed.experts)
+        reason = ""
+        for result, stages in zip(placed.results, _members(placed.candidate), strict=True):
+            rival = result.baselines[name]
+            if rival.assignment is None:
+                reason = rival.reason
+                break
+            rows = [moe_rows(setting, layout.replicas[0][index].layers) for index in stages]
+            for index, part in zip(stages, _by_stage(rival.assignment, rows), strict=True):
+                experts[index] = part
+        if reason:
+            scored[name] = BaselineScore(reason)
+            continue
+        score, balancedness = score_placement(setting, layout, experts, loads)
+        scored[name] = BaselineScore("", balancedness, score)
+    return scored

@@ -1,0 +1,140 @@
+"""Split a model's layers over the stages of a replica: times and memory from the cost model, cuts by CP-SAT."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.expert_use import balanced_use
+from cost.layout import StageSpec
+from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory
+from cost.model import MoeFfn
+from cost.setting import USABLE_HBM
+from cost.step import stage_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.expert_use import ExpertUse
+    from cost.model import Layer
+    from cost.setting import Setting
+    from placement.stages import StageProblem
+
+__all__ = ["equal_ranges", "largest_batch", "split_layers", "stage_problem", "stage_specs"]
+
+Groups = "Sequence[tuple[int, ...]]"
+
+
+def equal_ranges(layers: int, stages: int) -> tuple[range, ...]:
+    """Cut layers into runs of nearly equal length."""
+    cuts = [round(layers * stage / stages) for stage in range(stages + 1)]
+    return tuple(range(a, b) for a, b in zip(cuts, cuts[1:], strict=False))
+
+
+def stage_specs(groups: Groups, ranges: Sequence[range]) -> tuple[StageSpec, ...]:
+    """Join groups of GPUs and runs of layers."""
+    return tuple(StageSpec(gpus, layers) for gpus, layers in zip(groups, ranges, strict=True))
+
+
+def largest_batch(setting: Setting, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]]) -> int:
+    """Return the largest batch for which some contiguous split fits in HBM; 0 where none does.
+
+    For a fixed order of stages, filling each in turn as far as it goes finds a split if there is one.
+    """
+    if len(groups) == 1:
+        stages = stage_specs(groups, [range(len(setting.model.layers))])
+        return replica_max_batch(replica_memory(setting, stages, tp=tp, slots=[int(slots[0].sum())]))
+    most = min(
+        replica_max_batch(replica_memory(setting, stage_specs(groups, ranges), tp=tp, slots=_sums(slots)))
+        for ranges in [equal_ranges(len(setting.model.layers), len(groups))]
+    )
+    low, high = most, max(4, 2 * most + 4)
+    while _fits(setting.with_batch(high), groups, tp=tp, slots=slots):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _fits(setting.with_batch(middle), groups, tp=tp, slots=slots):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _sums(slots: Sequence[NDArray[np.int64]]) -> list[int]:
+    return [int(row.sum()) for row in slots]
+
+
+def _fits(setting: Setting, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]]) -> bool:
+    problem = stage_problem(setting, groups, tp=tp, slots=slots, times=False)
+    layer, layers, stages = 0, problem.layers, problem.stages
+    for stage in range(stages):
+        room = problem.capacity[stage] - problem.fixed_memory[stage]
+        taken = 0
+        while layers - layer > stages - stage - 1 and problem.memory[layer, stage] <= room:
+            room -= problem.memory[layer, stage]
+            layer += 1
+            taken += 1
+            if layer == layers:
+                break
+        if taken == 0:
+            return False
+    return layer == layers
+
+
+def stage_problem(
+    setting: Setting, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]], times: bool = True
+) -> StageProblem:
+    """Return the split as a problem: seconds and bytes of each layer on each stage, experts balanced.
+
+    ``slots[stage]`` are the slots of each GPU of the stage. ``times=False`` leaves the seconds zero.
+    """
+    from placement.stages import StageProblem
+
+    model, batch = setting.model, setting.workload.batch
+    layers, stages = len(model.layers), len(groups)
+    shape = (layers, stages)
+    seconds, memory = np.zeros(shape), np.zeros(shape)
+    total = sum(len(group) for group in groups)
+    trial = stage_specs(groups, equal_ranges(layers, stages))
+    whole = replica_memory(setting, trial, tp=tp, slots=_sums(slots))
+    fixed = np.array([part.used(batch) for part in whole])
+    fixed_s = np.zeros(stages)
+    for stage, group in enumerate(groups):
+        tokens = batch * total / (stages * len(group))
+        each = -(-int(slots[stage].sum()) // len(group))
+        known: dict[Layer, tuple[float, float]] = {}
+        for index, layer in enumerate(model.layers):
+            if layer not in known:
+                cache = batch * total / len(group) * layer_cache_bytes(layer, setting, tp)
+                held = layer_weight_bytes(layer, model, tp=tp, slots=each) + cache
+                use = _layer_use(layer, slots[stage])
+                spec = StageSpec(group, range(index, index + 1))
+                cost = stage_cost(setting, spec, tokens=tokens, tp=tp, use=use, last=False) if times else None
+                known[layer] = (cost.total_s if cost else 0.0, held)
+            seconds[index, stage], memory[index, stage] = known[layer]
+        fixed[stage] -= memory[list(trial[stage].layers), stage].sum()
+        if times and stage == stages - 1:
+            none = StageSpec(group, range(0))
+            fixed_s[stage] = stage_cost(setting, none, tokens=tokens, tp=tp, use=None, last=True).total_s
+    capacity = np.array([USABLE_HBM * part.capacity for part in whole])
+    return StageProblem(seconds, fixed_s, memory, np.maximum(fixed, 0.0), capacity)
+
+
+def _layer_use(layer: Layer, slots: NDArray[np.int64]) -> ExpertUse | None:
+    ffn = layer.ffn
+    return balanced_use(1, slots, ffn.experts, ffn.top_k) if isinstance(ffn, MoeFfn) else None
+
+
+def split_layers(
+    setting: Setting, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]]
+) -> tuple[range, ...]:
+    """Return the run of layers of each stage: the slowest stage as fast as memory allows, proven by CP-SAT."""
+    layers = len(setting.model.layers)
+    if len(groups) == 1:
+        return (range(layers),)
+    from placement.stages import solve_stages
+
+    return solve_stages(stage_problem(setting, groups, tp=tp, slots=slots)).ranges

@@ -1,0 +1,89 @@
+"""What a legal plan is, written without any solver: layers, GPUs, experts and memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.memory import replica_memory
+from placement.plan import moe_rows
+from placement.problem import ExpertProblem
+from placement.verify import verify_experts
+
+if TYPE_CHECKING:
+    from placement.plan import Plan
+
+__all__ = ["verify_plan"]
+
+
+def verify_plan(plan: Plan) -> list[str]:
+    """Return every way in which ``plan`` is illegal, in words; empty if it is legal.
+
+    The rules: the stages of each replica hold every layer once, in order; no GPU is in two stages; tensor
+    parallelism divides each stage and stays in a domain; each layer's experts are legal on the stage's GPUs
+    (:func:`placement.verify.verify_experts`); every GPU's weights, KV cache and workspace fit in usable HBM.
+    """
+    return [*_layers(plan), *_gpus(plan), *_experts(plan), *_memory(plan)]
+
+
+def _layers(plan: Plan) -> list[str]:
+    count = len(plan.setting.model.layers)
+    wrong = []
+    for index, stages in enumerate(plan.layout.replicas):
+        held = [layer for stage in stages for layer in stage.layers]
+        if held != list(range(count)):
+            wrong.append(f"replica {index}: its stages hold layers {held}, not 0 to {count - 1} in order")
+    return wrong
+
+
+def _gpus(plan: Plan) -> list[str]:
+    used = [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
+    wrong = []
+    total = len(plan.setting.cluster.gpus)
+    if len(set(used)) != len(used):
+        twice = next(gpu for gpu in used if used.count(gpu) > 1)
+        wrong.append(f"GPU {plan.setting.cluster.gpus[twice].id} is in two stages")
+    if used and not 0 <= min(used) <= max(used) < total:
+        wrong.append(f"GPU number {max(used)} of {total}")
+        return wrong
+    tp = plan.layout.tp
+    for stages in plan.layout.replicas:
+        for stage in stages:
+            domains = plan.setting.domains(stage)
+            if len(domains) % tp or (np.ptp(domains.reshape(-1, tp), axis=1) != 0).any():
+                wrong.append(f"TP {tp} does not divide layers {stage.layers} into groups within a domain")
+    return wrong
+
+
+def _experts(plan: Plan) -> list[str]:
+    moe = plan.setting.model.moe
+    wrong = []
+    for stage, assignment in zip(plan.layout.replicas[0], plan.experts, strict=True):
+        rows = moe_rows(plan.setting, stage.layers)
+        if not rows:
+            continue
+        if moe is None or assignment is None:
+            wrong.append(f"layers {stage.layers}: no experts are placed")
+            continue
+        if assignment.gpus != len(stage.gpus):
+            wrong.append(f"layers {stage.layers}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}")
+            continue
+        problem = ExpertProblem(np.ones((len(rows), moe.experts)), assignment.slots_per_gpu)
+        wrong += [f"layers {stage.layers}: {line}" for line in verify_experts(assignment, problem)]
+    return wrong
+
+
+def _memory(plan: Plan) -> list[str]:
+    batch = plan.setting.workload.batch
+    slots = [0 if assignment is None else assignment.slots for assignment in plan.experts]
+    wrong = []
+    for index, stages in enumerate(plan.layout.replicas):
+        memories = replica_memory(plan.setting, stages, tp=plan.layout.tp, slots=slots)
+        for stage, memory in zip(stages, memories, strict=True):
+            if memory.used(batch) > memory.usable:
+                wrong.append(
+                    f"replica {index}, layers {stage.layers}: {memory.used(batch) / 1e9:.2f} GB per GPU, "
+                    f"{memory.usable / 1e9:.2f} GB usable"
+                )
+    return wrong

@@ -1,0 +1,342 @@
+"""The plan file (``plan.json``, schema 1): written from a plan, read back into one, checked on the way in."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cost.assignment import Assignment
+from cost.layout import Layout, StageSpec
+from cost.loads import ExpertLoads
+from cost.resolve import model_from_config
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.plan import BaselineScore, Plan, Proof, score_placement
+from placement.verify_plan import verify_plan
+from topology import build_cluster, spec_from_dict, spec_to_dict
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cost.score import Score
+
+__all__ = ["plan_to_dict", "plan_to_json", "read_plan", "score_to_dict"]
+
+SCHEMA_VERSION = 1
+_Count = Annotated[int, Field(ge=0)]
+
+
+class _Stage(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+    replica: _Count = 0
+    first_layer: _Count
+    last_layer: _Count
+    gpus: list[str]
+
+
+class _Experts(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+    gpus: list[str]
+    layers: dict[str, list[list[_Count]]]
+
+
+class _LayoutFields(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+    tp: Annotated[int, Field(ge=1)]
+
+
+class _WorkloadFields(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    phase: Literal["decode"]
+    context: int
+    batch: int
+    kv_dtype: str
+
+
+class _ModelFields(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+    name: str
+    config: dict[str, Any]
+    weights: str | None = None
+
+
+class _LoadsFields(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    names: list[str]
+    synthetic: bool
+    tokens: list[list[list[float]]]
+
+
+class _Inputs(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    model: _ModelFields
+    cluster: dict[str, Any]
+    workload: _WorkloadFields
+    loads: _LoadsFields | None = None
+    options: dict[str, Any] = {}
+
+
+class _ProofFields(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    status: str
+    objective: float
+    bound: float
+    gap: float
+
+
+class _PlanFields(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    schema_version: Literal[1]
+    stages: Annotated[list[_Stage], Field(min_length=1)]
+    experts: _Experts
+    layout: _LayoutFields
+    proof: _ProofFields
+    inputs: _Inputs
+
+
+def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any]:
+    """Return a score as the plan file holds it; ``balancedness`` is by absolute layer id."""
+    mean = sum(balancedness.values()) / len(balancedness) if balancedness else None
+    return {
+        "step_s": score.step_s,
+        "lower_step_s": score.lower_step_s,
+        "tok_s_per_gpu": score.tok_s_per_gpu,
+        "tok_s_per_gpu_used": score.tok_s_per_gpu_used,
+        "tok_s_per_user": score.tok_s_per_user,
+        "tokens": "output",
+        "bound_by": score.bound_by,
+        "terms_s": dict(score.terms_s),
+        "limits_s": dict(score.limits_s),
+        "hbm_bytes": dict(score.hbm_bytes),
+        "batch_per_gpu": score.batch,
+        "max_batch_per_gpu": score.max_batch,
+        "evidence": score.evidence.label,
+        "balancedness_mean": mean,
+        "balancedness": {str(layer): value for layer, value in balancedness.items()},
+    }
+
+
+def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return ``plan`` as JSON-able data in schema 1."""
+    setting, layout = plan.setting, plan.layout
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": setting.model.name,
+        "cluster": setting.cluster.name,
+        "stages": _stages(plan),
+        "experts": {"gpus": [gpu.id for gpu in setting.cluster.gpus], "layers": _expert_rows(plan)},
+        "layout": {
+            "stages": layout.stages,
+            "ep": layout.ep if setting.model.moe else 1,
+            "tp": layout.tp,
+            "attention_dp": layout.attention_dp,
+            "replicas": len(layout.replicas),
+            "batch_per_gpu": setting.workload.batch,
+            "gpus_used": layout.gpus_used,
+        },
+        "score": score_to_dict(plan.score, dict(plan.balancedness)),
+        "proof": {
+            "status": plan.proof.status,
+            "objective": plan.proof.objective,
+            "bound": plan.proof.bound,
+            "gap": plan.proof.gap,
+            "of": "mean over MoE layers of the largest GPU load over the mean one",
+            "interrupted": plan.interrupted,
+            "log": list(plan.notes),
+        },
+        "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
+        "baseline_reasons": {name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
+        "inputs": _inputs(plan, command, sha256 or {}),
+    }
+
+
+def _stages(plan: Plan) -> list[dict[str, Any]]:
+    cluster = plan.setting.cluster
+    return [
+        {
+            "replica": replica,
+            "domains": [f"d{domain}" for domain in dict.fromkeys(cluster.gpus[g].domain for g in stage.gpus)],
+            "first_layer": stage.layers.start,
+            "last_layer": stage.layers.stop - 1,
+            "gpus": [cluster.gpus[gpu].id for gpu in stage.gpus],
+        }
+        for replica, stages in enumerate(plan.layout.replicas)
+        for stage in stages
+    ]
+
+
+def _expert_rows(plan: Plan) -> dict[str, list[list[int]]]:
+    """One list of experts per GPU of the cluster, by absolute layer id; empty outside the layer's stage."""
+    rows: dict[str, list[list[int]]] = {}
+    for index, assignment in enumerate(plan.experts):
+        if assignment is None:
+            continue
+        layers = plan.layout.replicas[0][index].layers
+        ids = [layer for layer in plan.setting.model.moe_layers if layer in layers]
+        cuts = np.searchsorted(assignment.slot_gpu, np.arange(assignment.gpus + 1))
+        for layer, slots in zip(ids, assignment.slot_expert.tolist(), strict=True):
+            row: list[list[int]] = [[] for _ in plan.setting.cluster.gpus]
+            for stages in plan.layout.replicas:
+                for local, gpu in enumerate(stages[index].gpus):
+                    row[gpu] = slots[cuts[local] : cuts[local + 1]]
+            rows[str(layer)] = row
+    return rows
+
+
+def _baseline(entry: BaselineScore) -> dict[str, Any] | None:
+    return None if entry.score is None else score_to_dict(entry.score, dict(entry.balancedness))
+
+
+def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
+    setting, loads = plan.setting, plan.loads
+    model, workload = setting.model, setting.workload
+    return {
+        "model": {"name": model.name, "config": dict(model.config), "weights": model.weights_override},
+        "cluster": spec_to_dict(setting.cluster.spec),
+        "workload": {
+            "phase": workload.phase,
+            "context": workload.context,
+            "batch": workload.batch,
+            "kv_dtype": workload.kv_dtype,
+        },
+        "loads": None
+        if loads is None
+        else {"names": list(loads.names), "synthetic": loads.synthetic, "tokens": loads.tokens.tolist()},
+        "seed": plan.options.get("seed", 0),
+        "options": dict(plan.options),
+        "sha256": sha256,
+        "command": command,
+    }
+
+
+def plan_to_json(data: dict[str, Any]) -> str:
+    """Return the text of a plan file: one line per GPU list of a layer, so that a diff can be read."""
+    return _pretty(data, 0) + "\n"
+
+
+def _pretty(value: object, depth: int) -> str:
+    pad = "  " * (depth + 1)
+    if isinstance(value, dict) and value and depth < 5:
+        rows = [f"{pad}{json.dumps(str(key))}: {_pretty(item, depth + 1)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(rows) + "\n" + "  " * depth + "}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(pad + json.dumps(item) for item in value) + "\n" + "  " * depth + "]"
+    return json.dumps(value, allow_nan=False)
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan file and score it afresh from its assignment alone.
+
+    Raises
+    ------
+    InputError
+        If the file is no plan, is of another schema, or describes an illegal plan; the message names the place.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot read it ({error.strerror}).") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a JSON file ({error}).") from None
+    try:
+        fields = _PlanFields.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole file"
+        raise InputError(f"{path}: not a plan of schema {SCHEMA_VERSION}: {place}: {first['msg']}.") from None
+    try:
+        plan = _plan(fields)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    wrong = verify_plan(plan)
+    if wrong:
+        raise InputError(f"{path}: not a legal plan: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" * (len(wrong) > 1)))
+    return plan
+
+
+def _plan(fields: _PlanFields) -> Plan:
+    inputs = fields.inputs
+    cluster = build_cluster(spec_from_dict(inputs.cluster))
+    model = model_from_config(inputs.model.config, name=inputs.model.name, weights=inputs.model.weights)
+    workload = Workload(**inputs.workload.model_dump())
+    setting = Setting(cluster, model, workload)
+    layout = _layout(fields, setting)
+    experts = tuple(_assignment(fields, setting, layout, index) for index in range(layout.stages))
+    loads = _loads(inputs.loads, setting)
+    score, balancedness = score_placement(setting, layout, experts, loads)
+    proof = Proof(**fields.proof.model_dump())
+    return Plan(setting, layout, experts, loads, score, balancedness, proof, options=inputs.options)
+
+
+def _layout(fields: _PlanFields, setting: Setting) -> Layout:
+    index = {gpu.id: number for number, gpu in enumerate(setting.cluster.gpus)}
+    replicas: dict[int, list[StageSpec]] = {}
+    for place, stage in enumerate(fields.stages):
+        unknown = next((gpu for gpu in stage.gpus if gpu not in index), None)
+        if unknown is not None or not stage.gpus:
+            raise InputError(f"stages.{place}.gpus: {unknown!r} is no GPU of {setting.cluster.name}.")
+        layers = range(stage.first_layer, stage.last_layer + 1)
+        spec = StageSpec(tuple(index[gpu] for gpu in stage.gpus), layers)
+        replicas.setdefault(stage.replica, []).append(spec)
+    rows = tuple(tuple(stages) for _, stages in sorted(replicas.items()))
+    first = [(len(stage.gpus), stage.layers) for stage in rows[0]]
+    if any([(len(stage.gpus), stage.layers) for stage in stages] != first for stages in rows):
+        raise InputError("stages: replicas differ in their stages; all must have the same GPUs per run of layers.")
+    count = len(setting.model.layers)
+    if [layer for stage in rows[0] for layer in stage.layers] != list(range(count)):
+        raise InputError(f"stages: they do not hold layers 0 to {count - 1} once each, in order.")
+    return Layout(rows, fields.layout.tp)
+
+
+def _assignment(fields: _PlanFields, setting: Setting, layout: Layout, index: int) -> Assignment | None:
+    """Gather one stage's experts; every layer and replica must fill the same slots."""
+    moe = setting.model.moe
+    stage = layout.replicas[0][index]
+    ids = [layer for layer in setting.model.moe_layers if layer in stage.layers]
+    if moe is None or not ids:
+        return None
+    if fields.experts.gpus != [gpu.id for gpu in setting.cluster.gpus]:
+        raise InputError(f"experts.gpus: expected the {setting.cluster.spec.gpus} GPUs of the cluster in its order.")
+    rows: list[list[int]] = []
+    counts: list[int] | None = None
+    for layer in ids:
+        place = f"experts.layers.{layer}"
+        held = fields.experts.layers.get(str(layer))
+        if held is None or len(held) != setting.cluster.spec.gpus:
+            raise InputError(f"{place}: expected one list for each of {setting.cluster.spec.gpus} GPUs.")
+        here = [held[gpu] for gpu in stage.gpus]
+        for stages in layout.replicas[1:]:
+            if [held[gpu] for gpu in stages[index].gpus] != here:
+                raise InputError(f"{place}: replicas hold different experts; all must be alike.")
+        counts = counts or [len(part) for part in here]
+        if [len(part) for part in here] != counts:
+            raise InputError(f"{place}: its GPUs have other numbers of slots than in layer {ids[0]}.")
+        row = [expert for part in here for expert in part]
+        wrong = next((expert for expert in row if expert >= moe.experts), None)
+        if wrong is not None:
+            raise InputError(f"{place}: expert {wrong} does not exist; the model has 0 to {moe.experts - 1}.")
+        rows.append(row)
+    slot_gpu = np.repeat(np.arange(len(stage.gpus), dtype=np.int32), counts or [])
+    return Assignment(np.array(rows, dtype=np.int32), slot_gpu, moe.experts, len(stage.gpus))
+
+
+def _loads(fields: _LoadsFields | None, setting: Setting) -> ExpertLoads | None:
+    moe = setting.model.moe
+    if moe is None:
+        return None
+    if fields is None:
+        raise InputError("inputs.loads: missing; a plan with experts carries the loads it was made for.")
+    try:
+        tokens = np.array(fields.tokens, dtype=np.float64)
+    except ValueError:
+        tokens = np.zeros(0)
+    shape = (len(setting.model.moe_layers), moe.experts)
+    if tokens.ndim != 3 or tokens.shape[1:] != shape or not np.isfinite(tokens).all() or (tokens < 0).any():
+        raise InputError(f"inputs.loads.tokens: expected [scenarios, {shape[0]}, {shape[1]}] tokens, none negative.")
+    if not tokens.any(axis=2).all():
+        raise InputError("inputs.loads.tokens: a layer has no tokens at all.")
+    return ExpertLoads(tokens, tuple(fields.names), synthetic=fields.synthetic)

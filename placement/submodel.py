@@ -143,14 +143,19 @@ def hint_incumbent(built: SubModel, sub: SubPacking) -> None:
     built.model.add_hint(built.peak, sub.peak)
 
 
-def solve(sub: SubPacking, *, time_limit_s: float, seed: int, workers: int) -> NDArray[np.bool_] | None:
-    """Return a packing whose largest load is smaller than the incumbent's, ``[experts, gpus]``, or None."""
+def solve(sub: SubPacking, *, time_limit_s: float, seed: int) -> NDArray[np.bool_] | None:
+    """Return a packing whose largest load is smaller than the incumbent's, ``[experts, gpus]``, or None.
+
+    One worker without the linear relaxation: it proves 16 copies on 4 GPUs in a third of the time that it or
+    two workers take with it (measured); cores are better spent on several layers at once.
+    """
     from ortools.sat.python import cp_model
 
     built = build(sub)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit_s
-    solver.parameters.num_workers = workers
+    solver.parameters.num_workers = 1
+    solver.parameters.linearization_level = 0
     solver.parameters.random_seed = seed
     # Python's own handler then raises KeyboardInterrupt after the solve; CP-SAT's would swallow it.
     solver.parameters.catch_sigint_signal = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import numpy as np
 from placement import submodel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
     OnProgress = Callable[[int, int, float, float, float], None]
 
-__all__ = ["Improved", "improve"]
+__all__ = ["CLOSE", "Improved", "improve"]
 
 CLOSE = 1e-4  # a layer is done when its largest load is within this part of its bound
 STEPS = 1_000_000  # integer steps to the mean GPU load
-_PATIENCE = 6  # sub-packings without gain before a layer is given up
+_PATIENCE = 12  # sub-packings without gain before a layer is given up
 _SUB_LIMIT_S = 0.25
 _PARTNERS = 3
 _PROGRESS_S = 0.1
@@ -49,34 +50,48 @@ def improve(
 ) -> Improved:
     """Lower the largest GPU loads of ``slot_expert`` ``[layers, slots]``; never worse than given.
 
-    Always the layer with the largest gap to its ``bound`` ``[layers]`` (multiples of the mean GPU load): its
-    hottest GPU, its coldest and two drawn by ``seed`` are dealt out again. Ends when every layer is within
-    :data:`CLOSE` of its bound or was given up, at ``time_limit_s`` seconds, or at Ctrl-C; the incumbent
-    stands in all cases.
+    Always the layers with the largest gap to their ``bound`` ``[layers]`` (multiples of the mean GPU load),
+    as many at once as there are cores: the hottest GPU, the coldest and two drawn by ``seed`` are dealt out
+    again. Ends when every layer is within :data:`CLOSE` of its bound or was given up, at ``time_limit_s``
+    seconds, or at Ctrl-C; the incumbent stands in all cases.
     """
     search = _Search(problem, slot_expert, bound, seed)
     start = time.monotonic()
-    reported = -_PROGRESS_S
+    told = start - _PROGRESS_S
+    workers = submodel.cores()
     interrupted = False
     try:
-        while (left := time_limit_s - (time.monotonic() - start)) > 0 and (
-            layer := search.next_layer()
-        ) is not None:
-            search.try_layer(layer, min(left, _SUB_LIMIT_S))
-            elapsed = time.monotonic() - start
-            if on_progress is not None and elapsed - reported >= _PROGRESS_S:
-                reported = elapsed
-                on_progress(search.done, problem.layers, search.objective, float(bound.mean()), elapsed)
+        with ThreadPoolExecutor(workers) as pool:
+            while (left := start + time_limit_s - time.monotonic()) > 0 and search.widest(workers).size:
+                search.try_layers(search.widest(workers), min(left, _SUB_LIMIT_S), pool)
+                now = time.monotonic()
+                if on_progress is not None and now - told >= _PROGRESS_S:
+                    told = now
+                    on_progress(
+                        search.done, problem.layers, search.objective, float(bound.mean()), now - start
+                    )
     except KeyboardInterrupt:
         interrupted = True
     elapsed = time.monotonic() - start
     ran = (
         f"CP-SAT: {search.tried} sub-packings of up to {_PARTNERS + 1} GPUs in {elapsed:.1f} s, "
-        f"{search.gained} of them better, {search.workers} workers, seed {seed}; "
+        f"{search.gained} of them better, {workers} at once, seed {seed}; "
         f"{search.done} of {problem.layers} layers within {CLOSE:g} of their bound"
     )
     kept = ("interrupted: the best placement so far is kept",) if interrupted else ()
     return Improved(search.slot_expert, interrupted, (ran, *kept))
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The GPUs of one layer that are dealt out again: their slots, and the experts in them."""
+
+    layer: int
+    gpus: NDArray[np.int64]
+    slots: tuple[NDArray[np.int64], ...]
+    experts: NDArray[np.int32]
+    sub: submodel.SubPacking
+    seed: int
 
 
 class _Search:
@@ -89,12 +104,11 @@ class _Search:
         self.slot_expert = slot_expert.copy()
         self.bound = bound
         self.rng = np.random.default_rng(seed)
-        self.workers = submodel.cores()
         # Loads in multiples of the mean GPU load, like the bound; counts stay as they are.
-        copies = problem.assignment(slot_expert).copies
+        start = problem.assignment(slot_expert)
         scale = problem.gpus / problem.loads.sum(axis=1, keepdims=True)
-        self.share = problem.loads * scale / copies
-        self.gpu_load = problem.assignment(slot_expert).gpu_load(problem.loads) * scale
+        self.share = problem.loads * scale / start.copies
+        self.gpu_load = start.gpu_load(problem.loads) * scale
         self.failures = np.zeros(problem.layers, dtype=np.int64)
         self.tried = self.gained = 0
 
@@ -108,36 +122,46 @@ class _Search:
         """Layers within :data:`CLOSE` of their bound."""
         return int((self.gpu_load.max(axis=1) <= self.bound * (1 + CLOSE)).sum())
 
-    def next_layer(self) -> int | None:
-        """Return the layer with the largest gap that is neither done nor given up."""
+    def widest(self, most: int) -> NDArray[np.int64]:
+        """Return up to ``most`` layers with the largest gaps that are neither done nor given up."""
         gap = self.gpu_load.max(axis=1) / self.bound - 1
         gap[self.failures >= _PATIENCE] = 0.0
-        layer = int(np.argmax(gap))
-        return layer if gap[layer] > CLOSE else None
+        order: NDArray[np.int64] = np.argsort(-gap, kind="stable")[:most]
+        return order[gap[order] > CLOSE]
 
-    def try_layer(self, layer: int, time_limit_s: float) -> None:
-        """Deal out a few GPUs of ``layer`` again, and keep the result if the hottest of them gets cooler."""
+    def try_layers(
+        self, layers: Sequence[int] | NDArray[np.int64], limit_s: float, pool: ThreadPoolExecutor
+    ) -> None:
+        """Deal out a few GPUs of each layer again; keep what makes the hottest of them cooler."""
+        parts = [self.part(int(layer)) for layer in layers]
+        found = pool.map(lambda part: submodel.solve(part.sub, time_limit_s=limit_s, seed=part.seed), parts)
+        for part, on in zip(parts, found, strict=True):
+            self._keep(part, on)
+
+    def part(self, layer: int) -> _Part:
+        """Choose GPUs of ``layer`` and describe what they hold."""
         gpus = self._choose(layer)
-        problem = self.problem
-        slots = [np.arange(problem.first_slot[gpu], problem.first_slot[gpu + 1]) for gpu in gpus]
+        first = self.problem.first_slot
+        slots = tuple(np.arange(first[gpu], first[gpu + 1]) for gpu in gpus)
         experts = np.unique(np.concatenate([self.slot_expert[layer, here] for here in slots]))
         on = np.stack([np.isin(experts, self.slot_expert[layer, here]) for here in slots], axis=1)
-        share = self.share[layer, experts]
+        load = np.rint(self.share[layer, experts] * STEPS).astype(np.int64)
         target = int(self.bound[layer] * (1 + CLOSE / 2) * STEPS)
-        sub = submodel.SubPacking(on, np.rint(share * STEPS).astype(np.int64), target)
+        sub = submodel.SubPacking(on, load, target)
+        return _Part(layer, gpus, slots, experts, sub, int(self.rng.integers(2**31)))
+
+    def _keep(self, part: _Part, on: NDArray[np.bool_] | None) -> None:
         self.tried += 1
-        better = submodel.solve(
-            sub, time_limit_s=time_limit_s, seed=int(self.rng.integers(2**31)), workers=self.workers
-        )
-        if better is None or (share @ better).max() >= self.gpu_load[layer, gpus].max():
-            self.failures[layer] += 1
+        load = None if on is None else self.share[part.layer, part.experts] @ on
+        if on is None or load is None or load.max() >= self.gpu_load[part.layer, part.gpus].max():
+            self.failures[part.layer] += 1
             return
-        row = self.slot_expert[layer].copy()
-        for column, here in enumerate(slots):
-            row[here] = experts[better[:, column]]
-        self.slot_expert[layer] = row
-        self.gpu_load[layer, gpus] = share @ better
-        self.failures[layer] = 0
+        row = self.slot_expert[part.layer].copy()
+        for column, here in enumerate(part.slots):
+            row[here] = part.experts[on[:, column]]
+        self.slot_expert[part.layer] = row  # in one step: Ctrl-C never sees half a layer
+        self.gpu_load[part.layer, part.gpus] = load
+        self.failures[part.layer] = 0
         self.gained += 1
 
     def _choose(self, layer: int) -> NDArray[np.int64]:
@@ -145,8 +169,7 @@ class _Search:
         load = self.gpu_load[layer]
         used = np.flatnonzero(self.problem.slots_per_gpu > 0)
         order = used[np.argsort(load[used], kind="stable")]
-        hottest, coldest, others = order[-1:], order[:1], order[1:-1]
         if order.size <= _PARTNERS + 1:
             return order
-        drawn = self.rng.choice(others, size=_PARTNERS - 1, replace=False)
-        return np.concatenate([hottest, coldest, drawn])
+        drawn = self.rng.choice(order[1:-1], size=_PARTNERS - 1, replace=False)
+        return np.concatenate([order[-1:], order[:1], drawn])

@@ -16,8 +16,8 @@ __all__ = ["ExpertLoads"]
 class ExpertLoads:
     """Tokens per expert, float64 ``[scenarios, layers, experts]``; layers are the MoE layers in order.
 
-    ``names`` has one entry a scenario. ``synthetic`` says that nobody measured them. ``notes`` are lines that
-    the summary repeats (dense rows dropped, and so on).
+    ``names`` has one entry a scenario. ``synthetic`` says that nobody measured them, or not all of them.
+    ``notes`` are lines that the summary repeats (dense rows dropped, and so on).
     """
 
     tokens: NDArray[np.float64]
@@ -28,7 +28,8 @@ class ExpertLoads:
     @property
     def normalised(self) -> NDArray[np.float64]:
         """Each layer of each scenario divided by its own mean, ``[scenarios, layers, experts]``."""
-        scaled: NDArray[np.float64] = self.tokens / self.tokens.mean(axis=2, keepdims=True)
+        part = self.tokens / self.tokens.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
+        scaled: NDArray[np.float64] = part / part.mean(axis=2, keepdims=True)
         return scaled
 
     @property

@@ -127,7 +127,8 @@ class _Search:
         gap = self.gpu_load.max(axis=1) / self.bound - 1
         gap[self.failures >= _PATIENCE] = 0.0
         order: NDArray[np.int64] = np.argsort(-gap, kind="stable")[:most]
-        return order[gap[order] > CLOSE]
+        rest: NDArray[np.int64] = order[gap[order] > CLOSE]
+        return rest
 
     def try_layers(
         self, layers: Sequence[int] | NDArray[np.int64], limit_s: float, pool: ThreadPoolExecutor

@@ -53,9 +53,10 @@ class Layout:
         """GPUs that hold a part of some replica."""
         return sum(len(stage.gpus) for replica in self.replicas for stage in replica)
 
-    def describe(self) -> str:
-        """The layout in one line, as summaries print it."""
-        parts = [f"EP {self.ep}", f"attention DP {self.attention_dp}", f"TP {self.tp}"]
+    def describe(self, *, moe: bool) -> str:
+        """The layout in one line, as summaries print it; ``moe``: whether the model has routed experts."""
+        parts = [f"EP {self.ep}"] if moe else []
+        parts += [f"attention DP {self.attention_dp}", f"TP {self.tp}"]
         parts.append(f"{self.stages} stage{'s' if self.stages > 1 else ''}")
         parts.append(f"{len(self.replicas)} replica{'s' if len(self.replicas) > 1 else ''}")
         return ", ".join(parts)

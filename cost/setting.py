@@ -45,6 +45,12 @@ class Setting:
         """Return the same setting at another batch."""
         return replace(self, workload=self.workload.with_batch(batch))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What runs at a wider type than it is stored in, on some GPU of the cluster."""
+        everywhere = stage_rates(self.cluster, range(len(self.cluster.gpus)), list(self.model.precision.values()))
+        return everywhere.notes
+
     def rates(self, stage: StageSpec) -> Rates:
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
         return stage_rates(self.cluster, stage.gpus, [*self.model.precision.values(), "bf16"])

@@ -1,1 +1,88 @@
-"""Placement plans for large models on real clusters."""
+"""Placement plans for large models on real clusters: what goes where, how good that is, what a step costs.
+
+>>> import rackplan
+>>> cluster = rackplan.resolve_cluster("hgx-h100@16")
+>>> len(cluster.gpus)
+16
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cost.assignment import Assignment
+    from cost.load_files import read_loads
+    from cost.loads import ExpertLoads
+    from cost.model import Model
+    from cost.resolve import model_from_config, model_names, resolve_model
+    from cost.score import Score
+    from cost.setting import Setting
+    from cost.workload import Workload
+    from placement.compare import compare_clusters
+    from placement.options import PlanOptions
+    from placement.plan import Plan, score_placement
+    from placement.plan_file import plan_to_dict, read_plan
+    from placement.planner import make_plan
+    from placement.verify_plan import verify_plan
+    from topology import Cluster, InfeasibleError, InputError, RackplanError, cluster_names, resolve_cluster
+    from topology.draw import draw_cluster
+
+__all__ = [
+    "Assignment",
+    "Cluster",
+    "ExpertLoads",
+    "InfeasibleError",
+    "InputError",
+    "Model",
+    "Plan",
+    "PlanOptions",
+    "RackplanError",
+    "Score",
+    "Setting",
+    "Workload",
+    "__version__",
+    "cluster_names",
+    "compare_clusters",
+    "draw_cluster",
+    "make_plan",
+    "model_from_config",
+    "model_names",
+    "plan_to_dict",
+    "read_loads",
+    "read_plan",
+    "resolve_cluster",
+    "resolve_model",
+    "score_placement",
+    "verify_plan",
+]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "cost.assignment": ("Assignment",),
+    "cost.load_files": ("read_loads",),
+    "cost.loads": ("ExpertLoads",),
+    "cost.model": ("Model",),
+    "cost.resolve": ("model_from_config", "model_names", "resolve_model"),
+    "cost.score": ("Score",),
+    "cost.setting": ("Setting",),
+    "cost.workload": ("Workload",),
+    "placement.compare": ("compare_clusters",),
+    "placement.options": ("PlanOptions",),
+    "placement.plan": ("Plan", "score_placement"),
+    "placement.plan_file": ("plan_to_dict", "read_plan"),
+    "placement.planner": ("make_plan",),
+    "placement.verify_plan": ("verify_plan",),
+    "topology": ("Cluster", "InfeasibleError", "InputError", "RackplanError", "cluster_names", "resolve_cluster"),
+    "topology.draw": ("draw_cluster",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the module it lives in, on first use."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,5 @@
+"""``python -m rackplan``."""
+
+from rackplan.cli import main
+
+main()

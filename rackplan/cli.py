@@ -1,0 +1,63 @@
+"""The command line: parse, call, print. Heavy packages are imported by the commands that need them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from rackplan import __version__
+from rackplan.commands import catalog, compare, draw, plan, score
+from topology.errors import RackplanError
+
+__all__ = ["app", "main"]
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="rackplan",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (plan, score, draw, compare, catalog):
+    app.command(name=command.NAME)(command.run)
+
+
+def _version(show: bool) -> None:  # noqa: FBT001 - typer's callback
+    if show:
+        typer.echo(f"rackplan {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[  # noqa: ARG001 - eager callback
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Place a large model on a real cluster: layers to racks, experts to GPUs, and what a step costs."""
+
+
+def main() -> None:
+    """Run the command line; errors for people end with one line on standard error and their exit code."""
+    try:
+        app()
+    except RackplanError as error:
+        line = " ".join(str(error).split())
+        sys.stderr.write(f"rackplan: {line}\n")
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("rackplan: interrupted; nothing was written.\n")
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # the reader of a pipe left (| head): not an error of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+    except MemoryError:
+        sys.stderr.write("rackplan: out of memory; try a smaller cluster.\n")
+        raise SystemExit(1) from None

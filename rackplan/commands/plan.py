@@ -1,0 +1,104 @@
+"""``rackplan plan``: make a plan and write it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rackplan.commands.options import (
+    Context,
+    JsonFlag,
+    KvDtype,
+    Loads,
+    ModelName,
+    OutputFolder,
+    Phase,
+    Seed,
+    Weights,
+)
+
+if TYPE_CHECKING:
+    from placement.plan import Plan
+
+__all__ = ["NAME", "run"]
+
+NAME = "plan"
+INTERRUPTED = 130
+
+
+def run(
+    model: ModelName,
+    cluster: Annotated[str, typer.Option("--cluster", metavar="C", help="Catalog name, name@GPUS or a YAML file.")],
+    output: OutputFolder,
+    loads: Loads = None,
+    phase: Phase = "decode",
+    context: Context = 4096,
+    batch: Annotated[int, typer.Option("--batch", help="Sequences per GPU in use; 0: the largest that fits.")] = 0,
+    tpot_ms: Annotated[float | None, typer.Option("--tpot-ms", help="Longest time per output token, in ms.")] = None,
+    redundant: Annotated[
+        int | None, typer.Option("--redundant", help="Extra expert copies per layer; default: fewest that divide.")
+    ] = None,
+    weights: Weights = None,
+    kv_dtype: KvDtype = "bf16",
+    time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds for CP-SAT; 0: fast path only.")] = 10.0,
+    seed: Seed = 0,
+    json: JsonFlag = False,
+) -> None:
+    """Plan what goes where, and what a step costs; writes plan.json and topology.svg."""
+    from cost.resolve import resolve_model
+    from cost.setting import Setting
+    from cost.workload import Workload
+    from placement.options import PlanOptions
+    from placement.planner import make_plan
+    from rackplan.inputs import digests, model_loads
+    from rackplan.output import output_folder, print_json, print_text
+    from rackplan.progress import progress
+    from rackplan.summary import plan_summary
+    from topology.resolve import resolve_cluster
+
+    options = PlanOptions(redundant, tpot_ms / 1e3 if tpot_ms is not None else None, time_limit, seed)
+    workload = Workload(context, batch, kv_dtype, phase)
+    setting = Setting(resolve_cluster(cluster), resolve_model(model, weights=weights), workload)
+    expert_loads = model_loads(setting.model, loads or [], seed)
+    with output_folder(output) as folder:
+        with progress() as reporter:
+            plan = make_plan(
+                setting, expert_loads, options, on_progress=reporter.layers, on_stage=reporter.stage
+            )
+            reporter.stage("writing")
+            files = _write(plan, folder, digests([model, cluster, *(loads or [])]))
+        if json:
+            print_json(_as_json(plan, files))
+        else:
+            print_text(plan_summary(plan, files))
+    if plan.interrupted:
+        sys.stderr.write("rackplan: interrupted; the best plan so far was written.\n")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _write(plan: Plan, folder: Path, sha256: dict[str, str]) -> dict[str, str]:
+    """Write the plan and its picture; return their paths by what they are."""
+    import shlex
+
+    from placement.plan_file import plan_to_dict, plan_to_json
+    from rackplan.overlay import plan_overlay
+    from topology.draw import draw_cluster
+    from topology.files import write_whole
+
+    command = shlex.join(["rackplan", *sys.argv[1:]])
+    plan_path, svg_path = folder / "plan.json", folder / "topology.svg"
+    draw_cluster(plan.setting.cluster, svg_path, overlay=plan_overlay(plan))
+    write_whole(plan_path, plan_to_json(plan_to_dict(plan, command=command, sha256=sha256)).encode())
+    return {"plan": str(plan_path), "topology": str(svg_path)}
+
+
+def _as_json(plan: Plan, files: dict[str, str]) -> dict[str, Any]:
+    from placement.plan_file import plan_to_dict
+
+    data = plan_to_dict(plan)
+    for bulky in ("experts", "inputs"):
+        del data[bulky]
+    return {**data, "files": files}

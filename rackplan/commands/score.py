@@ -1,0 +1,40 @@
+"""``rackplan score``: score a plan again, under its own loads or others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rackplan.commands.options import JsonFlag, Loads
+
+__all__ = ["NAME", "run"]
+
+NAME = "score"
+
+
+def run(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")],
+    loads: Loads = None,
+    json: JsonFlag = False,
+) -> None:
+    """Score a plan from its assignment alone; the solver's own figures are not used."""
+    from dataclasses import replace
+
+    from placement.plan import score_placement
+    from placement.plan_file import read_plan, score_to_dict
+    from rackplan.inputs import model_loads
+    from rackplan.output import print_json, print_text
+    from rackplan.summary import score_summary
+
+    scored = read_plan(plan)
+    if loads:
+        seed = scored.options.get("seed", 0)
+        other = model_loads(scored.setting.model, loads, seed if isinstance(seed, int) else 0)
+        score, balancedness = score_placement(scored.setting, scored.layout, scored.experts, other)
+        scored = replace(scored, loads=other, score=score, balancedness=balancedness)
+    if json:
+        print_json(score_to_dict(scored.score, dict(scored.balancedness)))
+    else:
+        print_text(score_summary(scored))

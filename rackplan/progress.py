@@ -1,0 +1,49 @@
+"""Progress of long work on a terminal; silence in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Reporter", "progress"]
+
+
+class Reporter:
+    """Receives what the planner is doing; this one says nothing."""
+
+    def stage(self, name: str) -> None:
+        """Report the stage of the work."""
+
+    def layers(self, done: int, total: int, objective: float, bound: float, elapsed_s: float) -> None:
+        """Report the experts' placement: layers done, incumbent, bound and seconds."""
+
+
+@contextmanager
+def progress() -> Iterator[Reporter]:
+    """Yield a reporter that draws on standard error if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield Reporter()
+        return
+    from rich.console import Console
+    from rich.status import Status
+
+    class _Live(Reporter):
+        def __init__(self, status: Status) -> None:
+            self._status = status
+
+        def stage(self, name: str) -> None:
+            self._status.update(f"{name} ...")
+
+        def layers(self, done: int, total: int, objective: float, bound: float, elapsed_s: float) -> None:
+            gap = 1 - bound / objective if objective > 0 else 0.0
+            self._status.update(
+                f"placing experts: {done} of {total} layers at their bound, {elapsed_s:.0f} s, "
+                f"max/mean {objective:.4f}, bound {bound:.4f}, gap {gap:.2%} (Ctrl-C keeps the best)"
+            )
+
+    with Status("starting ...", console=Console(stderr=True)) as status:
+        yield _Live(status)

@@ -1,0 +1,203 @@
+"""What a person reads after a command: at most 100 columns, units on every number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cost.terms.alltoall import vector_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cost.score import Score
+    from placement.plan import Plan
+
+__all__ = ["plan_summary", "score_summary", "table"]
+
+LABEL = 14
+
+
+def table(rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
+    """Align columns: the first to the left, the others to the right, the header first."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        lines.append(" " * indent + "  ".join(cells).rstrip())
+    return lines
+
+
+def wrapped(label: str, text: str, width: int = 100) -> list[str]:
+    """One labelled paragraph, its lines aligned after the label."""
+    import textwrap
+
+    body = textwrap.wrap(text, width - LABEL) or [""]
+    return [f"{label:<{LABEL}}{body[0]}", *(" " * LABEL + line for line in body[1:])]
+
+
+def plan_summary(plan: Plan, files: Mapping[str, str]) -> str:
+    """The summary of ``rackplan plan``."""
+    lines = [*_head(plan), *_layout(plan), "", *_speed(plan), "", *_parts(plan.score), "", *_memory(plan.score)]
+    if plan.balancedness:
+        lines += ["", *_balance(plan), *_proof(plan)]
+    lines += ["", *_evidence(plan)]
+    lines += wrapped("Written", ", ".join(files.values()))
+    return "\n".join(lines)
+
+
+def score_summary(plan: Plan) -> str:
+    """The summary of ``rackplan score``."""
+    lines = [*_head(plan), *_layout(plan), "", *_speed(plan), "", *_parts(plan.score), "", *_memory(plan.score)]
+    if plan.balancedness:
+        worst = min(plan.balancedness, key=lambda layer: plan.balancedness[layer])
+        lines += ["", *wrapped("Balancedness", f"{_mean(plan.balancedness):.4f} mean over {len(plan.balancedness)} MoE "
+                               f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}")]
+    return "\n".join([*lines, "", *_evidence(plan)])
+
+
+def _head(plan: Plan) -> list[str]:
+    setting = plan.setting
+    workload, model = setting.workload, setting.model
+    title = (
+        f"{model.name} on {setting.cluster.name} ({setting.cluster.spec.gpus} GPUs), {workload.phase} at "
+        f"{workload.context:,} tokens of context"
+    )
+    parts = (
+        f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active per token "
+        f"(with the head, without the input embedding)"
+    )
+    return [title, "=" * len(title), *wrapped("Model", parts)]
+
+
+def _layout(plan: Plan) -> list[str]:
+    setting, layout = plan.setting, plan.layout
+    model = setting.model
+    text = layout.describe(moe=model.moe is not None)
+    idle = setting.cluster.spec.gpus - layout.gpus_used
+    if idle:
+        text += f"; {idle} GPUs idle"
+    lines = wrapped("Layout", text)
+    if layout.stages > 1:
+        runs = ", ".join(f"{s.layers.start}-{s.layers.stop - 1}" for s in layout.replicas[0])
+        lines += wrapped("Stages", f"layers {runs}")
+    assignment = next((entry for entry in plan.experts if entry is not None), None)
+    if assignment is not None:
+        counts = assignment.slots_per_gpu
+        each = str(counts.max()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+        lines += wrapped(
+            "Experts",
+            f"{assignment.experts} in {assignment.slots} slots per layer ({each} a GPU, "
+            f"{assignment.slots - assignment.experts} redundant copies)",
+        )
+    at_most = "the largest that fits" if plan.score.batch == plan.score.max_batch else f"{plan.score.max_batch} fit"
+    lines += wrapped("Batch", f"{plan.score.batch} sequences per GPU in use ({at_most})")
+    lines += wrapped("Precision", _precision(plan))
+    for note in setting.notes:
+        lines += wrapped("", note)
+    if plan.loads is not None:
+        names = ", ".join(plan.loads.names)
+        kind = "SYNTHETIC, nobody measured them; give yours with --loads" if plan.loads.synthetic else "measured"
+        lines += wrapped("Loads", f"{names} ({kind})")
+        for note in plan.loads.notes:
+            lines += wrapped("", note)
+    return lines
+
+
+def _precision(plan: Plan) -> str:
+    model = plan.setting.model
+    kinds: dict[str, list[str]] = {}
+    for part in ("experts", "shared", "attention", "dense", "head"):
+        kinds.setdefault(model.precision[part], []).append(part)
+    if model.moe is None:
+        kinds = {dtype: [part for part in parts if part not in {"experts", "shared"}] for dtype, parts in kinds.items()}
+    weights = "; ".join(f"{dtype} {', '.join(parts)}" for dtype, parts in kinds.items() if parts)
+    text = f"weights {weights} ({model.precision_source}); KV cache {plan.setting.workload.kv_dtype}"
+    if model.moe is not None and plan.layout.ep > 1:
+        dispatch, combine = vector_bytes(model.hidden, model.precision["experts"])
+        text += f"; dispatch {'fp8' if dispatch < combine else 'bf16'}, combine bf16"
+    return text
+
+
+def _speed(plan: Plan) -> list[str]:
+    score = plan.score
+    given = plan.setting.cluster.spec.gpus
+    text = f"{score.tok_s_per_gpu:,.0f} output tok/s/GPU over all {given} GPUs"
+    if plan.layout.gpus_used != given:
+        text += f" ({score.tok_s_per_gpu_used:,.0f} over the {plan.layout.gpus_used} in use)"
+    lines = wrapped("Throughput", f"{text}; {score.tok_s_per_user:.1f} output tok/s/user")
+    lines += wrapped(
+        "Step time", f"{_ms(score.step_s)} expected; no schedule beats {_ms(score.lower_step_s)} (pure roofline)"
+    )
+    shares = sorted(score.limits_s.items(), key=lambda item: -item[1])
+    said = ", ".join(f"{name} {seconds / score.step_s:.0%}" for name, seconds in shares if seconds > 0)
+    return lines + wrapped("Bound by", f"{score.bound_by} (share of the step: {said})")
+
+
+def _parts(score: Score) -> list[str]:
+    rows = [["part of the step", "ms", "share"]]
+    for name, seconds in sorted(score.terms_s.items(), key=lambda item: -item[1]):
+        if seconds > 0:
+            rows.append([name.replace("_", " "), f"{seconds * 1e3:.2f}", f"{seconds / score.step_s:.1%}"])
+    return table(rows)
+
+
+def _memory(score: Score) -> list[str]:
+    parts = score.hbm_bytes
+    total = sum(parts.values())
+    words = {"weights": "weights", "kv_cache": "KV cache", "workspace": "workspace", "free": "free", "reserved": "reserved"}
+    said = ", ".join(f"{words[name]} {amount / 1e9:.1f}" for name, amount in parts.items())
+    return wrapped("HBM per GPU", f"{said}; {total / 1e9:.1f} GB in all (the fullest GPU)")
+
+
+def _balance(plan: Plan) -> list[str]:
+    """Ours beside the rivals, under the same loads, layout and batch."""
+    rows = [["placement", "balancedness", "worst layer", "step ms", "output tok/s/GPU"]]
+    rows.append(_balance_row("rackplan", plan.balancedness, plan.score))
+    absent = []
+    for name, entry in plan.baselines.items():
+        word = name.replace("eplb_", "EPLB ")
+        if entry.score is None:
+            absent.append(f"{word} does not apply: {entry.reason}")
+        else:
+            rows.append(_balance_row(word, entry.balancedness, entry.score))
+    lines = ["Balancedness (mean GPU load / max GPU load, mean over MoE layers), same loads, layout and batch:"]
+    lines += table(rows)
+    for text in absent:
+        lines += wrapped("", text)
+    return lines
+
+
+def _balance_row(name: str, balancedness: Mapping[int, float], score: Score) -> list[str]:
+    return [
+        name,
+        f"{_mean(balancedness):.4f}",
+        f"{min(balancedness.values()):.4f}",
+        f"{score.step_s * 1e3:.2f}",
+        f"{score.tok_s_per_gpu:,.0f}",
+    ]
+
+
+def _proof(plan: Plan) -> list[str]:
+    proof = plan.proof
+    text = (
+        f"{proof.status}: largest over mean GPU load {proof.objective:.4f}, none can be below {proof.bound:.4f}: "
+        f"gap {proof.gap:.2%}"
+    )
+    if plan.interrupted:
+        text += "; INTERRUPTED, the best so far"
+    return wrapped("Proof", text)
+
+
+def _evidence(plan: Plan) -> list[str]:
+    why = "kernel efficiencies are published fractions of peak, not calibrated on end-to-end runs"
+    if plan.loads is not None and plan.loads.synthetic:
+        why += "; the loads are synthetic"
+    return wrapped("Evidence", f"the weakest figure used is {plan.score.evidence.label}: {why}.")
+
+
+def _mean(balancedness: Mapping[int, float]) -> float:
+    return sum(balancedness.values()) / len(balancedness)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.2f} ms"

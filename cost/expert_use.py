@@ -32,6 +32,8 @@ class ExpertUse:
         GPU of each slot, ``[slots]``.
     experts, top_k:
         Logical experts, and how many of them a token uses.
+    repeats:
+        How many equal layers each row stands for.
     """
 
     share: NDArray[np.float64]
@@ -39,6 +41,7 @@ class ExpertUse:
     slot_gpu: NDArray[np.int32]
     experts: int
     top_k: int
+    repeats: int = 1
 
     @property
     def gpus(self) -> int:
@@ -69,12 +72,6 @@ class ExpertUse:
             missed *= np.clip((self.experts - held - draw) / (self.experts - draw), 0.0, 1.0)
         return 1.0 - missed
 
-    def layers(self, rows: NDArray[np.int64]) -> ExpertUse:
-        """Return the use of some of the layers."""
-        return ExpertUse(
-            self.share[:, rows], self.slot_share[:, rows], self.slot_gpu, self.experts, self.top_k
-        )
-
 
 def expert_use(assignment: Assignment, loads: ExpertLoads, top_k: int) -> ExpertUse:
     """Return the use of ``assignment`` under ``loads``, an expert's tokens split evenly over its copies.
@@ -104,11 +101,12 @@ def balanced_use(layers: int, slots_per_gpu: NDArray[np.int64], experts: int, to
     gpus = len(slots_per_gpu)
     slot_gpu = np.repeat(np.arange(gpus, dtype=np.int32), slots_per_gpu)
     per_slot = (1.0 / gpus) / np.maximum(slots_per_gpu, 1)
-    shape = (1, layers)
+    shape = (1, 1)
     return ExpertUse(
         np.full((*shape, gpus), 1.0 / gpus),
         np.broadcast_to(per_slot[slot_gpu], (*shape, len(slot_gpu))),
         slot_gpu,
         experts,
         top_k,
+        repeats=layers,
     )

@@ -139,11 +139,11 @@ def _add_experts(
     compute, read = compute_s / efficiency.experts.value, read_s / efficiency.hbm.value
     seconds = np.maximum(compute, read).max(axis=2)
     bound_by_compute = compute.max(axis=2) >= read.max(axis=2)
-    per_scenario = 1.0 / use.share.shape[0]
-    cost.add("experts", "compute", float(seconds[bound_by_compute].sum()) * per_scenario)
-    cost.add("experts", "HBM bandwidth", float(seconds[~bound_by_compute].sum()) * per_scenario)
-    cost.busy("compute", float(compute_s.max(axis=2).sum()) * per_scenario)
-    cost.busy("HBM bandwidth", float(read_s.max(axis=2).sum()) * per_scenario)
+    weight = use.repeats / use.share.shape[0]
+    cost.add("experts", "compute", float(seconds[bound_by_compute].sum()) * weight)
+    cost.add("experts", "HBM bandwidth", float(seconds[~bound_by_compute].sum()) * weight)
+    cost.busy("compute", float(compute_s.max(axis=2).sum()) * weight)
+    cost.busy("HBM bandwidth", float(read_s.max(axis=2).sum()) * weight)
 
 
 def _add_alltoall(
@@ -160,18 +160,18 @@ def _add_alltoall(
         "combine": efficiency.combine_out_s if crosses else efficiency.combine_up_s,
     }
     sizes = vector_bytes(model.hidden, model.precision["experts"])
-    per_scenario = 1.0 / use.share.shape[0]
+    weight = use.repeats / use.share.shape[0]
     for (term, delay), size in zip(delays.items(), sizes, strict=True):
         up_s = volume.up * size / rates.up_bytes_per_s
         out_s = volume.out * size / rates.out_bytes_per_s if crosses else np.zeros_like(up_s)
         up, out = up_s / efficiency.scale_up.value, out_s / efficiency.scale_out.value
         seconds = np.maximum(up, out) + delay.value + (rates.out_latency_s if crosses else rates.up_latency_s)
         over_out = out > up
-        cost.add(term, rates.up_fabric, float(seconds[~over_out].sum()) * per_scenario)
+        cost.add(term, rates.up_fabric, float(seconds[~over_out].sum()) * weight)
         if crosses:
-            cost.add(term, rates.out_fabric, float(seconds[over_out].sum()) * per_scenario)
-            cost.busy(rates.out_fabric, float(out_s.sum()) * per_scenario)
-        cost.busy(rates.up_fabric, float(up_s.sum()) * per_scenario)
+            cost.add(term, rates.out_fabric, float(seconds[over_out].sum()) * weight)
+            cost.busy(rates.out_fabric, float(out_s.sum()) * weight)
+        cost.busy(rates.up_fabric, float(up_s.sum()) * weight)
 
 
 def hop_seconds(setting: Setting, sender: StageSpec, receiver: StageSpec, *, tokens: float) -> tuple[str, float, float]:

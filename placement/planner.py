@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from placement.options import PlanOptions
     from placement.search import Candidate
 
-__all__ = ["make_plan"]
+__all__ = ["Placed", "choose_layout", "make_plan"]
 
 MOST_PLACED = 6
 """Layouts whose experts are really placed before one is chosen."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Placed:
+class Placed:
     """A candidate with its experts placed; ``results`` has one entry for each distinct set of slots."""
 
     candidate: Candidate
@@ -59,15 +59,8 @@ def make_plan(
         and what would fit.
     """
     say = on_stage or (lambda _: None)
-    say("costing layouts")
-    found = candidates(setting, options)
-    if not found:
-        fitting = fitting_shapes(setting, options.redundant)
-        if not fitting or setting.workload.batch > max(fit.max_batch for fit in fitting):
-            refuse_capacity(setting, options, fitting)
-        refuse_speed(setting, options, fastest_step_s(setting, fitting))
     say("comparing layouts")
-    chosen = _choose(found, loads, options)
+    chosen = choose_layout(setting, loads, options).candidate
     say("placing experts")
     placed = _place(chosen, loads, options, time_limit_s=options.time_limit_s, on_progress=on_progress)
     plan = _finish(placed, loads, options)
@@ -77,8 +70,8 @@ def make_plan(
     return plan
 
 
-def _choose(found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions) -> Candidate:
-    """Place experts the fast way for the best candidates and take the simplest of those alike.
+def choose_layout(setting: Setting, loads: ExpertLoads | None, options: PlanOptions) -> Placed:
+    """Place experts the fast way for the best layouts and return the simplest of those alike.
 
     Candidates come with their score under perfect balance, fastest first, so the search ends where the next
     one could not even then come near the best so far.
@@ -86,9 +79,15 @@ def _choose(found: Sequence[Candidate], loads: ExpertLoads | None, options: Plan
     Raises
     ------
     InfeasibleError
-        If with their experts really placed none meets the time per token.
+        If nothing fits in HBM, or with experts really placed nothing meets the time per token.
     """
-    placed: list[_Placed] = []
+    found = candidates(setting, options)
+    if not found:
+        fitting = fitting_shapes(setting, options.redundant)
+        if not fitting or setting.workload.batch > max(fit.max_batch for fit in fitting):
+            refuse_capacity(setting, options, fitting)
+        refuse_speed(setting, options, fastest_step_s(setting, fitting))
+    placed: list[Placed] = []
     best, fastest = 0.0, math.inf
     for candidate in found:
         if candidate.score.tok_s_per_gpu < (1 - ALIKE) * best or len(placed) >= MOST_PLACED:
@@ -101,10 +100,10 @@ def _choose(found: Sequence[Candidate], loads: ExpertLoads | None, options: Plan
     if not placed:
         refuse_speed(found[0].setting, options, fastest)
     alike = [trial for trial in placed if trial.score.tok_s_per_gpu >= (1 - ALIKE) * best]
-    return min(alike, key=_simplicity).candidate
+    return min(alike, key=_simplicity)
 
 
-def _simplicity(placed: _Placed) -> tuple[int, int, int]:
+def _simplicity(placed: Placed) -> tuple[int, int, int]:
     layout = placed.candidate.layout
     return layout.tp, layout.stages, len(layout.replicas)
 
@@ -125,7 +124,7 @@ def _place(
     *,
     time_limit_s: float,
     on_progress: OnProgress | None = None,
-) -> _Placed:
+) -> Placed:
     """Place the experts of a candidate; stages with the same slots are placed together."""
     setting, layout = candidate.setting, candidate.layout
     moe = setting.model.moe
@@ -150,7 +149,7 @@ def _place(
                 experts[index] = part
     candidate = _within_tpot(candidate, experts, loads, options.tpot_s)
     score, balancedness = score_placement(candidate.setting, layout, experts, loads)
-    return _Placed(candidate, tuple(experts), tuple(results), score, balancedness)
+    return Placed(candidate, tuple(experts), tuple(results), score, balancedness)
 
 
 def _within_tpot(
@@ -181,7 +180,7 @@ def _by_stage(assignment: Assignment, rows: Sequence[Sequence[int]]) -> list[Ass
     ]
 
 
-def _finish(placed: _Placed, loads: ExpertLoads | None, options: PlanOptions) -> Plan:
+def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions) -> Plan:
     candidate = placed.candidate
     notes = [note for result in placed.results for note in result.log]
     return Plan(
@@ -209,7 +208,7 @@ def _proof(results: Sequence[ExpertResult]) -> Proof:
     return Proof(status, objective, bound, max(0.0, 1 - bound / objective))
 
 
-def _baselines(placed: _Placed, loads: ExpertLoads | None) -> dict[str, BaselineScore]:
+def _baselines(placed: Placed, loads: ExpertLoads | None) -> dict[str, BaselineScore]:
     """Score each rival under the same layout, batch and loads."""
     if not placed.results or loads is None:
         return {}

@@ -1,0 +1,97 @@
+"""One model on several clusters with equally many GPUs: the best of each at the same speed per user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cost.setting import Setting
+from placement.options import PlanOptions
+from placement.planner import choose_layout
+from topology.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cost.loads import ExpertLoads
+    from cost.model import Model
+    from cost.workload import Workload
+    from topology.cluster import Cluster
+
+__all__ = ["CompareRow", "compare_clusters"]
+
+
+@dataclass(frozen=True)
+class CompareRow:
+    """The best that one cluster does.
+
+    Attributes
+    ----------
+    target_tok_s_per_user:
+        The speed asked for; None for "as much throughput as fits".
+    tok_s_per_user, tok_s_per_gpu, step_s, batch, bound_by, layout, evidence:
+        What was reached, in output tokens over all GPUs of the cluster; None where nothing reaches the target.
+    reason:
+        Why there is nothing.
+    """
+
+    cluster: str
+    gpus: int
+    target_tok_s_per_user: float | None
+    tok_s_per_user: float | None = None
+    tok_s_per_gpu: float | None = None
+    step_s: float | None = None
+    batch: int | None = None
+    bound_by: str | None = None
+    layout: str | None = None
+    evidence: str | None = None
+    reason: str = ""
+
+
+def compare_clusters(
+    clusters: Sequence[Cluster],
+    model: Model,
+    workload: Workload,
+    loads: ExpertLoads | None,
+    options: PlanOptions,
+    targets: Sequence[float] = (),
+) -> list[CompareRow]:
+    """Return a row per cluster and target (one per cluster where there is no target).
+
+    Experts are placed by the fast path, so rows are reproducible.
+
+    Raises
+    ------
+    InputError
+        If the clusters have different numbers of GPUs.
+    """
+    sizes = {cluster.name: cluster.spec.gpus for cluster in clusters}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
+        raise InputError(f"a comparison needs equally many GPUs on each side, not {listed}; use --gpus N or name@N.")
+    rows = []
+    for cluster in clusters:
+        setting = Setting(cluster, model, workload)
+        for target in targets or (None,):
+            rows.append(_row(setting, loads, options, target))
+    return rows
+
+
+def _row(setting: Setting, loads: ExpertLoads | None, options: PlanOptions, target: float | None) -> CompareRow:
+    empty = CompareRow(setting.cluster.name, setting.cluster.spec.gpus, target)
+    wanted = replace(options, tpot_s=None if target is None else 1.0 / target)
+    try:
+        placed = choose_layout(setting, loads, wanted)
+    except InfeasibleError as error:
+        return replace(empty, reason=str(error))
+    score = placed.score
+    return replace(
+        empty,
+        tok_s_per_user=score.tok_s_per_user,
+        tok_s_per_gpu=score.tok_s_per_gpu,
+        step_s=score.step_s,
+        batch=score.batch,
+        bound_by=score.bound_by,
+        layout=placed.candidate.layout.describe(moe=setting.model.moe is not None),
+        evidence=score.evidence.label,
+    )

@@ -1,0 +1,124 @@
+"""``rackplan compare``: one model on several clusters at equal GPU count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rackplan.commands.options import Context, JsonFlag, KvDtype, Loads, ModelName, Phase, Seed, Weights
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from placement.compare import CompareRow
+    from topology.cluster import Cluster
+
+__all__ = ["NAME", "run"]
+
+NAME = "compare"
+
+
+def run(
+    clusters: Annotated[list[str], typer.Argument(metavar="C...", help="Catalog names, name@GPUS or YAML files.")],
+    model: ModelName,
+    gpus: Annotated[int | None, typer.Option("--gpus", help="GPUs of each; default: the most of any named.")] = None,
+    tok_s_user: Annotated[
+        str | None,
+        typer.Option("--tok-s-user", metavar="LIST", help="Speeds per user to compare at: 25,50,100 (output tok/s)."),
+    ] = None,
+    loads: Loads = None,
+    phase: Phase = "decode",
+    context: Context = 4096,
+    batch: Annotated[int, typer.Option("--batch", help="Sequences per GPU in use; 0: the largest that fits.")] = 0,
+    weights: Weights = None,
+    kv_dtype: KvDtype = "bf16",
+    seed: Seed = 0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write compare.json.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Compare clusters for one model: step time, output tok/s/GPU, tok/s/user and what binds."""
+    import json as json_module
+    from contextlib import nullcontext
+
+    from cost.resolve import resolve_model
+    from cost.workload import Workload
+    from placement.compare import compare_clusters
+    from placement.options import PlanOptions
+    from rackplan.compare_summary import compare_summary
+    from rackplan.inputs import model_loads
+    from rackplan.output import output_folder, print_json, print_text
+    from rackplan.progress import progress
+    from topology.errors import InfeasibleError
+    from topology.files import write_whole
+
+    targets = _targets(tok_s_user)
+    resolved = resolve_model(model, weights=weights)
+    workload = Workload(context, batch, kv_dtype, phase)
+    sides = _equal_sides(clusters, gpus)
+    expert_loads = model_loads(resolved, loads or [], seed)
+    with output_folder(output) if output else nullcontext() as folder:
+        with progress() as reporter:
+            reporter.stage("comparing clusters")
+            rows = compare_clusters(
+                sides, resolved, workload, expert_loads, PlanOptions(time_limit_s=0.0, seed=seed), targets
+            )
+        data = {"rows": [_as_json(row, resolved.name) for row in rows]}
+        if folder:
+            text = json_module.dumps(data, indent=2, allow_nan=False) + "\n"
+            write_whole(folder / "compare.json", text.encode())
+    if json:
+        print_json(data)
+    else:
+        print_text(compare_summary(rows, resolved, workload, expert_loads))
+    if all(row.tok_s_per_gpu is None for row in rows):
+        raise InfeasibleError("none of the clusters runs this: " + rows[0].reason)
+
+
+def _targets(text: str | None) -> list[float]:
+    """Parse ``25,50,100``."""
+    import math
+
+    from topology.errors import InputError
+
+    if text is None:
+        return []
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if not values or any(not math.isfinite(value) or value <= 0 for value in values):
+        raise InputError(f"--tok-s-user {text}: expected numbers above 0 with commas, like 25,50,100.")
+    return values
+
+
+def _equal_sides(names: Sequence[str], gpus: int | None) -> list[Cluster]:
+    """Resolve the clusters, those named without ``@GPUS`` at the common count."""
+    from topology.resolve import resolve_cluster
+
+    sides = [resolve_cluster(name) for name in names]
+    count = gpus if gpus is not None else max(side.spec.gpus for side in sides)
+    return [
+        side if side.spec.gpus == count or "@" in name or Path(name).exists() else resolve_cluster(f"{name}@{count}")
+        for name, side in zip(names, sides, strict=True)
+    ]
+
+
+def _as_json(row: CompareRow, model: str) -> dict[str, Any]:
+    speed = row.tok_s_per_user if row.target_tok_s_per_user is None else row.target_tok_s_per_user
+    return {
+        "cluster": row.cluster,
+        "model": model,
+        "gpus": row.gpus,
+        "tok_s_per_user": speed,
+        "reached_tok_s_per_user": row.tok_s_per_user,
+        "tok_s_per_gpu": row.tok_s_per_gpu,
+        "tokens": "output",
+        "step_s": row.step_s,
+        "batch": row.batch,
+        "bound_by": row.bound_by,
+        "layout": row.layout,
+        "evidence": row.evidence,
+        "reason": row.reason,
+    }

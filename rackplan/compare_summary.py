@@ -1,0 +1,62 @@
+"""What a person reads after ``rackplan compare``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rackplan.summary import table, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cost.loads import ExpertLoads
+    from cost.model import Model
+    from cost.workload import Workload
+    from placement.compare import CompareRow
+
+__all__ = ["compare_summary"]
+
+
+def compare_summary(
+    rows: Sequence[CompareRow], model: Model, workload: Workload, loads: ExpertLoads | None
+) -> str:
+    """Return a table of the rows, with ratios to the first cluster at the same speed per user."""
+    title = f"{model.name}, {workload.phase} at {workload.context:,} tokens of context, {rows[0].gpus} GPUs each"
+    lines = [title, "=" * len(title)]
+    if loads is not None:
+        kind = " (SYNTHETIC: give yours with --loads)" if loads.synthetic else ""
+        lines += wrapped("Loads", ", ".join(loads.names) + kind)
+    lines += ["", *table(_table_rows(rows))]
+    lines += ["", "tok/s are output tokens; tok/s/GPU over all GPUs of the cluster; batch: sequences per GPU in use."]
+    for row in rows:
+        if row.tok_s_per_gpu is None:
+            lines += wrapped(row.cluster, row.reason)
+    layouts = {row.cluster: row.layout for row in rows if row.layout}
+    for cluster, layout in layouts.items():
+        lines += wrapped("Layout", f"{cluster}: {layout}")
+    weakest = {row.cluster: row.evidence for row in rows if row.evidence}
+    lines += wrapped("Evidence", "weakest figure: " + ", ".join(f"{name} {kind}" for name, kind in weakest.items()))
+    return "\n".join(lines)
+
+
+def _table_rows(rows: Sequence[CompareRow]) -> list[list[str]]:
+    found = [["cluster", "tok/s/user", "tok/s/GPU", "ratio", "step ms", "batch", "bound by"]]
+    base = {row.target_tok_s_per_user: row.tok_s_per_gpu for row in reversed(rows) if row.cluster == rows[0].cluster}
+    for row in sorted(rows, key=lambda row: row.target_tok_s_per_user or 0.0):
+        wanted = row.target_tok_s_per_user
+        if row.tok_s_per_gpu is None or row.step_s is None:
+            found.append([row.cluster, f"{wanted:g}" if wanted else "-", "unreachable", "-", "-", "-", "-"])
+            continue
+        first = base.get(wanted)
+        found.append(
+            [
+                row.cluster,
+                f"{wanted:g}" if wanted else f"{row.tok_s_per_user:.1f}",
+                f"{row.tok_s_per_gpu:,.0f}",
+                f"{row.tok_s_per_gpu / first:.2f}x" if first else "-",
+                f"{row.step_s * 1e3:.2f}",
+                str(row.batch),
+                row.bound_by or "",
+            ]
+        )
+    return found

@@ -128,8 +128,8 @@ class ScaleOutSpec:
     """The network between domains: one NIC rate per GPU, and how leaves and spines are cabled.
 
     ``kind`` is ``rail`` (GPU i of every node on leaf i of its pod). ``nodes_per_pod`` hosts share one leaf
-    per rail; ``spines`` is the number of spine planes that each leaf is cabled to evenly; ``oversubscription`` is
-    leaf downlink rate over uplink rate.
+    per rail; ``spines`` is how many spine planes each leaf is cabled to, evenly; ``oversubscription``
+    is leaf downlink rate over uplink rate.
     """
 
     kind: str

@@ -15,7 +15,7 @@ from topology.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["format_quantity", "parse_quantity"]
+__all__ = ["format_number", "format_quantity", "parse_quantity"]
 
 _SI: Mapping[str, float] = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
@@ -129,3 +129,10 @@ def _plain(number: float, digits: int) -> str:
     """Write ``number`` with at most ``digits`` significant digits, never in scientific notation."""
     text = f"{float(f'{number:.{digits}g}'):f}"
     return text.rstrip("0").rstrip(".")
+
+
+def format_number(value: float, digits: int = 3) -> str:
+    """Write a plain number for people, with at most ``digits`` significant digits where it has a fraction."""
+    if value == round(value):
+        return str(round(value))
+    return _plain(value, digits) if abs(value) >= 1e-3 else f"{value:.{digits}g}"

@@ -3,7 +3,7 @@
 A pod is ``nodes_per_pod`` hosts that share one leaf per rail (32 hosts of an HGX scalable unit, one NVL72
 rack). A leaf has as many uplinks as its full pod has downlinks, over the oversubscription, whether or not the
 pod is full. A spine here is a *plane*: one switch where the cluster is one reference unit, and in larger
-clusters the spine and core switches of that plane together, taken as non-blocking above the leaves. So bytes/s
+clusters the spine and core switches of that plane together, taken as non-blocking above the leaves. So rates
 are right at any size, and the extra hop of a core tier is not counted.
 """
 

@@ -1,0 +1,6 @@
+"""Drawings of a cluster: SVG, PNG, PDF and DOT, without a system Graphviz and without any installed font."""
+
+from topology.draw.draw import LEVELS, dot_source, draw_cluster
+from topology.draw.overlay import Overlay
+
+__all__ = ["LEVELS", "Overlay", "dot_source", "draw_cluster"]

@@ -1,0 +1,85 @@
+"""Makes the drawing library use the font that ships with this package, even where no font is installed."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["FONTS", "bundled_fonts", "without_font_warnings"]
+
+FONTS = Path(__file__).resolve().parent.parent / "fonts"
+_VARIABLES = ("FONTCONFIG_FILE", "FONTCONFIG_PATH")
+
+
+@contextmanager
+def bundled_fonts() -> Iterator[None]:
+    """Point fontconfig at the bundled fonts alone while the block runs.
+
+    Fontconfig reads its settings once, at the first drawing of the process, so the block must hold it. The
+    environment is put back afterwards: child processes of the caller keep their own fonts.
+    """
+    folder = _configuration()
+    saved = {name: os.environ.get(name) for name in _VARIABLES}
+    os.environ["FONTCONFIG_FILE"] = str(folder / "fonts.conf")
+    os.environ["FONTCONFIG_PATH"] = str(folder)
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def without_font_warnings() -> Iterator[None]:
+    """Hold back what fontconfig writes to standard error while the block runs; pass on everything else.
+
+    The fontconfig in the drawing library reads every template under /usr/share/fontconfig, whatever it is
+    told, and warns about those newer than itself.
+    """
+    try:
+        sys.stderr.flush()
+        saved = os.dup(2)
+    except (AttributeError, OSError, ValueError):  # no standard error to keep quiet
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            held.seek(0)
+            lines = [
+                line for line in held.read().splitlines(keepends=True) if not line.startswith(b"Fontconfig ")
+            ]
+            if lines:
+                os.write(2, b"".join(lines))
+
+
+@cache
+def _configuration() -> Path:
+    """Write a fontconfig folder with a cache of its own, removed when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="rackplan-fonts-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "fonts.conf").write_text(
+        '<?xml version="1.0"?>\n<!DOCTYPE fontconfig SYSTEM "fonts.dtd">\n<fontconfig>\n'
+        f"  <dir>{escape(str(FONTS))}</dir>\n  <cachedir>{escape(str(folder / 'cache'))}</cachedir>\n"
+        "  <config><rescan><int>0</int></rescan></config>\n</fontconfig>\n",
+        encoding="utf-8",
+    )
+    return folder

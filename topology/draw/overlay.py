@@ -1,0 +1,90 @@
+"""Values laid over the GPUs of a drawing: a number and a label for each, on a one-hue ramp."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Overlay", "Ramp"]
+
+_LIGHT = (0xEF, 0xF6, 0xFC)
+_DARK = (0x08, 0x30, 0x6B)
+_STEPS = 5
+# Dark text on the light part of the ramp, white on the dark part.
+_WHITE_FROM = 0.55
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One value and one label a GPU, in the order of ``Cluster.gpus``.
+
+    Attributes
+    ----------
+    values:
+        Finite numbers: they set the colour.
+    labels:
+        Short texts (at most four characters are drawn): the number of experts, say.
+    legend:
+        What the values are, with their unit.
+    """
+
+    values: Sequence[float]
+    labels: Sequence[str]
+    legend: str
+
+    def check(self, gpus: int) -> None:
+        """Check that there is one finite value and one label for each of ``gpus``.
+
+        Raises
+        ------
+        InputError
+            If there is not.
+        """
+        if len(self.values) != gpus or len(self.labels) != gpus:
+            raise InputError(
+                f"overlay: {len(self.values)} values and {len(self.labels)} labels for {gpus} GPUs; "
+                "it needs one of each for every GPU."
+            )
+        for i, value in enumerate(self.values):
+            if not math.isfinite(value):
+                raise InputError(f"overlay: the value of GPU {i} is {value}; values must be finite.")
+
+
+class Ramp:
+    """Colours for the values of an overlay, from its least to its largest value."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self.least = float(min(values))
+        self.most = float(max(values))
+
+    def fraction(self, value: float) -> float:
+        """Return where ``value`` lies from least (0) to largest (1); 0 if all are equal."""
+        span = self.most - self.least
+        return (float(value) - self.least) / span if span > 0 else 0.0
+
+    def fill(self, value: float) -> str:
+        """Return the colour of ``value``."""
+        return _mix(self.fraction(value))
+
+    def ink(self, value: float) -> str:
+        """Return the colour of text on top of ``fill(value)``."""
+        return "#ffffff" if self.fraction(value) > _WHITE_FROM else "#1a1a1a"
+
+    def steps(self) -> list[float]:
+        """Return the values that a legend names."""
+        if self.most <= self.least:
+            return [self.least]
+        span = self.most - self.least
+        return [self.least + span * i / (_STEPS - 1) for i in range(_STEPS)]
+
+
+def _mix(fraction: float) -> str:
+    """Mix the two ends of the ramp."""
+    parts = (round(a + (b - a) * fraction) for a, b in zip(_LIGHT, _DARK, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in parts)

@@ -53,6 +53,11 @@ class Layout:
         """GPUs that hold a part of some replica."""
         return sum(len(stage.gpus) for replica in self.replicas for stage in replica)
 
+    @property
+    def simplicity(self) -> tuple[int, int, int]:
+        """Smaller is simpler: narrow tensor parallelism, experts over many GPUs, few stages."""
+        return self.tp, self.stages * len(self.replicas), self.stages
+
     def describe(self, *, moe: bool) -> str:
         """The layout in one line, as summaries print it; ``moe``: whether the model has routed experts."""
         parts = [f"EP {self.ep}"] if moe else []

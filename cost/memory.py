@@ -12,13 +12,13 @@ from cost.setting import USABLE_HBM
 from cost.terms.alltoall import vector_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cost.layout import StageSpec
     from cost.model import Layer, Model
     from cost.setting import Setting
 
-__all__ = ["StageMemory", "layer_cache_bytes", "layer_weight_bytes", "replica_memory", "replica_max_batch"]
+__all__ = ["StageMemory", "layer_cache_bytes", "layer_weight_bytes", "replica_max_batch", "replica_memory", "weight_sizes"]
 
 LOGIT_BYTES = 4.0
 ACTIVATION_VECTORS = 4
@@ -63,9 +63,13 @@ class StageMemory:
         }
 
 
-def layer_weight_bytes(layer: Layer, model: Model, *, tp: int, slots: int) -> float:
+def weight_sizes(model: Model) -> dict[str, float]:
+    """Bytes of one weight of each class."""
+    return {part: bytes_per_param(dtype) for part, dtype in model.precision.items()}
+
+
+def layer_weight_bytes(layer: Layer, size: Mapping[str, float], *, tp: int, slots: int) -> float:
     """Weight bytes that one GPU holds of ``layer``, with ``slots`` expert copies on it."""
-    size = {part: bytes_per_param(dtype) for part, dtype in model.precision.items()}
     attention = (layer.attention.matmul_params + layer.attention.other_params) * size["attention"] / tp
     norms = layer.norm_params * size["norm"]
     ffn = layer.ffn
@@ -95,8 +99,8 @@ def _workspace_bytes(setting: Setting, stage: StageSpec, slots: int, *, tp: int,
     if last:
         tokens += LOGIT_BYTES * model.vocab
     ranks = len(stage.gpus)
-    if ranks > 1 and any(isinstance(model.layers[i].ffn, MoeFfn) for i in stage.layers):
-        if len(set(setting.domains(stage).tolist())) == 1:
+    if ranks > 1 and any(isinstance(layer.ffn, MoeFfn) for layer, _ in model.kind_counts(stage.layers)):
+        if len(setting.domain_set(stage)) == 1:
             tokens += ranks * sum(vector_bytes(model.hidden, model.precision["experts"]))
         else:
             tokens += 4 * slots * model.hidden * 2.0
@@ -119,25 +123,26 @@ def replica_memory(
     cache of *all* ``batch * n`` sequences, so KV per GPU does not shrink with stages, while weights do.
     """
     model = setting.model
+    size = weight_sizes(model)
     total = sum(len(stage.gpus) for stage in stages)
     memories = []
     for index, stage in enumerate(stages):
         gpus = len(stage.gpus)
         first, last = index == 0, index == len(stages) - 1
         per_gpu = math.ceil(slots[index] / gpus)
-        members = [model.layers[i] for i in stage.layers]
-        weights = sum(layer_weight_bytes(layer, model, tp=tp, slots=per_gpu) for layer in members)
+        members = model.kind_counts(stage.layers)
+        weights = sum(n * layer_weight_bytes(layer, size, tp=tp, slots=per_gpu) for layer, n in members)
         if first or (last and model.tied):
-            weights += model.embedding_params * bytes_per_param(model.precision["embedding"]) / tp
+            weights += model.embedding_params * size["embedding"] / tp
         if last:
             head = 0 if model.tied else model.head_params
-            weights += head * bytes_per_param(model.precision["head"]) / tp
-            weights += model.final_norm_params * bytes_per_param(model.precision["norm"])
+            weights += head * size["head"] / tp
+            weights += model.final_norm_params * size["norm"]
         held = total / gpus
-        kv = held * sum(layer_cache_bytes(layer, setting, tp) for layer in members)
+        kv = held * sum(n * layer_cache_bytes(layer, setting, tp) for layer, n in members)
         step_tokens = held / len(stages)
         workspace = step_tokens * _workspace_bytes(setting, stage, slots[index], tp=tp, last=last)
-        capacity = min(setting.cluster.domain_of(gpu).gpu.hbm_bytes for gpu in stage.gpus)
+        capacity = min(setting.cluster.spec.domains[d].gpu.hbm_bytes for d in setting.domain_set(stage))
         memories.append(StageMemory(weights, kv, workspace, capacity))
     return memories
 

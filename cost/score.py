@@ -82,20 +82,17 @@ def score_layout(setting: Setting, layout: Layout, uses: Uses, *, synthetic: boo
         If the workload's batch does not fit in HBM.
     """
     batch = setting.workload.batch
+    keys = [_signature(setting, stages, uses[replica]) for replica, stages in enumerate(layout.replicas)]
+    distinct = {key: replica for replica, key in reversed(list(enumerate(keys)))}
     memories = [
-        replica_memory(setting, stages, tp=layout.tp, slots=[_slots(use) for use in uses[replica]])
-        for replica, stages in enumerate(layout.replicas)
+        replica_memory(setting, layout.replicas[i], tp=layout.tp, slots=[_slots(use) for use in uses[i]])
+        for i in distinct.values()
     ]
     limit = min(replica_max_batch(memory) for memory in memories)
     if batch < 1 or batch > limit:
         raise InfeasibleError(_does_not_fit(batch, limit, memories))
-    costs: dict[object, _ReplicaCost] = {}
-    of_replica = []
-    for replica, stages in enumerate(layout.replicas):
-        key = _signature(setting, stages, uses[replica])
-        if key not in costs:
-            costs[key] = _replica_cost(setting, stages, uses[replica], layout.tp)
-        of_replica.append(costs[key])
+    costs = {key: _replica_cost(setting, layout.replicas[i], uses[i], layout.tp) for key, i in distinct.items()}
+    of_replica = [costs[key] for key in keys]
     slowest = max(of_replica, key=lambda cost: cost.step_s)
     sequences = [batch * sum(len(stage.gpus) for stage in stages) for stages in layout.replicas]
     tok_s = sum(n / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
@@ -138,10 +135,10 @@ def _signature(setting: Setting, stages: Sequence[StageSpec], uses: Sequence[Exp
     for stage, use in zip(stages, uses, strict=True):
         domains = setting.domains(stage)
         order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
-        kinds = tuple(dict.fromkeys(id(spec.domains[int(d)].gpu) for d in domains))
+        kinds = tuple(dict.fromkeys(id(spec.domains[d]) for d in domains.tolist()))
         parts.append((order, kinds, stage.layers, id(use)))
     joints = tuple(
-        len(set(setting.domains(a).tolist()) | set(setting.domains(b).tolist())) == 1
+        len(setting.domain_set(a) | setting.domain_set(b)) == 1
         for a, b in zip(stages, stages[1:], strict=False)
     )
     return tuple(parts), joints

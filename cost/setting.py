@@ -55,6 +55,11 @@ class Setting:
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
         return stage_rates(self.cluster, stage.gpus, [*self.model.precision.values(), "bf16"])
 
+    def domain_set(self, stage: StageSpec) -> set[int]:
+        """Scale-up domains that ``stage`` lies in."""
+        gpus = self.cluster.gpus
+        return {gpus[gpu].domain for gpu in stage.gpus}
+
     def domains(self, stage: StageSpec) -> NDArray[np.int64]:
         """Scale-up domain of each GPU of ``stage``, ``[gpus]``."""
         return np.array([self.cluster.gpus[gpu].domain for gpu in stage.gpus], dtype=np.int64)

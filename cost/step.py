@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -75,8 +74,7 @@ def stage_cost(
     """
     model, rates, efficiency = setting.model, setting.rates(stage), setting.efficiency
     cost = StageCost()
-    layers: Counter[Layer] = Counter(model.layers[i] for i in stage.layers)
-    for layer, count in layers.items():
+    for layer, count in model.kind_counts(stage.layers):
         _add_layer(cost, setting, layer, count, tokens=tokens, tp=tp, rates=rates)
     if last:
         head = dense_work(model.head_params, tokens=tokens, tp=tp, weights=model.precision["head"], rates=rates)
@@ -182,8 +180,7 @@ def hop_seconds(setting: Setting, sender: StageSpec, receiver: StageSpec, *, tok
     """
     rates = setting.rates(sender)
     moved = hop_bytes(setting.model.hidden, tokens=tokens)
-    together = set(setting.domains(sender).tolist()) | set(setting.domains(receiver).tolist())
-    if len(together) == 1:
+    if len(setting.domain_set(sender) | setting.domain_set(receiver)) == 1:
         peak_s = moved / rates.up_bytes_per_s
         return rates.up_fabric, peak_s / setting.efficiency.scale_up.value + rates.up_latency_s, peak_s
     peak_s = moved / rates.out_bytes_per_s

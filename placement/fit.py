@@ -50,7 +50,7 @@ def refuse_capacity(setting: Setting, options: PlanOptions, fitting: Sequence[Fi
         f"HBM capacity binds: {setting.model.name} needs {need:.1f} GB per GPU on {cluster.name} and {usable:.1f} GB are "
         f"usable, {need - usable:.1f} GB too few even at batch 1 (weights {parts['weights'] / 1e9:.1f}, "
         f"KV cache {parts['kv_cache'] / 1e9:.1f}, workspace {parts['workspace'] / 1e9:.1f}; best of the layouts: "
-        f"{shape.stages} stages, TP {shape.tp}). {remedy}"
+        f"{len(shape.replicas[0])} stages, TP {shape.tp}). {remedy}"
     )
 
 

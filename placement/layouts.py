@@ -24,16 +24,6 @@ class Shape:
     replicas: tuple[tuple[tuple[int, ...], ...], ...]
     tp: int
 
-    @property
-    def stages(self) -> int:
-        """Stages of a replica."""
-        return len(self.replicas[0])
-
-    @property
-    def simplicity(self) -> tuple[int, int, int]:
-        """Smaller is simpler: narrow tensor parallelism, few stages, few replicas."""
-        return self.tp, self.stages, len(self.replicas)
-
 
 def enumerate_shapes(cluster: Cluster, model: Model) -> Iterator[Shape]:
     """Yield the layouts to cost.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Placed", "choose_layout", "make_plan"]
 
 MOST_PLACED = 6
-"""Layouts whose experts are really placed before one is chosen."""
+"""Fast layouts whose experts are really placed before a time per token is given up as out of reach."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +71,10 @@ def make_plan(
 
 
 def choose_layout(setting: Setting, loads: ExpertLoads | None, options: PlanOptions) -> Placed:
-    """Place experts the fast way for the best layouts and return the simplest of those alike.
+    """Return the simplest layout, its experts placed the fast way, that is about as fast as the fastest.
 
-    Candidates come with their score under perfect balance, fastest first, so the search ends where the next
-    one could not even then come near the best so far.
+    Candidates come with their score under perfect balance, fastest first. Those alike to the fastest are tried
+    from the simplest on, until one is still alike with experts really placed.
 
     Raises
     ------
@@ -87,25 +87,27 @@ def choose_layout(setting: Setting, loads: ExpertLoads | None, options: PlanOpti
         if not fitting or setting.workload.batch > max(fit.max_batch for fit in fitting):
             refuse_capacity(setting, options, fitting)
         refuse_speed(setting, options, fastest_step_s(setting, fitting))
-    placed: list[Placed] = []
-    best, fastest = 0.0, math.inf
-    for candidate in found:
-        if candidate.score.tok_s_per_gpu < (1 - ALIKE) * best or len(placed) >= MOST_PLACED:
+    slowest_s = 0.0
+    best: Placed | None = None
+    for candidate in found[:MOST_PLACED]:
+        trial = _place(candidate, loads, options, time_limit_s=0.0)
+        if options.tpot_s is None or trial.score.step_s <= options.tpot_s:
+            best = trial
+            break
+        slowest_s = max(slowest_s, trial.score.step_s)
+    if best is None:
+        refuse_speed(found[0].setting, options, slowest_s)
+    enough = (1 - ALIKE) * best.score.tok_s_per_gpu
+    for candidate in sorted(found, key=lambda candidate: candidate.layout.simplicity):
+        if candidate is best.candidate or candidate.score.tok_s_per_gpu < enough:
+            continue
+        if candidate.layout.simplicity >= best.candidate.layout.simplicity:
             break
         trial = _place(candidate, loads, options, time_limit_s=0.0)
-        fastest = min(fastest, trial.score.step_s)
-        if options.tpot_s is None or trial.score.step_s <= options.tpot_s:
-            placed.append(trial)
-            best = max(best, trial.score.tok_s_per_gpu)
-    if not placed:
-        refuse_speed(found[0].setting, options, fastest)
-    alike = [trial for trial in placed if trial.score.tok_s_per_gpu >= (1 - ALIKE) * best]
-    return min(alike, key=_simplicity)
-
-
-def _simplicity(placed: Placed) -> tuple[int, int, int]:
-    layout = placed.candidate.layout
-    return layout.tp, layout.stages, len(layout.replicas)
+        meets = options.tpot_s is None or trial.score.step_s <= options.tpot_s
+        if meets and trial.score.tok_s_per_gpu >= enough:
+            return trial
+    return best
 
 
 def _members(candidate: Candidate) -> list[list[int]]:

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ALIKE", "Candidate", "Fitting", "balanced_uses", "candidates", "fitting_shapes", "stage_slots", "tightest"]
 
-ALIKE = 0.02
-"""Of layouts within this fraction of the best, the simplest is chosen."""
+ALIKE = 0.10
+"""Of layouts within this fraction of the fastest the simplest is chosen: the published ranges of kernel
+efficiency (:mod:`cost.efficiency`) are wider than that, so closer layouts cannot be told apart."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from cost.expert_use import balanced_use
 from cost.layout import StageSpec
-from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory
+from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory, weight_sizes
 from cost.model import MoeFfn
 from cost.setting import USABLE_HBM
 from cost.step import stage_cost
@@ -102,19 +102,20 @@ def stage_problem(
     whole = replica_memory(setting, trial, tp=tp, slots=_sums(slots))
     fixed = np.array([part.used(batch) for part in whole])
     fixed_s = np.zeros(stages)
+    size, kind_of = weight_sizes(model), np.array(model.kind_of)
     for stage, group in enumerate(groups):
         tokens = batch * total / (stages * len(group))
         each = -(-int(slots[stage].sum()) // len(group))
-        known: dict[Layer, tuple[float, float]] = {}
-        for index, layer in enumerate(model.layers):
-            if layer not in known:
-                cache = batch * total / len(group) * layer_cache_bytes(layer, setting, tp)
-                held = layer_weight_bytes(layer, model, tp=tp, slots=each) + cache
-                use = _layer_use(layer, slots[stage])
-                spec = StageSpec(group, range(index, index + 1))
-                cost = stage_cost(setting, spec, tokens=tokens, tp=tp, use=use, last=False) if times else None
-                known[layer] = (cost.total_s if cost else 0.0, held)
-            seconds[index, stage], memory[index, stage] = known[layer]
+        kind_seconds, kind_memory = np.zeros(len(model.kinds)), np.zeros(len(model.kinds))
+        for kind, layer in enumerate(model.kinds):
+            cache = batch * total / len(group) * layer_cache_bytes(layer, setting, tp)
+            kind_memory[kind] = layer_weight_bytes(layer, size, tp=tp, slots=each) + cache
+            if times:
+                index = model.kind_of.index(kind)
+                spec, use = StageSpec(group, range(index, index + 1)), _layer_use(layer, slots[stage])
+                cost = stage_cost(setting, spec, tokens=tokens, tp=tp, use=use, last=False)
+                kind_seconds[kind] = cost.total_s
+        seconds[:, stage], memory[:, stage] = kind_seconds[kind_of], kind_memory[kind_of]
         fixed[stage] -= memory[list(trial[stage].layers), stage].sum()
         if times and stage == stages - 1:
             none = StageSpec(group, range(0))

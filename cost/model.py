@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,11 +48,15 @@ class Attention(Protocol):
         ...
 
     def decode_flop(self, context: float) -> float:
-        """Flop of one decoded token besides ``2 * matmul_params``: scores and weighted values over the cache."""
+        """Flop of one decoded token besides ``2 * matmul_params``: scores and weighted values."""
+        ...
+
+    def prefill_flop(self, context: float) -> float:
+        """Flop of one prompt token besides ``2 * matmul_params``, averaged over a prompt of ``context``."""
         ...
 
     def kv_shards(self, tp: int) -> int:
-        """Into how many parts ``tp``-way tensor parallelism divides the cache (1 for MLA: it is replicated)."""
+        """Into how many parts ``tp``-way tensor parallelism divides the cache (MLA: 1, replicated)."""
         ...
 
 
@@ -127,6 +132,12 @@ class Model:
         Where the precision was read (``quantization_config``, ``torch_dtype``, the catalog, ``--weights``).
     omitted:
         Parts of the checkpoint that are left out of the counts (draft layers, vision tower), in words.
+    config:
+        The JSON-able facts from which :func:`cost.resolve.model_from_config` builds this model again.
+    weights_override:
+        The precision that replaces the checkpoint's own (``--weights``), or None.
+    notes:
+        What a careful reader should know: keys that are not known, classes of weights of mixed precision.
     """
 
     name: str
@@ -141,11 +152,30 @@ class Model:
     precision_source: str
     source: str
     omitted: tuple[str, ...] = ()
+    config: Mapping[str, object] = field(default_factory=dict)
+    weights_override: str | None = None
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def moe_layers(self) -> tuple[int, ...]:
         """Absolute ids of the layers with routed experts."""
         return tuple(i for i, layer in enumerate(self.layers) if isinstance(layer.ffn, MoeFfn))
+
+    @cached_property
+    def kinds(self) -> tuple[Layer, ...]:
+        """The distinct layers: most models have one to three."""
+        return tuple(dict.fromkeys(self.layers))
+
+    @cached_property
+    def kind_of(self) -> tuple[int, ...]:
+        """For each layer its index in ``kinds``."""
+        index = {layer: number for number, layer in enumerate(self.kinds)}
+        return tuple(index[layer] for layer in self.layers)
+
+    def kind_counts(self, layers: range) -> list[tuple[Layer, int]]:
+        """How often each distinct layer occurs among ``layers``."""
+        counts = Counter(self.kind_of[layers.start : layers.stop])
+        return [(self.kinds[kind], count) for kind, count in counts.items()]
 
     @property
     def moe(self) -> MoeFfn | None:

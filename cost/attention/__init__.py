@@ -1,0 +1,10 @@
+"""Attention, one kind a file: weights, cache bytes and flop of one layer."""
+
+from __future__ import annotations
+
+from cost.attention.compressed import CompressedAttention
+from cost.attention.grouped import GroupedQuery
+from cost.attention.latent import IndexedLatent, Latent
+from cost.attention.linear import GatedDelta
+
+__all__ = ["CompressedAttention", "GatedDelta", "GroupedQuery", "IndexedLatent", "Latent"]

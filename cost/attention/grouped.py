@@ -1,0 +1,74 @@
+"""Grouped-query attention (multi-head and multi-query are its ends), over the context or a window of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cost.attention.spans import mean_prompt_span, span
+
+__all__ = ["GroupedQuery"]
+
+
+@dataclass(frozen=True)
+class GroupedQuery:
+    """Query heads that share ``kv_heads`` key and value heads (Ainslie et al. 2023, "GQA").
+
+    Attributes
+    ----------
+    head_dim, value_dim:
+        Width of one query or key head, and of one value head.
+    window:
+        Tokens a query sees at most (sliding window, or the length of a chunk); None: the whole context.
+        A chunk is counted at its full length, which is what the last token of a chunk reads.
+    chunked:
+        The window is a fixed chunk, not one that slides.
+    gated:
+        The output is multiplied by a gate projected from the input, as wide as the queries.
+    other_params:
+        Biases, norms of queries and keys, sinks.
+    """
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    window: int | None = None
+    chunked: bool = False
+    gated: bool = False
+    other_params: int = 0
+
+    @property
+    def kind(self) -> str:
+        """``gqa``, ``swa`` (sliding window) or ``chunked``."""
+        if self.window is None:
+            return "gqa"
+        return "chunked" if self.chunked else "swa"
+
+    @property
+    def matmul_params(self) -> int:
+        """Projections of queries (and gate), keys, values and output."""
+        queries = self.hidden * self.heads * self.head_dim
+        keys_values = self.hidden * self.kv_heads * (self.head_dim + self.value_dim)
+        gate = self.hidden * self.heads * self.value_dim if self.gated else 0
+        return queries + gate + keys_values + self.heads * self.value_dim * self.hidden
+
+    def cache_bytes(self, context: float, kv_bytes: float) -> float:
+        """``kv_heads * (head_dim + value_dim)`` elements a token, ``2 * n_kv * d`` where both are alike."""
+        return self.kv_heads * (self.head_dim + self.value_dim) * kv_bytes * span(context, self.window)
+
+    def read_bytes(self, context: float, kv_bytes: float) -> float:
+        """All that is cached is read once a step: the query heads of a group share the read."""
+        return self.cache_bytes(context, kv_bytes)
+
+    def decode_flop(self, context: float) -> float:
+        """Scores ``2 n_h d``, weighted values ``2 n_h d_v`` a cached token: ``4 n_h d ctx`` where alike."""
+        return 2 * self.heads * (self.head_dim + self.value_dim) * span(context, self.window)
+
+    def prefill_flop(self, context: float) -> float:
+        """As :meth:`decode_flop`, averaged over the tokens of a prompt of ``context`` tokens."""
+        return 2 * self.heads * (self.head_dim + self.value_dim) * mean_prompt_span(context, self.window)
+
+    def kv_shards(self, tp: int) -> int:
+        """Key and value heads are split over at most ``kv_heads`` ranks, then replicated."""
+        return min(tp, self.kv_heads)

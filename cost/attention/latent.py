@@ -1,0 +1,152 @@
+"""Multi-head latent attention (MLA), dense and with DeepSeek's sparse index on top (DSA)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cost.attention.spans import mean_prompt_span, span
+
+__all__ = ["INDEX_SCALE_BYTES", "IndexedLatent", "Latent"]
+
+# The index keeps its keys in FP8 with one FP32 scale per 128 elements, whatever the KV cache dtype
+# (DeepSeek-V3.2 technical report, section 2; vLLM's and SGLang's indexer caches hold 128 + 4 bytes a token).
+INDEX_SCALE_BYTES = 4
+_INDEX_BLOCK = 128
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Keys and values rebuilt from one latent a token (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+    Attributes
+    ----------
+    q_rank:
+        Rank of the query's own latent; None where queries are projected directly.
+    kv_rank, rope:
+        Width of the latent and of the shared key part that carries positions: what a token caches.
+    nope, value_dim:
+        Width of one head's key without positions, and of its value.
+    other_params:
+        Norms of the latents, biases.
+    """
+
+    hidden: int
+    heads: int
+    q_rank: int | None
+    kv_rank: int
+    nope: int
+    rope: int
+    value_dim: int
+    other_params: int = 0
+
+    @property
+    def kind(self) -> str:
+        """``mla``."""
+        return "mla"
+
+    @property
+    def latent_params(self) -> int:
+        """Down- and up-projections of queries, keys and values, and the output (DeepSeek-V3: 187.1 M)."""
+        wide = self.heads * (self.nope + self.rope)
+        queries = self.hidden * wide if self.q_rank is None else self.q_rank * (self.hidden + wide)
+        keys_values = self.hidden * (self.kv_rank + self.rope)
+        rebuilt = self.kv_rank * self.heads * (self.nope + self.value_dim)
+        return queries + keys_values + rebuilt + self.heads * self.value_dim * self.hidden
+
+    @property
+    def matmul_params(self) -> int:
+        """All projections: absorbed decode multiplies with the up-projection too, by halves."""
+        return self.latent_params
+
+    def latent_bytes(self, context: float, kv_bytes: float) -> float:
+        """Latents of ``context`` tokens: 576 elements each in DeepSeek-V3."""
+        return (self.kv_rank + self.rope) * kv_bytes * context
+
+    def cache_bytes(self, context: float, kv_bytes: float) -> float:
+        """One latent a token."""
+        return self.latent_bytes(context, kv_bytes)
+
+    def read_bytes(self, context: float, kv_bytes: float) -> float:
+        """Return the whole cache: all heads share one read a step."""
+        return self.latent_bytes(context, kv_bytes)
+
+    def absorbed_flop(self, tokens: float) -> float:
+        """``2 n_h ((rank + rope) + rank)`` a cached token (V3: 278,528): scores, weighted latents."""
+        return 2 * self.heads * (2 * self.kv_rank + self.rope) * tokens
+
+    def decode_flop(self, context: float) -> float:
+        """Absorbed form: the heads work on latents directly."""
+        return self.absorbed_flop(context)
+
+    def prefill_flop(self, context: float) -> float:
+        """Rebuilt keys and values: ``2 n_h (nope + rope + v)`` a seen token (V3: 40,960 ctx a token)."""
+        return self.rebuilt_flop(mean_prompt_span(context, None))
+
+    def rebuilt_flop(self, tokens: float) -> float:
+        """Scores and weighted values over ``tokens`` keys and values rebuilt from their latents."""
+        return 2 * self.heads * (self.nope + self.rope + self.value_dim) * tokens
+
+    def kv_shards(self, tp: int) -> int:  # noqa: ARG002 - the protocol's signature
+        """Return 1: the latent belongs to all heads, tensor parallelism replicates it."""
+        return 1
+
+
+@dataclass(frozen=True)
+class IndexedLatent(Latent):
+    """MLA over the ``top_k`` tokens that a small index picks (DeepSeek-V3.2, GLM-5).
+
+    Attributes
+    ----------
+    index_heads, index_dim:
+        Heads of the index and the width of its one key a token.
+    top_k:
+        Latents that the attention proper reads.
+    own_index:
+        False where the layer reuses the choice of an earlier one: no index weights, no index cache.
+    """
+
+    index_heads: int = 0
+    index_dim: int = 0
+    top_k: int = 0
+    own_index: bool = True
+
+    @property
+    def kind(self) -> str:
+        """``dsa``."""
+        return "dsa"
+
+    @property
+    def matmul_params(self) -> int:
+        """MLA's projections and the index's: queries from the query latent, one key, one weight a head."""
+        if not self.own_index:
+            return self.latent_params
+        q_in = self.hidden if self.q_rank is None else self.q_rank
+        index = q_in * self.index_heads * self.index_dim + self.hidden * (self.index_dim + self.index_heads)
+        return self.latent_params + index
+
+    def index_bytes(self, context: float) -> float:
+        """Index keys of ``context`` tokens in FP8: 128 + 4 bytes each."""
+        if not self.own_index:
+            return 0.0
+        return (self.index_dim + INDEX_SCALE_BYTES * self.index_dim / _INDEX_BLOCK) * context
+
+    def cache_bytes(self, context: float, kv_bytes: float) -> float:
+        """Latents and index keys of every token."""
+        return self.latent_bytes(context, kv_bytes) + self.index_bytes(context)
+
+    def read_bytes(self, context: float, kv_bytes: float) -> float:
+        """Index keys of the whole context, then the latents of the chosen tokens."""
+        return self.index_bytes(context) + self.latent_bytes(span(context, self.top_k), kv_bytes)
+
+    def index_flop(self, tokens: float) -> float:
+        """One dot product a head and token: ``2 n_i d_i``."""
+        return 2.0 * self.index_heads * self.index_dim * tokens if self.own_index else 0.0
+
+    def decode_flop(self, context: float) -> float:
+        """Index over the whole context, absorbed attention over the chosen tokens."""
+        return self.index_flop(context) + self.absorbed_flop(span(context, self.top_k))
+
+    def prefill_flop(self, context: float) -> float:
+        """Index over all earlier tokens, absorbed attention over those that each token chose."""
+        seen = mean_prompt_span(context, None)
+        return self.index_flop(seen) + self.absorbed_flop(mean_prompt_span(context, self.top_k))

@@ -1,0 +1,178 @@
+"""From a config object to a :class:`cost.model.Model`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from cost.config.decoder import FAMILIES
+from cost.config.facts import Facts, shown
+from cost.config.precision import read_precision
+from cost.config.refused import why_refused
+from cost.config.unread import check_unread, is_harmless
+from cost.model import Model
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from cost.config.decoder import Decoder
+
+__all__ = ["known_model_types", "model_from_config"]
+
+_MODULES = ("llama", "moe", "deepseek", "hybrid", "classic")
+_INNER = ("text_config", "llm_config", "language_config")
+_TOWERS = {
+    "vision_config": "vision tower",
+    "vit_config": "vision tower",
+    "audio_config": "audio tower",
+    "vision_tower": "vision tower",
+}
+_CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+# Where the language model inside a wrapper has the wrapper's own name.
+_SAME_NAME = {"kimi_k25": "kimi_k2", "llama4": "llama4_text", "gemma3": "gemma3_text"}
+_OWN = "rackplan"
+
+
+def known_model_types() -> list[str]:
+    """Return the ``model_type`` values that can be read."""
+    for name in _MODULES:
+        import_module(f"cost.config.families.{name}")
+    return sorted(FAMILIES)
+
+
+def _unwrap(top: Facts) -> tuple[Facts, tuple[str, ...]]:
+    """Return the language model's part of a multimodal config, and what is left out."""
+    omitted = tuple(dict.fromkeys(name for key, name in _TOWERS.items() if top.has(key) and top.config[key]))
+    inner = [key for key in _INNER if top.has(key)]
+    if not inner:
+        top.ignore(*_TOWERS)
+        return top, omitted
+    if len(inner) > 1:
+        top.fail(inner[1], f"absent, for {inner[0]} describes the language model")
+    text = top.section(inner[0])
+    if "tie_word_embeddings" in top.config:
+        outer, within = top.config["tie_word_embeddings"], text.config.get("tie_word_embeddings")
+        if within is not None and within != outer:
+            text.fail("tie_word_embeddings", f"what the outer config says ({shown(outer)})")
+        text.config = {**text.config, "tie_word_embeddings": outer}
+    return text, omitted
+
+
+def _check_kind(facts: Facts) -> None:
+    """Refuse what is no causal language model."""
+    for key in ("is_encoder_decoder", "add_cross_attention"):
+        if facts.flag(key, default=False):
+            facts.refuse(f"{key} is true: an encoder with cross-attention is not modelled.")
+    if not facts.has("architectures"):
+        return
+    names = facts.items("architectures")
+    if not all(isinstance(name, str) for name in names):
+        facts.fail("architectures", "a list of class names")
+    if names and not any(str(name).endswith(_CAUSAL) for name in names):
+        facts.refuse(
+            f"architectures is {shown(names)}: only a language model with an output head is modelled."
+        )
+
+
+def _adapter_name(text: Facts) -> str:
+    """Return the registered model type of the language model's part."""
+    model_type = text.text("model_type")
+    known = known_model_types()
+    for name in (
+        model_type,
+        _SAME_NAME.get(model_type, ""),
+        f"{model_type}_text",
+        model_type.removesuffix("_text"),
+    ):
+        if name in known:
+            return name
+    return text.refuse(why_refused(model_type, known))
+
+
+def _trimmed(config: Mapping[str, object], *, keep: frozenset[str]) -> dict[str, object]:
+    """Return the keys that counts or precision depend on; towers are left as markers."""
+    kept: dict[str, object] = {}
+    for key, value in config.items():
+        if key in _TOWERS and value:
+            kept[key] = {"omitted": True}
+        elif key in _INNER and isinstance(value, Mapping):
+            kept[key] = _trimmed(value, keep=keep)
+        elif key in keep or not is_harmless(key):
+            kept[key] = value
+    return kept
+
+
+# Harmless keys that are read all the same: by name, precision, or one family (positions that are weights).
+_KEPT = frozenset(
+    {"model_type", "architectures", "torch_dtype", "dtype", "quantization_config", "tie_word_embeddings"}
+    | {
+        "topk_method",
+        "alibi",
+        "is_encoder_decoder",
+        "hidden_act",
+        "max_position_embeddings",
+        "max_window_layers",
+    }
+)
+
+
+def _parts(top: Facts) -> tuple[Facts, Decoder, tuple[str, ...], tuple[str, ...]]:
+    """Return the language model's facts, its decoder, what is left out, and notes."""
+    _check_kind(top)
+    text, towers = _unwrap(top)
+    if text is not top:
+        _check_kind(text)
+    name = _adapter_name(text)
+    text.config = {**text.config, "model_type": name}
+    decoder = FAMILIES[name](text)
+    text.ignore("expert_dtype", "quantization_config")
+    notes = check_unread(text, name)
+    return text, decoder, (*decoder.omitted, *towers), notes
+
+
+def model_from_config(config: Mapping[str, object], *, name: str, weights: str | None = None) -> Model:
+    """Return the model that a config describes.
+
+    Parameters
+    ----------
+    config:
+        A ``config.json`` as a mapping, or :attr:`cost.model.Model.config` of a model read before.
+    name:
+        How the model is called in reports.
+    weights:
+        Precision of experts, shared, attention and dense weights, in place of the checkpoint's own.
+
+    Raises
+    ------
+    InputError
+        If a needed key is missing or impossible, or a part of the architecture is not modelled.
+    """
+    if not isinstance(config, Mapping):
+        raise InputError(f"{name}: a config is a JSON object, not {shown(config)}.")
+    own = config.get(_OWN)
+    own = own if isinstance(own, Mapping) else {}
+    if weights is None and isinstance(own.get("weights"), str):
+        weights = str(own["weights"])
+    top = Facts(config, name)
+    text, decoder, omitted, notes = _parts(top)
+    precision, precision_source, more = read_precision(top, text, decoder, weights)
+    source = str(own.get("source", name))
+    kept = _trimmed(config, keep=_KEPT)
+    kept[_OWN] = {"source": source, **({"weights": weights} if weights is not None else {})}
+    return Model(
+        name=name,
+        hidden=decoder.hidden,
+        vocab=decoder.vocab,
+        layers=decoder.layers,
+        embedding_params=decoder.embedding_params,
+        head_params=decoder.head_params,
+        final_norm_params=decoder.final_norm_params,
+        tied=decoder.tied,
+        precision=precision,
+        precision_source=precision_source,
+        source=source,
+        omitted=omitted,
+        config=kept,
+        weights_override=weights,
+        notes=(*notes, *more),
+    )

@@ -1,0 +1,205 @@
+"""``quantization_config`` in its dialects: which format, and which modules stay as they were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cost.config.facts import Facts, shown
+from cost.config.modules import MATMUL_CLASSES
+from cost.dtypes import DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Rule", "Scheme", "read_scheme"]
+
+_FP8_BLOCK = 128
+_MX_BLOCK = 32
+_MODELOPT = {
+    "NVFP4": "nvfp4",
+    "FP8": "fp8-row",
+    "NVFP4_AWQ": "nvfp4",
+    "FP8_PB_WO": "fp8",
+    "MXFP4": "mxfp4",
+    "MXFP8": "mxfp8",
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Modules named in ``targets`` (None: all linear ones) are stored as ``dtype``."""
+
+    dtype: str
+    targets: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What a quantiser did: ``rules``, first match first, except ``kept`` modules, to ``classes`` of weights.
+
+    ``head`` is the format of the output head where the quantiser took it too, else None.
+    """
+
+    method: str
+    rules: tuple[Rule, ...]
+    kept: tuple[str, ...] = ()
+    classes: tuple[str, ...] = MATMUL_CLASSES
+    head: str | None = None
+
+
+def _names(f: Facts, *keys: str) -> tuple[str, ...]:
+    """Return the strings listed under the first of ``keys`` that is there."""
+    for key in keys:
+        if f.has(key):
+            values = f.items(key)
+            for value in values:
+                if not isinstance(value, str):
+                    f.fail(key, "a list of module names")
+            return tuple(str(value) for value in values)
+    return ()
+
+
+def _fp8(f: Facts) -> Scheme:
+    """DeepSeek's and transformers' FP8: 128 x 128 blocks, or one scale a tensor where no block is given."""
+    kept = _names(f, "modules_to_not_convert", "ignored_layers")
+    dtype = "fp8-row"
+    if f.has("weight_block_size"):
+        block = f.items("weight_block_size")
+        known = {(_FP8_BLOCK, _FP8_BLOCK): "fp8", (1, _MX_BLOCK): "mxfp8"}
+        dtype = next((name for shape, name in known.items() if block == list(shape)), "")
+        if not dtype:
+            f.fail("weight_block_size", "[128, 128] or [1, 32]")
+    return Scheme("fp8", (Rule(dtype),), kept)
+
+
+def _fbgemm(f: Facts) -> Scheme:
+    """FBGEMM's FP8: one scale a row."""
+    return Scheme("fbgemm_fp8", (Rule("fp8-row"),), _names(f, "modules_to_not_convert"))
+
+
+def _mxfp4(f: Facts) -> Scheme:
+    """gpt-oss: the experts alone."""
+    return Scheme("mxfp4", (Rule("mxfp4"),), _names(f, "modules_to_not_convert"), classes=("experts",))
+
+
+def _int4(f: Facts, group: int, *, zero_points: bool) -> str:
+    """Return the name of INT4 in groups of ``group`` (-1: a whole row)."""
+    if group == -1:
+        return "int4-row"
+    name = f"int4-g{group}" + ("-zp" if zero_points else "")
+    if name not in DTYPES:
+        f.refuse(f"quantization_config: INT4 in groups of {group} is not known; known are 32, 64 and 128.")
+    return name
+
+
+def _weight_only(f: Facts, bits_key: str, group_key: str, *, zero_points: bool) -> str:
+    """Return the format of GPTQ and AWQ weights."""
+    bits = f.count(bits_key)
+    group = f.count(group_key, least=-1)
+    if bits == 8:
+        return "int8"
+    if bits != 4:
+        f.fail(bits_key, "4 or 8")
+    return _int4(f, group, zero_points=zero_points)
+
+
+def _gptq(f: Facts) -> Scheme:
+    """GPTQ: packed zero points in every group."""
+    if f.has("dynamic") and f.config["dynamic"]:
+        f.refuse("quantization_config: GPTQ's per-module `dynamic` rules are not modelled; give --weights.")
+    dtype = _weight_only(f, "bits", "group_size", zero_points=True)
+    head = dtype if f.flag("lm_head", default=False) else None
+    return Scheme("gptq", (Rule(dtype),), _names(f, "modules_to_not_convert"), head=head)
+
+
+def _awq(f: Facts) -> Scheme:
+    """AWQ; older files call the keys ``w_bit`` and ``q_group_size``."""
+    bits = "bits" if f.has("bits") else "w_bit"
+    group = "group_size" if f.has("group_size") else "q_group_size"
+    dtype = _weight_only(f, bits, group, zero_points=f.flag("zero_point", default=True))
+    return Scheme("awq", (Rule(dtype),), _names(f, "modules_to_not_convert"))
+
+
+def _compressed_dtype(f: Facts, group: Facts) -> str:
+    """Return the format of one of compressed-tensors' groups."""
+    weights = group.section("weights")
+    bits, kind = weights.count("num_bits"), weights.choice("type", ("float", "int"))
+    strategy = weights.text("strategy", "tensor")
+    size = weights.count("group_size", default=-1, least=-1)
+    if kind == "int":
+        if bits == 8:
+            return "int8"
+        if bits == 4:
+            symmetric = weights.flag("symmetric", default=True)
+            return _int4(f, size if strategy == "group" else -1, zero_points=not symmetric)
+    if kind == "float" and bits == 8:
+        if strategy == "block":
+            if weights.items("block_structure") != [_FP8_BLOCK, _FP8_BLOCK]:
+                weights.fail("block_structure", "[128, 128]")
+            return "fp8"
+        return "mxfp8" if size == _MX_BLOCK else "fp8-row"
+    if kind == "float" and bits == 4 and size in (16, _MX_BLOCK):
+        return "nvfp4" if size == 16 else "mxfp4"
+    return weights.fail("num_bits", "4 or 8 in a known grouping")
+
+
+def _compressed(f: Facts) -> Scheme:
+    """compressed-tensors: groups of targets, each with its format."""
+    groups = f.section("config_groups")
+    rules = []
+    for name in groups.config:
+        group = groups.section(name)
+        targets = _names(group, "targets")
+        if not group.has("weights"):
+            continue
+        everything = not targets or "Linear" in targets or "LinearBase" in targets
+        rules.append(Rule(_compressed_dtype(f, group), None if everything else targets))
+    if not rules:
+        f.refuse("quantization_config has no config_groups with weights.")
+    kept = _names(f, "ignore")
+    head_rule = next((rule.dtype for rule in rules if rule.targets is None), None)
+    head = None if any("lm_head" in name for name in kept) else head_rule
+    return Scheme("compressed-tensors", tuple(rules), kept, head=head)
+
+
+def _modelopt(f: Facts) -> Scheme:
+    """NVIDIA ModelOpt, in ``quantization_config`` or in a file of its own (``hf_quant_config.json``)."""
+    inner = f.section("quantization") if f.has("quantization") else f
+    algorithm = inner.text("quant_algo")
+    if algorithm not in _MODELOPT:
+        inner.fail(
+            "quant_algo", f"one of {', '.join(_MODELOPT)} (give --weights to say the precision yourself)"
+        )
+    kept = _names(inner, "exclude_modules", "ignore")
+    return Scheme(f"modelopt {algorithm}", (Rule(_MODELOPT[algorithm]),), kept)
+
+
+_READERS: dict[str, Callable[[Facts], Scheme]] = {
+    "fp8": _fp8,
+    "fbgemm_fp8": _fbgemm,
+    "mxfp4": _mxfp4,
+    "gptq": _gptq,
+    "awq": _awq,
+    "compressed-tensors": _compressed,
+    "compressed_tensors": _compressed,
+    "modelopt": _modelopt,
+    "modelopt_fp4": _modelopt,
+}
+
+
+def read_scheme(f: Facts) -> Scheme:
+    """Read a quantiser's own section of the config.
+
+    Raises
+    ------
+    InputError
+        If the method is not known, or one of its keys is wrong: a precision is never guessed.
+    """
+    method = f.text("quant_method", "modelopt" if f.has("quantization") else "")
+    if method not in _READERS:
+        f.refuse(
+            f"quant_method is {shown(f.config.get('quant_method'))}, which is not modelled "
+            f"(known: {', '.join(sorted(_READERS))}); give --weights to say the precision yourself."
+        )
+    return _READERS[method](f)

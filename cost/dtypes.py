@@ -1,0 +1,165 @@
+"""Formats of weights and caches: bytes per element with block scales, and the unit that multiplies them."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from topology.errors import InputError, MissingFigureError
+
+if TYPE_CHECKING:
+    from topology.spec import GpuSpec
+
+__all__ = [
+    "CACHE_DTYPES",
+    "DTYPES",
+    "Dtype",
+    "bytes_per_param",
+    "cache_bytes_per_element",
+    "dtype",
+    "multiply_dtype",
+]
+
+# What a chip falls back to when it cannot multiply a type: the next wider one.
+_WIDER = {"fp4": "fp8", "fp8": "bf16"}
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """A storage format.
+
+    Attributes
+    ----------
+    bits:
+        Bits of one element, without scales.
+    scale_bits:
+        Bits of scales (and zero points) that one block of ``block`` elements carries.
+    multiplies_as:
+        ``bf16``, ``fp8`` or ``fp4``: the multiply unit that the format is made for.
+    source:
+        Where the layout is written down.
+    """
+
+    name: str
+    bits: float
+    scale_bits: float
+    block: int
+    multiplies_as: str
+    source: str
+
+    @property
+    def bytes_per_param(self) -> float:
+        """Bytes of one element, its share of the block's scale included."""
+        return (self.bits + self.scale_bits / self.block) / 8
+
+
+_OCP = "OCP Microscaling Formats (MX) Specification v1.0: blocks of 32 share one 8-bit exponent"
+_GPTQ = "group-wise INT4, weights only: one 16-bit scale a group"
+
+
+def _int4(group: int, *, zero_points: bool) -> Dtype:
+    """INT4 in groups of ``group`` along the input; ``zero_points``: packed 4-bit ones, as GPTQ keeps."""
+    name = f"int4-g{group}" + ("-zp" if zero_points else "")
+    source = _GPTQ + (" and one packed 4-bit zero point" if zero_points else "")
+    return Dtype(name, 4, 16 + (4 if zero_points else 0), group, "bf16", source)
+
+
+_TABLE = (
+    Dtype("bf16", 16, 0, 1, "bf16", "bfloat16: 8 exponent and 7 fraction bits"),
+    Dtype("fp16", 16, 0, 1, "bf16", "IEEE 754 binary16; same multiply rate as BF16"),
+    Dtype("fp32", 32, 0, 1, "bf16", "IEEE 754 binary32; cast to BF16 before it multiplies"),
+    Dtype(
+        "fp8", 8, 32, 128 * 128, "fp8", "DeepSeek-V3 report, section 3.3.2: one FP32 scale per 128x128 block"
+    ),
+    Dtype("fp8-row", 8, 0, 1, "fp8", "FP8 with one scale a row or tensor: under 0.1 %, not counted"),
+    Dtype("mxfp8", 8, 8, 32, "fp8", _OCP),
+    Dtype("mxfp4", 4, 8, 32, "fp4", _OCP),
+    Dtype(
+        "nvfp4", 4, 8, 16, "fp4", "NVIDIA NVFP4: blocks of 16 share one FP8 scale, one FP32 scale a tensor"
+    ),
+    Dtype("int8", 8, 0, 1, "bf16", "INT8, one scale a row (not counted); multiplied as BF16 after the cast"),
+    Dtype("int4-row", 4, 0, 1, "bf16", "INT4, one scale a row (not counted), weights only"),
+    *(_int4(group, zero_points=zp) for group in (32, 64, 128) for zp in (False, True)),
+)
+
+DTYPES = {entry.name: entry for entry in _TABLE}
+_ALIASES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "int4": "int4-g128",
+    "fp4": "nvfp4",
+}
+
+# A cache keeps its scales apart or has none; only plain element types are offered.
+CACHE_DTYPES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp32": 4.0}
+
+
+def dtype(name: str) -> Dtype:
+    """Return the format called ``name`` (``fp4`` means NVFP4, ``int4`` groups of 128).
+
+    Raises
+    ------
+    InputError
+        If there is no such format; the nearest names are offered.
+    """
+    key = name.strip().lower()
+    found = DTYPES.get(_ALIASES.get(key, key))
+    if found is None:
+        near = difflib.get_close_matches(key, [*DTYPES, *_ALIASES], n=3, cutoff=0.4)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise InputError(f"weight format {name!r} is not known{hint} Known: {', '.join(DTYPES)}.")
+    return found
+
+
+def bytes_per_param(name: str) -> float:
+    """Bytes of one weight stored as ``name``, block scales included."""
+    return dtype(name).bytes_per_param
+
+
+def cache_bytes_per_element(name: str) -> float:
+    """Bytes of one KV cache element stored as ``name`` (``bf16``, ``fp16``, ``fp8``, ``fp32``).
+
+    Raises
+    ------
+    InputError
+        If the cache cannot be kept in that format.
+    """
+    key = name.strip().lower()
+    try:
+        return CACHE_DTYPES[_ALIASES.get(key, key)]
+    except KeyError:
+        raise InputError(
+            f"KV cache format {name!r} is not known; choose one of {', '.join(CACHE_DTYPES)}."
+        ) from None
+
+
+def multiply_dtype(name: str, gpu: GpuSpec) -> tuple[str, str | None]:
+    """Return the unit (``bf16``, ``fp8``, ``fp4``) that multiplies weights stored as ``name``, and a note.
+
+    What the chip cannot multiply runs at the next wider type it can; the note then says so.
+
+    Raises
+    ------
+    MissingFigureError
+        If the catalog has no peak for that type or any wider one.
+    """
+    stored = dtype(name)
+    unit: str | None = stored.multiplies_as
+    while unit is not None and not gpu.multiplies(unit):
+        unit = _WIDER.get(unit)
+    if unit is None:
+        raise MissingFigureError(
+            f"{gpu.name}: the catalog has no dense peak for {stored.multiplies_as} nor for a wider type; "
+            f"{stored.name} weights cannot be scored. Give bf16_flop_per_s in a cluster YAML under `gpus:`."
+        )
+    if unit != stored.multiplies_as:
+        return (
+            unit,
+            f"{gpu.name} has no {stored.multiplies_as} peak: {stored.name} weights multiply at {unit}",
+        )
+    if stored.bits < 16 and unit == "bf16":
+        return unit, f"{stored.name} weights are stored in {stored.bits:g} bits and multiply at bf16"
+    return unit, None

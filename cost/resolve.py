@@ -1,0 +1,126 @@
+"""Models by name or file: the entry that commands and other packages use."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cost.catalog.published import Published
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cost.model import Model
+
+__all__ = ["Published", "model_from_config", "model_names", "model_title", "published", "resolve_model"]
+
+_CATALOG = Path(__file__).parent / "catalog" / "models"
+_QUANT_FILE = "hf_quant_config.json"
+
+
+@cache
+def model_names() -> tuple[str, ...]:
+    """Return the names of the catalog's models, sorted."""
+    return tuple(sorted(path.stem for path in _CATALOG.glob("*.yaml")))
+
+
+def model_from_config(config: Mapping[str, object], *, name: str, weights: str | None = None) -> Model:
+    """Return the model that a config describes; see :func:`cost.config.build.model_from_config`."""
+    from cost.config.build import model_from_config as build
+
+    return build(config, name=name, weights=weights)
+
+
+@cache
+def _entry(name: str) -> dict[str, object]:
+    """Return the catalog's entry of ``name``, which must exist."""
+    import yaml
+
+    text = (_CATALOG / f"{name}.yaml").read_text(encoding="utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    entry = yaml.load(text, Loader=loader)  # noqa: S506 - one of the two safe loaders
+    return dict(entry)
+
+
+def _known(text: str) -> str:
+    """Return the catalog name that ``text`` means, or raise with the nearest names."""
+    key = text.strip().lower()
+    if key in model_names():
+        return key
+    near = difflib.get_close_matches(key, model_names(), n=3, cutoff=0.4)
+    hint = f"; did you mean {', '.join(near)}?" if near else "."
+    raise InputError(
+        f"model {text!r} is neither in the catalog nor a file{hint} "
+        "`rackplan catalog models` lists the names; a path of a config.json works too."
+    )
+
+
+def model_title(name: str) -> str:
+    """Return how the model called ``name`` in the catalog is written out."""
+    return str(_entry(_known(name))["title"])
+
+
+def published(name: str) -> Published:
+    """Return what the authors publish about the model called ``name`` in the catalog.
+
+    Raises
+    ------
+    InputError
+        If the catalog has no such model.
+    """
+    facts = _entry(_known(name))["published"]
+    assert isinstance(facts, dict)  # noqa: S101 - the catalog's own shape, tested for every entry
+    return Published(
+        total=str(facts["total"]),
+        active=str(facts.get("active", "")),
+        total_counts=str(facts.get("total_counts", "")),
+        active_counts=str(facts.get("active_counts", "")),
+        sources=tuple(str(source) for source in facts["sources"]),
+    )
+
+
+def _from_catalog(name: str, weights: str | None) -> Model:
+    config = _entry(name)["config"]
+    assert isinstance(config, dict)  # noqa: S101 - the catalog's own shape, tested for every entry
+    source = {"rackplan": {"source": f"catalog {name}"}}
+    return model_from_config({**config, **source}, name=name, weights=weights)
+
+
+def _from_file(path: Path, weights: str | None) -> Model:
+    """Read a ``config.json``, and the quantiser's own file beside it where the config has no such section."""
+    from cost.config.load import load_object
+
+    config = load_object(path)
+    beside = path.parent / _QUANT_FILE
+    if not config.get("quantization_config") and beside.is_file():
+        config["quantization_config"] = {"quant_method": "modelopt", **load_object(beside)}
+    config["rackplan"] = {"source": str(path)}
+    name = path.parent.name if path.stem == "config" and path.parent.name else path.stem
+    return model_from_config(config, name=name, weights=weights)
+
+
+def resolve_model(text: str, *, weights: str | None = None) -> Model:
+    """Return the model that ``text`` means: a catalog name, or the path of a Hugging Face ``config.json``.
+
+    Parameters
+    ----------
+    text:
+        For example ``deepseek-v3`` or ``models/config.json``. A name goes before a file of the same name.
+    weights:
+        Precision of experts, shared, attention and dense weights, in place of the checkpoint's own.
+
+    Raises
+    ------
+    InputError
+        If there is no such name or file, or the config cannot be read exactly.
+    """
+    key = text.strip().lower()
+    if key in model_names():
+        return _from_catalog(key, weights)
+    path = Path(text)
+    if path.suffix == ".json" or path.exists() or "/" in text:
+        return _from_file(path, weights)
+    return _from_catalog(_known(text), weights)

@@ -148,28 +148,31 @@ def _read_file(text: str, wanted: _Wanted) -> _Raw:
 
 
 def _read_npy(path: Path, _: _Wanted) -> _Raw:
-    try:
-        values = np.load(path, allow_pickle=False)
-    except _BROKEN as error:
-        raise InputError(f"{path}: not a whole .npy file of numbers ({_one_line(error)}).") from error
-    if not isinstance(values, np.ndarray):
-        values.close()
-        raise InputError(f"{path}: holds a zip archive, not one array; name it .npz if it is one.")
+    # Opened here: NumPy leaves a file that it opened itself open when it turns out broken.
+    with path.open("rb") as file:
+        try:
+            values = np.load(file, allow_pickle=False)
+        except _BROKEN as error:
+            raise InputError(f"{path}: not a whole .npy file of numbers ({_one_line(error)}).") from error
+        if not isinstance(values, np.ndarray):
+            values.close()
+            raise InputError(f"{path}: holds a zip archive, not one array; name it .npz if it is one.")
     return _Raw(values)
 
 
 def _read_npz(path: Path, _: _Wanted) -> _Raw:
-    try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            return _Raw(archive)
-        with archive:
-            if _KEY not in archive.files:
-                keys = ", ".join(archive.files) or "nothing"
-                raise InputError(f"{path}: has no array {_KEY!r}, only {keys}; save it under that key.")
-            return _Raw(archive[_KEY])
-    except _BROKEN as error:
-        raise InputError(f"{path}: not a whole .npz file of numbers ({_one_line(error)}).") from error
+    with path.open("rb") as file:
+        try:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                return _Raw(archive)
+            with archive:
+                if _KEY not in archive.files:
+                    keys = ", ".join(archive.files) or "nothing"
+                    raise InputError(f"{path}: has no array {_KEY!r}, only {keys}; save it under that key.")
+                return _Raw(np.asarray(archive[_KEY]))
+        except _BROKEN as error:
+            raise InputError(f"{path}: not a whole .npz file of numbers ({_one_line(error)}).") from error
 
 
 def _read_json(path: Path, wanted: _Wanted) -> _Raw:

@@ -125,21 +125,28 @@ def fast_placement(
             continue
         rival_load = problem.max_load(rival.assignment)
         behind = np.flatnonzero(problem.max_load(problem.assignment(slot_expert)) > rival_load)
-        if behind.size == 0:
-            continue
-        part = problem.rows(behind)
-        start, fits = distinct_copies(part, rival.assignment.slot_expert[behind])
-        part, behind, start = part.rows(fits), behind[fits], start[fits]
-        again = swap_down(part, start)
-        better = (
-            part.max_load(part.assignment(again)) < problem.max_load(problem.assignment(slot_expert))[behind]
-        )
-        slot_expert[behind[better]] = again[better]
-        log.append(f"best swaps from {name}: {int(better.sum())} layers better")
+        if behind.size:
+            better = _descend_from(problem, slot_expert, rival.assignment.slot_expert, behind)
+            log.append(f"best swaps from {name}: {better} layers better")
         ahead = np.flatnonzero(problem.max_load(problem.assignment(slot_expert)) > rival_load * (1 + _EQUAL))
         if ahead.size:
             log.append(f"{name} is ahead with two copies of an expert on one GPU in rows {ahead.tolist()}")
     return slot_expert, tuple(log)
+
+
+def _descend_from(
+    problem: ExpertProblem, slot_expert: NDArray[np.int32], rival: NDArray[np.int32], layers: NDArray[np.intp]
+) -> int:
+    """Start again from ``rival`` in some layers, its copies moved apart; keep what is better, and count it."""
+    start, fits = distinct_copies(problem.rows(layers), rival[layers])
+    layers, start = layers[fits], start[fits]
+    if layers.size == 0:
+        return 0
+    part = problem.rows(layers)
+    again = swap_down(part, start)
+    better = part.max_load(part.assignment(again)) < part.max_load(part.assignment(slot_expert[layers]))
+    slot_expert[layers[better]] = again[better]
+    return int(better.sum())
 
 
 def _result(

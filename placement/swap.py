@@ -73,7 +73,7 @@ class _State:
         # The other copy may not come to the hottest GPU where that holds its expert.
         room[self.holds[rows, hot[:, None], self.slot_expert[active]]] = -np.inf
         mine = self.slot_load[rows, hot_slots]
-        mine[self.offsets >= problem.slots_per_gpu[hot][:, None]] = -np.inf
+        mine[self.offsets >= problem.slots_per_gpu[hot][:, None]] = 0.0  # not a slot: never a gain
         moved = mine[:, :, None] - self.slot_load[active][:, None, :]
         gain: NDArray[np.float64] = np.minimum(moved, room[:, None, :] - moved)
         # Nor mine to a GPU that holds its expert; only experts with several copies can be elsewhere.

@@ -1,0 +1,251 @@
+"""Load files: every form is read, and every broken one ends in one line that names the place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from cost.load_files import read_loads
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from cost.loads import ExpertLoads
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "expert_loads"
+MOE = (1, 2)  # of a model of three layers, the first one dense, with four experts
+GOOD = np.arange(1, 9).reshape(2, 4)
+WHOLE = np.concatenate([np.zeros((1, 4), dtype=int), GOOD])
+
+
+def read(*paths: Path | str) -> ExpertLoads:
+    return read_loads([str(path) for path in paths], moe_layers=MOE, layers=3, experts=4, seed=0)
+
+
+def save(folder: Path, values: Any, name: str = "x.npy") -> Path:
+    path = folder / name
+    if name.endswith(".npz"):
+        np.savez(path, **values)
+    elif name.endswith(".npy"):
+        np.save(path, values, allow_pickle=True)
+    elif name.endswith(".json"):
+        path.write_text(json.dumps(values))
+    else:
+        path.write_text(values)
+    return path
+
+
+def cells(table: np.ndarray, layers: list[int], scenario: str = "a", skip: int = -1) -> str:
+    rows = [
+        f"{scenario},{layer},{expert},{tokens}"
+        for layer, row in zip(layers, table.tolist(), strict=True)
+        for expert, tokens in enumerate(row)
+    ]
+    return "\n".join(["scenario,layer,expert,tokens", *(row for i, row in enumerate(rows) if i != skip)])
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("x.npy", GOOD),
+        ("x.npy", GOOD.astype(">i8")),
+        ("x.npy", GOOD.astype(np.float16)),
+        ("x.npy", GOOD.astype(np.uint64)),
+        ("x.npy", GOOD.astype(np.longdouble)),
+        ("x.npy", np.asfortranarray(GOOD)),
+        ("x.npy", WHOLE),
+        ("X.NPY", GOOD),
+        ("x.npz", {"loads": GOOD, "other": np.ones(3)}),
+        ("x.json", {"logical_count": GOOD.tolist(), "rank": 0}),
+        ("x.json", {"logical_count": WHOLE.astype(float).tolist()}),
+        ("x.json", {"logical_count": [WHOLE.tolist(), (0 * WHOLE).tolist()]}),  # an unused step
+        ("x.csv", cells(GOOD, [1, 2])),
+        ("x.csv", cells(WHOLE, [0, 1, 2])),
+        ("x.csv", "\ufeff" + cells(GOOD, [0, 1])),  # ordinals
+    ],
+)
+def test_every_form_gives_the_same_loads(tmp_path: Path, name: str, values: Any) -> None:
+    path = save(tmp_path, values, name.lower())
+    if name != name.lower():
+        path = path.rename(tmp_path / name)
+    loads = read(path)
+    assert loads.tokens.tolist() == [GOOD.tolist()]
+    assert loads.tokens.dtype == np.float64
+    assert not loads.synthetic
+    assert loads.names == (name,)
+
+
+def test_scenarios_of_several_files_and_generators(tmp_path: Path) -> None:
+    three = save(tmp_path, np.stack([GOOD, GOOD * 2]), "two.npy")
+    table = save(
+        tmp_path,
+        cells(GOOD, [1, 2], "day") + "\n" + "\n".join(cells(GOOD, [1, 2], "night").split()[1:]),
+        "t.csv",
+    )
+    loads = read(three, table, "uniform")
+    assert loads.names == (
+        "two.npy#0",
+        "two.npy#1",
+        "t.csv#day",
+        "t.csv#night",
+        "uniform (synthetic, seed 0)",
+    )
+    assert loads.tokens.shape == (5, 2, 4)
+    assert loads.synthetic
+
+
+def test_what_was_done_is_noted(tmp_path: Path) -> None:
+    assert read(save(tmp_path, WHOLE)).notes == ("x.npy: 1 rows of dense layers, all zero, dropped",)
+    steps = read(save(tmp_path, {"logical_count": [GOOD.tolist()] * 3}, "s.json"))
+    assert steps.notes == ("s.json: 3 steps summed, as SGLang does",)
+    assert (steps.tokens[0] == 3 * GOOD).all()
+    ordinals = read(save(tmp_path, cells(GOOD, [0, 1]), "o.csv"))
+    assert ordinals.notes == ("o.csv: layers 0..1 read as the MoE layers in order",)
+
+
+def test_integers_beyond_double_precision_are_read(tmp_path: Path) -> None:
+    big = GOOD.astype(np.uint64) * np.uint64(2**60)
+    assert read(save(tmp_path, big)).tokens[0] == pytest.approx(GOOD * 2.0**60)
+
+
+def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
+    table = GOOD.astype(float)
+    table[layer, expert] = value
+    return table
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("x.npy", at(np.nan), "scenario 0, row 1, expert 2: nan"),
+        ("x.npy", at(np.inf), "expert 2: inf"),
+        ("x.npy", at(-1), "expert 2: -1.0"),
+        ("x.npy", at(np.inf).astype(np.float16), "inf"),
+        ("x.npy", GOOD * np.array([[1], [0]]), "layer 2 of the model .MoE layer 1 from 0.: all loads are 0"),
+        ("x.npy", GOOD.T, r"shape \[4, 2\]; the model needs \[2, 4\] or \[3, 4\]"),
+        ("x.npy", GOOD[:1], r"shape \[1, 4\]"),
+        ("x.npy", GOOD[0], r"shape \[4\]"),
+        ("x.npy", np.array(3), r"shape \[\]"),
+        ("x.npy", GOOD[None, None], r"shape \[1, 1, 2, 4\]"),
+        ("x.npy", np.empty((0, 2, 4)), "no scenario"),
+        ("x.npy", GOOD > 3, "bool, not numbers"),
+        ("x.npy", GOOD.astype(complex), "complex128, not numbers"),
+        ("x.npy", GOOD.astype(str), "not numbers"),
+        ("x.npy", GOOD.astype(object), "not a whole .npy file"),
+        ("x.npy", WHOLE + 1, "row 0: that layer of the model has no experts"),
+        ("x.npz", {"load": GOOD}, "no array 'loads', only load"),
+        ("x.npz", {"loads": GOOD.astype(object)}, "not a whole .npz file"),
+        ("x.json", {"counts": 1}, 'no key "logical_count"'),
+        ("x.json", [1, 2], 'no key "logical_count"'),
+        ("x.json", {"logical_count": [[1, 2], [3]]}, "rows of unequal length"),
+        ("x.json", {"logical_count": at(np.nan).tolist()}, "nan"),
+        ("x.json", {"logical_count": [[True] * 4] * 2}, "true, which is not a number"),
+        ("x.json", {"logical_count": [[None] * 4] * 2}, "null, which is not a number"),
+        ("x.json", {"logical_count": [["1"] * 4] * 2}, '"1", which is not a number'),
+        ("x.json", {"logical_count": [[10**30] * 4] * 2}, "too large"),
+        ("x.json", {"logical_count": [[1e308] * 4] * 2 and [[[1e308] * 4] * 2] * 3}, "too large"),
+        ("x.json", {"logical_count": []}, r"shape \[0\]"),
+        ("x.csv", cells(GOOD, [1, 2], skip=5), "layer 2, expert 1 is absent"),
+        ("x.csv", cells(GOOD, [1, 2]) + "\na,1,0,5", "line 10: .* is there twice"),
+        ("x.csv", cells(GOOD, [1, 7]), "2 layers from 1 to 7; the model needs its MoE layers 1 to 2"),
+        (
+            "x.csv",
+            cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,4,4"),
+            "line 5: expert 4, but the model has 0..3",
+        ),
+        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,nan"), "line 5: tokens nan"),
+        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,-4"), "line 5: tokens -4"),
+        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,4_0"), "line 5: tokens '4_0'"),
+        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3"), "line 5: tokens ''"),
+        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,x,3,4"), "line 5: layer 'x'"),
+        ("x.csv", "layer,expert\n1,2", "no column scenario, tokens"),
+        ("x.csv", "scenario,layer,expert,tokens\n", "no loads below"),
+        ("x.csv", "", "no column"),
+        ("x.txt", "1 2", "suffix is .txt"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, name: str, values: Any, words: str) -> None:
+    path = save(tmp_path, values, name)
+    with pytest.raises(InputError, match=words) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.json"])
+@pytest.mark.parametrize("keep", [0, 5, 40, -3])
+def test_files_cut_short(tmp_path: Path, name: str, keep: int) -> None:
+    values = {"x.npy": GOOD, "x.npz": {"loads": GOOD}, "x.json": {"logical_count": GOOD.tolist()}}[name]
+    path = save(tmp_path, values, name)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(InputError, match=r"not a whole|not JSON"):
+        read(path)
+
+
+def test_one_byte_changed_never_ends_in_a_traceback(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, values in (
+        ("x.npy", GOOD),
+        ("x.npz", {"loads": GOOD}),
+        ("x.json", {"logical_count": GOOD.tolist()}),
+    ):
+        path = save(tmp_path, values, name)
+        whole = path.read_bytes()
+        refused = 0
+        for _ in range(150):
+            broken = bytearray(whole)
+            broken[rng.integers(len(broken))] = rng.integers(256)
+            path.write_bytes(broken)
+            try:
+                read(path)
+            except InputError:
+                refused += 1
+        assert refused > 10
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "folder.npy").mkdir()
+    for path, words in (
+        (tmp_path / "none.npy", "there is no such file"),
+        (tmp_path / "folder.npy", "not a regular file"),
+        (tmp_path / ("x" * 300 + ".npy"), "cannot be read"),
+        ("a\0b.npy", "no such file"),
+        ("loads", "suffix is absent"),
+    ):
+        with pytest.raises(InputError, match=words):
+            read(path)
+
+
+def test_text_that_is_not_text(tmp_path: Path) -> None:
+    for name, words in (("x.csv", "not a CSV file"), ("x.json", "not JSON")):
+        (tmp_path / name).write_bytes(b"\xff\xfe\x00scenario")
+        with pytest.raises(InputError, match=words):
+            read(tmp_path / name)
+    (tmp_path / "deep.json").write_text('{"logical_count": ' + "[" * 5000 + "]" * 5000 + "}")
+    with pytest.raises(InputError, match="nested too deeply"):
+        read(tmp_path / "deep.json")
+
+
+def test_an_npz_under_the_name_of_an_npy(tmp_path: Path) -> None:
+    path = save(tmp_path, {"loads": GOOD}, "x.npz").rename(tmp_path / "y.npy")
+    with pytest.raises(InputError, match="zip archive"):
+        read(path)
+
+
+def test_a_model_without_experts_or_no_loads_at_all() -> None:
+    with pytest.raises(InputError, match="no MoE layers"):
+        read_loads(["uniform"], moe_layers=[], layers=3, experts=4, seed=0)
+    with pytest.raises(InputError, match="no expert loads given"):
+        read()
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the reference loads are not beside the repository")
+def test_the_real_json_is_the_real_npy() -> None:
+    names = [str(SHARED / f"decode_in2000out100.{suffix}") for suffix in ("npy", "json")]
+    loads = read_loads(names, moe_layers=range(3, 61), layers=61, experts=256, seed=0)
+    assert loads.tokens.shape == (2, 58, 256)
+    assert (loads.tokens[0] == loads.tokens[1]).all()
+    assert len(loads.notes) == 1

@@ -1,0 +1,65 @@
+"""Linear and EPLB's two policies, against EPLB's published example and its description."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placement.baselines import balanced_packing, baselines, eplb_global, eplb_hierarchical, linear
+from placement.problem import ExpertProblem, expert_problem
+
+# The example of EPLB's README: 12 experts, 16 copies, 4 groups, 2 nodes, 8 GPUs.
+WEIGHT = [
+    [90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86],
+    [20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27],
+]
+PUBLISHED = [
+    [5, 6, 5, 7, 8, 4, 3, 4, 10, 9, 10, 2, 0, 1, 11, 1],
+    [7, 10, 6, 8, 6, 11, 8, 9, 2, 4, 5, 1, 5, 0, 3, 1],
+]
+
+
+def test_hierarchical_gives_the_published_map() -> None:
+    answer = eplb_hierarchical(ExpertProblem(np.array(WEIGHT, dtype=float), np.full(8, 2)), groups=4, nodes=2)
+    assert answer.assignment is not None
+    assert answer.assignment.slot_expert.tolist() == PUBLISHED
+
+
+def test_global_packs_the_heaviest_first() -> None:
+    """Loads 8, 4, 2 in four slots on two GPUs: copies of 4, 4, 4, 2; both of expert 0 meet on a tie."""
+    answer = eplb_global(ExpertProblem(np.array([[8.0, 4.0, 2.0]]), np.array([2, 2])))
+    assert answer.assignment is not None
+    assert answer.assignment.slot_expert.tolist() == [[0, 0, 1, 2]]
+
+
+def test_hierarchical_keeps_groups_inside_their_node() -> None:
+    problem = expert_problem(np.random.default_rng(0).lognormal(0, 1, (5, 32)), np.full(8, 5))
+    answer = eplb_hierarchical(problem, groups=8, nodes=4)
+    assert answer.assignment is not None
+    for row in answer.assignment.slot_expert:
+        node_of = [
+            set((np.flatnonzero(np.isin(row, range(4 * g, 4 * g + 4))) // 10).tolist()) for g in range(8)
+        ]
+        assert all(len(nodes) == 1 for nodes in node_of)
+
+
+def test_linear_wraps_around() -> None:
+    answer = linear(ExpertProblem(np.ones((2, 3)), np.array([2, 2, 1])))
+    assert answer.assignment is not None
+    assert answer.assignment.slot_expert.tolist() == [[0, 1, 2, 0, 1]] * 2
+
+
+def test_balanced_packing_by_hand() -> None:
+    assert balanced_packing(np.array([[5.0, 4.0, 3.0, 9.0]]), 2).tolist() == [[3, 2, 0, 1]]
+    assert balanced_packing(np.array([[5.0, 4.0, 3.0]]), 3).tolist() == [[0, 1, 2]]  # one each: nothing to do
+
+
+def test_a_policy_that_does_not_apply_says_why() -> None:
+    unequal = baselines(ExpertProblem(np.ones((1, 4)), np.array([2, 2, 1])), eplb_groups=2, nodes=1)
+    for name in ("eplb_global", "eplb_hierarchical"):
+        assert unequal[name].assignment is None
+        assert "unequally" in unequal[name].reason
+    equal = ExpertProblem(np.ones((1, 12)), np.full(6, 2))
+    assert "4 expert groups do not divide over 3 nodes" in eplb_hierarchical(equal, groups=4, nodes=3).reason
+    assert "12 experts do not divide into 5 groups" in eplb_hierarchical(equal, groups=5, nodes=5).reason
+    assert "6 GPUs do not divide over 4 nodes" in eplb_hierarchical(equal, groups=4, nodes=4).reason
+    assert baselines(equal, eplb_groups=None, nodes=1)["eplb_hierarchical"].reason == ""

@@ -1,0 +1,122 @@
+"""Whole placements: status, promises, odd shapes, real loads, time limit and Ctrl-C."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placement import subpack
+from placement.experts import ExpertResult, place_experts
+from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.verify import verify_experts
+
+REAL = sorted((Path(__file__).parents[3] / "shared" / "data" / "expert_loads").glob("*.npy"))
+
+
+def place(problem: ExpertProblem, time_limit_s: float = 0.0, **options: object) -> ExpertResult:
+    wanted = {"seed": 0, "eplb_groups": None, "nodes": 1} | options
+    result = place_experts(problem, time_limit_s=time_limit_s, **wanted)  # type: ignore[arg-type]
+    assert verify_experts(result.assignment, problem) == []
+    assert result.max_load == pytest.approx(1 / result.assignment.balancedness(problem.loads))
+    assert (result.bound <= result.max_load).all()
+    return result
+
+
+def skewed(layers: int = 4, experts: int = 32, gpus: int = 8, redundant: int | None = None) -> ExpertProblem:
+    loads = np.random.default_rng(7).lognormal(0, 0.7, (layers, experts))
+    return expert_problem(loads, spread_slots(experts, gpus, redundant))
+
+
+@pytest.mark.parametrize(
+    ("problem", "status"),
+    [
+        (expert_problem([[1.0, 2.0, 0.0, 3.0]], [2, 2, 1]), "FEASIBLE"),  # a dead expert
+        (expert_problem([[0.0, 0.0, 1.0, 0.0]], [2, 2, 2]), "OPTIMAL"),  # all load on one: a copy on each GPU
+        (expert_problem(np.ones((3, 6)), [6]), "OPTIMAL"),  # one GPU
+        (expert_problem(np.arange(1.0, 7.0)[None], np.full(9, 1)), "OPTIMAL"),  # more GPUs than experts
+        (skewed(experts=31, gpus=5, redundant=0), "FEASIBLE"),  # does not divide
+        (skewed(layers=1), "FEASIBLE"),
+        (expert_problem(np.ones((2, 1)), [1, 1, 1]), "OPTIMAL"),  # one expert everywhere
+    ],
+)
+def test_odd_shapes(problem: ExpertProblem, status: str) -> None:
+    assert place(problem).status == status
+
+
+def test_more_gpus_than_copies_is_proven_with_one_slot_each() -> None:
+    loads = np.random.default_rng(0).lognormal(0, 1, (58, 256)) * 1e18
+    result = place(expert_problem(loads, spread_slots(256, 320, 32)))
+    assert result.status == "OPTIMAL"
+    assert result.gap == pytest.approx(0.0, abs=1e-9)
+    assert any("provably optimal" in line for line in result.log)
+    assert result.baselines["eplb_global"].assignment is None
+
+
+def test_a_thousand_layers() -> None:
+    start = time.process_time()
+    place(skewed(layers=1000, experts=64, gpus=16, redundant=16))
+    assert time.process_time() - start < 20
+
+
+def test_the_fast_path_is_the_same_each_time() -> None:
+    a, b = place(skewed(), seed=0), place(skewed(), seed=1)
+    assert a.assignment.slot_expert.tobytes() == b.assignment.slot_expert.tobytes()
+
+
+def test_time_improves_and_never_worsens() -> None:
+    problem = skewed(layers=6, experts=36, gpus=9, redundant=0)
+    fast, timed = place(problem), place(problem, time_limit_s=3.0)
+    assert (timed.max_load <= fast.max_load * (1 + 1e-12)).all()
+    assert timed.objective < fast.objective
+    assert timed.gap < fast.gap
+    assert any("sub-packings" in line for line in timed.log)
+
+
+def test_the_time_limit_holds() -> None:
+    start = time.monotonic()
+    place(skewed(layers=40, experts=128, gpus=32), time_limit_s=1.0)
+    assert time.monotonic() - start < 6
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int, float, float, float]] = []
+    place(skewed(), time_limit_s=1.0, on_progress=lambda *state: told.append(state))
+    assert told
+    done, total, objective, bound, elapsed = told[-1]
+    assert 0 <= done <= total == 4
+    assert objective >= bound > 0
+    assert 0 < elapsed < 10
+
+
+def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = skewed(layers=6, experts=36, gpus=9, redundant=0)
+    calls = []
+
+    def stop_at_the_third(*state: float) -> None:
+        calls.append(state)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(subpack, "_PROGRESS_S", 0.0)
+    result = place(problem, time_limit_s=60.0, on_progress=stop_at_the_third)
+    assert result.interrupted
+    assert len(calls) == 3
+    assert result.objective == pytest.approx(calls[-1][2])
+    assert any("interrupted" in line for line in result.log)
+
+
+@pytest.mark.skipif(not REAL, reason="the reference loads are not beside the repository")
+def test_real_loads_beat_eplb_in_every_layer() -> None:
+    means = []
+    for path in REAL:
+        problem = expert_problem(np.load(path), spread_slots(256, 72, 32))
+        result = place(problem, eplb_groups=8)
+        for name in ("eplb_global", "eplb_hierarchical"):
+            rival = result.baselines[name].assignment
+            assert rival is not None
+            assert (result.max_load <= problem.max_load(rival)).all()
+        means.append((1 / result.max_load).mean())
+    assert np.mean(means) >= 0.995

@@ -1,0 +1,101 @@
+"""The CP-SAT model of a few GPUs: each constraint both ways, and the whole against brute force."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from ortools.sat.python import cp_model
+
+from placement import submodel
+from placement.submodel import SubModel, SubPacking
+
+ON = np.array([[1, 1], [1, 0], [1, 0], [0, 1], [0, 1]], dtype=bool)
+SUB = SubPacking(ON, np.array([5, 4, 3, 2, 1]))
+BEST = np.array([[1, 1], [1, 0], [0, 1], [0, 1], [1, 0]], dtype=bool)
+
+
+def status(built: SubModel, on: np.ndarray) -> str:
+    """Feasible or not, with every variable fixed."""
+    for row, values in zip(built.x, on, strict=True):
+        for variable, value in zip(row, values, strict=True):
+            built.model.add(variable == int(value))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    return str(solver.status_name(solver.solve(built.model)))
+
+
+def changed(expert: int, gpu: int) -> np.ndarray:
+    on = ON.copy()
+    on[expert, gpu] = not on[expert, gpu]
+    return on
+
+
+@pytest.mark.parametrize(
+    ("constraint", "good", "bad"),
+    [
+        (submodel.place_every_copy, BEST, changed(1, 0)),
+        (submodel.place_every_copy, ON, changed(1, 1)),
+        (submodel.fill_slots, ON, changed(3, 0)),
+        (submodel.bound_peak_by_loads, BEST, np.ones_like(ON)),
+        (submodel.fix_heaviest, ON, changed(0, 1)),
+    ],
+)
+def test_a_constraint_alone(constraint: object, good: np.ndarray, bad: np.ndarray) -> None:
+    for on, wanted in ((good, "OPTIMAL"), (bad, "INFEASIBLE")):
+        built = submodel.variables(SUB)
+        constraint(built, SUB)  # type: ignore[operator]
+        assert status(built, on) == wanted
+
+
+def test_no_gpu_can_hold_two_copies_of_an_expert() -> None:
+    """Three copies on two GPUs: there is no such packing, since a variable is an expert on a GPU."""
+    built = submodel.variables(SUB)
+    built.model.add(sum(built.x[0]) == 3)
+    assert cp_model.CpSolver().solve(built.model) == cp_model.INFEASIBLE
+
+
+def test_heaviest_is_free_where_slots_differ() -> None:
+    on = np.array([[1, 0], [0, 1], [0, 1]], dtype=bool)
+    built = submodel.variables(SubPacking(on, np.array([5, 3, 3])))
+    submodel.fix_heaviest(built, SubPacking(on, np.array([5, 3, 3])))
+    assert status(built, np.array([[0, 1], [1, 0], [1, 0]], dtype=bool)) == "OPTIMAL"
+
+
+def test_the_hint_is_complete_and_feasible() -> None:
+    built = submodel.build(SUB)
+    assert len(built.model.proto.solution_hint.vars) == ON.size + 1
+    solver = cp_model.CpSolver()
+    solver.parameters.fix_variables_to_their_hinted_value = True
+    assert solver.solve(built.model) == cp_model.OPTIMAL
+    assert solver.objective_value == SUB.peak
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_whole_model_against_brute_force(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    gpus = 2 + seed % 2
+    on = rng.random((5, gpus)) < 0.5
+    on[:, 0] |= ~on.any(axis=1)
+    load = rng.integers(1, 40, 5)
+    sub = SubPacking(on, load)
+    best = min(
+        int((load @ packing).max())
+        for bits in product((False, True), repeat=on.size)
+        if ((packing := np.array(bits).reshape(on.shape)).sum(axis=1) == sub.copies).all()
+        and (packing.sum(axis=0) == sub.slots).all()
+    )
+    found = submodel.solve(sub, time_limit_s=20, seed=0)
+    if found is None:
+        assert sub.peak == best
+    else:
+        assert int((load @ found).max()) == best < sub.peak
+        assert (found.sum(axis=1) == sub.copies).all()
+        assert (found.sum(axis=0) == sub.slots).all()
+
+
+def test_nothing_below_the_target_is_sought() -> None:
+    assert SubPacking(ON, SUB.load, target=11).floor == 11
+    assert SubPacking(ON, SUB.load, target=99).floor == SUB.peak
+    assert SUB.floor == 10

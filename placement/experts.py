@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 from placement.baselines import baselines
 from placement.bounds import lower_bound
 from placement.pack import pack
+from placement.recount import recount
 from placement.repair import distinct_copies
 from placement.replicate import replicate
 from placement.swap import swap_down
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["ExpertResult", "fast_placement", "place_experts"]
 
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
-EPLB = ("eplb_global", "eplb_hierarchical")
+_WIDE = 5e-3  # the gap from which the fast path looks at other copy counts
+_ROUNDS = 10  # of such a look; a rival that is ahead gets ten times as many
+_COUNT_SHARE = 0.5  # of the time limit: then CP-SAT has the rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,25 +98,29 @@ def place_experts(
     """
     rivals = baselines(problem, eplb_groups=eplb_groups, nodes=nodes)
     bound = lower_bound(problem)
-    slot_expert, log = fast_placement(problem, rivals)
+    slot_expert, log = fast_placement(problem, rivals, bound)
     interrupted = False
     if _proven(problem.max_load(problem.assignment(slot_expert)), bound).all():
         log += ("the fast placement reaches the bound in every layer: nothing is left to a solver",)
     elif time_limit_s > 0:
         from placement.subpack import improve
 
-        improved = improve(
-            problem, slot_expert, bound, time_limit_s=time_limit_s, seed=seed, on_progress=on_progress
-        )
-        slot_expert, interrupted = improved.slot_expert, improved.interrupted
-        log += improved.log
+        spent, interrupted, ran = _recount_timed(problem, slot_expert, bound, time_limit_s * _COUNT_SHARE)
+        log += ran
+        if not interrupted:
+            left = time_limit_s - spent
+            improved = improve(
+                problem, slot_expert, bound, time_limit_s=left, seed=seed, on_progress=on_progress
+            )
+            slot_expert, interrupted = improved.slot_expert, improved.interrupted
+            log += improved.log
     return _result(problem, slot_expert, bound, interrupted=interrupted, log=log, rivals=rivals)
 
 
 def fast_placement(
-    problem: ExpertProblem, rivals: Mapping[str, Baseline]
+    problem: ExpertProblem, rivals: Mapping[str, Baseline], bound: NDArray[np.float64]
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Greedy counts, largest first, best swaps; and again from a rival where it is better in some layer.
+    """Greedy counts, largest first, best swaps; other counts, and a rival's start, where that falls short.
 
     Returns ``[layers, slots]`` and what ran, in words. Deterministic.
     """
@@ -120,6 +128,10 @@ def fast_placement(
     log = ["greedy counts, largest first, best swaps"]
     if int(problem.slots_per_gpu.max()) <= 1:
         log.append("one slot per GPU: greedy counts are provably optimal")
+    wide = np.flatnonzero(problem.max_load(problem.assignment(slot_expert)) > bound * (1 + _WIDE))
+    if wide.size:
+        recount(problem, slot_expert, wide, rounds=_ROUNDS)
+        log.append(f"other copy counts tried in {wide.size} layers with a gap above {_WIDE:.1%}")
     for name, rival in rivals.items():
         if rival.assignment is None:
             continue
@@ -127,6 +139,7 @@ def fast_placement(
         behind = np.flatnonzero(problem.max_load(problem.assignment(slot_expert)) > rival_load)
         if behind.size:
             better = _descend_from(problem, slot_expert, rival.assignment.slot_expert, behind)
+            recount(problem, slot_expert, behind, rounds=10 * _ROUNDS)
             log.append(f"best swaps from {name}: {better} layers better")
         ahead = np.flatnonzero(problem.max_load(problem.assignment(slot_expert)) > rival_load * (1 + _EQUAL))
         if ahead.size:
@@ -137,16 +150,44 @@ def fast_placement(
 def _descend_from(
     problem: ExpertProblem, slot_expert: NDArray[np.int32], rival: NDArray[np.int32], layers: NDArray[np.intp]
 ) -> int:
-    """Start again from ``rival`` in some layers, its copies moved apart; keep what is better, and count it."""
+    """Start again from ``rival`` in some layers, its copies moved apart; keep and count what is better."""
     start, fits = distinct_copies(problem.rows(layers), rival[layers])
     layers, start = layers[fits], start[fits]
     if layers.size == 0:
         return 0
     part = problem.rows(layers)
     again = swap_down(part, start)
+    recount(part, again, np.arange(layers.size), rounds=10 * _ROUNDS)
     better = part.max_load(part.assignment(again)) < part.max_load(part.assignment(slot_expert[layers]))
     slot_expert[layers[better]] = again[better]
     return int(better.sum())
+
+
+def _recount_timed(
+    problem: ExpertProblem, slot_expert: NDArray[np.int32], bound: NDArray[np.float64], time_limit_s: float
+) -> tuple[float, bool, tuple[str, ...]]:
+    """Look at other counts in all layers with a gap, in place; return seconds, interrupted or not, a log."""
+    start = time.monotonic()
+    before = problem.max_load(problem.assignment(slot_expert))
+    interrupted = False
+    try:
+        rounds = problem.slots  # more than any descent needs
+        open_layers = np.flatnonzero(~_proven(before, bound))
+        recount(
+            problem,
+            slot_expert,
+            open_layers,
+            rounds=rounds,
+            keep_on=lambda: time.monotonic() - start < time_limit_s,
+        )
+    except KeyboardInterrupt:
+        interrupted = True
+    better = int((problem.max_load(problem.assignment(slot_expert)) < before).sum())
+    spent = time.monotonic() - start
+    ran = [f"other copy counts: {better} layers better in {spent:.1f} s"]
+    if interrupted:
+        ran.append("interrupted: the best placement so far is kept")
+    return spent, interrupted, tuple(ran)
 
 
 def _result(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         load_scale_out,
     )
     from topology.cluster import Cluster, Gpu
+    from topology.draw import Overlay, draw_cluster
     from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError, RackplanError
     from topology.figures import Evidence, Figure, weakest
     from topology.graph import validate_graph
@@ -40,10 +41,12 @@ __all__ = [
     "InputError",
     "MissingFigureError",
     "NoAnswerError",
+    "Overlay",
     "RackplanError",
     "ScaleOutSpec",
     "build_cluster",
     "cluster_names",
+    "draw_cluster",
     "fabric_names",
     "format_quantity",
     "gpu_names",
@@ -70,6 +73,7 @@ _MODULES = {
         "load_scale_out",
     ),
     "cluster": ("Cluster", "Gpu"),
+    "draw": ("Overlay", "draw_cluster"),
     "errors": ("InfeasibleError", "InputError", "MissingFigureError", "NoAnswerError", "RackplanError"),
     "figures": ("Evidence", "Figure", "weakest"),
     "graph": ("validate_graph",),

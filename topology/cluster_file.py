@@ -138,7 +138,7 @@ def _inline_domain(row: Fields, gpus: Callable[[str, str], GpuSpec]) -> DomainSp
     kind = row.text("link_kind") if "link_kind" in row else "nvlink"
     return DomainSpec(
         part="custom",
-        title=f"{gpu.title} x {total}",
+        title=f"domain of {total} {gpu.title}",
         status="user",
         gpu=gpu,
         gpus=total,

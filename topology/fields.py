@@ -33,9 +33,11 @@ class Fields:
             raise InputError(f"{where}: expected a mapping of keys to values, found {_kind(data)}.")
         self._data: Mapping[Any, Any] = data
         self._asked: set[str] = set()
+        self._known: set[str] = set()  # keys that could be there: what an unknown one may have meant
         self.where = where
 
     def __contains__(self, key: str) -> bool:
+        self._known.add(key)
         return key in self._data
 
     def at(self, key: str) -> str:
@@ -109,7 +111,9 @@ class Fields:
         """Refuse keys that nobody asked for."""
         for key in self._data:
             if key not in self._asked:
-                raise InputError(f"{self.where}: unknown key `{key}`; {nearest(str(key), self._asked)}")
+                raise InputError(
+                    f"{self.where}: unknown key `{key}`; {nearest(str(key), self._asked | self._known)}"
+                )
 
 
 def load_yaml(path: Path, where: str) -> object:

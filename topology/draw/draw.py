@@ -24,6 +24,7 @@ __all__ = ["LEVELS", "dot_source", "draw_cluster"]
 
 LEVELS = ("auto", "fabric", "domain", "gpu")
 _GPU_LEVEL_MOST = 16
+_MOST_KINDS = 3
 
 
 def draw_cluster(
@@ -113,10 +114,15 @@ def _title(cluster: Cluster) -> str:
 
 def _subtitles(cluster: Cluster, *, opened: bool = False) -> list[str]:
     """Return the lines under the title: the GPU, both networks, and which domain is open."""
-    domain = cluster.spec.domains[0]
-    lines = [gpu_line(domain), scale_up_line(domain)]
-    if cluster.spec.scale_out is not None:
-        lines.append(scale_out_line(cluster.spec.scale_out, domain))
+    kinds = {(domain.gpu.name, domain.fabric.name): domain for domain in cluster.spec.domains}
+    shown = list(kinds.values())[: 1 if opened else _MOST_KINDS]
+    lines: list[str] = []
+    for domain in shown:
+        lines += [gpu_line(domain), scale_up_line(domain)]
+        if cluster.spec.scale_out is not None:
+            lines.append(scale_out_line(cluster.spec.scale_out, domain))
+    if not opened and len(kinds) > len(shown):
+        lines.append(f"and {len(kinds) - len(shown)} more kinds of domain")
     several = len(cluster.spec.domains)
     if opened and several > 1:
         lines.append(f"Drawn here: domain d0 of {several}")

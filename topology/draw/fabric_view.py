@@ -75,7 +75,7 @@ def draw_fabric_view(canvas: Canvas, painter: Painter, scale_out: ScaleOutSpec) 
     _draw_tiers(canvas, scale_out)
     legend = painter.legend()
     if legend:
-        canvas.box("legend", (_MARGIN, _BLOCK_AT + max(pod.tall for pod in pods) + 50), (420, 20), legend)
+        canvas.box("legend", (_MARGIN, _BLOCK_AT + max(pod.tall for pod in pods) + 44), (420, 20), legend)
 
 
 def _columns(painter: Painter, cell_width: int) -> list[list[_Pod]]:
@@ -132,12 +132,17 @@ def _more_units(painter: Painter, more: Sequence[Unit], x: float, *, same: bool)
 
 def _wide(block: Block, cell_width: int) -> int:
     """Width of a block in points."""
-    return max(_HEADER + block.columns * (cell_width + 1) + 6, 130)
+    return max(_HEADER + block.columns * (cell_width + 1) + 4, 130)
 
 
 def _tall(block: Block) -> int:
     """Height of a block in points."""
-    return (len(block.rows) + 6) * _ROW
+    return 36 + len(block.rows) * _ROW + (28 if _whole(block) else 0)
+
+
+def _whole(block: Block) -> bool:
+    """Whether the block holds whole domains, and so shows what joins them."""
+    return block.single or block.gpus == block.domain.gpus
 
 
 def _draw_spines(canvas: Canvas, scale_out: ScaleOutSpec, pods: list[_Pod]) -> None:
@@ -192,7 +197,7 @@ def _block(painter: Painter, block: Block, left: int, cell_width: int) -> str:
         rows.append([cell(header, width=_HEADER, size=8), *(painter.gpu(i, cell_width) for i in gpus)])
     if left:
         rows.append([cell(f"{left} more rows of the same shape", colspan=columns + 1, height=_ROW, size=8)])
-    if block.gpus == block.domain.gpus or block.single:
+    if _whole(block):
         rows += [
             [cell(line, colspan=columns + 1, height=13, bgcolor=NVLINK_FILL, size=8, ink=_BAND_INK)]
             for line in _band_lines(block.domain, single=block.single)
@@ -212,7 +217,7 @@ def _band_lines(domain: DomainSpec, *, single: bool) -> list[str]:
 def _draw_shared_band(canvas: Canvas, unit: list[_Pod]) -> None:
     """Draw one band under the blocks of a domain that is spread over several."""
     blocks = [block for pod in unit for block, _ in pod.blocks]
-    if not blocks or blocks[0].single or blocks[0].gpus == blocks[0].domain.gpus:
+    if not blocks or _whole(blocks[0]):
         return
     domain, first, last = blocks[0].domain, unit[0], unit[-1]
     text = f"one domain of {domain.gpus} GPUs: {', '.join(_band_lines(domain, single=False))}"
@@ -223,7 +228,9 @@ def _draw_shared_band(canvas: Canvas, unit: list[_Pod]) -> None:
         color=NVLINK,
         bgcolor=NVLINK_FILL,
     )
-    canvas.box(f"{first.name}.band", (first.x, _BLOCK_AT + max(pod.tall for pod in unit)), (wide, 20), html)
+    canvas.box(
+        f"{first.name}.band", (first.x, _BLOCK_AT + max(pod.tall for pod in unit) + 8), (wide, 20), html
+    )
 
 
 def _draw_placeholder(canvas: Canvas, pod: _Pod) -> None:

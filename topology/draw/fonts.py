@@ -64,21 +64,27 @@ def without_font_warnings() -> Iterator[None]:
             os.dup2(saved, 2)
             os.close(saved)
             held.seek(0)
-            lines = [
-                line for line in held.read().splitlines(keepends=True) if not line.startswith(b"Fontconfig ")
-            ]
+            written = held.read().splitlines(keepends=True)
+            lines = [line for line in written if not line.startswith(b"Fontconfig ")]
             if lines:
                 os.write(2, b"".join(lines))
 
 
 @cache
 def _configuration() -> Path:
-    """Write a fontconfig folder with a cache of its own, removed when the process ends."""
+    """Write a fontconfig folder with a cache of its own, removed when the process ends.
+
+    The fonts are copied into it: fontconfig drops a ``.uuid`` file beside the fonts it reads.
+    """
     folder = Path(tempfile.mkdtemp(prefix="rackplan-fonts-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "fonts").mkdir()
+    for font in sorted(FONTS.glob("*.ttf")):
+        shutil.copyfile(font, folder / "fonts" / font.name)
     (folder / "fonts.conf").write_text(
         '<?xml version="1.0"?>\n<!DOCTYPE fontconfig SYSTEM "fonts.dtd">\n<fontconfig>\n'
-        f"  <dir>{escape(str(FONTS))}</dir>\n  <cachedir>{escape(str(folder / 'cache'))}</cachedir>\n"
+        f"  <dir>{escape(str(folder / 'fonts'))}</dir>\n"
+        f"  <cachedir>{escape(str(folder / 'cache'))}</cachedir>\n"
         "  <config><rescan><int>0</int></rescan></config>\n</fontconfig>\n",
         encoding="utf-8",
     )

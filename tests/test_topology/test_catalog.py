@@ -1,0 +1,159 @@
+"""The catalog: what stands in it adds up, and every figure says where it comes from."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from topology import (
+    Evidence,
+    Figure,
+    InputError,
+    MissingFigureError,
+    cluster_names,
+    fabric_names,
+    gpu_names,
+    load_domain,
+    load_fabric,
+    load_gpu,
+    load_scale_out,
+)
+from topology.units import parse_quantity
+
+HARDWARE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "hardware.csv"
+ROWS = {
+    "hgx-h100": "h100_sxm",
+    "hgx-h800": "h800_sxm",
+    "hgx-h20": "h20_sxm",
+    "hgx-h200": "h200_sxm",
+    "hgx-b200": "b200_hgx",
+    "hgx-b300": "b300_hgx",
+    "gb200-nvl72": "gb200_nvl72",
+    "gb300-nvl72": "gb300_nvl72",
+    "vr-nvl72": "vr_nvl72",
+}
+
+
+def all_figures() -> list[tuple[str, Figure]]:
+    figures = [(f"{name}.{key}", f) for name in gpu_names() for key, f in load_gpu(name).figures.items()]
+    for name in fabric_names():
+        fabric = load_fabric(name)
+        figures += [(f"{name}.link", fabric.link_bytes_per_s), (f"{name}.latency", fabric.latency_s)]
+    figures += [
+        (f"{name}.{key}", f) for name in cluster_names() for key, f in load_domain(name).figures.items()
+    ]
+    return figures
+
+
+def test_every_figure_has_its_origin() -> None:
+    figures = all_figures()
+    assert len(figures) > 80
+    for place, figure in figures:
+        assert figure.source.strip(), place
+        assert figure.value == parse_quantity(figure.text, figure.unit, place)
+        assert "/" not in figure.source.split("@")[0] or "csv" not in figure.source, place
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "chips", "links", "per_link", "nic"),
+    [
+        ("hgx-h100", 8, 4, 18, 25e9, 50e9),
+        ("hgx-h800", 8, 4, 8, 25e9, 50e9),
+        ("hgx-h20", 8, 4, 18, 25e9, 25e9),
+        ("hgx-h200", 8, 4, 18, 25e9, 50e9),
+        ("hgx-b200", 8, 2, 18, 50e9, 50e9),
+        ("hgx-b300", 8, 2, 18, 50e9, 100e9),
+        ("gb200-nvl72", 72, 18, 18, 50e9, 50e9),
+        ("gb300-nvl72", 72, 18, 18, 50e9, 100e9),
+        ("vr-nvl72", 72, 36, 36, 50e9, 200e9),
+        ("rubin-576", 576, 36, 36, 50e9, 200e9),
+        ("lecture-8", 8, 2, 18, 50e9, 112.5e9),
+        ("lecture-72", 72, 18, 18, 50e9, 112.5e9),
+        ("lecture-512", 512, 18, 18, 50e9, 112.5e9),
+    ],
+)
+def test_links_of_each_system(
+    name: str, gpus: int, chips: int, links: int, per_link: float, nic: float
+) -> None:
+    domain, scale_out = load_domain(name), load_scale_out(name)
+    assert domain.gpus == gpus
+    assert len(domain.links_per_switch) == chips
+    assert domain.links_per_gpu == links
+    assert domain.fabric.link_bytes_per_s.value == per_link
+    assert domain.scale_up_bytes_per_s == links * per_link
+    assert scale_out.scale_out_bytes_per_s == nic
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio"),
+    [("hgx-h100", 9), ("gb200-nvl72", 18), ("vr-nvl72", 9), ("hgx-h800", 4), ("rubin-576", 9)],
+)
+def test_the_ratio_follows_from_links(name: str, ratio: float) -> None:
+    assert load_domain(name).scale_up_bytes_per_s / load_scale_out(name).scale_out_bytes_per_s == ratio
+
+
+@pytest.mark.parametrize("name", [n for n in cluster_names() if n.startswith("lecture")])
+def test_the_lecture_is_round_and_assumed(name: str) -> None:
+    domain, scale_out = load_domain(name), load_scale_out(name)
+    gpu = domain.gpu
+    assert domain.scale_up_bytes_per_s / scale_out.scale_out_bytes_per_s == 8
+    assert gpu.dense_flop_per_s("bf16") / gpu.hbm_bytes_per_s == 300
+    assert gpu.hbm_bytes / gpu.hbm_bytes_per_s == 0.020
+    assert {f.kind for f in gpu.figures.values()} == {Evidence.ASSUMED}
+
+
+def test_hypothetical_and_announced_are_marked() -> None:
+    rubin = load_gpu("rubin")
+    assert {f.kind for f in rubin.figures.values()} == {Evidence.PROJECTED}
+    assert load_domain("rubin-576").status == "hypothetical"
+    assert any("NVL576" in note for note in load_domain("rubin-576").notes)
+    assert any("NVL144" in note for note in load_domain("vr-nvl72").notes)
+
+
+def test_capacity_is_what_the_driver_reports() -> None:
+    assert load_gpu("h100-sxm").hbm_bytes == 81559 * 2**20
+    assert load_gpu("gb200").hbm_bytes == 185 * 2**30
+    assert load_gpu("gb200").figure("hbm_bytes").kind is Evidence.MEASURED
+    # Where nobody published the driver's figure, the label counts decimal, the smaller reading.
+    assert load_gpu("b300-sxm").hbm_bytes == 288e9
+
+
+def test_what_is_not_known_raises() -> None:
+    assert not load_gpu("h100-sxm").multiplies("fp4")
+    with pytest.raises(MissingFigureError, match="usd_per_h"):
+        load_gpu("rubin").figure("usd_per_h")
+
+
+def test_unknown_names_offer_the_nearest() -> None:
+    with pytest.raises(InputError, match="gb200-nvl72"):
+        load_domain("gb200_nvl72")
+    with pytest.raises(InputError, match="h100-sxm"):
+        load_gpu("h100")
+
+
+@pytest.mark.skipif(not HARDWARE.exists(), reason="reference data is not here")
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_agrees_with_the_reference_table(name: str) -> None:
+    with HARDWARE.open(newline="") as file:
+        row = next(row for row in csv.DictReader(file) if row["id"] == ROWS[name])
+    domain, scale_out = load_domain(name), load_scale_out(name)
+    gpu = domain.gpu
+    for dtype in ("bf16", "fp8", "fp4"):
+        cell = row[f"{dtype}_dense_tflops"]
+        assert gpu.multiplies(dtype) == bool(cell)
+        if cell:
+            assert gpu.dense_flop_per_s(dtype) == pytest.approx(float(cell) * 1e12)
+    assert gpu.hbm_bytes_per_s == pytest.approx(float(row["hbm_tb_s"]) * 1e12)
+    usable = row["hbm_usable_gib"]
+    capacity = float(usable) * 2**30 if usable else float(row["hbm_gb"]) * 1e9
+    assert gpu.hbm_bytes == pytest.approx(capacity, rel=1e-4)
+    assert domain.gpus == int(row["domain_units"])
+    assert domain.gpus * gpu.dies == int(row["domain_dies"])
+    assert domain.gpus_per_node == int(row["units_per_node"])
+    assert domain.scale_up_bytes_per_s == float(row["scaleup_gb_s_uni"]) * 1e9
+    assert len(domain.links_per_switch) == int(row["switch_chips"])
+    assert scale_out.scale_out_bytes_per_s == float(row["nic_gb_s_uni"]) * 1e9
+    if row["unit_w"]:
+        assert gpu.figure("power_w").value == float(row["unit_w"])

@@ -1,0 +1,234 @@
+"""Drawings: right, small, the same every time, with letters, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from topology import InputError, cluster_names, resolve_cluster
+from topology.draw import Overlay, dot_source, draw_cluster
+from topology.draw.overlay import Ramp
+
+ROOT = Path(__file__).resolve().parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def draw_svg(name: str, folder: Path, level: str = "auto", overlay: Overlay | None = None) -> ET.Element:
+    path = folder / "x.svg"
+    draw_cluster(resolve_cluster(name), path, level=level, overlay=overlay)
+    return ET.fromstring(path.read_bytes())  # noqa: S314 - written by ourselves
+
+
+def texts(svg: ET.Element) -> list[str]:
+    return [(text.text or "").replace("\u00a0", " ") for text in svg.iter(f"{SVG}text")]
+
+
+def groups(svg: ET.Element, kind: str) -> int:
+    return sum(group.get("class") == kind for group in svg.iter(f"{SVG}g"))
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [(name, "auto") for name in cluster_names()]
+    + [("gb200-nvl72", "gpu"), ("vr-nvl72", "gpu"), ("rubin-576", "gpu"), ("hgx-h100", "domain")]
+    + [
+        (n, "auto")
+        for n in ("gb200-nvl72@576", "hgx-h100@576", "rubin-576@1728", "gb200-nvl72@16384", "hgx-h100@16384")
+    ]
+    + [
+        ("gb200-nvl72@116", "auto"),
+        ("gb200-nvl72@44", "auto"),
+        ("gb200-nvl72@288", "domain"),
+        ("hgx-h100@16", "gpu"),
+    ],
+)
+def test_never_a_hairball(name: str, level: str, tmp_path: Path) -> None:
+    svg = draw_svg(name, tmp_path, level)
+    assert 1 < groups(svg, "node") <= 60
+    assert 1 <= groups(svg, "edge") <= 100
+    assert (tmp_path / "x.svg").stat().st_size < 1_000_000
+    # At 100 % zoom one point is 4/3 pixels, and letters are at least 10 pixels high.
+    sizes = {float(text.get("font-size", "0")) for text in svg.iter(f"{SVG}text")}
+    assert min(sizes) * 4 / 3 >= 10
+    families = {text.get("font-family") for text in svg.iter(f"{SVG}text")}
+    assert families == {"DejaVu Sans, Verdana, sans-serif"}
+    first = next(svg.iter(f"{SVG}polygon"))
+    assert first.get("fill") == "#ffffff"  # a light ground of its own, on dark pages too
+    assert texts(svg)[0].startswith(f"{name}: ")
+
+
+def test_hgx_h100_shows_every_link_count(tmp_path: Path) -> None:
+    svg = draw_svg("hgx-h100", tmp_path)
+    words = texts(svg)
+    assert words.count("5 x 25 GB/s to each GPU") == 2
+    assert words.count("4 x 25 GB/s to each GPU") == 2
+    assert {f"d0.n0.g{i}" for i in range(8)} <= set(words)
+    assert groups(svg, "edge") == 8 * 4
+
+
+def test_nvl72_shows_every_gpu_and_its_rate(tmp_path: Path) -> None:
+    words = texts(draw_svg("gb200-nvl72", tmp_path))
+    assert {str(i) for i in range(72)} <= set(words)
+    assert any("18 x 50 GB/s = 900 GB/s each way" in word for word in words)
+    assert any("18 times slower" in word for word in words)
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    words = texts(draw_svg("gb200-nvl72@16384", tmp_path))
+    assert "226 more domains" in words
+    assert "16272 GPUs" in words
+    assert "d227: 40 GPUs" in words  # the odd one stays open
+
+
+def test_hypothetical_and_projected_are_in_the_title() -> None:
+    assert "HYPOTHETICAL" in dot_source(resolve_cluster("rubin-576"))
+    assert "projected" in dot_source(resolve_cluster("vr-nvl72"))
+    assert "projected" not in dot_source(resolve_cluster("gb200-nvl72"))
+
+
+def test_the_same_bytes_every_time(tmp_path: Path) -> None:
+    code = (
+        "import sys; from topology import resolve_cluster; from topology.draw import draw_cluster\n"
+        "cluster = resolve_cluster('gb200-nvl72@144')\n"
+        "for suffix in ('svg', 'dot', 'png'): draw_cluster(cluster, sys.argv[1] + suffix)"
+    )
+    for run in ("a.", "b."):
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / run)], check=True, cwd=ROOT)
+    for suffix in ("svg", "dot", "png"):
+        assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
+
+
+def test_four_kinds_of_file(tmp_path: Path) -> None:
+    starts = {".svg": b"<?xml", ".png": b"\x89PNG", ".pdf": b"%PDF", ".DOT": b"graph"}
+    for suffix, start in starts.items():
+        path = tmp_path / f"x{suffix}"
+        draw_cluster(resolve_cluster("hgx-h100"), path)
+        assert path.read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("name", ["x.jpg", "x", ".svg", "missing/x.svg"])
+def test_bad_targets_leave_nothing(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        draw_cluster(resolve_cluster("hgx-h100"), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_levels() -> None:
+    cluster = resolve_cluster("hgx-h100")
+    with pytest.raises(InputError, match="auto, fabric, domain, gpu"):
+        dot_source(cluster, level="rack")
+    with pytest.raises(InputError, match="hgx-h100@16"):
+        dot_source(cluster, level="fabric")
+
+
+def overlay(gpus: int) -> Overlay:
+    return Overlay(
+        [1 + i / gpus for i in range(gpus)], [str(3 + i % 2) for i in range(gpus)], "load over mean"
+    )
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "gb200-nvl72", "rubin-576", "gb200-nvl72@576", "hgx-h200@1024"])
+def test_an_overlay_colours_every_gpu(name: str, tmp_path: Path) -> None:
+    cluster = resolve_cluster(name)
+    gpus = len(cluster.gpus)
+    svg = draw_svg(name, tmp_path, overlay=overlay(gpus))
+    assert "load over mean" in texts(svg)
+    text = (tmp_path / "x.svg").read_text()
+    assert len(set(re.findall(r"<title>(d\d+\.n\d+\.g\d+): \d, [\d.]+</title>", text))) == gpus
+    assert "<a " not in text
+    assert Ramp([0, 1]).fill(1.0) in text
+    assert len(text) < 1_000_000
+
+
+def test_a_collapsed_overlay_says_its_range(tmp_path: Path) -> None:
+    cluster = resolve_cluster("gb200-nvl72@7200")
+    words = texts(draw_svg("gb200-nvl72@7200", tmp_path, overlay=overlay(len(cluster.gpus))))
+    assert "1.01 to 2" in words
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"), [([1.0] * 7, ["4"] * 8), ([1.0] * 8, ["4"] * 9), ([float("nan")] * 8, ["4"] * 8)]
+)
+def test_bad_overlays(values: list[float], labels: list[str]) -> None:
+    with pytest.raises(InputError, match="overlay"):
+        dot_source(resolve_cluster("hgx-h100"), overlay=Overlay(values, labels, "x"))
+
+
+def test_equal_values_have_one_colour() -> None:
+    ramp = Ramp([2.0, 2.0])
+    assert ramp.steps() == [2.0]
+    assert ramp.fill(2.0) == Ramp([0.0, 1.0]).fill(0.0)
+
+
+def test_names_cannot_break_the_picture(tmp_path: Path) -> None:
+    path = tmp_path / "odd.yaml"
+    text = "name: " + json.dumps('<b>& "x" \x07 ]]> \\N') + "\ndomains: [{part: hgx-h100, count: 2}]\n"
+    path.write_text(text, encoding="utf-8")
+    draw_cluster(resolve_cluster(str(path)), tmp_path / "x.svg")
+    words = texts(ET.fromstring((tmp_path / "x.svg").read_bytes()))  # noqa: S314 - written by ourselves
+    assert words[0].startswith('<b>& "x"  ]]> \\N: 2 x HGX H100')
+
+
+LETTERS = """
+import sys
+from pathlib import Path
+if sys.argv[2] == "none":
+    import topology.draw.fonts as fonts
+    fonts.FONTS = Path(sys.argv[3])
+from topology.draw.canvas import Canvas
+from topology.draw.render import render
+for word in ("bcdefgh", "stuvwxy"):
+    Path(sys.argv[1], word + ".png").write_bytes(render(Canvas(word, [word]).source(), "png"))
+"""
+
+
+def letters(folder: Path, fonts: str) -> tuple[bytes, bytes, str]:
+    """Draw two words in a process that has no font, no home and no settings but ours."""
+    empty = folder / "empty"
+    (folder / fonts).mkdir(parents=True)
+    empty.mkdir(exist_ok=True)
+    (empty / "fonts.conf").write_text("<fontconfig></fontconfig>")
+    environment = {
+        "PATH": os.defpath,
+        "HOME": "/nonexistent",
+        "XDG_CACHE_HOME": "/nonexistent",
+        "FONTCONFIG_FILE": str(empty / "fonts.conf"),
+        "FONTCONFIG_PATH": str(empty),
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-c", LETTERS, str(folder / fonts), fonts, str(empty)]
+    done = subprocess.run(command, check=True, cwd=folder, env=environment, capture_output=True, text=True)
+    one, two = (folder / fonts / f"{word}.png" for word in ("bcdefgh", "stuvwxy"))
+    return one.read_bytes(), two.read_bytes(), done.stderr
+
+
+def test_letters_without_any_installed_font(tmp_path: Path) -> None:
+    one, two, messages = letters(tmp_path, "ours")
+    assert one != two
+    assert messages == ""
+    code = LETTERS.replace("sys.argv[2]", "''")
+    (tmp_path / "normal").mkdir()
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "normal")], check=True, cwd=ROOT)
+    assert (tmp_path / "normal" / "bcdefgh.png").read_bytes() == one
+    # The control: without the bundled font every letter is the same empty box.
+    boxes = letters(tmp_path, "none")
+    assert boxes[0] == boxes[1] != one
+
+
+def test_the_environment_and_the_fonts_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FONTCONFIG_FILE", "mine")
+    monkeypatch.delenv("FONTCONFIG_PATH", raising=False)
+    draw_cluster(resolve_cluster("hgx-h100"), tmp_path / "x.png")
+    assert os.environ["FONTCONFIG_FILE"] == "mine"
+    assert "FONTCONFIG_PATH" not in os.environ
+    names = {path.name for path in (ROOT / "topology" / "fonts").iterdir()}
+    assert names == {"DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "LICENSE-DejaVu"}

@@ -1,0 +1,230 @@
+"""The graph: links and rates by hand, partial domains, pods, and the contract of attributes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology import (
+    ClusterSpec,
+    InputError,
+    build_cluster,
+    load_domain,
+    load_scale_out,
+    resolve_cluster,
+    validate_graph,
+)
+from topology.builders import pods_of
+from topology.graph import EDGE_ATTRIBUTES, NODE_ATTRIBUTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Graph = nx.Graph
+
+
+def of_kind(graph: Graph[str], kind: str) -> list[str]:
+    return [n for n, data in graph.nodes(data=True) if data["kind"] == kind]
+
+
+def rate(graph: Graph[str], node: str, kind: str) -> float:
+    """Bytes/s per direction between a node and its neighbours of one kind."""
+    return sum(
+        graph.edges[node, other]["bytes_per_s"] for other in graph[node] if graph.nodes[other]["kind"] == kind
+    )
+
+
+def test_hgx_h100_link_by_link() -> None:
+    graph = resolve_cluster("hgx-h100").graph
+    assert (len(graph), graph.number_of_edges()) == (8 + 4, 8 * 4)
+    for gpu in of_kind(graph, "gpu"):
+        counts = sorted(graph.edges[gpu, chip]["count"] for chip in graph[gpu])
+        assert counts == [4, 4, 5, 5]
+        assert rate(graph, gpu, "switch") == 450e9
+    assert {graph.edges[e]["link_bytes_per_s"] for e in graph.edges} == {25e9}
+    assert [rate(graph, f"d0.s{s}", "gpu") for s in range(4)] == [1000e9, 1000e9, 800e9, 800e9]
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "chips", "rate_per_gpu"),
+    [
+        ("gb200-nvl72", 72, 18, 900e9),
+        ("vr-nvl72", 72, 36, 1800e9),
+        ("rubin-576", 576, 36, 1800e9),
+        ("hgx-b200", 8, 2, 900e9),
+    ],
+)
+def test_one_switched_domain(name: str, gpus: int, chips: int, rate_per_gpu: float) -> None:
+    graph = resolve_cluster(name).graph
+    assert Counter(data["kind"] for _, data in graph.nodes(data=True)) == {"gpu": gpus, "switch": chips}
+    assert graph.number_of_edges() == gpus * chips
+    assert {rate(graph, gpu, "switch") for gpu in of_kind(graph, "gpu")} == {rate_per_gpu}
+
+
+def test_two_nvl72_by_hand() -> None:
+    graph = resolve_cluster("gb200-nvl72@144").graph
+    kinds = Counter(data["kind"] for _, data in graph.nodes(data=True))
+    # One leaf for each rail (4) of each rack (2); nine spines; 18 uplinks are two to each spine.
+    assert kinds == {"gpu": 144, "switch": 36, "leaf": 8, "spine": 9}
+    assert graph.number_of_edges() == 144 * 18 + 144 + 8 * 9
+    assert {graph.edges["f.p0.l0", f"f.s{s}"]["count"] for s in range(9)} == {2}
+    assert rate(graph, "d1.n5.g2", "leaf") == 50e9
+    assert set(graph["d1.n5.g2"]) == {f"d1.s{s}" for s in range(18)} | {"f.p1.l2"}
+    assert rate(graph, "f.p1.l2", "gpu") == rate(graph, "f.p1.l2", "spine") == 900e9
+
+
+def test_hosts_of_a_pod_share_their_leaves() -> None:
+    graph = resolve_cluster("hgx-h100@264").graph
+    assert len(of_kind(graph, "leaf")) == 2 * 8
+    assert graph.has_edge("d31.n0.g3", "f.p0.l3")
+    assert graph.has_edge("d32.n0.g3", "f.p1.l3")
+    assert graph.degree("f.p0.l3") == 32 + 4
+    # A leaf has the uplinks of its full pod even where one host is there.
+    assert rate(graph, "f.p1.l3", "spine") == 32 * 50e9
+    assert rate(graph, "f.p1.l3", "gpu") == 50e9
+
+
+@pytest.mark.parametrize("gpus", [44, 68, 4])
+def test_a_partial_domain_keeps_its_chips(gpus: int) -> None:
+    graph = resolve_cluster(f"gb200-nvl72@{gpus}").graph
+    assert len(of_kind(graph, "gpu")) == gpus
+    assert len(of_kind(graph, "switch")) == 18
+    assert {rate(graph, gpu, "switch") for gpu in of_kind(graph, "gpu")} == {900e9}
+
+
+def test_racks_are_not_split_between_pods() -> None:
+    rack, scale_out = load_domain("gb200-nvl72"), load_scale_out("gb200-nvl72")
+    some = replace(rack, gpus=44)  # 11 hosts: a second one does not fit in a pod of 18
+    small = replace(rack, gpus=12)  # 3 hosts fit behind them
+    spec = ClusterSpec("x", (some, some, small, rack), scale_out)
+    assert pods_of(spec) == [[0] * 11, [1] * 11, [1] * 3, [2] * 18]
+    large = ClusterSpec("y", (load_domain("hgx-h100"), load_domain("rubin-576")), scale_out)
+    assert pods_of(large)[1] == [1 + host // 18 for host in range(144)]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.sampled_from(["hgx-h100", "gb200-nvl72", "vr-nvl72", "lecture-8"]),
+    st.integers(1, 60),
+    st.sampled_from([1.0, 2.0, 3.0]),
+)
+def test_every_graph_keeps_the_contract(name: str, hosts: int, oversubscription: float) -> None:
+    domain = load_domain(name)
+    spec = resolve_cluster(f"{name}@{hosts * domain.gpus_per_node}").spec
+    scale_out = replace(load_scale_out(name), oversubscription=oversubscription)
+    if scale_out.nodes_per_pod * scale_out.nic_links_per_gpu % oversubscription:
+        return
+    cluster = build_cluster(replace(spec, scale_out=scale_out))
+    graph = cluster.graph
+    validate_graph(graph)
+    assert {g.id for g in cluster.gpus} == set(of_kind(graph, "gpu"))
+    for gpu in cluster.gpus:
+        assert rate(graph, gpu.id, "switch") == domain.scale_up_bytes_per_s
+    if len(spec.domains) == 1:
+        assert not of_kind(graph, "leaf")
+        return
+    assert nx.is_connected(graph)
+    up = scale_out.nodes_per_pod * scale_out.scale_out_bytes_per_s / oversubscription
+    for leaf in of_kind(graph, "leaf"):
+        assert rate(graph, leaf, "spine") == pytest.approx(up)
+    assert sum(rate(graph, leaf, "gpu") for leaf in of_kind(graph, "leaf")) == pytest.approx(
+        len(cluster.gpus) * scale_out.scale_out_bytes_per_s
+    )
+
+
+def test_odd_uplinks_are_spread_evenly() -> None:
+    spec = resolve_cluster("hgx-h100@128").spec
+    assert spec.scale_out is not None
+    graph = build_cluster(replace(spec, scale_out=replace(spec.scale_out, spines=3))).graph
+    per_leaf = [sorted(graph.edges["f.p0.l0", f"f.s{s}"]["count"] for s in range(3))]
+    assert per_leaf == [[10, 11, 11]]
+    totals = [rate(graph, f"f.s{s}", "leaf") / 50e9 for s in range(3)]
+    assert sum(totals) == 8 * 32
+    assert max(totals) - min(totals) <= 1
+
+
+def test_the_name_changes_nothing_but_the_name() -> None:
+    spec = resolve_cluster("gb200-nvl72@116").spec
+    one, two = build_cluster(spec).graph, build_cluster(replace(spec, name="other")).graph
+    assert two.name == "other"
+    assert dict(one.nodes(data=True)) == dict(two.nodes(data=True))
+    assert list(one.edges(data=True)) == list(two.edges(data=True))
+
+
+def test_equal_domains_are_interchangeable() -> None:
+    graph = resolve_cluster("hgx-h100@16").graph
+    swap = {n: n.replace("d0.", "x.").replace("d1.", "d0.").replace("x.", "d1.") for n in graph}
+    other = nx.relabel_nodes(graph, swap)
+    assert {(frozenset(e[:2]), e[2]) for e in other.edges(data="bytes_per_s")} == {
+        (frozenset(e[:2]), e[2]) for e in graph.edges(data="bytes_per_s")
+    }
+
+
+def test_large_clusters_are_quick() -> None:
+    graph = resolve_cluster("gb200-nvl72@16384").graph
+    leaves = 228 * 4
+    assert len(graph) == 16384 + 228 * 18 + leaves + 9
+    assert graph.number_of_edges() == 16384 * 18 + 16384 + leaves * 9
+
+
+def spoil_node(key: str, value: object) -> Callable[[Graph[str]], None]:
+    def spoil(graph: Graph[str]) -> None:
+        graph.nodes["d0.n0.g0"][key] = value
+
+    return spoil
+
+
+def spoil_edge(key: str, value: object) -> Callable[[Graph[str]], None]:
+    def spoil(graph: Graph[str]) -> None:
+        graph.edges["d0.n0.g0", "d0.s0"][key] = value
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        spoil_node("kind", "gpus"),
+        spoil_node("domain", None),
+        spoil_node("domain", -1),
+        spoil_node("rail", 0.5),
+        spoil_edge("bytes_per_s", float("nan")),
+        spoil_edge("bytes_per_s", -1.0),
+        spoil_edge("bytes_per_s", 1.0),
+        spoil_edge("link_bytes_per_s", float("inf")),
+        spoil_edge("latency_s", None),
+        spoil_edge("latency_s", 0.0),
+        spoil_edge("count", 0),
+        spoil_edge("count", True),
+        spoil_edge("count", 1.5),
+    ],
+)
+def test_the_contract_is_checked(spoil: Callable[[Graph[str]], None]) -> None:
+    graph = resolve_cluster("hgx-h100").graph
+    validate_graph(graph)
+    spoil(graph)
+    with pytest.raises(InputError, match=r"d0\.n0\.g0"):
+        validate_graph(graph)
+
+
+@pytest.mark.parametrize("key", NODE_ATTRIBUTES)
+def test_a_missing_node_attribute(key: str) -> None:
+    graph = resolve_cluster("hgx-h100").graph
+    del graph.nodes["d0.s1"][key]
+    with pytest.raises(InputError, match=rf"d0\.s1: has no attribute `{key}`"):
+        validate_graph(graph)
+
+
+@pytest.mark.parametrize("key", EDGE_ATTRIBUTES)
+def test_a_missing_link_attribute(key: str) -> None:
+    graph = resolve_cluster("hgx-h100").graph
+    data: dict[str, Any] = graph.edges["d0.n0.g1", "d0.s1"]
+    del data[key]
+    with pytest.raises(InputError, match=f"has no attribute `{key}`"):
+        validate_graph(graph)

@@ -1,0 +1,191 @@
+"""From text to cluster: names, counts, and the mistakes people make."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology import InputError, cluster_names, load_domain, resolve_cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("name", cluster_names())
+def test_a_name_is_one_domain(name: str) -> None:
+    cluster = resolve_cluster(name)
+    assert len(cluster.spec.domains) == 1
+    assert len(cluster.gpus) == cluster.spec.gpus == load_domain(name).gpus
+    assert len({gpu.id for gpu in cluster.gpus}) == len(cluster.gpus)
+
+
+def test_ids_and_places() -> None:
+    cluster = resolve_cluster("gb200-nvl72@144")
+    gpu = cluster.gpus[72 + 4 * 17 + 3]
+    assert (gpu.id, gpu.domain, gpu.node, gpu.rack, gpu.rail) == ("d1.n17.g3", 1, "d1.n17", "d1.r0", 3)
+    assert cluster.domain_of(143).part == "gb200-nvl72"
+    assert {gpu.rack for gpu in resolve_cluster("rubin-576").gpus} == {f"d0.r{i}" for i in range(8)}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(["hgx-h100", "gb200-nvl72", "rubin-576", "lecture-512"]), st.integers(1, 500))
+def test_counts_fill_domains_in_order(name: str, nodes: int) -> None:
+    domain = load_domain(name)
+    gpus = nodes * domain.gpus_per_node
+    cluster = resolve_cluster(f"{name}@{gpus}")
+    sizes = [d.gpus for d in cluster.spec.domains]
+    assert sum(sizes) == gpus == len(cluster.gpus)
+    assert all(size == domain.gpus for size in sizes[:-1])
+    assert 0 < sizes[-1] <= domain.gpus
+    assert [gpu.domain for gpu in cluster.gpus] == sorted(gpu.domain for gpu in cluster.gpus)
+
+
+def test_a_partial_last_domain() -> None:
+    assert [d.gpus for d in resolve_cluster("gb200-nvl72@116").spec.domains] == [72, 44]
+    assert [d.gpus for d in resolve_cluster("gb200-nvl72@44").spec.domains] == [44]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("hgx-h10", "hgx-h100"),
+        ("gb200-nvl27", "gb200-nvl72"),
+        ("HGX-H100", "hgx-h100"),
+        ("", "known"),
+        ("@8", "known"),
+        ("hgx-h100@", "hgx-h100@8"),
+        ("hgx-h100@0", "hgx-h100@8"),
+        ("hgx-h100@-8", "hgx-h100@8"),
+        ("hgx-h100@8.5", "hgx-h100@8"),
+        ("hgx-h100@٨", "hgx-h100@8"),
+        ("hgx-h100@12", "hgx-h100@8 or hgx-h100@16"),
+        ("hgx-h100@4", "are hgx-h100@8"),
+        ("gb200-nvl72@71", "gb200-nvl72@68 or gb200-nvl72@72"),
+        ("hgx-h100@99999992", "at most"),
+        ("nowhere/cluster.yaml", "does not exist"),
+    ],
+)
+def test_mistakes_get_one_line_with_a_remedy(text: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        resolve_cluster(text)
+    assert hint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+FULL = """
+name: mine
+domains:
+  - {part: gb200-nvl72, count: 2}
+  - {part: gb200-nvl72, gpus: 44}
+  - gpu: h100-sxm
+    gpus: 8
+    gpus_per_node: 8
+    structure: switch
+    links_per_switch: [5, 5, 4, 4]
+    link: 25 GB/s
+    count: 3
+fabric: {kind: rail, nic: 400 Gb/s, oversubscription: 2}
+prices: {gb200: 9 USD/h}
+gpus:
+  h100-sxm: {power_w: 650 W}
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_cluster_file(tmp_path: Path) -> None:
+    spec = resolve_cluster(written(tmp_path, FULL)).spec
+    assert [d.gpus for d in spec.domains] == [72, 72, 44, 8, 8, 8]
+    assert spec.name == "mine"
+    assert spec.scale_out is not None
+    assert spec.scale_out.scale_out_bytes_per_s == 50e9
+    assert spec.scale_out.oversubscription == 2
+    price = spec.domains[0].gpu.figure("usd_per_h")
+    assert (price.value, price.kind.label, price.source) == (9, "user", "mine.yaml")
+    assert spec.domains[3].gpu.figure("power_w").value == 650
+    assert spec.domains[3].scale_up_bytes_per_s == 450e9
+
+
+def test_parts_of_one_kind_need_no_fabric(tmp_path: Path) -> None:
+    spec = resolve_cluster(written(tmp_path, "domains: [{part: hgx-h100, count: 4}]")).spec
+    assert spec.name == "mine"
+    assert spec.scale_out is not None
+    assert spec.scale_out.nodes_per_pod == 32
+
+
+def test_a_gpu_of_ones_own(tmp_path: Path) -> None:
+    text = """
+domains: [{gpu: x1, gpus: 4, gpus_per_node: 4, structure: switch, links_per_switch: [2], link: 10 GB/s}]
+gpus: {x1: {hbm_bytes: 10 GB, hbm_bytes_per_s: 1 TB/s, bf16_flop_per_s: 10 TFLOP/s}}
+"""
+    gpu = resolve_cluster(written(tmp_path, text)).spec.domains[0].gpu
+    assert (gpu.name, gpu.hbm_bytes) == ("x1", 10e9)
+
+
+ONE = "domains: [{part: hgx-h100}]\n"
+INLINE = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per_switch: [5], link: 25 GB/s"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("", "mapping"),
+        ("[1, 2]", "mapping"),
+        ("a: [", "not valid YAML"),
+        ("a: 2020-13-45", "not valid YAML"),
+        ("name: x", "domains"),
+        ("domains: []", "at least one"),
+        ("domains: [7]", "mapping"),
+        ("domains: [{part: hgx-h10}]", "hgx-h100"),
+        ("domains: [{part: hgx-h100, cuont: 2}]", "did you mean count"),
+        ("domains: [{part: hgx-h100, count: 0}]", "whole number"),
+        ("domains: [{part: hgx-h100, count: two}]", "whole number"),
+        ("domains: [{part: hgx-h100, gpus: 9}]", "whole number from 1 to 8"),
+        ("domains: [{part: gb200-nvl72, gpus: 10}]", "8 or 12"),
+        ("domains: [{gpu: tpu, structure: torus, shape: [4, 4]}]", "torus"),
+        (f"domains: [{{{INLINE.replace('25 GB/s', '25')}}}]", "no unit|has no unit"),
+        (f"domains: [{{{INLINE.replace('switch,', 'ring,')}}}]", "ring"),
+        (f"domains: [{{{INLINE.replace('h100-sxm', 'h100-sxn')}}}]", "h100-sxm"),
+        (f"domains: [{{{INLINE.replace('[5]', '[0]')}}}]", "whole number"),
+        (f"domains: [{{{INLINE}, count: 2}}]", "fabric"),
+        ("domains: [{part: hgx-h100}, {part: gb200-nvl72}]", "fabric"),
+        (ONE + "fabric: {kind: dragonfly, nic: 400 Gb/s}", "dragonfly"),
+        (ONE + "fabric: {kind: rail, nic: 400 Gb}", "byte/s"),
+        (ONE + "fabric: {kind: rail, nic: 400 Gb/s, oversubscription: 0}", "greater than zero"),
+        (ONE + "fabric: {kind: rail, nic: 400 Gb/s, oversubscription: .nan}", "greater than zero"),
+        (ONE + "fabric: {kind: rail, nic: 400 Gb/s, oversubscription: 7}", "uplinks"),
+        (ONE + "broken: [{gpu: d0.n0.g1}]", "not supported yet"),
+        (ONE + "nodes: []", "not supported yet"),
+        (ONE + "prices: {gb200: 10 USD/h}", "no domain has it"),
+        (ONE + "prices: {h100-sxm: 10}", "USD/h"),
+        (ONE + "gpus: {h100-sxm: {hbm: 10 GB}}", "hbm_bytes"),
+        (ONE + "color: red", "unknown key `color`"),
+        (ONE + "1: red", "unknown key `1`"),
+        ("domains: [{part: hgx-h100, count: 999999}, {part: hgx-h100, count: 999999}]", "at most"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\n", "aliases"),
+    ],
+)
+def test_mistakes_in_a_file(tmp_path: Path, text: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        resolve_cluster(written(tmp_path, text))
+    message = str(caught.value)
+    assert any(part in message for part in hint.split("|")), message
+    assert message.startswith("mine.yaml") or "unknown" in message
+    assert "\n" not in message
+
+
+def test_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "binary.yaml"
+    path.write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(InputError, match="UTF-8"):
+        resolve_cluster(str(path))
+    with pytest.raises(InputError, match="not a file"):
+        resolve_cluster(str(tmp_path) + os.sep + "folder.yaml")

@@ -1,0 +1,124 @@
+"""Quantities at the edge: the four traps, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology.errors import InputError
+from topology.units import format_number, format_quantity, parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("4.8 TB/s", "byte/s", 4.8e12),
+        ("400 Gb/s", "byte/s", 50e9),
+        ("400Gbit/s", "byte/s", 50e9),
+        ("80 GiB", "byte", 80 * 2**30),
+        ("80 GB", "byte", 80e9),
+        ("81559 MiB", "byte", 81559 * 2**20),
+        ("25 GB/s", "byte/s", 25e9),
+        ("1979 TFLOP/s", "flop/s", 1979e12),
+        ("2.4 Pflop/s", "flop/s", 2.4e15),
+        ("0.5 us", "s", 0.5e-6),
+        ("0.5 µs", "s", 0.5e-6),
+        ("10.5 USD/h", "USD/h", 10.5),
+        ("700 W", "W", 700.0),
+        ("132 kW", "W", 132e3),
+        ("1e3 B", "byte", 1e3),
+    ],
+)
+def test_reads_what_people_write(text: str, unit: str, value: float) -> None:
+    assert parse_quantity(text, unit, "here") == pytest.approx(value, rel=1e-12)
+
+
+def test_trap_gb_is_not_gib() -> None:
+    assert parse_quantity("80 GiB", "byte", "x") / parse_quantity("80 GB", "byte", "x") == 1.073741824
+
+
+def test_trap_gigabit_is_not_gigabyte() -> None:
+    assert parse_quantity("8 Gb/s", "byte/s", "x") == parse_quantity("1 GB/s", "byte/s", "x")
+
+
+@pytest.mark.parametrize(
+    "text", ["1.8 TB/s bidirectional", "1.8 TB/s (both ways)", "900 GB/s bi-directional"]
+)
+def test_trap_rates_are_per_direction(text: str) -> None:
+    with pytest.raises(InputError, match="per direction"):
+        parse_quantity(text, "byte/s", "x")
+
+
+@pytest.mark.parametrize("text", ["3958 TFLOP/s sparse", "3958 TFLOP/s with sparsity"])
+def test_trap_peaks_are_dense(text: str) -> None:
+    with pytest.raises(InputError, match="dense"):
+        parse_quantity(text, "flop/s", "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("80 GB", "byte/s"),
+        ("80 GB/s", "byte"),
+        ("700", "W"),
+        (700, "W"),
+        (None, "W"),
+        ("", "W"),
+        ("W", "W"),
+        ("nan W", "W"),
+        ("inf W", "W"),
+        ("1e999 W", "W"),
+        ("-1 W", "W"),
+        ("0 W", "W"),
+        ("80 gb/s", "byte/s"),
+        ("80 KB", "byte"),
+        ("1 2 GB", "byte"),
+        ("1,979 TFLOP/s", "flop/s"),
+        (["80 GB"], "byte"),
+        (True, "byte"),
+    ],
+)
+def test_refuses_with_the_place(text: object, unit: str) -> None:
+    with pytest.raises(InputError, match="my-file: hbm") as caught:
+        parse_quantity(text, unit, "my-file: hbm")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_unit_in_the_wrong_case_offers_both_readings() -> None:
+    with pytest.raises(InputError, match="GB/s or Gb/s"):
+        parse_quantity("80 gb/s", "byte/s", "x")
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.floats(min_value=1e-8, max_value=1e17),
+    st.sampled_from(["byte/s", "byte", "flop/s", "W", "s", "USD/h"]),
+)
+def test_what_is_written_reads_back(value: float, unit: str) -> None:
+    text = format_quantity(value, unit, digits=6)
+    if value < 1e-2 and unit != "s":
+        return  # no prefix below one for bytes, watts, ...: the text keeps only six decimals
+    assert math.isclose(parse_quantity(text, unit, text), value, rel_tol=1e-4), text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (900e9, "byte/s", "900 GB/s"),
+        (999.99e9, "byte/s", "1 TB/s"),
+        (989.5e12, "flop/s", "989.5 Tflop/s"),
+        (5e-7, "s", "500 ns"),
+        (0.02, "s", "20 ms"),
+        (10.58, "USD/h", "10.58 USD/h"),
+        (132e3, "W", "132 kW"),
+    ],
+)
+def test_writes_for_people(value: float, unit: str, text: str) -> None:
+    assert format_quantity(value, unit) == text
+
+
+def test_plain_numbers() -> None:
+    assert [format_number(v) for v in (3.0, 0.12345, 16384, 1e-5)] == ["3", "0.123", "16384", "1e-05"]

@@ -12,7 +12,7 @@ __all__ = ["ensure_folder", "write_whole"]
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path`` by way of a temporary file beside it: a reader sees all of it or the old file.
+    """Write ``data`` to ``path`` by way of a file beside it: a reader sees all of it, or the old file.
 
     Raises
     ------
@@ -51,7 +51,9 @@ def ensure_folder(path: Path) -> None:
     except FileExistsError:
         raise InputError(f"{path}: it is a file; -o wants a folder.") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot write in that folder ({error.strerror}); choose another -o.") from None
+        raise InputError(
+            f"{path}: cannot write in that folder ({error.strerror}); choose another -o."
+        ) from None
 
 
 def _umask() -> int:

@@ -112,7 +112,7 @@ def _band(domain: DomainSpec, columns: int, width: int, both: bool) -> str:
     """Return the band of switch chips; the ports on its edges are where links land."""
     links = Counter(domain.links_per_switch)
     chips = " + ".join(
-        f"{count} switch chips with {each} link{'s' if each > 1 else ''} of every GPU"
+        f"{count} {switch_word(domain)}s with {each} link{'s' if each > 1 else ''} of every GPU"
         for each, count in links.items()
     )
     part = width // columns

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from topology.check import uplinks_of_leaf
 from topology.draw.blocks import Block, choose, shorten, units_of
 from topology.draw.canvas import cell, table
-from topology.draw.style import INK, NVLINK, NVLINK_FILL, QUIET, each_way
+from topology.draw.style import INK, NVLINK, NVLINK_FILL, QUIET, each_way, switch_word
 from topology.units import format_number, format_quantity
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _block(painter: Painter, block: Block, left: int, cell_width: int) -> str:
 
 def _band_lines(domain: DomainSpec, *, single: bool) -> list[str]:
     """Return what joins the GPUs of a domain, in two short lines."""
-    chips = f"{len(domain.links_per_switch)} switch chips"
+    chips = f"{len(domain.links_per_switch)} {switch_word(domain)}s"
     rate = f"{format_quantity(domain.scale_up_bytes_per_s, 'byte/s')} each way per GPU"
     return [f"each row is a domain: {chips}" if single else chips, rate]
 

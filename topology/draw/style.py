@@ -27,6 +27,7 @@ __all__ = [
     "safe",
     "scale_out_line",
     "scale_up_line",
+    "switch_word",
 ]
 
 FONT = "DejaVu Sans"
@@ -75,6 +76,11 @@ def is_projected(domain: DomainSpec) -> bool:
     """Whether the domain rests on projected figures."""
     kinds = [figure.kind for figure in domain.gpu.figures.values()]
     return weakest([*kinds, domain.fabric.link_bytes_per_s.kind]) is Evidence.PROJECTED
+
+
+def switch_word(domain: DomainSpec) -> str:
+    """Return what to call the switches: chips where they exist, planes where the domain is only thought of."""
+    return "switch plane" if domain.status in ("hypothetical", "blackboard") else "switch chip"
 
 
 def gpu_line(domain: DomainSpec) -> str:

@@ -51,13 +51,23 @@ PEAK = Efficiency()
 
 PUBLISHED = Efficiency(
     hbm=_fraction(0.8, Evidence.ASSUMED, "aiconfigurator 0.12.0 system files; TensorRT-LLM tech blog 14"),
-    attention=_fraction(0.5, Evidence.ASSUMED, f"MLA decode, BF16, Hopper and Blackwell: {_KERNELS} 0.43-0.57"),
+    attention=_fraction(
+        0.5, Evidence.ASSUMED, f"MLA decode, BF16, Hopper and Blackwell: {_KERNELS} 0.43-0.57"
+    ),
     gemm=_fraction(0.53, Evidence.ASSUMED, f"dense GEMM, FP8 block scales: {_KERNELS} 0.48-0.58"),
     experts=_fraction(0.29, Evidence.ASSUMED, f"grouped GEMM, FP8, large batch: {_KERNELS} 0.22-0.35"),
-    scale_up=_fraction(0.72, Evidence.ASSUMED, "NVL72 all-to-all, fit to the grid of TensorRT-LLM tech blog 18"),
-    scale_out=_fraction(0.86, Evidence.ASSUMED, "InfiniBand all-to-all, fit to DeepEP's low-latency table: 0.80-0.92"),
-    dispatch_up_s=Figure(14.5e-6, "s", Evidence.ASSUMED, "fit to the grid of TensorRT-LLM tech blog 18", "14.5 us"),
-    combine_up_s=Figure(20e-6, "s", Evidence.ASSUMED, "fit to the grid of TensorRT-LLM tech blog 18", "20 us"),
+    scale_up=_fraction(
+        0.72, Evidence.ASSUMED, "NVL72 all-to-all, fit to the grid of TensorRT-LLM tech blog 18"
+    ),
+    scale_out=_fraction(
+        0.86, Evidence.ASSUMED, "InfiniBand all-to-all, fit to DeepEP's low-latency table: 0.80-0.92"
+    ),
+    dispatch_up_s=Figure(
+        14.5e-6, "s", Evidence.ASSUMED, "fit to the grid of TensorRT-LLM tech blog 18", "14.5 us"
+    ),
+    combine_up_s=Figure(
+        20e-6, "s", Evidence.ASSUMED, "fit to the grid of TensorRT-LLM tech blog 18", "20 us"
+    ),
     dispatch_out_s=Figure(35e-6, "s", Evidence.ASSUMED, "fit to DeepEP's low-latency table", "35 us"),
     combine_out_s=Figure(6e-6, "s", Evidence.ASSUMED, "fit to DeepEP's low-latency table", "6 us"),
 )

@@ -49,7 +49,7 @@ class ExpertUse:
         return int(self.share.shape[2])
 
     def touched_slots(self, tokens: float) -> NDArray[np.float64]:
-        """Expected slots of each GPU that at least one of ``tokens`` tokens uses, ``[scenarios, layers, gpus]``.
+        """Expected slots of each GPU that some of ``tokens`` tokens use, ``[scenarios, layers, gpus]``.
 
         A token uses a slot with probability ``top_k * slot_share``, so a slot is read with probability
         ``1 - (1 - p) ** tokens``: nearly all of them at large batch, few at small.
@@ -61,7 +61,7 @@ class ExpertUse:
         return np.where(np.bincount(self.slot_gpu, minlength=self.gpus) > 0, sums, 0.0)
 
     def token_share(self) -> NDArray[np.float64]:
-        """Fraction of the tokens of which a GPU receives a copy, one copy a GPU, ``[scenarios, layers, gpus]``.
+        """Fraction of the tokens that a GPU receives, one copy a GPU, ``[scenarios, layers, gpus]``.
 
         A GPU with share ``s`` of the pairs stands for ``m = s * experts`` equally likely experts, and a token
         misses it with probability ``C(experts - m, top_k) / C(experts, top_k)``: exact for equal loads.

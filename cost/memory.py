@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from cost.model import Layer, Model
     from cost.setting import Setting
 
-__all__ = ["StageMemory", "layer_cache_bytes", "layer_weight_bytes", "replica_max_batch", "replica_memory", "weight_sizes"]
+__all__ = [
+    "StageMemory",
+    "layer_cache_bytes",
+    "layer_weight_bytes",
+    "replica_max_batch",
+    "replica_memory",
+    "weight_sizes",
+]
 
 LOGIT_BYTES = 4.0
 ACTIVATION_VECTORS = 4

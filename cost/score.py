@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from cost.memory import StageMemory
     from cost.setting import Setting
 
-__all__ = ["Score", "score_layout"]
+    Uses = Sequence[Sequence[ExpertUse | None]]
 
-Uses = "Sequence[Sequence[ExpertUse | None]]"
+__all__ = ["LayoutScorer", "Score"]
 
 
 @dataclass(frozen=True)
@@ -73,46 +74,69 @@ class _ReplicaCost:
     limits_s: Mapping[str, float]
 
 
-def score_layout(setting: Setting, layout: Layout, uses: Uses, *, synthetic: bool = False) -> Score:
-    """Score a layout whose experts are used as ``uses[replica][stage]`` says.
+class LayoutScorer:
+    """Scores one layout at any batch: what does not depend on the batch is computed once.
 
-    Raises
-    ------
-    InfeasibleError
-        If the workload's batch does not fit in HBM.
+    Parameters
+    ----------
+    uses:
+        What the experts ask of the GPUs, ``uses[replica][stage]``; None for a stage without experts.
+    synthetic:
+        Whether nobody measured the loads behind ``uses``.
     """
-    batch = setting.workload.batch
-    keys = [_signature(setting, stages, uses[replica]) for replica, stages in enumerate(layout.replicas)]
-    distinct = {key: replica for replica, key in reversed(list(enumerate(keys)))}
-    memories = [
-        replica_memory(setting, layout.replicas[i], tp=layout.tp, slots=[_slots(use) for use in uses[i]])
-        for i in distinct.values()
-    ]
-    limit = min(replica_max_batch(memory) for memory in memories)
-    if batch < 1 or batch > limit:
-        raise InfeasibleError(_does_not_fit(batch, limit, memories))
-    costs = {key: _replica_cost(setting, layout.replicas[i], uses[i], layout.tp) for key, i in distinct.items()}
-    of_replica = [costs[key] for key in keys]
-    slowest = max(of_replica, key=lambda cost: cost.step_s)
-    sequences = [batch * sum(len(stage.gpus) for stage in stages) for stages in layout.replicas]
-    tok_s = sum(n / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
-    fullest = min(
-        (memory for stages in memories for memory in stages), key=lambda m: m.usable - m.used(batch)
-    )
-    return Score(
-        step_s=slowest.step_s,
-        lower_step_s=slowest.lower_step_s,
-        tok_s_per_gpu=tok_s / setting.cluster.spec.gpus,
-        tok_s_per_gpu_used=tok_s / layout.gpus_used,
-        tok_s_per_user=1.0 / slowest.step_s,
-        bound_by=max(slowest.limits_s, key=lambda name: slowest.limits_s[name]),
-        terms_s=slowest.terms_s,
-        limits_s=slowest.limits_s,
-        hbm_bytes=fullest.breakdown(batch),
-        batch=batch,
-        max_batch=limit,
-        evidence=_evidence(setting, layout, synthetic=synthetic),
-    )
+
+    def __init__(self, setting: Setting, layout: Layout, uses: Uses, *, synthetic: bool = False) -> None:
+        self._setting, self._layout, self._uses = setting, layout, uses
+        self._keys = [_signature(setting, stages, uses[i]) for i, stages in enumerate(layout.replicas)]
+        # replicas alike in domains, layers and experts cost the same and are computed once
+        self._distinct = {key: replica for replica, key in reversed(list(enumerate(self._keys)))}
+        self._memories = [
+            replica_memory(setting, layout.replicas[i], tp=layout.tp, slots=[_slots(use) for use in uses[i]])
+            for i in self._distinct.values()
+        ]
+        self._evidence = _evidence(setting, layout, synthetic=synthetic)
+
+    @property
+    def max_batch(self) -> int:
+        """The largest batch that fits; 0 where none does."""
+        return min(replica_max_batch(memory) for memory in self._memories)
+
+    def at(self, batch: int) -> Score:
+        """Return the score at ``batch`` sequences per GPU in use.
+
+        Raises
+        ------
+        InfeasibleError
+            If it does not fit in HBM.
+        """
+        limit = self.max_batch
+        if batch < 1 or batch > limit:
+            raise InfeasibleError(_does_not_fit(batch, limit, self._memories))
+        setting, layout = self._setting.with_batch(batch), self._layout
+        costs = {
+            key: _replica_cost(setting, layout.replicas[i], self._uses[i], layout.tp)
+            for key, i in self._distinct.items()
+        }
+        of_replica = [costs[key] for key in self._keys]
+        slowest = max(of_replica, key=lambda cost: cost.step_s)
+        sequences = [batch * sum(len(stage.gpus) for stage in stages) for stages in layout.replicas]
+        tok_s = sum(n / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
+        stages = [memory for memories in self._memories for memory in memories]
+        fullest = min(stages, key=lambda memory: memory.usable - memory.used(batch))
+        return Score(
+            step_s=slowest.step_s,
+            lower_step_s=slowest.lower_step_s,
+            tok_s_per_gpu=tok_s / setting.cluster.spec.gpus,
+            tok_s_per_gpu_used=tok_s / layout.gpus_used,
+            tok_s_per_user=1.0 / slowest.step_s,
+            bound_by=max(slowest.limits_s, key=lambda name: slowest.limits_s[name]),
+            terms_s=slowest.terms_s,
+            limits_s=slowest.limits_s,
+            hbm_bytes=fullest.breakdown(batch),
+            batch=batch,
+            max_batch=limit,
+            evidence=self._evidence,
+        )
 
 
 def _slots(use: ExpertUse | None) -> int:
@@ -129,7 +153,7 @@ def _does_not_fit(batch: int, limit: int, memories: Sequence[Sequence[StageMemor
 
 
 def _signature(setting: Setting, stages: Sequence[StageSpec], uses: Sequence[ExpertUse | None]) -> object:
-    """Replicas alike in domains, GPUs, layers and experts cost the same and are computed once."""
+    """What a replica's cost depends on: domains, layers and experts of its stages, and how they adjoin."""
     spec = setting.cluster.spec
     parts = []
     for stage, use in zip(stages, uses, strict=True):
@@ -137,10 +161,7 @@ def _signature(setting: Setting, stages: Sequence[StageSpec], uses: Sequence[Exp
         order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
         kinds = tuple(dict.fromkeys(id(spec.domains[d]) for d in domains.tolist()))
         parts.append((order, kinds, stage.layers, id(use)))
-    joints = tuple(
-        len(setting.domain_set(a) | setting.domain_set(b)) == 1
-        for a, b in zip(stages, stages[1:], strict=False)
-    )
+    joints = tuple(len(setting.domain_set(a) | setting.domain_set(b)) == 1 for a, b in pairwise(stages))
     return tuple(parts), joints
 
 

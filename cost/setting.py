@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,17 +24,21 @@ if TYPE_CHECKING:
 __all__ = ["USABLE_HBM", "Setting"]
 
 USABLE_HBM = 0.90
-"""Fraction of the driver's capacity that an engine may fill; the rest is for the driver, graphs and fragments."""
+"""Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is costed: a model on a cluster under a workload."""
+    """What is costed: a model on a cluster under a workload.
+
+    What depends on cluster and model alone is computed once and shared by settings at other batches.
+    """
 
     cluster: Cluster
     model: Model
     workload: Workload
     efficiency: Efficiency = PUBLISHED
+    _known: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         cache_bytes_per_element(self.workload.kv_dtype)
@@ -48,18 +52,33 @@ class Setting:
     @property
     def notes(self) -> tuple[str, ...]:
         """What runs at a wider type than it is stored in, on some GPU of the cluster."""
-        everywhere = stage_rates(self.cluster, range(len(self.cluster.gpus)), list(self.model.precision.values()))
+        everywhere = stage_rates(
+            self.cluster, range(len(self.cluster.gpus)), list(self.model.precision.values())
+        )
         return everywhere.notes
 
     def rates(self, stage: StageSpec) -> Rates:
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
-        return stage_rates(self.cluster, stage.gpus, [*self.model.precision.values(), "bf16"])
+        key = "rates", self.domain_set(stage)
+        if key not in self._known:
+            dtypes = [*self.model.precision.values(), "bf16"]
+            self._known[key] = stage_rates(self.cluster, stage.gpus, dtypes)
+        found: Rates = self._known[key]
+        return found
 
-    def domain_set(self, stage: StageSpec) -> set[int]:
+    def domain_set(self, stage: StageSpec) -> frozenset[int]:
         """Scale-up domains that ``stage`` lies in."""
-        gpus = self.cluster.gpus
-        return {gpus[gpu].domain for gpu in stage.gpus}
+        key = "set", stage.gpus
+        if key not in self._known:
+            self._known[key] = frozenset(self.domains(stage).tolist())
+        found: frozenset[int] = self._known[key]
+        return found
 
     def domains(self, stage: StageSpec) -> NDArray[np.int64]:
         """Scale-up domain of each GPU of ``stage``, ``[gpus]``."""
-        return np.array([self.cluster.gpus[gpu].domain for gpu in stage.gpus], dtype=np.int64)
+        key = "domains", stage.gpus
+        if key not in self._known:
+            gpus = self.cluster.gpus
+            self._known[key] = np.array([gpus[gpu].domain for gpu in stage.gpus], dtype=np.int64)
+        found: NDArray[np.int64] = self._known[key]
+        return found

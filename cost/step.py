@@ -13,7 +13,6 @@ from cost.terms.attention import attention_work
 from cost.terms.dense import dense_work
 from cost.terms.experts import expert_times
 from cost.terms.links import all_reduce_bytes, hop_bytes
-from cost.terms.work import Work
 
 if TYPE_CHECKING:
     from cost.efficiency import Efficiency
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from cost.model import Layer
     from cost.rates import Rates
     from cost.setting import Setting
+    from cost.terms.work import Work
 
 __all__ = ["StageCost", "stage_cost"]
 
@@ -77,7 +77,9 @@ def stage_cost(
     for layer, count in model.kind_counts(stage.layers):
         _add_layer(cost, setting, layer, count, tokens=tokens, tp=tp, rates=rates)
     if last:
-        head = dense_work(model.head_params, tokens=tokens, tp=tp, weights=model.precision["head"], rates=rates)
+        head = dense_work(
+            model.head_params, tokens=tokens, tp=tp, weights=model.precision["head"], rates=rates
+        )
         _add_work(cost, "head", head, 1, efficiency.gemm.value, efficiency)
     if use is not None:
         moe = next(ffn for i in stage.layers if isinstance(ffn := model.layers[i].ffn, MoeFfn))
@@ -172,7 +174,9 @@ def _add_alltoall(
         cost.busy(rates.up_fabric, float(up_s.sum()) * weight)
 
 
-def hop_seconds(setting: Setting, sender: StageSpec, receiver: StageSpec, *, tokens: float) -> tuple[str, float, float]:
+def hop_seconds(
+    setting: Setting, sender: StageSpec, receiver: StageSpec, *, tokens: float
+) -> tuple[str, float, float]:
     """Return the fabric of a pipeline hop, its expected seconds and its seconds at peak.
 
     Each GPU hands its tokens' hidden vectors to its counterpart: over the scale-up fabric where both stages

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cost.setting import Setting
-from placement.options import PlanOptions
 from placement.planner import choose_layout
+from placement.search import fitted_layouts
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cost.loads import ExpertLoads
     from cost.model import Model
     from cost.workload import Workload
+    from placement.options import PlanOptions
+    from placement.search import Fitted
     from topology.cluster import Cluster
 
 __all__ = ["CompareRow", "compare_clusters"]
@@ -68,20 +70,28 @@ def compare_clusters(
     sizes = {cluster.name: cluster.spec.gpus for cluster in clusters}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
-        raise InputError(f"a comparison needs equally many GPUs on each side, not {listed}; use --gpus N or name@N.")
+        raise InputError(
+            f"a comparison needs equally many GPUs on each side, not {listed}; use --gpus N or name@N."
+        )
     rows = []
     for cluster in clusters:
         setting = Setting(cluster, model, workload)
-        for target in targets or (None,):
-            rows.append(_row(setting, loads, options, target))
+        layouts = fitted_layouts(setting, options.redundant)
+        rows += [_row(setting, loads, options, layouts, target) for target in targets or (None,)]
     return rows
 
 
-def _row(setting: Setting, loads: ExpertLoads | None, options: PlanOptions, target: float | None) -> CompareRow:
+def _row(
+    setting: Setting,
+    loads: ExpertLoads | None,
+    options: PlanOptions,
+    layouts: Sequence[Fitted],
+    target: float | None,
+) -> CompareRow:
     empty = CompareRow(setting.cluster.name, setting.cluster.spec.gpus, target)
     wanted = replace(options, tpot_s=None if target is None else 1.0 / target)
     try:
-        placed = choose_layout(setting, loads, wanted)
+        placed = choose_layout(setting, loads, wanted, layouts)
     except InfeasibleError as error:
         return replace(empty, reason=str(error))
     score = placed.score

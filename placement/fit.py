@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from cost.layout import Layout
-from cost.score import score_layout
-from placement.search import balanced_uses, fitting_shapes, tightest
-from placement.split import split_layers, stage_specs
+from placement.search import fitting_shapes, tightest
 from topology import build_cluster, load_domain
 from topology.errors import InfeasibleError, InputError
 from topology.resolve import fill_domains
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 
     from cost.setting import Setting
     from placement.options import PlanOptions
-    from placement.search import Fitting
+    from placement.search import Fitted
     from topology.spec import DomainSpec
 
 __all__ = ["fastest_step_s", "refuse_capacity", "refuse_speed", "smallest_nodes"]
@@ -25,19 +22,20 @@ __all__ = ["fastest_step_s", "refuse_capacity", "refuse_speed", "smallest_nodes"
 MOST_NODES = 4096
 
 
-def refuse_capacity(setting: Setting, options: PlanOptions, fitting: Sequence[Fitting]) -> NoReturn:
+def refuse_capacity(setting: Setting, redundant: int | None) -> NoReturn:
     """Raise InfeasibleError: HBM capacity binds, by how much, and the nodes or the batch that would fit."""
     cluster = setting.cluster
+    fitting = fitting_shapes(setting, redundant)
     if fitting:
         best = max(fit.max_batch for fit in fitting)
         raise InfeasibleError(
             f"HBM capacity binds: --batch {setting.workload.batch} does not fit on {cluster.name}; "
             f"the largest that fits is {best} sequences per GPU at {setting.workload.context:,} tokens of context."
         )
-    shape, memory = tightest(setting, options.redundant)
+    shape, memory = tightest(setting, redundant)
     need, usable = memory.used(1) / 1e9, memory.usable / 1e9
     parts = memory.breakdown(1)
-    nodes = smallest_nodes(setting, options.redundant)
+    nodes = smallest_nodes(setting, redundant)
     node = cluster.spec.domains[0]
     if nodes is None:
         remedy = f"no number of nodes up to {MOST_NODES:,} of this kind fits; use a GPU with more memory."
@@ -47,8 +45,8 @@ def refuse_capacity(setting: Setting, options: PlanOptions, fitting: Sequence[Fi
             f"({nodes * node.gpus_per_node} GPUs, {node.gpus_per_node} a node; batch 1)."
         )
     raise InfeasibleError(
-        f"HBM capacity binds: {setting.model.name} needs {need:.1f} GB per GPU on {cluster.name} and {usable:.1f} GB are "
-        f"usable, {need - usable:.1f} GB too few even at batch 1 (weights {parts['weights'] / 1e9:.1f}, "
+        f"HBM capacity binds: {setting.model.name} needs {need:.1f} GB per GPU on {cluster.name} and {usable:.1f} GB "
+        f"are usable, {need - usable:.1f} GB too few even at batch 1 (weights {parts['weights'] / 1e9:.1f}, "
         f"KV cache {parts['kv_cache'] / 1e9:.1f}, workspace {parts['workspace'] / 1e9:.1f}; best of the layouts: "
         f"{len(shape.replicas[0])} stages, TP {shape.tp}). {remedy}"
     )
@@ -64,20 +62,9 @@ def refuse_speed(setting: Setting, options: PlanOptions, fastest_s: float) -> No
     )
 
 
-def fastest_step_s(setting: Setting, fitting: Sequence[Fitting]) -> float:
-    """Return the shortest step over the layouts that fit, at the workload's batch or at 1."""
-    at_batch = setting.with_batch(setting.workload.batch or 1)
-    steps = []
-    for fit in fitting:
-        if fit.max_batch < at_batch.workload.batch:
-            continue
-        try:
-            ranges = split_layers(at_batch, fit.shape.replicas[0], tp=fit.shape.tp, slots=fit.slots)
-        except InfeasibleError:
-            continue
-        layout = Layout(tuple(stage_specs(groups, ranges) for groups in fit.shape.replicas), fit.shape.tp)
-        steps.append(score_layout(at_batch, layout, balanced_uses(at_batch, layout, fit.slots)).step_s)
-    return min(steps)
+def fastest_step_s(layouts: Sequence[Fitted]) -> float:
+    """Return the shortest step over the layouts, at the user's batch or at 1."""
+    return min(fit.scorer.at(fit.batch if fit.fixed else 1).step_s for fit in layouts)
 
 
 def smallest_nodes(setting: Setting, redundant: int | None) -> int | None:
@@ -103,7 +90,7 @@ def _whole_domain(domain: DomainSpec) -> DomainSpec:
 def _fits(setting: Setting, domain: DomainSpec, nodes: int, redundant: int | None) -> bool:
     from dataclasses import replace
 
-    spec = fill_domains(f"{nodes} nodes", domain, setting.cluster.spec.scale_out, nodes * domain.gpus_per_node)
+    spec = fill_domains(
+        f"{nodes} nodes", domain, setting.cluster.spec.scale_out, nodes * domain.gpus_per_node
+    )
     return bool(fitting_shapes(replace(setting, cluster=build_cluster(spec)), redundant))
-
-

@@ -33,8 +33,13 @@ class PlanOptions:
 
     def __post_init__(self) -> None:
         if self.redundant is not None and self.redundant < 0:
-            raise InputError(f"--redundant {self.redundant}: expected 0 or more copies above one of each expert.")
-        for name, value, least in (("--tpot-ms", self.tpot_s, 1e-9), ("--time-limit", self.time_limit_s, 0.0)):
+            raise InputError(
+                f"--redundant {self.redundant}: expected 0 or more copies above one of each expert."
+            )
+        for name, value, least in (
+            ("--tpot-ms", self.tpot_s, 1e-9),
+            ("--time-limit", self.time_limit_s, 0.0),
+        ):
             if value is not None and (not math.isfinite(value) or value < least):
                 raise InputError(f"{name}: expected a positive number, not {value}.")
         if self.seed < 0:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cost.expert_use import expert_use
-from cost.score import score_layout
+from cost.score import LayoutScorer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +20,16 @@ if TYPE_CHECKING:
     from cost.score import Score
     from cost.setting import Setting
 
-__all__ = ["BaselineScore", "Plan", "Proof", "moe_rows", "score_placement", "stage_loads"]
+__all__ = [
+    "BaselineScore",
+    "Plan",
+    "Proof",
+    "moe_rows",
+    "placement_balancedness",
+    "placement_scorer",
+    "score_placement",
+    "stage_loads",
+]
 
 
 @dataclass(frozen=True)
@@ -87,12 +98,46 @@ def stage_loads(setting: Setting, loads: ExpertLoads, layers: range) -> ExpertLo
     return replace(loads, tokens=loads.tokens[:, moe_rows(setting, layers)])
 
 
+def placement_scorer(
+    setting: Setting, layout: Layout, experts: Sequence[Assignment | None], loads: ExpertLoads | None
+) -> LayoutScorer:
+    """Return what scores a placement at any batch: ours, a rival's, one made by hand.
+
+    Raises
+    ------
+    InputError
+        If the loads do not fit the model.
+    """
+    uses: list[ExpertUse | None] = []
+    moe = setting.model.moe
+    for stage, assignment in zip(layout.replicas[0], experts, strict=True):
+        if assignment is None or loads is None or moe is None:
+            uses.append(None)
+        else:
+            uses.append(expert_use(assignment, stage_loads(setting, loads, stage.layers), moe.top_k))
+    synthetic = loads is not None and loads.synthetic
+    return LayoutScorer(setting, layout, [uses] * len(layout.replicas), synthetic=synthetic)
+
+
+def placement_balancedness(
+    setting: Setting, layout: Layout, experts: Sequence[Assignment | None], loads: ExpertLoads | None
+) -> dict[int, float]:
+    """Return mean over max GPU load by absolute layer id, the mean over scenarios; empty without experts."""
+    balancedness: dict[int, float] = {}
+    for stage, assignment in zip(layout.replicas[0], experts, strict=True):
+        if assignment is None or loads is None:
+            continue
+        part = stage_loads(setting, loads, stage.layers)
+        mean = np.mean([assignment.balancedness(scenario) for scenario in part.tokens], axis=0)
+        ids = [layer for layer in setting.model.moe_layers if layer in stage.layers]
+        balancedness.update(zip(ids, mean.tolist(), strict=True))
+    return balancedness
+
+
 def score_placement(
     setting: Setting, layout: Layout, experts: Sequence[Assignment | None], loads: ExpertLoads | None
 ) -> tuple[Score, dict[int, float]]:
-    """Score any placement: ours, a rival's, one made by hand.
-
-    Returns the score and the balancedness by absolute layer id (mean over scenarios).
+    """Score any placement at the setting's batch; return the score and the balancedness by layer.
 
     Raises
     ------
@@ -101,19 +146,5 @@ def score_placement(
     InfeasibleError
         If the batch does not fit in HBM.
     """
-    uses: list[ExpertUse | None] = []
-    balancedness: dict[int, float] = {}
-    moe = setting.model.moe
-    for stage, assignment in zip(layout.replicas[0], experts, strict=True):
-        if assignment is None or loads is None or moe is None:
-            uses.append(None)
-            continue
-        part = stage_loads(setting, loads, stage.layers)
-        uses.append(expert_use(assignment, part, moe.top_k))
-        by_scenario = [assignment.balancedness(scenario) for scenario in part.tokens]
-        mean = sum(by_scenario) / len(by_scenario)
-        ids = [layer for layer in setting.model.moe_layers if layer in stage.layers]
-        balancedness.update(zip(ids, mean.tolist(), strict=True))
-    synthetic = loads is not None and loads.synthetic
-    score = score_layout(setting, layout, [uses] * len(layout.replicas), synthetic=synthetic)
-    return score, balancedness
+    score = placement_scorer(setting, layout, experts, loads).at(setting.workload.batch)
+    return score, placement_balancedness(setting, layout, experts, loads)

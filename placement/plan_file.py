@@ -254,7 +254,9 @@ def read_plan(path: Path) -> Plan:
         raise InputError(f"{path}: {error}") from None
     wrong = verify_plan(plan)
     if wrong:
-        raise InputError(f"{path}: not a legal plan: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" * (len(wrong) > 1)))
+        raise InputError(
+            f"{path}: not a legal plan: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" * (len(wrong) > 1))
+        )
     return plan
 
 
@@ -285,7 +287,9 @@ def _layout(fields: _PlanFields, setting: Setting) -> Layout:
     rows = tuple(tuple(stages) for _, stages in sorted(replicas.items()))
     first = [(len(stage.gpus), stage.layers) for stage in rows[0]]
     if any([(len(stage.gpus), stage.layers) for stage in stages] != first for stages in rows):
-        raise InputError("stages: replicas differ in their stages; all must have the same GPUs per run of layers.")
+        raise InputError(
+            "stages: replicas differ in their stages; all must have the same GPUs per run of layers."
+        )
     count = len(setting.model.layers)
     if [layer for stage in rows[0] for layer in stage.layers] != list(range(count)):
         raise InputError(f"stages: they do not hold layers 0 to {count - 1} once each, in order.")
@@ -300,7 +304,9 @@ def _assignment(fields: _PlanFields, setting: Setting, layout: Layout, index: in
     if moe is None or not ids:
         return None
     if fields.experts.gpus != [gpu.id for gpu in setting.cluster.gpus]:
-        raise InputError(f"experts.gpus: expected the {setting.cluster.spec.gpus} GPUs of the cluster in its order.")
+        raise InputError(
+            f"experts.gpus: expected the {setting.cluster.spec.gpus} GPUs of the cluster in its order."
+        )
     rows: list[list[int]] = []
     counts: list[int] | None = None
     for layer in ids:
@@ -336,7 +342,9 @@ def _loads(fields: _LoadsFields | None, setting: Setting) -> ExpertLoads | None:
         tokens = np.zeros(0)
     shape = (len(setting.model.moe_layers), moe.experts)
     if tokens.ndim != 3 or tokens.shape[1:] != shape or not np.isfinite(tokens).all() or (tokens < 0).any():
-        raise InputError(f"inputs.loads.tokens: expected [scenarios, {shape[0]}, {shape[1]}] tokens, none negative.")
+        raise InputError(
+            f"inputs.loads.tokens: expected [scenarios, {shape[0]}, {shape[1]}] tokens, none negative."
+        )
     if not tokens.any(axis=2).all():
         raise InputError("inputs.loads.tokens: a layer has no tokens at all.")
     return ExpertLoads(tokens, tuple(fields.names), synthetic=fields.synthetic)

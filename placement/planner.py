@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cost.assignment import Assignment
 from placement.fit import fastest_step_s, refuse_capacity, refuse_speed
-from placement.plan import BaselineScore, Plan, Proof, moe_rows, score_placement
+from placement.plan import BaselineScore, Plan, Proof, moe_rows, placement_scorer, score_placement
 from placement.problem import expert_problem
-from placement.search import ALIKE, candidates, fitting_shapes
+from placement.search import ALIKE, candidates, fitted_layouts
 from placement.verify_plan import verify_plan
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cost.setting import Setting
     from placement.experts import ExpertResult, OnProgress
     from placement.options import PlanOptions
-    from placement.search import Candidate
+    from placement.search import Candidate, Fitted
 
 __all__ = ["Placed", "choose_layout", "make_plan"]
 
@@ -70,23 +70,27 @@ def make_plan(
     return plan
 
 
-def choose_layout(setting: Setting, loads: ExpertLoads | None, options: PlanOptions) -> Placed:
+def choose_layout(
+    setting: Setting, loads: ExpertLoads | None, options: PlanOptions, layouts: Sequence[Fitted] | None = None
+) -> Placed:
     """Return the simplest layout, its experts placed the fast way, that is about as fast as the fastest.
 
     Candidates come with their score under perfect balance, fastest first. Those alike to the fastest are tried
-    from the simplest on, until one is still alike with experts really placed.
+    from the simplest on, until one is still alike with experts really placed. ``layouts`` are those of
+    :func:`placement.search.fitted_layouts`, if they are known already.
 
     Raises
     ------
     InfeasibleError
         If nothing fits in HBM, or with experts really placed nothing meets the time per token.
     """
-    found = candidates(setting, options)
+    if layouts is None:
+        layouts = fitted_layouts(setting, options.redundant)
+    if not layouts:
+        refuse_capacity(setting, options.redundant)
+    found = candidates(setting, layouts, options.tpot_s)
     if not found:
-        fitting = fitting_shapes(setting, options.redundant)
-        if not fitting or setting.workload.batch > max(fit.max_batch for fit in fitting):
-            refuse_capacity(setting, options, fitting)
-        refuse_speed(setting, options, fastest_step_s(setting, fitting))
+        refuse_speed(setting, options, fastest_step_s(layouts))
     slowest_s = 0.0
     best: Placed | None = None
     for candidate in found[:MOST_PLACED]:
@@ -155,22 +159,21 @@ def _place(
 
 
 def _within_tpot(
-    candidate: Candidate, experts: Sequence[Assignment | None], loads: ExpertLoads | None, tpot_s: float | None
+    candidate: Candidate,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    tpot_s: float | None,
 ) -> Candidate:
     """Return the candidate at the largest batch that meets the time per token with its experts as placed."""
-    if tpot_s is None or candidate.fixed_batch:
+    if tpot_s is None or candidate.fitted.fixed:
         return candidate
-
-    def step_s(batch: int) -> float:
-        return score_placement(candidate.setting.with_batch(batch), candidate.layout, experts, loads)[0].step_s
-
-    batch = candidate.setting.workload.batch
-    if step_s(batch) <= tpot_s:
+    scorer = placement_scorer(candidate.setting, candidate.layout, experts, loads)
+    low, high = 1, candidate.setting.workload.batch
+    if scorer.at(high).step_s <= tpot_s:
         return candidate
-    low, high = 1, batch
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if step_s(middle) <= tpot_s else (low, middle)
+        low, high = (middle, high) if scorer.at(middle).step_s <= tpot_s else (low, middle)
     return replace(candidate, setting=candidate.setting.with_batch(low))
 
 
@@ -178,7 +181,7 @@ def _by_stage(assignment: Assignment, rows: Sequence[Sequence[int]]) -> list[Ass
     cuts = np.cumsum([0, *(len(part) for part in rows)])
     return [
         Assignment(assignment.slot_expert[a:b], assignment.slot_gpu, assignment.experts, assignment.gpus)
-        for a, b in zip(cuts, cuts[1:], strict=False)
+        for a, b in pairwise(cuts)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from cost.expert_use import balanced_use
 from cost.layout import Layout
 from cost.memory import replica_memory
 from cost.model import MoeFfn
-from cost.score import score_layout
+from cost.score import LayoutScorer
 from placement.layouts import enumerate_shapes
 from placement.problem import spread_slots
 from placement.split import equal_ranges, largest_batch, split_layers, stage_specs
@@ -27,9 +28,17 @@ if TYPE_CHECKING:
     from cost.score import Score
     from cost.setting import Setting
     from placement.layouts import Shape
-    from placement.options import PlanOptions
 
-__all__ = ["ALIKE", "Candidate", "Fitting", "balanced_uses", "candidates", "fitting_shapes", "stage_slots", "tightest"]
+__all__ = [
+    "ALIKE",
+    "Candidate",
+    "Fitted",
+    "Fitting",
+    "candidates",
+    "fitted_layouts",
+    "fitting_shapes",
+    "tightest",
+]
 
 ALIKE = 0.10
 """Of layouts within this fraction of the fastest the simplest is chosen: the published ranges of kernel
@@ -45,21 +54,42 @@ class Fitting:
     max_batch: int
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A layout at a batch, scored as if its experts were perfectly balanced.
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A layout that fits at ``batch``: the user's, or the largest.
 
-    ``fixed_batch``: the batch is the user's, not ours to lower.
+    ``scorer`` scores it as if its experts were perfectly balanced. ``fixed``: the batch is not ours to lower.
     """
 
     layout: Layout
     slots: tuple[NDArray[np.int64], ...]
+    scorer: LayoutScorer
+    batch: int
+    fixed: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A layout at a batch, with its score under perfect balance."""
+
+    fitted: Fitted
     setting: Setting
     score: Score
-    fixed_batch: bool
+
+    @property
+    def layout(self) -> Layout:
+        """The layout."""
+        return self.fitted.layout
+
+    @property
+    def slots(self) -> tuple[NDArray[np.int64], ...]:
+        """Slots of each GPU of each stage."""
+        return self.fitted.slots
 
 
-def stage_slots(setting: Setting, shape: Shape, redundant: int | None) -> tuple[NDArray[np.int64], ...] | None:
+def stage_slots(
+    setting: Setting, shape: Shape, redundant: int | None
+) -> tuple[NDArray[np.int64], ...] | None:
     """Return the slots of each GPU of each stage, ``[gpus]`` each; None where the shape cannot hold them."""
     moe = setting.model.moe
     groups = shape.replicas[0]
@@ -116,59 +146,66 @@ def tightest(setting: Setting, redundant: int | None) -> tuple[Shape, StageMemor
     return best[1], best[2]
 
 
-def candidates(setting: Setting, options: PlanOptions) -> list[Candidate]:
-    """Return the layouts that meet the workload, fastest first (output tokens per second over all GPUs).
+def fitted_layouts(setting: Setting, redundant: int | None) -> list[Fitted]:
+    """Return every layout that fits, its layers split, at the user's batch or else its largest."""
+    found = []
+    for fitting in fitting_shapes(setting, redundant):
+        batch = setting.workload.batch or fitting.max_batch
+        if batch > fitting.max_batch:
+            continue
+        shape, at_batch = fitting.shape, setting.with_batch(batch)
+        try:
+            ranges = split_layers(at_batch, shape.replicas[0], tp=shape.tp, slots=fitting.slots)
+        except InfeasibleError:
+            continue  # fits to within a rounded kibibyte only
+        layout = Layout(tuple(stage_specs(groups, ranges) for groups in shape.replicas), shape.tp)
+        scorer = LayoutScorer(setting, layout, _balanced_uses(setting, layout, fitting.slots))
+        if batch <= scorer.max_batch:
+            found.append(Fitted(layout, fitting.slots, scorer, batch, bool(setting.workload.batch)))
+    return found
+
+
+def candidates(setting: Setting, layouts: Sequence[Fitted], tpot_s: float | None) -> list[Candidate]:
+    """Return the layouts that may be chosen, fastest first (output tokens per second over all GPUs).
 
     Every layout is scored with ideally balanced experts, which no placement beats: one that loses even so
-    need not be placed. With a fixed batch only layouts that hold it count; with a limit on the time per
-    token, each takes its largest batch within it.
+    need not be placed. With a limit on the time per token each takes its largest batch within it; those that
+    cannot come near the best are left out.
     """
-    found = []
-    for fitting in fitting_shapes(setting, options.redundant):
-        candidate = _candidate(setting, fitting, options.tpot_s)
-        if candidate is not None:
-            found.append(candidate)
-    return sorted(found, key=lambda c: (-c.score.tok_s_per_gpu, c.layout.tp, c.layout.stages))
+    scored = [Candidate(fit, setting.with_batch(fit.batch), fit.scorer.at(fit.batch)) for fit in layouts]
+    scored.sort(key=lambda c: (-c.score.tok_s_per_gpu, c.layout.simplicity))
+    if tpot_s is None:
+        return scored
+    found: list[Candidate] = []
+    best = 0.0
+    for candidate in scored:
+        fit = candidate.fitted
+        batch = _largest_within(fit, tpot_s, (1 - ALIKE) * best * tpot_s * setting.cluster.spec.gpus)
+        if batch:
+            score = fit.scorer.at(batch)
+            best = max(best, score.tok_s_per_gpu)
+            found.append(Candidate(fit, setting.with_batch(batch), score))
+    return sorted(found, key=lambda c: (-c.score.tok_s_per_gpu, c.layout.simplicity))
 
 
-def _candidate(setting: Setting, fitting: Fitting, tpot_s: float | None) -> Candidate | None:
-    batch = setting.workload.batch or fitting.max_batch
-    if batch > fitting.max_batch:
-        return None
-    shape, at_batch = fitting.shape, setting.with_batch(batch)
-    try:
-        ranges = split_layers(at_batch, shape.replicas[0], tp=shape.tp, slots=fitting.slots)
-    except InfeasibleError:
-        return None  # fits to within a rounded kibibyte only
-    layout = Layout(tuple(stage_specs(groups, ranges) for groups in shape.replicas), shape.tp)
-    uses = balanced_uses(at_batch, layout, fitting.slots)
-    score = score_layout(at_batch, layout, uses)
-    if tpot_s is not None and score.step_s > tpot_s:
-        if setting.workload.batch:
-            return None
-        batch = _largest_within(setting, layout, uses, tpot_s, batch)
-        if batch == 0:
-            return None
-        at_batch = setting.with_batch(batch)
-        score = score_layout(at_batch, layout, uses)
-    return Candidate(layout, fitting.slots, at_batch, score, bool(setting.workload.batch))
-
-
-def _largest_within(
-    setting: Setting, layout: Layout, uses: Sequence[Sequence[ExpertUse | None]], tpot_s: float, too_large: int
-) -> int:
-    """Return the largest batch below ``too_large`` whose step takes at most ``tpot_s``; 0 where none does."""
-    low, high = 0, too_large
+def _largest_within(fit: Fitted, tpot_s: float, sequences: float) -> int:
+    """Return the largest batch whose step takes at most ``tpot_s``; 0 if it holds fewer than ``sequences``."""
+    if fit.scorer.at(fit.batch).step_s <= tpot_s:
+        return fit.batch
+    low = max(1, math.ceil(sequences / fit.layout.gpus_used))
+    if fit.fixed or low > fit.batch or fit.scorer.at(low).step_s > tpot_s:
+        return 0
+    high = fit.batch
     while high - low > 1:
         middle = (low + high) // 2
-        if score_layout(setting.with_batch(middle), layout, uses).step_s <= tpot_s:
+        if fit.scorer.at(middle).step_s <= tpot_s:
             low = middle
         else:
             high = middle
     return low
 
 
-def balanced_uses(
+def _balanced_uses(
     setting: Setting, layout: Layout, slots: Sequence[NDArray[np.int64]]
 ) -> list[list[ExpertUse | None]]:
     moe = setting.model.moe

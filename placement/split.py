@@ -1,7 +1,8 @@
-"""Split a model's layers over the stages of a replica: times and memory from the cost model, cuts by CP-SAT."""
+"""Split a model's layers over the stages : times and memory from the cost model, cuts by CP-SAT."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
     from cost.setting import Setting
     from placement.stages import StageProblem
 
-__all__ = ["equal_ranges", "largest_batch", "split_layers", "stage_problem", "stage_specs"]
+    Groups = Sequence[tuple[int, ...]]
 
-Groups = "Sequence[tuple[int, ...]]"
+__all__ = ["equal_ranges", "largest_batch", "split_layers", "stage_problem", "stage_specs"]
 
 
 def equal_ranges(layers: int, stages: int) -> tuple[range, ...]:
     """Cut layers into runs of nearly equal length."""
     cuts = [round(layers * stage / stages) for stage in range(stages + 1)]
-    return tuple(range(a, b) for a, b in zip(cuts, cuts[1:], strict=False))
+    return tuple(range(a, b) for a, b in pairwise(cuts))
 
 
 def stage_specs(groups: Groups, ranges: Sequence[range]) -> tuple[StageSpec, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -120,7 +121,7 @@ def solve_stages(problem: StageProblem, *, time_limit_s: float = 10.0) -> StageR
         raise InfeasibleError(f"no split into {problem.stages} stages found in {time_limit_s:g} s.")
     stage_of = [next(s for s, var in enumerate(row) if solver.value(var)) for row in variables.of]
     cuts = np.searchsorted(stage_of, np.arange(problem.stages + 1))
-    ranges = tuple(range(int(a), int(b)) for a, b in zip(cuts, cuts[1:], strict=False))
+    ranges = tuple(range(int(a), int(b)) for a, b in pairwise(cuts))
     # times were rounded down to steps, so the bound in steps is one in seconds too
     largest = float(problem.stage_seconds(ranges).max())
     bound = min(float(solver.best_objective_bound) * step_s, largest)

@@ -67,7 +67,9 @@ def _experts(plan: Plan) -> list[str]:
             wrong.append(f"layers {stage.layers}: no experts are placed")
             continue
         if assignment.gpus != len(stage.gpus):
-            wrong.append(f"layers {stage.layers}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}")
+            wrong.append(
+                f"layers {stage.layers}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}"
+            )
             continue
         problem = ExpertProblem(np.ones((len(rows), moe.experts)), assignment.slots_per_gpu)
         wrong += [f"layers {stage.layers}: {line}" for line in verify_experts(assignment, problem)]

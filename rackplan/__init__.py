@@ -75,7 +75,14 @@ _HOMES = {
     "placement.plan_file": ("plan_to_dict", "read_plan"),
     "placement.planner": ("make_plan",),
     "placement.verify_plan": ("verify_plan",),
-    "topology": ("Cluster", "InfeasibleError", "InputError", "RackplanError", "cluster_names", "resolve_cluster"),
+    "topology": (
+        "Cluster",
+        "InfeasibleError",
+        "InputError",
+        "RackplanError",
+        "cluster_names",
+        "resolve_cluster",
+    ),
     "topology.draw": ("draw_cluster",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

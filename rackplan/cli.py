@@ -28,7 +28,7 @@ for command in (plan, score, draw, compare, catalog):
     app.command(name=command.NAME)(command.run)
 
 
-def _version(show: bool) -> None:  # noqa: FBT001 - typer's callback
+def _version(show: bool) -> None:
     if show:
         typer.echo(f"rackplan {__version__}")
         raise typer.Exit
@@ -36,7 +36,7 @@ def _version(show: bool) -> None:  # noqa: FBT001 - typer's callback
 
 @app.callback()
 def _root(
-    version: Annotated[  # noqa: ARG001 - eager callback
+    version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:

@@ -21,13 +21,18 @@ def compare_summary(
     rows: Sequence[CompareRow], model: Model, workload: Workload, loads: ExpertLoads | None
 ) -> str:
     """Return a table of the rows, with ratios to the first cluster at the same speed per user."""
-    title = f"{model.name}, {workload.phase} at {workload.context:,} tokens of context, {rows[0].gpus} GPUs each"
+    title = (
+        f"{model.name}, {workload.phase} at {workload.context:,} tokens of context, {rows[0].gpus} GPUs each"
+    )
     lines = [title, "=" * len(title)]
     if loads is not None:
-        kind = " (SYNTHETIC: give yours with --loads)" if loads.synthetic else ""
-        lines += wrapped("Loads", ", ".join(loads.names) + kind)
+        warning = ": nobody measured them; give yours with --loads" if loads.synthetic else ""
+        lines += wrapped("Loads", ", ".join(loads.names) + warning)
     lines += ["", *table(_table_rows(rows))]
-    lines += ["", "tok/s are output tokens; tok/s/GPU over all GPUs of the cluster; batch: sequences per GPU in use."]
+    lines += [
+        "",
+        "tok/s are output tokens; tok/s/GPU over all GPUs of the cluster; batch: sequences per GPU in use.",
+    ]
     for row in rows:
         if row.tok_s_per_gpu is None:
             lines += wrapped(row.cluster, row.reason)
@@ -35,13 +40,19 @@ def compare_summary(
     for cluster, layout in layouts.items():
         lines += wrapped("Layout", f"{cluster}: {layout}")
     weakest = {row.cluster: row.evidence for row in rows if row.evidence}
-    lines += wrapped("Evidence", "weakest figure: " + ", ".join(f"{name} {kind}" for name, kind in weakest.items()))
+    lines += wrapped(
+        "Evidence", "weakest figure: " + ", ".join(f"{name} {kind}" for name, kind in weakest.items())
+    )
     return "\n".join(lines)
 
 
 def _table_rows(rows: Sequence[CompareRow]) -> list[list[str]]:
     found = [["cluster", "tok/s/user", "tok/s/GPU", "ratio", "step ms", "batch", "bound by"]]
-    base = {row.target_tok_s_per_user: row.tok_s_per_gpu for row in reversed(rows) if row.cluster == rows[0].cluster}
+    base = {
+        row.target_tok_s_per_user: row.tok_s_per_gpu
+        for row in reversed(rows)
+        if row.cluster == rows[0].cluster
+    }
     for row in sorted(rows, key=lambda row: row.target_tok_s_per_user or 0.0):
         wanted = row.target_tok_s_per_user
         if row.tok_s_per_gpu is None or row.step_s is None:

@@ -36,4 +36,6 @@ def plan_overlay(plan: Plan) -> Overlay | None:
             values[list(stage.gpus)] = load / load.mean()
             for gpu, slots in zip(stage.gpus, assignment.slots_per_gpu, strict=True):
                 labels[gpu] = str(slots)
-    return Overlay(values=values.tolist(), labels=labels, legend="expert load / mean (cell: expert slots per layer)")
+    return Overlay(
+        values=values.tolist(), labels=labels, legend="expert load / mean (cell: expert slots per layer)"
+    )

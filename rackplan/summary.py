@@ -22,7 +22,10 @@ def table(rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
         lines.append(" " * indent + "  ".join(cells).rstrip())
     return lines
 
@@ -37,7 +40,16 @@ def wrapped(label: str, text: str, width: int = 100) -> list[str]:
 
 def plan_summary(plan: Plan, files: Mapping[str, str]) -> str:
     """The summary of ``rackplan plan``."""
-    lines = [*_head(plan), *_layout(plan), "", *_speed(plan), "", *_parts(plan.score), "", *_memory(plan.score)]
+    lines = [
+        *_head(plan),
+        *_layout(plan),
+        "",
+        *_speed(plan),
+        "",
+        *_parts(plan.score),
+        "",
+        *_memory(plan.score),
+    ]
     if plan.balancedness:
         lines += ["", *_balance(plan), *_proof(plan)]
     lines += ["", *_evidence(plan)]
@@ -47,11 +59,26 @@ def plan_summary(plan: Plan, files: Mapping[str, str]) -> str:
 
 def score_summary(plan: Plan) -> str:
     """The summary of ``rackplan score``."""
-    lines = [*_head(plan), *_layout(plan), "", *_speed(plan), "", *_parts(plan.score), "", *_memory(plan.score)]
+    lines = [
+        *_head(plan),
+        *_layout(plan),
+        "",
+        *_speed(plan),
+        "",
+        *_parts(plan.score),
+        "",
+        *_memory(plan.score),
+    ]
     if plan.balancedness:
         worst = min(plan.balancedness, key=lambda layer: plan.balancedness[layer])
-        lines += ["", *wrapped("Balancedness", f"{_mean(plan.balancedness):.4f} mean over {len(plan.balancedness)} MoE "
-                               f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}")]
+        lines += [
+            "",
+            *wrapped(
+                "Balancedness",
+                f"{_mean(plan.balancedness):.4f} mean over {len(plan.balancedness)} MoE "
+                f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}",
+            ),
+        ]
     return "\n".join([*lines, "", *_evidence(plan)])
 
 
@@ -89,14 +116,18 @@ def _layout(plan: Plan) -> list[str]:
             f"{assignment.experts} in {assignment.slots} slots per layer ({each} a GPU, "
             f"{assignment.slots - assignment.experts} redundant copies)",
         )
-    at_most = "the largest that fits" if plan.score.batch == plan.score.max_batch else f"{plan.score.max_batch} fit"
+    at_most = (
+        "the largest that fits" if plan.score.batch == plan.score.max_batch else f"{plan.score.max_batch} fit"
+    )
     lines += wrapped("Batch", f"{plan.score.batch} sequences per GPU in use ({at_most})")
     lines += wrapped("Precision", _precision(plan))
     for note in setting.notes:
         lines += wrapped("", note)
     if plan.loads is not None:
         names = ", ".join(plan.loads.names)
-        kind = "SYNTHETIC, nobody measured them; give yours with --loads" if plan.loads.synthetic else "measured"
+        kind = (
+            "SYNTHETIC, nobody measured them; give yours with --loads" if plan.loads.synthetic else "measured"
+        )
         lines += wrapped("Loads", f"{names} ({kind})")
         for note in plan.loads.notes:
             lines += wrapped("", note)
@@ -109,7 +140,10 @@ def _precision(plan: Plan) -> str:
     for part in ("experts", "shared", "attention", "dense", "head"):
         kinds.setdefault(model.precision[part], []).append(part)
     if model.moe is None:
-        kinds = {dtype: [part for part in parts if part not in {"experts", "shared"}] for dtype, parts in kinds.items()}
+        kinds = {
+            dtype: [part for part in parts if part not in {"experts", "shared"}]
+            for dtype, parts in kinds.items()
+        }
     weights = "; ".join(f"{dtype} {', '.join(parts)}" for dtype, parts in kinds.items() if parts)
     text = f"weights {weights} ({model.precision_source}); KV cache {plan.setting.workload.kv_dtype}"
     if model.moe is not None and plan.layout.ep > 1:
@@ -126,7 +160,8 @@ def _speed(plan: Plan) -> list[str]:
         text += f" ({score.tok_s_per_gpu_used:,.0f} over the {plan.layout.gpus_used} in use)"
     lines = wrapped("Throughput", f"{text}; {score.tok_s_per_user:.1f} output tok/s/user")
     lines += wrapped(
-        "Step time", f"{_ms(score.step_s)} expected; no schedule beats {_ms(score.lower_step_s)} (pure roofline)"
+        "Step time",
+        f"{_ms(score.step_s)} expected; no schedule beats {_ms(score.lower_step_s)} (pure roofline)",
     )
     shares = sorted(score.limits_s.items(), key=lambda item: -item[1])
     said = ", ".join(f"{name} {seconds / score.step_s:.0%}" for name, seconds in shares if seconds > 0)
@@ -144,7 +179,13 @@ def _parts(score: Score) -> list[str]:
 def _memory(score: Score) -> list[str]:
     parts = score.hbm_bytes
     total = sum(parts.values())
-    words = {"weights": "weights", "kv_cache": "KV cache", "workspace": "workspace", "free": "free", "reserved": "reserved"}
+    words = {
+        "weights": "weights",
+        "kv_cache": "KV cache",
+        "workspace": "workspace",
+        "free": "free",
+        "reserved": "reserved",
+    }
     said = ", ".join(f"{words[name]} {amount / 1e9:.1f}" for name, amount in parts.items())
     return wrapped("HBM per GPU", f"{said}; {total / 1e9:.1f} GB in all (the fullest GPU)")
 
@@ -160,7 +201,9 @@ def _balance(plan: Plan) -> list[str]:
             absent.append(f"{word} does not apply: {entry.reason}")
         else:
             rows.append(_balance_row(word, entry.balancedness, entry.score))
-    lines = ["Balancedness (mean GPU load / max GPU load, mean over MoE layers), same loads, layout and batch:"]
+    lines = [
+        "Balancedness (mean GPU load / max GPU load, mean over MoE layers), same loads, layout and batch:"
+    ]
     lines += table(rows)
     for text in absent:
         lines += wrapped("", text)

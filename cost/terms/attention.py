@@ -33,5 +33,10 @@ def attention_work(
     projections_s = 2 * attention.matmul_params * tokens / rates.flop_per_s[weights]
     scores_s = attention.decode_flop(context) * tokens / rates.flop_per_s["bf16"]
     stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / tp
-    cache = tokens * tp * attention.read_bytes(context, cache_bytes_per_element(kv_dtype)) / attention.kv_shards(tp)
+    cache = (
+        tokens
+        * tp
+        * attention.read_bytes(context, cache_bytes_per_element(kv_dtype))
+        / attention.kv_shards(tp)
+    )
     return Work(projections_s + scores_s, (stored + cache) / rates.hbm_bytes_per_s)

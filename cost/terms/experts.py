@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cost.dtypes import bytes_per_param
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from cost.expert_use import ExpertUse

@@ -21,21 +21,31 @@ NAME = "compare"
 
 
 def run(
-    clusters: Annotated[list[str], typer.Argument(metavar="C...", help="Catalog names, name@GPUS or YAML files.")],
+    clusters: Annotated[
+        list[str], typer.Argument(metavar="C...", help="Catalog names, name@GPUS or YAML files.")
+    ],
     model: ModelName,
-    gpus: Annotated[int | None, typer.Option("--gpus", help="GPUs of each; default: the most of any named.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", help="GPUs of each; default: the most of any named.")
+    ] = None,
     tok_s_user: Annotated[
         str | None,
-        typer.Option("--tok-s-user", metavar="LIST", help="Speeds per user to compare at: 25,50,100 (output tok/s)."),
+        typer.Option(
+            "--tok-s-user", metavar="LIST", help="Speeds per user to compare at: 25,50,100 (output tok/s)."
+        ),
     ] = None,
     loads: Loads = None,
     phase: Phase = "decode",
     context: Context = 4096,
-    batch: Annotated[int, typer.Option("--batch", help="Sequences per GPU in use; 0: the largest that fits.")] = 0,
+    batch: Annotated[
+        int, typer.Option("--batch", help="Sequences per GPU in use; 0: the largest that fits.")
+    ] = 0,
     weights: Weights = None,
     kv_dtype: KvDtype = "bf16",
     seed: Seed = 0,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write compare.json.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write compare.json.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Compare clusters for one model: step time, output tok/s/GPU, tok/s/user and what binds."""
@@ -100,7 +110,9 @@ def _equal_sides(names: Sequence[str], gpus: int | None) -> list[Cluster]:
     sides = [resolve_cluster(name) for name in names]
     count = gpus if gpus is not None else max(side.spec.gpus for side in sides)
     return [
-        side if side.spec.gpus == count or "@" in name or Path(name).exists() else resolve_cluster(f"{name}@{count}")
+        side
+        if side.spec.gpus == count or "@" in name or Path(name).exists()
+        else resolve_cluster(f"{name}@{count}")
         for name, side in zip(names, sides, strict=True)
     ]
 

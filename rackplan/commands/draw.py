@@ -17,7 +17,9 @@ NAME = "draw"
 def run(
     cluster: Annotated[str, typer.Argument(metavar="C", help="Catalog name, name@GPUS or a YAML file.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".svg, .png, .pdf or .dot.")],
-    plan: Annotated[Path | None, typer.Option("--plan", metavar="PLAN", help="Colour GPUs by their load.")] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="PLAN", help="Colour GPUs by their load.")
+    ] = None,
     level: Annotated[str, typer.Option("--level", help="auto, fabric, domain or gpu.")] = "auto",
     json: JsonFlag = False,
 ) -> None:
@@ -35,7 +37,9 @@ def run(
 
         planned = read_plan(plan)
         if [gpu.id for gpu in planned.setting.cluster.gpus] != [gpu.id for gpu in target.gpus]:
-            raise InputError(f"--plan {plan}: it is for {planned.setting.cluster.name}, whose GPUs differ from {cluster}.")
+            raise InputError(
+                f"--plan {plan}: it is for {planned.setting.cluster.name}, whose GPUs differ from {cluster}."
+            )
         overlay = plan_overlay(planned)
     draw_cluster(target, output, level=level, overlay=overlay)
     if json:

@@ -31,19 +31,28 @@ INTERRUPTED = 130
 
 def run(
     model: ModelName,
-    cluster: Annotated[str, typer.Option("--cluster", metavar="C", help="Catalog name, name@GPUS or a YAML file.")],
+    cluster: Annotated[
+        str, typer.Option("--cluster", metavar="C", help="Catalog name, name@GPUS or a YAML file.")
+    ],
     output: OutputFolder,
     loads: Loads = None,
     phase: Phase = "decode",
     context: Context = 4096,
-    batch: Annotated[int, typer.Option("--batch", help="Sequences per GPU in use; 0: the largest that fits.")] = 0,
-    tpot_ms: Annotated[float | None, typer.Option("--tpot-ms", help="Longest time per output token, in ms.")] = None,
+    batch: Annotated[
+        int, typer.Option("--batch", help="Sequences per GPU in use; 0: the largest that fits.")
+    ] = 0,
+    tpot_ms: Annotated[
+        float | None, typer.Option("--tpot-ms", help="Longest time per output token, in ms.")
+    ] = None,
     redundant: Annotated[
-        int | None, typer.Option("--redundant", help="Extra expert copies per layer; default: fewest that divide.")
+        int | None,
+        typer.Option("--redundant", help="Extra expert copies per layer; default: fewest that divide."),
     ] = None,
     weights: Weights = None,
     kv_dtype: KvDtype = "bf16",
-    time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds for CP-SAT; 0: fast path only.")] = 10.0,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", help="Seconds for CP-SAT; 0: fast path only.")
+    ] = 10.0,
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:

@@ -1,0 +1,285 @@
+"""The catalog as tables and single entries, for people and as data."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from cost.resolve import model_names, model_title, published, resolve_model
+from rackplan.summary import table, wrapped
+from topology import cluster_names, format_quantity, gpu_names, load_domain, load_gpu, load_scale_out
+from topology.errors import InputError
+from topology.units import format_number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from topology.figures import Figure
+    from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
+
+__all__ = ["cluster_lines", "entry", "gpu_lines", "model_lines"]
+
+Shown = tuple[list[dict[str, Any]], list[str]]
+_GPU_COLUMNS = ("bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_bytes", "hbm_bytes_per_s")
+
+
+def gpu_lines() -> Shown:
+    """All GPUs: dense peaks, memory, flop per byte in BF16."""
+    rows = [["GPU", "bf16", "fp8", "fp4", "HBM", "HBM/s", "flop/byte", "status"]]
+    data = []
+    for name in gpu_names():
+        gpu = load_gpu(name)
+        known = {key: gpu.figures[key].value for key in _GPU_COLUMNS if key in gpu.figures}
+        ratio = known["bf16_flop_per_s"] / known["hbm_bytes_per_s"]
+        cells = [_quantity(gpu.figures.get(key)) for key in _GPU_COLUMNS]
+        rows.append([name, *cells, f"{ratio:.0f}", _short(gpu.status)])
+        data.append(
+            {"name": name, "title": gpu.title, "status": gpu.status, **known, "flop_per_byte_bf16": ratio}
+        )
+    return data, [
+        *table(rows, 0),
+        "",
+        "Dense peaks; HBM as the driver reports it where known; flop/byte: bf16 peak / HBM/s.",
+    ]
+
+
+def cluster_lines() -> Shown:
+    """All clusters: domain, links, and how much slower the fabric between domains is."""
+    rows = [["cluster", "GPU", "domain", "node", "scale-up/GPU", "scale-out/GPU", "ratio", "status"]]
+    data = []
+    for name in cluster_names():
+        domain, out = load_domain(name), load_scale_out(name)
+        up, away = domain.scale_up_bytes_per_s, out.scale_out_bytes_per_s
+        rows.append(
+            [
+                name,
+                domain.gpu.name,
+                str(domain.gpus),
+                str(domain.gpus_per_node),
+                format_quantity(up, "byte/s"),
+                format_quantity(away, "byte/s"),
+                f"{up / away:.3g}",
+                _short(domain.status),
+            ]
+        )
+        data.append(
+            {
+                "name": name,
+                "title": domain.title,
+                "status": domain.status,
+                "gpu": domain.gpu.name,
+                "gpus_per_domain": domain.gpus,
+                "gpus_per_node": domain.gpus_per_node,
+                "scale_up_bytes_per_s": up,
+                "scale_out_bytes_per_s": away,
+                "scale_up_over_scale_out": up / away,
+            }
+        )
+    return data, [
+        *table(rows, 0),
+        "",
+        "Rates per GPU and direction, from links x rate; name@GPUS builds several domains.",
+    ]
+
+
+def model_lines() -> Shown:
+    """All models: parameters as counted from their configs, beside the published figures."""
+    rows = [["model", "total", "active", "published", "layers", "experts", "per token"]]
+    data: list[dict[str, Any]] = []
+    for name in model_names():
+        said = published(name)
+        try:
+            model = resolve_model(name)
+        except InputError as error:
+            rows.append([name, "-", "-", _counts(said.total, said.active), "-", "-", "-"])
+            data.append({"name": name, "title": model_title(name), "refused": str(error)})
+            continue
+        moe = model.moe
+        rows.append(
+            [
+                name,
+                f"{model.total_params / 1e9:.1f} B",
+                f"{model.active_params / 1e9:.1f} B",
+                _counts(said.total, said.active),
+                str(len(model.layers)),
+                str(moe.experts) if moe else "-",
+                str(moe.top_k) if moe else "-",
+            ]
+        )
+        data.append({"name": name, "title": model_title(name), **_model_counts(name)})
+    return data, [
+        *table(rows, 0),
+        "",
+        "Active: per token, with the output head, without the input embedding.",
+    ]
+
+
+def entry(name: str) -> tuple[dict[str, Any], list[str]]:
+    """One GPU, cluster or model, each figure with its origin.
+
+    Raises
+    ------
+    InputError
+        If the catalog has no entry of that name; the nearest are offered.
+    """
+    if name in cluster_names():
+        return _cluster(name)
+    if name in gpu_names():
+        return _gpu(load_gpu(name))
+    if name.lower() in model_names():
+        return _model(name.lower())
+    known = ["gpus", "clusters", "models", *cluster_names(), *gpu_names(), *model_names()]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    hint = f"did you mean {', '.join(near)}?" if near else "see `rackplan catalog`."
+    raise InputError(f"the catalog has no {name!r}; {hint}")
+
+
+def _counts(total: str, active: str) -> str:
+    return f"{total} / {active}" if active else total
+
+
+def _short(status: str) -> str:
+    return status.split(";", maxsplit=1)[0].split(",", maxsplit=1)[0]
+
+
+def _quantity(figure: Figure | None) -> str:
+    return "-" if figure is None else format_quantity(figure.value, figure.unit)
+
+
+def _figure_rows(figures: Mapping[str, Figure]) -> tuple[dict[str, Any], list[str]]:
+    data, lines = {}, []
+    for key, figure in sorted(figures.items()):
+        value = (
+            format_number(figure.value) if figure.unit == "1" else format_quantity(figure.value, figure.unit)
+        )
+        data[key] = {
+            "value": figure.value,
+            "unit": figure.unit,
+            "kind": figure.kind.label,
+            "source": figure.source,
+            "text": figure.text,
+        }
+        lines.append(f"  {key:<20}{value:>16}  {figure.kind.label}")
+        lines += wrapped("", figure.source)
+    return data, lines
+
+
+def _gpu(gpu: GpuSpec) -> tuple[dict[str, Any], list[str]]:
+    data, rows = _figure_rows(gpu.figures)
+    lines = [f"{gpu.name}: {gpu.title} ({gpu.vendor}, {gpu.status}; dies per package: {gpu.dies})", *rows]
+    for note in gpu.notes:
+        lines += wrapped("note", note)
+    head = {
+        "name": gpu.name,
+        "title": gpu.title,
+        "vendor": gpu.vendor,
+        "status": gpu.status,
+        "dies": gpu.dies,
+    }
+    return {**head, "figures": data, "notes": list(gpu.notes)}, lines
+
+
+def _cluster(name: str) -> tuple[dict[str, Any], list[str]]:
+    domain, out = load_domain(name), load_scale_out(name)
+    data, rows = _figure_rows({**domain.figures, **_link_figures(domain, out)})
+    gpu_data, gpu_rows = _gpu(domain.gpu)
+    up, away = domain.scale_up_bytes_per_s, out.scale_out_bytes_per_s
+    links = f"{domain.links_per_gpu} x {format_quantity(domain.fabric.link_bytes_per_s.value, 'byte/s')}"
+    lines = [
+        f"{name}: {domain.title} ({domain.status})",
+        *wrapped(
+            "domain",
+            f"{domain.gpus} GPUs, {domain.gpus_per_node} a node, {len(domain.links_per_switch)} switch chips",
+        ),
+        *wrapped(
+            "scale-up",
+            f"{domain.fabric.name}: {links} = {format_quantity(up, 'byte/s')} per GPU and direction",
+        ),
+        *wrapped(
+            "scale-out",
+            f"{out.fabric.name}: {format_quantity(away, 'byte/s')} per GPU and direction, "
+            f"{up / away:.3g} times slower",
+        ),
+        *rows,
+    ]
+    for note in domain.notes:
+        lines += wrapped("note", note)
+    return {
+        "name": name,
+        "title": domain.title,
+        "status": domain.status,
+        "gpus_per_domain": domain.gpus,
+        "gpus_per_node": domain.gpus_per_node,
+        "switches": len(domain.links_per_switch),
+        "links_per_switch": list(domain.links_per_switch),
+        "scale_up_bytes_per_s": up,
+        "scale_out_bytes_per_s": away,
+        "scale_up_over_scale_out": up / away,
+        "figures": data,
+        "notes": list(domain.notes),
+        "gpu": gpu_data,
+    }, [*lines, "", *gpu_rows]
+
+
+def _link_figures(domain: DomainSpec, out: ScaleOutSpec) -> dict[str, Figure]:
+    found = {}
+    for fabric in (domain.fabric, out.fabric):
+        found[f"{fabric.name} link"] = fabric.link_bytes_per_s
+        found[f"{fabric.name} latency"] = fabric.latency_s
+    return found
+
+
+def _model(name: str) -> tuple[dict[str, Any], list[str]]:
+    said = published(name)
+    data = _model_counts(name)
+    lines = [
+        f"{name}: {model_title(name)}",
+        *wrapped(
+            "total", f"{data['total_params']:,} parameters (published: {said.total} {said.total_counts})"
+        ),
+        *wrapped(
+            "active",
+            f"{data['active_params']:,} per token with the head, without the input embedding; "
+            f"{data['active_params_with_embedding']:,} with both (published: {said.active} {said.active_counts})",
+        ),
+        *wrapped("layers", f"{data['layers']}, of which {data['moe_layers']} with routed experts"),
+        *wrapped("attention", ", ".join(data["attention"])),
+        *wrapped(
+            "KV cache", f"{data['kv_bytes_per_sequence_4096_bf16'] / 1e6:,.1f} MB for 4,096 tokens in bf16"
+        ),
+        *wrapped(
+            "precision",
+            ", ".join(f"{part} {dtype}" for part, dtype in data["precision"].items())
+            + f" ({data['precision_source']})",
+        ),
+    ]
+    for part in data["omitted"]:
+        lines += wrapped("left out", part)
+    for source in said.sources:
+        lines += wrapped("source", source)
+    return {"name": name, "title": model_title(name), **data}, lines
+
+
+def _model_counts(name: str) -> dict[str, Any]:
+    model = resolve_model(name)
+    moe = model.moe
+    said = published(name)
+    return {
+        "total_params": model.total_params,
+        "active_params": model.active_params,
+        "active_params_with_embedding": model.active_params_with_embedding,
+        "published_total": said.total,
+        "published_active": said.active,
+        "layers": len(model.layers),
+        "moe_layers": len(model.moe_layers),
+        "experts": moe.experts if moe else 0,
+        "experts_per_token": moe.top_k if moe else 0,
+        "attention": sorted({layer.attention.kind for layer in model.layers}),
+        "kv_bytes_per_sequence_4096_bf16": sum(
+            layer.attention.cache_bytes(4096, 2) for layer in model.layers
+        ),
+        "precision": dict(model.precision),
+        "precision_source": model.precision_source,
+        "omitted": list(model.omitted),
+        "sources": list(said.sources),
+    }

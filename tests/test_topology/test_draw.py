@@ -105,6 +105,12 @@ def test_the_same_bytes_every_time(tmp_path: Path) -> None:
         assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
 
 
+def test_the_same_bytes_twice_in_one_process(tmp_path: Path) -> None:
+    for name in ("a.svg", "b.svg"):
+        draw_cluster(resolve_cluster("gb200-nvl72"), tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
 def test_four_kinds_of_file(tmp_path: Path) -> None:
     starts = {".svg": b"<?xml", ".png": b"\x89PNG", ".pdf": b"%PDF", ".DOT": b"graph"}
     for suffix, start in starts.items():

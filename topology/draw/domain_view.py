@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from topology.draw.blocks import rack_blocks
 from topology.draw.canvas import cell, table
-from topology.draw.style import NVLINK, NVLINK_FILL, each_way
+from topology.draw.style import NVLINK, NVLINK_FILL, each_way, switch_word
 from topology.units import format_quantity
 
 if TYPE_CHECKING:

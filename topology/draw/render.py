@@ -17,6 +17,8 @@ _PNG_DPI = 144
 _FAMILIES = f"{FONT}, Verdana, sans-serif"
 _LOCK = Lock()  # Graphviz keeps global state
 _TIP = re.compile(r'<a xlink:href="[^"]*" xlink:title="([^"]*)">(.*?)</a>', re.DOTALL)
+# The library numbers these through all drawings of the process: equal drawings would differ.
+_COUNTED = re.compile(r'<g id="a_[^"]*">')
 _DOT_TIP = re.compile(r' href="#"| tooltip="[^"]*"(?=[^>]*>)')
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
@@ -52,7 +54,7 @@ def render(source: str, suffix: str) -> bytes:
 
 
 def _finish_svg(svg: str) -> str:
-    """Name fallback fonts, turn link tooltips into plain ones, and drop generator comments."""
+    """Name fallback fonts, turn link tooltips into plain ones, drop comments and running numbers."""
     svg = svg.replace(f'font-family="{FONT}"', f'font-family="{_FAMILIES}"')
     svg = _TIP.sub(r"<title>\1</title>\2", svg)
-    return _COMMENT.sub("", svg)
+    return _COMMENT.sub("", _COUNTED.sub("<g>", svg))

@@ -79,7 +79,7 @@ def is_projected(domain: DomainSpec) -> bool:
 
 
 def switch_word(domain: DomainSpec) -> str:
-    """Return what to call the switches: chips where they exist, planes where the domain is only thought of."""
+    """Return what to call the switches: chips where they exist, planes in a domain only thought of."""
     return "switch plane" if domain.status in ("hypothetical", "blackboard") else "switch chip"
 
 

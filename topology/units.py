@@ -20,6 +20,7 @@ __all__ = ["format_number", "format_quantity", "parse_quantity"]
 _SI: Mapping[str, float] = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _SMALL: Mapping[str, float] = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
+_SECONDS = [("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9)]  # as written, largest first
 
 
 def _unit_table() -> dict[str, tuple[str, float]]:
@@ -116,10 +117,7 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
     if unit == "USD/h":
         return f"{value:.{digits}g} USD/h"
     symbol = {"byte": "B", "byte/s": "B/s", "flop/s": "flop/s", "s": "s", "W": "W"}[unit]
-    if unit == "s":
-        prefixes = [("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9)]
-    else:
-        prefixes = list(_SI.items())[::-1]
+    prefixes = _SECONDS if unit == "s" else list(_SI.items())[::-1]
     size = abs(float(f"{value:.{digits}g}"))
     prefix, factor = next(((p, f) for p, f in prefixes if size >= f), prefixes[-1])
     return f"{_plain(value / factor, digits)} {prefix}{symbol}"

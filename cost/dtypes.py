@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from topology.errors import InputError, MissingFigureError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from topology.spec import GpuSpec
 
 __all__ = [
@@ -18,11 +22,14 @@ __all__ = [
     "bytes_per_param",
     "cache_bytes_per_element",
     "dtype",
+    "mixture",
     "multiply_dtype",
 ]
 
 # What a chip falls back to when it cannot multiply a type: the next wider one.
-_WIDER = {"fp4": "fp8", "fp8": "bf16"}
+_WIDTHS = ("fp4", "fp8", "bf16")
+_WIDER = dict(pairwise(_WIDTHS))
+_SHARE_ERROR = 1e-4  # shares are written with four digits
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,7 @@ _TABLE = (
     Dtype(
         "nvfp4", 4, 8, 16, "fp4", "NVIDIA NVFP4: blocks of 16 share one FP8 scale, one FP32 scale a tensor"
     ),
+    Dtype("nvfp4-a16", 4, 8, 16, "bf16", "NVFP4 weights alone, activations stay in BF16"),
     Dtype("int8", 8, 0, 1, "bf16", "INT8, one scale a row (not counted); multiplied as BF16 after the cast"),
     Dtype("int4-row", 4, 0, 1, "bf16", "INT4, one scale a row (not counted), weights only"),
     *(_int4(group, zero_points=zp) for group in (32, 64, 128) for zp in (False, True)),
@@ -97,8 +105,34 @@ _ALIASES = {
 CACHE_DTYPES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp32": 4.0}
 
 
+def mixture(shares: Mapping[str, float]) -> str:
+    """Return the name of a mixture: ``shares`` of the weights (adding up to 1) in each format.
+
+    One format alone keeps its own name; else ``nvfp4*0.6275+bf16*0.3725``, largest share first.
+    """
+    kept = {name: share for name, share in shares.items() if share > 0}
+    if len(kept) == 1:
+        return next(iter(kept))
+    ordered = sorted(kept.items(), key=lambda item: (-item[1], item[0]))
+    return "+".join(f"{name}*{share:.4f}" for name, share in ordered)
+
+
+def _parse_mixture(name: str) -> Dtype:
+    """Return a mixture: mean bits of its formats; it multiplies in the widest of their units."""
+    parts = [part.partition("*") for part in name.split("+")]
+    try:
+        shares = [(dtype(one), float(share)) for one, _, share in parts]
+    except ValueError:
+        raise InputError(f"weight format {name!r} is no mixture; write fp8*0.75+bf16*0.25.") from None
+    if not math.isclose(sum(share for _, share in shares), 1, abs_tol=_SHARE_ERROR * len(shares)):
+        raise InputError(f"weight format {name!r} is no mixture: the shares do not add up to 1.")
+    bits = sum(one.bytes_per_param * 8 * share for one, share in shares)
+    unit = max((one.multiplies_as for one, _ in shares), key=_WIDTHS.index)
+    return Dtype(name, bits, 0, 1, unit, "; ".join(one.source for one, _ in shares))
+
+
 def dtype(name: str) -> Dtype:
-    """Return the format called ``name`` (``fp4`` means NVFP4, ``int4`` groups of 128).
+    """Return the format called ``name`` (``fp4`` means NVFP4, ``int4`` groups of 128), or a mixture.
 
     Raises
     ------
@@ -106,6 +140,8 @@ def dtype(name: str) -> Dtype:
         If there is no such format; the nearest names are offered.
     """
     key = name.strip().lower()
+    if "*" in key:
+        return _parse_mixture(key)
     found = DTYPES.get(_ALIASES.get(key, key))
     if found is None:
         near = difflib.get_close_matches(key, [*DTYPES, *_ALIASES], n=3, cutoff=0.4)

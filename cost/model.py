@@ -30,6 +30,11 @@ class Attention(Protocol):
         ...
 
     @property
+    def modules(self) -> Mapping[str, int]:
+        """Weights of each projection by name; they add up to :attr:`matmul_params`."""
+        ...
+
+    @property
     def matmul_params(self) -> int:
         """Weights that each token is multiplied with (2 flop each); read once a step."""
         ...

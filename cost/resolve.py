@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Published", "model_from_config", "model_names", "model_title", "published", "resolve_model"]
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"
+_CONFIG_FILE = "config.json"
 _QUANT_FILE = "hf_quant_config.json"
 
 
@@ -94,7 +95,7 @@ def _from_file(path: Path, weights: str | None) -> Model:
     from cost.config.load import load_object
 
     config = load_object(path)
-    beside = path.parent / _QUANT_FILE
+    beside = path.with_name(path.name.removesuffix(_CONFIG_FILE) + _QUANT_FILE)
     if not config.get("quantization_config") and beside.is_file():
         config["quantization_config"] = {"quant_method": "modelopt", **load_object(beside)}
     config["rackplan"] = {"source": str(path)}

@@ -61,14 +61,23 @@ class CompressedAttention:
         return 2 if self.top_k else 1
 
     @property
-    def matmul_params(self) -> int:
-        """Queries through their latent, one key-value head, grouped output, compressors, index queries."""
+    def modules(self) -> dict[str, int]:
+        """Weights of each projection: queries by their latent, one key-value head, grouped output, compressors."""
         wide = self.heads * self.head_dim
-        queries = self.q_rank * (self.hidden + wide)
-        output = wide * self.o_rank + self.o_groups * self.o_rank * self.hidden
-        compressors = sum(2 * self.hidden * self._overlap * width for width in self._compressors)
-        index = self.q_rank * self.index_heads * self.index_dim + self.hidden * self.index_heads
-        return queries + self.hidden * self.head_dim + output + compressors + (index if self.top_k else 0)
+        return {
+            "q_a": self.hidden * self.q_rank,
+            "q_b": self.q_rank * wide,
+            "kv": self.hidden * self.head_dim,
+            "o_a": wide * self.o_rank,
+            "o_b": self.o_groups * self.o_rank * self.hidden,
+            "compressors": sum(2 * self.hidden * self._overlap * width for width in self._compressors),
+            "index": self.index_heads * (self.q_rank * self.index_dim + self.hidden) if self.top_k else 0,
+        }
+
+    @property
+    def matmul_params(self) -> int:
+        """All projections."""
+        return sum(self.modules.values())
 
     @property
     def other_params(self) -> int:

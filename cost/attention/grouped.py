@@ -46,12 +46,20 @@ class GroupedQuery:
         return "chunked" if self.chunked else "swa"
 
     @property
+    def modules(self) -> dict[str, int]:
+        """Weights of each projection; a gate counts with the queries, whose projection is twice as wide."""
+        gate = self.hidden * self.heads * self.value_dim if self.gated else 0
+        return {
+            "q": self.hidden * self.heads * self.head_dim + gate,
+            "k": self.hidden * self.kv_heads * self.head_dim,
+            "v": self.hidden * self.kv_heads * self.value_dim,
+            "o": self.heads * self.value_dim * self.hidden,
+        }
+
+    @property
     def matmul_params(self) -> int:
         """Projections of queries (and gate), keys, values and output."""
-        queries = self.hidden * self.heads * self.head_dim
-        keys_values = self.hidden * self.kv_heads * (self.head_dim + self.value_dim)
-        gate = self.hidden * self.heads * self.value_dim if self.gated else 0
-        return queries + gate + keys_values + self.heads * self.value_dim * self.hidden
+        return sum(self.modules.values())
 
     def cache_bytes(self, context: float, kv_bytes: float) -> float:
         """``kv_heads * (head_dim + value_dim)`` elements a token, ``2 * n_kv * d`` where both are alike."""

@@ -45,18 +45,21 @@ class Latent:
         return "mla"
 
     @property
-    def latent_params(self) -> int:
-        """Down- and up-projections of queries, keys and values, and the output (DeepSeek-V3: 187.1 M)."""
+    def modules(self) -> dict[str, int]:
+        """Weights of each projection: down and up for queries, keys and values, and the output."""
         wide = self.heads * (self.nope + self.rope)
-        queries = self.hidden * wide if self.q_rank is None else self.q_rank * (self.hidden + wide)
-        keys_values = self.hidden * (self.kv_rank + self.rope)
-        rebuilt = self.kv_rank * self.heads * (self.nope + self.value_dim)
-        return queries + keys_values + rebuilt + self.heads * self.value_dim * self.hidden
+        return {
+            "q_a": self.hidden * (self.q_rank or 0),
+            "q_b": (self.hidden if self.q_rank is None else self.q_rank) * wide,
+            "kv_a": self.hidden * (self.kv_rank + self.rope),
+            "kv_b": self.kv_rank * self.heads * (self.nope + self.value_dim),
+            "o": self.heads * self.value_dim * self.hidden,
+        }
 
     @property
     def matmul_params(self) -> int:
-        """All projections: absorbed decode multiplies with the up-projection too, by halves."""
-        return self.latent_params
+        """All projections (DeepSeek-V3: 187.1 M); absorbed decode multiplies with the up-projection by halves."""
+        return sum(self.modules.values())
 
     def latent_bytes(self, context: float, kv_bytes: float) -> float:
         """Latents of ``context`` tokens: 576 elements each in DeepSeek-V3."""
@@ -116,13 +119,13 @@ class IndexedLatent(Latent):
         return "dsa"
 
     @property
-    def matmul_params(self) -> int:
+    def modules(self) -> dict[str, int]:
         """MLA's projections and the index's: queries from the query latent, one key, one weight a head."""
         if not self.own_index:
-            return self.latent_params
+            return super().modules
         q_in = self.hidden if self.q_rank is None else self.q_rank
         index = q_in * self.index_heads * self.index_dim + self.hidden * (self.index_dim + self.index_heads)
-        return self.latent_params + index
+        return {**super().modules, "index": index}
 
     def index_bytes(self, context: float) -> float:
         """Index keys of ``context`` tokens in FP8: 128 + 4 bytes each."""

@@ -52,11 +52,19 @@ class GatedDelta:
         return 2 * self._keys + self._values
 
     @property
+    def modules(self) -> dict[str, int]:
+        """Weights of each projection: queries, keys and values; output gate; two scalars a head; output."""
+        return {
+            "qkv": self.hidden * self._channels,
+            "z": self.hidden * self._values,
+            "ba": self.hidden * 2 * self.value_heads,
+            "out": self._values * self.hidden,
+        }
+
+    @property
     def matmul_params(self) -> int:
-        """Queries, keys, values, output gate, two scalars a head, output."""
-        return (
-            self.hidden * (self._channels + self._values + 2 * self.value_heads) + self._values * self.hidden
-        )
+        """All projections."""
+        return sum(self.modules.values())
 
     @property
     def other_params(self) -> int:

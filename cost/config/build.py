@@ -155,7 +155,7 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
         weights = str(own["weights"])
     top = Facts(config, name)
     text, decoder, omitted, notes = _parts(top)
-    precision, precision_source, more = read_precision(top, text, decoder, weights)
+    precision, precision_source = read_precision(top, text, decoder, weights)
     source = str(own.get("source", name))
     kept = _trimmed(config, keep=_KEPT)
     kept[_OWN] = {"source": source, **({"weights": weights} if weights is not None else {})}
@@ -174,5 +174,5 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
         omitted=omitted,
         config=kept,
         weights_override=weights,
-        notes=(*notes, *more),
+        notes=notes,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from topology.errors import InputError
 
@@ -25,9 +25,12 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _no_constant(name: str) -> NoReturn:
-    message = f"{name} is no JSON number"
-    raise ValueError(message)
+def _constant(name: str) -> float:
+    """Let infinities through, which real configs hold as limits; a key that is read refuses them."""
+    if name == "NaN":
+        message = "NaN is no JSON number"
+        raise ValueError(message)
+    return float(name)
 
 
 def _text(path: Path) -> str:
@@ -58,7 +61,7 @@ def load_object(path: Path) -> dict[str, object]:
     if not text.strip():
         raise InputError(f"{path} is empty.")
     try:
-        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{path}, line {error.lineno}, column {error.colno}: {error.msg}; not valid JSON."

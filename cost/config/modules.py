@@ -1,94 +1,101 @@
-"""Names of a checkpoint's linear modules by class of weight, and whether a quantiser's list names them."""
+"""Linear modules of a checkpoint by class of weight: how many weights, and which names they may have."""
 
 from __future__ import annotations
 
-import re
-from fnmatch import fnmatchcase
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from cost.model import MoeFfn
-from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cost.config.decoder import Decoder
 
-__all__ = ["MATMUL_CLASSES", "matches", "module_names"]
+__all__ = ["HEAD", "MATMUL_CLASSES", "Module", "modules_of"]
 
 # The classes of weights that a token is multiplied with inside the layers; quantisers take these.
 MATMUL_CLASSES = ("experts", "shared", "attention", "dense")
 
-_FFN_BLOCKS = ("mlp", "block_sparse_moe", "feed_forward")
-_ATTENTION = {
-    "linear": ("linear_attn.in_proj_qkvz", "linear_attn.out_proj"),
-    "mla": ("self_attn.q_b_proj", "self_attn.kv_a_proj_with_mqa", "self_attn.kv_b_proj", "self_attn.o_proj"),
+Module = tuple[str, ...]
+
+# Attention's projections by the key in `Attention.modules`, with the names that families give them.
+_FUSED = ("self_attn.qkv_proj", "attention.query_key_value", "self_attention.query_key_value", "attn.c_attn")
+_OUT = ("self_attn.o_proj", "self_attn.dense", "self_attention.dense", "attention.dense", "attn.c_proj")
+_GROUPED: dict[str, Module] = {
+    "q": ("self_attn.q_proj", *_FUSED),
+    "k": ("self_attn.k_proj", *_FUSED),
+    "v": ("self_attn.v_proj", *_FUSED),
+    "o": _OUT,
 }
-_GROUPED = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
-_EXPERTS = tuple(f"{block}.experts.0.{name}" for block in _FFN_BLOCKS for name in ("gate_proj", "down_proj"))
-_SHARED = tuple(
-    f"{block}.{shared}.{name}"
-    for block in _FFN_BLOCKS
-    for shared in ("shared_experts", "shared_expert")
-    for name in ("gate_proj", "down_proj")
-)
-_DENSE = tuple(
-    f"{block}.{name}" for block in ("mlp", "feed_forward") for name in ("gate_proj", "up_proj", "down_proj")
-)
-_PREFIXES = ("model.", "language_model.model.", "model.language_model.")
-_STRIPPED = re.compile(r"^(model\.|language_model\.|transformer\.)+")
+_LATENT: dict[str, Module] = {
+    "q_a": ("self_attn.q_a_proj",),
+    "q_b": ("self_attn.q_b_proj", "self_attn.q_proj"),
+    "kv_a": ("self_attn.kv_a_proj_with_mqa",),
+    "kv_b": ("self_attn.kv_b_proj",),
+    "o": ("self_attn.o_proj",),
+    "index": ("self_attn.indexer.wq_b", "self_attn.indexer.wk"),
+}
+_LINEAR: dict[str, Module] = {
+    "qkv": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_qkv"),
+    "z": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_z"),
+    "ba": ("linear_attn.in_proj_ba", "linear_attn.in_proj_b"),
+    "out": ("linear_attn.out_proj",),
+}
+_COMPRESSED: dict[str, Module] = {
+    "q_a": ("self_attn.q_a_proj", "attn.wq_a"),
+    "q_b": ("self_attn.q_b_proj", "attn.wq_b"),
+    "kv": ("self_attn.kv_proj", "attn.wkv"),
+    "o_a": ("self_attn.o_a_proj", "attn.wo_a"),
+    "o_b": ("self_attn.o_b_proj", "attn.wo_b"),
+    "compressors": ("self_attn.compressor.kv_proj", "attn.compressor.wkv"),
+    "index": ("self_attn.compressor.indexer.q_b_proj", "attn.indexer.wq_b"),
+}
+_KEYS = {frozenset(names): names for names in (_GROUPED, _LINEAR, _COMPRESSED)}
+
+_BLOCKS = ("mlp", "block_sparse_moe", "feed_forward", "ffn")
+_SHARED_NAMES = ("shared_experts", "shared_expert", "shared_mlp")
+# A gated part is two thirds gate and up, one third down.
+_GATE_UP = ("gate_proj", "gate_up_proj", "w1", "fc1", "up_proj", "c_fc")
+_DOWN = ("down_proj", "w2", "fc2", "c_proj")
+HEAD: Module = ("lm_head", "head")
 
 
-def module_names(decoder: Decoder) -> dict[str, list[tuple[str, ...]]]:
-    """Return for each matmul class one entry a layer: the names its modules may have in the model.
+def _below(*path: tuple[str, ...]) -> tuple[Module, Module]:
+    """Return the names of the gate-and-up and of the down projection below every way through ``path``."""
+    stems = [""]
+    for choices in path:
+        stems = [f"{stem}{choice}." for stem in stems for choice in choices]
+    return tuple(s + n for s in stems for n in _GATE_UP), tuple(s + n for s in stems for n in _DOWN)
 
-    Families call the same part differently (``mlp``, ``block_sparse_moe``, ``feed_forward``); a list that
-    names one of them means the layer's part.
-    """
-    found: dict[str, list[tuple[str, ...]]] = {name: [] for name in MATMUL_CLASSES}
+
+_FFN = {
+    "experts": _below(_BLOCKS, ("experts",), ("0",)),
+    "shared": _below(_BLOCKS, _SHARED_NAMES),
+    "dense": _below(("mlp", "feed_forward", "ffn")),
+}
+
+
+def _attention_names(modules: frozenset[str]) -> dict[str, Module]:
+    return _KEYS.get(modules, _LATENT)
+
+
+def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
+    """Return the modules of each matmul class with their weights; the names start at ``layers.N``."""
+    found: dict[str, Counter[Module]] = {name: Counter() for name in MATMUL_CLASSES}
     for index, layer in enumerate(decoder.layers):
         at = f"layers.{index}."
-        kind = "mla" if layer.attention.kind in {"mla", "dsa"} else layer.attention.kind
-        found["attention"].append(tuple(at + name for name in _ATTENTION.get(kind, _GROUPED)))
+        weights = layer.attention.modules
+        names = _attention_names(frozenset(weights))
+        for key, count in weights.items():
+            found["attention"][tuple(at + name for name in names[key])] += count
         if isinstance(layer.ffn, MoeFfn):
-            found["experts"].append(tuple(at + name for name in _EXPERTS))
-            if layer.ffn.shared_params:
-                found["shared"].append(tuple(at + name for name in _SHARED))
+            parts = {
+                "experts": layer.ffn.experts * layer.ffn.expert_params,
+                "shared": layer.ffn.shared_params,
+            }
         else:
-            found["dense"].append(tuple(at + name for name in _DENSE))
-    return {name: entries for name, entries in found.items() if entries}
-
-
-def _matches_literal(pattern: str, name: str) -> bool:
-    """Whether the dotted parts of ``pattern`` (``*`` allowed) stand one after the other in ``name``."""
-    wanted = [part for part in _STRIPPED.sub("", pattern).split(".") if part]
-    if wanted and wanted[-1] in {"weight", "*"}:
-        wanted.pop()
-    parts = name.split(".")
-    if not wanted:
-        return False
-    starts = range(len(parts) - len(wanted) + 1)
-    return any(all(map(fnmatchcase, parts[start:], wanted)) for start in starts)
-
-
-def matches(patterns: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether one of ``patterns`` names one of ``names``; ``re:`` marks a regular expression.
-
-    Raises
-    ------
-    InputError
-        If a regular expression is broken.
-    """
-    for pattern in patterns:
-        if pattern.startswith("re:"):
-            try:
-                expression = re.compile(pattern[3:])
-            except re.error as error:
-                raise InputError(
-                    f"quantization_config: {pattern!r} is no regular expression ({error})."
-                ) from None
-            if any(expression.match(prefix + name) for prefix in (*_PREFIXES, "") for name in names):
-                return True
-        elif any(_matches_literal(pattern, name) for name in names):
-            return True
-    return False
+            parts = {"dense": layer.ffn.params}
+        for part, count in parts.items():
+            gate_up, down = _FFN[part]
+            found[part][tuple(at + name for name in gate_up)] += count - count // 3
+            found[part][tuple(at + name for name in down)] += count // 3
+    return {name: +modules for name, modules in found.items() if +modules}

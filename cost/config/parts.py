@@ -65,7 +65,7 @@ def grouped_query(  # noqa: PLR0913 - one flag for each thing that families diff
         Whether the family's config class has a default of its own, which published configs do not rely on.
         Elsewhere no ``num_key_value_heads`` means one a query head, and no ``head_dim`` hidden / heads.
     qk_norm:
-        ``"head"``: queries and keys are normed with a vector of ``head_dim`` each; ``"full"``: over all heads.
+        ``"head"``: queries and keys are normed by a vector of ``head_dim``; ``"full"``: over all heads.
     """
     heads = f.count("num_attention_heads", most=_MOST_HEADS)
     if kv_heads_required or f.has("num_key_value_heads"):

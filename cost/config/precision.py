@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from cost.config.modules import MATMUL_CLASSES, matches, module_names
+from cost.config.modules import HEAD, MATMUL_CLASSES, modules_of
+from cost.config.patterns import Patterns
 from cost.config.quantization import read_scheme
-from cost.dtypes import dtype
+from cost.dtypes import dtype, mixture
 
 if TYPE_CHECKING:
     from cost.config.decoder import Decoder
     from cost.config.facts import Facts
+    from cost.config.modules import Module
     from cost.config.quantization import Scheme
 
 __all__ = ["read_precision"]
@@ -32,22 +35,26 @@ def _stored(top: Facts, text: Facts) -> tuple[str, str]:
     return "bf16", ""
 
 
-def _by_scheme(scheme: Scheme, decoder: Decoder, stored: str) -> tuple[dict[str, str], list[str]]:
-    """Return the precision of each matmul class, and notes on classes that are not uniform."""
-    found, notes = {}, []
-    for name, layers in module_names(decoder).items():
-        formats = []
-        for modules in layers:
-            rule = next((r for r in scheme.rules if r.targets is None or matches(r.targets, modules)), None)
-            taken = name in scheme.classes and rule is not None and not matches(scheme.kept, modules)
-            formats.append(rule.dtype if rule is not None and taken else stored)
-        counts = {one: formats.count(one) for one in dict.fromkeys(formats)}
-        most = max(counts, key=lambda one: counts[one])
-        found[name] = most
-        if len(counts) > 1:
-            others = ", ".join(f"{one} in {count}" for one, count in counts.items() if one != most)
-            notes.append(f"{name} counted as {most} in all {len(layers)} layers ({others} of them)")
-    return found, notes
+def _by_scheme(scheme: Scheme, decoder: Decoder, stored: str) -> dict[str, str]:
+    """Return the precision of each matmul class, a mixture where its modules differ, and of the head."""
+    kept = Patterns(scheme.kept)
+    rules = [(rule.dtype, None if rule.targets is None else Patterns(rule.targets)) for rule in scheme.rules]
+
+    def stored_as(names: Module, *, taken: bool) -> str:
+        for name, targets in rules:
+            if targets is None:
+                return name if taken and not kept.name_one_of(names) else stored
+            if targets.name_one_of(names):
+                return name
+        return stored
+
+    found = {"head": stored_as(HEAD, taken=scheme.takes_head)}
+    for name, modules in modules_of(decoder).items():
+        weights: Counter[str] = Counter()
+        for names, count in modules.items():
+            weights[stored_as(names, taken=name in scheme.classes)] += count
+        found[name] = mixture({one: count / weights.total() for one, count in weights.items()})
+    return found
 
 
 def _section(top: Facts, text: Facts) -> Facts | None:
@@ -60,8 +67,8 @@ def _section(top: Facts, text: Facts) -> Facts | None:
 
 def read_precision(
     top: Facts, text: Facts, decoder: Decoder, weights: str | None
-) -> tuple[dict[str, str], str, tuple[str, ...]]:
-    """Return the dtype name of each class of weights, where it was read, and notes.
+) -> tuple[dict[str, str], str]:
+    """Return the dtype name of each class of weights, and where it was read.
 
     Parameters
     ----------
@@ -75,22 +82,20 @@ def read_precision(
     if weights is not None:
         name = dtype(weights).name
         precision.update(dict.fromkeys(MATMUL_CLASSES, name))
-        return precision, f"--weights {name}", ()
+        return precision, f"--weights {name}"
     section = _section(top, text)
-    notes: list[str] = []
+    explicit = False
     if section is not None:
         scheme = read_scheme(section)
-        found, notes = _by_scheme(scheme, decoder, stored)
-        precision.update(found)
-        if scheme.head is not None:
-            precision["head"] = scheme.head
+        precision.update(_by_scheme(scheme, decoder, stored))
         source = f"quantization_config ({scheme.method})"
+        explicit = any(rule.targets is not None for rule in scheme.rules)
     elif stored_key:
         source = stored_key
     else:
         source = "assumed bf16: the config has no quantization_config, torch_dtype or dtype"
-    if text.has("expert_dtype"):
+    if text.has("expert_dtype") and not explicit:
         key = text.choice("expert_dtype", tuple(_EXPERT_DTYPES))
         precision["experts"] = _EXPERT_DTYPES[key]
         source += f", expert_dtype {key}"
-    return precision, source, tuple(notes)
+    return precision, source

@@ -18,8 +18,9 @@ _FP8_BLOCK = 128
 _MX_BLOCK = 32
 _MODELOPT = {
     "NVFP4": "nvfp4",
-    "FP8": "fp8-row",
     "NVFP4_AWQ": "nvfp4",
+    "W4A16_NVFP4": "nvfp4-a16",
+    "FP8": "fp8-row",
     "FP8_PB_WO": "fp8",
     "MXFP4": "mxfp4",
     "MXFP8": "mxfp8",
@@ -38,14 +39,15 @@ class Rule:
 class Scheme:
     """What a quantiser did: ``rules``, first match first, except ``kept`` modules, to ``classes`` of weights.
 
-    ``head`` is the format of the output head where the quantiser took it too, else None.
+    ``takes_head`` says whether a rule without targets takes the output head too. Modules that a rule names stay
+    with that rule, whatever ``kept`` says.
     """
 
     method: str
     rules: tuple[Rule, ...]
     kept: tuple[str, ...] = ()
     classes: tuple[str, ...] = MATMUL_CLASSES
-    head: str | None = None
+    takes_head: bool = False
 
 
 def _names(f: Facts, *keys: str) -> tuple[str, ...]:
@@ -70,6 +72,8 @@ def _fp8(f: Facts) -> Scheme:
         dtype = next((name for shape, name in known.items() if block == list(shape)), "")
         if not dtype:
             f.fail("weight_block_size", "[128, 128] or [1, 32]")
+    if f.has("quantized_layers") and f.config["quantized_layers"]:
+        return Scheme("fp8, some modules by modelopt", (*_by_module(f), Rule(dtype)), kept)
     return Scheme("fp8", (Rule(dtype),), kept)
 
 
@@ -109,8 +113,8 @@ def _gptq(f: Facts) -> Scheme:
     if f.has("dynamic") and f.config["dynamic"]:
         f.refuse("quantization_config: GPTQ's per-module `dynamic` rules are not modelled; give --weights.")
     dtype = _weight_only(f, "bits", "group_size", zero_points=True)
-    head = dtype if f.flag("lm_head", default=False) else None
-    return Scheme("gptq", (Rule(dtype),), _names(f, "modules_to_not_convert"), head=head)
+    kept = _names(f, "modules_to_not_convert")
+    return Scheme("gptq", (Rule(dtype),), kept, takes_head=f.flag("lm_head", default=False))
 
 
 def _awq(f: Facts) -> Scheme:
@@ -157,22 +161,33 @@ def _compressed(f: Facts) -> Scheme:
         rules.append(Rule(_compressed_dtype(f, group), None if everything else targets))
     if not rules:
         f.refuse("quantization_config has no config_groups with weights.")
-    kept = _names(f, "ignore")
-    head_rule = next((rule.dtype for rule in rules if rule.targets is None), None)
-    head = None if any("lm_head" in name for name in kept) else head_rule
-    return Scheme("compressed-tensors", tuple(rules), kept, head=head)
+    return Scheme("compressed-tensors", tuple(rules), _names(f, "ignore"), takes_head=True)
 
 
 def _modelopt(f: Facts) -> Scheme:
     """NVIDIA ModelOpt, in ``quantization_config`` or in a file of its own (``hf_quant_config.json``)."""
     inner = f.section("quantization") if f.has("quantization") else f
+    if inner.has("quantized_layers") and inner.config["quantized_layers"]:
+        return Scheme("modelopt, module by module", _by_module(inner))
     algorithm = inner.text("quant_algo")
-    if algorithm not in _MODELOPT:
-        inner.fail(
-            "quant_algo", f"one of {', '.join(_MODELOPT)} (give --weights to say the precision yourself)"
-        )
     kept = _names(inner, "exclude_modules", "ignore")
-    return Scheme(f"modelopt {algorithm}", (Rule(_MODELOPT[algorithm]),), kept)
+    return Scheme(f"modelopt {algorithm}", (Rule(_modelopt_dtype(inner)),), kept)
+
+
+def _modelopt_dtype(f: Facts) -> str:
+    algorithm = f.text("quant_algo")
+    if algorithm not in _MODELOPT:
+        f.fail("quant_algo", f"one of {', '.join(_MODELOPT)} (--weights says the precision without it)")
+    return _MODELOPT[algorithm]
+
+
+def _by_module(f: Facts) -> tuple[Rule, ...]:
+    """Return one rule a format from ModelOpt's table of modules."""
+    table = f.section("quantized_layers")
+    targets: dict[str, list[str]] = {}
+    for name in table.config:
+        targets.setdefault(_modelopt_dtype(table.section(name)), []).append(name)
+    return tuple(Rule(dtype, tuple(names)) for dtype, names in targets.items())
 
 
 _READERS: dict[str, Callable[[Facts], Scheme]] = {
@@ -196,7 +211,8 @@ def read_scheme(f: Facts) -> Scheme:
     InputError
         If the method is not known, or one of its keys is wrong: a precision is never guessed.
     """
-    method = f.text("quant_method", "modelopt" if f.has("quantization") else "")
+    by_modelopt = f.has("quantization") or f.has("quant_algo")
+    method = f.text("quant_method", "modelopt" if by_modelopt else "")
     if method not in _READERS:
         f.refuse(
             f"quant_method is {shown(f.config.get('quant_method'))}, which is not modelled "

@@ -8,15 +8,17 @@ __all__ = ["why_refused"]
 
 _PARTS = {
     "state-space (Mamba) layers": (
-        "mamba mamba2 falcon_mamba jamba zamba zamba2 bamba falcon_h1 nemotron_h granitemoehybrid plamo2 hymba samba"
+        "mamba mamba2 falcon_mamba jamba zamba zamba2 bamba falcon_h1 nemotron_h "
+        "granitemoehybrid plamo2 hymba samba"
     ),
     "an encoder with cross-attention": (
-        "t5 mt5 umt5 longt5 t5gemma bart mbart pegasus pegasus_x bigbird_pegasus switch_transformers nllb-moe nllb_moe "
-        "whisper m2m_100 marian led blenderbot encoder-decoder ul2 prophetnet fsmt speech_to_text seamless_m4t"
+        "t5 mt5 umt5 longt5 t5gemma bart mbart pegasus pegasus_x bigbird_pegasus "
+        "switch_transformers nllb-moe nllb_moe whisper m2m_100 marian led blenderbot encoder-decoder ul2 "
+        "prophetnet fsmt speech_to_text seamless_m4t"
     ),
     "an encoder, which does not decode token by token": (
-        "bert roberta distilbert electra deberta deberta-v2 albert xlm-roberta modernbert nomic_bert mpnet camembert "
-        "ernie eurobert clip siglip vit dinov2 swin"
+        "bert roberta distilbert electra deberta deberta-v2 albert xlm-roberta modernbert "
+        "nomic_bert mpnet camembert ernie eurobert clip siglip vit dinov2 swin"
     ),
     "recurrent layers": "rwkv rwkv5 rwkv6 rwkv7 xlstm recurrent_gemma",
     "lightning (linear) attention": "minimax minimax_text_01 minimax_m1 bailing_moe_linear bailing_hybrid",

@@ -25,7 +25,7 @@ def routed(f: Facts, hidden: int, *, router_bias: bool) -> MoeFfn:
     return moe(
         f,
         hidden,
-        experts=expert_count(f, "n_routed_experts"),
+        experts=expert_count(f, "n_routed_experts", "num_experts", "num_local_experts"),
         top_k=f.count("num_experts_per_tok"),
         expert_params=gated(hidden, inner),
         shared_params=gated(hidden, inner * f.whole("n_shared_experts", default=0)),
@@ -91,7 +91,7 @@ def deepseek_v2(f: Facts) -> Decoder:
     return decoder(f, hidden, layers, final_norm=hidden, tied=False)
 
 
-@family("deepseek_v3", "kimi_k2", "axk1", "glm4_moe_lite")
+@family("deepseek_v3", "kimi_k2", "glm4_moe_lite")
 def deepseek_v3(f: Facts) -> Decoder:
     """DeepSeek-V3, R1 and V3.1, Kimi K2, GLM-4.7-Flash: a correction bias in the router (``noaux_tc``)."""
     hidden, count = f.count("hidden_size"), f.layers()
@@ -103,12 +103,12 @@ def deepseek_v3(f: Facts) -> Decoder:
 def deepseek_v32(f: Facts) -> Decoder:
     """DeepSeek-V3.2 and GLM-5: V3 with an index that picks the tokens attention reads."""
     hidden, count = f.count("hidden_size"), f.layers()
-    f.ignore("mlp_bias")
+    f.ignore("mlp_bias", "index_share_for_mtp_iteration")
     base = latent(f, hidden)
     if base.q_rank is None:
         f.fail("q_lora_rank", "a number: the index takes its queries from that latent")
     if f.has("layer_types"):
-        f.per_layer("layer_types", count, ("indexed_attention",))
+        f.per_layer("layer_types", count, ("indexed_attention", "deepseek_sparse_attention"))
     dim = f.count("index_head_dim")
     attentions: list[Attention] = [
         IndexedLatent(
@@ -143,7 +143,7 @@ _V4_RATES = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_
 
 @family("deepseek_v4")
 def deepseek_v4(f: Facts) -> Decoder:
-    """DeepSeek-V4: compressed attention, residual streams, experts everywhere (the first layers route by hash)."""
+    """DeepSeek-V4: compressed attention, residual streams, experts everywhere (the first by hash)."""
     hidden, count = f.count("hidden_size"), f.layers()
     for key in ("attention_bias", "mlp_bias"):
         if f.flag(key, default=False):

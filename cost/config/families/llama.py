@@ -8,6 +8,7 @@ from cost.config.decoder import Decoder, decoder, family
 from cost.config.parts import (
     FULL,
     SLIDING,
+    draft_layers,
     gated,
     grouped_query,
     interval_windows,
@@ -38,6 +39,7 @@ def dense(  # noqa: PLR0913 - one flag for each thing that families differ in
     kv_heads_required: bool = False,
     head_dim_required: bool = False,
     tied: bool = False,
+    omitted: tuple[str, ...] = (),
 ) -> Decoder:
     """Build a decoder of like layers.
 
@@ -66,7 +68,7 @@ def dense(  # noqa: PLR0913 - one flag for each thing that families differ in
             window=window,
         )
         layers.append(Layer(attention, DenseFfn(params), norms * norm_width * hidden))
-    return decoder(f, hidden, layers, final_norm=norm_width * hidden, tied=tied)
+    return decoder(f, hidden, layers, final_norm=norm_width * hidden, tied=tied, omitted=omitted)
 
 
 def window_everywhere(f: Facts) -> list[int | None]:
@@ -81,18 +83,21 @@ def switched_windows(f: Facts) -> list[int | None]:
     """Qwen's rule: windows from layer ``max_window_layers`` on, and only with ``use_sliding_window``."""
     count = f.layers()
     f.ignore("sliding_window", "max_window_layers")
+    if not f.flag("use_sliding_window", default=False):
+        if f.has("layer_types") and SLIDING in f.per_layer("layer_types", count, (FULL, SLIDING)):
+            f.fail("use_sliding_window", f"true, for layer_types has {SLIDING}")
+        return [None] * count
     if f.has("layer_types"):
         return windows_by_type(f, count)
-    if not f.flag("use_sliding_window", default=False):
-        return [None] * count
     first, window = f.whole("max_window_layers"), f.count("sliding_window")
     return [window if index >= first else None for index in range(count)]
 
 
-@family("llama", "internlm", "aquila", "yi")
+@family("llama", "internlm")
 def llama(f: Facts) -> Decoder:
-    """Llama 1 to 3 and what is built like it; Llama 1 has no ``num_key_value_heads`` and no bias keys."""
-    bias = f.flag("attention_bias", default=f.flag("bias", default=False))
+    """Llama 1 to 3 and InternLM 1; Llama 1 has no ``num_key_value_heads`` and no bias keys."""
+    internlm = f.config.get("model_type") == "internlm"
+    bias = f.flag("bias") if internlm else f.flag("attention_bias", default=False)
     return dense(f, qkv_bias=bias, out_bias=bias, mlp_bias=f.flag("mlp_bias", default=False))
 
 
@@ -101,16 +106,22 @@ def mistral(f: Facts) -> Decoder:
     """Mistral: Llama without biases, with one window for all layers or none."""
     if "sliding_window" not in f.config and not f.has("layer_types"):
         f.count("sliding_window")  # the class default is 4,096, and later models mean none: never guessed
-    return dense(f, windows=window_everywhere(f), kv_heads_required=True)
+    third = f.config.get("model_type") != "mistral"  # Ministral's heads are not as wide as hidden / heads
+    return dense(f, windows=window_everywhere(f), kv_heads_required=True, head_dim_required=third)
 
 
-@family("qwen2")
+@family("qwen2", "mimo", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
 def qwen2(f: Facts) -> Decoder:
-    """Qwen 2 and 2.5: biases on queries, keys and values."""
-    return dense(f, qkv_bias=True, windows=switched_windows(f), kv_heads_required=True)
+    """Qwen 2 and 2.5, and the language models of their VL forms: biases on queries, keys and values; MiMo-7B."""
+    if not f.flag("attention_bias", default=True):
+        f.fail("attention_bias", "true or absent: this family has biases")
+    f.ignore("use_mrope")
+    return dense(
+        f, qkv_bias=True, windows=switched_windows(f), kv_heads_required=True, omitted=draft_layers(f)
+    )
 
 
-@family("qwen3")
+@family("qwen3", "qwen3_vl_text")
 def qwen3(f: Facts) -> Decoder:
     """Qwen 3: norms of queries and keys a head."""
     bias = f.flag("attention_bias", default=False)
@@ -201,10 +212,8 @@ def exaone4(f: Facts) -> Decoder:
     """EXAONE 4: norms after the parts and of each head; in the 32B three of four layers see a window."""
     count = f.layers()
     f.ignore("sliding_window_pattern")
-    if f.has("layer_types") or f.has("sliding_window"):
-        windows = windows_by_type(f, count, None)
-    else:
-        windows = [None] * count
+    windowed = f.has("layer_types") or f.has("sliding_window")
+    windows = windows_by_type(f, count) if windowed else [None] * count
     return dense(f, qk_norm="head", windows=windows, kv_heads_required=True)
 
 

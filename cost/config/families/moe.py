@@ -104,7 +104,7 @@ def qwen2_moe(f: Facts) -> Decoder:
     return decoder(f, hidden, layers, final_norm=hidden, tied=False)
 
 
-@family("qwen3_moe")
+@family("qwen3_moe", "qwen3_vl_moe_text")
 def qwen3_moe(f: Facts) -> Decoder:
     """Qwen 3 with experts: norms of queries and keys a head, no shared expert."""
     hidden, count = f.count("hidden_size"), f.layers()
@@ -117,6 +117,8 @@ def qwen3_moe(f: Facts) -> Decoder:
         expert_params=gated(hidden, f.count("moe_intermediate_size")),
     )
     bias = f.flag("attention_bias", default=False)
+    if not f.flag("use_qk_norm", default=True):
+        f.fail("use_qk_norm", "true or absent: Qwen 3 norms queries and keys")
     attentions = [
         grouped_query(
             f, hidden, kv_heads_required=True, qkv_bias=bias, out_bias=bias, qk_norm="head", window=window
@@ -197,6 +199,8 @@ def dbrx(f: Facts) -> Decoder:
     head_dim = f.divides(heads, hidden, "n_heads must divide d_model")
     kv_heads = attn.count("kv_n_heads")
     f.divides(kv_heads, heads, "attn_config.kv_n_heads must divide n_heads")
+    if f.count("num_key_value_heads", default=kv_heads) != kv_heads:
+        f.fail("num_key_value_heads", f"attn_config.kv_n_heads ({kv_heads}), or absent")
     attention = GroupedQuery(hidden, heads, kv_heads, head_dim, head_dim)
     experts = moe(
         f,
@@ -313,7 +317,7 @@ def llama4(f: Facts) -> Decoder:
 
 
 def _llama4_chunks(f: Facts, layers: int) -> list[int | None]:
-    """Return each layer's chunk: layers with positions (``no_rope_layers`` 1, else three of four) have one."""
+    """Return each layer's chunk: layers with positions (``no_rope_layers``, else three of four) have one."""
     f.ignore("attention_chunk_size", "no_rope_layers", "no_rope_layer_interval")
     if f.has("layer_types"):
         kinds = f.per_layer("layer_types", layers, ("chunked_attention", "full_attention"))
@@ -339,7 +343,7 @@ def deepseek_like(f: Facts) -> Decoder:
     experts = moe(
         f,
         hidden,
-        experts=expert_count(f, "n_routed_experts"),
+        experts=expert_count(f, "n_routed_experts", "num_experts", "num_local_experts"),
         top_k=f.count("num_experts_per_tok"),
         expert_params=gated(hidden, inner),
         shared_params=gated(hidden, inner * shared),
@@ -450,7 +454,8 @@ def _same_in_all(f: Facts, key: str, layers: int) -> int:
 @family("bailing_moe", "bailing_moe_v2")
 def bailing(f: Facts) -> Decoder:
     """Ling and Ring 1 and 2 (remote code): DeepSeek's experts under grouped-query attention."""
-    second = f.config.get("model_type") == "bailing_moe_v2"
+    # Ling 2.0 keeps the first one's model_type; only the second has a flag for the router's bias.
+    second = f.has("moe_router_enable_expert_bias")
     hidden, count = f.count("hidden_size"), f.layers()
     inner, shared = f.count("moe_intermediate_size"), f.whole("num_shared_experts", default=0)
     shared_inner = f.count("moe_shared_expert_intermediate_size", default=inner)
@@ -474,7 +479,7 @@ def bailing(f: Facts) -> Decoder:
         router_bias=second and f.flag("moe_router_enable_expert_bias"),
         groups=second,
     )
-    normed = f.flag("use_qk_norm", default=False)
+    normed = f.flag("use_qk_norm") if second else f.flag("use_qk_norm", default=False)
     attention = grouped_query(
         f,
         hidden,

@@ -32,7 +32,8 @@ __all__ = ["ExpertResult", "fast_placement", "place_experts"]
 
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 _WIDE = 5e-3  # the gap from which the fast path looks at other copy counts
-_ROUNDS = 10  # of such a look; a rival that is ahead gets ten times as many
+_ROUNDS = 10  # of such a look
+_HARD_ROUNDS, _HARD_TRIED = 100, 24  # where a rival is ahead
 _COUNT_SHARE = 0.5  # of the time limit: then CP-SAT has the rest
 
 
@@ -139,7 +140,7 @@ def fast_placement(
         behind = np.flatnonzero(problem.max_load(problem.assignment(slot_expert)) > rival_load)
         if behind.size:
             better = _descend_from(problem, slot_expert, rival.assignment.slot_expert, behind)
-            recount(problem, slot_expert, behind, rounds=10 * _ROUNDS)
+            recount(problem, slot_expert, behind, rounds=_HARD_ROUNDS, tried=_HARD_TRIED)
             log.append(f"best swaps from {name}: {better} layers better")
         ahead = np.flatnonzero(problem.max_load(problem.assignment(slot_expert)) > rival_load * (1 + _EQUAL))
         if ahead.size:
@@ -157,7 +158,7 @@ def _descend_from(
         return 0
     part = problem.rows(layers)
     again = swap_down(part, start)
-    recount(part, again, np.arange(layers.size), rounds=10 * _ROUNDS)
+    recount(part, again, np.arange(layers.size), rounds=_HARD_ROUNDS, tried=_HARD_TRIED)
     better = part.max_load(part.assignment(again)) < part.max_load(part.assignment(slot_expert[layers]))
     slot_expert[layers[better]] = again[better]
     return int(better.sum())

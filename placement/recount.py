@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["recount"]
 
-_TRIED = 6  # exchanges that are followed by swaps, per layer and round
 _POWER = 32  # of the norm of GPU loads that ranks exchanges: near the largest load, but sees the others
 _LEAST_GAIN = 1e-9
 _CELLS = 1 << 25  # of the table of who holds what, [layers, GPUs, experts]: more layers go in several parts
@@ -33,34 +32,35 @@ def recount(
     layers: NDArray[np.intp],
     *,
     rounds: int,
+    tried: int = 6,
     keep_on: Callable[[], bool] = lambda: True,
 ) -> None:
     """Exchange copies in some ``layers`` of ``slot_expert`` ``[layers, slots]`` while it helps, in place.
 
-    Each round tries, in each layer still improving, the few best exchanges that relieve its hottest GPU: one
+    Each round tries, in each layer still improving, the ``tried`` best exchanges that relieve its hottest GPU: one
     more copy of an expert there, or one fewer, at the cost or to the good of another; swaps follow. Legal and
     never worse in any layer, also when interrupted. Deterministic for given ``rounds`` while ``keep_on`` says
     yes.
     """
-    size = max(1, _CELLS // (_TRIED * problem.gpus * problem.experts))
+    size = max(1, _CELLS // (tried * problem.gpus * problem.experts))
     for start in range(0, layers.size, size):
         part = layers[start : start + size]
         for _ in range(rounds):
             if part.size == 0 or not keep_on():
                 break
-            part = _round(problem, slot_expert, part)
+            part = _round(problem, slot_expert, part, tried)
 
 
 def _round(
-    problem: ExpertProblem, slot_expert: NDArray[np.int32], layers: NDArray[np.intp]
+    problem: ExpertProblem, slot_expert: NDArray[np.int32], layers: NDArray[np.intp], tried: int
 ) -> NDArray[np.intp]:
     """Take the best exchange in each of ``layers``, in place; return the layers where one helped."""
-    tried = [_exchanges(problem, slot_expert, int(layer)) for layer in layers]
-    owner = np.repeat(np.arange(layers.size), [len(rows) for rows in tried])
+    starts = [_exchanges(problem, slot_expert, int(layer), tried) for layer in layers]
+    owner = np.repeat(np.arange(layers.size), [len(rows) for rows in starts])
     if owner.size == 0:
         return layers[:0]
     many = problem.rows(layers[owner])
-    ends = swap_down(many, np.concatenate(tried))
+    ends = swap_down(many, np.concatenate(starts))
     after = _norm(many.assignment(ends).gpu_load(many.loads))
     here = problem.rows(layers)
     before = _norm(here.assignment(slot_expert[layers]).gpu_load(here.loads))
@@ -78,8 +78,10 @@ def _round(
     return np.array(helped, dtype=np.intp)
 
 
-def _exchanges(problem: ExpertProblem, slot_expert: NDArray[np.int32], layer: int) -> NDArray[np.int32]:
-    """Return the rows ``[up to 6, slots]`` after the exchanges in one layer that promise most."""
+def _exchanges(
+    problem: ExpertProblem, slot_expert: NDArray[np.int32], layer: int, tried: int
+) -> NDArray[np.int32]:
+    """Return the rows ``[up to tried, slots]`` after the exchanges in one layer that promise most."""
     row, load = slot_expert[layer], problem.loads[layer]
     gpu = problem.slot_gpu
     copies = np.bincount(row, minlength=problem.experts)
@@ -108,7 +110,7 @@ def _exchanges(problem: ExpertProblem, slot_expert: NDArray[np.int32], layer: in
     less, extra = (thinner - share)[new], (thicker - share)[old]
     after = gpu_load + holds.T[new] * less[:, None] + holds.T[old] * extra[:, None]
     after[np.arange(new.size), at] = gpu_load[at] - share[old] + thinner[new]
-    best = np.argsort(_norm(after), kind="stable")[:_TRIED]
+    best = np.argsort(_norm(after), kind="stable")[:tried]
     rows = np.tile(row, (best.size, 1))
     rows[np.arange(best.size), slot[best]] = new[best]
     return rows

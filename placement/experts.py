@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["ExpertResult", "fast_placement", "place_experts"]
 
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
+_ROUNDING = 1e-12  # a rival is not ahead by less
 _WIDE = 5e-3  # the gap from which the fast path looks at other copy counts
 _ROUNDS = 10  # of such a look
 _HARD_ROUNDS, _HARD_TRIED = 100, 24  # where a rival is ahead
@@ -137,7 +138,9 @@ def fast_placement(
         if rival.assignment is None:
             continue
         rival_load = problem.max_load(rival.assignment)
-        behind = np.flatnonzero(problem.max_load(problem.assignment(slot_expert)) > rival_load)
+        behind = np.flatnonzero(
+            problem.max_load(problem.assignment(slot_expert)) > rival_load * (1 + _ROUNDING)
+        )
         if behind.size:
             better = _descend_from(problem, slot_expert, rival.assignment.slot_expert, behind)
             recount(problem, slot_expert, behind, rounds=_HARD_ROUNDS, tried=_HARD_TRIED)

@@ -122,6 +122,8 @@ def resolve_model(text: str, *, weights: str | None = None) -> Model:
     if key in model_names():
         return _from_catalog(key, weights)
     path = Path(text)
+    if not key:
+        return _from_catalog(_known(text), weights)
     if path.suffix == ".json" or path.exists() or "/" in text:
         return _from_file(path, weights)
     return _from_catalog(_known(text), weights)

@@ -16,8 +16,9 @@ class Published:
     total, active:
         As the authors print them (``671B``), rounded as they round; ``active`` is empty for dense models.
     total_counts, active_counts:
-        What their figure counts beyond or short of ours: ``""`` (as :attr:`cost.model.Model.total_params` and
-        ``active_params``), ``"with vision tower"``, ``"with input embedding"``, ``"without output head"``.
+        What their figure counts beyond or short of :attr:`cost.model.Model.total_params` and ``active_params``,
+        comma-separated: ``with vision tower``, ``with one draft layer``, ``with input embedding``,
+        ``without output head``, ``without embedding and head``, ``without sparse index``, ``rounded down``.
     sources:
         Where they print them.
     """

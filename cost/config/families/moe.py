@@ -584,3 +584,59 @@ def hunyuan_v3(f: Facts) -> Decoder:
     )
     layers = alternating([attention] * count, sparse, experts, dense_part(f, hidden, sparse), 2 * hidden)
     return decoder(f, hidden, layers, final_norm=hidden, tied=False, omitted=draft_layers(f))
+
+
+@family("mimo_v2_flash")
+def mimo_v2_flash(f: Facts) -> Decoder:
+    """MiMo-V2-Flash: values narrower than keys; layers with a window have more key heads, and sinks."""
+    hidden, count = f.count("hidden_size"), f.layers()
+    inner, heads = f.count("moe_intermediate_size"), f.count("num_attention_heads")
+    for key, same in (("swa_num_attention_heads", heads), ("swa_head_dim", None), ("swa_v_head_dim", None)):
+        expected = f.count(key.removeprefix("swa_")) if same is None else same
+        if f.has(key) and f.count(key) != expected:
+            f.fail(key, f"{expected}, as in the other layers")
+    if f.flag("attention_bias", default=False) or f.flag("add_full_attention_sink_bias", default=False):
+        f.refuse("biases of attention, or sinks in layers without a window, are not modelled.")
+    if f.whole("n_shared_experts", default=0) or not f.flag("add_swa_attention_sink_bias", default=True):
+        f.refuse("shared experts, or layers with a window but without sinks, are not modelled.")
+    f.ignore("sliding_window_size", "attention_chunk_size")
+    experts = moe(
+        f,
+        hidden,
+        experts=expert_count(f, "n_routed_experts"),
+        top_k=f.count("num_experts_per_tok"),
+        expert_params=gated(hidden, inner),
+        router_bias=True,
+        groups=True,
+    )
+    if not f.has("mlp_layer_types"):
+        f.items("moe_layer_freq")
+    sparse = expert_layers(f, count, default_dense=0)
+    attentions = [_mimo_attention(f, hidden, windowed=windowed) for windowed in _mimo_windows(f, count)]
+    layers = alternating(attentions, sparse, experts, dense_part(f, hidden, sparse), 2 * hidden)
+    return decoder(f, hidden, layers, final_norm=hidden, tied=False, omitted=draft_layers(f))
+
+
+def _mimo_windows(f: Facts, layers: int) -> list[bool]:
+    """Whether each layer sees a window: ``layer_types``, or 1 in ``hybrid_layer_pattern``."""
+    if f.has("layer_types"):
+        return [window is not None for window in windows_by_type(f, layers)]
+    return [flag == 1 for flag in f.per_layer("hybrid_layer_pattern", layers, (0, 1))]
+
+
+def _mimo_attention(f: Facts, hidden: int, *, windowed: bool) -> GroupedQuery:
+    heads, kv_heads = f.count("num_attention_heads"), f.count("num_key_value_heads")
+    # The class without the key doubles the key heads of layers with a window.
+    windowed_heads = f.count("swa_num_key_value_heads", default=2 * kv_heads)
+    if windowed:
+        kv_heads = windowed_heads
+    f.divides(kv_heads, heads, "the key and value heads must divide num_attention_heads")
+    return GroupedQuery(
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=f.count("head_dim"),
+        value_dim=f.count("v_head_dim"),
+        window=f.count("sliding_window") if windowed else None,
+        other_params=heads if windowed else 0,
+    )

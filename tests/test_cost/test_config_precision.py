@@ -1,0 +1,214 @@
+"""The precision of each class of weights, in every dialect that checkpoints use."""
+
+import pytest
+
+from cost.config.patterns import Patterns
+from cost.resolve import model_from_config, resolve_model
+from topology.errors import InputError
+
+MATMUL = ("experts", "shared", "attention", "dense")
+V3 = {
+    key: value for key, value in resolve_model("deepseek-v3").config.items() if key != "quantization_config"
+}
+LLAMA = {**resolve_model("llama-3.1-405b").config}
+
+
+def precision(config: dict, section: dict | None = None, **keys: object) -> dict[str, str]:
+    added = {} if section is None else {"quantization_config": section}
+    model = model_from_config({**config, **keys, **added}, name="model")
+    return {name: model.precision[name] for name in (*MATMUL, "head")}
+
+
+def uniform(dtype: str, head: str = "bf16") -> dict[str, str]:
+    return {**dict.fromkeys(MATMUL, dtype), "head": head}
+
+
+def compressed(
+    weights: dict, *, targets: tuple[str, ...] = ("Linear",), ignore: tuple[str, ...] = ("lm_head",)
+) -> dict:
+    group = {"targets": list(targets), "weights": weights}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": list(ignore)}
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, uniform("fp8")),
+        ({"quant_method": "fp8", "weight_block_size": [1, 32]}, uniform("mxfp8")),
+        ({"quant_method": "fp8"}, uniform("fp8-row")),
+        ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": []}, uniform("fp8-row")),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, uniform("int4-g128-zp")),
+        ({"quant_method": "gptq", "bits": 8, "group_size": 128}, uniform("int8")),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True},
+            uniform("int4-g128-zp", "int4-g128-zp"),
+        ),
+        ({"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True}, uniform("int4-g64-zp")),
+        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 128, "zero_point": False}, uniform("int4-g128")),
+        ({"quant_method": "mxfp4"}, {**uniform("bf16"), "experts": "mxfp4"}),
+        (compressed({"num_bits": 8, "type": "float", "strategy": "channel"}), uniform("fp8-row")),
+        (
+            compressed({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}),
+            uniform("fp8"),
+        ),
+        (
+            compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}),
+            uniform("int4-g32"),
+        ),
+        (
+            compressed(
+                {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": False}
+            ),
+            uniform("int4-g128-zp"),
+        ),
+        (compressed({"num_bits": 8, "type": "int", "strategy": "channel"}), uniform("int8")),
+        (
+            compressed({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}),
+            uniform("nvfp4"),
+        ),
+        (
+            compressed({"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}),
+            uniform("mxfp4"),
+        ),
+        (compressed({"num_bits": 8, "type": "float"}, ignore=()), uniform("fp8-row", "fp8-row")),
+        (
+            compressed({"num_bits": 8, "type": "float"}, targets=("re:.*self_attn.*",)),
+            {**uniform("bf16"), "attention": "fp8-row"},
+        ),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, uniform("nvfp4")),
+        ({"quant_algo": "FP8", "ignore": ["lm_head"]}, uniform("fp8-row")),
+        (
+            {
+                "producer": {"name": "modelopt"},
+                "quantization": {"quant_algo": "NVFP4", "exclude_modules": ["*self_attn*"]},
+            },
+            {**uniform("nvfp4"), "attention": "bf16"},
+        ),
+        (
+            {
+                "quant_algo": "MIXED_PRECISION",
+                "quant_method": "modelopt",
+                "quantized_layers": {
+                    f"model.layers.{i}.mlp.experts": {"quant_algo": "NVFP4"} for i in range(61)
+                },
+            },
+            {**uniform("bf16"), "experts": "nvfp4"},
+        ),
+    ],
+)
+def test_dialects(section, expected):
+    assert precision(V3, section) == expected
+
+
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        (["self_attn"], {"attention": "bf16"}),
+        (["model.layers.*.self_attn"], {"attention": "bf16"}),
+        (["re:.*self_attn.*"], {"attention": "bf16"}),
+        (["re:.*mlp\\.(gate|up|gate_up|down)_proj.*"], {"dense": "bf16"}),
+        (["*.mlp.shared_experts.*"], {"shared": "bf16"}),
+        (["mlp.experts"], {"experts": "bf16"}),
+        (["gate", "lm_head", "model.embed_tokens", "model.layers.3.mlp.gate"], {}),
+        (
+            ["model.layers.0", "model.layers.1", "model.layers.2"],
+            {"dense": "bf16", "attention": "fp8*0.9508+bf16*0.0492"},
+        ),
+        (["model.layers.1*"], {"dense": "fp8*0.6667+bf16*0.3333"}),
+    ],
+)
+def test_modules_that_stay_as_they_were(kept, expected):
+    found = precision(
+        V3, {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": kept}
+    )
+    known = {name: found[name] for name in expected}
+    assert known == expected
+    if not expected:
+        assert found == uniform("fp8")
+
+
+def test_llama_405b_fp8_keeps_attention_and_two_layers():
+    kept = [f"model.layers.{i}.self_attn.{m}_proj" for i in range(126) for m in "qkvo"]
+    kept += [f"model.layers.{i}.mlp.{m}_proj" for i in (0, 125) for m in ("gate", "up", "down")]
+    found = precision(LLAMA, {"quant_method": "fbgemm_fp8", "modules_to_not_convert": kept})
+    assert found["attention"] == "bf16"
+    assert found["dense"] == "fp8-row*0.9841+bf16*0.0159"
+
+
+def test_nvfp4_deepseek_quantises_the_output_projection_alone():
+    # What NVIDIA's hf_quant_config.json lists: both projections to and from the latents stay in BF16.
+    found = resolve_model("deepseek-v3.1-nvfp4").precision
+    assert found["experts"] == found["shared"] == found["dense"] == "nvfp4"
+    assert found["attention"] == "nvfp4*0.6277+bf16*0.3723"
+    assert found["head"] == found["router"] == found["embedding"] == "bf16"
+
+
+def test_published_checkpoints():
+    assert resolve_model("deepseek-v3").precision["experts"] == "fp8"
+    assert resolve_model("gpt-oss-120b").precision["experts"] == "mxfp4"
+    assert resolve_model("gpt-oss-120b").precision["attention"] == "bf16"
+    kimi = resolve_model("kimi-k2.5").precision
+    assert [kimi[name] for name in MATMUL] == ["int4-g32", "bf16", "bf16", "bf16"]
+    v4 = resolve_model("deepseek-v4-pro").precision
+    assert [v4[name] for name in ("experts", "shared", "attention")] == ["mxfp4", "fp8", "fp8"]
+
+
+def test_without_a_section_the_dtype_decides_and_without_that_bf16_is_said():
+    bare = {key: value for key, value in LLAMA.items() if key not in {"torch_dtype", "dtype"}}
+    assert model_from_config({**bare, "dtype": "float16"}, name="m").precision_source == "dtype"
+    assert precision(bare, torch_dtype="float32") == uniform("fp32", "fp32")
+    assumed = model_from_config(bare, name="m")
+    assert assumed.precision["dense"] == "bf16"
+    assert assumed.precision_source.startswith("assumed bf16")
+
+
+def test_weights_override_the_layers_alone_and_survive_the_plan_file():
+    model = resolve_model("deepseek-v3", weights="nvfp4")
+    assert [model.precision[name] for name in (*MATMUL, "head")] == ["nvfp4"] * 4 + ["bf16"]
+    assert model.precision_source == "--weights nvfp4"
+    assert model_from_config(model.config, name=model.name) == model
+    assert model_from_config(model.config, name=model.name, weights="bf16").precision["experts"] == "bf16"
+
+
+def test_weights_make_an_unknown_quantiser_readable():
+    section = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    with pytest.raises(InputError, match=r"quant_method is 'bitsandbytes', which is not modelled.*--weights"):
+        model_from_config({**V3, "quantization_config": section}, name="m")
+    model = model_from_config({**V3, "quantization_config": section}, name="m", weights="int4")
+    assert model.precision["experts"] == "int4-g128"
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "weight_block_size is [64, 64]"),
+        ({"quant_method": "fp8", "modules_to_not_convert": "lm_head"}, "modules_to_not_convert is 'lm_head'"),
+        ({"quant_method": "fp8", "modules_to_not_convert": [1]}, "must be a list of module names"),
+        ({"quant_method": "gptq", "bits": 3, "group_size": 128}, "bits is 3; it must be 4 or 8"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 100}, "groups of 100 is not known"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"x": 1}}, "`dynamic` rules"),
+        ({"quant_method": "awq", "bits": "4", "group_size": 128}, "bits is '4'"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "quant_algo is 'W4A8_AWQ'"),
+        ({"quant_method": "compressed-tensors"}, "config_groups is missing"),
+        (compressed({"num_bits": 3, "type": "int"}), "num_bits is 3"),
+        (compressed({"num_bits": 8, "type": "ternary"}), "type is 'ternary'"),
+        (compressed({"num_bits": 8, "type": "float"}, ignore=("re:(",)), "is no regular expression"),
+        ({"bits": 4}, "quant_method is None, which is not modelled"),
+        ([1], "quantization_config is [1]; it must be an object"),
+    ],
+)
+def test_wrong_sections_are_one_line(section, words):
+    with pytest.raises(InputError) as caught:
+        model_from_config({**V3, "quantization_config": section}, name="m")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_patterns_match_parts_not_letters():
+    gate = Patterns(["gate"])
+    assert gate.name_one_of(["layers.3.mlp.gate"])
+    assert not gate.name_one_of(["layers.3.mlp.gate_proj"])
+    assert Patterns(["model.layers.1"]).name_one_of(["layers.1.mlp.gate"])
+    assert not Patterns(["model.layers.1"]).name_one_of(["layers.11.mlp.gate"])
+    assert Patterns(["language_model.model.layers.*.self_attn*"]).name_one_of(["layers.7.self_attn.q_proj"])
+    assert not Patterns([]).name_one_of(["layers.7.self_attn.q_proj"])

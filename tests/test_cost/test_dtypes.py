@@ -1,0 +1,96 @@
+"""Bytes of stored weights, and the unit that multiplies them."""
+
+import pytest
+
+from cost.dtypes import DTYPES, bytes_per_param, cache_bytes_per_element, dtype, mixture, multiply_dtype
+from topology.errors import InputError, MissingFigureError
+from topology.figures import Evidence, Figure
+from topology.spec import GpuSpec
+
+
+def gpu(*units: str) -> GpuSpec:
+    figures = {f"{unit}_flop_per_s": Figure(1e15, "flop/s", Evidence.ASSUMED, "test") for unit in units}
+    return GpuSpec("chip", "Chip", "maker", "test", 1, figures)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("bf16", 2),
+        ("fp16", 2),
+        ("fp32", 4),
+        ("fp8", 1 + 4 / 16384),
+        ("mxfp4", 0.53125),
+        ("nvfp4", 0.5625),
+        ("mxfp8", 1.03125),
+        ("int8", 1),
+        ("int4-g32", 0.5625),
+        ("int4-g128", 0.515625),
+        ("int4-g128-zp", 0.51953125),
+        ("int4", 0.515625),
+        ("fp4", 0.5625),
+        ("BFloat16", 2),
+    ],
+)
+def test_bytes_with_scales(name, expected):
+    assert bytes_per_param(name) == expected
+
+
+def test_every_format_says_where_it_is_written_down():
+    assert all(entry.source and entry.multiplies_as in {"bf16", "fp8", "fp4"} for entry in DTYPES.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "unit", "noted"),
+    [
+        ("bf16", ("bf16",), "bf16", False),
+        ("fp8", ("bf16", "fp8"), "fp8", False),
+        ("fp8", ("bf16",), "bf16", True),
+        ("nvfp4", ("bf16", "fp8", "fp4"), "fp4", False),
+        ("nvfp4", ("bf16", "fp8"), "fp8", True),
+        ("mxfp4", ("bf16",), "bf16", True),
+        ("int4-g32", ("bf16", "fp8", "fp4"), "bf16", True),
+        ("nvfp4-a16", ("bf16", "fp8", "fp4"), "bf16", True),
+        ("fp32", ("bf16",), "bf16", False),
+    ],
+)
+def test_falls_back_to_the_next_wider_unit_and_says_so(name, units, unit, noted):
+    found, note = multiply_dtype(name, gpu(*units))
+    assert found == unit
+    assert (note is not None) == noted
+    if note:
+        assert name in note
+
+
+def test_no_unit_at_all_is_a_missing_figure():
+    with pytest.raises(MissingFigureError, match="chip: the catalog has no dense peak for bf16"):
+        multiply_dtype("bf16", gpu("fp8"))
+
+
+def test_mixture_keeps_the_bytes_and_multiplies_in_the_wider_unit():
+    name = mixture({"nvfp4": 0.75, "bf16": 0.25})
+    assert name == "nvfp4*0.7500+bf16*0.2500"
+    assert bytes_per_param(name) == 0.75 * 0.5625 + 0.25 * 2
+    assert multiply_dtype(name, gpu("bf16", "fp8", "fp4")) == (
+        "bf16",
+        f"{name} weights are stored in 7.375 bits and multiply at bf16",
+    )
+    assert mixture({"fp8": 1.0, "bf16": 0.0}) == "fp8"
+
+
+@pytest.mark.parametrize("name", ["fp9", "", "nvfp4*0.5", "nvfp4*half+bf16*0.5", "what*0.5+bf16*0.5"])
+def test_unknown_formats_are_one_line(name):
+    with pytest.raises(InputError, match="weight format") as caught:
+        dtype(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_nearest_format_is_offered():
+    with pytest.raises(InputError, match="did you mean nvfp4"):
+        dtype("nvpf4")
+
+
+def test_cache_formats():
+    assert [cache_bytes_per_element(name) for name in ("bf16", "FP8", "float16", "fp32")] == [2, 1, 2, 4]
+    with pytest.raises(InputError, match="KV cache format 'nvfp4' is not known; choose one of bf16"):
+        cache_bytes_per_element("nvfp4")

@@ -1,0 +1,215 @@
+"""Counts against transformers' own modules, and against what the authors publish."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cost.config.build import known_model_types
+from cost.model import Model, MoeFfn
+from cost.resolve import model_from_config, model_names, published, resolve_model
+
+HERE = Path(__file__).parent
+SHARED = HERE.parents[2] / "shared" / "data" / "model_configs"
+COUNTED = json.loads((HERE / "counted_by_transformers.json").read_text())
+SMALL = COUNTED["small"]
+# Adapters without a class of their own in transformers (remote code), or with the class of another one.
+ELSEWHERE = {"deepseek", "kimi_k2", "bailing_moe", "bailing_moe_v2", "internlm", "mimo"}
+VISION = {
+    "qwen2_vl",
+    "qwen2_vl_text",
+    "qwen2_5_vl",
+    "qwen2_5_vl_text",
+    "qwen3_vl_text",
+    "qwen3_vl_moe_text",
+    "glm4v_moe_text",
+}
+
+
+def attention_params(model: Model) -> int:
+    return sum(layer.attention.matmul_params + layer.attention.other_params for layer in model.layers)
+
+
+def expert_params(model: Model) -> int:
+    ffns = [layer.ffn for layer in model.layers]
+    return sum(ffn.experts * ffn.expert_params for ffn in ffns if isinstance(ffn, MoeFfn))
+
+
+@pytest.mark.parametrize(
+    "row", SMALL, ids=[f"{row['config']['model_type']}-{i}" for i, row in enumerate(SMALL)]
+)
+def test_counts_are_those_of_the_modules(row):
+    model = model_from_config(row["config"], name="small")
+    assert model.total_params == row["total"]
+    assert attention_params(model) == row["attention"]
+    assert expert_params(model) == row["experts"]
+
+
+@pytest.mark.parametrize(
+    "row", SMALL, ids=[f"{row['config']['model_type']}-{i}" for i, row in enumerate(SMALL)]
+)
+def test_modules_add_up_and_the_config_rebuilds_the_model(row):
+    model = model_from_config(row["config"], name="small")
+    for layer in model.layers:
+        assert sum(layer.attention.modules.values()) == layer.attention.matmul_params
+    assert model_from_config(json.loads(json.dumps(model.config)), name="small") == model
+
+
+def test_every_family_is_counted_somewhere():
+    counted = {row["config"]["model_type"] for row in SMALL}
+    assert set(known_model_types()) == counted | ELSEWHERE | VISION
+
+
+@pytest.mark.parametrize("name", sorted(COUNTED["published_configs"]))
+def test_published_configs_are_counted_exactly(name):
+    path = SHARED / f"{name}.json"
+    if not path.is_file():
+        pytest.skip("the reference configs are not beside this checkout")
+    model = resolve_model(str(path))
+    assert model.total_params == COUNTED["published_configs"][name]
+    assert model.notes == ()
+
+
+def number(text: str) -> tuple[float, float]:
+    """Value of a printed count, and half a unit of its last digit (trailing zeros of whole numbers say nothing)."""
+    digits, unit = re.fullmatch(r"([\d.]+)([BT])", text).groups()
+    scale = {"B": 1e9, "T": 1e12}[unit]
+    decimals = len(digits.split(".")[1]) if "." in digits else len(digits.rstrip("0")) - len(digits)
+    last = 10.0**-decimals
+    return float(digits) * scale, last * scale / 2
+
+
+# Vision towers and projectors, counted by transformers (Llama 4: with the published hidden size of 1,408).
+TOWERS = {"qwen3.5-397b-a17b": 456_010_480, "llama-4-scout": 890_913_280, "llama-4-maverick": 890_913_280}
+
+
+def as_counted(model: Model, counts: str, value: int) -> float:
+    """Our count with what the authors' figure adds or leaves out."""
+    index = sum(layer.attention.modules.get("index", 0) for layer in model.layers)
+    adds = {
+        "with input embedding": model.embedding_params,
+        "with vision tower": TOWERS.get(model.name, 0),
+        "without output head": -model.head_params,
+        "without sparse index": -index,
+        "without embedding and head": -model.head_params - model.embedding_params,
+        "with one draft layer": max(layer.total_params for layer in model.layers),
+        "rounded down": 0,
+    }
+    return value + sum(adds[part] for part in counts.split(", ") if part)
+
+
+def agrees(ours: float, printed: str, counts: str) -> bool:
+    """Whether ``ours`` is what is ``printed``, rounded to its last digit."""
+    value, half = number(printed)
+    return value <= ours < value + 2 * half if "rounded down" in counts else abs(ours - value) <= half
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_totals_match_the_published_rounding(name):
+    model, facts = resolve_model(name), published(name)
+    assert agrees(as_counted(model, facts.total_counts, model.total_params), facts.total, facts.total_counts)
+
+
+@pytest.mark.parametrize("name", [name for name in model_names() if published(name).active])
+def test_active_counts_match_the_published_rounding(name):
+    model, facts = resolve_model(name), published(name)
+    assert agrees(
+        as_counted(model, facts.active_counts, model.active_params), facts.active, facts.active_counts
+    )
+    assert model.moe is not None
+
+
+def test_deepseek_v3_by_hand():
+    model = resolve_model("deepseek-v3")
+    attention, moe = model.layers[3].attention, model.moe
+    assert attention.matmul_params == 187_105_280
+    assert moe.expert_params == 3 * 7168 * 2048
+    assert (moe.experts, moe.top_k, moe.groups, moe.topk_groups) == (256, 8, 8, 4)
+    assert model.moe_layers == tuple(range(3, 61))
+    assert sum(layer.attention.cache_bytes(1, 2) for layer in model.layers) == 70_272
+    assert sum(layer.attention.cache_bytes(1, 1) for layer in model.layers) == 35_136
+    assert model.active_params_with_embedding - model.active_params == 129_280 * 7168
+    assert model.omitted == ("1 draft (multi-token prediction) layer",)
+
+
+LING_MINI = {
+    "model_type": "bailing_moe", "architectures": ["BailingMoeV2ForCausalLM"], "num_hidden_layers": 20,
+    "hidden_size": 2048, "intermediate_size": 5120, "first_k_dense_replace": 1, "moe_intermediate_size": 512,
+    "moe_shared_expert_intermediate_size": 512, "num_shared_experts": 1, "num_experts": 256,
+    "num_experts_per_tok": 8, "n_group": 8, "topk_group": 4, "moe_router_enable_expert_bias": True,
+    "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "use_qk_norm": True,
+    "vocab_size": 157184, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+LING_LITE = {
+    "model_type": "bailing_moe", "num_hidden_layers": 28, "hidden_size": 2048, "intermediate_size": 1408,
+    "first_k_dense_replace": 0, "moe_intermediate_size": 1408, "num_shared_experts": 2, "num_experts": 64,
+    "num_experts_per_tok": 6, "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 126464,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+DEEPSEEK_MOE = {
+    "model_type": "deepseek", "num_hidden_layers": 28, "hidden_size": 2048, "intermediate_size": 10944,
+    "first_k_dense_replace": 1, "moe_layer_freq": 1, "moe_intermediate_size": 1408, "n_shared_experts": 2,
+    "n_routed_experts": 64, "num_experts_per_tok": 6, "num_attention_heads": 16, "num_key_value_heads": 16,
+    "vocab_size": 102400, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+INTERNLM = {
+    "model_type": "internlm", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "intermediate_size": 11008, "bias": True, "vocab_size": 103168, "tie_word_embeddings": False,
+    "torch_dtype": "float16",
+}  # fmt: skip
+MIMO = {
+    "model_type": "mimo", "num_hidden_layers": 36, "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 11008, "vocab_size": 151680,
+    "attention_bias": True, "num_nextn_predict_layers": 1, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "total", "active"),
+    [
+        (LING_MINI, "16.3B", "1.4B"),  # model card of Ling-mini-2.0: 16.26B, 1.43B
+        (LING_LITE, "16.8B", "2.75B"),  # model card of Ling-lite
+        (DEEPSEEK_MOE, "16.4B", "2.8B"),  # arXiv:2401.06066
+        (INTERNLM, "7.3B", ""),  # model card of internlm-7b: 7B
+        (MIMO, "7.6B", ""),  # 7B without its draft layer
+    ],
+)
+def test_remote_code_families_match_the_published_rounding(config, total, active):
+    model = model_from_config(config, name="remote")
+    value, half = number(total)
+    assert abs(model.total_params - value) <= 2 * half
+    if active:
+        value, half = number(active)
+        assert model.active_params <= value + half
+        assert model.active_params_with_embedding >= value - half
+
+
+@pytest.mark.parametrize("row", [row for row in SMALL if "layer_types" not in row["config"]][::7])
+def test_layers_add_up(row):
+    config = row["config"]
+    if "num_hidden_layers" not in config:
+        pytest.skip("this family calls its layers otherwise")
+    first = model_from_config(config, name="once")
+    outside = first.total_params - sum(layer.total_params for layer in first.layers)
+    assert first.total_params == outside + sum(layer.total_params for layer in first.layers)
+    assert all(layer.active_params <= layer.total_params for layer in first.layers)
+    assert first.active_params <= first.total_params + (first.head_params if first.tied else 0)
+
+
+def test_doubling_the_layers_doubles_the_layers():
+    config = dict(resolve_model("llama-3.1-8b").config)
+    once = model_from_config(config, name="once")
+    twice = model_from_config({**config, "num_hidden_layers": 64}, name="twice")
+    per_layer = once.layers[0].total_params
+    assert twice.total_params - once.total_params == 32 * per_layer
+
+
+def test_tied_head_counts_once_and_is_still_active():
+    config = {**resolve_model("llama-3.1-8b").config}
+    loose = model_from_config({**config, "tie_word_embeddings": False}, name="loose")
+    tied = model_from_config({**config, "tie_word_embeddings": True}, name="tied")
+    assert loose.total_params - tied.total_params == loose.head_params
+    assert tied.active_params == loose.active_params
+    assert tied.active_params_with_embedding == tied.active_params

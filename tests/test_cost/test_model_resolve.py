@@ -1,0 +1,158 @@
+"""Models by catalog name and from files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cost.config.load import load_object
+from cost.dtypes import dtype
+from cost.resolve import model_from_config, model_names, model_title, published, resolve_model
+from topology.errors import InputError
+
+GOOD = {
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 96, "vocab_size": 100, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+ASKED_FOR = {
+    "deepseek-v3", "deepseek-r1", "deepseek-v3.1-nvfp4", "deepseek-v3.2", "deepseek-v4-pro", "kimi-k2", "kimi-k2.5",
+    "qwen3-235b-a22b", "qwen3-32b", "qwen3.5-397b-a17b", "gpt-oss-120b", "mixtral-8x7b", "llama-3.1-8b",
+    "llama-3.1-70b", "llama-4-maverick", "minimax-m2.5", "glm-5",
+}  # fmt: skip
+
+
+def test_the_catalog_has_what_the_contract_names():
+    assert set(model_names()) >= ASKED_FOR
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_entries_are_whole(name):
+    model = resolve_model(name)
+    assert model.name == name
+    assert model.source == f"catalog {name}"
+    assert model_title(name)
+    assert published(name).sources
+    assert model.notes == ()
+    assert all(dtype(one).bytes_per_param > 0 for one in model.precision.values())
+    assert model_from_config(json.loads(json.dumps(model.config)), name=name) == model
+
+
+def test_names_are_read_without_regard_to_case_and_space():
+    assert resolve_model(" DeepSeek-V3 ") == resolve_model("deepseek-v3")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("deepseek-v33", "did you mean deepseek-v3"),
+        ("gpt-oss", "did you mean gpt-oss-"),
+        ("zzz", "neither in the catalog nor a file. `rackplan catalog models`"),
+        ("", "neither in the catalog"),
+        ("missing/config.json", "there is no such file"),
+        ("missing.json", "there is no such file"),
+        ("\x00.json", "cannot be read"),
+    ],
+)
+def test_unknown_names(text, words, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as caught:
+        resolve_model(text)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_named_for_its_folder(tmp_path):
+    path = tmp_path / "My-Model" / "config.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(GOOD))
+    model = resolve_model(str(path))
+    assert (model.name, model.source) == ("My-Model", str(path))
+    assert model.total_params == model_from_config(GOOD, name="x").total_params
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(GOOD))
+    assert resolve_model(str(other)).name == "other"
+
+
+@pytest.mark.parametrize(
+    ("name", "beside"), [("config.json", "hf_quant_config.json"), ("a_config.json", "a_hf_quant_config.json")]
+)
+def test_the_quantisers_own_file_is_read_where_the_config_is_silent(name, beside, tmp_path):
+    (tmp_path / name).write_text(json.dumps(GOOD))
+    quantization = {
+        "producer": {"name": "modelopt"},
+        "quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]},
+    }
+    (tmp_path / beside).write_text(json.dumps(quantization))
+    model = resolve_model(str(tmp_path / name))
+    assert model.precision["dense"] == "nvfp4"
+    assert model_from_config(model.config, name=model.name) == model
+    (tmp_path / name).write_text(json.dumps({**GOOD, "quantization_config": {"quant_method": "fp8"}}))
+    assert resolve_model(str(tmp_path / name)).precision["dense"] == "fp8-row"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"  \n", "is empty"),
+        (b"{", "not valid JSON"),
+        (b'{"hidden_size": 64,', "line 1, column"),
+        (b"[1, 2]", "holds a JSON list"),
+        (b'"llama"', "holds a JSON str"),
+        (b"null", "holds a JSON NoneType"),
+        (b'{"hidden_size": NaN}', "NaN is no JSON number"),
+        (b'{"hidden_size": 1, "hidden_size": 2}', "the key 'hidden_size' stands twice"),
+        (b'{"text_config": {"a": 1, "a": 1}}', "the key 'a' stands twice"),
+        (b"\xff\xfe{}", "is not UTF-8"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"a":' * 200_000, "nested too deeply"),
+        (b'{"hidden_size": ' + b"9" * 10_000 + b"}", "digits"),
+        (b'{"hidden_size": 64} trailing', "not valid JSON"),
+        (b"GGUF\x00\x01\x02", "not valid JSON"),
+    ],
+)
+def test_broken_files_are_one_line(content, words, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        resolve_model(str(path))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_infinities_pass_until_they_are_read(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**GOOD, "time_step_limit": [0.0, float("inf")]}))
+    assert load_object(path)["time_step_limit"][1] == float("inf")
+    path.write_text(json.dumps({**GOOD, "hidden_size": float("inf")}))
+    with pytest.raises(InputError, match="hidden_size is inf"):
+        resolve_model(str(path))
+
+
+def test_a_folder_is_not_a_config(tmp_path):
+    with pytest.raises(InputError, match=r"is a folder; give the config\.json in it"):
+        resolve_model(f"{tmp_path}/")
+
+
+def test_a_huge_file_is_not_read(tmp_path):
+    path = tmp_path / "model.json"
+    with path.open("wb") as file:
+        file.truncate(64 << 20)
+    with pytest.raises(InputError, match="larger than 32 MiB"):
+        resolve_model(str(path))
+
+
+def test_a_byte_order_mark_does_not_matter(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode())
+    assert resolve_model(str(path)).hidden == 64
+
+
+def test_importing_is_light():
+    heavy = ("pydantic", "networkx", "scipy", "ortools", "numpy")
+    code = f"import sys, cost.resolve; print([name for name in {heavy} if name in sys.modules])"
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

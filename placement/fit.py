@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
+from cost.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
+from cost.model import MoeFfn
+from cost.setting import USABLE_HBM, Setting
 from placement.search import fitting_shapes, tightest
 from topology import build_cluster, load_domain
 from topology.errors import InfeasibleError, InputError
@@ -12,7 +17,7 @@ from topology.resolve import fill_domains
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cost.setting import Setting
+    from cost.model import Layer
     from placement.options import PlanOptions
     from placement.search import Fitted
     from topology.spec import DomainSpec
@@ -20,35 +25,48 @@ if TYPE_CHECKING:
 __all__ = ["fastest_step_s", "refuse_capacity", "refuse_speed", "smallest_nodes"]
 
 MOST_NODES = 4096
+TRIED_ONE_BY_ONE = 48
 
 
 def refuse_capacity(setting: Setting, redundant: int | None) -> NoReturn:
     """Raise InfeasibleError: HBM capacity binds, by how much, and the nodes or the batch that would fit."""
-    cluster = setting.cluster
-    fitting = fitting_shapes(setting, redundant)
+    cluster, workload = setting.cluster, setting.workload
+    fitting = list(fitting_shapes(setting, redundant))
     if fitting:
         best = max(fit.max_batch for fit in fitting)
         raise InfeasibleError(
-            f"HBM capacity binds: --batch {setting.workload.batch} does not fit on {cluster.name}; "
-            f"the largest that fits is {best} sequences per GPU at {setting.workload.context:,} tokens of context."
+            f"HBM capacity binds: --batch {workload.batch} does not fit on {cluster.name}; the largest that fits is "
+            f"{best} sequences per GPU at {workload.context:,} tokens of context."
         )
     shape, memory = tightest(setting, redundant)
     need, usable = memory.used(1) / 1e9, memory.usable / 1e9
     parts = memory.breakdown(1)
-    nodes = smallest_nodes(setting, redundant)
-    node = cluster.spec.domains[0]
-    if nodes is None:
-        remedy = f"no number of nodes up to {MOST_NODES:,} of this kind fits; use a GPU with more memory."
-    else:
-        remedy = (
-            f"The smallest whole number of nodes that fits is {nodes} "
-            f"({nodes * node.gpus_per_node} GPUs, {node.gpus_per_node} a node; batch 1)."
-        )
     raise InfeasibleError(
-        f"HBM capacity binds: {setting.model.name} needs {need:.1f} GB per GPU on {cluster.name} and {usable:.1f} GB "
-        f"are usable, {need - usable:.1f} GB too few even at batch 1 (weights {parts['weights'] / 1e9:.1f}, "
-        f"KV cache {parts['kv_cache'] / 1e9:.1f}, workspace {parts['workspace'] / 1e9:.1f}; best of the layouts: "
-        f"{len(shape.replicas[0])} stages, TP {shape.tp}). {remedy}"
+        f"HBM capacity binds: {setting.model.name} needs {need:,.1f} GB per GPU on {cluster.name}, {usable:.1f} GB "
+        f"are usable, {need - usable:,.1f} GB too few even at batch 1 (weights {parts['weights'] / 1e9:.1f}, "
+        f"KV cache {parts['kv_cache'] / 1e9:,.1f}, workspace {parts['workspace'] / 1e9:.1f}; best of the layouts: "
+        f"{len(shape.replicas[0])} stage{'s' * (len(shape.replicas[0]) > 1)}, TP {shape.tp}). "
+        + _remedy(setting, redundant, memory.usable)
+    )
+
+
+def _remedy(setting: Setting, redundant: int | None, usable: float) -> str:
+    """What would fit: a number of nodes, or why no number does."""
+    workload = setting.workload
+    sequence = sum(layer_cache_bytes(layer, setting, 1) for layer in setting.model.layers)
+    if sequence > usable:
+        return (
+            f"More nodes do not help: batch counts sequences per GPU, and the KV cache of one sequence of "
+            f"{workload.context:,} tokens takes {sequence / 1e9:,.1f} GB; use a shorter --context or a smaller "
+            "--kv-dtype."
+        )
+    node = setting.cluster.spec.domains[0]
+    nodes = smallest_nodes(setting, redundant)
+    if nodes is None:
+        return f"No number of nodes of this kind up to {MOST_NODES:,} fits; use a GPU with more memory."
+    return (
+        f"The smallest whole number of nodes that fits is {nodes} "
+        f"({nodes * node.gpus_per_node} GPUs, {node.gpus_per_node} a node; batch 1)."
     )
 
 
@@ -68,19 +86,37 @@ def fastest_step_s(layouts: Sequence[Fitted]) -> float:
 
 
 def smallest_nodes(setting: Setting, redundant: int | None) -> int | None:
-    """Return the fewest nodes of the cluster's kind on which batch 1 fits; None up to ``MOST_NODES``."""
+    """Return the fewest nodes of the cluster's kind on which batch 1 fits; None up to ``MOST_NODES``.
+
+    Nodes are tried one by one from what the weights alone need; far above that, in doubling steps and back.
+    """
     domain = _whole_domain(setting.cluster.spec.domains[0])
-    start = -(-setting.cluster.spec.gpus // domain.gpus_per_node)
-    for nodes in range(max(1, start), MOST_NODES + 1):
+    size = weight_sizes(setting.model)
+    weights = sum(
+        layer_weight_bytes(layer, size, tp=1, slots=_experts(layer)) for layer in setting.model.layers
+    )
+    per_node = domain.gpus_per_node * USABLE_HBM * domain.gpu.hbm_bytes
+    first = max(1, math.ceil(weights / per_node))
+    for nodes in range(first, first + TRIED_ONE_BY_ONE):
         if _fits(setting, domain, nodes, redundant):
             return nodes
-    return None
+    low, high = nodes, 2 * nodes
+    while not _fits(setting, domain, high, redundant):
+        low, high = high, 2 * high
+        if high > MOST_NODES:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fits(setting, domain, middle, redundant) else (middle, high)
+    return high
+
+
+def _experts(layer: Layer) -> int:
+    return layer.ffn.experts if isinstance(layer.ffn, MoeFfn) else 0
 
 
 def _whole_domain(domain: DomainSpec) -> DomainSpec:
     """The full domain that a partial one is a part of, with the user's own figures."""
-    from dataclasses import replace
-
     try:
         return replace(domain, gpus=load_domain(domain.part).gpus)
     except InputError:
@@ -88,9 +124,7 @@ def _whole_domain(domain: DomainSpec) -> DomainSpec:
 
 
 def _fits(setting: Setting, domain: DomainSpec, nodes: int, redundant: int | None) -> bool:
-    from dataclasses import replace
-
     spec = fill_domains(
         f"{nodes} nodes", domain, setting.cluster.spec.scale_out, nodes * domain.gpus_per_node
     )
-    return bool(fitting_shapes(replace(setting, cluster=build_cluster(spec)), redundant))
+    return any(fitting_shapes(Setting(build_cluster(spec), setting.model, setting.workload), redundant))

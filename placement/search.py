@@ -19,7 +19,7 @@ from placement.split import equal_ranges, largest_batch, split_layers, stage_spe
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -101,17 +101,15 @@ def stage_slots(
         return None
 
 
-def fitting_shapes(setting: Setting, redundant: int | None) -> list[Fitting]:
-    """Return the shapes of which at least batch 1 fits in HBM."""
-    found = []
+def fitting_shapes(setting: Setting, redundant: int | None) -> Iterator[Fitting]:
+    """Yield the shapes of which at least batch 1 fits in HBM."""
     for shape in enumerate_shapes(setting.cluster, setting.model):
         slots = stage_slots(setting, shape, redundant)
         if slots is None:
             continue
         batch = largest_batch(setting.with_batch(1), shape.replicas[0], tp=shape.tp, slots=slots)
         if batch >= 1:
-            found.append(Fitting(shape, slots, batch))
-    return found
+            yield Fitting(shape, slots, batch)
 
 
 def tightest(setting: Setting, redundant: int | None) -> tuple[Shape, StageMemory]:

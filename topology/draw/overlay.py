@@ -32,11 +32,14 @@ class Overlay:
         Short texts (at most four characters are drawn): the number of experts, say.
     legend:
         What the values are, with their unit.
+    spans:
+        Values that the ramp covers at least, so that a small spread is not drawn as a large one.
     """
 
     values: Sequence[float]
     labels: Sequence[str]
     legend: str
+    spans: tuple[float, float] | None = None
 
     def check(self, gpus: int) -> None:
         """Check that there is one finite value and one label for each of ``gpus``.
@@ -57,11 +60,11 @@ class Overlay:
 
 
 class Ramp:
-    """Colours for the values of an overlay, from its least to its largest value."""
+    """Colours for the values of an overlay, from its least to its largest value, or over ``spans`` if wider."""
 
-    def __init__(self, values: Sequence[float]) -> None:
-        self.least = float(min(values))
-        self.most = float(max(values))
+    def __init__(self, values: Sequence[float], spans: tuple[float, float] | None = None) -> None:
+        self.least = float(min([*values, *(spans or ())]))
+        self.most = float(max([*values, *(spans or ())]))
 
     def fraction(self, value: float) -> float:
         """Return where ``value`` lies from least (0) to largest (1); 0 if all are equal."""

@@ -31,7 +31,7 @@ class Painter:
         if overlay is not None:
             overlay.check(len(cluster.gpus))
             chosen = range(len(cluster.gpus)) if shown is None else shown
-            self.ramp = Ramp([overlay.values[i] for i in chosen])
+            self.ramp = Ramp([overlay.values[i] for i in chosen], overlay.spans)
 
     def rail(self, number: int) -> str:
         """Return the colour of a rail: grey under an overlay, which owns the colours."""

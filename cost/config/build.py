@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["known_model_types", "model_from_config"]
 
-_MODULES = ("llama", "moe", "deepseek", "hybrid", "classic")
+_MODULES = (
+    "llama", "dense_variants", "classic", "hunyuan", "moe", "moe_shared", "moe_windows", "deepseek", "hybrid",
+)  # fmt: skip
 _INNER = ("text_config", "llm_config", "language_config")
 _TOWERS = {
     "vision_config": "vision tower",

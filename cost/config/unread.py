@@ -18,7 +18,7 @@ __all__ = ["check_unread", "is_harmless"]
 
 _LIST = Path(__file__).with_name("harmless.txt")
 _HARMLESS_FORMS = re.compile(
-    r".*(_token_ids?|_token_index|_token|_dropout|_pdrop|_dropout_prob|_coef|_implementation|_init|_loss_weight)$"
+    r".*(_ids?|_token_index|_token|_dropout|_pdrop|_dropout_prob|_coef|_implementation|_init|_loss_weight)$"
     r"|dropout.*|(init|initializer|mup|unsloth|summary|tokenizer|generation|yarn|training|transformers)_.*|_.*"
 )
 # Words in a key that mean weights, caches or what a token is multiplied with.

@@ -5,10 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cost.config.build import known_model_types
 from cost.model import Model, MoeFfn
 from cost.resolve import model_from_config, model_names, published, resolve_model
+from topology.errors import InputError
 
 HERE = Path(__file__).parent
 SHARED = HERE.parents[2] / "shared" / "data" / "model_configs"
@@ -186,16 +189,61 @@ def test_remote_code_families_match_the_published_rounding(config, total, active
         assert model.active_params_with_embedding >= value - half
 
 
-@pytest.mark.parametrize("row", [row for row in SMALL if "layer_types" not in row["config"]][::7])
-def test_layers_add_up(row):
-    config = row["config"]
-    if "num_hidden_layers" not in config:
-        pytest.skip("this family calls its layers otherwise")
-    first = model_from_config(config, name="once")
-    outside = first.total_params - sum(layer.total_params for layer in first.layers)
-    assert first.total_params == outside + sum(layer.total_params for layer in first.layers)
-    assert all(layer.active_params <= layer.total_params for layer in first.layers)
-    assert first.active_params <= first.total_params + (first.head_params if first.tied else 0)
+GEMMA_3_4B = {
+    "model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "mm_tokens_per_image": 256,
+    "text_config": {
+        "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+        "sliding_window": 1024,
+    },
+    "vision_config": {"model_type": "siglip_vision_model", "num_hidden_layers": 27}, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def test_gemma_3_leaves_to_its_class_what_equals_the_default():
+    model = model_from_config(GEMMA_3_4B, name="gemma-3-4b")
+    assert model.total_params == pytest.approx(3.88e9, rel=0.001)  # model card: 4B with a tower of 0.4B
+    assert [layer.attention.window for layer in model.layers[:6]] == [1024] * 5 + [None]
+    assert model.tied
+    assert model.omitted == ("vision tower",)
+
+
+def test_hunyuan_lists_with_one_entry_a_layer():
+    config = {
+        "model_type": "hunyuan_v1_moe", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072, "vocab_size": 128167, "num_experts": 64,
+        "moe_intermediate_size": [3072] * 32, "moe_topk": [8] * 32, "num_shared_expert": [1] * 32,
+        "cla_share_factor": 2, "use_cla": False, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    model = model_from_config(config, name="hunyuan-a13b")
+    assert agrees(model.total_params, "80B", "")  # model card of Hunyuan-A13B: 80B, 13B active
+    assert agrees(model.active_params, "13B", "")
+    with pytest.raises(InputError, match="moe_topk"):
+        model_from_config({**config, "moe_topk": [8] * 31 + [4]}, name="odd")
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    layers=st.integers(1, 9),
+    groups=st.integers(1, 4),
+    kv_heads=st.integers(1, 4),
+    dim=st.integers(1, 32),
+    inner=st.integers(1, 99),
+    vocab=st.integers(1, 999),
+    tied=st.booleans(),
+)
+def test_llama_is_the_sum_of_its_matrices(layers, groups, kv_heads, dim, inner, vocab, tied):
+    hidden = groups * kv_heads * dim
+    shapes = [(hidden, hidden), (hidden, kv_heads * dim), (hidden, kv_heads * dim), (hidden, hidden)]
+    shapes += [(hidden, inner)] * 3 + [(hidden, 1)] * 2
+    outside = [(vocab, hidden), (hidden, 1)] + ([] if tied else [(vocab, hidden)])
+    config = {
+        "model_type": "llama", "hidden_size": hidden, "num_hidden_layers": layers, "vocab_size": vocab,
+        "num_attention_heads": groups * kv_heads, "num_key_value_heads": kv_heads, "intermediate_size": inner,
+        "tie_word_embeddings": tied,
+    }  # fmt: skip
+    model = model_from_config(config, name="any")
+    assert model.total_params == layers * sum(a * b for a, b in shapes) + sum(a * b for a, b in outside)
+    assert model.active_params == model.total_params - (0 if tied else vocab * hidden)
 
 
 def test_doubling_the_layers_doubles_the_layers():

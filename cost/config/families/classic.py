@@ -80,12 +80,13 @@ def falcon(f: Facts) -> Decoder:
     count, heads = f.layers(), f.count("num_attention_heads")
     bias, new = f.flag("bias"), f.flag("new_decoder_architecture", default=False)
     f.ignore("num_kv_heads", "multi_query", "parallel_attn", "num_ln_in_parallel_attn")
+    parallel = f.flag("parallel_attn", default=True) if new else f.flag("parallel_attn")
     if new:
         kv_heads = f.count("num_kv_heads")
-        norms = f.count("num_ln_in_parallel_attn", default=2, most=2)
+        norms = f.count("num_ln_in_parallel_attn", default=2, most=2) if parallel else 2
     else:
         kv_heads = 1 if f.flag("multi_query") else heads
-        norms = 1 if f.flag("parallel_attn") else 2
+        norms = 1 if parallel else 2
     inner = f.count("ffn_hidden_size", default=4 * hidden)
     attention = _heads(f, hidden, heads, kv_heads, bias=bias)
     layer = Layer(attention, DenseFfn(plain(hidden, inner, bias=bias)), norms * 2 * hidden)

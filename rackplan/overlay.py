@@ -36,5 +36,5 @@ def plan_overlay(plan: Plan) -> Overlay | None:
             values[list(stage.gpus)] = load / load.mean()
             for gpu, slots in zip(stage.gpus, assignment.slots_per_gpu, strict=True):
                 labels[gpu] = str(slots)
-    legend = "expert load / mean, over all layers (in a cell: expert slots per layer)"
+    legend = "expert load / mean (in cells: slots per layer)"
     return Overlay(values=values.tolist(), labels=labels, legend=legend, spans=(0.8, 1.2))

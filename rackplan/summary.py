@@ -121,7 +121,7 @@ def _layout(plan: Plan) -> list[str]:
     )
     lines += wrapped("Batch", f"{plan.score.batch} sequences per GPU in use ({at_most})")
     lines += wrapped("Precision", _precision(plan))
-    for note in setting.notes:
+    for note in (*setting.notes, *model.notes):
         lines += wrapped("", note)
     if plan.loads is not None:
         names = ", ".join(plan.loads.names)

@@ -1,0 +1,165 @@
+"""Identities of the blackboard lecture: what a roofline says before any detail.
+
+Each is the simplest form of a term that the cost model computes in full; ``examples/blackboard.py`` prints them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from topology.spec import DomainSpec, GpuSpec
+
+__all__ = [
+    "Roofline",
+    "balancing_batch",
+    "experts_per_gpu",
+    "flop_per_byte",
+    "hbm_read_s",
+    "leaving_share",
+    "pipeline_hop_ratio",
+    "spanning_slowdown",
+    "tokens_per_s",
+]
+
+
+def flop_per_byte(gpu: GpuSpec, dtype: str) -> float:
+    """Dense flop/s of ``dtype`` over HBM bytes/s: how much a chip computes while it reads one byte.
+
+    Raises
+    ------
+    MissingFigureError
+        If the catalog lacks one of the two.
+    """
+    return gpu.dense_flop_per_s(dtype) / gpu.hbm_bytes_per_s
+
+
+def balancing_batch(
+    gpu: GpuSpec, dtype: str, total_params: float, active_params: float, param_bytes: float
+) -> float:
+    """Tokens per step at which computing takes as long as reading all weights once.
+
+    ``2 * batch * active / flop_per_s = total * param_bytes / hbm_bytes_per_s``, so the batch is
+    ``flop_per_byte * param_bytes / 2 * total / active``: with BF16 weights on a chip of 300 flop per byte,
+    300 times the sparsity.
+    """
+    return flop_per_byte(gpu, dtype) * param_bytes / 2 * total_params / active_params
+
+
+def hbm_read_s(gpu: GpuSpec) -> float:
+    """Seconds to read all of HBM once: no step that uses the whole memory is faster."""
+    return gpu.hbm_bytes / gpu.hbm_bytes_per_s
+
+
+def tokens_per_s(batch: float, step_s: float) -> float:
+    """Tokens per second of ``batch`` sequences that each get one token a step."""
+    return batch / step_s
+
+
+def experts_per_gpu(experts: int, domain: DomainSpec) -> tuple[int, int]:
+    """Return how many experts a GPU holds and how many GPUs of the domain are used, all holding equally many.
+
+    The most GPUs that divide the experts: 256 experts in a domain of 72 go 4 each on 64 GPUs.
+    """
+    used = max(count for count in range(1, domain.gpus + 1) if experts % count == 0)
+    return experts // used, used
+
+
+def leaving_share(domains: int) -> float:
+    """Share of uniform all-to-all traffic that leaves its domain when experts span ``domains`` of them."""
+    return 1 - 1 / domains
+
+
+def spanning_slowdown(domains: int, domain: DomainSpec, scale_out_bytes_per_s: float) -> tuple[float, float]:
+    """How much longer an all-to-all takes when its GPUs span ``domains`` domains instead of one.
+
+    Returns the ratio with both networks side by side, ``max(stay, leave * r)``, and one after the other,
+    ``stay + leave * r``, with ``r`` the scale-up over the scale-out rate of a GPU.
+    """
+    leave = leaving_share(domains)
+    ratio = domain.scale_up_bytes_per_s / scale_out_bytes_per_s
+    return max(1 - leave, leave * ratio), (1 - leave) + leave * ratio
+
+
+def pipeline_hop_ratio(
+    active_experts: int, layers_per_stage: int, domain: DomainSpec, scale_out_bytes_per_s: float
+) -> float:
+    """Time on the scale-up fabric over time on the scale-out one, for a token passing one pipeline stage.
+
+    In the stage a token goes to its experts and back in every layer, ``active_experts * 2 * layers_per_stage``
+    vectors; to the next stage it goes once, ``r`` times slower.
+    """
+    ratio = domain.scale_up_bytes_per_s / scale_out_bytes_per_s
+    return active_experts * 2 * layers_per_stage / ratio
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A step of a whole domain by the lecture's two terms: compute and memory.
+
+    Attributes
+    ----------
+    domain:
+        The GPUs that hold the model; their rates add up.
+    dtype:
+        Precision that weights are multiplied at; ``param_bytes`` each.
+    routed_fraction:
+        Fraction of the routed experts that a token uses (8/256); 1 for a dense model.
+    kv_bytes_per_token:
+        Cache bytes of one token of context in all layers.
+    """
+
+    domain: DomainSpec
+    total_params: float
+    active_params: float
+    dtype: str
+    param_bytes: float
+    routed_fraction: float = 1.0
+    kv_bytes_per_token: float = 0.0
+    context: float = 0.0
+
+    def compute_s(self, batch: float) -> float:
+        """``2 * batch * active / flop_per_s``."""
+        return (
+            2 * batch * self.active_params / (self.domain.gpus * self.domain.gpu.dense_flop_per_s(self.dtype))
+        )
+
+    def params_read(self, batch: float) -> float:
+        """Weights that some token of the batch uses: the active ones at batch 1, soon all of them.
+
+        An expert is left alone by ``batch`` tokens with probability ``(1 - routed_fraction) ** batch``.
+        """
+        idle = (1 - self.routed_fraction) ** (batch - 1)
+        return self.total_params - (self.total_params - self.active_params) * idle
+
+    def memory_s(self, batch: float) -> float:
+        """The weights in use and the caches of the batch, read once."""
+        read = self.params_read(batch) * self.param_bytes + batch * self.context * self.kv_bytes_per_token
+        return read / (self.domain.gpus * self.domain.gpu.hbm_bytes_per_s)
+
+    def step_s(self, batch: float) -> float:
+        """A step takes at least the larger of the two.
+
+        Raises
+        ------
+        InputError
+            If the batch is not a positive number.
+        """
+        if not (math.isfinite(batch) and batch > 0):
+            raise InputError(f"batch {batch}: expected a number above 0.")
+        return max(self.compute_s(batch), self.memory_s(batch))
+
+    def cost_per_token(self, batch: float) -> float:
+        """GPU-seconds per token."""
+        return self.domain.gpus * self.step_s(batch) / batch
+
+    def best_cost_per_token(self) -> float:
+        """GPU-seconds per token that no batch beats: weights are read for nothing, compute or caches remain."""
+        per_token_read = (
+            self.context * self.kv_bytes_per_token / (self.domain.gpus * self.domain.gpu.hbm_bytes_per_s)
+        )
+        return self.domain.gpus * max(self.compute_s(1.0), per_token_read)

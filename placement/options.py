@@ -37,10 +37,11 @@ class PlanOptions:
                 f"--redundant {self.redundant}: expected 0 or more copies above one of each expert."
             )
         for name, value, least in (
-            ("--tpot-ms", self.tpot_s, 1e-9),
+            ("--tpot-ms", self.tpot_s, math.ulp(0.0)),
             ("--time-limit", self.time_limit_s, 0.0),
         ):
             if value is not None and (not math.isfinite(value) or value < least):
-                raise InputError(f"{name}: expected a positive number, not {value}.")
+                wanted = "0 or more seconds" if least == 0.0 else "a number above 0"
+                raise InputError(f"{name}: expected {wanted}, not {value:g}.")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: expected a whole number from 0 up.")

@@ -128,7 +128,7 @@ def placement_balancedness(
         if assignment is None or loads is None:
             continue
         part = stage_loads(setting, loads, stage.layers)
-        mean = np.mean([assignment.balancedness(scenario) for scenario in part.tokens], axis=0)
+        mean = np.mean([assignment.balancedness(scenario) for scenario in part.normalised], axis=0)
         ids = [layer for layer in setting.model.moe_layers if layer in stage.layers]
         balancedness.update(zip(ids, mean.tolist(), strict=True))
     return balancedness

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from cost.workload import Workload
 from placement.plan import BaselineScore, Plan, Proof, score_placement
 from placement.verify_plan import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
-from topology.errors import InputError
+from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +54,7 @@ class _WorkloadFields(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     phase: Literal["decode"]
     context: int
-    batch: int
+    batch: Annotated[int, Field(ge=1)]
     kv_dtype: str
 
 
@@ -81,7 +82,7 @@ class _Inputs(BaseModel):
 
 
 class _ProofFields(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
     status: str
     objective: float
     bound: float
@@ -250,7 +251,7 @@ def read_plan(path: Path) -> Plan:
         raise InputError(f"{path}: not a plan of schema {SCHEMA_VERSION}: {place}: {first['msg']}.") from None
     try:
         plan = _plan(fields)
-    except InputError as error:
+    except (InputError, InfeasibleError) as error:
         raise InputError(f"{path}: {error}") from None
     wrong = verify_plan(plan)
     if wrong:
@@ -279,19 +280,26 @@ def _layout(fields: _PlanFields, setting: Setting) -> Layout:
     replicas: dict[int, list[StageSpec]] = {}
     for place, stage in enumerate(fields.stages):
         unknown = next((gpu for gpu in stage.gpus if gpu not in index), None)
-        if unknown is not None or not stage.gpus:
+        if not stage.gpus:
+            raise InputError(f"stages.{place}.gpus: empty; a stage needs at least one GPU.")
+        if unknown is not None:
             raise InputError(f"stages.{place}.gpus: {unknown!r} is no GPU of {setting.cluster.name}.")
         layers = range(stage.first_layer, stage.last_layer + 1)
         spec = StageSpec(tuple(index[gpu] for gpu in stage.gpus), layers)
         replicas.setdefault(stage.replica, []).append(spec)
     rows = tuple(tuple(stages) for _, stages in sorted(replicas.items()))
     first = [(len(stage.gpus), stage.layers) for stage in rows[0]]
-    if any([(len(stage.gpus), stage.layers) for stage in stages] != first for stages in rows):
+    if any([(len(stage.gpus), stage.layers) for stage in stages] != first for stages in rows[1:]):
         raise InputError(
             "stages: replicas differ in their stages; all must have the same GPUs per run of layers."
         )
     count = len(setting.model.layers)
-    if [layer for stage in rows[0] for layer in stage.layers] != list(range(count)):
+    ends = [
+        0,
+        *(stage.layers.stop for stage in rows[0]),
+    ]  # compared as ends: a run may claim a billion layers
+    runs = [range(start, stop) for start, stop in pairwise(ends)]
+    if ends[-1] != count or [stage.layers for stage in rows[0]] != runs or not all(runs):
         raise InputError(f"stages: they do not hold layers 0 to {count - 1} once each, in order.")
     return Layout(rows, fields.layout.tp)
 
@@ -325,6 +333,9 @@ def _assignment(fields: _PlanFields, setting: Setting, layout: Layout, index: in
         wrong = next((expert for expert in row if expert >= moe.experts), None)
         if wrong is not None:
             raise InputError(f"{place}: expert {wrong} does not exist; the model has 0 to {moe.experts - 1}.")
+        absent = next((expert for expert in range(moe.experts) if expert not in row), None)
+        if absent is not None:
+            raise InputError(f"{place}: expert {absent} has no copy.")
         rows.append(row)
     slot_gpu = np.repeat(np.arange(len(stage.gpus), dtype=np.int32), counts or [])
     return Assignment(np.array(rows, dtype=np.int32), slot_gpu, moe.experts, len(stage.gpus))
@@ -345,6 +356,8 @@ def _loads(fields: _LoadsFields | None, setting: Setting) -> ExpertLoads | None:
         raise InputError(
             f"inputs.loads.tokens: expected [scenarios, {shape[0]}, {shape[1]}] tokens, none negative."
         )
+    if len(fields.names) != len(tokens):
+        raise InputError(f"inputs.loads.names: {len(fields.names)} names for {len(tokens)} scenarios.")
     if not tokens.any(axis=2).all():
         raise InputError("inputs.loads.tokens: a layer has no tokens at all.")
     return ExpertLoads(tokens, tuple(fields.names), synthetic=fields.synthetic)

@@ -91,16 +91,17 @@ def choose_layout(
     found = candidates(setting, layouts, options.tpot_s)
     if not found:
         refuse_speed(setting, options, fastest_step_s(layouts))
-    slowest_s = 0.0
     best: Placed | None = None
+    missed: list[Placed] = []
     for candidate in found[:MOST_PLACED]:
         trial = _place(candidate, loads, options, time_limit_s=0.0)
         if options.tpot_s is None or trial.score.step_s <= options.tpot_s:
             best = trial
             break
-        slowest_s = max(slowest_s, trial.score.step_s)
+        missed.append(trial)
     if best is None:
-        refuse_speed(found[0].setting, options, slowest_s)
+        nearest = min(missed, key=lambda trial: trial.score.step_s)
+        refuse_speed(nearest.candidate.setting, options, nearest.score.step_s)
     enough = (1 - ALIKE) * best.score.tok_s_per_gpu
     for candidate in sorted(found, key=lambda candidate: candidate.layout.simplicity):
         if candidate is best.candidate or candidate.score.tok_s_per_gpu < enough:

@@ -10,6 +10,7 @@ from cost.memory import replica_memory
 from placement.plan import moe_rows
 from placement.problem import ExpertProblem
 from placement.verify import verify_experts
+from topology.errors import InputError
 
 if TYPE_CHECKING:
     from placement.plan import Plan
@@ -24,6 +25,9 @@ def verify_plan(plan: Plan) -> list[str]:
     parallelism divides each stage and stays in a domain; each layer's experts are legal on the stage's GPUs
     (:func:`placement.verify.verify_experts`); every GPU's weights, KV cache and workspace fit in usable HBM.
     """
+    unknown = _unknown_gpus(plan)
+    if unknown:
+        return unknown  # nothing else can be looked up
     return [*_layers(plan), *_gpus(plan), *_experts(plan), *_memory(plan)]
 
 
@@ -37,16 +41,21 @@ def _layers(plan: Plan) -> list[str]:
     return wrong
 
 
-def _gpus(plan: Plan) -> list[str]:
-    used = [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
-    wrong = []
+def _used(plan: Plan) -> list[int]:
+    return [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
+
+
+def _unknown_gpus(plan: Plan) -> list[str]:
     total = len(plan.setting.cluster.gpus)
+    return [f"GPU number {gpu} of {total}" for gpu in _used(plan) if not 0 <= gpu < total]
+
+
+def _gpus(plan: Plan) -> list[str]:
+    used = _used(plan)
+    wrong = []
     if len(set(used)) != len(used):
         twice = next(gpu for gpu in used if used.count(gpu) > 1)
         wrong.append(f"GPU {plan.setting.cluster.gpus[twice].id} is in two stages")
-    if used and not 0 <= min(used) <= max(used) < total:
-        wrong.append(f"GPU number {max(used)} of {total}")
-        return wrong
     tp = plan.layout.tp
     for stages in plan.layout.replicas:
         for stage in stages:
@@ -71,7 +80,11 @@ def _experts(plan: Plan) -> list[str]:
                 f"layers {stage.layers}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}"
             )
             continue
-        problem = ExpertProblem(np.ones((len(rows), moe.experts)), assignment.slots_per_gpu)
+        try:
+            problem = ExpertProblem(np.ones((len(rows), moe.experts)), assignment.slots_per_gpu)
+        except InputError as error:
+            wrong.append(f"layers {stage.layers}: {error}")
+            continue
         wrong += [f"layers {stage.layers}: {line}" for line in verify_experts(assignment, problem)]
     return wrong
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rackplan import __version__
 from rackplan.commands import catalog, compare, draw, plan, score
 from topology.errors import RackplanError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["app", "main"]
 
@@ -24,8 +28,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+class _InterruptedError(RackplanError):
+    """Ctrl-C where there is no result to keep."""
+
+    exit_code = INTERRUPTED
+
+
+def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
+    """Typer ends an interrupted command without a word; this one says so."""
+
+    @wraps(run)
+    def wrapped(*args: object, **kwargs: object) -> None:
+        try:
+            run(*args, **kwargs)
+        except KeyboardInterrupt:
+            raise _InterruptedError("interrupted; nothing was written.") from None
+
+    return wrapped
+
+
 for command in (plan, score, draw, compare, catalog):
-    app.command(name=command.NAME)(command.run)
+    app.command(name=command.NAME)(_saying_interrupted(command.run))
 
 
 def _version(show: bool) -> None:
@@ -51,9 +76,6 @@ def main() -> None:
         line = " ".join(str(error).split())
         sys.stderr.write(f"rackplan: {line}\n")
         raise SystemExit(error.exit_code) from None
-    except KeyboardInterrupt:
-        sys.stderr.write("rackplan: interrupted; nothing was written.\n")
-        raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
         # the reader of a pipe left (| head): not an error of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

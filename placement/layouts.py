@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,12 +34,13 @@ def enumerate_shapes(cluster: Cluster, model: Model) -> Iterator[Shape]:
     in a domain and divides the query heads. A model without experts has one tensor-parallel group a stage.
     """
     domains = _domain_gpus(cluster)
+    domain_of = [gpu.domain for gpu in cluster.gpus]
     heads = min(layer.attention.heads for layer in model.layers)
     seen: set[Shape] = set()
     for size in _group_sizes(domains):
         groups = _groups(domains, size)
-        aligned = [size] if size <= max(map(len, domains)) else [len(domain) for domain in domains]
-        widths = [tp for tp in TP_WIDTHS if heads % tp == 0 and all(run % tp == 0 for run in aligned)]
+        runs = {run for group in groups for run in Counter(domain_of[gpu] for gpu in group).values()}
+        widths = [tp for tp in TP_WIDTHS if heads % tp == 0 and all(run % tp == 0 for run in runs)]
         if model.moe is None:
             widths = [size] if size in widths else []
         for stages in _stage_counts(len(groups), len(model.layers)):

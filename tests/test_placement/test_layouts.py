@@ -1,0 +1,137 @@
+"""The layouts offered: legal by construction, on even, uneven and odd domains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.resolve import model_from_config, resolve_model
+from placement.layouts import MOST_STAGES, Shape, enumerate_shapes
+from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology.spec import ClusterSpec
+
+if TYPE_CHECKING:
+    from cost.model import Model
+    from topology.cluster import Cluster
+
+MOE, DENSE = resolve_model("deepseek-v3"), resolve_model("llama-3.1-8b")
+
+
+def cut_cluster(*sizes: int) -> Cluster:
+    """Domains of these sizes, made from NVL72's GPUs one a node."""
+    domain = replace(load_domain("gb200-nvl72"), gpus_per_node=1)
+    domains = tuple(replace(domain, gpus=size) for size in sizes)
+    return build_cluster(ClusterSpec("cut", domains, load_scale_out("gb200-nvl72")))
+
+
+def members(cluster: Cluster) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for index, gpu in enumerate(cluster.gpus):
+        found.setdefault(gpu.domain, set()).add(index)
+    return found
+
+
+def check(cluster: Cluster, model: Model, shape: Shape) -> None:
+    groups = [group for replica in shape.replicas for group in replica]
+    used = [gpu for group in groups for gpu in group]
+    assert len(set(used)) == len(used), "a GPU is used twice"
+    assert set(used) <= set(range(len(cluster.gpus)))
+    whole = members(cluster)
+    for group in groups:
+        touched = {cluster.gpus[gpu].domain for gpu in group}
+        inside = len(touched) == 1
+        joined = set(group) == set().union(*(whole[domain] for domain in touched))
+        assert inside or joined, "a group holds a part of another domain"
+        assert len(group) % shape.tp == 0
+        for start in range(0, len(group), shape.tp):
+            tensor = group[start : start + shape.tp]
+            assert len({cluster.gpus[gpu].domain for gpu in tensor}) == 1, "TP leaves a domain"
+    stages = len(shape.replicas[0])
+    assert 1 <= stages <= min(MOST_STAGES, len(model.layers))
+    sizes = [[len(group) for group in replica] for replica in shape.replicas]
+    assert all(row == sizes[0] for row in sizes), "replicas differ"
+    assert all(layer.attention.heads % shape.tp == 0 for layer in model.layers)
+    if model.moe is None:
+        assert all(len(group) == shape.tp for group in groups)
+
+
+@pytest.mark.parametrize("model", [MOE, DENSE], ids=["moe", "dense"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hgx-h100",
+        "hgx-h100@16",
+        "hgx-h100@24",
+        "gb200-nvl72@44",
+        "gb200-nvl72@116",
+        "gb200-nvl72@288",
+        "lecture-8",
+    ],
+)
+def test_catalog_clusters(name: str, model: Model) -> None:
+    cluster = resolve_cluster(name)
+    shapes = list(enumerate_shapes(cluster, model))
+    assert shapes
+    assert len(set(shapes)) == len(shapes)
+    for shape in shapes:
+        check(cluster, model, shape)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.booleans())
+def test_any_domains(sizes: list[int], moe: bool) -> None:
+    cluster, model = cut_cluster(*sizes), MOE if moe else DENSE
+    shapes = list(enumerate_shapes(cluster, model))
+    assert shapes
+    for shape in shapes:
+        check(cluster, model, shape)
+
+
+def groups_of(shape: Shape) -> list[tuple[int, ...]]:
+    return [group for replica in shape.replicas for group in replica]
+
+
+def test_one_domain_offers_every_divisor() -> None:
+    shapes = list(enumerate_shapes(resolve_cluster("gb200-nvl72@44"), MOE))
+    assert {len(groups_of(shape)[0]) for shape in shapes} == {1, 2, 4, 11, 22, 44}
+
+
+def test_the_whole_of_two_domains_is_one_group() -> None:
+    shapes = list(enumerate_shapes(resolve_cluster("hgx-h100@16"), MOE))
+    assert Shape(((tuple(range(16)),),), 1) in shapes
+    assert Shape(((tuple(range(8)), tuple(range(8, 16))),), 1) in shapes
+    assert Shape(((tuple(range(8)),), (tuple(range(8, 16)),)), 8) in shapes
+
+
+def test_uneven_domains_offer_one_stage_each() -> None:
+    cluster = resolve_cluster("gb200-nvl72@116")
+    staged = Shape(((tuple(range(72)), tuple(range(72, 116))),), 1)
+    assert staged in list(enumerate_shapes(cluster, MOE))
+
+
+def test_tensor_parallelism_stays_in_small_domains_that_are_joined() -> None:
+    """Two domains of 1 make a group of 2 beside the domain of 2: no tensor parallelism over both."""
+    pairs = [s for s in enumerate_shapes(cut_cluster(1, 1, 2), MOE) if len(groups_of(s)[0]) == 2]
+    assert pairs
+    assert {shape.tp for shape in pairs} == {1}
+
+
+def test_even_domains_have_no_layout_twice() -> None:
+    shapes = list(enumerate_shapes(resolve_cluster("gb200-nvl72@144"), MOE))
+    assert len(set(shapes)) == len(shapes)
+
+
+def test_a_dense_model_has_one_tensor_parallel_group_a_stage() -> None:
+    widths = {shape.tp for shape in enumerate_shapes(resolve_cluster("hgx-h100"), DENSE)}
+    assert widths == {1, 2, 4, 8}
+
+
+def test_tensor_parallelism_divides_the_heads() -> None:
+    config = dict(resolve_model("llama-3.1-8b").config)
+    config |= {"num_attention_heads": 12, "num_key_value_heads": 12, "num_hidden_layers": 2, "head_dim": 64}
+    odd = model_from_config(config, name="twelve heads", weights=None)
+    assert {shape.tp for shape in enumerate_shapes(resolve_cluster("hgx-h100"), odd)} == {1, 2, 4}

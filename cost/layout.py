@@ -58,6 +58,10 @@ class Layout:
         """Smaller is simpler: narrow tensor parallelism, experts over many GPUs, few stages."""
         return self.tp, self.stages * len(self.replicas), self.stages
 
+    def short(self, *, moe: bool) -> str:
+        """The layout in a few letters, as tables print it: ``EP72 TP1 PP4 x2``."""
+        return f"EP{self.ep} " * moe + f"TP{self.tp} PP{self.stages} x{len(self.replicas)}"
+
     def describe(self, *, moe: bool) -> str:
         """The layout in one line, as summaries print it; ``moe``: whether the model has routed experts."""
         parts = [f"EP {self.ep}"] if moe else []

@@ -102,6 +102,6 @@ def _row(
         step_s=score.step_s,
         batch=score.batch,
         bound_by=score.bound_by,
-        layout=placed.candidate.layout.describe(moe=setting.model.moe is not None),
+        layout=placed.candidate.layout.short(moe=setting.model.moe is not None),
         evidence=score.evidence.label,
     )

@@ -31,14 +31,12 @@ def compare_summary(
     lines += ["", *table(_table_rows(rows))]
     lines += [
         "",
-        "tok/s are output tokens; tok/s/GPU over all GPUs of the cluster; batch: sequences per GPU in use.",
+        "tok/s are output tokens; tok/s/GPU over all GPUs of the cluster; batch: sequences per GPU in use;",
+        "layout: EP and TP width, PP stages, x replicas.",
     ]
     for row in rows:
         if row.tok_s_per_gpu is None:
             lines += wrapped(row.cluster, row.reason)
-    layouts = {row.cluster: row.layout for row in rows if row.layout}
-    for cluster, layout in layouts.items():
-        lines += wrapped("Layout", f"{cluster}: {layout}")
     weakest = {row.cluster: row.evidence for row in rows if row.evidence}
     lines += wrapped(
         "Evidence", "weakest figure: " + ", ".join(f"{name} {kind}" for name, kind in weakest.items())
@@ -47,7 +45,7 @@ def compare_summary(
 
 
 def _table_rows(rows: Sequence[CompareRow]) -> list[list[str]]:
-    found = [["cluster", "tok/s/user", "tok/s/GPU", "ratio", "step ms", "batch", "bound by"]]
+    found = [["cluster", "tok/s/user", "tok/s/GPU", "ratio", "step ms", "batch", "layout", "bound by"]]
     base = {
         row.target_tok_s_per_user: row.tok_s_per_gpu
         for row in reversed(rows)
@@ -56,7 +54,9 @@ def _table_rows(rows: Sequence[CompareRow]) -> list[list[str]]:
     for row in sorted(rows, key=lambda row: row.target_tok_s_per_user or 0.0):
         wanted = row.target_tok_s_per_user
         if row.tok_s_per_gpu is None or row.step_s is None:
-            found.append([row.cluster, f"{wanted:g}" if wanted else "-", "unreachable", "-", "-", "-", "-"])
+            found.append(
+                [row.cluster, f"{wanted:g}" if wanted else "-", "unreachable", "-", "-", "-", "-", "-"]
+            )
             continue
         first = base.get(wanted)
         found.append(
@@ -67,6 +67,7 @@ def _table_rows(rows: Sequence[CompareRow]) -> list[list[str]]:
                 f"{row.tok_s_per_gpu / first:.2f}x" if first else "-",
                 f"{row.step_s * 1e3:.2f}",
                 str(row.batch),
+                row.layout or "",
                 row.bound_by or "",
             ]
         )

@@ -124,11 +124,8 @@ def _layout(plan: Plan) -> list[str]:
     for note in (*setting.notes, *model.notes):
         lines += wrapped("", note)
     if plan.loads is not None:
-        names = ", ".join(plan.loads.names)
-        kind = (
-            "SYNTHETIC, nobody measured them; give yours with --loads" if plan.loads.synthetic else "measured"
-        )
-        lines += wrapped("Loads", f"{names} ({kind})")
+        warning = ": nobody measured them; give yours with --loads" if plan.loads.synthetic else ""
+        lines += wrapped("Loads", ", ".join(plan.loads.names) + warning)
         for note in plan.loads.notes:
             lines += wrapped("", note)
     return lines

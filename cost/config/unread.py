@@ -29,6 +29,8 @@ _STRUCTURE = re.compile(
     r"|topk|top_k|num_|n_|tower|projector|attn|attention|norm|embed|rate|alpha|interval|freq|mtp|draft|medusa|ple"
 )
 
+_LEAST_TWIN = 64  # a small number may be equal by chance
+
 
 @cache
 def _harmless() -> frozenset[str]:
@@ -49,6 +51,17 @@ def _inactive(value: object) -> bool:
     return value is None or (isinstance(value, (bool, int, float)) and value == 0)
 
 
+def _twin(facts: Facts, key: str) -> str | None:
+    """Return a read key that ``key`` repeats: one name holds the other, and both the same large number."""
+    value = facts.config[key]
+    if isinstance(value, bool) or not isinstance(value, int) or value < _LEAST_TWIN:
+        return None
+    for other in facts.used:
+        if facts.config.get(other) == value and (other in key or key in other):
+            return other
+    return None
+
+
 def check_unread(facts: Facts, family: str) -> tuple[str, ...]:
     """Return notes on unread keys that look harmless but are not known.
 
@@ -60,6 +73,10 @@ def check_unread(facts: Facts, family: str) -> tuple[str, ...]:
     notes = []
     for key, value in facts.config.items():
         if key in facts.used or _inactive(value) or is_harmless(key):
+            continue
+        twin = _twin(facts, key)
+        if twin:
+            notes.append(f"{key}={shown(value)} was taken as another name of {twin}, which says the same")
             continue
         if _STRUCTURE.search(key.lower()):
             raise InputError(

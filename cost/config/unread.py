@@ -56,7 +56,7 @@ def _twin(facts: Facts, key: str) -> str | None:
     value = facts.config[key]
     if isinstance(value, bool) or not isinstance(value, int) or value < _LEAST_TWIN:
         return None
-    for other in facts.used:
+    for other in sorted(facts.used):
         if facts.config.get(other) == value and (other in key or key in other):
             return other
     return None

@@ -65,12 +65,13 @@ class ExpertUse:
 
         A GPU with share ``s`` of the pairs stands for ``m = s * experts`` equally likely experts, and a token
         misses it with probability ``C(experts - m, top_k) / C(experts, top_k)``: exact for equal loads.
+        A part of an expert draws no more tokens than it has pairs.
         """
         held = self.share * self.experts
         missed = np.ones_like(held)
         for draw in range(self.top_k):
             missed *= np.clip((self.experts - held - draw) / (self.experts - draw), 0.0, 1.0)
-        return 1.0 - missed
+        return np.minimum(1.0 - missed, self.top_k * self.share)
 
 
 def expert_use(assignment: Assignment, loads: ExpertLoads, top_k: int) -> ExpertUse:

@@ -115,7 +115,12 @@ def _workspace_bytes(setting: Setting, stage: StageSpec, slots: int, *, tp: int,
 
 
 def replica_memory(
-    setting: Setting, stages: Sequence[StageSpec], *, tp: int, slots: Sequence[int]
+    setting: Setting,
+    stages: Sequence[StageSpec],
+    *,
+    tp: int,
+    slots: Sequence[int],
+    most: Sequence[int] | None = None,
 ) -> list[StageMemory]:
     """Return the memory of each stage of one replica.
 
@@ -123,6 +128,8 @@ def replica_memory(
     ----------
     slots:
         Expert slots per layer over the whole group of each stage (0 without experts).
+    most:
+        Slots per layer of the fullest GPU of each stage; as even as can be if not given.
 
     Notes
     -----
@@ -136,7 +143,7 @@ def replica_memory(
     for index, stage in enumerate(stages):
         gpus = len(stage.gpus)
         first, last = index == 0, index == len(stages) - 1
-        per_gpu = math.ceil(slots[index] / gpus)
+        per_gpu = math.ceil(slots[index] / gpus) if most is None else most[index]
         members = model.kind_counts(stage.layers)
         weights = sum(n * layer_weight_bytes(layer, size, tp=tp, slots=per_gpu) for layer, n in members)
         if first or (last and model.tied):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cost.memory import replica_max_batch, replica_memory
 from cost.step import hop_seconds, stage_cost
-from topology.errors import InfeasibleError
+from cost.terms.links import hop_bytes, return_bytes
+from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence, weakest
 
 if TYPE_CHECKING:
@@ -91,7 +91,13 @@ class LayoutScorer:
         # replicas alike in domains, layers and experts cost the same and are computed once
         self._distinct = {key: replica for replica, key in reversed(list(enumerate(self._keys)))}
         self._memories = [
-            replica_memory(setting, layout.replicas[i], tp=layout.tp, slots=[_slots(use) for use in uses[i]])
+            replica_memory(
+                setting,
+                layout.replicas[i],
+                tp=layout.tp,
+                slots=[_slots(use) for use in uses[i]],
+                most=[_most_slots(use) for use in uses[i]],
+            )
             for i in self._distinct.values()
         ]
         self._evidence = _evidence(setting, layout, synthetic=synthetic)
@@ -106,11 +112,15 @@ class LayoutScorer:
 
         Raises
         ------
+        InputError
+            If the batch is not at least 1.
         InfeasibleError
             If it does not fit in HBM.
         """
+        if batch < 1:
+            raise InputError(f"--batch {batch}: a step is scored at 1 sequence per GPU or more.")
         limit = self.max_batch
-        if batch < 1 or batch > limit:
+        if batch > limit:
             raise InfeasibleError(_does_not_fit(batch, limit, self._memories))
         setting, layout = self._setting.with_batch(batch), self._layout
         costs = {
@@ -143,9 +153,13 @@ def _slots(use: ExpertUse | None) -> int:
     return 0 if use is None else len(use.slot_gpu)
 
 
+def _most_slots(use: ExpertUse | None) -> int:
+    return 0 if use is None else int(np.bincount(use.slot_gpu).max())
+
+
 def _does_not_fit(batch: int, limit: int, memories: Sequence[Sequence[StageMemory]]) -> str:
-    fullest = min((m for stages in memories for m in stages), key=lambda m: m.usable - m.used(max(batch, 1)))
-    need, usable = fullest.used(max(batch, 1)) / 1e9, fullest.usable / 1e9
+    fullest = min((m for stages in memories for m in stages), key=lambda m: m.usable - m.used(batch))
+    need, usable = fullest.used(batch) / 1e9, fullest.usable / 1e9
     return (
         f"HBM capacity binds: batch {batch} needs {need:.1f} GB per GPU and {usable:.1f} GB are usable, "
         f"{need - usable:.1f} GB too few; the largest batch that fits is {limit}."
@@ -161,8 +175,16 @@ def _signature(setting: Setting, stages: Sequence[StageSpec], uses: Sequence[Exp
         order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
         kinds = tuple(dict.fromkeys(id(spec.domains[d]) for d in domains.tolist()))
         parts.append((order, kinds, stage.layers, id(use)))
-    joints = tuple(len(setting.domain_set(a) | setting.domain_set(b)) == 1 for a, b in pairwise(stages))
+    joints = tuple(
+        len(setting.domain_set(a) | setting.domain_set(b)) == 1
+        for a, b in zip(stages, _after(stages), strict=True)
+    )
     return tuple(parts), joints
+
+
+def _after(stages: Sequence[StageSpec]) -> list[StageSpec]:
+    """For each stage the one its tokens go to next: after the last comes the first."""
+    return [*stages[1:], stages[0]]
 
 
 def _replica_cost(
@@ -190,10 +212,12 @@ def _replica_cost(
         _merge(limits, cost.limits_s)
     hops_s = hops_floor_s = 0.0
     if depth > 1:
-        for index, stage in enumerate(stages):
-            tokens = batch * total / (depth * len(stage.gpus))
-            after = stages[(index + 1) % depth]
-            fabric, hop_s, peak_s = hop_seconds(setting, stage, after, tokens=tokens)
+        for stage, after in zip(stages, _after(stages), strict=True):
+            # the side with fewer GPUs moves more through each
+            tokens = batch * total / (depth * min(len(stage.gpus), len(after.gpus)))
+            back = after is stages[0]
+            moved = return_bytes(tokens=tokens) if back else hop_bytes(setting.model.hidden, tokens=tokens)
+            fabric, hop_s, peak_s = hop_seconds(setting, stage, after, moved=moved)
             hops_s += hop_s
             hops_floor_s += peak_s
             _merge(limits, {fabric: hop_s})

@@ -12,7 +12,7 @@ from cost.terms.alltoall import alltoall_volume, vector_bytes
 from cost.terms.attention import attention_work
 from cost.terms.dense import dense_work
 from cost.terms.experts import expert_times
-from cost.terms.links import all_reduce_bytes, hop_bytes
+from cost.terms.links import all_reduce_bytes
 
 if TYPE_CHECKING:
     from cost.efficiency import Efficiency
@@ -175,15 +175,14 @@ def _add_alltoall(
 
 
 def hop_seconds(
-    setting: Setting, sender: StageSpec, receiver: StageSpec, *, tokens: float
+    setting: Setting, sender: StageSpec, receiver: StageSpec, *, moved: float
 ) -> tuple[str, float, float]:
     """Return the fabric of a pipeline hop, its expected seconds and its seconds at peak.
 
-    Each GPU hands its tokens' hidden vectors to its counterpart: over the scale-up fabric where both stages
-    lie in one domain, else over the scale-out one.
+    ``moved`` bytes pass the busiest GPU: over the scale-up fabric where both stages lie in one domain, else
+    over the scale-out one.
     """
     rates = setting.rates(sender)
-    moved = hop_bytes(setting.model.hidden, tokens=tokens)
     if len(setting.domain_set(sender) | setting.domain_set(receiver)) == 1:
         peak_s = moved / rates.up_bytes_per_s
         return rates.up_fabric, peak_s / setting.efficiency.scale_up.value + rates.up_latency_s, peak_s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from topology.errors import InputError
@@ -40,7 +39,7 @@ class Workload:
             ("--context", self.context, 1, LONGEST_CONTEXT),
             ("--batch", self.batch, 0, 10**9),
         ):
-            if not isinstance(value, int) or not math.isfinite(value) or not least <= value <= most:
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise InputError(f"{name} {value}: expected a whole number from {least} to {most}.")
 
     def with_batch(self, batch: int) -> Workload:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.dtypes import bytes_per_param
+from cost.dtypes import bytes_per_param, dtype
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def vector_bytes(hidden: int, weights: str) -> tuple[float, float]:
     FP8 with block scales where experts are stored in 8 bits or fewer, else BF16; combine is always BF16.
     """
     combine = 2.0 * hidden
-    if bytes_per_param(weights) <= bytes_per_param("fp8"):
+    if dtype(weights).bits <= 8 * bytes_per_param("fp8"):  # scales apart: MXFP8 is 8 bits too
         return hidden * (1 + SCALE_BYTES_PER_VALUE), combine
     return combine, combine
 

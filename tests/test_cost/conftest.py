@@ -1,0 +1,129 @@
+"""Small machines and models with round figures, so that every expected number can be worked out by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cost.attention import GroupedQuery
+from cost.efficiency import PEAK
+from cost.expert_use import balanced_use
+from cost.layout import Layout, StageSpec
+from cost.model import DenseFfn, Layer, Model, MoeFfn
+from cost.score import LayoutScorer
+from cost.setting import Setting
+from cost.workload import Workload
+from topology import (
+    ClusterSpec,
+    DomainSpec,
+    Evidence,
+    FabricSpec,
+    Figure,
+    GpuSpec,
+    ScaleOutSpec,
+    build_cluster,
+)
+
+PARTS = ("experts", "shared", "attention", "dense", "router", "embedding", "head", "norm")
+
+
+def figure(value: float, unit: str, kind: Evidence = Evidence.DATASHEET) -> Figure:
+    return Figure(value, unit, kind, "made up for a test", str(value))
+
+
+def gpu(*, hbm=1e9, hbm_rate=1e12, bf16=1e14, fp8=2e14, name="toy", kind=Evidence.DATASHEET) -> GpuSpec:
+    """1 GB at 1 TB/s, 100 Tflop/s in BF16 and 200 in FP8."""
+    figures = {
+        "hbm_bytes": figure(hbm, "byte", kind),
+        "hbm_bytes_per_s": figure(hbm_rate, "byte/s", kind),
+        "bf16_flop_per_s": figure(bf16, "flop/s", kind),
+    }
+    if fp8:
+        figures["fp8_flop_per_s"] = figure(fp8, "flop/s", kind)
+    return GpuSpec(name, name, "none", "made up", 1, figures)
+
+
+def domain(gpus=4, *, link=1e10, latency=0.0, chip=None) -> DomainSpec:
+    """Ten links of 10 GB/s for each GPU: 100 GB/s; two GPUs a node."""
+    fabric = FabricSpec("up", "nvlink", figure(link, "byte/s"), figure(latency, "s"))
+    return DomainSpec("toy", "toy", "made up", chip or gpu(), gpus, 2, "switch", fabric, (5, 5), 1)
+
+
+def cluster(*domains, out=1e10, latency=0.0):
+    """Domains with one NIC of 10 GB/s for each GPU; a bare number is a domain of so many GPUs."""
+    rows = tuple(domain(row) if isinstance(row, int) else row for row in domains)
+    fabric = FabricSpec("out", "ib", figure(out, "byte/s"), figure(latency, "s"))
+    scale_out = ScaleOutSpec("rail", fabric, 1, 8, 1) if out else None
+    return build_cluster(ClusterSpec("toy", rows, scale_out))
+
+
+ATTENTION = GroupedQuery(hidden=64, heads=4, kv_heads=2, head_dim=16, value_dim=16)
+DENSE = Layer(ATTENTION, DenseFfn(20_000), norm_params=128)
+MOE = Layer(
+    ATTENTION,
+    MoeFfn(experts=8, top_k=2, expert_params=3_000, shared_params=1_000, router_params=512),
+    norm_params=128,
+)
+
+
+def model(*, dense=1, moe=2, precision="bf16", tied=False, hidden=64, layer=MOE, head=64_000) -> Model:
+    """Hidden width 64, vocabulary 1,000, ``dense`` dense layers, then ``moe`` with 8 experts, top 2."""
+    return Model(
+        name="toy",
+        hidden=hidden,
+        vocab=1000,
+        layers=(DENSE,) * dense + (layer,) * moe,
+        embedding_params=64_000,
+        head_params=head,
+        final_norm_params=64,
+        tied=tied,
+        precision=dict.fromkeys(PARTS, precision),
+        precision_source="test",
+        source="test",
+    )
+
+
+def setting(machine, what=None, *, batch=1, context=100, efficiency=PEAK, kv="bf16") -> Setting:
+    return Setting(machine, what or model(), Workload(context, batch, kv), efficiency)
+
+
+def layout(*replicas, tp=1) -> Layout:
+    """Each replica a list of stages, each stage (GPUs, layers)."""
+    return Layout(
+        tuple(tuple(StageSpec(tuple(gpus), layers) for gpus, layers in stages) for stages in replicas), tp
+    )
+
+
+def even_slots(slots, gpus):
+    return np.array([slots // gpus + (g < slots % gpus) for g in range(gpus)], dtype=np.int64)
+
+
+def uses(where, what, *, slots=None):
+    """The use of perfectly balanced experts on every stage of every replica."""
+    found = []
+    for stages in what.replicas:
+        row = []
+        for stage in stages:
+            count = sum(i in stage.layers for i in where.model.moe_layers)
+            moe = where.model.moe
+            spread = even_slots(slots or (moe.experts if moe else 0), len(stage.gpus))
+            row.append(balanced_use(count, spread, moe.experts, moe.top_k) if count else None)
+        found.append(row)
+    return found
+
+
+def scorer(where, what=None, *, slots=None, tp=1, synthetic=False) -> LayoutScorer:
+    """Score of a layout, one stage over all GPUs if not given, experts balanced."""
+    what = what or layout([(range(len(where.cluster.gpus)), range(len(where.model.layers)))], tp=tp)
+    return LayoutScorer(where, what, uses(where, what, slots=slots), synthetic=synthetic)
+
+
+@pytest.fixture(scope="session")
+def toy() -> SimpleNamespace:
+    """Makers of small machines, models, settings, layouts and scores."""
+    makers = (figure, gpu, domain, cluster, model, setting, layout, even_slots, uses, scorer)
+    return SimpleNamespace(
+        **{make.__name__: make for make in makers}, attention=ATTENTION, dense=DENSE, moe=MOE, parts=PARTS
+    )

@@ -1,0 +1,97 @@
+"""Clusters side by side: equal GPUs only, the best of each at each speed, reasons where there is none."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cost.load_files import read_loads
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.compare import CompareRow, compare_clusters
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from topology import resolve_cluster
+from topology.errors import InputError
+
+FAST = PlanOptions(time_limit_s=0.0)
+MIXTRAL = resolve_model("mixtral-8x7b")
+LOADS = read_loads(["lognormal:0.63"], moe_layers=MIXTRAL.moe_layers, layers=32, experts=8, seed=0)
+
+
+def compared(*names: str, targets: tuple[float, ...] = ()) -> list[CompareRow]:
+    clusters = [resolve_cluster(name) for name in names]
+    return compare_clusters(clusters, MIXTRAL, Workload(), LOADS, FAST, targets)
+
+
+def test_unequal_sides_are_refused() -> None:
+    with pytest.raises(InputError, match="not hgx-h100 8, hgx-h200@16 16"):
+        compared("hgx-h100", "hgx-h200@16")
+
+
+def test_a_row_is_the_plan_of_that_cluster() -> None:
+    rows = compared("hgx-h100", "hgx-h200")
+    assert [row.cluster for row in rows] == ["hgx-h100", "hgx-h200"]
+    for row in rows:
+        plan = make_plan(Setting(resolve_cluster(row.cluster), MIXTRAL, Workload()), LOADS, FAST)
+        assert (row.gpus, row.target_tok_s_per_user, row.reason) == (8, None, "")
+        assert (row.step_s, row.batch) == (plan.score.step_s, plan.score.batch)
+        assert (row.tok_s_per_gpu, row.tok_s_per_user) == (
+            plan.score.tok_s_per_gpu,
+            plan.score.tok_s_per_user,
+        )
+        assert (row.bound_by, row.evidence) == (plan.score.bound_by, plan.score.evidence.label)
+        assert row.layout is not None
+        assert re.search(rf"\bEP ?{plan.layout.ep}\b", row.layout)
+        assert re.search(rf"\bTP ?{plan.layout.tp}\b", row.layout)
+
+
+def test_targets_are_met_or_said_to_be_out_of_reach() -> None:
+    rows = compared("hgx-h100", "hgx-h200", targets=(30.0, 1e6))
+    assert [(row.cluster, row.target_tok_s_per_user) for row in rows] == [
+        ("hgx-h100", 30.0),
+        ("hgx-h100", 1e6),
+        ("hgx-h200", 30.0),
+        ("hgx-h200", 1e6),
+    ]
+    for row in rows:
+        if row.target_tok_s_per_user == 30.0:
+            assert row.tok_s_per_user is not None
+            assert row.tok_s_per_user >= 30.0 * (1 - 1e-12)
+            assert row.step_s == pytest.approx(1 / row.tok_s_per_user)
+            continue
+        empty = (row.tok_s_per_user, row.tok_s_per_gpu, row.step_s, row.batch, row.bound_by, row.layout)
+        assert empty == (None,) * 6
+        assert "out of reach" in row.reason
+
+
+def test_a_model_that_does_not_fit_one_side_keeps_the_other() -> None:
+    clusters = [resolve_cluster("hgx-h100"), resolve_cluster("hgx-b300")]
+    deepseek = resolve_model("deepseek-v3")
+    loads = read_loads(["uniform"], moe_layers=deepseek.moe_layers, layers=61, experts=256, seed=0)
+    first, second = compare_clusters(clusters, deepseek, Workload(), loads, FAST)
+    assert first.tok_s_per_gpu is None
+    assert "HBM capacity binds" in first.reason
+    assert second.tok_s_per_gpu is not None
+
+
+def test_more_bandwidth_is_faster() -> None:
+    """H200 is an H100 with more and faster HBM."""
+    slow, fast = compared("hgx-h100", "hgx-h200", targets=(30.0,))
+    assert slow.tok_s_per_gpu is not None
+    assert fast.tok_s_per_gpu is not None
+    assert fast.tok_s_per_gpu > slow.tok_s_per_gpu
+
+
+def test_the_same_cluster_twice_gives_the_same_row_twice() -> None:
+    first, second = compared("hgx-h100", "hgx-h100")
+    assert first == second
+
+
+def test_dense_models_compare() -> None:
+    dense = resolve_model("llama-3.1-8b")
+    (row,) = compare_clusters([resolve_cluster("hgx-h100")], dense, Workload(), None, FAST)
+    assert row.layout is not None
+    assert not re.search(r"\bEP", row.layout)

@@ -1,0 +1,101 @@
+"""What is said where nothing fits, against brute force over node counts."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.fit import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
+from placement.options import PlanOptions
+from placement.search import fitted_layouts, fitting_shapes
+from topology import resolve_cluster
+from topology.errors import InfeasibleError, InputError
+
+
+def setting_of(model: str, cluster: str, *, context: int = 4096, batch: int = 0) -> Setting:
+    return Setting(resolve_cluster(cluster), resolve_model(model), Workload(context=context, batch=batch))
+
+
+def refusal(setting: Setting) -> str:
+    with pytest.raises(InfeasibleError) as refused:
+        refuse_capacity(setting, None)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_deepseek_v3_on_eight_h100() -> None:
+    """671 GB of FP8 weights against 8 x 77 GB usable."""
+    text = refusal(setting_of("deepseek-v3", "hgx-h100"))
+    assert text.startswith("HBM capacity binds: deepseek-v3 needs ")
+    need, usable, over = (
+        float(part) for part in re.findall(r"(?:needs|on hgx-h100,|usable,) ([\d.]+) GB", text)
+    )
+    assert need - usable == pytest.approx(over, abs=0.11)
+    assert 671 / 8 < need < 671 / 8 + 10
+    assert usable == pytest.approx(0.9 * 85.5, abs=1.0)
+    assert "The smallest whole number of nodes that fits is 2 (16 GPUs, 8 a node; batch 1)." in text
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "context"),
+    [
+        ("deepseek-v3", "hgx-h100", 4096),
+        ("deepseek-v3", "gb200-nvl72@4", 4096),
+        ("llama-3.1-405b", "hgx-h100", 4096),
+        ("kimi-k2", "hgx-h100", 4096),
+        ("deepseek-v3", "hgx-h20", 32_768),
+    ],
+)
+def test_smallest_nodes_is_the_first_that_fits(model: str, cluster: str, context: int) -> None:
+    setting = setting_of(model, cluster, context=context)
+    nodes = smallest_nodes(setting, None)
+    assert nodes is not None
+    name, per_node = cluster.partition("@")[0], setting.cluster.spec.domains[0].gpus_per_node
+    for count in range(1, nodes + 1):
+        tried = setting_of(model, f"{name}@{count * per_node}", context=context)
+        assert any(fitting_shapes(tried, None)) == (count == nodes), count
+
+
+def test_a_cache_larger_than_a_gpu_is_not_cured_by_nodes() -> None:
+    text = refusal(setting_of("deepseek-v3", "hgx-h100@16", context=100_000_000))
+    assert "More nodes do not help" in text
+    assert "--context" in text
+    assert "smallest whole number" not in text
+
+
+def test_a_batch_too_large_names_the_largest() -> None:
+    setting = setting_of("mixtral-8x7b", "hgx-h100", batch=10**6)
+    text = refusal(setting)
+    assert "--batch 1000000 does not fit on hgx-h100" in text
+    named = re.search(r"largest that fits is (\d+) ", text)
+    assert named is not None
+    most = int(named[1])
+    assert fitted_layouts(setting.with_batch(most), None)
+    assert not fitted_layouts(setting.with_batch(most + 1), None)
+
+
+def test_too_many_copies_are_bad_input() -> None:
+    with pytest.raises(InputError, match="--redundant 100000"):
+        refuse_capacity(setting_of("deepseek-v3", "hgx-h100"), 100_000)
+
+
+def test_the_fastest_step_is_the_least_of_all_layouts() -> None:
+    setting = setting_of("mixtral-8x7b", "hgx-h100")
+    layouts = fitted_layouts(setting, None)
+    assert fastest_step_s(layouts) == min(fit.scorer.at(1).step_s for fit in layouts)
+    fixed = fitted_layouts(setting.with_batch(9), None)
+    assert fastest_step_s(fixed) == min(fit.scorer.at(9).step_s for fit in fixed)
+    assert fastest_step_s(fixed) > fastest_step_s(layouts)
+
+
+@pytest.mark.parametrize(("batch", "words"), [(0, "at batch 1;"), (9, "at batch 9;")])
+def test_refused_speed_names_limit_fastest_and_batch(batch: int, words: str) -> None:
+    setting = setting_of("mixtral-8x7b", "hgx-h100", batch=batch)
+    with pytest.raises(InfeasibleError, match=r"--tpot-ms 2 is out of reach on hgx-h100") as refused:
+        refuse_speed(setting, PlanOptions(tpot_s=2e-3), 0.0042)
+    assert "4.2 ms per token" in str(refused.value)
+    assert words in str(refused.value)

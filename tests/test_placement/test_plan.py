@@ -1,0 +1,92 @@
+"""Scoring a placement: rows of the loads by stage, balancedness by hand, loads that do not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cost.assignment import Assignment
+from cost.layout import Layout, StageSpec
+from cost.loads import ExpertLoads
+from cost.resolve import model_from_config, resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.plan import moe_rows, placement_balancedness, score_placement, stage_loads
+from topology import resolve_cluster
+from topology.errors import InfeasibleError, InputError
+
+CONFIG = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
+SETTING = Setting(
+    resolve_cluster("hgx-h100"),
+    model_from_config(CONFIG, name="four layers", weights=None),
+    Workload(batch=2),
+)
+TWO_STAGES = Layout(((StageSpec((0, 1, 2, 3), range(1)), StageSpec((4, 5, 6, 7), range(1, 4))),), 1)
+TOKENS = np.ones((1, 4, 8))
+TOKENS[0, 2, 0] = 9.0  # layer 2: expert 0 is nine times as hot
+
+
+def linear(layers: int) -> Assignment:
+    """Two experts a GPU, in order."""
+    rows = np.tile(np.arange(8, dtype=np.int32), (layers, 1))
+    return Assignment(rows, np.repeat(np.arange(4, dtype=np.int32), 2), 8, 4)
+
+
+def loads(tokens: np.ndarray) -> ExpertLoads:
+    return ExpertLoads(tokens, tuple(f"s{index}" for index in range(len(tokens))), synthetic=False)
+
+
+def test_rows_of_the_loads_skip_dense_layers() -> None:
+    deepseek = Setting(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload())
+    assert moe_rows(deepseek, range(3)) == []
+    assert moe_rows(deepseek, range(2, 6)) == [0, 1, 2]
+    assert moe_rows(deepseek, range(59, 61)) == [56, 57]
+
+
+def test_stage_loads_are_the_rows_of_its_layers() -> None:
+    part = stage_loads(SETTING, loads(TOKENS), range(1, 4))
+    np.testing.assert_array_equal(part.tokens, TOKENS[:, 1:4])
+
+
+def test_balancedness_by_hand() -> None:
+    """Layer 2: GPU loads 10, 2, 2, 2, mean 4 over max 10."""
+    found = placement_balancedness(SETTING, TWO_STAGES, [linear(1), linear(3)], loads(TOKENS))
+    assert found == pytest.approx({0: 1.0, 1: 1.0, 2: 0.4, 3: 1.0})
+
+
+def test_balancedness_is_the_mean_over_scenarios_whatever_their_size() -> None:
+    both = loads(np.concatenate([1000 * np.ones((1, 4, 8)), TOKENS]))
+    found = placement_balancedness(SETTING, TWO_STAGES, [linear(1), linear(3)], both)
+    assert found == pytest.approx({0: 1.0, 1: 1.0, 2: 0.7, 3: 1.0})
+
+
+def test_enormous_loads_do_not_overflow() -> None:
+    found = placement_balancedness(SETTING, TWO_STAGES, [linear(1), linear(3)], loads(TOKENS * 1.9e307))
+    assert found == pytest.approx({0: 1.0, 1: 1.0, 2: 0.4, 3: 1.0})
+
+
+def test_imbalance_costs_time() -> None:
+    """At a batch that reads every expert anyway; at a small one skew reads fewer of them."""
+    busy, experts = SETTING.with_batch(500), [linear(1), linear(3)]
+    even, _ = score_placement(busy, TWO_STAGES, experts, loads(np.ones((1, 4, 8))))
+    skewed, _ = score_placement(busy, TWO_STAGES, experts, loads(TOKENS))
+    assert skewed.step_s > even.step_s
+
+
+def test_loads_of_another_model_are_refused() -> None:
+    with pytest.raises(InputError, match="do not fit"):
+        score_placement(SETTING, TWO_STAGES, [linear(1), linear(3)], loads(np.ones((1, 4, 16))))
+
+
+def test_a_batch_that_does_not_fit_is_infeasible() -> None:
+    huge = SETTING.with_batch(10**7)
+    with pytest.raises(InfeasibleError, match="HBM capacity binds"):
+        score_placement(huge, TWO_STAGES, [linear(1), linear(3)], loads(TOKENS))
+
+
+def test_a_dense_model_has_no_balancedness() -> None:
+    dense = Setting(resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(batch=1))
+    layout = Layout(((StageSpec((0,), range(32)),),), 1)
+    score, balancedness = score_placement(dense, layout, [None], None)
+    assert balancedness == {}
+    assert score.step_s > 0

@@ -1,0 +1,251 @@
+"""Whole plans: legal, never behind a rival, reproducible, and within what was asked."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from cost.load_files import read_loads
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
+from placement.planner import make_plan
+from placement.verify_plan import verify_plan
+from topology import resolve_cluster
+from topology.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cost.loads import ExpertLoads
+    from placement.plan import Plan
+
+MOE_CASES = [
+    ("mixtral-8x7b", "hgx-h100"),
+    ("mixtral-8x7b", "gb200-nvl72@8"),
+    ("gpt-oss-20b", "hgx-h100@16"),
+    ("gpt-oss-20b", "gb200-nvl72@72"),
+    ("deepseek-v3", "hgx-h100@16"),
+    ("deepseek-v3", "gb200-nvl72@144"),
+]
+DENSE_CASES = [
+    ("llama-3.1-8b", "hgx-h100"),
+    ("llama-3.1-70b", "hgx-h100@16"),
+    ("llama-3.1-70b", "gb200-nvl72@44"),
+]
+
+
+def loads_of(setting: Setting, text: str = "lognormal:0.63", seed: int = 0) -> ExpertLoads | None:
+    model = setting.model
+    if model.moe is None:
+        return None
+    return read_loads(
+        [text], moe_layers=model.moe_layers, layers=len(model.layers), experts=model.moe.experts, seed=seed
+    )
+
+
+def fresh_plan(
+    model: str,
+    cluster: str,
+    *,
+    batch: int = 0,
+    context: int = 4096,
+    loads: str = "lognormal:0.63",
+    tpot_s: float | None = None,
+    redundant: int | None = None,
+    time_limit_s: float = 0.0,
+) -> Plan:
+    setting = Setting(resolve_cluster(cluster), resolve_model(model), Workload(context=context, batch=batch))
+    options = PlanOptions(redundant, tpot_s, time_limit_s)
+    return make_plan(setting, loads_of(setting, loads), options)
+
+
+@cache
+def known_plan(model: str, cluster: str) -> Plan:
+    return fresh_plan(model, cluster)
+
+
+def as_text(plan: Plan) -> str:
+    return plan_to_json(plan_to_dict(plan))
+
+
+@pytest.mark.parametrize(("model", "cluster"), MOE_CASES + DENSE_CASES)
+def test_plans_are_legal_and_use_the_largest_batch(model: str, cluster: str) -> None:
+    plan = known_plan(model, cluster)
+    assert verify_plan(plan) == []
+    assert plan.score.batch == plan.setting.workload.batch == plan.score.max_batch
+    assert 0 < plan.score.lower_step_s <= plan.score.step_s
+    assert plan.score.hbm_bytes["free"] >= 0
+    gpus, used = len(plan.setting.cluster.gpus), plan.layout.gpus_used
+    assert plan.score.tok_s_per_gpu * gpus == pytest.approx(plan.score.tok_s_per_gpu_used * used)
+    assert plan.score.tok_s_per_user * plan.score.step_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("model", "cluster"), MOE_CASES)
+def test_every_layer_is_at_least_as_balanced_as_every_rival(model: str, cluster: str) -> None:
+    plan = known_plan(model, cluster)
+    assert set(plan.balancedness) == set(plan.setting.model.moe_layers)
+    assert {"linear", "eplb_global", "eplb_hierarchical"} == set(plan.baselines)
+    assert plan.baselines["eplb_global"].score is not None
+    for name, rival in plan.baselines.items():
+        assert (rival.score is None) == bool(rival.reason), name
+        for layer, theirs in rival.balancedness.items():
+            assert plan.balancedness[layer] >= theirs - 1e-9, f"{name}, layer {layer}"
+        if rival.score is not None:
+            assert set(rival.balancedness) == set(plan.balancedness)
+            assert rival.score.batch == plan.score.batch
+            assert plan.score.step_s <= rival.score.step_s * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("model", "cluster"), MOE_CASES)
+def test_the_proof_follows_from_the_assignment(model: str, cluster: str) -> None:
+    """The objective is recomputed here from the arrays, the bound is below it."""
+    plan = known_plan(model, cluster)
+    assert plan.loads is not None
+    ratios = []
+    for stage, experts in zip(plan.layout.replicas[0], plan.experts, strict=True):
+        rows = [row for row, layer in enumerate(plan.setting.model.moe_layers) if layer in stage.layers]
+        if experts is not None:
+            per_gpu = experts.gpu_load(plan.loads.mean[rows])
+            ratios += (per_gpu.max(axis=1) / per_gpu.mean(axis=1)).tolist()
+    assert len(ratios) == len(plan.setting.model.moe_layers)
+    assert plan.proof.objective == pytest.approx(np.mean(ratios))
+    assert 1.0 - 1e-9 <= plan.proof.bound <= plan.proof.objective + 1e-9
+    assert plan.proof.gap == pytest.approx(max(0.0, 1 - plan.proof.bound / plan.proof.objective))
+    if plan.proof.status == "OPTIMAL":
+        assert plan.proof.gap == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("model", "cluster"), MOE_CASES + DENSE_CASES)
+def test_a_written_plan_reads_back_the_same(model: str, cluster: str, tmp_path: Path) -> None:
+    plan = known_plan(model, cluster)
+    path = tmp_path / "plan.json"
+    path.write_text(as_text(plan))
+    again = read_plan(path)
+    assert score_to_dict(again.score, dict(again.balancedness)) == score_to_dict(
+        plan.score, dict(plan.balancedness)
+    )
+    assert again.layout == plan.layout
+    assert again.proof == plan.proof
+    mine, theirs = json.loads(as_text(again)), json.loads(as_text(plan))
+    for key in ("stages", "experts", "layout", "inputs"):
+        assert mine[key] == theirs[key]
+
+
+@pytest.mark.parametrize(("model", "cluster"), [MOE_CASES[0], MOE_CASES[4], DENSE_CASES[1]])
+def test_the_fast_path_gives_the_same_bytes(model: str, cluster: str) -> None:
+    assert as_text(fresh_plan(model, cluster)) == as_text(known_plan(model, cluster))
+
+
+def test_the_seed_of_the_loads_changes_the_plan() -> None:
+    setting = Setting(resolve_cluster("hgx-h100"), resolve_model("gpt-oss-20b"), Workload())
+    first, second = (
+        make_plan(setting, loads_of(setting, seed=seed), PlanOptions(time_limit_s=0.0, seed=seed))
+        for seed in (0, 1)
+    )
+    assert plan_to_dict(first)["experts"] != plan_to_dict(second)["experts"]
+
+
+def test_pipelines_and_replicas_are_among_the_plans() -> None:
+    """So that the tests above see both."""
+    assert known_plan("deepseek-v3", "hgx-h100@16").layout.stages == 2
+    assert len(known_plan("deepseek-v3", "gb200-nvl72@144").layout.replicas) == 2
+
+
+def test_partial_domains_leave_gpus_idle_or_work_them() -> None:
+    plan = fresh_plan("deepseek-v3", "gb200-nvl72@44")
+    assert verify_plan(plan) == []
+    assert plan.layout.gpus_used <= 44
+
+
+@pytest.mark.parametrize("batch", [1, 17])
+def test_the_users_batch_is_kept(batch: int) -> None:
+    plan = fresh_plan("mixtral-8x7b", "hgx-h100", batch=batch)
+    assert (plan.score.batch, plan.setting.workload.batch) == (batch, batch)
+    assert plan.score.max_batch >= batch
+
+
+@pytest.mark.parametrize("tpot_ms", [8.0, 20.0, 1000.0])
+def test_the_time_per_token_is_met_by_the_largest_batch(tpot_ms: float) -> None:
+    plan = fresh_plan("mixtral-8x7b", "hgx-h100", tpot_s=tpot_ms / 1e3)
+    assert plan.score.step_s <= tpot_ms / 1e3
+    if plan.score.batch == plan.score.max_batch:
+        return
+    longer = fresh_plan("mixtral-8x7b", "hgx-h100", batch=plan.score.batch + 1)
+    assert longer.layout != plan.layout or longer.score.step_s > tpot_ms / 1e3
+
+
+def test_a_looser_time_per_token_is_never_slower() -> None:
+    speeds = [
+        fresh_plan("gpt-oss-20b", "hgx-h100", tpot_s=ms / 1e3).score.tok_s_per_gpu for ms in (10, 20, 40, 80)
+    ]
+    for tight, loose in pairwise(speeds):
+        assert loose >= 0.9 * tight, "a choice of the simplest may give away a tenth, no more"
+
+
+def test_time_per_token_with_a_batch() -> None:
+    plan = fresh_plan("mixtral-8x7b", "hgx-h100", batch=4, tpot_s=0.05)
+    assert plan.score.batch == 4
+    assert plan.score.step_s <= 0.05
+    with pytest.raises(InfeasibleError, match=r"--tpot-ms 1 is out of reach.*at batch 4"):
+        fresh_plan("mixtral-8x7b", "hgx-h100", batch=4, tpot_s=1e-3)
+
+
+def test_between_balanced_and_real_experts_the_refusal_names_a_time_that_works() -> None:
+    """All experts on one of eight GPUs: ideal balance promises what no placement keeps."""
+    with pytest.raises(InfeasibleError, match="out of reach") as refusal:
+        fresh_plan("mixtral-8x7b", "hgx-h100", batch=64, tpot_s=1e-3)
+    balanced_ms = float(str(refusal.value).split("takes ")[1].split(" ms")[0])
+    with pytest.raises(InfeasibleError, match="out of reach") as real:
+        fresh_plan("mixtral-8x7b", "hgx-h100", batch=64, tpot_s=balanced_ms * 1.01e-3, loads="zipf:3")
+    real_ms = float(str(real.value).split("takes ")[1].split(" ms")[0])
+    assert real_ms > balanced_ms
+    assert "at batch 64" in str(real.value)
+    plan = fresh_plan("mixtral-8x7b", "hgx-h100", batch=64, tpot_s=real_ms * 1.01e-3, loads="zipf:3")
+    assert plan.score.step_s <= real_ms * 1.01e-3
+
+
+@pytest.mark.parametrize("redundant", [0, 8, 13])
+def test_redundant_copies_are_as_many_as_asked(redundant: int) -> None:
+    plan = fresh_plan("mixtral-8x7b", "hgx-h100", redundant=redundant)
+    for experts in plan.experts:
+        assert experts is not None
+        assert experts.slots == 8 + redundant
+        assert experts.slots_per_gpu.max() - experts.slots_per_gpu.min() <= 1
+
+
+def test_more_copies_than_gpus_can_hold_are_refused() -> None:
+    with pytest.raises(InputError, match=r"--redundant 1000: no group"):
+        fresh_plan("mixtral-8x7b", "hgx-h100", redundant=1000)
+
+
+def test_time_for_the_solver_never_makes_it_worse() -> None:
+    fast = known_plan("gpt-oss-20b", "hgx-h100@16")
+    slow = fresh_plan("gpt-oss-20b", "hgx-h100@16", time_limit_s=1.5)
+    assert verify_plan(slow) == []
+    assert slow.proof.objective <= fast.proof.objective + 1e-12
+
+
+def test_several_scenarios_are_averaged() -> None:
+    setting = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
+    model = setting.model
+    loads = read_loads(["zipf:1", "lognormal:1.5"], moe_layers=model.moe_layers, layers=32, experts=8, seed=3)
+    plan = make_plan(setting, loads, PlanOptions(time_limit_s=0.0))
+    (experts,) = plan.experts
+    assert experts is not None
+    by_scenario = [experts.balancedness(tokens) for tokens in loads.tokens]
+    np.testing.assert_allclose(list(plan.balancedness.values()), np.mean(by_scenario, axis=0))
+
+
+def test_progress_is_told() -> None:
+    said: list[str] = []
+    setting = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=2))
+    make_plan(setting, loads_of(setting), PlanOptions(time_limit_s=0.0), on_stage=said.append)
+    assert said == ["comparing layouts", "placing experts"]

@@ -1,0 +1,144 @@
+"""Which layouts are costed, at which batch, in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from cost.memory import replica_max_batch, replica_memory
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.search import candidates, fitted_layouts, fitting_shapes, stage_slots, tightest
+from placement.split import equal_ranges, stage_specs
+from topology import resolve_cluster
+from topology.errors import InputError
+
+
+def setting_of(model: str, cluster: str, batch: int = 0) -> Setting:
+    return Setting(resolve_cluster(cluster), resolve_model(model), Workload(batch=batch))
+
+
+CASES = [("mixtral-8x7b", "hgx-h100"), ("deepseek-v3", "hgx-h100@16"), ("llama-3.1-70b", "hgx-h100")]
+
+
+@pytest.mark.parametrize(("model", "cluster"), CASES)
+def test_every_shape_that_fits_has_its_slots(model: str, cluster: str) -> None:
+    setting = setting_of(model, cluster)
+    found = list(fitting_shapes(setting, None))
+    assert found
+    for fitting in found:
+        assert fitting.max_batch >= 1
+        for group, slots in zip(fitting.shape.replicas[0], fitting.slots, strict=True):
+            assert len(slots) == len(group)
+            wanted = 0 if setting.model.moe is None else setting.model.moe.experts
+            assert wanted <= slots.sum() < wanted + len(group)
+
+
+def test_shapes_left_out_do_not_fit() -> None:
+    """One-stage shapes against the memory model itself."""
+    setting = setting_of("mixtral-8x7b", "hgx-h100")
+    kept = {fitting.shape for fitting in fitting_shapes(setting, None)}
+    from placement.layouts import enumerate_shapes
+
+    checked = 0
+    for shape in enumerate_shapes(setting.cluster, setting.model):
+        slots = stage_slots(setting, shape, None)
+        if len(shape.replicas[0]) > 1 or slots is None:
+            continue
+        stages = stage_specs(shape.replicas[0], [range(32)])
+        fits = (
+            replica_max_batch(replica_memory(setting, stages, tp=shape.tp, slots=[int(slots[0].sum())])) >= 1
+        )
+        assert fits == (shape in kept)
+        checked += not fits
+    assert checked, "some shape must be refused for this to say anything"
+
+
+@pytest.mark.parametrize(("model", "cluster"), CASES)
+def test_layouts_are_at_their_largest_batch_or_the_users(model: str, cluster: str) -> None:
+    largest = fitted_layouts(setting_of(model, cluster), None)
+    assert largest
+    for fit in largest:
+        assert (fit.fixed, fit.batch <= fit.scorer.max_batch) == (False, True)
+        if fit.layout.stages == 1:
+            assert fit.batch == fit.scorer.max_batch
+    chosen = fitted_layouts(setting_of(model, cluster, batch=2), None)
+    assert chosen
+    assert all(fit.fixed and fit.batch == 2 for fit in chosen)
+    assert len(chosen) == sum(fit.batch >= 2 for fit in largest)
+
+
+def test_a_batch_that_fits_nowhere_leaves_nothing() -> None:
+    assert fitted_layouts(setting_of("mixtral-8x7b", "hgx-h100", batch=10**6), None) == []
+
+
+def test_candidates_come_fastest_first() -> None:
+    setting = setting_of("mixtral-8x7b", "hgx-h100")
+    found = candidates(setting, fitted_layouts(setting, None), None)
+    speeds = [candidate.score.tok_s_per_gpu for candidate in found]
+    assert len(found) > 3
+    assert speeds == sorted(speeds, reverse=True)
+
+
+@pytest.mark.parametrize("tpot_s", [0.007, 0.02])
+def test_candidates_hold_the_largest_batch_within_the_time(tpot_s: float) -> None:
+    """Against a scan of all batches."""
+    setting = setting_of("mixtral-8x7b", "hgx-h100")
+    layouts = fitted_layouts(setting, None)
+    found = candidates(setting, layouts, tpot_s)
+    assert found
+    for candidate in found:
+        fit = candidate.fitted
+        most = max(b for b in range(1, fit.batch + 1) if fit.scorer.at(b).step_s <= tpot_s)
+        assert candidate.setting.workload.batch == candidate.score.batch == most
+    scanned = [
+        max(
+            (
+                fit.scorer.at(b).tok_s_per_gpu
+                for b in range(1, fit.batch + 1)
+                if fit.scorer.at(b).step_s <= tpot_s
+            ),
+            default=0.0,
+        )
+        for fit in layouts
+    ]
+    assert found[0].score.tok_s_per_gpu == pytest.approx(max(scanned))
+
+
+def test_no_candidate_where_the_time_is_out_of_reach() -> None:
+    setting = setting_of("mixtral-8x7b", "hgx-h100")
+    assert candidates(setting, fitted_layouts(setting, None), 1e-6) == []
+
+
+def test_a_users_batch_too_slow_is_no_candidate() -> None:
+    setting = setting_of("mixtral-8x7b", "hgx-h100", batch=100)
+    layouts = fitted_layouts(setting, None)
+    steps = sorted(fit.scorer.at(100).step_s for fit in layouts)
+    found = candidates(setting, layouts, steps[0])
+    assert {candidate.score.step_s for candidate in found} == {steps[0]}
+    assert all(candidate.setting.workload.batch == 100 for candidate in found)
+
+
+def test_tightest_is_the_nearest_over_all_shapes() -> None:
+    setting = setting_of("deepseek-v3", "hgx-h100")
+    shape, memory = tightest(setting, None)
+    from placement.layouts import enumerate_shapes
+
+    assert memory.used(1) > memory.usable
+    over = []
+    for other in enumerate_shapes(setting.cluster, setting.model):
+        slots = stage_slots(setting, other, None)
+        if slots is None:
+            continue
+        stages = stage_specs(other.replicas[0], equal_ranges(61, len(other.replicas[0])))
+        sums = [int(row.sum()) for row in slots]
+        rows = replica_memory(setting, stages, tp=other.tp, slots=sums)
+        over.append((max(row.used(1) - row.usable for row in rows), other))
+    assert min(over, key=lambda pair: pair[0])[1] == shape
+
+
+def test_copies_that_no_group_holds_are_refused() -> None:
+    setting = setting_of("mixtral-8x7b", "hgx-h100")
+    assert list(fitting_shapes(setting, 57)) == []
+    with pytest.raises(InputError, match="no group of hgx-h100's GPUs can hold 8 experts and 57 more copies"):
+        tightest(setting, 57)

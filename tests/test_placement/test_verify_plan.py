@@ -1,0 +1,135 @@
+"""Every rule of a legal plan, broken one at a time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from cost.assignment import Assignment
+from cost.layout import Layout, StageSpec
+from cost.load_files import read_loads
+from cost.resolve import model_from_config, resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from placement.verify_plan import verify_plan
+from topology import resolve_cluster
+
+if TYPE_CHECKING:
+    from placement.plan import Plan
+
+
+@cache
+def legal() -> Plan:
+    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
+    model = model_from_config(config, name="four layers", weights=None)
+    setting = Setting(resolve_cluster("hgx-h100@16"), model, Workload(batch=2))
+    loads = read_loads(["zipf:1"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
+    return make_plan(setting, loads, PlanOptions(time_limit_s=0.0, redundant=8))
+
+
+def experts_of(rows: object, gpus: int = 8) -> Assignment:
+    array = np.array(rows, dtype=np.int32)
+    slot_gpu = np.repeat(np.arange(gpus, dtype=np.int32), array.shape[1] // gpus)
+    return Assignment(array, slot_gpu, 8, gpus)
+
+
+def one_copy(layers: int) -> Assignment:
+    return experts_of(np.tile(np.arange(8), (layers, 1)))
+
+
+def plan_with(
+    replicas: list[list[tuple[range, range]]], *, tp: int = 1, experts: list[Assignment | None] | None = None
+) -> Plan:
+    """A plan whose stages are ``(gpus, layers)``, one copy of each expert unless given."""
+    rows = tuple(tuple(StageSpec(tuple(gpus), layers) for gpus, layers in stages) for stages in replicas)
+    placed = experts or [one_copy(len(layers)) for _, layers in replicas[0]]
+    return replace(legal(), layout=Layout(rows, tp), experts=tuple(placed))
+
+
+FIRST, SECOND, ALL = range(8), range(8, 16), range(4)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        legal(),
+        plan_with([[(FIRST, ALL)]]),
+        plan_with([[(FIRST, ALL)], [(SECOND, ALL)]]),
+        plan_with([[(FIRST, range(1)), (SECOND, range(1, 4))]]),
+        plan_with([[(FIRST, ALL)]], tp=8),
+    ],
+    ids=["planned", "one stage", "two replicas", "two stages", "tp 8"],
+)
+def test_legal_plans_have_no_violations(plan: Plan) -> None:
+    assert verify_plan(plan) == []
+
+
+STRANGERS = range(8, 24)
+TWICE = experts_of([[0, 1, 2, 3, 4, 5, 6, 7] * 2] * 4)  # GPU 0 holds 0 and 1, GPU 4 too: legal
+DOUBLE = experts_of([[0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6]] * 4)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (plan_with([[(FIRST, range(3))]]), r"replica 0: its stages hold layers \[0, 1, 2\], not 0 to 3"),
+        (plan_with([[(FIRST, range(2)), (SECOND, range(3, 4))]]), "its stages hold layers"),
+        (plan_with([[(FIRST, range(3)), (SECOND, range(2, 4))]]), "its stages hold layers"),
+        (plan_with([[(FIRST, range(2, 4)), (SECOND, range(2))]]), "its stages hold layers"),
+        (plan_with([[(FIRST, ALL)], [(range(7, 15), ALL)]]), r"GPU d0\.n0\.g7 is in two stages"),
+        (plan_with([[(FIRST, range(2)), (FIRST, range(2, 4))]]), "is in two stages"),
+        (plan_with([[(STRANGERS, ALL)]]), "GPU number 16 of 16"),
+        (plan_with([[(range(-1, 7), ALL)]]), "GPU number -1 of 16"),
+        (plan_with([[(FIRST, ALL)]], tp=3), r"TP 3 does not divide layers range\(0, 4\)"),
+        (plan_with([[(range(4, 12), ALL)]], tp=8), "into groups within a domain"),
+        (plan_with([[(FIRST, ALL)]], experts=[None]), "no experts are placed"),
+        (plan_with([[(range(4), ALL)]], experts=[one_copy(4)]), "experts on 8 GPUs, the stage has 4"),
+        (plan_with([[(FIRST, ALL)]], experts=[one_copy(3)]), r"shape of slot_expert: \(3, 8\)"),
+        (plan_with([[(FIRST, ALL)]], experts=[experts_of([[0] * 8] * 4)]), "row 0: expert 1 has no copy"),
+        (plan_with([[(FIRST, ALL)]], experts=[DOUBLE]), "GPU 0 holds expert 0 more than once"),
+        (
+            plan_with([[(FIRST, ALL)]], experts=[experts_of([[9, *range(1, 8)]] * 4)]),
+            r"expert 9 is not in 0\.\.7",
+        ),
+        (
+            plan_with([[(FIRST, ALL)]], experts=[experts_of(np.zeros((4, 0)))]),
+            "0 slots on 8 GPUs cannot hold 8",
+        ),
+    ],
+)
+def test_each_rule_is_checked(plan: Plan, words: str) -> None:
+    wrong = verify_plan(plan)
+    assert any(re.search(words, line) for line in wrong), wrong
+
+
+def test_two_copies_on_different_gpus_are_legal() -> None:
+    assert verify_plan(plan_with([[(FIRST, ALL)]], experts=[TWICE])) == []
+
+
+def test_memory_is_checked_on_every_stage() -> None:
+    plan = plan_with([[(FIRST, range(1)), (SECOND, range(1, 4))]])
+    full = replace(plan, setting=plan.setting.with_batch(10**6))
+    wrong = verify_plan(full)
+    assert len(wrong) == 2
+    assert all(re.search(r"GB per GPU, [\d.]+ GB usable", line) for line in wrong)
+
+
+def test_memory_is_checked_to_the_byte() -> None:
+    """The largest batch of the score is legal, one more is not."""
+    most = legal().score.max_batch
+    assert verify_plan(replace(legal(), setting=legal().setting.with_batch(most))) == []
+    assert verify_plan(replace(legal(), setting=legal().setting.with_batch(most + 1))) != []
+
+
+def test_all_violations_are_listed() -> None:
+    plan = plan_with([[(FIRST, range(3))], [(FIRST, range(3))]], tp=3, experts=[one_copy(2)])
+    text = "\n".join(verify_plan(plan))
+    for words in ("replica 0", "replica 1", "two stages", "TP 3", "shape of slot_expert"):
+        assert words in text

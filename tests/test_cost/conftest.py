@@ -46,9 +46,10 @@ def gpu(*, hbm=1e9, hbm_rate=1e12, bf16=1e14, fp8=2e14, name="toy", kind=Evidenc
 
 
 def domain(gpus=4, *, link=1e10, latency=0.0, chip=None) -> DomainSpec:
-    """Ten links of 10 GB/s for each GPU: 100 GB/s; two GPUs a node."""
+    """Ten links of 10 GB/s for each GPU: 100 GB/s; two GPUs a node where that goes."""
+    node = 1 if gpus % 2 else 2
     fabric = FabricSpec("up", "nvlink", figure(link, "byte/s"), figure(latency, "s"))
-    return DomainSpec("toy", "toy", "made up", chip or gpu(), gpus, 2, "switch", fabric, (5, 5), 1)
+    return DomainSpec("toy", "toy", "made up", chip or gpu(), gpus, node, "switch", fabric, (5, 5), 1)
 
 
 def cluster(*domains, out=1e10, latency=0.0):

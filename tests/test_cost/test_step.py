@@ -1,0 +1,169 @@
+"""One micro-batch on one stage: every part by hand at data-sheet peaks, then losses, delays and limits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cost.assignment import Assignment
+from cost.efficiency import PEAK
+from cost.expert_use import expert_use
+from cost.layout import StageSpec
+from cost.loads import ExpertLoads
+from cost.step import hop_seconds, stage_cost
+
+
+def cost_of(toy, where, *, tokens=3.0, tp=1, slots=None, last=True):
+    stage = StageSpec(tuple(range(len(where.cluster.gpus))), range(len(where.model.layers)))
+    use = toy.uses(where, toy.layout([(stage.gpus, stage.layers)]), slots=slots)[0][0]
+    return stage_cost(where, stage, tokens=tokens, tp=tp, use=use, last=last)
+
+
+def test_every_part_at_peak_by_hand(toy):
+    # 1 dense and 2 MoE layers, 4 GPUs in a domain, 3 tokens each with 100 tokens of context, no latency.
+    cost = cost_of(toy, toy.setting(toy.cluster(4)))
+    assert cost.terms_s == pytest.approx(
+        {
+            # 3 layers: 12,288 weights of 2 bytes and 3 x 100 x 128 bytes of cache at 1 TB/s
+            "attention": 3 * (24_576 + 38_400) / 1e12,
+            # a feed-forward of 20,000; two layers with shared 1,000 and a router of 512
+            "dense": 2 * (20_000 + 2 * 1_512) / 1e12,
+            "head": 2 * 64_000 / 1e12,
+            # two layers: 2 slots of 3,000 weights, each touched by 12 tokens with chance 1 - (1 - 2/8) ** 12
+            "experts": 2 * 2 * (1 - 0.75**12) * 6_000 / 1e12,
+            # two layers: 3 tokens to each of 3 others with chance 13/28, 128 bytes at 100 GB/s
+            "dispatch": 2 * 3 * 3 * 13 / 28 * 128 / 1e11,
+            "combine": 2 * 3 * 3 * 13 / 28 * 128 / 1e11,
+        }
+    )
+    assert set(cost.limits_s) == {"compute", "HBM bandwidth", "up"}
+    assert cost.limits_s["compute"] == 0
+    assert cost.limits_s["up"] == pytest.approx(cost.terms_s["dispatch"] + cost.terms_s["combine"])
+    assert cost.total_s == pytest.approx(sum(cost.limits_s.values()))
+
+
+def test_floor_is_what_each_resource_is_busy(toy):
+    cost = cost_of(toy, toy.setting(toy.cluster(4)))
+    flop = 3 * 3 * (2 * 12_288 + 100 * 256)  # projections and scores of three layers
+    flop += 2 * 3 * (20_000 + 2 * 1_512 + 64_000)  # dense, shared, router, head
+    flop += 2 * 2 * 3_000 * 6  # 6 pairs a GPU in two layers
+    assert cost.floor_s["compute"] == pytest.approx(flop / 1e14)
+    assert cost.floor_s["HBM bandwidth"] == pytest.approx(cost.limits_s["HBM bandwidth"])
+    assert cost.floor_s["up"] == pytest.approx(cost.limits_s["up"])
+
+
+def test_a_compute_bound_part_says_so(toy):
+    slow = toy.cluster(toy.domain(4, chip=toy.gpu(bf16=1e9, fp8=0)))
+    cost = cost_of(toy, toy.setting(slow, toy.model(moe=0)))
+    assert cost.limits_s == {"compute": pytest.approx(cost.total_s)}
+    assert cost.terms_s["dense"] == pytest.approx(2 * 20_000 * 3 / 1e9)
+    assert set(cost.terms_s) == {"attention", "dense", "head"}
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"),
+    [
+        ("hbm", {"attention", "dense", "head", "experts"}),
+        ("scale_up", {"dispatch", "combine"}),
+        ("attention", set()),
+        ("gemm", set()),
+        ("experts", set()),
+        ("scale_out", set()),
+    ],
+)
+def test_a_fraction_stretches_its_own_terms(toy, name, terms):
+    # everything here is bound by HBM or links, so a loss of flop/s costs nothing
+    lossy = replace(PEAK, **{name: toy.figure(0.5, "1")})
+    peak = cost_of(toy, toy.setting(toy.cluster(4)))
+    less = cost_of(toy, toy.setting(toy.cluster(4), efficiency=lossy))
+    for term, seconds in peak.terms_s.items():
+        assert less.terms_s[term] == pytest.approx(seconds * (2 if term in terms else 1)), term
+    assert less.floor_s == peak.floor_s
+
+
+@pytest.mark.parametrize(
+    ("name", "term"), [("attention", "attention"), ("gemm", "dense"), ("experts", "experts")]
+)
+def test_fractions_of_flop_stretch_compute_bound_terms(toy, name, term):
+    slow = toy.cluster(toy.domain(4, chip=toy.gpu(bf16=1e9, fp8=0)))
+    lossy = replace(PEAK, **{name: toy.figure(0.5, "1")})
+    peak, less = (cost_of(toy, toy.setting(slow, efficiency=e)) for e in (PEAK, lossy))
+    assert less.terms_s[term] == pytest.approx(2 * peak.terms_s[term])
+
+
+def test_delays_and_latency_are_paid_once_a_layer(toy):
+    delays = replace(
+        PEAK,
+        dispatch_up_s=toy.figure(1e-3, "s"),
+        combine_up_s=toy.figure(2e-3, "s"),
+        dispatch_out_s=toy.figure(4e-3, "s"),
+        combine_out_s=toy.figure(8e-3, "s"),
+    )
+    domain = toy.domain(2, latency=1e-4)
+    inside = cost_of(toy, toy.setting(toy.cluster(domain), efficiency=delays))
+    assert inside.terms_s["dispatch"] == pytest.approx(2 * 1.1e-3, rel=1e-3)
+    assert inside.terms_s["combine"] == pytest.approx(2 * 2.1e-3, rel=1e-3)
+    across = cost_of(toy, toy.setting(toy.cluster(domain, domain, latency=5e-4), efficiency=delays))
+    assert across.terms_s["dispatch"] == pytest.approx(2 * 4.5e-3, rel=1e-3)
+    assert across.terms_s["combine"] == pytest.approx(2 * 8.5e-3, rel=1e-3)
+    assert across.limits_s["out"] > across.limits_s["up"]
+
+
+def test_both_fabrics_at_once_the_slower_binds(toy):
+    # 8 GPUs over two domains, 10 tokens each: 10 pairs leave, 7.5 stay in the domain, of 128 bytes
+    model = toy.model(dense=0, moe=1)
+    slow_out = cost_of(toy, toy.setting(toy.cluster(4, 4), model), tokens=10)
+    assert slow_out.terms_s["dispatch"] == pytest.approx(10 * 128 / 1e10)
+    assert slow_out.limits_s["out"] == pytest.approx(2 * 10 * 128 / 1e10)
+    assert slow_out.floor_s["up"] == pytest.approx(2 * 7.5 * 128 / 1e11)
+    slow_up = cost_of(toy, toy.setting(toy.cluster(4, 4, out=1e12), model), tokens=10)
+    assert slow_up.terms_s["dispatch"] == pytest.approx(7.5 * 128 / 1e11)
+    assert slow_up.limits_s["up"] == pytest.approx(2 * 7.5 * 128 / 1e11)
+
+
+def test_eight_bit_experts_halve_the_dispatch_and_not_the_combine(toy):
+    cost = cost_of(toy, toy.setting(toy.cluster(4), toy.model(precision="fp8")))
+    assert cost.terms_s["dispatch"] / cost.terms_s["combine"] == pytest.approx((64 + 2) / 128)
+
+
+def test_one_gpu_has_no_all_to_all(toy):
+    cost = cost_of(toy, toy.setting(toy.cluster(toy.domain(1))))
+    assert set(cost.terms_s) == {"attention", "dense", "head", "experts"}
+
+
+def test_tensor_parallelism_reduces_twice_a_layer(toy):
+    domain = toy.domain(4, latency=1e-6)
+    where = toy.setting(toy.cluster(domain))
+    cost = cost_of(toy, where, tp=2)
+    moved = 2 * 3 * (2 * 1 / 2 * 6 * 128)  # 3 layers, two reductions each of 6 vectors
+    assert cost.terms_s["tp_all_reduce"] == pytest.approx(moved / 1e11 + 3 * 2 * 2 * 1e-6)
+    assert cost.terms_s["dense"] == pytest.approx(2 * (20_000 / 2 + 2 * (500 + 512)) / 1e12)
+    assert "tp_all_reduce" not in cost_of(toy, where).terms_s
+
+
+def test_only_the_last_stage_has_the_head(toy):
+    assert "head" not in cost_of(toy, toy.setting(toy.cluster(4)), last=False).terms_s
+
+
+def test_scenarios_are_averaged_and_the_slowest_gpu_waits_for_nobody(toy):
+    # 2 GPUs of 4 experts; compute-bound, so seconds follow the share of the busier GPU: 1/2, then 6/8
+    slow = toy.cluster(toy.domain(2, chip=toy.gpu(bf16=1e6, fp8=0)))
+    where = toy.setting(slow, toy.model(dense=0, moe=1))
+    stage = StageSpec((0, 1), range(1))
+    assignment = Assignment(np.arange(8, dtype=np.int32)[None], np.repeat([0, 1], 4).astype(np.int32), 8, 2)
+    tokens = np.array([[[1.0] * 8], [[3.0] + [1.0] * 3 + [0.5] * 4]])
+    for rows, share in (([0], 0.5), ([1], 0.75), ([0, 1], 0.625)):
+        use = expert_use(assignment, ExpertLoads(tokens[rows], ("s",) * len(rows), synthetic=False), 2)
+        cost = stage_cost(where, stage, tokens=50, tp=1, use=use, last=False)
+        assert cost.terms_s["experts"] == pytest.approx(100 * 2 * share * 2 * 3_000 / 1e6)
+
+
+def test_hops_stay_on_the_fabric_they_can(toy):
+    where = toy.setting(toy.cluster(toy.domain(4, latency=1e-6), 4, latency=1e-5))
+    a, b, c = (StageSpec(gpus, range(1)) for gpus in ((0, 1), (2, 3), (4, 5)))
+    assert hop_seconds(where, a, b, moved=1e6) == ("up", pytest.approx(1.1e-5), pytest.approx(1e-5))
+    assert hop_seconds(where, a, c, moved=1e6) == ("out", pytest.approx(1.1e-4), pytest.approx(1e-4))
+    lossy = replace(PEAK, scale_up=toy.figure(0.5, "1"), scale_out=toy.figure(0.8, "1"))
+    where = toy.setting(toy.cluster(4, 4), efficiency=lossy)
+    assert hop_seconds(where, a, b, moved=1e6)[1:] == pytest.approx((2e-5, 1e-5))
+    assert hop_seconds(where, a, c, moved=1e6)[1:] == pytest.approx((1.25e-4, 1e-4))

@@ -1,0 +1,351 @@
+"""Plan files: what is written reads back, and every broken one is refused in one line that names the place."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cost.load_files import read_loads
+from cost.resolve import model_from_config, resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
+from placement.planner import make_plan
+from topology import resolve_cluster
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from placement.plan import Plan
+
+REMOVED = object()
+
+
+@cache
+def four_layers() -> Plan:
+    """Two replicas on 16 GPUs, one stage each."""
+    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
+    model = model_from_config(config, name="four layers", weights=None)
+    setting = Setting(resolve_cluster("hgx-h100@16"), model, Workload(batch=3))
+    loads = read_loads(["zipf:1", "uniform"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
+    return make_plan(setting, loads, PlanOptions(time_limit_s=0.0))
+
+
+@cache
+def text_of_plan() -> str:
+    return plan_to_json(plan_to_dict(four_layers(), command="rackplan plan", sha256={"a": "b"}))
+
+
+def fresh() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text_of_plan())
+    return found
+
+
+def read(data: object, folder: Path) -> Plan:
+    path = folder / "plan.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return read_plan(path)
+
+
+def refusal(data: object, folder: Path) -> str:
+    with pytest.raises(InputError) as refused:
+        read(data, folder)
+    text = str(refused.value)
+    assert text.startswith(str(folder / "plan.json"))
+    assert "\n" not in text
+    return text
+
+
+def test_the_planned_one_has_replicas() -> None:
+    assert len(fresh()["stages"]) == 2
+
+
+def test_contract_of_the_file() -> None:
+    data = fresh()
+    assert data["schema_version"] == 1
+    assert (data["model"], data["cluster"]) == ("four layers", "hgx-h100@16")
+    assert {"stages", "experts", "layout", "score", "proof", "baselines", "inputs"} <= set(data)
+    assert {"domains", "first_layer", "last_layer"} <= set(data["stages"][0])
+    assert {"stages", "ep", "tp", "attention_dp", "replicas", "batch_per_gpu"} <= set(data["layout"])
+    score = {"step_s", "lower_step_s", "tok_s_per_gpu", "tok_s_per_user", "bound_by", "terms_s", "hbm_bytes"}
+    assert score <= set(data["score"])
+    assert {"status", "objective", "bound", "gap"} <= set(data["proof"])
+    assert {"linear", "eplb_global", "eplb_hierarchical"} == set(data["baselines"])
+    inputs = {"model", "cluster", "workload", "seed", "options", "sha256", "command"}
+    assert inputs <= set(data["inputs"])
+    assert list(data["experts"]["layers"]) == ["0", "1", "2", "3"]
+    assert all(len(row) == 16 for row in data["experts"]["layers"].values())
+
+
+def test_keys_are_absolute_layers_and_empty_outside_the_stage() -> None:
+    """DeepSeek-V3 in two stages: layers 3 to 60, each on its own eight GPUs."""
+    deepseek = resolve_model("deepseek-v3")
+    setting = Setting(resolve_cluster("hgx-h100@16"), deepseek, Workload())
+    loads = read_loads(["uniform"], moe_layers=deepseek.moe_layers, layers=61, experts=256, seed=0)
+    data = plan_to_dict(make_plan(setting, loads, PlanOptions(time_limit_s=0.0)))
+    layers = data["experts"]["layers"]
+    assert list(layers) == [str(layer) for layer in range(3, 61)]
+    assert [stage["domains"] for stage in data["stages"]] == [["d0"], ["d1"]]
+    cut = data["stages"][0]["last_layer"]
+    assert data["stages"][1]["first_layer"] == cut + 1
+    for layer, row in layers.items():
+        held = [bool(part) for part in row]
+        assert held == ([True] * 8 + [False] * 8 if int(layer) <= cut else [False] * 8 + [True] * 8)
+
+
+def test_scores_add_up() -> None:
+    score = fresh()["score"]
+    assert sum(score["terms_s"].values()) == pytest.approx(score["step_s"])
+    assert sum(score["limits_s"].values()) == pytest.approx(score["step_s"])
+    assert score["balancedness_mean"] == pytest.approx(sum(score["balancedness"].values()) / 4)
+    capacity = four_layers().setting.cluster.spec.domains[0].gpu.hbm_bytes
+    assert sum(score["hbm_bytes"].values()) == pytest.approx(capacity)
+
+
+def test_reads_back_the_same(tmp_path: Path) -> None:
+    plan, again = four_layers(), read(text_of_plan(), tmp_path)
+    assert (again.layout, again.proof, again.options) == (plan.layout, plan.proof, plan.options)
+    assert score_to_dict(again.score, dict(again.balancedness)) == score_to_dict(
+        plan.score, dict(plan.balancedness)
+    )
+    assert again.loads is not None
+    assert plan.loads is not None
+    assert again.loads.names == plan.loads.names
+    assert (again.loads.tokens == plan.loads.tokens).all()
+    assert again.loads.synthetic
+
+
+def test_figures_in_the_file_are_not_believed(tmp_path: Path) -> None:
+    """The score is computed again from the assignment."""
+    data = fresh()
+    data["score"]["step_s"] = 1e-9
+    data["layout"]["ep"] = 4096
+    again = read(data, tmp_path)
+    assert again.score.step_s == four_layers().score.step_s
+    assert again.layout == four_layers().layout
+
+
+def test_unknown_keys_and_optional_ones_are_fine(tmp_path: Path) -> None:
+    data = fresh()
+    data["more"] = data["stages"][0]["more"] = data["inputs"]["more"] = 1
+    del data["score"], data["baselines"], data["inputs"]["sha256"], data["inputs"]["options"]
+    assert read(data, tmp_path).options == {}
+
+
+def test_a_plan_of_a_dense_model_reads_back(tmp_path: Path) -> None:
+    setting = Setting(resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(batch=2))
+    plan = make_plan(setting, None, PlanOptions(time_limit_s=0.0))
+    data = plan_to_dict(plan)
+    assert data["experts"]["layers"] == {}
+    assert data["layout"]["ep"] == 1
+    assert data["baselines"] == {}
+    again = read(plan_to_json(data), tmp_path)
+    assert (again.loads, again.score) == (None, plan.score)
+
+
+def test_rows_of_a_layer_stand_on_one_line() -> None:
+    rows = [line for line in text_of_plan().splitlines() if line.strip().startswith('"2": [[')]
+    assert len(rows) == 1
+
+
+def test_no_nan_is_ever_written() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        plan_to_json({"a": math.nan})
+
+
+KEYS = [
+    ("schema_version",),
+    ("stages",),
+    ("stages", 1, "gpus"),
+    ("stages", 0, "first_layer"),
+    ("stages", 0, "last_layer"),
+    ("experts",),
+    ("experts", "gpus"),
+    ("experts", "layers"),
+    ("experts", "layers", "3"),
+    ("layout",),
+    ("layout", "tp"),
+    ("proof",),
+    ("proof", "bound"),
+    ("inputs",),
+    ("inputs", "model"),
+    ("inputs", "model", "config"),
+    ("inputs", "model", "config", "hidden_size"),
+    ("inputs", "cluster"),
+    ("inputs", "workload"),
+    ("inputs", "workload", "batch"),
+    ("inputs", "workload", "kv_dtype"),
+    ("inputs", "loads"),
+    ("inputs", "loads", "tokens"),
+]
+
+
+def put(data: dict[str, Any], path: tuple[str | int, ...], value: object) -> dict[str, Any]:
+    place: Any = data
+    for key in path[:-1]:
+        place = place[key]
+    if value is REMOVED:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = copy.deepcopy(value)
+    return data
+
+
+@pytest.mark.parametrize("path", KEYS, ids=str)
+def test_every_needed_key_is_missed(path: tuple[str | int, ...], tmp_path: Path) -> None:
+    text = refusal(put(fresh(), path, REMOVED), tmp_path)
+    assert str(path[-1]) in text
+
+
+@pytest.mark.parametrize("value", [None, "text", [[]], {"a": 1}, -1, 1.5, math.nan, math.inf], ids=repr)
+@pytest.mark.parametrize("path", [path for path in KEYS if path[-1] not in {"loads", "bound"}], ids=str)
+def test_every_key_is_refused_with_a_value_of_another_kind(
+    path: tuple[str | int, ...], value: object, tmp_path: Path
+) -> None:
+    refusal(put(fresh(), path, value), tmp_path)
+
+
+GPUS = [f"d{domain}.n0.g{gpu}" for domain in range(2) for gpu in range(8)]
+
+
+def everywhere(path: tuple[str | int, ...], value: object) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The same change in both replicas' stages."""
+    return lambda data: put(put(data, ("stages", 0, *path), value), ("stages", 1, *path), value)
+
+
+def one(*path: str | int, to: object) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda data: put(data, path, to)
+
+
+def layer(number: int, row: Callable[[list[list[int]]], list[list[int]]]) -> Callable[[dict[str, Any]], Any]:
+    """Change a layer's row, in both replicas alike."""
+
+    def change(data: dict[str, Any]) -> dict[str, Any]:
+        held = data["experts"]["layers"][str(number)]
+        half = row(held[:8])
+        return put(data, ("experts", "layers", str(number)), half + half)
+
+    return change
+
+
+def first(value: list[int]) -> Callable[[list[list[int]]], list[list[int]]]:
+    return lambda row: [value, *row[1:]]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (one("schema_version", to=2), "schema_version"),
+        (one("schema_version", to="1"), "schema_version"),
+        (one("stages", to=[]), "stages"),
+        (one("stages", 0, "gpus", to=[]), "stages.0.gpus: empty"),
+        (one("stages", 1, "gpus", 0, to="d9.n0.g0"), "stages.1.gpus: 'd9.n0.g0' is no GPU of hgx-h100@16"),
+        (one("stages", 1, "gpus", to=GPUS[8:12]), "replicas differ"),
+        (one("stages", 1, "last_layer", to=2), "replicas differ"),
+        (one("stages", 1, "gpus", to=GPUS[:8]), "GPU d0.n0.g0 is in two stages"),
+        (everywhere(("last_layer",), 2), "do not hold layers 0 to 3"),
+        (everywhere(("last_layer",), 10**12), "do not hold layers 0 to 3"),
+        (everywhere(("last_layer",), 10**30), "do not hold layers 0 to 3"),
+        (everywhere(("first_layer",), 1), "do not hold layers 0 to 3"),
+        (everywhere(("first_layer",), 4), "do not hold layers 0 to 3"),
+        (one("experts", "gpus", 0, to="d0.n0.g1"), "experts.gpus: expected the 16 GPUs"),
+        (one("experts", "gpus", to=GPUS[:8]), "experts.gpus: expected the 16 GPUs"),
+        (one("experts", "layers", "1", to=[[0]] * 8), "experts.layers.1: expected one list for each of 16"),
+        (one("experts", "layers", "1", 0, to=[7]), "experts.layers.1: replicas hold different experts"),
+        (layer(1, first([8])), "experts.layers.1: expert 8 does not exist; the model has 0 to 7"),
+        (layer(1, first([10**30])), f"experts.layers.1: expert {10**30} does not exist"),
+        (layer(1, first([0, 1])), "experts.layers.1: its GPUs have other numbers of slots than in layer 0"),
+        (layer(2, lambda row: [row[1], *row[1:]]), "experts.layers.2: expert"),
+        (layer(2, lambda row: [[] for _ in row]), "experts.layers.2"),
+        (one("layout", "tp", to=0), "layout.tp"),
+        (one("layout", "tp", to=3), "TP 3 does not divide"),
+        (one("layout", "tp", to=10**30), "HBM capacity binds"),
+        (one("proof", "gap", to=math.nan), "proof.gap"),
+        (one("inputs", "model", "config", "num_hidden_layers", to=5), "do not hold layers 0 to 4"),
+        (one("inputs", "model", "config", "num_hidden_layers", to=10**9), "num_hidden_layers"),
+        (one("inputs", "model", "weights", to="fp3"), "weight format 'fp3'"),
+        (one("inputs", "workload", "phase", to="prefill"), "inputs.workload.phase"),
+        (one("inputs", "workload", "batch", to=0), "inputs.workload.batch"),
+        (one("inputs", "workload", "batch", to=10**8), "HBM capacity binds"),
+        (one("inputs", "workload", "batch", to=10**30), "batch"),
+        (one("inputs", "workload", "context", to=0), "--context 0"),
+        (one("inputs", "workload", "context", to=10**9), "HBM capacity binds"),
+        (one("inputs", "workload", "kv_dtype", to="fp3"), "KV cache format 'fp3'"),
+        (one("inputs", "workload", "speed", to=1), "inputs.workload.speed"),
+        (one("inputs", "loads", to=None), "inputs.loads: missing"),
+        (one("inputs", "loads", "names", to=["a"]), "inputs.loads.names: 1 names for 2 scenarios"),
+        (one("inputs", "loads", "tokens", to=[]), "inputs.loads.tokens"),
+        (one("inputs", "loads", "tokens", 0, 1, 2, to=math.nan), "inputs.loads.tokens"),
+        (one("inputs", "loads", "tokens", 0, 1, 2, to=-1.0), "inputs.loads.tokens"),
+        (one("inputs", "loads", "tokens", 0, 1, 2, to=10**400), "inputs.loads.tokens.0.1.2"),
+        (one("inputs", "loads", "tokens", 0, 1, to=[1.0] * 7), "inputs.loads.tokens"),
+        (one("inputs", "loads", "tokens", 0, 1, to=[0.0] * 8), "a layer has no tokens at all"),
+        (one("inputs", "loads", "tokens", 0, to=[[1.0] * 8] * 3), "inputs.loads.tokens"),
+        (one("inputs", "cluster", to={}), "domains"),
+    ],
+)
+def test_broken_plans_are_refused_by_place(
+    change: Callable[[dict[str, Any]], dict[str, Any]], words: str, tmp_path: Path
+) -> None:
+    assert words in refusal(change(fresh()), tmp_path)
+
+
+def test_two_copies_on_one_gpu_are_no_legal_plan(tmp_path: Path) -> None:
+    data = fresh()
+    for number in range(4):
+        twice = [[0, 0], [1, 2], [3, 4], [5, 6], [7, 0], [1, 2], [3, 4], [5, 6]]
+        put(data, ("experts", "layers", str(number)), twice + twice)
+    text = refusal(data, tmp_path)
+    assert "not a legal plan" in text
+    assert "holds expert 0 more than once" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "plan",
+        "[]",
+        "null",
+        "3",
+        '"plan"',
+        "[" * 100_000,
+        '{"schema_version": ' + "9" * 5000 + "}",
+        "\ufeff{}",
+    ],
+    ids=["empty", "words", "list", "null", "number", "text", "deep", "long number", "byte order mark"],
+)
+def test_what_is_no_plan_at_all(text: str, tmp_path: Path) -> None:
+    refusal(text, tmp_path)
+
+
+def test_not_even_text(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(InputError, match="not a JSON file"):
+        read_plan(path)
+
+
+def test_no_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read it"):
+        read_plan(tmp_path / "absent.json")
+    with pytest.raises(InputError, match="cannot read it"):
+        read_plan(tmp_path)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_truncated_anywhere_is_refused(tmp_path: Path, data: st.DataObject) -> None:
+    text = text_of_plan()
+    end = data.draw(st.integers(0, len(text.rstrip()) - 1))
+    refusal(text[:end], tmp_path)

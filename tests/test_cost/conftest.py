@@ -52,10 +52,10 @@ def domain(gpus=4, *, link=1e10, latency=0.0, chip=None) -> DomainSpec:
     return DomainSpec("toy", "toy", "made up", chip or gpu(), gpus, node, "switch", fabric, (5, 5), 1)
 
 
-def cluster(*domains, out=1e10, latency=0.0):
+def cluster(*domains, out=1e10, latency=0.0, kind=Evidence.DATASHEET):
     """Domains with one NIC of 10 GB/s for each GPU; a bare number is a domain of so many GPUs."""
     rows = tuple(domain(row) if isinstance(row, int) else row for row in domains)
-    fabric = FabricSpec("out", "ib", figure(out, "byte/s"), figure(latency, "s"))
+    fabric = FabricSpec("out", "ib", figure(out, "byte/s", kind), figure(latency, "s"))
     scale_out = ScaleOutSpec("rail", fabric, 1, 8, 1) if out else None
     return build_cluster(ClusterSpec("toy", rows, scale_out))
 

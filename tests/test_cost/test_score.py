@@ -92,7 +92,7 @@ def test_two_stages_by_hand(toy):
 def test_replicas_that_adjoin_differently_are_not_taken_for_each_other(toy):
     # Each replica has three stages; the first returns to the domain it began in, the second does not.
     model = toy.model(dense=1, moe=2)
-    cluster = toy.cluster(4, 4, 4, 4, latency=1e-3)
+    cluster = toy.cluster(*[toy.domain(4)] * 4, latency=1e-3)
     where = toy.setting(cluster, model)
     closed = [((0, 1), range(1)), ((4, 5), range(1, 2)), ((2, 3), range(2, 3))]
     opened = [((6, 7), range(1)), ((8, 9), range(1, 2)), ((12, 13), range(2, 3))]
@@ -104,6 +104,30 @@ def test_replicas_that_adjoin_differently_are_not_taken_for_each_other(toy):
         both = LayoutScorer(where, layout, [one, one]).at(1)
         assert both.step_s == alone[1]
         assert both.tok_s_per_gpu * 16 == pytest.approx(sum(6 / step for step in alone))
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_replicas_on_other_chips_or_domains_are_not_taken_for_each_other(toy, slow):
+    # Replicas of four GPUs that share one placement: inside a domain, over two, and on slower chips.
+    chips = [toy.domain(4), toy.domain(4, chip=toy.gpu(hbm_rate=5e11))]
+    cluster = toy.cluster(*[toy.domain(4)] * 3, chips[slow])
+    where = toy.setting(cluster, toy.model(dense=0, moe=1))
+    rows = [[(gpus, range(1))] for gpus in (range(4), (4, 5, 8, 9), range(12, 16))]
+    alone = [toy.scorer(where, toy.layout(row)).at(20).step_s for row in rows]
+    assert len({round(step, 12) for step in alone}) == 2 + slow
+    layout = toy.layout(*rows)
+    one = toy.uses(where, layout)[0]
+    together = LayoutScorer(where, layout, [one] * 3).at(20)
+    assert together.step_s == pytest.approx(max(alone))
+    assert together.tok_s_per_gpu * 16 == pytest.approx(sum(80 / step for step in alone))
+
+
+def test_memory_is_that_of_the_fullest_gpu(toy):
+    where = toy.setting(toy.cluster(4), toy.model(dense=3, moe=1))
+    layout = toy.layout([((0, 1), range(3)), ((2, 3), range(3, 4))])
+    score = toy.scorer(where, layout).at(10)
+    # three layers of cache for the sequences of all four GPUs, over two
+    assert score.hbm_bytes["kv_cache"] == 10 * 2 * 3 * 100 * 128
 
 
 def test_a_hand_made_plan_with_one_full_gpu_needs_its_memory(toy):
@@ -182,6 +206,9 @@ def test_evidence_is_the_weakest_in_use(toy):
     assert evidence(plain) is Evidence.DATASHEET
     assert evidence(odd) is Evidence.PROJECTED
     assert evidence(odd, half) is Evidence.DATASHEET  # the projected GPUs stay idle
+    guessed = toy.cluster(4, 4, kind=Evidence.PROJECTED)  # the rate of the fabric between the domains
+    assert evidence(guessed) is Evidence.PROJECTED
+    assert evidence(guessed, half) is Evidence.DATASHEET
     assert evidence(plain, efficiency=PUBLISHED) is Evidence.ASSUMED
     assert evidence(plain, synthetic=True) is Evidence.ASSUMED
 

@@ -167,3 +167,25 @@ def test_hops_stay_on_the_fabric_they_can(toy):
     where = toy.setting(toy.cluster(4, 4), efficiency=lossy)
     assert hop_seconds(where, a, b, moved=1e6)[1:] == pytest.approx((2e-5, 1e-5))
     assert hop_seconds(where, a, c, moved=1e6)[1:] == pytest.approx((1.25e-4, 1e-4))
+
+
+@pytest.mark.parametrize(
+    ("part", "terms"),
+    [
+        ("attention", {"attention"}),
+        ("shared", {"dense"}),
+        ("dense", {"dense"}),
+        ("router", {"dense"}),
+        ("experts", {"experts", "dispatch"}),
+        ("head", {"head"}),
+        ("embedding", set()),
+        ("norm", set()),
+    ],
+)
+def test_each_class_of_weights_weighs_in_its_own_term(toy, part, terms):
+    model = toy.model()
+    eight = replace(model, precision={**model.precision, part: "fp8"})
+    before, after = (cost_of(toy, toy.setting(toy.cluster(4), what)) for what in (model, eight))
+    changed = {term for term in before.terms_s if after.terms_s[term] != before.terms_s[term]}
+    assert changed == terms
+    assert after.total_s <= before.total_s

@@ -71,7 +71,7 @@ def _root(
 def main() -> None:
     """Run the command line; errors for people end with one line on standard error and their exit code."""
     try:
-        app()
+        app(prog_name="rackplan")
     except RackplanError as error:
         line = " ".join(str(error).split())
         sys.stderr.write(f"rackplan: {line}\n")

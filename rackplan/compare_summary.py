@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rackplan.summary import table, wrapped
+from rackplan.summary import table, underlined, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ def compare_summary(
     title = (
         f"{model.name}, {workload.phase} at {workload.context:,} tokens of context, {rows[0].gpus} GPUs each"
     )
-    lines = [title, "=" * len(title)]
+    lines = underlined(title)
     if loads is not None:
         warning = ": nobody measured them; give yours with --loads" if loads.synthetic else ""
         lines += wrapped("Loads", ", ".join(loads.names) + warning)

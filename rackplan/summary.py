@@ -34,8 +34,17 @@ def wrapped(label: str, text: str, width: int = 100) -> list[str]:
     """One labelled paragraph, its lines aligned after the label."""
     import textwrap
 
-    body = textwrap.wrap(text, width - LABEL) or [""]
-    return [f"{label:<{LABEL}}{body[0]}", *(" " * LABEL + line for line in body[1:])]
+    head = f"{label:<{LABEL - 1}} "
+    body = textwrap.wrap(text, width - len(head)) or [""]
+    return [head + body[0], *(" " * LABEL + line for line in body[1:])]
+
+
+def underlined(title: str, width: int = 100) -> list[str]:
+    """The title of a summary with a rule below it."""
+    import textwrap
+
+    lines = textwrap.wrap(title, width)
+    return [*lines, "=" * max(map(len, lines))]
 
 
 def plan_summary(plan: Plan, files: Mapping[str, str]) -> str:
@@ -93,7 +102,7 @@ def _head(plan: Plan) -> list[str]:
         f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active per token "
         f"(with the head, without the input embedding)"
     )
-    return [title, "=" * len(title), *wrapped("Model", parts)]
+    return [*underlined(title), *wrapped("Model", parts)]
 
 
 def _layout(plan: Plan) -> list[str]:
@@ -107,8 +116,8 @@ def _layout(plan: Plan) -> list[str]:
     if layout.stages > 1:
         runs = ", ".join(f"{s.layers.start}-{s.layers.stop - 1}" for s in layout.replicas[0])
         lines += wrapped("Stages", f"layers {runs}")
-    assignment = next((entry for entry in plan.experts if entry is not None), None)
-    if assignment is not None:
+    kinds = {(entry.slots, entry.gpus): entry for entry in plan.experts if entry is not None}
+    for assignment in kinds.values():
         counts = assignment.slots_per_gpu
         each = str(counts.max()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
         lines += wrapped(

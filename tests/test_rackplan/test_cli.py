@@ -1,0 +1,159 @@
+"""The command line as a whole: help, version, exit codes, interruption, what it loads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rackplan
+from rackplan.cli import app
+from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[..., Any]
+
+ROOT = Path(rackplan.__file__).parent.parent
+COMMANDS = sorted(command.name for command in app.registered_commands if command.name)
+PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o", "plan")
+
+
+def test_the_commands_of_this_version() -> None:
+    assert {"plan", "score", "draw", "compare", "catalog"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_every_command_has_help(run: Run, command: str, flag: str) -> None:
+    result = run(command, flag)
+    assert (result.code, result.err) == (0, "")
+    assert f"Usage: rackplan {command}" in result.out
+    assert "--json" in result.out
+
+
+def test_help_lists_every_command(run: Run) -> None:
+    result = run("--help")
+    assert result.code == 0
+    assert all(f"\n  {command} " in result.out for command in COMMANDS)
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"rackplan {rackplan.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("frobnicate",), "frobnicate"),
+        (("plan", "--frobnicate"), "--frobnicate"),
+        (("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100"), "--output"),
+        ((*PLAN, "--batch", "many"), "--batch"),
+        ((*PLAN, "--tpot-ms", "soon"), "--tpot-ms"),
+        ((*PLAN, "left over"), "left over"),
+        (("compare", "--model", "mixtral-8x7b"), "C"),
+        (("score",), "PLAN"),
+    ],
+)
+def test_wrong_usage_is_bad_input(run: Run, args: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    result = run(*args)
+    assert (result.code, result.out) == (2, "")
+    assert words in result.err.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(InputError, 2), (MissingFigureError, 2), (InfeasibleError, 3), (NoAnswerError, 4)],
+)
+def test_exit_codes(
+    run: Run, error: type[Exception], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise error("what is wrong,\n  where,\nand what to do")
+
+    monkeypatch.setattr("placement.planner.make_plan", refuse)
+    result = run(*PLAN, "--json")
+    assert result.code == code
+    assert result.error_line == "rackplan: what is wrong, where, and what to do"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupted_with_nothing_to_keep(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupt(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("placement.planner.make_plan", interrupt)
+    result = run(*PLAN)
+    assert result.code == 130
+    assert result.error_line == "rackplan: interrupted; nothing was written."
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupted_with_a_plan_writes_it(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from placement.planner import make_plan
+
+    def interrupted(*args: Any, **kwargs: Any) -> object:
+        return replace(make_plan(*args, **kwargs), interrupted=True)
+
+    monkeypatch.setattr("placement.planner.make_plan", interrupted)
+    result = run(*PLAN)
+    assert result.code == 130
+    assert "interrupted; the best plan so far was written" in result.err
+    assert "INTERRUPTED" in result.out
+    assert json.loads((tmp_path / "plan/plan.json").read_text())["proof"]["interrupted"] is True
+
+
+def test_out_of_memory_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhaust(*args: object, **kwargs: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("placement.planner.make_plan", exhaust)
+    result = run(*PLAN)
+    assert result.code == 1
+    assert "out of memory" in result.error_line
+
+
+LOADED = """
+import sys
+from rackplan.cli import main
+for args in {runs}:
+    sys.argv = ["rackplan", *args]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, args
+heavy = {{"numpy", "scipy", "networkx", "ortools", "pygraphviz", "yaml", "pydantic"}}
+sys.stderr.write(" ".join(sorted(heavy & set(sys.modules))))
+"""
+
+
+def python(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *args], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_help_loads_no_heavy_package() -> None:
+    ended = python("-c", LOADED.format(runs=[["--version"], ["--help"]]))
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_help_of_a_command_loads_none_either() -> None:
+    """Typer itself may bring pydantic to check the defaults of options."""
+    ended = python("-c", LOADED.format(runs=[[command, "--help"] for command in COMMANDS]))
+    assert ended.returncode == 0
+    assert set(ended.stderr.split()) <= {"pydantic"}
+
+
+def test_as_a_module() -> None:
+    ended = python("-m", "rackplan", "catalog", "no-such-entry", "--json")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("rackplan: the catalog has no 'no-such-entry'")
+    assert len(ended.stderr.splitlines()) == 1

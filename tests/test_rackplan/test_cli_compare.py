@@ -1,0 +1,88 @@
+"""``rackplan compare``: rows of the contract, equal sides, unreachable speeds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+MIXTRAL = ("--model", "mixtral-8x7b")
+ROW = {"cluster", "model", "tok_s_per_user", "tok_s_per_gpu", "step_s", "batch", "bound_by"}
+
+
+def test_json_has_a_row_per_cluster(run: Run, tmp_path: Path) -> None:
+    result = run("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--json", "-o", "out")
+    assert (result.code, result.err) == (0, "")
+    rows = result.data["rows"]
+    assert [row["cluster"] for row in rows] == ["hgx-h100", "hgx-h200"]
+    assert all(set(row) >= ROW and row["model"] == "mixtral-8x7b" for row in rows)
+    assert json.loads((tmp_path / "out/compare.json").read_text()) == result.data
+
+
+def test_speeds_per_user(run: Run) -> None:
+    rows = run("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--tok-s-user", "25,1000000", "--json").data[
+        "rows"
+    ]
+    assert [(row["cluster"], row["tok_s_per_user"]) for row in rows] == [
+        ("hgx-h100", 25.0),
+        ("hgx-h100", 1e6),
+        ("hgx-h200", 25.0),
+        ("hgx-h200", 1e6),
+    ]
+    for row in rows:
+        if row["tok_s_per_user"] == 25.0:
+            assert row["reached_tok_s_per_user"] >= 25.0 * (1 - 1e-12)
+        else:
+            assert (row["tok_s_per_gpu"], row["step_s"], row["bound_by"]) == (None, None, None)
+            assert "out of reach" in row["reason"]
+
+
+def test_sides_are_filled_to_the_same_size(run: Run) -> None:
+    rows = run("compare", "hgx-h100", "gb200-nvl72@16", *MIXTRAL, "--json").data["rows"]
+    assert [(row["cluster"], row["gpus"]) for row in rows] == [("hgx-h100@16", 16), ("gb200-nvl72@16", 16)]
+    rows = run("compare", "hgx-h100", "gb200-nvl72", *MIXTRAL, "--gpus", 8, "--json").data["rows"]
+    assert [row["gpus"] for row in rows] == [8, 8]
+
+
+def test_summary(run: Run) -> None:
+    result = run("compare", "hgx-h100", "gb200-nvl72", *MIXTRAL, "--gpus", 72, "--tok-s-user", "25,1000000")
+    assert (result.code, result.err) == (0, "")
+    assert max(len(line) for line in result.out.splitlines()) <= 100
+    for words in ("hgx-h100@72", "1.00x", "unreachable", "out of reach", "output tokens"):
+        assert words in result.out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("hgx-h100@16", "hgx-h200@8"), "hgx-h100@16 16, hgx-h200@8 8"),
+        (("hgx-h100", "--gpus", 12), "hgx-h100@8 or hgx-h100@16"),
+        (("hgx-h100", "no-such"), "no-such"),
+        (("hgx-h100", "--tok-s-user", "fast"), "--tok-s-user fast"),
+        (("hgx-h100", "--tok-s-user", "25,,50"), "--tok-s-user"),
+        (("hgx-h100", "--tok-s-user", "0"), "--tok-s-user 0"),
+        (("hgx-h100", "--tok-s-user", "nan"), "--tok-s-user nan"),
+        (("hgx-h100", "--loads", "absent.npy"), "absent.npy"),
+    ],
+)
+def test_bad_input_leaves_nothing(run: Run, args: tuple[object, ...], words: str, tmp_path: Path) -> None:
+    result = run("compare", *args, *MIXTRAL, "-o", "out", "--json")
+    assert result.code == 2
+    assert words in result.error_line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nobody_can_the_rows_still_say_why(run: Run) -> None:
+    result = run("compare", "hgx-h100", "--model", "deepseek-v3", "--json")
+    assert result.code == 3
+    assert result.data["rows"][0]["tok_s_per_gpu"] is None
+    assert "HBM capacity binds" in result.data["rows"][0]["reason"]
+    assert len(result.err.splitlines()) == 1
+    assert "none of the clusters" in result.err

@@ -1,0 +1,239 @@
+"""``rackplan plan``: what it prints and writes, and what it refuses without writing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+import yaml
+
+from cost.resolve import resolve_model
+from placement.plan_file import read_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+MODEL, CLUSTER = ("--model", "mixtral-8x7b"), ("--cluster", "hgx-h100")
+FAST, OUT = ("--time-limit", "0"), ("-o", "plan")
+PLAN = ("plan", *MODEL, *CLUSTER, *FAST)
+
+
+def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
+    result = run(*PLAN, *OUT, "--json")
+    assert (result.code, result.err) == (0, "")
+    written = json.loads((tmp_path / "plan/plan.json").read_text())
+    for key in ("schema_version", "model", "cluster", "stages", "layout", "score", "proof", "baselines"):
+        assert result.data[key] == written[key]
+    assert result.data["files"] == {"plan": "plan/plan.json", "topology": "plan/topology.svg"}
+
+
+def test_files_that_it_writes(run: Run, tmp_path: Path) -> None:
+    assert run(*PLAN, "-o", "deep/er/plan").code == 0
+    folder = tmp_path / "deep/er/plan"
+    assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "topology.svg"]
+    assert ET.parse(folder / "topology.svg").getroot().tag.endswith("svg")  # noqa: S314
+    assert read_plan(folder / "plan.json").setting.model.name == "mixtral-8x7b"
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster"),
+    [
+        ("mixtral-8x7b", "hgx-h100"),
+        ("llama-3.1-70b", "hgx-h100@16"),
+        ("deepseek-v3", "hgx-h100@16"),
+        ("gpt-oss-20b", "gb200-nvl72@72"),
+    ],
+)
+def test_summary(run: Run, model: str, cluster: str) -> None:
+    result = run("plan", "--model", model, "--cluster", cluster, *FAST, *OUT)
+    assert (result.code, result.err) == (0, "")
+    assert max(len(line) for line in result.out.splitlines()) <= 100
+    for words in ("Layout", "output tok/s/GPU", "Step time", "Bound by", "HBM per GPU", "Batch", "Precision"):
+        assert words in result.out
+    if model == "llama-3.1-70b":
+        assert "Balancedness" not in result.out
+        assert "Loads" not in result.out
+    else:
+        for words in ("Balancedness", "EPLB global", "linear", "gap", "synthetic"):
+            assert words in result.out.replace("SYNTHETIC", "synthetic")
+
+
+def test_summary_stays_narrow_with_long_names(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / ("a-fine-tune-of-" * 6 + "mixtral")
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(dict(resolve_model("mixtral-8x7b").config)))
+    result = run("plan", "--model", folder / "config.json", *CLUSTER, *FAST, *OUT)
+    assert result.code == 0
+    assert max(len(line) for line in result.out.splitlines()) <= 100
+
+
+def test_the_fast_path_writes_the_same_bytes(run: Run, tmp_path: Path) -> None:
+    assert run(*PLAN, *OUT).code == 0
+    first = (tmp_path / "plan/plan.json").read_bytes()
+    picture = (tmp_path / "plan/topology.svg").read_bytes()
+    assert run(*PLAN, *OUT).code == 0
+    assert (tmp_path / "plan/plan.json").read_bytes() == first
+    assert (tmp_path / "plan/topology.svg").read_bytes() == picture
+
+
+def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "loads.npy", np.random.default_rng(0).random((32, 8)) + 0.1)
+    options = (
+        "--loads",
+        "loads.npy",
+        "--loads",
+        "uniform",
+        "--context",
+        1000,
+        "--batch",
+        5,
+        "--redundant",
+        8,
+    )
+    result = run(*PLAN, *OUT, *options, "--kv-dtype", "fp8", "--weights", "fp8", "--seed", 7)
+    assert result.code == 0
+    data = json.loads((tmp_path / "plan/plan.json").read_text())
+    inputs = data["inputs"]
+    assert inputs["workload"] == {"phase": "decode", "context": 1000, "batch": 5, "kv_dtype": "fp8"}
+    assert (inputs["model"]["weights"], inputs["seed"]) == ("fp8", 7)
+    assert len(inputs["loads"]["tokens"]) == len(inputs["loads"]["names"]) == 2
+    assert sum(map(len, data["experts"]["layers"]["0"])) == 16 * data["layout"]["replicas"]
+    digest = hashlib.sha256((tmp_path / "loads.npy").read_bytes()).hexdigest()
+    assert inputs["sha256"] == {"loads.npy": digest}
+    assert inputs["command"].startswith("rackplan plan --model mixtral-8x7b")
+
+
+def test_real_inputs_are_files_of_the_user(run: Run, tmp_path: Path) -> None:
+    """A config.json, a cluster YAML and measured loads: none of them synthetic."""
+    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"name": "mine", "domains": [{"part": "hgx-h100"}]}))
+    np.save(tmp_path / "loads.npy", np.full((4, 8), 3.0))
+    result = run(
+        "plan", "--model", "config.json", "--cluster", "mine.yaml", "--loads", "loads.npy", *FAST, *OUT
+    )
+    assert (result.code, result.err) == (0, "")
+    assert "SYNTHETIC" not in result.out
+    assert set(read_plan(tmp_path / "plan/plan.json").balancedness) == {0, 1, 2, 3}
+
+
+def write_bad_inputs(folder: Path) -> None:
+    good = np.ones((32, 8))
+    for name, place, value in (
+        ("nan", (3, 4), np.nan),
+        ("inf", (3, 4), np.inf),
+        ("negative", (3, 4), -1.0),
+        ("zero-row", 3, 0.0),
+    ):
+        bad = good.copy()
+        bad[place] = value
+        np.save(folder / f"{name}.npy", bad)
+    np.save(folder / "shape.npy", np.ones((31, 8)))
+    np.save(folder / "experts.npy", np.ones((32, 16)))
+    (folder / "broken.npy").write_bytes(b"\x93NUMPY nothing more")
+    config = dict(resolve_model("mixtral-8x7b").config)
+    del config["hidden_size"]
+    (folder / "no-key").mkdir()
+    (folder / "no-key/config.json").write_text(json.dumps(config))
+    (folder / "broken.json").write_text('{"model_type": "mixtral",')
+    (folder / "broken.yaml").write_text("domains: [{part: hgx-h100")
+    (folder / "unknown.yaml").write_text("name: x\ndomains: [{part: hgx-h1000}]\n")
+    (folder / "a-file").write_text("")
+
+
+BAD = [
+    ((*PLAN, "--model", "mixtral-8x77b"), "mixtral-8x7b"),
+    ((*PLAN, "--cluster", "hgx-h101"), "hgx-h100"),
+    ((*PLAN, "--cluster", "hgx-h100@12"), "hgx-h100@8 or hgx-h100@16"),
+    ((*PLAN, "--cluster", "hgx-h100@0"), "number of GPUs"),
+    ((*PLAN, "--cluster", "absent.yaml"), "absent.yaml"),
+    ((*PLAN, "--cluster", "broken.yaml"), "broken.yaml"),
+    ((*PLAN, "--cluster", "unknown.yaml"), "hgx-h100"),
+    ((*PLAN, "--model", "no-key/config.json"), "hidden_size"),
+    ((*PLAN, "--model", "broken.json"), "broken.json"),
+    ((*PLAN, "--model", "absent/config.json"), "absent/config.json"),
+    ((*PLAN, "--loads", "nan.npy"), "nan.npy"),
+    ((*PLAN, "--loads", "inf.npy"), "inf.npy"),
+    ((*PLAN, "--loads", "negative.npy"), "negative.npy"),
+    ((*PLAN, "--loads", "zero-row.npy"), "zero-row.npy"),
+    ((*PLAN, "--loads", "shape.npy"), "shape.npy"),
+    ((*PLAN, "--loads", "experts.npy"), "experts.npy"),
+    ((*PLAN, "--loads", "broken.npy"), "broken.npy"),
+    ((*PLAN, "--loads", "absent.npy"), "absent.npy"),
+    ((*PLAN, "--loads", "lognormal:wide"), "lognormal:wide"),
+    ((*PLAN, "--loads", "uniform", "--loads", "nan.npy"), "nan.npy"),
+    ((*PLAN, "--model", "llama-3.1-8b", "--loads", "uniform"), "no routed experts"),
+    ((*PLAN, "--redundant", -1), "--redundant -1"),
+    ((*PLAN, "--redundant", 1000), "--redundant 1000"),
+    ((*PLAN, "--tpot-ms", 0), "--tpot-ms"),
+    ((*PLAN, "--tpot-ms", "nan"), "--tpot-ms"),
+    ((*PLAN, "--time-limit", -1), "--time-limit"),
+    ((*PLAN, "--seed", -1), "--seed -1"),
+    ((*PLAN, "--batch", -1), "--batch -1"),
+    ((*PLAN, "--context", 0), "--context 0"),
+    ((*PLAN, "--context", 10**12), "--context"),
+    ((*PLAN, "--phase", "prefill"), "--phase prefill"),
+    ((*PLAN, "--kv-dtype", "fp3"), "fp3"),
+    ((*PLAN, "--weights", "fp3"), "fp3"),
+]
+
+
+@pytest.mark.parametrize(("args", "words"), BAD, ids=[" ".join(map(str, args[7:])) for args, _ in BAD])
+def test_bad_input_is_one_line_and_leaves_nothing(
+    run: Run, args: tuple[object, ...], words: str, tmp_path: Path
+) -> None:
+    write_bad_inputs(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    result = run(*args, "-o", "new/plan", "--json")
+    assert result.code == 2
+    assert words in result.error_line
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--model", "deepseek-v3"), "HBM capacity binds: deepseek-v3 needs"),
+        (("--batch", 10**6), "HBM capacity binds: --batch 1000000"),
+        (("--tpot-ms", 0.01), "--tpot-ms 0.01 is out of reach"),
+        (("--context", 10**9), "More nodes do not help"),
+    ],
+)
+def test_infeasible_is_three_and_leaves_nothing(
+    run: Run, args: tuple[object, ...], words: str, tmp_path: Path
+) -> None:
+    result = run(*PLAN, *args, "-o", "new/plan")
+    assert result.code == 3
+    assert words in result.error_line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_deepseek_v3_on_eight_h100_says_two_nodes(run: Run) -> None:
+    result = run("plan", "--model", "deepseek-v3", *CLUSTER, *OUT)
+    assert result.code == 3
+    assert "smallest whole number of nodes that fits is 2" in result.error_line
+
+
+@pytest.mark.parametrize("args", [("--redundant", -1), ("--model", "deepseek-v3"), ("--loads", "absent.npy")])
+def test_a_plan_that_is_there_is_not_touched(run: Run, args: tuple[object, ...], tmp_path: Path) -> None:
+    assert run(*PLAN, *OUT).code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "plan").iterdir()}
+    assert run(*PLAN, *args, *OUT).code in {2, 3}
+    assert {path: path.read_bytes() for path in (tmp_path / "plan").iterdir()} == before
+
+
+@pytest.mark.parametrize("place", ["a-file", "a-file/below", "/proc/nowhere/plan"])
+def test_an_output_that_cannot_be_a_folder(run: Run, place: str, tmp_path: Path) -> None:
+    write_bad_inputs(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    result = run(*PLAN, "-o", place)
+    assert result.code == 2
+    assert place.split("/below", maxsplit=1)[0] in result.error_line
+    assert sorted(tmp_path.rglob("*")) == before

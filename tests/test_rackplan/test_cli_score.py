@@ -1,0 +1,68 @@
+"""``rackplan score``: the same figures as the plan's own, others under other loads."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+PLAN = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "-o", "plan", "--model")
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "llama-3.1-8b"])
+def test_json_is_the_score_of_the_plan(run: Run, tmp_path: Path, model: str) -> None:
+    assert run(*PLAN, model).code == 0
+    result = run("score", "plan/plan.json", "--json")
+    assert (result.code, result.err) == (0, "")
+    written = json.loads((tmp_path / "plan/plan.json").read_text())
+    assert result.data == written["score"]
+
+
+def test_summary(run: Run) -> None:
+    assert run(*PLAN, "mixtral-8x7b").code == 0
+    result = run("score", "plan/plan.json")
+    assert (result.code, result.err) == (0, "")
+    assert max(len(line) for line in result.out.splitlines()) <= 100
+    for words in ("Throughput", "Step time", "Balancedness", "HBM per GPU"):
+        assert words in result.out
+
+
+def test_other_loads_give_other_scores(run: Run, tmp_path: Path) -> None:
+    assert run(*PLAN, "mixtral-8x7b").code == 0
+    before = (tmp_path / "plan/plan.json").read_bytes()
+    np.save(tmp_path / "even.npy", np.ones((32, 8)))
+    own = run("score", "plan/plan.json", "--json").data
+    other = run("score", "plan/plan.json", "--loads", "even.npy", "--json").data
+    assert set(other["balancedness"]) == set(own["balancedness"])
+    assert other["balancedness"] != own["balancedness"]
+    assert (tmp_path / "plan/plan.json").read_bytes() == before
+
+
+def test_bad_plans_and_loads_are_bad_input(run: Run, tmp_path: Path) -> None:
+    assert run(*PLAN, "mixtral-8x7b").code == 0
+    np.save(tmp_path / "shape.npy", np.ones((31, 8)))
+    (tmp_path / "half.json").write_text((tmp_path / "plan/plan.json").read_text()[:5000])
+    for args, words in (
+        (("absent.json",), "absent.json"),
+        (("half.json",), "not a JSON file"),
+        (("plan",), "plan: cannot read it"),
+        (("plan/plan.json", "--loads", "shape.npy"), "shape.npy"),
+    ):
+        result = run("score", *args, "--json")
+        assert result.code == 2
+        assert words in result.error_line
+
+
+def test_loads_for_a_dense_plan_are_refused(run: Run) -> None:
+    assert run(*PLAN, "llama-3.1-8b").code == 0
+    result = run("score", "plan/plan.json", "--loads", "uniform")
+    assert result.code == 2
+    assert "no routed experts" in result.error_line

@@ -1,0 +1,136 @@
+"""The parts of the face: public names, output folders, digests, tables, progress."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import rackplan
+from cost.resolve import resolve_model
+from rackplan.inputs import DEFAULT_LOADS, digests, model_loads
+from rackplan.output import output_folder, print_json
+from rackplan.progress import progress
+from rackplan.summary import table, underlined, wrapped
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("name", rackplan.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(rackplan, name) is not None
+
+
+def test_public_names_are_listed_once_and_sorted() -> None:
+    assert list(rackplan.__all__) == sorted(set(rackplan.__all__))
+
+
+def test_other_names_are_not_there() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        rackplan.nothing  # noqa: B018
+
+
+def fail_in(path: Path, result: str = "") -> None:
+    """A command that makes its folder, perhaps writes a result, and fails."""
+    with output_folder(path) as folder:
+        assert folder.is_dir()
+        if result:
+            (folder / result).write_text("")
+        raise ValueError("late")
+
+
+def test_folders_of_a_failed_command_are_removed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="late"):
+        fail_in(tmp_path / "a/b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_that_were_there_stay(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(ValueError, match="late"):
+        fail_in(tmp_path / "a/b")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_folder_with_results_is_not_removed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="late"):
+        fail_in(tmp_path / "a", "result")
+    assert (tmp_path / "a/result").exists()
+
+
+def test_digests_are_of_files_alone(tmp_path: Path) -> None:
+    path = tmp_path / "loads.npy"
+    path.write_bytes(b"abc")
+    assert digests(["uniform", str(path), str(tmp_path)]) == {str(path): hashlib.sha256(b"abc").hexdigest()}
+
+
+def test_default_loads_are_synthetic_and_seeded() -> None:
+    model = resolve_model("mixtral-8x7b")
+    first, again, other = (model_loads(model, [], seed) for seed in (0, 0, 1))
+    assert first is not None
+    assert again is not None
+    assert other is not None
+    assert first.synthetic
+    assert first.names[0].startswith(DEFAULT_LOADS)
+    assert (first.tokens == again.tokens).all()
+    assert (first.tokens != other.tokens).any()
+
+
+def test_dense_models_have_no_loads() -> None:
+    dense = resolve_model("llama-3.1-8b")
+    assert model_loads(dense, [], 0) is None
+    with pytest.raises(InputError, match="--loads uniform"):
+        model_loads(dense, ["uniform"], 0)
+
+
+def test_json_is_strict() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        print_json({"a": float("nan")})
+
+
+def test_tables_align() -> None:
+    assert table([["name", "ms"], ["a", "10.25"], ["long name", "1"]]) == [
+        "  name          ms",
+        "  a          10.25",
+        "  long name      1",
+    ]
+
+
+def test_paragraphs_are_at_most_100_wide() -> None:
+    lines = wrapped("Label", "word " * 60 + "x" * 200)
+    assert max(map(len, lines)) <= 100
+    assert lines[0].startswith("Label         word")
+    assert all(line.startswith(" " * 14) for line in lines[1:])
+
+
+def test_long_labels_keep_a_space_and_the_width() -> None:
+    lines = wrapped("gb200-nvl72@16384", "word " * 60)
+    assert max(map(len, lines)) <= 100
+    assert lines[0].startswith("gb200-nvl72@16384 word")
+
+
+def test_titles_are_at_most_100_wide() -> None:
+    *lines, rule = underlined("a title of many words " * 9)
+    assert len(lines) == 2
+    assert max(map(len, lines)) == len(rule) <= 100
+
+
+def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress() as reporter:
+        reporter.stage("working")
+        reporter.layers(1, 2, 1.5, 1.2, 3.0)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_on_a_terminal_goes_to_standard_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with progress() as reporter:
+        reporter.stage("working")
+        reporter.layers(1, 2, 1.5, 1.2, 3.0)
+    assert capsys.readouterr().out == ""

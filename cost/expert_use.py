@@ -97,7 +97,8 @@ def expert_use(assignment: Assignment, loads: ExpertLoads, top_k: int) -> Expert
 def balanced_use(layers: int, slots_per_gpu: NDArray[np.int64], experts: int, top_k: int) -> ExpertUse:
     """Return the use of an ideal placement: every GPU receives the same, its slots all alike.
 
-    The best that any placement can do, so a layout that loses even so need not be placed.
+    No placement receives less on its busiest GPU. (At a few tokens a step skew may still help a little: fewer
+    experts are read.)
     """
     gpus = len(slots_per_gpu)
     slot_gpu = np.repeat(np.arange(gpus, dtype=np.int32), slots_per_gpu)

@@ -133,7 +133,7 @@ class Roofline:
 
         An expert is left alone by ``batch`` tokens with probability ``(1 - routed_fraction) ** batch``.
         """
-        idle = (1 - self.routed_fraction) ** (batch - 1)
+        idle = math.pow(1 - self.routed_fraction, batch - 1)
         return self.total_params - (self.total_params - self.active_params) * idle
 
     def memory_s(self, batch: float) -> float:

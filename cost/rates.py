@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Rates", "stage_rates"]
 
+UP_LINKS = 2
+OUT_LINKS = 4
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -27,9 +30,10 @@ class Rates:
     hbm_bytes_per_s, hbm_bytes:
         HBM bandwidth and capacity.
     up_bytes_per_s, out_bytes_per_s:
-        Bytes/s per GPU and direction on the scale-up and the scale-out fabric (0 where there is none).
+        Bytes/s per GPU and direction on the scale-up and the scale-out fabric (0 where there is none). Traffic
+        between domains is taken to cross the spine, so oversubscription divides the rate of the NICs.
     up_latency_s, out_latency_s:
-        Latency of one crossing of the fabric.
+        Latency of one crossing of the fabric: GPU, switch, GPU is two links; GPU, leaf, spine, leaf, GPU four.
     up_fabric, out_fabric:
         Names of the fabrics.
     notes:
@@ -46,6 +50,17 @@ class Rates:
     out_latency_s: float
     out_fabric: str
     notes: tuple[str, ...] = ()
+
+    def require_scale_out(self) -> None:
+        """Check that something joins the domains, where GPUs of several must talk.
+
+        Raises
+        ------
+        InputError
+            If nothing does.
+        """
+        if self.out_bytes_per_s <= 0:
+            raise InputError("the cluster has several domains but no `fabric:` between them; add one.")
 
 
 def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) -> Rates:
@@ -76,16 +91,10 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
         hbm_bytes_per_s=min(domain.gpu.hbm_bytes_per_s for domain in domains),
         hbm_bytes=min(domain.gpu.hbm_bytes for domain in domains),
         up_bytes_per_s=slowest.scale_up_bytes_per_s,
-        up_latency_s=slowest.fabric.latency_s.value,
+        up_latency_s=UP_LINKS * slowest.fabric.latency_s.value,
         up_fabric=slowest.fabric.name,
-        out_bytes_per_s=out.scale_out_bytes_per_s if out else 0.0,
-        out_latency_s=out.fabric.latency_s.value if out else 0.0,
+        out_bytes_per_s=out.scale_out_bytes_per_s / out.oversubscription if out else 0.0,
+        out_latency_s=OUT_LINKS * out.fabric.latency_s.value if out else 0.0,
         out_fabric=out.fabric.name if out else "",
         notes=tuple(notes),
     )
-
-
-def require_scale_out(rates: Rates, cluster: str) -> None:
-    """Raise InputError if GPUs of several domains must talk and nothing joins the domains."""
-    if rates.out_bytes_per_s <= 0:
-        raise InputError(f"cluster {cluster}: it has several domains but no `fabric:` between them; add one.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cost.dtypes import multiply_dtype
 from cost.memory import replica_max_batch, replica_memory
 from cost.step import hop_seconds, stage_cost
 from cost.terms.links import hop_bytes, return_bytes
@@ -240,7 +241,8 @@ def _evidence(setting: Setting, layout: Layout, *, synthetic: bool) -> Evidence:
     kinds = [figure.kind for figure in setting.efficiency.figures().values()]
     for index in used:
         domain = setting.cluster.spec.domains[index]
-        units = [key for key in domain.gpu.figures if key.endswith("_flop_per_s")]
+        dtypes = {*setting.model.precision.values(), "bf16"}
+        units = {f"{multiply_dtype(dtype, domain.gpu)[0]}_flop_per_s" for dtype in dtypes}
         kinds += [domain.gpu.figures[key].kind for key in (*units, "hbm_bytes", "hbm_bytes_per_s")]
         kinds += [domain.fabric.link_bytes_per_s.kind, domain.fabric.latency_s.kind]
     out = setting.cluster.spec.scale_out

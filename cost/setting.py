@@ -59,7 +59,7 @@ class Setting:
 
     def rates(self, stage: StageSpec) -> Rates:
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
-        key = "rates", self.domain_set(stage)
+        key = "rates", id(self.cluster), id(self.model), self.domain_set(stage)
         if key not in self._known:
             dtypes = [*self.model.precision.values(), "bf16"]
             self._known[key] = stage_rates(self.cluster, stage.gpus, dtypes)
@@ -68,7 +68,7 @@ class Setting:
 
     def domain_set(self, stage: StageSpec) -> frozenset[int]:
         """Scale-up domains that ``stage`` lies in."""
-        key = "set", stage.gpus
+        key = "set", id(self.cluster), stage.gpus
         if key not in self._known:
             self._known[key] = frozenset(self.domains(stage).tolist())
         found: frozenset[int] = self._known[key]
@@ -76,7 +76,7 @@ class Setting:
 
     def domains(self, stage: StageSpec) -> NDArray[np.int64]:
         """Scale-up domain of each GPU of ``stage``, ``[gpus]``."""
-        key = "domains", stage.gpus
+        key = "domains", id(self.cluster), stage.gpus
         if key not in self._known:
             gpus = self.cluster.gpus
             self._known[key] = np.array([gpus[gpu].domain for gpu in stage.gpus], dtype=np.int64)

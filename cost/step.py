@@ -121,10 +121,11 @@ def _add_layer(
         work = dense_work(params, tokens=tokens, tp=width, weights=weights, rates=rates)
         _add_work(cost, "dense", work, count, efficiency.gemm.value, efficiency)
     if tp > 1:
-        # attention's output and the dense or shared feed-forward's output
-        moved = 2 * count * all_reduce_bytes(model.hidden, tokens=tokens, tp=tp)
+        # attention's output and the dense or shared feed-forward's, if there is one
+        reduced = 1 if isinstance(ffn, MoeFfn) and not ffn.shared_params else 2
+        moved = reduced * count * all_reduce_bytes(model.hidden, tokens=tokens, tp=tp)
         peak_s = moved / rates.up_bytes_per_s
-        delay_s = 2 * count * 2 * rates.up_latency_s
+        delay_s = reduced * count * 2 * rates.up_latency_s
         cost.add("tp_all_reduce", rates.up_fabric, peak_s / efficiency.scale_up.value + delay_s)
         cost.busy(rates.up_fabric, peak_s)
 
@@ -155,6 +156,8 @@ def _add_alltoall(
     efficiency, model = setting.efficiency, setting.model
     volume = alltoall_volume(use, tokens=tokens, domain=setting.domains(stage))
     crosses = bool(volume.out.any())
+    if crosses:
+        rates.require_scale_out()
     delays = {
         "dispatch": efficiency.dispatch_out_s if crosses else efficiency.dispatch_up_s,
         "combine": efficiency.combine_out_s if crosses else efficiency.combine_up_s,
@@ -186,5 +189,6 @@ def hop_seconds(
     if len(setting.domain_set(sender) | setting.domain_set(receiver)) == 1:
         peak_s = moved / rates.up_bytes_per_s
         return rates.up_fabric, peak_s / setting.efficiency.scale_up.value + rates.up_latency_s, peak_s
+    rates.require_scale_out()
     peak_s = moved / rates.out_bytes_per_s
     return rates.out_fabric, peak_s / setting.efficiency.scale_out.value + rates.out_latency_s, peak_s

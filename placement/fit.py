@@ -64,9 +64,10 @@ def _remedy(setting: Setting, redundant: int | None, usable: float) -> str:
     nodes = smallest_nodes(setting, redundant)
     if nodes is None:
         return f"No number of nodes of this kind up to {MOST_NODES:,} fits; use a GPU with more memory."
+    joined = "" if setting.cluster.spec.scale_out else ", joined by a `fabric:`"
     return (
         f"The smallest whole number of nodes that fits is {nodes} "
-        f"({nodes * node.gpus_per_node} GPUs, {node.gpus_per_node} a node; batch 1)."
+        f"({nodes * node.gpus_per_node} GPUs, {node.gpus_per_node} a node; batch 1){joined}."
     )
 
 

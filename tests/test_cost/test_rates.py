@@ -1,9 +1,11 @@
 """Rates of a stage: the slowest GPU's, from the catalog's own figures."""
 
+from dataclasses import replace
+
 import pytest
 
-from cost.rates import require_scale_out, stage_rates
-from topology import MissingFigureError, resolve_cluster
+from cost.rates import stage_rates
+from topology import MissingFigureError, build_cluster, resolve_cluster
 from topology.errors import InputError
 
 
@@ -16,7 +18,8 @@ def test_hgx_h100_from_its_links():
     assert rates.up_bytes_per_s == 450e9  # 18 links of 25 GB/s, one direction
     assert rates.out_bytes_per_s == 50e9  # 400 Gb/s
     assert (rates.up_fabric, rates.out_fabric) == ("nvlink4", "ib-ndr400")
-    assert (rates.up_latency_s, rates.out_latency_s) == (0.5e-6, 2e-6)
+    # GPU, switch, GPU: 2 links of 0.5 us; GPU, leaf, spine, leaf, GPU: 4 of 2 us
+    assert (rates.up_latency_s, rates.out_latency_s) == (1e-6, 8e-6)
     assert rates.notes == ()
 
 
@@ -57,6 +60,13 @@ def test_a_missing_figure_raises_and_is_not_filled_in(toy):
 def test_without_a_fabric_between_domains_there_is_no_rate(toy):
     rates = stage_rates(toy.cluster(4, out=0), range(4), ["bf16"])
     assert (rates.out_bytes_per_s, rates.out_fabric) == (0.0, "")
-    with pytest.raises(InputError, match="cluster toy: it has several domains but no `fabric:`"):
-        require_scale_out(rates, "toy")
-    require_scale_out(stage_rates(toy.cluster(4), range(4), ["bf16"]), "toy")
+    with pytest.raises(InputError, match="several domains but no `fabric:`"):
+        rates.require_scale_out()
+    stage_rates(toy.cluster(4), range(4), ["bf16"]).require_scale_out()
+
+
+def test_oversubscription_divides_the_rate_between_domains():
+    cluster = resolve_cluster("hgx-h100@16")
+    out = replace(cluster.spec.scale_out, oversubscription=4.0)
+    slower = build_cluster(replace(cluster.spec, scale_out=out))
+    assert stage_rates(slower, range(16), ["bf16"]).out_bytes_per_s == 50e9 / 4

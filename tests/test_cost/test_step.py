@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from cost.assignment import Assignment
-from cost.efficiency import PEAK
+from cost.efficiency import PEAK, PUBLISHED
 from cost.expert_use import expert_use
 from cost.layout import StageSpec
 from cost.loads import ExpertLoads
+from cost.resolve import resolve_model
+from cost.setting import Setting
 from cost.step import hop_seconds, stage_cost
+from cost.workload import Workload
+from topology import resolve_cluster
 
 
 def cost_of(toy, where, *, tokens=3.0, tp=1, slots=None, last=True):
@@ -100,12 +104,13 @@ def test_delays_and_latency_are_paid_once_a_layer(toy):
         combine_out_s=toy.figure(8e-3, "s"),
     )
     domain = toy.domain(2, latency=1e-4)
+    # 2 MoE layers; a crossing is 2 links inside a domain, 4 across
     inside = cost_of(toy, toy.setting(toy.cluster(domain), efficiency=delays))
-    assert inside.terms_s["dispatch"] == pytest.approx(2 * 1.1e-3, rel=1e-3)
-    assert inside.terms_s["combine"] == pytest.approx(2 * 2.1e-3, rel=1e-3)
+    assert inside.terms_s["dispatch"] == pytest.approx(2 * 1.2e-3, rel=1e-3)
+    assert inside.terms_s["combine"] == pytest.approx(2 * 2.2e-3, rel=1e-3)
     across = cost_of(toy, toy.setting(toy.cluster(domain, domain, latency=5e-4), efficiency=delays))
-    assert across.terms_s["dispatch"] == pytest.approx(2 * 4.5e-3, rel=1e-3)
-    assert across.terms_s["combine"] == pytest.approx(2 * 8.5e-3, rel=1e-3)
+    assert across.terms_s["dispatch"] == pytest.approx(2 * 6e-3, rel=1e-3)
+    assert across.terms_s["combine"] == pytest.approx(2 * 10e-3, rel=1e-3)
     assert across.limits_s["out"] > across.limits_s["up"]
 
 
@@ -136,9 +141,20 @@ def test_tensor_parallelism_reduces_twice_a_layer(toy):
     where = toy.setting(toy.cluster(domain))
     cost = cost_of(toy, where, tp=2)
     moved = 2 * 3 * (2 * 1 / 2 * 6 * 128)  # 3 layers, two reductions each of 6 vectors
-    assert cost.terms_s["tp_all_reduce"] == pytest.approx(moved / 1e11 + 3 * 2 * 2 * 1e-6)
+    assert cost.terms_s["tp_all_reduce"] == pytest.approx(moved / 1e11 + 3 * 2 * 2 * 2e-6)
     assert cost.terms_s["dense"] == pytest.approx(2 * (20_000 / 2 + 2 * (500 + 512)) / 1e12)
     assert "tp_all_reduce" not in cost_of(toy, where).terms_s
+
+
+def test_experts_without_shared_weights_leave_one_reduction(toy):
+    model = resolve_model("mixtral-8x7b")  # no shared expert: attention's output alone is reduced
+    where = Setting(resolve_cluster("hgx-h100"), model, Workload(batch=1))
+    stage = StageSpec(tuple(range(8)), range(len(model.layers)))
+    cost = stage_cost(where, stage, tokens=1.0, tp=2, use=None, last=False)
+    moved = len(model.layers) * 2 * 1 / 2 * 2 * model.hidden * 2.0
+    delay_s = len(model.layers) * 2 * 2 * 0.5e-6
+    expected = moved / 450e9 / PUBLISHED.scale_up.value + delay_s
+    assert cost.terms_s["tp_all_reduce"] == pytest.approx(expected)
 
 
 def test_only_the_last_stage_has_the_head(toy):
@@ -161,8 +177,8 @@ def test_scenarios_are_averaged_and_the_slowest_gpu_waits_for_nobody(toy):
 def test_hops_stay_on_the_fabric_they_can(toy):
     where = toy.setting(toy.cluster(toy.domain(4, latency=1e-6), 4, latency=1e-5))
     a, b, c = (StageSpec(gpus, range(1)) for gpus in ((0, 1), (2, 3), (4, 5)))
-    assert hop_seconds(where, a, b, moved=1e6) == ("up", pytest.approx(1.1e-5), pytest.approx(1e-5))
-    assert hop_seconds(where, a, c, moved=1e6) == ("out", pytest.approx(1.1e-4), pytest.approx(1e-4))
+    assert hop_seconds(where, a, b, moved=1e6) == ("up", pytest.approx(1.2e-5), pytest.approx(1e-5))
+    assert hop_seconds(where, a, c, moved=1e6) == ("out", pytest.approx(1.4e-4), pytest.approx(1e-4))
     lossy = replace(PEAK, scale_up=toy.figure(0.5, "1"), scale_out=toy.figure(0.8, "1"))
     where = toy.setting(toy.cluster(4, 4), efficiency=lossy)
     assert hop_seconds(where, a, b, moved=1e6)[1:] == pytest.approx((2e-5, 1e-5))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from cost.load_files import read_loads
 from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.workload import Workload
+from placement import planner
 from placement.options import PlanOptions
+from placement.plan import placement_scorer
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
 from placement.planner import make_plan
 from placement.verify_plan import verify_plan
@@ -210,6 +213,43 @@ def test_between_balanced_and_real_experts_the_refusal_names_a_time_that_works()
     assert "at batch 64" in str(real.value)
     plan = fresh_plan("mixtral-8x7b", "hgx-h100", batch=64, tpot_s=real_ms * 1.01e-3, loads="zipf:3")
     assert plan.score.step_s <= real_ms * 1.01e-3
+
+
+def test_of_several_refused_layouts_the_fastest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six are placed; here that takes them 90, 50, 70 and then 100 ms."""
+    steps_s = iter([0.09, 0.05, 0.07, 0.1, 0.1, 0.1])
+    place = planner._place
+
+    def slower(*args: Any, **kwargs: Any) -> planner.Placed:
+        trial = place(*args, **kwargs)
+        return replace(trial, score=replace(trial.score, step_s=next(steps_s)))
+
+    monkeypatch.setattr(planner, "_place", slower)
+    with pytest.raises(InfeasibleError, match="the fastest layout takes 50 ms per token at batch 4;"):
+        fresh_plan("mixtral-8x7b", "hgx-h100", batch=4, tpot_s=0.04)
+    assert next(steps_s, None) is None, "six were tried"
+
+
+def test_skewed_loads_lower_the_batch_until_the_time_is_met() -> None:
+    plan = fresh_plan("mixtral-8x7b", "hgx-h100", tpot_s=0.02, loads="zipf:3")
+    even = fresh_plan("mixtral-8x7b", "hgx-h100", tpot_s=0.02, loads="uniform")
+    assert plan.score.step_s <= 0.02
+    assert plan.score.batch < even.score.batch
+    scorer = placement_scorer(plan.setting, plan.layout, plan.experts, plan.loads)
+    assert scorer.at(plan.score.batch + 1).step_s > 0.02
+
+
+def test_the_linear_rival_by_hand() -> None:
+    """32 experts on eight GPUs: four in a row on each."""
+    plan = fresh_plan("gpt-oss-20b", "hgx-h100", batch=8)
+    linear = plan.baselines["linear"]
+    assert plan.loads is not None
+    assert linear.score is not None
+    assert (plan.layout.ep, len(plan.layout.replicas), plan.layout.stages) == (8, 1, 1)
+    per_gpu = plan.loads.tokens[0].reshape(24, 8, 4).sum(axis=2)
+    by_hand = per_gpu.mean(axis=1) / per_gpu.max(axis=1)
+    np.testing.assert_allclose(list(linear.balancedness.values()), by_hand)
+    assert linear.score.step_s != plan.score.step_s
 
 
 @pytest.mark.parametrize("redundant", [0, 8, 13])

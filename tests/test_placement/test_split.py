@@ -83,6 +83,13 @@ def test_largest_batch_of_one_stage_is_that_of_the_memory_model() -> None:
     )
 
 
+def test_a_stage_leaves_a_layer_for_those_after_it() -> None:
+    """At one token of context the logits fill the last GPU, and the first could hold every layer."""
+    setting, groups = setting_of("llama-3.1-8b", "hgx-h100", context=1), [(0,), (1,)]
+    found = largest_batch(setting, groups, tp=1, slots=slots_of(setting, groups))
+    assert found == best_over_splits(setting, groups, 1)
+
+
 def test_what_never_fits_has_batch_zero() -> None:
     setting, groups = setting_of("deepseek-v3", "hgx-h100"), [(0, 1, 2, 3), (4, 5, 6, 7)]
     assert largest_batch(setting, groups, tp=1, slots=slots_of(setting, groups)) == 0

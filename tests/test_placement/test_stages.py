@@ -194,3 +194,9 @@ def test_more_stages_than_layers_is_refused() -> None:
 def test_no_room_at_all_is_infeasible() -> None:
     with pytest.raises(InfeasibleError, match=r"0\.0 GB usable on the smallest GPU"):
         solve_stages(problem(np.ones((3, 2)), fixed_memory=10 * KIB, capacity=KIB))
+
+
+def test_bytes_are_rounded_up() -> None:
+    """Two layers of 1.9 KiB do not fit in 3 KiB."""
+    with pytest.raises(InfeasibleError):
+        solve_stages(problem(np.ones((2, 1)), memory=1.9 * KIB, capacity=3 * KIB))

@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 
     from topology.figures import Figure
 
-__all__ = ["ClusterSpec", "DomainSpec", "FabricSpec", "GpuSpec", "ScaleOutSpec"]
+__all__ = [
+    "ClusterSpec",
+    "DomainSpec",
+    "FabricSpec",
+    "Fault",
+    "GpuSpec",
+    "RawLink",
+    "RawNode",
+    "RawTopology",
+    "ScaleOutSpec",
+]
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,11 @@ class DomainSpec:
         For each switch chip, how many links of *each* GPU end there (H100: ``(5, 5, 4, 4)``).
     nodes_per_rack:
         Hosts in one cabinet.
+    structure:
+        ``switch`` (every GPU on every switch chip), ``mesh`` (every GPU to every other), ``torus`` (a grid of
+        ``shape``, closed to a ring in each dimension with ``wrap``), ``raw`` (see :class:`RawTopology`).
+    links_per_neighbour:
+        In a mesh or torus, parallel links between two neighbours.
     """
 
     part: str
@@ -109,12 +124,24 @@ class DomainSpec:
     fabric: FabricSpec
     links_per_switch: tuple[int, ...]
     nodes_per_rack: int
+    shape: tuple[int, ...] = ()
+    wrap: tuple[bool, ...] = ()
+    links_per_neighbour: int = 0
     figures: Mapping[str, Figure] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
     def links_per_gpu(self) -> int:
-        """Scale-up links of one GPU."""
+        """Scale-up links of one GPU (of an inner one, in a torus that does not wrap)."""
+        if self.structure == "mesh":
+            return self.links_per_neighbour * (self.gpus - 1)
+        if self.structure == "torus":
+            # a ring of two has one neighbour, reached both ways round: two links where it wraps
+            ends = [
+                0 if size == 1 else 1 if size == 2 and not wrap else 2
+                for size, wrap in zip(self.shape, self.wrap, strict=True)
+            ]
+            return self.links_per_neighbour * sum(ends)
         return sum(self.links_per_switch)
 
     @property
@@ -146,12 +173,60 @@ class ScaleOutSpec:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """A GPU that is out of service, or a link that runs at ``factor`` of its rate (0: it is down).
+
+    Exactly one of ``gpu`` (an id) and ``link`` (the ids of its two ends) is given.
+    """
+
+    gpu: str | None = None
+    link: tuple[str, str] | None = None
+    factor: float = 0.0
+
+
+@dataclass(frozen=True)
+class RawNode:
+    """A node written out one by one. ``gpu`` names its GPU type; ``domain`` the scale-up domain it is in."""
+
+    id: str
+    kind: str
+    domain: str | None = None
+    node: str | None = None
+    rack: str | None = None
+    rail: int | None = None
+    gpu: GpuSpec | None = None
+
+
+@dataclass(frozen=True)
+class RawLink:
+    """``count`` parallel links of ``fabric`` between two nodes."""
+
+    between: tuple[str, str]
+    fabric: FabricSpec
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class RawTopology:
+    """A graph written out: whatever an importer found, or a user typed."""
+
+    nodes: tuple[RawNode, ...]
+    links: tuple[RawLink, ...]
+
+
+@dataclass(frozen=True)
 class ClusterSpec:
-    """A whole cluster: its domains in order (the last may be partial) and the fabric between them."""
+    """A whole cluster: its domains in order (the last may be partial) and the fabric between them.
+
+    With ``raw`` the graph is that one, and ``domains`` only say which GPUs share a scale-up domain
+    (``structure="raw"``). ``faults`` are what is broken or degraded in the graph as built.
+    """
 
     name: str
     domains: tuple[DomainSpec, ...]
     scale_out: ScaleOutSpec | None
+    faults: tuple[Fault, ...] = ()
+    raw: RawTopology | None = None
 
     @property
     def gpus(self) -> int:

@@ -88,7 +88,7 @@ def expert_use(assignment: Assignment, loads: ExpertLoads, top_k: int) -> Expert
             f"loads of {tokens.shape[1]} layers x {tokens.shape[2]} experts do not fit an assignment of "
             f"{assignment.layers} layers x {assignment.experts} experts."
         )
-    fraction = tokens / tokens.sum(axis=2, keepdims=True)
+    fraction = loads.normalised / tokens.shape[2]
     share = np.stack([assignment.gpu_load(scenario) for scenario in fraction])
     slot_share = np.stack([assignment.slot_load(scenario) for scenario in fraction])
     return ExpertUse(share, slot_share, assignment.slot_gpu, assignment.experts, top_k)

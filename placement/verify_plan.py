@@ -57,6 +57,8 @@ def _gpus(plan: Plan) -> list[str]:
         twice = next(gpu for gpu in used if used.count(gpu) > 1)
         wrong.append(f"GPU {plan.setting.cluster.gpus[twice].id} is in two stages")
     tp = plan.layout.tp
+    heads = {layer.attention.heads for layer in plan.setting.model.kinds}
+    wrong += [f"TP {tp} does not divide {count} query heads" for count in sorted(heads) if count % tp]
     for stages in plan.layout.replicas:
         for stage in stages:
             domains = plan.setting.domains(stage)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
+BAD_INPUT = 2
 INTERRUPTED = 130
+# typer carries its own click; the base of its public exception is the one for every mistake on a command line
+_UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
 
 app = typer.Typer(
     name="rackplan",
@@ -71,7 +74,12 @@ def _root(
 def main() -> None:
     """Run the command line; errors for people end with one line on standard error and their exit code."""
     try:
-        app(prog_name="rackplan")
+        raise SystemExit(app(prog_name="rackplan", standalone_mode=False) or 0)
+    except _UsageError as error:
+        # with no arguments at all the message is the help
+        text = str(getattr(error, "format_message", error.__str__)())
+        sys.stderr.write(text + "\n" if "\n" in text else f"rackplan: {text.rstrip('.')}; see --help.\n")
+        raise SystemExit(BAD_INPUT) from None
     except RackplanError as error:
         line = " ".join(str(error).split())
         sys.stderr.write(f"rackplan: {line}\n")

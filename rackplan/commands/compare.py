@@ -105,14 +105,13 @@ def _targets(text: str | None) -> list[float]:
 
 def _equal_sides(names: Sequence[str], gpus: int | None) -> list[Cluster]:
     """Resolve the clusters, those named without ``@GPUS`` at the common count."""
+    from topology.catalog_files import cluster_names
     from topology.resolve import resolve_cluster
 
     sides = [resolve_cluster(name) for name in names]
-    count = gpus if gpus is not None else max(side.spec.gpus for side in sides)
+    count = gpus if gpus is not None else max(len(side.gpus) for side in sides)
     return [
-        side
-        if side.spec.gpus == count or "@" in name or Path(name).exists()
-        else resolve_cluster(f"{name}@{count}")
+        resolve_cluster(f"{name}@{count}") if name in cluster_names() and len(side.gpus) != count else side
         for name, side in zip(names, sides, strict=True)
     ]
 

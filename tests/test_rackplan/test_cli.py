@@ -157,3 +157,24 @@ def test_as_a_module() -> None:
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("rackplan: the catalog has no 'no-such-entry'")
     assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (
+            ["plan", "--model", "x", "--cluster", "y", "-o", "z", "--batch", "abc"],
+            "Invalid value for '--batch'",
+        ),
+        (["plan"], "Missing option '--model'"),
+        (["nosuch"], "No such command 'nosuch'"),
+        (["draw", "hgx-h100", "--nope"], "No such option"),
+    ],
+)
+def test_usage_errors_are_one_line(run, args, said):
+    result = run(*args)
+    assert result.code == 2
+    assert said in result.err
+    assert result.err.count("\n") == 1
+    assert result.err.startswith("rackplan: ")
+    assert result.out == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cost.model import DenseFfn, MoeFfn
 from cost.terms.alltoall import vector_bytes
 
 if TYPE_CHECKING:
@@ -142,15 +143,18 @@ def _layout(plan: Plan) -> list[str]:
 
 def _precision(plan: Plan) -> str:
     model = plan.setting.model
+    ffns = [layer.ffn for layer in model.kinds]
+    held = {
+        "experts": model.moe is not None,
+        "shared": any(isinstance(ffn, MoeFfn) and ffn.shared_params for ffn in ffns),
+        "attention": True,
+        "dense": any(isinstance(ffn, DenseFfn) for ffn in ffns),
+        "head": True,
+    }
     kinds: dict[str, list[str]] = {}
-    for part in ("experts", "shared", "attention", "dense", "head"):
+    for part in (part for part, there in held.items() if there):
         kinds.setdefault(model.precision[part], []).append(part)
-    if model.moe is None:
-        kinds = {
-            dtype: [part for part in parts if part not in {"experts", "shared"}]
-            for dtype, parts in kinds.items()
-        }
-    weights = "; ".join(f"{dtype} {', '.join(parts)}" for dtype, parts in kinds.items() if parts)
+    weights = "; ".join(f"{dtype} {', '.join(parts)}" for dtype, parts in kinds.items())
     text = f"weights {weights} ({model.precision_source}); KV cache {plan.setting.workload.kv_dtype}"
     if model.moe is not None and plan.layout.ep > 1:
         dispatch, combine = vector_bytes(model.hidden, model.precision["experts"])

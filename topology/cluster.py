@@ -6,17 +6,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from topology.errors import InputError
+
 if TYPE_CHECKING:
     import networkx as nx
 
     from topology.spec import ClusterSpec, DomainSpec
 
-__all__ = ["Cluster", "Gpu"]
+__all__ = ["Cluster", "Gpu", "build_cluster"]
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of a cluster; ids are ``d0.n3.g1`` (GPU), ``d0.n3`` (node), ``d0.r0`` (rack of a domain)."""
+    """One GPU of a cluster; ids are ``d0.n3.g1`` (GPU), ``d0.n3`` (node), ``d0.r0`` (rack of a domain).
+
+    In a raw graph the ids are those of its file.
+    """
 
     id: str
     domain: int
@@ -29,8 +34,8 @@ class Gpu:
 class Cluster:
     """A cluster as a graph with true links.
 
-    ``gpus`` are ordered by domain, then node, then position in the node; an index into it names a GPU
-    everywhere in the code. ``graph`` is built on first use: costs that need only rates never pay for it.
+    ``gpus`` are those that work, ordered by domain, then node, then position in the node; an index into it names
+    a GPU everywhere in the code. ``graph`` is built on first use: costs that need only rates never pay for it.
     """
 
     spec: ClusterSpec
@@ -48,6 +53,70 @@ class Cluster:
 
         return build_graph(self)
 
+    @cached_property
+    def gpus_as_cabled(self) -> tuple[Gpu, ...]:
+        """All GPUs, those that are broken too."""
+        return gpu_table(self.spec) if self.spec.faults else self.gpus
+
     def domain_of(self, gpu: int) -> DomainSpec:
         """Return the specification of the domain that GPU number ``gpu`` is in."""
         return self.spec.domains[self.gpus[gpu].domain]
+
+    def scale_up_bytes_per_s(self, gpu: int) -> float:
+        """Return scale-up bytes/s per direction of GPU number ``gpu``: its domain's, less what is broken."""
+        if not any(fault.link or fault.gpu for fault in self.spec.faults):
+            return self.domain_of(gpu).scale_up_bytes_per_s
+        from topology.raw import scale_up_of
+
+        return scale_up_of(self.graph, self.gpus[gpu].id)
+
+
+def gpu_table(spec: ClusterSpec) -> tuple[Gpu, ...]:
+    """Return all GPUs of a specification in order, broken ones too."""
+    if spec.raw is not None:
+        from topology.raw import raw_gpus
+
+        return raw_gpus(spec.raw)
+    gpus: list[Gpu] = []
+    for d, domain in enumerate(spec.domains):
+        for n in range(domain.gpus // domain.gpus_per_node):
+            node = f"d{d}.n{n}"
+            rack = f"d{d}.r{n // domain.nodes_per_rack}"
+            gpus += [Gpu(f"{node}.g{g}", d, node, rack, g) for g in range(domain.gpus_per_node)]
+    return tuple(gpus)
+
+
+def build_cluster(spec: ClusterSpec) -> Cluster:
+    """Return the cluster of a specification, without the GPUs that are broken; the graph on first use.
+
+    Raises
+    ------
+    InputError
+        If what is broken does not exist, or nothing is left.
+    """
+    gpus = gpu_table(spec)
+    if not spec.faults:
+        return Cluster(spec, gpus)
+    known = {gpu.id: gpu for gpu in gpus}
+    broken: set[str] = set()
+    for fault in spec.faults:
+        if fault.gpu is not None:
+            if fault.gpu not in known:
+                raise InputError(f"broken: no GPU has the id {fault.gpu!r}; {_some_ids(gpus)}")
+            if fault.gpu in broken:
+                raise InputError(f"broken: GPU {fault.gpu} is there twice.")
+            broken.add(fault.gpu)
+    left = tuple(gpu for gpu in gpus if gpu.id not in broken)
+    if not left:
+        raise InputError(f"broken: all {len(gpus)} GPUs are broken; nothing is left to plan for.")
+    cluster = Cluster(spec, left)
+    if any(fault.link for fault in spec.faults):
+        from topology.islands import refuse_islands
+
+        refuse_islands(cluster)
+    return cluster
+
+
+def _some_ids(gpus: tuple[Gpu, ...]) -> str:
+    """Say how ids look here."""
+    return f"ids go from {gpus[0].id} to {gpus[-1].id}."

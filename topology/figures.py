@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -9,7 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Evidence", "Figure", "weakest"]
+__all__ = ["UNPUBLISHED", "Evidence", "Figure", "weakest"]
+
+UNPUBLISHED = math.nan
+"""Value of a link rate that its maker has not published: nothing can be computed from it."""
 
 
 class Evidence(IntEnum):
@@ -51,6 +55,11 @@ class Figure:
     kind: Evidence
     source: str
     text: str = ""
+
+    @property
+    def published(self) -> bool:
+        """Whether there is a number at all (a link may be known to exist before its rate is)."""
+        return not math.isnan(self.value)
 
 
 def weakest(kinds: Iterable[Evidence]) -> Evidence:

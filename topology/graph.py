@@ -1,26 +1,36 @@
 """The contract of a cluster graph: which attributes its nodes and edges carry, and a check that they do.
 
 Nodes
-    ========= ==================================================================================
-    kind      ``gpu``, ``switch`` (scale-up switch chip), ``leaf`` or ``spine`` (scale-out)
-    domain    number of the scale-up domain; None for leaves and spines
-    node      id of the host (``d0.n3``); None for switches
-    rack      id of the cabinet (``d0.r0``); None for switches
-    rail      position of a GPU in its host, rail of a leaf; None for chips and spines
-    plane     number of a switch chip in its domain, or of a spine; None for GPUs and leaves
-    ========= ==================================================================================
+    ========== ===============================================================================================
+    kind       ``gpu``; ``switch`` (scale-up switch chip); ``leaf``, ``spine``, ``core``, ``router`` (scale-out;
+               routers make a dragonfly); ``nic``, ``pcie``, ``host`` (raw graphs only)
+    domain     number of the scale-up domain; None outside
+    node       id of the host (``d0.n3``); of a switch chip that one host has; None elsewhere
+    rack       id of the cabinet (``d0.r0``); None for switches
+    rail       position of a GPU in its host, rail of a leaf; None elsewhere
+    plane      number of a switch chip's plane in its domain, or of a spine or core; None elsewhere
+    pod        number of the pod (or dragonfly group) of a leaf, spine or router; None elsewhere
+    coordinate in a torus, the place of a GPU: one number a dimension; None elsewhere
+    ========== ===============================================================================================
 
 Edges (undirected; both directions carry the same rate)
     ================ ===========================================================================
     fabric           name of the network (``nvlink5``, ``ib-ndr400``)
     kind             technology of the link (``nvlink``, ``ib``, ...)
     count            parallel links that the edge stands for
-    link_bytes_per_s bytes/s of one link, per direction
-    bytes_per_s      ``count * link_bytes_per_s``, per direction
+    link_bytes_per_s bytes/s of one link, per direction, as built; NaN where nobody has published it
+    health           1.0 as built; below it, the part of its rate that a degraded edge still carries
+    bytes_per_s      ``count * link_bytes_per_s * health``, per direction
     latency_s        seconds for one hop
     ================ ===========================================================================
 
-Ids: GPUs ``d0.n3.g1``; switch chips ``d0.s1``; leaves ``f.p2.l1`` (pod 2, rail 1); spines ``f.s0``.
+The graph itself carries ``broken_gpus`` (ids) and ``broken_links`` (pairs of ids): what was cabled and does not
+work. Broken parts are not among the nodes and edges.
+
+Ids: GPUs ``d0.n3.g1``; switch chips ``d0.s1``, in a two-tier domain ``d0.n3.s1`` (host 3, plane 1) and above them
+``d0.s1.u5``. Rail: leaves ``f.p2.l1`` (pod 2, rail 1), spines ``f.s0``. Leaf-spine: ``f.l4``, ``f.s0``. Fat-tree:
+leaves ``f.p2.l1``, spines ``f.p2.s0`` (pod 2), cores ``f.c0.1`` (number 1 of those above spines 0). Dragonfly:
+routers ``f.g2.r1`` (group 2). A raw graph has the ids of its file.
 """
 
 from __future__ import annotations
@@ -41,22 +51,23 @@ __all__ = [
     "EDGE_ATTRIBUTES",
     "NODE_ATTRIBUTES",
     "NODE_KINDS",
+    "SCALE_OUT_KINDS",
     "edge_attributes",
     "node_attributes",
     "validate_graph",
 ]
 
-NODE_KINDS = ("gpu", "switch", "leaf", "spine")
-NODE_ATTRIBUTES = ("kind", "domain", "node", "rack", "rail", "plane")
-EDGE_ATTRIBUTES = ("fabric", "kind", "count", "link_bytes_per_s", "bytes_per_s", "latency_s")
+NODE_KINDS = ("gpu", "switch", "leaf", "spine", "core", "router", "nic", "pcie", "host")
+SCALE_OUT_KINDS = ("leaf", "spine", "core", "router")
+NODE_ATTRIBUTES = ("kind", "domain", "node", "rack", "rail", "plane", "pod", "coordinate")
+EDGE_ATTRIBUTES = ("fabric", "kind", "count", "link_bytes_per_s", "health", "bytes_per_s", "latency_s")
 # Which node attributes each kind must have; the others are None.
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "gpu": ("domain", "node", "rack", "rail"),
-    "switch": ("domain", "plane"),
-    "leaf": ("rail",),
-    "spine": ("plane",),
+    "switch": ("domain",),
 }
-_POSITIVE = ("link_bytes_per_s", "bytes_per_s", "latency_s")
+_POSITIVE = ("link_bytes_per_s", "health", "bytes_per_s", "latency_s")
+_UNPUBLISHED = ("link_bytes_per_s", "bytes_per_s")
 
 
 def node_attributes(kind: str, **known: object) -> dict[str, object]:
@@ -72,6 +83,7 @@ def edge_attributes(fabric: FabricSpec, count: int) -> dict[str, object]:
         "kind": fabric.kind,
         "count": count,
         "link_bytes_per_s": rate,
+        "health": 1.0,
         "bytes_per_s": count * rate,
         "latency_s": fabric.latency_s.value,
     }
@@ -97,9 +109,9 @@ def _check_node(node: str, data: Mapping[str, Any]) -> None:
         if key not in data:
             raise InputError(f"node {node}: has no attribute `{key}`.")
     kind = data["kind"]
-    if kind not in _NEEDED:
+    if kind not in NODE_KINDS:
         raise InputError(f"node {node}: kind {kind!r} is not one of {', '.join(NODE_KINDS)}.")
-    for key in _NEEDED[kind]:
+    for key in _NEEDED.get(kind, ()):
         value = data[key]
         if value is None or (isinstance(value, int) and value < 0) or isinstance(value, float):
             raise InputError(f"node {node}: `{key}` is {value!r}; a {kind} needs one.")
@@ -113,8 +125,11 @@ def _check_edge(where: str, data: Mapping[str, Any]) -> None:
     count = data["count"]
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise InputError(f"{where}: `count` is {count!r}; it must be a whole number of at least one.")
+    unpublished = all(isinstance(data[key], float) and math.isnan(data[key]) for key in _UNPUBLISHED)
     for key in _POSITIVE:
         value = data[key]
+        if unpublished and key in _UNPUBLISHED:
+            continue
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
@@ -122,5 +137,8 @@ def _check_edge(where: str, data: Mapping[str, Any]) -> None:
             or value <= 0
         ):
             raise InputError(f"{where}: `{key}` is {value!r}; it must be finite and greater than zero.")
-    if not math.isclose(data["bytes_per_s"], count * data["link_bytes_per_s"], rel_tol=1e-9):
-        raise InputError(f"{where}: `bytes_per_s` is not `count` times `link_bytes_per_s`.")
+    if data["health"] > 1:
+        raise InputError(f"{where}: `health` is {data['health']!r}; at most 1.")
+    rate = count * data["link_bytes_per_s"] * data["health"]
+    if not unpublished and not math.isclose(data["bytes_per_s"], rate, rel_tol=1e-9):
+        raise InputError(f"{where}: `bytes_per_s` is not `count` times `link_bytes_per_s` (times `health`).")

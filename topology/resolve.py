@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from topology.catalog_files import cluster_names, load_domain, load_scale_out
 from topology.check import LARGEST_CLUSTER_GPUS
-from topology.cluster import Cluster, Gpu
+from topology.cluster import Cluster, build_cluster
 from topology.errors import InputError
 from topology.fields import nearest
 from topology.spec import ClusterSpec
@@ -78,14 +78,3 @@ def fill_domains(name: str, domain: DomainSpec, scale_out: ScaleOutSpec | None, 
     full, rest = divmod(gpus, domain.gpus)
     domains = (domain,) * full + ((replace(domain, gpus=rest),) if rest else ())
     return ClusterSpec(name, domains, scale_out)
-
-
-def build_cluster(spec: ClusterSpec) -> Cluster:
-    """Return the cluster of a specification: GPUs by domain, node and position, the graph on first use."""
-    gpus: list[Gpu] = []
-    for d, domain in enumerate(spec.domains):
-        for n in range(domain.gpus // domain.gpus_per_node):
-            node = f"d{d}.n{n}"
-            rack = f"d{d}.r{n // domain.nodes_per_rack}"
-            gpus += [Gpu(f"{node}.g{g}", d, node, rack, g) for g in range(domain.gpus_per_node)]
-    return Cluster(spec, tuple(gpus))

@@ -108,10 +108,19 @@ class DomainSpec:
     nodes_per_rack:
         Hosts in one cabinet.
     structure:
-        ``switch`` (every GPU on every switch chip), ``mesh`` (every GPU to every other), ``torus`` (a grid of
-        ``shape``, closed to a ring in each dimension with ``wrap``), ``raw`` (see :class:`RawTopology`).
+        ``switch`` (every GPU on every switch chip), ``two-tier`` (every GPU on the chips of its own host, one
+        per plane, and those on ``upper_switches`` chips per plane), ``mesh`` (every GPU to every other), ``torus``
+        (a grid of ``shape``, closed to a ring in each dimension with ``wrap``), ``raw`` (see :class:`RawTopology`).
     links_per_neighbour:
         In a mesh or torus, parallel links between two neighbours.
+    node_shape:
+        In a torus, the block of GPUs under one host (TPU v5p: ``(2, 2, 1)``).
+    dimension_fabrics:
+        In a torus whose dimensions differ, the fabric of each; empty where ``fabric`` is that of all.
+    upper_switches:
+        In a two-tier domain, second-tier chips per plane; each first-tier chip is cabled evenly to all of them.
+    raw_bytes_per_s:
+        In a raw domain, scale-up bytes/s of the GPU that has least.
     """
 
     part: str
@@ -129,34 +138,74 @@ class DomainSpec:
     links_per_neighbour: int = 0
     figures: Mapping[str, Figure] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    node_shape: tuple[int, ...] = ()
+    dimension_fabrics: tuple[FabricSpec, ...] = ()
+    upper_switches: int = 0
+    raw_bytes_per_s: float = 0.0
+
+    @property
+    def links_per_dimension(self) -> tuple[int, ...]:
+        """In a torus, links of one GPU along each dimension (of an inner one, where it does not wrap)."""
+        # a ring of two has one neighbour, reached both ways round: two links where it wraps
+        ends = [
+            0 if size == 1 else 1 if size == 2 and not wrap else 2
+            for size, wrap in zip(self.shape, self.wrap, strict=True)
+        ]
+        return tuple(self.links_per_neighbour * end for end in ends)
+
+    @property
+    def fabric_of_dimension(self) -> tuple[FabricSpec, ...]:
+        """In a torus, the fabric of each dimension."""
+        return self.dimension_fabrics or (self.fabric,) * len(self.shape)
 
     @property
     def links_per_gpu(self) -> int:
-        """Scale-up links of one GPU (of an inner one, in a torus that does not wrap)."""
+        """Scale-up links of one GPU (of an inner one, in a torus that does not wrap; not known of a raw one)."""
         if self.structure == "mesh":
             return self.links_per_neighbour * (self.gpus - 1)
         if self.structure == "torus":
-            # a ring of two has one neighbour, reached both ways round: two links where it wraps
-            ends = [
-                0 if size == 1 else 1 if size == 2 and not wrap else 2
-                for size, wrap in zip(self.shape, self.wrap, strict=True)
-            ]
-            return self.links_per_neighbour * sum(ends)
+            return sum(self.links_per_dimension)
         return sum(self.links_per_switch)
 
     @property
     def scale_up_bytes_per_s(self) -> float:
-        """Scale-up bytes/s of one GPU, per direction: its links times the rate of one."""
+        """Scale-up bytes/s of one GPU, per direction: its links times the rate of each; NaN if not published.
+
+        Of an inner GPU in a torus that does not wrap; of the GPU that has least in a raw domain.
+        """
+        if self.structure == "raw":
+            return self.raw_bytes_per_s
+        if self.structure == "torus":
+            pairs = zip(self.links_per_dimension, self.fabric_of_dimension, strict=True)
+            return sum(links * fabric.link_bytes_per_s.value for links, fabric in pairs)
         return self.links_per_gpu * self.fabric.link_bytes_per_s.value
 
 
 @dataclass(frozen=True)
 class ScaleOutSpec:
-    """The network between domains: one NIC rate per GPU, and how leaves and spines are cabled.
+    """The network between domains: one NIC rate per GPU, and how its switches are cabled.
 
-    ``kind`` is ``rail`` (GPU i of every node on leaf i of its pod). ``nodes_per_pod`` hosts share one leaf
-    per rail; ``spines`` is how many spine planes each leaf is cabled to, evenly; ``oversubscription``
-    is leaf downlink rate over uplink rate.
+    Attributes
+    ----------
+    kind:
+        ``rail`` (GPU i of every host on leaf i of its pod, leaves on spine planes), ``leaf-spine`` (all GPUs of a
+        host on one leaf), ``fat-tree`` (leaves and spines in pods, joined by cores), ``dragonfly`` (groups of
+        routers), ``raw`` (whatever a raw graph has).
+    nodes_per_pod:
+        Hosts that share a set of leaves: rail, one leaf per rail; leaf-spine, one leaf; fat-tree, the leaves of
+        one pod; dragonfly, the routers of one group.
+    spines:
+        Spine planes each leaf is cabled to, evenly (fat-tree: spines in each pod; dragonfly: none).
+    oversubscription:
+        Downlink rate of a leaf over its uplink rate (dragonfly: of a router's GPUs over its global links).
+    leaves_per_pod:
+        Fat-tree: leaves in a pod; dragonfly: routers in a group; otherwise 1.
+    core_oversubscription:
+        Fat-tree: downlink rate of a spine over its uplink rate.
+    cores:
+        Fat-tree: cores that spine i of every pod shares, evenly cabled; 0 where one pod is all.
+    local_links:
+        Dragonfly: links between any two routers of a group.
     """
 
     kind: str
@@ -165,6 +214,20 @@ class ScaleOutSpec:
     nodes_per_pod: int
     spines: int
     oversubscription: float = 1.0
+    leaves_per_pod: int = 1
+    core_oversubscription: float = 1.0
+    cores: int = 0
+    local_links: int = 0
+
+    @property
+    def nodes_per_leaf(self) -> int:
+        """Hosts on one leaf (dragonfly: on one router)."""
+        return self.nodes_per_pod // self.leaves_per_pod
+
+    @property
+    def total_oversubscription(self) -> float:
+        """Rate of the NICs over the rate at the narrowest tier above them."""
+        return self.oversubscription * self.core_oversubscription
 
     @property
     def scale_out_bytes_per_s(self) -> float:
@@ -230,5 +293,5 @@ class ClusterSpec:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the cluster."""
+        """GPUs of the cluster as cabled, broken ones too (``len(cluster.gpus)`` counts those that work)."""
         return sum(domain.gpus for domain in self.domains)

@@ -112,8 +112,10 @@ def _factor(symbol: str, unit: str, place: str) -> float:
 def format_quantity(value: float, unit: str, digits: int = 4) -> str:
     """Write ``value`` (in the SI unit ``unit``) for people, with at most ``digits`` significant digits.
 
-    Bytes are written in decimal multiples (1 GB = 1e9 bytes).
+    Bytes are written in decimal multiples (1 GB = 1e9 bytes); NaN is "not published".
     """
+    if math.isnan(value):
+        return "not published"
     if unit == "USD/h":
         return f"{value:.{digits}g} USD/h"
     symbol = {"byte": "B", "byte/s": "B/s", "flop/s": "flop/s", "s": "s", "W": "W"}[unit]

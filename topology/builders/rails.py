@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from topology.builders.hosts import pods_of
+from topology.builders.spread import spread
 from topology.check import uplinks_of_leaf
 from topology.graph import edge_attributes, node_attributes
 
@@ -20,37 +22,13 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from topology.cluster import Gpu
-    from topology.spec import ClusterSpec
+    from topology.spec import ClusterSpec, ScaleOutSpec
 
 __all__ = ["add_rails", "pods_of"]
 
 
-def pods_of(spec: ClusterSpec) -> list[list[int]]:
-    """Return the pod of each host, ``[domain][host]``, pods numbered in order.
-
-    Domains fill pods in order. A domain that does not fit in what is left of a pod begins the next one, so a
-    rack is never split between two sets of leaves; a domain larger than a pod takes several.
-    """
-    if spec.scale_out is None:
-        return [[0] * (domain.gpus // domain.gpus_per_node) for domain in spec.domains]
-    size = spec.scale_out.nodes_per_pod
-    pods: list[list[int]] = []
-    used = 0
-    for domain in spec.domains:
-        hosts = domain.gpus // domain.gpus_per_node
-        left = -used % size
-        if hosts > left:
-            used += left
-        pods.append([(used + host) // size for host in range(hosts)])
-        used += hosts
-    return pods
-
-
-def add_rails(graph: nx.Graph[str], spec: ClusterSpec, gpus: Sequence[Gpu]) -> None:
+def add_rails(graph: nx.Graph[str], spec: ClusterSpec, scale_out: ScaleOutSpec, gpus: Sequence[Gpu]) -> None:
     """Add leaves and spine planes, the links of each GPU's NICs, and the uplinks."""
-    scale_out = spec.scale_out
-    if scale_out is None:
-        return
     nic = edge_attributes(scale_out.fabric, scale_out.nic_links_per_gpu)
     host_pods = [pod for domain in pods_of(spec) for pod in domain]
     leaves: dict[tuple[int, int], str] = {}
@@ -62,18 +40,13 @@ def add_rails(graph: nx.Graph[str], spec: ClusterSpec, gpus: Sequence[Gpu]) -> N
         key = (host_pods[host], gpu.rail)
         leaf = leaves.setdefault(key, f"f.p{key[0]}.l{key[1]}")
         downlinks.append((gpu.id, leaf))
-    for (_, rail), leaf in leaves.items():
-        graph.add_node(leaf, **node_attributes("leaf", rail=rail))
+    for (pod, rail), leaf in leaves.items():
+        graph.add_node(leaf, **node_attributes("leaf", pod=pod, rail=rail))
     for plane in range(scale_out.spines):
         graph.add_node(f"f.s{plane}", **node_attributes("spine", plane=plane))
     graph.add_edges_from((gpu_id, leaf, nic) for gpu_id, leaf in downlinks)
+    uplinks = uplinks_of_leaf(scale_out)
     for number, leaf in enumerate(leaves.values()):
-        for plane, count in enumerate(_spread(uplinks_of_leaf(scale_out), scale_out.spines, number)):
+        for plane, count in enumerate(spread(uplinks, scale_out.spines, number)):
             if count:
                 graph.add_edge(leaf, f"f.s{plane}", **edge_attributes(scale_out.fabric, count))
-
-
-def _spread(links: int, spines: int, turn: int) -> list[int]:
-    """Spread ``links`` over ``spines`` as evenly as whole links allow; ``turn`` moves the odd ones."""
-    each, odd = divmod(links, spines)
-    return [each + ((plane - turn * odd) % spines < odd) for plane in range(spines)]

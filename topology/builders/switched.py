@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from topology.builders.nodes import add_gpus
 from topology.graph import edge_attributes, node_attributes
 
 if TYPE_CHECKING:
@@ -22,11 +23,8 @@ def add_switched_domain(graph: nx.Graph[str], number: int, domain: DomainSpec, g
 
     A partial domain keeps all its switch chips: an NVL72 rack with 11 of 18 trays has 18 chips still.
     """
+    add_gpus(graph, gpus)
     chips = [(f"d{number}.s{s}", links) for s, links in enumerate(domain.links_per_switch)]
-    for gpu in gpus:
-        graph.add_node(
-            gpu.id, **node_attributes("gpu", domain=gpu.domain, node=gpu.node, rack=gpu.rack, rail=gpu.rail)
-        )
     for s, (chip, _) in enumerate(chips):
         graph.add_node(chip, **node_attributes("switch", domain=number, plane=s))
     for chip, links in chips:

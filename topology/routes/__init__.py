@@ -1,0 +1,25 @@
+"""Routes and link loads: any traffic between GPUs, on every link of the graph.
+
+``link_loads(cluster, traffic)`` routes as the fabrics do: in a domain over all switch chips, on the direct
+link of a mesh, in dimension order on a torus; between domains over all fewest-hop paths, on rails after a hop inside
+the domain.
+"""
+
+from topology.routes.link_loads import Link, LinkGroup, LinkLoads, Router, TierLoad, link_loads
+from topology.routes.traffic import PATTERNS, Traffic, pattern_traffic, read_traffic, traffic_matrix
+from topology.routes.uniform import uniform_bytes_per_s
+
+__all__ = [
+    "PATTERNS",
+    "Link",
+    "LinkGroup",
+    "LinkLoads",
+    "Router",
+    "TierLoad",
+    "Traffic",
+    "link_loads",
+    "pattern_traffic",
+    "read_traffic",
+    "traffic_matrix",
+    "uniform_bytes_per_s",
+]

@@ -1,0 +1,166 @@
+"""Demand between terminals, in forms that are summed by class without writing out every pair.
+
+A demand is a matrix ``D [n, n]`` of bytes from terminal to terminal. Routing needs only its sums over classes of
+terminals that are linked alike: with ``K [n, classes]`` telling which terminal is in which class, ``K' D K``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Pairs = tuple[Ints, Ints, Floats]
+
+__all__ = ["Demand", "Demands", "OuterDemand", "PairDemand", "no_pairs", "summed", "uniform_demand"]
+
+_ROUNDING = 1e-9  # relative to the demand of one pair: what a difference of equal sums may leave
+
+
+def summed(index: Ints, amounts: Floats, size: int) -> Floats:
+    """Return ``[size]`` sums of ``amounts`` by ``index`` (floats even where there are none)."""
+    return np.bincount(index, amounts, size).astype(np.float64)
+
+
+class Demand(Protocol):
+    """Bytes between ``n`` terminals."""
+
+    def sent(self) -> Floats:
+        """Bytes that each terminal sends, ``[n]``."""
+
+    def received(self) -> Floats:
+        """Bytes that each terminal receives, ``[n]``."""
+
+    def between(self, labels: Ints, classes: int) -> Floats:
+        """Bytes from class to class, ``[classes, classes]``."""
+
+    def pairs(self) -> Pairs:
+        """Every pair with bytes: sources, destinations, bytes."""
+
+
+def no_pairs() -> Pairs:
+    """Return an empty list of pairs."""
+    return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+
+
+@dataclass(frozen=True)
+class PairDemand:
+    """A demand written out: ``amounts[k]`` bytes from ``sources[k]`` to ``targets[k]``."""
+
+    n: int
+    sources: Ints
+    targets: Ints
+    amounts: Floats
+
+    def sent(self) -> Floats:
+        """Bytes that each terminal sends."""
+        return summed(self.sources, self.amounts, self.n)
+
+    def received(self) -> Floats:
+        """Bytes that each terminal receives."""
+        return summed(self.targets, self.amounts, self.n)
+
+    def between(self, labels: Ints, classes: int) -> Floats:
+        """Bytes from class to class."""
+        key = labels[self.sources] * classes + labels[self.targets]
+        return summed(key, self.amounts, classes * classes).reshape(classes, classes)
+
+    def pairs(self) -> Pairs:
+        """Every pair with bytes."""
+        return self.sources, self.targets, self.amounts
+
+
+@dataclass(frozen=True)
+class OuterDemand:
+    """Groups of senders and receivers: group ``g`` sends to the receivers of all other groups of its kind.
+
+    With ``S [groups, n]`` weights of senders, ``T [groups, n]`` of receivers and ``E [kinds, groups]`` the kind of
+    each group, ``D = amount * ((E S)' (E T) - S' T)``. Weights are counts, so the difference is exact.
+    """
+
+    senders: Any
+    receivers: Any
+    kinds: Any
+    amount: float
+
+    def sent(self) -> Floats:
+        """Bytes that each terminal sends."""
+        everyone = self.receivers.sum(axis=1)
+        reached = self.kinds.T @ (self.kinds @ everyone) - everyone
+        return self.amount * np.asarray(self.senders.T @ reached, dtype=float).reshape(-1)
+
+    def received(self) -> Floats:
+        """Bytes that each terminal receives."""
+        everyone = self.senders.sum(axis=1)
+        heard = self.kinds.T @ (self.kinds @ everyone) - everyone
+        return self.amount * np.asarray(self.receivers.T @ heard, dtype=float).reshape(-1)
+
+    def between(self, labels: Ints, classes: int) -> Floats:
+        """Bytes from class to class."""
+        from scipy.sparse import csr_array
+
+        n = len(labels)
+        member = csr_array((np.ones(n), (np.arange(n), labels)), shape=(n, classes))
+        return self._product(self.senders @ member, self.receivers @ member)
+
+    def pairs(self) -> Pairs:
+        """Every pair with bytes."""
+        dense = self._product(self.senders, self.receivers)
+        sources, targets = np.nonzero(dense)
+        return sources, targets, dense[sources, targets]
+
+    def _product(self, senders: Any, receivers: Any) -> Floats:
+        """Return ``amount * ((E S)' (E T) - S' T)``."""
+        whole = (self.kinds @ senders).T.toarray() @ (self.kinds @ receivers).toarray()
+        whole -= (senders.T @ receivers).toarray()
+        whole[whole < _ROUNDING] = 0.0
+        return self.amount * np.asarray(whole, dtype=float)
+
+
+def uniform_demand(members: NDArray[np.bool_], amount: float) -> OuterDemand:
+    """Return ``amount`` bytes from each member to every other one."""
+    from scipy.sparse import csr_array
+
+    chosen = np.flatnonzero(members)
+    count, n = len(chosen), len(members)
+    rows = csr_array((np.ones(count), (np.arange(count), chosen)), shape=(count, n))
+    return OuterDemand(rows, rows, csr_array(np.ones((1, count))), amount)
+
+
+@dataclass(frozen=True)
+class Demands:
+    """The sum of several demands between the same ``n`` terminals."""
+
+    n: int
+    parts: Sequence[Demand]
+
+    def sent(self) -> Floats:
+        """Bytes that each terminal sends."""
+        return sum((part.sent() for part in self.parts), np.zeros(self.n))
+
+    def received(self) -> Floats:
+        """Bytes that each terminal receives."""
+        return sum((part.received() for part in self.parts), np.zeros(self.n))
+
+    def between(self, labels: Ints, classes: int) -> Floats:
+        """Bytes from class to class."""
+        return sum((part.between(labels, classes) for part in self.parts), np.zeros((classes, classes)))
+
+    def pairs(self) -> Pairs:
+        """Every pair with bytes; a pair may come several times."""
+        found = [part.pairs() for part in self.parts]
+        if not found:
+            return no_pairs()
+        return (
+            np.concatenate([sources for sources, _, _ in found]),
+            np.concatenate([targets for _, targets, _ in found]),
+            np.concatenate([amounts for _, _, amounts in found]),
+        )

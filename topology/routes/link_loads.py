@@ -1,0 +1,286 @@
+"""Bytes on every link of a cluster for any traffic between its GPUs, the bottleneck, and the time it takes.
+
+Completion is the largest bytes over rate of any directed link, plus the latency of the longest route used: what a
+network reaches when all bytes are there at the start and every link is shared without loss. None with these routes
+is faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topology.errors import InputError, MissingFigureError
+from topology.routes.demand import no_pairs
+from topology.routes.network import network_of
+from topology.routes.routed import nothing_routed
+from topology.routes.scale_out import ScaleOut
+from topology.routes.scale_up import ScaleUp
+from topology.routes.traffic import Traffic, traffic_matrix
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from topology.cluster import Cluster
+    from topology.routes.demand import Pairs
+    from topology.routes.network import Network
+    from topology.routes.routed import Routed
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Link", "LinkGroup", "LinkLoads", "Router", "TierLoad", "link_loads"]
+
+_ALIKE = 1e-9  # relative difference of seconds below which links count as equally hot
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction of a link: the ids it goes from and to, bytes, bytes/s of all its parallel links, seconds."""
+
+    ends: tuple[str, str]
+    load_bytes: float
+    bytes_per_s: float
+    seconds: float
+    tier: str
+
+
+@dataclass(frozen=True)
+class LinkGroup:
+    """Links of one tier that are busy equally long, the first of them, and how many there are."""
+
+    link: Link
+    count: int
+
+
+@dataclass(frozen=True)
+class TierLoad:
+    """Bytes that cross a tier, each once, and the seconds of its busiest link."""
+
+    bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LinkLoads:
+    """Traffic on the links of a network.
+
+    Attributes
+    ----------
+    network:
+        The links.
+    load_bytes:
+        ``[links]`` bytes on each directed link.
+    latency_s:
+        Seconds of the longest route used.
+    total_bytes:
+        Bytes between different GPUs, each once.
+    senders:
+        GPUs that send anything.
+    notes:
+        What is not as usual about the routes.
+    """
+
+    network: Network
+    load_bytes: Floats
+    tier_bytes: Floats
+    latency_s: float
+    total_bytes: float
+    senders: int
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def seconds(self) -> Floats:
+        """``[links]`` bytes over rate."""
+        busy = self.load_bytes > 0
+        return np.divide(self.load_bytes, self.network.bytes_per_s, out=np.zeros(len(busy)), where=busy)
+
+    @property
+    def transfer_s(self) -> float:
+        """Seconds that the busiest link needs."""
+        return float(self.seconds.max(initial=0.0))
+
+    @property
+    def completion_s(self) -> float:
+        """Seconds until the last byte has arrived."""
+        return self.transfer_s + self.latency_s
+
+    @property
+    def bottleneck(self) -> Link:
+        """The busiest link; the first in the order of the graph where several are equally busy."""
+        return self.hottest(1)[0].link
+
+    @property
+    def bytes_per_s_per_gpu(self) -> float:
+        """Bytes/s that a sending GPU gets, in the mean over senders."""
+        return self.total_bytes / self.senders / self.completion_s
+
+    @property
+    def tiers(self) -> dict[str, TierLoad]:
+        """Load of each tier by name."""
+        net = self.network
+        seconds = np.zeros(len(net.tiers))
+        np.maximum.at(seconds, net.tier, self.seconds)
+        return {
+            name: TierLoad(float(self.tier_bytes[i]), float(seconds[i])) for i, name in enumerate(net.tiers)
+        }
+
+    @property
+    def scale_up_bytes(self) -> float:
+        """Bytes that cross links inside domains."""
+        return float(self.tier_bytes[self._up_tiers].sum())
+
+    @property
+    def scale_out_bytes(self) -> float:
+        """Bytes that cross links between domains: those of its busiest tier."""
+        return float(self.tier_bytes[~self._up_tiers].max(initial=0.0))
+
+    def hottest(self, n: int) -> list[LinkGroup]:
+        """Return the ``n`` hottest groups of links, each group equally busy and of one tier."""
+        order = np.lexsort((np.arange(len(self.seconds)), -self.seconds))
+        order = order[self.seconds[order] > 0]
+        groups: list[LinkGroup] = []
+        start = 0
+        values = -self.seconds[order]
+        while start < len(order) and len(groups) < n:
+            stop = int(np.searchsorted(values, values[start] * (1 - _ALIKE), side="right"))
+            alike = np.sort(order[start:stop])
+            _, first, count = np.unique(self.network.tier[alike], return_index=True, return_counts=True)
+            groups += [LinkGroup(self._link(int(alike[first[k]])), int(count[k])) for k in np.argsort(first)]
+            start = stop
+        return groups[:n]
+
+    def of(self, a: str, b: str) -> float:
+        """Return the bytes that the link from ``a`` to ``b`` carries.
+
+        Raises
+        ------
+        InputError
+            If no link joins them.
+        """
+        net = self.network
+        known = a in net.number and b in net.number
+        ends = [np.array([net.number[name]]) for name in (a, b)] if known else []
+        link = int(net.link_between(ends[0], ends[1])[0]) if known else -1
+        if link < 0:
+            raise InputError(f"no link goes from {a} to {b}.")
+        return float(self.load_bytes[link])
+
+    def per_edge(self) -> dict[tuple[str, str], float]:
+        """Return the bytes of every directed link by its two ends."""
+        net = self.network
+        names, loads = net.names, self.load_bytes.tolist()
+        ends = zip(net.tail.tolist(), net.head.tolist(), strict=True)
+        return {(names[a], names[b]): load for (a, b), load in zip(ends, loads, strict=True)}
+
+    @property
+    def _up_tiers(self) -> NDArray[np.bool_]:
+        """``[tiers]`` whether a tier is inside domains."""
+        up = np.zeros(len(self.network.tiers), dtype=bool)
+        up[self.network.tier[self.network.scale_up_domain >= 0]] = True
+        return up
+
+    def _link(self, e: int) -> Link:
+        """Return directed link number ``e``."""
+        net = self.network
+        return Link(
+            (net.names[net.tail[e]], net.names[net.head[e]]),
+            float(self.load_bytes[e]),
+            float(net.bytes_per_s[e]),
+            float(self.seconds[e]),
+            net.tiers[net.tier[e]],
+        )
+
+
+class Router:
+    """Routes of one cluster, made once for any number of traffics.
+
+    ``rail_local_forward`` is whether bytes for another rail go over the scale-up fabric first (default: where the
+    fabric has rails).
+    """
+
+    def __init__(self, cluster: Cluster, *, rail_local_forward: bool | None = None) -> None:
+        scale_out = cluster.spec.scale_out
+        rails = scale_out is not None and scale_out.kind == "rail"
+        self._name = cluster.name
+        self._net = network_of(cluster)
+        self._up = ScaleUp(self._net, cluster.spec.domains)
+        relay = rails if rail_local_forward is None else rail_local_forward
+        several = len(cluster.spec.domains) > 1
+        self._out = ScaleOut(self._net, cluster.gpus, self._up, relay=relay) if several else None
+
+    def loads(self, traffic: Traffic) -> LinkLoads:
+        """Return the loads of ``traffic``.
+
+        Raises
+        ------
+        InputError
+            If it is for another number of GPUs, or some pair of GPUs has no route.
+        MissingFigureError
+            If it takes a link whose rate nobody has published.
+        """
+        net = self._net
+        if traffic.gpus != net.gpus:
+            raise InputError(
+                f"traffic for {traffic.gpus} GPUs does not fit {self._name}, which has {net.gpus}."
+            )
+        members = np.zeros(net.gpus, dtype=bool)
+        members[traffic.uniform] = True
+        found = self._route(no_pairs(), members, traffic.uniform_bytes)
+        none = np.zeros(net.gpus, dtype=bool)
+        for pairs in traffic.blocks():
+            found.add(self._route(pairs, none, 0.0))
+        self._check_rates(found)
+        return LinkLoads(
+            network=net,
+            load_bytes=found.load_bytes,
+            tier_bytes=found.tier_bytes,
+            latency_s=found.longest_s,
+            total_bytes=traffic.total_bytes,
+            senders=traffic.senders,
+            notes=tuple(found.notes),
+        )
+
+    def _route(self, pairs: Pairs, members: NDArray[np.bool_], amount: float) -> Routed:
+        """Route pairs, and ``amount`` bytes between any two members."""
+        sources, targets, amounts = pairs
+        domain = self._net.domain[: self._net.gpus]
+        inside = domain[sources] == domain[targets]
+        found, hops = nothing_routed(self._net), no_pairs()
+        if self._out is not None:
+            away = (sources[~inside], targets[~inside], amounts[~inside])
+            found, hops = self._out.route(away, members, amount)
+        local = tuple(np.concatenate([a[inside], b]) for a, b in zip(pairs, hops, strict=True))
+        found.add(self._up.route((local[0], local[1], local[2]), members, amount))
+        return found
+
+    def _check_rates(self, found: Routed) -> None:
+        """Refuse bytes on a link without a rate."""
+        unknown = np.flatnonzero((found.load_bytes > 0) & ~np.isfinite(self._net.bytes_per_s))
+        if len(unknown):
+            a, b = (self._net.names[ends[unknown[0]]] for ends in (self._net.tail, self._net.head))
+            raise MissingFigureError(
+                f"{self._name}: the rate of the link {a} - {b} is not published, so its traffic has no time."
+            )
+
+
+def link_loads(
+    cluster: Cluster,
+    traffic: Traffic | NDArray[np.float64],
+    *,
+    rail_local_forward: bool | None = None,
+) -> LinkLoads:
+    """Return the loads of ``traffic`` (or of a matrix ``[gpus, gpus]`` of bytes) on the links of ``cluster``.
+
+    Raises
+    ------
+    InputError
+        If the traffic does not fit the cluster, or some pair of GPUs has no route.
+    MissingFigureError
+        If it takes a link whose rate nobody has published.
+    """
+    if not isinstance(traffic, Traffic):
+        traffic = traffic_matrix(traffic, len(cluster.gpus))
+    return Router(cluster, rail_local_forward=rail_local_forward).loads(traffic)

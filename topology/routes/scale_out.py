@@ -1,0 +1,197 @@
+"""Routes between domains: over the scale-up fabric to the right rail where the fabric has rails, then multi-path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topology.routes.demand import Demands, OuterDemand, PairDemand, no_pairs, summed
+from topology.routes.ecmp import route_ecmp
+from topology.routes.rails import no_relays, relays
+from topology.routes.routed import nothing_routed, unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from topology.cluster import Gpu
+    from topology.routes.demand import Demand, Pairs
+    from topology.routes.ecmp import EcmpResult
+    from topology.routes.network import Network
+    from topology.routes.routed import Routed
+    from topology.routes.scale_up import ScaleUp
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+__all__ = ["ScaleOut", "links_between_domains"]
+
+_ROWS = 2048  # groups handled at once
+_HALF = 0.5  # between a count of none and of one
+
+
+def links_between_domains(network: Network) -> Ints:
+    """Return the links that can be on a route between domains.
+
+    GPUs do not forward, so switches that reach the GPUs of one domain only lead nowhere, and neither do links
+    between GPUs of one domain.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    nodes, gpus = len(network.names), network.gpus
+    tail, head = network.tail, network.head
+    inner = (tail >= gpus) & (head >= gpus)
+    joined = csr_array((np.ones(int(inner.sum())), (tail[inner], head[inner])), shape=(nodes, nodes))
+    _, part = connected_components(joined, directed=False)
+    least, most = np.full(nodes, nodes), np.full(nodes, -1)
+    hanging = (tail < gpus) & (head >= gpus)
+    np.minimum.at(least, part[head[hanging]], network.domain[tail[hanging]])
+    np.maximum.at(most, part[head[hanging]], network.domain[tail[hanging]])
+    useful = (least < most)[part]
+    useful[:gpus] = True
+    direct = (tail < gpus) & (head < gpus) & (network.domain[tail] == network.domain[head])
+    return np.flatnonzero(useful[tail] & useful[head] & ~direct)
+
+
+class ScaleOut:
+    """Routes between GPUs of different domains.
+
+    ``relay`` says whether bytes change rails over the scale-up fabric first.
+    """
+
+    def __init__(self, network: Network, gpus: Sequence[Gpu], up: ScaleUp, *, relay: bool) -> None:
+        self._net = network
+        self._up = up
+        self._domain = network.domain[: network.gpus]
+        self._links = links_between_domains(network)
+        if relay:
+            has_nic = np.zeros(len(network.names), dtype=bool)
+            has_nic[network.tail[self._links]] = True
+            _, self._rail = np.unique([gpu.rail for gpu in gpus], return_inverse=True)
+            self._relays = relays(gpus, self._rail, has_nic)
+        else:
+            self._rail = np.zeros(network.gpus, dtype=np.int64)
+            self._relays = no_relays(network.gpus)
+        self._rails = int(self._rail.max(initial=0)) + 1
+
+    def route(self, pairs: Pairs, members: Bools, amount: float) -> tuple[Routed, Pairs]:
+        """Route pairs between domains, and ``amount`` bytes from each member to every one of another domain.
+
+        Returns also the hops inside domains to the GPUs that hand over; their bytes are not routed yet.
+
+        Raises
+        ------
+        InputError
+            If a pair has no route.
+        """
+        net = self._net
+        uniform = self._uniform(members, amount) if amount > 0 and self._crosses(members) else None
+        if uniform is None and not len(pairs[0]):
+            return nothing_routed(net), no_pairs()
+        row = pairs[0] * self._rails + self._rail[pairs[1]]
+        entry, which = self._entries(row)
+        handed = PairDemand(
+            net.gpus, self._relays.indices[entry], pairs[1][which], pairs[2][which] * self._relays.data[entry]
+        )
+        parts: list[Demand] = [handed] if uniform is None else [handed, uniform]
+        demand = Demands(net.gpus, parts)
+        result = route_ecmp(net, self._links, np.arange(net.gpus), demand)
+        if result.missing.any():
+            raise unreachable(
+                net, np.arange(net.gpus), demand, result, "over the fabric between their domains"
+            )
+        found = nothing_routed(net)
+        found.load_bytes[self._links] = result.load_bytes
+        found.tier_bytes = result.tier_bytes
+        to_rail = summed(row, pairs[2], net.gpus * self._rails)
+        if uniform is not None:
+            to_rail += amount * self._uniform_to_rail(members)
+        hops, hop_s = self._hops(to_rail)
+        out_s = result.latency_s[result.labels[handed.sources], result.labels[handed.targets]]
+        found.longest_s = float((hop_s[entry] + out_s).max(initial=0.0))
+        if uniform is not None:
+            longest = self._uniform_longest(uniform, members, result, hop_s)
+            found.longest_s = max(found.longest_s, longest)
+        return found, hops
+
+    def _crosses(self, members: Bools) -> bool:
+        """Whether members are in several domains."""
+        return len(np.unique(self._domain[members])) > 1
+
+    def _entries(self, row: Ints) -> tuple[Ints, Ints]:
+        """Return the entries of the table of relays for each of some rows, and whose row each entry is."""
+        first = self._relays.indptr[row]
+        count = self._relays.indptr[row + 1] - first
+        which = np.repeat(np.arange(len(row)), count)
+        before = np.cumsum(count) - count
+        return first[which] + np.arange(len(which)) - before[which], which
+
+    def _groups(self, members: Bools) -> tuple[Ints, Ints]:
+        """Return the entries of the table for rows of members, and each one's group: source domain, target rail."""
+        rows = np.flatnonzero(np.repeat(members, self._rails))
+        entry, which = self._entries(rows)
+        source, rail = np.divmod(rows[which], self._rails)
+        return entry, self._domain[source] * self._rails + rail
+
+    def _uniform(self, members: Bools, amount: float) -> OuterDemand:
+        """Return what members hand over: a group for each source domain and target rail."""
+        from scipy.sparse import csr_array
+
+        groups = (int(self._domain.max(initial=0)) + 1) * self._rails
+        entry, group = self._groups(members)
+        shape = (groups, self._net.gpus)
+        senders = csr_array((self._relays.data[entry], (group, self._relays.indices[entry])), shape=shape)
+        who = np.flatnonzero(members)
+        place = self._domain[who] * self._rails + self._rail[who]
+        receivers = csr_array((np.ones(len(who)), (place, who)), shape=shape)
+        kinds = csr_array(
+            (np.ones(groups), (np.arange(groups) % self._rails, np.arange(groups))),
+            shape=(self._rails, groups),
+        )
+        return OuterDemand(senders, receivers, kinds, amount)
+
+    def _uniform_to_rail(self, members: Bools) -> Floats:
+        """Return ``[gpus * rails]`` how many members of each rail and another domain each member sends to."""
+        domains = int(self._domain.max(initial=0)) + 1
+        place = self._domain * self._rails + self._rail
+        there = np.bincount(place[members], minlength=domains * self._rails).reshape(domains, self._rails)
+        others = there.sum(axis=0) - there
+        return np.where(members[:, None], others[self._domain], 0).reshape(-1).astype(float)
+
+    def _hops(self, to_rail: Floats) -> tuple[Pairs, Floats]:
+        """Return the hops to the GPUs that hand over, and the seconds of each entry's hop."""
+        rows = np.repeat(np.arange(len(to_rail)), np.diff(self._relays.indptr))
+        source, target = rows // self._rails, self._relays.indices.astype(np.int64)
+        amounts = to_rail[rows] * self._relays.data
+        moving = np.flatnonzero((amounts > 0) & (source != target))
+        seconds = np.zeros(len(rows))
+        seconds[moving] = self._up.seconds(source[moving], target[moving])
+        return (source[moving], target[moving], amounts[moving]), seconds
+
+    def _uniform_longest(
+        self, uniform: OuterDemand, members: Bools, result: EcmpResult, hop_s: Floats
+    ) -> float:
+        """Return the seconds of the longest route of the uniform part, with the hop inside the domain."""
+        from scipy.sparse import csr_array
+
+        labels, classes = result.labels, len(result.latency_s)
+        gpus = self._net.gpus
+        member = csr_array((np.ones(gpus), (np.arange(gpus), labels)), shape=(gpus, classes))
+        receivers = uniform.receivers @ member
+        everyone = (uniform.kinds @ receivers).toarray()
+        entry, group = self._groups(members)
+        # groups of GPUs that hand over on one class of links, with the longest hop to them
+        key, at = np.unique(group * classes + labels[self._relays.indices[entry]], return_inverse=True)
+        hop = np.zeros(len(key))
+        np.maximum.at(hop, at, hop_s[entry])
+        longest = 0.0
+        for first in range(0, len(key), _ROWS):
+            some, start = np.divmod(key[first : first + _ROWS], classes)
+            there = everyone[some % self._rails] - receivers[some].toarray() > _HALF
+            seconds = np.where(there, result.latency_s[start] + hop[first : first + _ROWS, None], 0.0)
+            longest = max(longest, float(seconds.max(initial=0.0)))
+        return longest

@@ -1,0 +1,220 @@
+"""Traffic between GPUs: the named patterns, a matrix, and files of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topology.errors import InputError
+from topology.fields import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from topology.routes.demand import Pairs
+
+__all__ = ["PATTERNS", "Traffic", "pattern_traffic", "read_traffic", "traffic_matrix"]
+
+PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random")
+_BLOCK_PAIRS = 4_000_000
+
+
+@dataclass(frozen=True)
+class _RandomRows:
+    """A random matrix, each row made when it is asked for: ``total`` bytes in exponential parts."""
+
+    seed: int
+    count: int
+    total: float
+
+    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
+        made = [self._row(row) for row in range(*rows.indices(self.count))]
+        return np.array(made).reshape(-1, self.count)
+
+    def _row(self, row: int) -> NDArray[np.float64]:
+        parts = np.random.default_rng([self.seed, row]).exponential(size=self.count)
+        parts[row] = 0.0
+        return np.asarray(parts * (self.total / parts.sum()))
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes from GPU to GPU of a cluster of ``gpus``; what a GPU sends to itself crosses no link and is left out.
+
+    Attributes
+    ----------
+    name:
+        What it is called in a report.
+    gpus:
+        GPUs of the cluster.
+    uniform:
+        Numbers of the GPUs that each send ``uniform_bytes`` to every other of them.
+    sources, targets, amounts:
+        Further pairs, with the bytes of each.
+    matrix, members:
+        Further bytes ``[members, members]`` between the GPUs numbered ``members``.
+    """
+
+    name: str
+    gpus: int
+    uniform: NDArray[np.int64]
+    uniform_bytes: float
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    amounts: NDArray[np.float64]
+    matrix: NDArray[np.float64] | _RandomRows | None
+    members: NDArray[np.int64]
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes that travel between different GPUs."""
+        count = len(self.uniform)
+        return self.uniform_bytes * count * (count - 1) + sum(
+            float(amounts.sum()) for _, _, amounts in self.blocks()
+        )
+
+    @property
+    def senders(self) -> int:
+        """GPUs that send anything."""
+        sends = np.zeros(self.gpus, dtype=bool)
+        if len(self.uniform) > 1 and self.uniform_bytes > 0:
+            sends[self.uniform] = True
+        for sources, _, amounts in self.blocks():
+            sends[sources[amounts > 0]] = True
+        return int(sends.sum())
+
+    def blocks(self) -> Iterator[Pairs]:
+        """Yield all pairs but the uniform part, a few million at a time."""
+        moving = (self.sources != self.targets) & (self.amounts > 0)
+        if moving.any():
+            yield self.sources[moving], self.targets[moving], self.amounts[moving]
+        if self.matrix is None:
+            return
+        count = len(self.members)
+        step = max(1, _BLOCK_PAIRS // max(1, count))
+        for first in range(0, count, step):
+            rows = np.array(self.matrix[first : first + step], dtype=float)
+            at, to = np.nonzero(rows)
+            amounts = rows[at, to]
+            moving = at + first != to
+            if moving.any():
+                yield self.members[at[moving] + first], self.members[to[moving]], amounts[moving]
+
+
+def pattern_traffic(
+    pattern: str,
+    gpus: int,
+    bytes_per_gpu: float,
+    members: Sequence[int] | None = None,
+    seed: int = 0,
+) -> Traffic:
+    """Return a named pattern.
+
+    Parameters
+    ----------
+    pattern:
+        ``all-to-all``; ``ring``: i to i + 1; ``incast``: all to the first; ``permutation``: i to i + n/2; ``random``:
+        to all others in exponentially distributed parts.
+    gpus:
+        GPUs of the cluster.
+    bytes_per_gpu:
+        What each GPU sends in all (the target of an incast sends nothing).
+    members:
+        Numbers of the GPUs that take part; default all.
+    seed:
+        Of ``random``.
+
+    Raises
+    ------
+    InputError
+        If the pattern is not known, fewer than two GPUs take part, or the bytes are not above zero.
+    """
+    if pattern not in PATTERNS:
+        raise InputError(f'unknown traffic pattern "{pattern}"; {nearest(pattern, PATTERNS)}')
+    if not np.isfinite(bytes_per_gpu) or bytes_per_gpu <= 0:
+        raise InputError(f"bytes per GPU: {bytes_per_gpu:g} must be greater than zero and finite.")
+    who = _members(members, gpus)
+    n = len(who)
+    none = np.zeros(0, dtype=np.int64)
+    if pattern == "all-to-all":
+        return Traffic(pattern, gpus, who, bytes_per_gpu / (n - 1), none, none, np.zeros(0), None, none)
+    if pattern == "random":
+        rows = _RandomRows(seed, n, bytes_per_gpu)
+        return Traffic(f"random (seed {seed})", gpus, none, 0.0, none, none, np.zeros(0), rows, who)
+    here = np.arange(n)
+    if pattern == "incast":
+        sources, targets = here[1:], np.zeros(n - 1, dtype=np.int64)
+    else:
+        sources, targets = here, (here + (1 if pattern == "ring" else n // 2)) % n
+    amounts = np.full(len(sources), float(bytes_per_gpu))
+    return Traffic(pattern, gpus, none, 0.0, who[sources], who[targets], amounts, None, none)
+
+
+def traffic_matrix(
+    matrix: NDArray[np.float64],
+    gpus: int,
+    members: Sequence[int] | None = None,
+    name: str = "matrix",
+    where: str = "traffic",
+) -> Traffic:
+    """Return traffic ``matrix [members, members]`` in bytes; row sends to column.
+
+    Raises
+    ------
+    InputError
+        If it is not square over the GPUs that take part, or has a value that is not a count of bytes.
+    """
+    who = _members(members, gpus)
+    shape = tuple(np.shape(matrix))
+    if shape != (len(who), len(who)):
+        raise InputError(f"{where}: shape {shape} must be ({len(who)}, {len(who)}), one row a GPU.")
+    if np.asarray(matrix).dtype.kind not in "fiu":
+        raise InputError(f"{where}: holds {np.asarray(matrix).dtype}, not numbers; write bytes as floats.")
+    for first in range(0, len(who), 1024):
+        rows = np.asarray(matrix[first : first + 1024])
+        if not np.isfinite(rows).all() or (rows < 0).any():
+            bad = np.argwhere(~np.isfinite(rows) | (rows < 0))[0]
+            raise InputError(
+                f"{where}: bytes from GPU {first + bad[0]} to GPU {bad[1]} are {rows[tuple(bad)]}; "
+                "they must be finite and not negative."
+            )
+    none = np.zeros(0, dtype=np.int64)
+    traffic = Traffic(name, gpus, none, 0.0, none, none, np.zeros(0), np.asarray(matrix), who)
+    if next(traffic.blocks(), None) is None:
+        raise InputError(f"{where}: no bytes between different GPUs; there is nothing to route.")
+    return traffic
+
+
+def read_traffic(path: Path, gpus: int, members: Sequence[int] | None = None) -> Traffic:
+    """Read traffic ``[gpus, gpus]`` in bytes from a ``.npy`` file.
+
+    Raises
+    ------
+    InputError
+        If it is no such file, or its matrix cannot be used.
+    """
+    if not path.is_file():
+        raise InputError(f'traffic file "{path}" does not exist or is not a file.')
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path.name}: not a .npy file of numbers ({reason}).") from None
+    if not isinstance(matrix, np.ndarray):
+        raise InputError(f"{path.name}: holds several arrays; give one .npy of [gpus, gpus] bytes.")
+    return traffic_matrix(matrix, gpus, members, name=path.name, where=path.name)
+
+
+def _members(members: Sequence[int] | None, gpus: int) -> NDArray[np.int64]:
+    """Return the numbers of the GPUs that take part."""
+    who = np.arange(gpus) if members is None else np.asarray(members, dtype=np.int64)
+    if len(who) < 2:
+        raise InputError(f"traffic needs at least two GPUs; {len(who)} take part.")
+    if who.min() < 0 or who.max() >= gpus or len(np.unique(who)) != len(who):
+        raise InputError(f"traffic: GPU numbers must be different and from 0 to {gpus - 1}.")
+    return who.astype(np.int64)

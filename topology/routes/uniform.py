@@ -1,0 +1,30 @@
+"""How fast some GPUs talk when all talk to all: the rate that costs take for a torus or a mesh."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from topology.routes.link_loads import Router
+from topology.routes.traffic import pattern_traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from topology.cluster import Cluster
+
+__all__ = ["uniform_bytes_per_s"]
+
+
+def uniform_bytes_per_s(cluster: Cluster, gpus: Sequence[int]) -> float:
+    """Return the bytes/s that each of ``gpus`` sends in an all-to-all of equal parts among them, without latency.
+
+    In a switched domain this is the sum of a GPU's links; on a torus it falls with the longest dimension, since
+    bytes take several links (time ``k / 8 * bytes / link rate`` for an even ring of ``k``, twice that for a line).
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two GPUs, or some pair has no route.
+    """
+    loads = Router(cluster).loads(pattern_traffic("all-to-all", len(cluster.gpus), 1.0, gpus))
+    return 1.0 / loads.transfer_s

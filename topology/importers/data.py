@@ -1,0 +1,198 @@
+"""YAML and JSON of somebody else's: safely read, then taken apart field by field with the place in every error."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from topology.errors import InputError
+from topology.importers.source import shown
+
+if TYPE_CHECKING:
+    from topology.importers.source import Source
+
+__all__ = ["Data", "load_data"]
+
+_DEEPEST = 64
+_MOST_VALUES = 2_000_000
+
+
+class Data:
+    """A mapping with the place it stands at; unlike :class:`topology.fields.Fields` it leaves other keys alone."""
+
+    def __init__(self, value: object, where: str) -> None:
+        if not isinstance(value, dict):
+            raise InputError(f"{where}: expected a mapping, found {shown(value)}.")
+        self._value: dict[Any, Any] = value
+        self.where = where
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there, with a value."""
+        return self._value.get(key) is not None
+
+    def get(self, key: str) -> Any:
+        """Return the raw value, None where there is none."""
+        return self._value.get(key)
+
+    def need(self, key: str) -> Any:
+        """Return the raw value of a key that must be there."""
+        if not self.has(key):
+            raise InputError(f"{self.where}: needs the key `{key}`.")
+        return self._value[key]
+
+    def text(self, key: str) -> str:
+        """Return a text (a number is taken as its digits: names like 17 are not quoted by everybody)."""
+        value = self.need(key)
+        if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+            raise InputError(f"{self.where}: {key}: {shown(value)} must be a text.")
+        return str(value).strip()
+
+    def whole(self, key: str, *, least: int = 0, most: int = 1_000_000) -> int:
+        """Return a whole number within limits."""
+        value = self.need(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise InputError(f"{self.where}: {key}: {shown(value)} must be a whole number from {least} to {most}.")
+        return value
+
+    def number(self, key: str) -> float:
+        """Return a finite number greater than zero."""
+        value = self.need(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
+            raise InputError(f"{self.where}: {key}: {shown(value)} must be a number greater than zero.")
+        return float(value)
+
+    def list(self, key: str) -> list[Any]:
+        """Return a list, empty where the key is absent."""
+        value = self._value.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise InputError(f"{self.where}: {key}: {shown(value)} must be a list.")
+        return value
+
+    def sub(self, key: str) -> Data:
+        """Return the mapping under ``key``."""
+        return Data(self.need(key), f"{self.where}: {key}")
+
+    def subs(self, key: str) -> list[Data]:
+        """Return the list of mappings under ``key``, empty where it is absent."""
+        return [Data(item, f"{self.where}: {key}[{i}]") for i, item in enumerate(self.list(key))]
+
+    def keys(self) -> list[str]:
+        """Return the keys as texts."""
+        return [str(key) for key in self._value]
+
+
+class _Loaded:
+    """A whole document, list or mapping."""
+
+    def __init__(self, value: object, source: Source) -> None:
+        self.value = value
+        self.source = source
+
+    def items(self) -> list[Any]:
+        """Return a list at the top."""
+        if not isinstance(self.value, list):
+            raise self.source.error(None, f"expected a list at the top, found {shown(self.value)}.")
+        return self.value
+
+    def mapping(self) -> Data:
+        """Return a mapping at the top."""
+        return Data(self.value, self.source.name)
+
+
+def load_data(source: Source) -> _Loaded:
+    """Read a document, JSON where it begins like JSON, else YAML without tags, aliases and twice-given keys.
+
+    Raises
+    ------
+    InputError
+        If it cannot be parsed, is nested too deeply or holds too much.
+    """
+    text = source.text.lstrip()
+    value = _json(source) if text.startswith(("{", "[")) else _yaml(source)
+    _measure(source, value)
+    return _Loaded(value, source)
+
+
+def _json(source: Source) -> object:
+    """Parse JSON; flow YAML that is no JSON is tried as YAML."""
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        data = dict(pairs)
+        if len(data) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise InputError(f"{source.name}: the key {shown(twice)} is given twice in one mapping.")
+        return data
+
+    def refuse(text: str) -> object:
+        raise InputError(f"{source.name}: {text} is no JSON number.")
+
+    try:
+        value: object = json.loads(source.text, object_pairs_hook=unique, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        cut = " (is the file cut?)" if error.pos >= len(source.text.rstrip()) - 1 else ""
+        raise source.error(error.lineno, f"column {error.colno}: not valid JSON ({error.msg}){cut}.") from None
+    except RecursionError:
+        raise source.error(None, "is nested too deeply.") from None
+    except ValueError as error:
+        raise source.error(None, f"not valid JSON ({shown(str(error))}).") from None
+    return value
+
+
+def _yaml(source: Source) -> object:
+    """Parse YAML with the safe loader."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """The safe loader, that refuses aliases and keys given twice."""
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                event = self.peek_event()
+                raise source.error(
+                    event.start_mark.line + 1, "YAML aliases (`*name`) are not read; write the values out."
+                )
+            return super().compose_node(parent, index)  # type: ignore[no-any-return]
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+            seen = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    if key.value in seen:
+                        raise source.error(
+                            key.start_mark.line + 1, f"the key {shown(key.value)} is given twice in one mapping."
+                        )
+                    seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    try:
+        value: object = yaml.load(source.text, Loader=Loader)  # noqa: S506 - a subclass of the safe loader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        raise source.error(None if mark is None else mark.line + 1, f"not valid YAML ({problem}).") from None
+    except RecursionError:
+        raise source.error(None, "is nested too deeply.") from None
+    except (ValueError, OverflowError, TypeError) as error:
+        raise source.error(None, f"not valid YAML ({shown(str(error))}).") from None
+    return value
+
+
+def _measure(source: Source, value: object) -> None:
+    """Refuse data that are too deep or too many to walk."""
+    level: list[object] = [value]
+    count = 0
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for item in level
+            for inner in (item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())
+        ]
+        count += len(level)
+        if count > _MOST_VALUES:
+            raise source.error(None, f"holds more than {_MOST_VALUES} values.")
+        if not level:
+            return
+    raise source.error(None, f"is nested more than {_DEEPEST} deep.")

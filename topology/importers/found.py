@@ -1,0 +1,125 @@
+"""What importers find, before rates and parts are known: the inside of a node, a fabric, or a whole graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from topology.figures import Figure
+
+__all__ = ["FabricFound", "Found", "NicFound", "NodeFound", "PortFound", "TrunkFound", "WholeFound", "WholeLink"]
+
+
+@dataclass(frozen=True)
+class NicFound:
+    """A NIC port of a host. ``near`` are the GPUs (by position) that share its PCIe switch."""
+
+    name: str
+    near: tuple[int, ...] = ()
+    rate: Figure | None = None
+
+
+@dataclass(frozen=True)
+class NodeFound:
+    """The inside of one host.
+
+    ``links`` join GPUs (``gpus``) and switch chips (``chips``) by name, with a count. With ``hidden`` the one
+    chip stands for switches that the file does not tell apart; with ``beyond`` those switches are outside the
+    host, so its domain may hold other hosts. ``sockets`` gives the socket of each GPU, ``pcie`` the rate of
+    its PCIe link where the file has it. ``devices`` counts GPUs that the file only shows as PCI devices.
+    """
+
+    place: str
+    kind: str
+    gpus: tuple[str, ...]
+    chips: tuple[str, ...]
+    links: tuple[tuple[str, str, int], ...]
+    hidden: bool
+    beyond: bool
+    link_kind: str
+    nics: tuple[NicFound, ...]
+    sockets: tuple[str, ...] = ()
+    pcie: tuple[Figure | None, ...] = ()
+    devices: int = 0
+    sm: str = ""
+    hosts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PortFound:
+    """A host's NIC port and the switch it is cabled to; no ``nic``: all the NICs of the host."""
+
+    host: str
+    switch: str
+    place: str
+    nic: str = ""
+    rate: Figure | None = None
+    rail: int | None = None
+
+
+@dataclass(frozen=True)
+class TrunkFound:
+    """Links between two switches; no ``count``: the file says only that they are joined."""
+
+    ends: tuple[str, str]
+    count: int | None = None
+    rate: Figure | None = None
+
+
+@dataclass(frozen=True)
+class FabricFound:
+    """Hosts, the switches they hang on, and the scale-up domains they are in.
+
+    ``hosts`` gives the place of each host in the file, ``switches`` the level of each switch (1: leaf), ``domains`` the scale-up domain of
+    a host, ``blocks`` whether those come from scheduler blocks. ``rails`` is how many rails NICs are
+    numbered over, where names tell.
+    """
+
+    place: str
+    kind: str
+    hosts: Mapping[str, str]
+    switches: Mapping[str, int] = field(default_factory=dict)
+    ports: tuple[PortFound, ...] = ()
+    trunks: tuple[TrunkFound, ...] = ()
+    domains: Mapping[str, str] = field(default_factory=dict)
+    blocks: bool = False
+    pods: Mapping[str, str] = field(default_factory=dict)
+    switch_rails: Mapping[str, int] = field(default_factory=dict)
+    rails: int = 0
+    notes: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WholeLink:
+    """A link of a whole graph, with its rate and, where the file has it, latency in seconds."""
+
+    between: tuple[str, str]
+    count: int
+    rate: Figure | None
+    scale_up: bool
+    name: str
+    latency: Figure | None = None
+
+
+@dataclass(frozen=True)
+class WholeFound:
+    """A file that describes everything but what the GPUs are.
+
+    ``nodes`` gives of each node its kind, domain, host and rail.
+    """
+
+    place: str
+    kind: str
+    nodes: Mapping[str, tuple[str, str | None, str | None, int | None]]
+    links: tuple[WholeLink, ...]
+    notes: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
+
+
+Found = NodeFound | FabricFound | WholeFound

@@ -1,0 +1,147 @@
+"""Slurm hostlists: ``n[001-016,020]x[1-2]`` to names and back."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from typing import TYPE_CHECKING
+
+from topology.errors import InputError
+from topology.importers.source import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["LARGEST_HOSTLIST", "compress_hosts", "expand_hosts"]
+
+LARGEST_HOSTLIST = 200_000
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_LONGEST_NUMBER = 18
+_BRACKETS = 8
+
+
+def expand_hosts(text: str, where: str) -> list[str]:
+    """Return the names of a hostlist, in its order.
+
+    Commas outside brackets separate names; several brackets multiply, the last running fastest; the width of
+    a range's first number is kept (``n[08-10]`` is ``n08``, ``n09``, ``n10``).
+
+    Raises
+    ------
+    InputError
+        If brackets do not close, a range runs backwards, a name comes twice, or there are too many names.
+    """
+    names: list[str] = []
+    for item in _items(text, where):
+        count = 1
+        pieces: list[list[str]] = []
+        for piece in _pieces(item, where):
+            count *= len(piece)
+            if count + len(names) > LARGEST_HOSTLIST:
+                raise _too_many(text, where)
+            pieces.append(piece)
+        names += ["".join(parts) for parts in product(*pieces)]
+    if not names:
+        raise InputError(f"{where}: the hostlist is empty.")
+    if len(set(names)) != len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise InputError(f"{where}: hostlist {shown(text)} has {twice} twice.")
+    return names
+
+
+def compress_hosts(names: Iterable[str]) -> str:
+    """Return the names as one hostlist, in their order: runs of consecutive numbers become ranges."""
+    return ",".join(_compressed(list(names)))
+
+
+def _compressed(names: list[str]) -> Iterator[str]:
+    """Yield names, those that differ in their last number alone folded into one bracket."""
+    folded: list[tuple[tuple[str, str], list[str]]] = []
+    for name in names:
+        match = re.fullmatch(r"(.*?)(\d+)(\D*)", name)
+        key = (match[1], match[3]) if match and len(match[2]) <= _LONGEST_NUMBER else (name, "")
+        digits = match[2] if match and len(match[2]) <= _LONGEST_NUMBER else ""
+        if folded and digits and folded[-1][0] == key and folded[-1][1] != [""]:
+            folded[-1][1].append(digits)
+        else:
+            folded.append((key, [digits]))
+    for (head, tail), numbers in folded:
+        if len(numbers) == 1:
+            yield f"{head}{numbers[0]}{tail}"
+        else:
+            yield f"{head}[{','.join(_runs(numbers))}]{tail}"
+
+
+def _runs(numbers: list[str]) -> Iterator[str]:
+    """Yield ``first-last`` for runs of consecutive numbers of one width."""
+    first = last = numbers[0]
+    for number in [*numbers[1:], ""]:
+        if number and int(number) == int(last) + 1 and number == f"{int(number):0{len(last)}d}":
+            last = number
+            continue
+        yield first if first == last else f"{first}-{last}"
+        first = last = number
+
+
+def _items(text: str, where: str) -> Iterator[str]:
+    """Yield what stands between commas outside brackets."""
+    depth, start = 0, 0
+    for i, char in enumerate(text):
+        if char == "[":
+            depth += 1
+        elif char == "]":
+            depth -= 1
+        if depth not in (0, 1):
+            raise InputError(f"{where}: the brackets of hostlist {shown(text)} do not match.")
+        if char == "," and depth == 0:
+            yield from _item(text[start:i], text, where)
+            start = i + 1
+    if depth:
+        raise InputError(f"{where}: hostlist {shown(text)} has a bracket that does not close; is it cut?")
+    yield from _item(text[start:], text, where)
+
+
+def _item(item: str, text: str, where: str) -> Iterator[str]:
+    """Yield one name, refusing none at all and spaces inside."""
+    item = item.strip()
+    if not item or re.search(r"\s", item):
+        raise InputError(f"{where}: hostlist {shown(text)} has an empty name or a space in it.")
+    yield item
+
+
+def _pieces(item: str, where: str) -> list[list[str]]:
+    """Return the parts of a name: each a list of what may stand there."""
+    pieces: list[list[str]] = []
+    brackets = 0
+    for match in _PIECE.finditer(item):
+        if match[2] is not None:
+            pieces.append([match[2]])
+            continue
+        brackets += 1
+        if brackets > _BRACKETS:
+            raise InputError(f"{where}: {shown(item)} has more than {_BRACKETS} brackets.")
+        values: list[str] = []
+        for part in match[1].split(","):
+            values += _numbers(part.strip(), item, where)
+            if len(values) > LARGEST_HOSTLIST:
+                raise _too_many(item, where)
+        pieces.append(values)
+    return pieces
+
+
+def _numbers(part: str, item: str, where: str) -> list[str]:
+    """Return the numbers of ``7`` or ``001-016``, with their zeros."""
+    match = _RANGE.fullmatch(part)
+    if match is None or len(part) > 2 * _LONGEST_NUMBER:
+        raise InputError(f"{where}: {shown(part)} in {shown(item)} is no number or range like 001-016.")
+    first, last = match[1], match[2] or match[1]
+    if int(last) < int(first):
+        raise InputError(f"{where}: the range {part} in {shown(item)} runs backwards.")
+    if int(last) - int(first) >= LARGEST_HOSTLIST:
+        raise _too_many(item, where)
+    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+
+
+def _too_many(text: str, where: str) -> InputError:
+    return InputError(f"{where}: hostlist {shown(text)} names more than {LARGEST_HOSTLIST} hosts.")

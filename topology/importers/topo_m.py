@@ -1,0 +1,268 @@
+"""``nvidia-smi topo -m``: the matrix of how GPUs and NICs of one host reach each other.
+
+Pasted text is read as it comes: tabs or spaces, cells run together, terminal codes, no trailing columns. Rows
+or columns that are missing, or a matrix that contradicts itself, are errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from topology.importers.found import NicFound, NodeFound
+from topology.importers.source import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from topology.importers.source import Source
+
+__all__ = ["looks_like_topo_m", "read_topo_m"]
+
+KIND = "topo-m"
+_CELL = r"(?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC)"
+_CELLS = re.compile(rf"{_CELL}+")
+_ONE_CELL = re.compile(_CELL)
+_NAME = re.compile(r"(?:GPU|NIC)\d{1,4}|mlx\d+_\d+|[A-Za-z][\w.:-]*")
+_GLUED = re.compile(r"(?:(?:GPU|NIC)\d{1,4}){2,}")
+_ROW_NAME = re.compile(r"\s*((?:GPU|NIC)\d{1,4}|mlx\d+_\d+)")
+_TRAILING = re.compile(r"\s*(CPU Affinity|NUMA Affinity|GPU NUMA ID)\s*", re.IGNORECASE)
+_LEGEND = re.compile(r"\s*(NIC\d+):\s*(\S+)\s*$")
+_LEAST_SWITCHED = 6
+"""More links than this to each of several peers is a switch: no GPU has so many for a mesh of three or more."""
+_SAME_SOCKET = ("PIX", "PXB", "PHB", "NODE")
+
+
+def looks_like_topo_m(text: str) -> bool:
+    """Whether a text has the header and a row of ``topo -m``."""
+    return _header_line(text.split("\n")) is not None and bool(
+        re.search(rf"^\s*GPU0\s*{_CELL}", text, re.MULTILINE)
+    )
+
+
+def read_topo_m(source: Source) -> NodeFound:
+    """Return the inside of the host that the matrix is of.
+
+    Raises
+    ------
+    InputError
+        If rows or cells are missing (the text is cut), or two cells contradict each other.
+    """
+    matrix = _matrix(source)
+    gpus = tuple(name for name in matrix.columns if name.startswith("GPU"))
+    nics = tuple(name for name in matrix.columns if not name.startswith("GPU"))
+    fabric = _fabric(source, matrix, gpus)
+    notes = [f"{len(gpus)} GPUs and {len(nics)} NICs.", *fabric.notes]
+    if fabric.kind == "pcie" and len(gpus) > 1:
+        notes.append("No NVLink (if this is `topo -mp`, it hides NVLink).")
+    return NodeFound(
+        place=source.name,
+        kind=KIND,
+        gpus=gpus,
+        chips=fabric.chips,
+        links=fabric.links,
+        hidden=bool(fabric.chips),
+        beyond=False,
+        link_kind=fabric.kind,
+        nics=tuple(
+            NicFound(
+                matrix.names.get(nic, nic),
+                tuple(i for i, gpu in enumerate(gpus) if matrix.cells[gpu, nic] in ("PIX", "PXB")),
+            )
+            for nic in nics
+        ),
+        sockets=_sockets(matrix, gpus),
+        notes=tuple(notes),
+        anomalies=fabric.anomalies,
+    )
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """Columns in order, cells by pair, the line of each row, affinities, and NIC names of the legend."""
+
+    columns: tuple[str, ...]
+    cells: Mapping[tuple[str, str], str]
+    lines: Mapping[str, int]
+    affinity: Mapping[str, str]
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Fabric:
+    """Scale-up links read from the cells."""
+
+    kind: str
+    chips: tuple[str, ...] = ()
+    links: tuple[tuple[str, str, int], ...] = ()
+    notes: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
+
+
+def _header_line(lines: list[str]) -> int | None:
+    """Return the index of the header: names of GPUs, and no cell among them."""
+    for i, line in enumerate(lines):
+        names = _TRAILING.sub(" ", line).split()
+        if names and re.match(r"GPU\d", names[0]) and not any(_CELLS.fullmatch(name) for name in names):
+            return i
+    return None
+
+
+def _columns(source: Source, header: int) -> tuple[str, ...]:
+    """Return the columns of the matrix, names that run together taken apart."""
+    text = _TRAILING.sub(" ", source.lines[header])
+    columns: list[str] = []
+    for word in text.split():
+        parts = re.findall(r"(?:GPU|NIC)\d{1,4}", word) if _GLUED.fullmatch(word) else [word]
+        columns += parts
+    for name in columns:
+        if not _NAME.fullmatch(name):
+            raise source.error(header + 1, f"column name {shown(name)} is none of `topo -m`.")
+    if twice := [name for name, count in Counter(columns).items() if count > 1]:
+        raise source.error(header + 1, f"column {twice[0]} comes twice.")
+    return tuple(columns)
+
+
+def _matrix(source: Source) -> _Matrix:
+    """Read header, rows and legend."""
+    lines = source.lines
+    header = _header_line(lines)
+    if header is None:
+        raise source.error(None, "has no header line with GPU0 of `nvidia-smi topo -m`.")
+    columns = _columns(source, header)
+    cells: dict[tuple[str, str], str] = {}
+    rows: dict[str, int] = {}
+    affinity: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for number, line in enumerate(lines[header + 1 :], header + 2):
+        if legend := _LEGEND.match(line):
+            if legend[1] not in columns:
+                raise source.error(number, f"the legend names {legend[1]}, which is no column of line {header + 1}.")
+            names[legend[1]] = legend[2]
+            continue
+        name = _row_name(line, columns)
+        if name is None:
+            continue
+        if name not in columns:
+            raise source.error(number, f"row {name} is no column of line {header + 1}.")
+        if name in rows:
+            raise source.error(number, f"row {name} comes twice (first in line {rows[name]}).")
+        rows[name] = number
+        found, rest = _row(source, number, line, name, columns)
+        cells.update({(name, column): cell for column, cell in zip(columns, found, strict=True)})
+        affinity[name] = rest
+    matrix = _Matrix(columns, cells, rows, affinity, names)
+    _check(source, matrix, header + 1)
+    return matrix
+
+
+def _row_name(line: str, columns: tuple[str, ...]) -> str | None:
+    """Return the name a row begins with; None for a line that is no row."""
+    if match := _ROW_NAME.match(line):
+        return match[1] if re.match(rf"\s*{_CELL}", line[match.end() :]) or not line[match.end() :].strip() else None
+    first = line.split(None, 1)
+    return first[0] if len(first) == 2 and first[0] in columns and _CELLS.match(first[1]) else None
+
+
+def _row(source: Source, number: int, line: str, name: str, columns: tuple[str, ...]) -> tuple[list[str], str]:
+    """Return the cells of a row, and what follows them (affinities)."""
+    rest = line.strip()[len(name) :]
+    cells: list[str] = []
+    while len(cells) < len(columns):
+        match = re.match(rf"\s*({_CELL}+)(?=\s|$)", rest)
+        if match is None:
+            break
+        cells += _ONE_CELL.findall(match[1])
+        rest = rest[match.end() :]
+    if len(cells) != len(columns):
+        after = f", then {shown(rest.split()[0])}" if rest.strip() and len(cells) < len(columns) else ""
+        raise source.error(
+            number, f"row {name} has {len(cells)} of the {len(columns)} cells that the header names{after}; is it cut?"
+        )
+    return cells, rest
+
+
+def _check(source: Source, matrix: _Matrix, header: int) -> None:
+    """Every column has its row, X stands on the diagonal alone, and cells are equal both ways."""
+    missing = [name for name in matrix.columns if name not in matrix.lines]
+    if missing:
+        last = max(matrix.lines.values(), default=header)
+        raise source.error(
+            last,
+            f"the last row; line {header} also names {missing[0]}"
+            f"{f' to {missing[-1]}' if len(missing) > 1 else ''}, with no row: the text is cut.",
+        )
+    for (a, b), cell in matrix.cells.items():
+        if (cell == "X") != (a == b):
+            raise source.error(matrix.lines[a], f"row {a}, column {b} is {cell}; X belongs on the diagonal alone.")
+        if cell != matrix.cells[b, a]:
+            raise source.error(
+                matrix.lines[a],
+                f"row {a}, column {b} is {cell}, but row {b}, column {a} (line {matrix.lines[b]}) is "
+                f"{matrix.cells[b, a]}.",
+            )
+
+
+def _fabric(source: Source, matrix: _Matrix, gpus: tuple[str, ...]) -> _Fabric:
+    """Decide from the NV cells between switch, direct links and none."""
+    nv = {
+        (a, b): int(matrix.cells[a, b][2:])
+        for a in gpus
+        for b in gpus
+        if a != b and matrix.cells[a, b].startswith("NV")
+    }
+    for (a, b), count in nv.items():
+        if count == 0:
+            raise source.error(matrix.lines[a], f"row {a}, column {b} is NV0: no links at all.")
+    if not nv:
+        return _Fabric("pcie")
+    most = {gpu: max((nv[gpu, other] for other in gpus if (gpu, other) in nv), default=0) for gpu in gpus}
+    joined = [gpu for gpu in gpus if most[gpu]]
+    switched = (
+        len(joined) > 2
+        and max(most.values()) >= _LEAST_SWITCHED
+        and all(nv.get((a, b)) == min(most[a], most[b]) for a in joined for b in joined if a != b)
+    )
+    full = Counter(most.values()).most_common(1)[0][0]
+    if switched:
+        anomalies = tuple(
+            f"{source.name}: line {matrix.lines[gpu]}: {gpu} has "
+            f"{f'{most[gpu]} NVLinks' if most[gpu] else 'no NVLink'}, the other GPUs {full}."
+            for gpu in gpus
+            if most[gpu] != full
+        )
+        note = f"NV{full} to every peer is one bundle that all peers share: switches, not {full} links for each."
+        links = tuple((gpu, "switch", most[gpu]) for gpu in joined)
+        return _Fabric("nvlink", ("switch",), links, (note,), anomalies)
+    links = tuple((a, b, nv[a, b]) for i, a in enumerate(gpus) for b in gpus[i + 1 :] if (a, b) in nv)
+    anomalies = tuple(
+        f"{source.name}: line {matrix.lines[gpu]}: {gpu} has no NVLink, other GPUs have."
+        for gpu in gpus
+        if not most[gpu]
+    )
+    return _Fabric("nvlink", (), links, (f"{len(links)} pairs of GPUs joined directly.",), anomalies)
+
+
+def _sockets(matrix: _Matrix, gpus: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the socket of each GPU: those that meet below the link between NUMA nodes share one.
+
+    Cells between GPUs joined by NVLink say nothing of sockets; their affinity does.
+    """
+    socket = {gpu: str(i) for i, gpu in enumerate(gpus)}
+
+    def merge(a: str, b: str) -> None:
+        old, new = socket[b], socket[a]
+        for gpu in gpus:
+            if socket[gpu] == old:
+                socket[gpu] = new
+
+    for i, a in enumerate(gpus):
+        for b in gpus[i + 1 :]:
+            same_affinity = matrix.affinity[a].split()[:1] == matrix.affinity[b].split()[:1] != []
+            nvlink = matrix.cells[a, b].startswith("NV")
+            if matrix.cells[a, b] in _SAME_SOCKET or (nvlink and same_affinity):
+                merge(a, b)
+    order = {name: str(i) for i, name in enumerate(dict.fromkeys(socket[gpu] for gpu in gpus))}
+    return tuple(order[socket[gpu]] for gpu in gpus)

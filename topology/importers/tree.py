@@ -1,0 +1,128 @@
+"""A tree of switches as schedulers write it: names, children and hosts, without rates or counts of links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from topology.importers.found import FabricFound, PortFound, TrunkFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from topology.importers.source import Source
+
+__all__ = ["SwitchRow", "tree_found"]
+
+
+@dataclass(frozen=True)
+class SwitchRow:
+    """One switch of a tree: where it stands in the file, the switches and hosts below it."""
+
+    place: str
+    line: int | None
+    switches: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass
+class _Levels:
+    """Level of each switch, found from the hosts up; ``path`` is where the walk is, to see cycles."""
+
+    source: Source
+    rows: Mapping[str, SwitchRow]
+    found: dict[str, int] = field(default_factory=dict)
+
+    def of(self, start: str) -> int:
+        """Return the level of ``start``: one above the highest switch below it."""
+        stack = [start]
+        path: set[str] = set()
+        while stack:
+            name = stack[-1]
+            row = self.rows[name]
+            below = [child for child in row.switches if child not in self.found]
+            path.add(name)
+            if below:
+                if below[0] in path:
+                    raise self.source.error(row.line, f"switch {below[0]} is above and below {name}: a cycle.")
+                stack.append(below[0])
+                continue
+            self.found[name] = 1 + max((self.found[child] for child in row.switches), default=0)
+            path.discard(stack.pop())
+        return self.found[start]
+
+
+def tree_found(
+    source: Source,
+    kind: str,
+    rows: Mapping[str, SwitchRow],
+    *,
+    domains: Mapping[str, str] | None = None,
+    notes: tuple[str, ...] = (),
+    anomalies: tuple[str, ...] = (),
+) -> FabricFound:
+    """Return the fabric that a tree describes.
+
+    Raises
+    ------
+    InputError
+        If a child is not defined, has two parents that make a cycle, or a host hangs on two leaves.
+    """
+    for name, row in rows.items():
+        for child in row.switches:
+            if child not in rows:
+                raise source.error(row.line, f"switch {name} has the child {child}, which is not defined; is the file cut?")
+        if name in row.switches:
+            raise source.error(row.line, f"switch {name} is its own child.")
+    levels = _Levels(source, rows)
+    for name in rows:
+        levels.of(name)
+    found = list(anomalies)
+    hosts: dict[str, str] = {}
+    ports: list[PortFound] = []
+    for name, row in rows.items():
+        if not row.switches and not row.hosts:
+            found.append(f"{row.place}: switch {name} has nothing below it.")
+        for host in row.hosts:
+            if host in hosts:
+                found.append(f"{row.place}: host {host} is under {name} too (first: {hosts[host]}); it has NICs on both.")
+            else:
+                hosts[host] = row.place
+            ports.append(PortFound(host, name, row.place))
+    parents: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        for child in row.switches:
+            parents.setdefault(child, []).append(name)
+    roots = [name for name in rows if name not in parents]
+    if len(roots) > 1:
+        found.append(f"{source.name}: {len(roots)} switches have no parent: {', '.join(roots[:6])}{', ...' * (len(roots) > 6)}.")
+    found += _unlike(rows, levels.found)
+    trunks = tuple(TrunkFound((child, parent)) for child, above in parents.items() for parent in above)
+    return FabricFound(
+        place=source.name,
+        kind=kind,
+        hosts=hosts,
+        switches=dict(levels.found),
+        ports=tuple(ports),
+        trunks=trunks,
+        domains=domains or {},
+        notes=notes,
+        anomalies=tuple(found),
+    )
+
+
+def _unlike(rows: Mapping[str, SwitchRow], levels: Mapping[str, int]) -> list[str]:
+    """Return leaves whose number of hosts is not that of most leaves."""
+    from collections import Counter
+
+    leaves = {name: len(row.hosts) for name, row in rows.items() if levels[name] == 1 and row.hosts}
+    if len(leaves) < 3:
+        return []
+    usual, times = Counter(leaves.values()).most_common(1)[0]
+    if times <= len(leaves) // 2:
+        return []
+    return [
+        f"{rows[name].place}: leaf {name} has {count} hosts, most leaves have {usual}."
+        for name, count in leaves.items()
+        if count != usual
+    ]

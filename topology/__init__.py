@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from topology.catalog_files import (
         cluster_names,
         fabric_names,
+        find_scale_out,
         gpu_names,
         load_domain,
         load_fabric,
@@ -21,19 +22,32 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster, Gpu
     from topology.draw import Overlay, draw_cluster
     from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError, RackplanError
-    from topology.figures import Evidence, Figure, weakest
+    from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
     from topology.graph import validate_graph
+    from topology.raw import raw_cluster_spec
     from topology.resolve import build_cluster, resolve_cluster
-    from topology.spec import ClusterSpec, DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
+    from topology.spec import (
+        ClusterSpec,
+        DomainSpec,
+        FabricSpec,
+        Fault,
+        GpuSpec,
+        RawLink,
+        RawNode,
+        RawTopology,
+        ScaleOutSpec,
+    )
     from topology.spec_dict import spec_from_dict, spec_to_dict
     from topology.units import format_quantity, parse_quantity
 
 __all__ = [
+    "UNPUBLISHED",
     "Cluster",
     "ClusterSpec",
     "DomainSpec",
     "Evidence",
     "FabricSpec",
+    "Fault",
     "Figure",
     "Gpu",
     "GpuSpec",
@@ -43,11 +57,15 @@ __all__ = [
     "NoAnswerError",
     "Overlay",
     "RackplanError",
+    "RawLink",
+    "RawNode",
+    "RawTopology",
     "ScaleOutSpec",
     "build_cluster",
     "cluster_names",
     "draw_cluster",
     "fabric_names",
+    "find_scale_out",
     "format_quantity",
     "gpu_names",
     "load_domain",
@@ -55,6 +73,7 @@ __all__ = [
     "load_gpu",
     "load_scale_out",
     "parse_quantity",
+    "raw_cluster_spec",
     "resolve_cluster",
     "spec_from_dict",
     "spec_to_dict",
@@ -66,6 +85,7 @@ _MODULES = {
     "catalog_files": (
         "cluster_names",
         "fabric_names",
+        "find_scale_out",
         "gpu_names",
         "load_domain",
         "load_fabric",
@@ -75,10 +95,21 @@ _MODULES = {
     "cluster": ("Cluster", "Gpu"),
     "draw": ("Overlay", "draw_cluster"),
     "errors": ("InfeasibleError", "InputError", "MissingFigureError", "NoAnswerError", "RackplanError"),
-    "figures": ("Evidence", "Figure", "weakest"),
+    "figures": ("UNPUBLISHED", "Evidence", "Figure", "weakest"),
     "graph": ("validate_graph",),
+    "raw": ("raw_cluster_spec",),
     "resolve": ("build_cluster", "resolve_cluster"),
-    "spec": ("ClusterSpec", "DomainSpec", "FabricSpec", "GpuSpec", "ScaleOutSpec"),
+    "spec": (
+        "ClusterSpec",
+        "DomainSpec",
+        "FabricSpec",
+        "Fault",
+        "GpuSpec",
+        "RawLink",
+        "RawNode",
+        "RawTopology",
+        "ScaleOutSpec",
+    ),
     "spec_dict": ("spec_from_dict", "spec_to_dict"),
     "units": ("format_quantity", "parse_quantity"),
 }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from topology.check import check_domain, check_scale_out
-from topology.errors import InputError
+from topology.errors import InputError, MissingFigureError
 from topology.fields import Fields, load_yaml, nearest
-from topology.figures import Evidence, Figure
+from topology.figures import UNPUBLISHED, Evidence, Figure
 from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
 from topology.units import parse_quantity
 
@@ -18,14 +19,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GPU_FIGURES",
+    "Shapes",
     "cluster_names",
     "fabric_names",
+    "find_scale_out",
     "gpu_names",
     "load_domain",
     "load_fabric",
     "load_gpu",
     "load_scale_out",
+    "load_shapes",
     "read_evidence",
+    "systems_of",
 ]
 
 CATALOG = Path(__file__).parent / "catalog"
@@ -39,8 +44,9 @@ GPU_FIGURES: Mapping[str, str] = {
     "power_w": "W",
     "usd_per_h": "USD/h",
 }
+_UNPUBLISHED_TEXT = "not published"
 _FABRIC_FIGURES = {"link_bytes_per_s": "byte/s", "latency_s": "s"}
-_SYSTEM_FIGURES = {"node_power_w": "W", "rack_power_w": "W"}
+_SYSTEM_FIGURES = {"node_power_w": "W", "rack_power_w": "W", "domain_power_w": "W"}
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -108,10 +114,7 @@ def load_domain(name: str) -> DomainSpec:
         If the catalog has no system of that name.
     """
     fields = _entry("systems", "system", name)
-    links: list[int] = []
-    for row in fields.subs("switches"):
-        links += [row.count("links")] * row.count("chips")
-        row.done()
+    structure = fields.text("structure")
     domain = DomainSpec(
         part=name,
         title=fields.text("title"),
@@ -119,18 +122,88 @@ def load_domain(name: str) -> DomainSpec:
         gpu=load_gpu(fields.text("gpu")),
         gpus=fields.count("gpus"),
         gpus_per_node=fields.count("gpus_per_node"),
-        structure=fields.text("structure"),
+        structure=structure,
         fabric=load_fabric(fields.text("fabric")),
-        links_per_switch=tuple(links),
+        links_per_switch=_switches(fields) if "switches" in fields else (),
         nodes_per_rack=fields.count("nodes_per_rack"),
         figures=_figures(fields.sub("figures"), _SYSTEM_FIGURES, _sources("systems"))
         if "figures" in fields
         else {},
         notes=fields.texts("notes"),
     )
+    if structure == "two-tier":
+        domain = replace(domain, upper_switches=fields.count("upper_switches"))
+    if structure in ("mesh", "torus"):
+        domain = replace(domain, links_per_neighbour=fields.count("links_per_neighbour"))
+    if structure == "torus":
+        domain = _torus(domain, fields)
     fields.get("scale_out")
     fields.done()
     return check_domain(domain, fields.where)
+
+
+def _switches(fields: Fields) -> tuple[int, ...]:
+    """Return the links of each GPU to each switch chip."""
+    links: list[int] = []
+    for row in fields.subs("switches"):
+        links += [row.count("links")] * row.count("chips")
+        row.done()
+    return tuple(links)
+
+
+def _torus(domain: DomainSpec, fields: Fields) -> DomainSpec:
+    """Return the torus of an entry in its default shape, which wraps in every dimension."""
+    shape = fields.counts("shape")
+    names = fields.texts("dimension_fabrics")
+    fields.get("shapes")
+    return replace(
+        domain,
+        shape=shape,
+        wrap=(True,) * len(shape),
+        node_shape=fields.counts("node_shape"),
+        rack_shape=fields.counts("rack_shape") if "rack_shape" in fields else (),
+        dimension_fabrics=tuple(load_fabric(name) for name in names),
+    )
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Which shapes a torus of the catalog is made in, and where those wrap.
+
+    With ``wrap_step`` a torus wraps in all dimensions where each size is a multiple of it, and in none otherwise;
+    with ``wrap_size`` it wraps in the dimensions that have this size.
+    """
+
+    most_gpus: int
+    most_per_dimension: int = 0
+    wrap_step: int = 0
+    wrap_size: int = 0
+
+
+@cache
+def load_shapes(name: str) -> Shapes | None:
+    """Return the shapes that the torus called ``name`` is made in, None where there is one only.
+
+    Raises
+    ------
+    InputError
+        If the catalog has no system of that name.
+    """
+    fields = _entry("systems", "system", name)
+    if "shapes" not in fields:
+        return None
+    row = fields.sub("shapes")
+    optional = ("most_per_dimension", "wrap_step", "wrap_size")
+    shapes = Shapes(row.count("most_gpus"), **{key: row.count(key) for key in optional if key in row})
+    row.done()
+    return shapes
+
+
+@cache
+def systems_of(gpu: str) -> tuple[DomainSpec, ...]:
+    """Return the domains of the catalog that have the GPU called ``gpu``, in its order."""
+    domains = (load_domain(name) for name in cluster_names())
+    return tuple(domain for domain in domains if domain.gpu.name == gpu)
 
 
 @cache
@@ -141,8 +214,31 @@ def load_scale_out(name: str) -> ScaleOutSpec:
     ------
     InputError
         If the catalog has no system of that name.
+    MissingFigureError
+        If its maker has not published any.
     """
-    fields = _entry("systems", "system", name).sub("scale_out")
+    scale_out = find_scale_out(name)
+    if scale_out is None:
+        raise MissingFigureError(
+            f"{name}: no network between its domains is published; give one in a cluster YAML, like `fabric: {{kind: "
+            "leaf-spine, nic: 400 Gb/s}`."
+        )
+    return scale_out
+
+
+@cache
+def find_scale_out(name: str) -> ScaleOutSpec | None:
+    """Return how domains of the system called ``name`` are usually cabled, None where nothing is published.
+
+    Raises
+    ------
+    InputError
+        If the catalog has no system of that name.
+    """
+    entry = _entry("systems", "system", name)
+    if "scale_out" not in entry:
+        return None
+    fields = entry.sub("scale_out")
     scale_out = ScaleOutSpec(
         kind=fields.text("kind"),
         fabric=load_fabric(fields.text("fabric")),
@@ -209,8 +305,9 @@ def _figure(fields: Fields, unit: str, sources: Mapping[str, str]) -> Figure:
     if source not in sources:
         raise InputError(f"{fields.at('source')}: {source!r} is not among the file's sources.")
     note = fields.get("note")
+    value = UNPUBLISHED if text == _UNPUBLISHED_TEXT else parse_quantity(text, unit, fields.where)
     figure = Figure(
-        value=parse_quantity(text, unit, fields.where),
+        value=value,
         unit=unit,
         kind=read_evidence(fields),
         source=f"{sources[source]} ({note})" if note else sources[source],

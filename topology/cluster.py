@@ -79,11 +79,27 @@ def gpu_table(spec: ClusterSpec) -> tuple[Gpu, ...]:
         return raw_gpus(spec.raw)
     gpus: list[Gpu] = []
     for d, domain in enumerate(spec.domains):
+        racks = _racks(domain)
         for n in range(domain.gpus // domain.gpus_per_node):
             node = f"d{d}.n{n}"
-            rack = f"d{d}.r{n // domain.nodes_per_rack}"
+            rack = f"d{d}.r{racks[n]}"
             gpus += [Gpu(f"{node}.g{g}", d, node, rack, g) for g in range(domain.gpus_per_node)]
     return tuple(gpus)
+
+
+def _racks(domain: DomainSpec) -> list[int]:
+    """Return the rack of each host of a domain: runs of hosts, or in a torus with ``rack_shape``, blocks."""
+    hosts = range(domain.gpus // domain.gpus_per_node)
+    if not domain.rack_shape:
+        return [host // domain.nodes_per_rack for host in hosts]
+    from topology.builders.torus import torus_coordinates
+
+    places = torus_coordinates(domain)[:: domain.gpus_per_node]
+    blocks = [
+        tuple(at // step for at, step in zip(place, domain.rack_shape, strict=True)) for place in places
+    ]
+    numbers = {block: number for number, block in enumerate(sorted(set(blocks)))}
+    return [numbers[block] for block in blocks]
 
 
 def build_cluster(spec: ClusterSpec) -> Cluster:

@@ -83,10 +83,21 @@ class Fields:
 
     def number(self, key: str) -> float:
         """Return a finite number greater than zero."""
+        return _positive(self.need(key), self.at(key))
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """Return a list of finite numbers greater than zero."""
         value = self.need(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise InputError(f"{self.at(key)}: {value!r} must be a number greater than zero.")
-        return float(value)
+        if not isinstance(value, list) or not value:
+            raise InputError(f"{self.at(key)}: {value!r} must be a list of numbers, like [1, 4].")
+        return tuple(_positive(item, self.at(key)) for item in value)
+
+    def flag(self, key: str) -> bool:
+        """Return true or false, false where the key is absent."""
+        value = self.get(key, default=False)
+        if not isinstance(value, bool):
+            raise InputError(f"{self.at(key)}: {value!r} must be true or false.")
+        return value
 
     def sub(self, key: str) -> Fields:
         """Return the mapping under ``key``."""
@@ -161,6 +172,13 @@ def _has_alias(text: str) -> bool:
         return any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=loader))
     except (yaml.YAMLError, RecursionError):
         return False
+
+
+def _positive(value: object, where: str) -> float:
+    """Return a finite number greater than zero."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise InputError(f"{where}: {value!r} must be a number greater than zero.")
+    return float(value)
 
 
 def _whole(value: object, where: str, least: int, most: int) -> int:

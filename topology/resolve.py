@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from topology.catalog_files import cluster_names, load_domain, load_scale_out
+from topology.catalog_files import cluster_names, find_scale_out, load_domain, load_scale_out, load_shapes
 from topology.check import LARGEST_CLUSTER_GPUS
 from topology.cluster import Cluster, build_cluster
 from topology.errors import InputError
 from topology.fields import nearest
 from topology.spec import ClusterSpec
+from topology.tori import parse_shape, shaped
 
 if TYPE_CHECKING:
     from topology.spec import DomainSpec, ScaleOutSpec
@@ -29,7 +30,7 @@ def resolve_cluster(text: str) -> Cluster:
     ----------
     text:
         A catalog name (one domain), ``name@GPUS`` (domains filled in order, whole nodes only, the last domain
-        may be partial), or the path of a cluster YAML.
+        may be partial), for a torus ``name@4x4x8`` (its shape), or the path of a cluster YAML.
 
     Raises
     ------
@@ -50,8 +51,32 @@ def resolve_cluster(text: str) -> Cluster:
             "A file of your own must end in .yaml."
         )
     if not at:
-        return build_cluster(ClusterSpec(text, (load_domain(name),), load_scale_out(name)))
+        return build_cluster(ClusterSpec(text, (load_domain(name),), find_scale_out(name)))
+    if load_domain(name).structure == "torus":
+        return build_cluster(_torus(text, name, count))
     return build_cluster(_filled(text, name, count))
+
+
+def _torus(text: str, name: str, count: str) -> ClusterSpec:
+    """``name@4x4x8``: one torus of that shape; of one that has a single shape, ``name@GPUS`` is several."""
+    domain, where = load_domain(name), f'cluster "{text}"'
+    shape = parse_shape(count)
+    if shape is not None:
+        return ClusterSpec(text, (shaped(domain, shape, where),), find_scale_out(name))
+    example = f"{name}@{'x'.join(str(size) for size in domain.shape)}"
+    if load_shapes(name) is not None or not re.fullmatch(r"[0-9]{1,9}", count):
+        raise InputError(
+            f"{where}: {name} is a torus, so after @ comes its shape, like {example}; several tori need a cluster "
+            f"YAML, like {{part: {name}, shape: {list(domain.shape)}, count: 2}}."
+        )
+    gpus = int(count)
+    if gpus == 0 or gpus % domain.gpus:
+        raise InputError(
+            f"{where}: {name} is whole tori of {domain.gpus} GPUs; use a multiple of {domain.gpus}."
+        )
+    return fill_domains(
+        text, domain, load_scale_out(name) if gpus > domain.gpus else find_scale_out(name), gpus
+    )
 
 
 def _filled(text: str, name: str, count: str) -> ClusterSpec:
@@ -70,11 +95,20 @@ def _filled(text: str, name: str, count: str) -> ClusterSpec:
         raise InputError(
             f'cluster "{text}": {gpus} GPUs do not fill whole nodes of {step}; the nearest are {fit}.'
         )
-    return fill_domains(text, domain, load_scale_out(name), gpus)
+    scale_out = load_scale_out(name) if gpus > domain.gpus else find_scale_out(name)
+    return fill_domains(text, domain, scale_out, gpus)
 
 
 def fill_domains(name: str, domain: DomainSpec, scale_out: ScaleOutSpec | None, gpus: int) -> ClusterSpec:
-    """Return a cluster of ``gpus`` GPUs (whole nodes): domains filled in order, the last may be partial."""
+    """Return a cluster of ``gpus`` GPUs (whole nodes): domains filled in order, the last may be partial.
+
+    Raises
+    ------
+    InputError
+        If a torus would be partial.
+    """
     full, rest = divmod(gpus, domain.gpus)
+    if rest and domain.structure == "torus":
+        raise InputError(f"{name}: {gpus} GPUs are no whole tori of {domain.gpus}.")
     domains = (domain,) * full + ((replace(domain, gpus=rest),) if rest else ())
     return ClusterSpec(name, domains, scale_out)

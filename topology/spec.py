@@ -115,6 +115,8 @@ class DomainSpec:
         In a mesh or torus, parallel links between two neighbours.
     node_shape:
         In a torus, the block of GPUs under one host (TPU v5p: ``(2, 2, 1)``).
+    rack_shape:
+        In a torus, the block of GPUs in one cabinet; empty where cabinets are runs of ``nodes_per_rack`` hosts.
     dimension_fabrics:
         In a torus whose dimensions differ, the fabric of each; empty where ``fabric`` is that of all.
     upper_switches:
@@ -141,6 +143,7 @@ class DomainSpec:
     node_shape: tuple[int, ...] = ()
     dimension_fabrics: tuple[FabricSpec, ...] = ()
     upper_switches: int = 0
+    rack_shape: tuple[int, ...] = ()
     raw_bytes_per_s: float = 0.0
 
     @property

@@ -52,6 +52,9 @@ def test_every_figure_has_its_origin() -> None:
     assert len(figures) > 80
     for place, figure in figures:
         assert figure.source.strip(), place
+        if figure.text == "not published":
+            assert not figure.published
+            continue
         assert figure.value == parse_quantity(figure.text, figure.unit, place)
         assert "/" not in figure.source.split("@")[0] or "csv" not in figure.source, place
 

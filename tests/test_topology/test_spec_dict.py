@@ -40,7 +40,7 @@ Path = tuple[str | int, ...]
         (("domains", 0, "count"), 1e3),
         (("domains", 0, "gpus"), 10),
         (("domains", 0, "gpus"), -72),
-        (("domains", 0, "structure"), "torus"),
+        (("domains", 0, "structure"), "lattice"),
         (("domains", 0, "links_per_switch"), [1, "1"]),
         (("domains", 0, "gpu", "figures", "hbm_bytes", "value"), float("nan")),
         (("domains", 0, "gpu", "figures", "hbm_bytes", "value"), "185 GiB"),
@@ -49,7 +49,7 @@ Path = tuple[str | int, ...]
         (("domains", 0, "fabric", "link_bytes_per_s", "value"), -1.0),
         (("domains", 0, "colour"), "red"),
         (("scale_out",), None),
-        (("scale_out", "kind"), "dragonfly"),
+        (("scale_out", "kind"), "butterfly"),
         (("scale_out", "spines"), 0),
     ],
 )

@@ -1,0 +1,209 @@
+"""Rates that are off by a unit: GB for Gb, both directions for one, all links for one, sparse for dense.
+
+A rate is compared with what the catalog knows of the same GPU, or with what links of its kind have. What looks like
+a mistaken unit is an error that says which was probably meant; ``rate_checked: true`` beside it insists.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from topology.catalog_files import find_scale_out, systems_of
+from topology.errors import InputError
+from topology.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from topology.fields import Fields
+    from topology.figures import Figure
+    from topology.spec import DomainSpec, GpuSpec, RawTopology, ScaleOutSpec
+
+__all__ = ["check_gpu_figures", "check_links", "check_nic", "check_raw_links"]
+
+# Rates of one link per direction, from the slowest to the fastest generation of each kind with a margin of two:
+# NVLink 1 (20 GB/s) to 6 (50), xGMI (Instinct MI50 46 to MI355X 76.5), ICI (v2 62 to v5p 100), NeuronLink, UB.
+_LINK_RANGE: Mapping[str, tuple[float, float]] = {
+    "nvlink": (10e9, 200e9),
+    "xgmi": (20e9, 200e9),
+    "ici": (25e9, 400e9),
+    "neuronlink": (25e9, 400e9),
+    "ub": (10e9, 200e9),
+}
+_ANY_LINK = (1e9, 4e12)
+# 10 Gb/s Ethernet to a 1.6 Tb/s port: what NICs have.
+_NIC_RANGE = (1.25e9, 200e9)
+_NEAR = 0.02
+_INSIST = "If it is meant, add `rate_checked: true`."
+
+
+def check_links(row: Fields, domain: DomainSpec) -> None:
+    """Check the rate of the links of a domain that its owner wrote out.
+
+    Raises
+    ------
+    InputError
+        If it is off by a unit.
+    """
+    if row.flag("rate_checked"):
+        return
+    fabrics = domain.dimension_fabrics or (domain.fabric,)
+    for fabric in fabrics:
+        _check_latency(fabric.latency_s, row.at("latency"))
+    links, total = domain.links_per_gpu, domain.scale_up_bytes_per_s
+    for fabric in dict.fromkeys(fabrics):
+        rate = fabric.link_bytes_per_s.value
+        wrong = _against_catalog(rate, links, total, systems_of(domain.gpu.name)) or _against_kind(
+            rate, fabric.kind
+        )
+        if wrong:
+            raise InputError(f'{row.at("link")}: "{fabric.link_bytes_per_s.text}": {wrong} {_INSIST}')
+
+
+def check_nic(row: Fields, scale_out: ScaleOutSpec, parts: Sequence[object]) -> None:
+    """Check the rate of the NICs of a fabric against those that the catalog knows for its parts.
+
+    Raises
+    ------
+    InputError
+        If it is off by a unit.
+    """
+    if row.flag("rate_checked"):
+        return
+    _check_latency(scale_out.fabric.latency_s, row.at("latency"))
+    rate, text = scale_out.fabric.link_bytes_per_s.value, scale_out.fabric.link_bytes_per_s.text
+    designs = [find_scale_out(part) for part in parts if isinstance(part, str)]
+    known = [design.fabric.link_bytes_per_s.value for design in designs if design is not None]
+    low, high = _NIC_RANGE
+    wrong = ""
+    if rate > high or (known and rate >= 7.9 * max(known)):
+        wrong = f"{_gb(rate)} is more than a NIC has; NICs are sold in Gb/s, so {_other_unit(rate / 8)} was meant."
+    elif rate < low or (known and rate <= min(known) / 7.9):
+        usual = f" (the part has {_other_unit(min(known))})" if known else ""
+        wrong = f"{_gb(rate)} is less than such a NIC has{usual}; {_other_unit(rate * 8)} was probably meant."
+    if wrong:
+        raise InputError(f'{row.at("nic")}: "{text}": {wrong} {_INSIST}')
+
+
+def check_raw_links(raw: RawTopology, where: str) -> None:
+    """Check the scale-up links of the GPUs of a raw graph, and the rates of all links.
+
+    Raises
+    ------
+    InputError
+        If one is off by a unit.
+    """
+    gpus = {node.id: node.gpu for node in raw.nodes if node.gpu is not None}
+    up = {node.id for node in raw.nodes if node.kind in ("gpu", "switch")}
+    totals: dict[str, float] = {}
+    links: dict[str, int] = {}
+    for link in raw.links:
+        if all(end in up for end in link.between):
+            for end in link.between:
+                totals[end] = totals.get(end, 0.0) + link.count * link.fabric.link_bytes_per_s.value
+                links[end] = links.get(end, 0) + link.count
+    for link in raw.links:
+        place, rate = f"{where}: link {list(link.between)}", link.fabric.link_bytes_per_s.value
+        _check_latency(link.fabric.latency_s, f"{place}: latency")
+        wrong = _against_kind(rate, link.fabric.kind)
+        if all(end in up for end in link.between):
+            for end in link.between:
+                if end in gpus and not wrong:
+                    wrong = _against_catalog(rate, links[end], totals[end], systems_of(gpus[end].name))
+        if wrong:
+            raise InputError(f'{place}: "{link.fabric.link_bytes_per_s.text}": {wrong} {_INSIST}')
+
+
+def check_gpu_figures(row: Fields, gpu: GpuSpec, own: Mapping[str, Figure]) -> None:
+    """Check a user's figures of a GPU that the catalog has against the catalog's.
+
+    Raises
+    ------
+    InputError
+        If one is off by a unit.
+    """
+    if row.flag("rate_checked"):
+        return
+    for key, figure in own.items():
+        if key not in gpu.figures or figure.unit in ("USD/h", "W"):
+            continue
+        known = gpu.figures[key].value
+        ratio = figure.value / known
+        meant = ""
+        if figure.unit == "flop/s" and _near(ratio, 2):
+            meant = "twice the dense peak: the figure with 2:4 sparsity"
+        elif any(_near(ratio, factor) for factor in (8, 1 / 8)):
+            meant = "eight times off: bits and bytes mixed"
+        elif ratio > 500 or ratio < 1 / 500:
+            meant = "a prefix off"
+        if meant:
+            raise InputError(
+                f'{row.at(key)}: "{figure.text}": the catalog has {format_quantity(known, figure.unit)} for '
+                f"{gpu.name}; this is {meant}. {_INSIST}"
+            )
+
+
+def _against_catalog(rate: float, links: int, total: float, known: Sequence[DomainSpec]) -> str:
+    """Return what is wrong with the links of a GPU that the catalog knows, nothing where they are plausible."""
+    domains = [domain for domain in known if domain.scale_up_bytes_per_s > 0]
+    each = [domain.fabric.link_bytes_per_s.value for domain in domains]
+    most_links = max((domain.links_per_gpu for domain in domains), default=0)
+    if any(_near(total, domain.scale_up_bytes_per_s) for domain in domains):
+        return ""
+    if not domains or (any(_near(rate, one) for one in each) and links <= most_links):
+        return ""
+    domain = max(domains, key=lambda one: one.scale_up_bytes_per_s)
+    link, best = domain.fabric.link_bytes_per_s.value, domain.scale_up_bytes_per_s
+    has = f"{domain.gpu.name} has {domain.links_per_gpu} links of {_gb(link)} each way, {_gb(best)} in all"
+    meant = _mistaken(rate, links, total, link, best)
+    return f"{has}; {meant}" if meant else ""
+
+
+def _mistaken(rate: float, links: int, total: float, link: float, best: float) -> str:
+    """Return which unit was probably mistaken: ``links`` of ``rate`` against the catalog's ``link`` and ``best``."""
+    here = f"{links} links of {_gb(rate)} are {_gb(total)}"
+    for factor, meant in (
+        (2, f"twice that: both directions counted for one; give {_gb(rate / 2)}."),
+        (1 / 8, f"an eighth of that: Gb/s written for GB/s; {_gb(rate * 8)} was probably meant."),
+        (8, f"eight times that: GB/s written for Gb/s; {_gb(rate / 8)} was probably meant."),
+    ):
+        if _near(total / best, factor) or _near(rate / link, factor):
+            return f"{here}, {meant}"
+    if links > 1 and (_near(rate, best) or _near(rate, 2 * best)):
+        return f"{_gb(rate)} is the rate of all links, and here one has it."
+    if total > 1.5 * best:
+        return f"{here}, more than it can carry."
+    if total < best / 6 and rate < link / 6:
+        return f"{here}, far less."
+    return ""
+
+
+def _against_kind(rate: float, kind: str) -> str:
+    """Return what is wrong with the rate of one link for its kind."""
+    low, high = _LINK_RANGE.get(kind, _ANY_LINK)
+    if rate < low:
+        return f"{_gb(rate)} is less than one {kind} link has; {_gb(rate * 8)} was probably meant (GB is not Gb)."
+    if rate > high:
+        return f"{_gb(rate)} is more than one {kind} link has; give the rate of ONE link in ONE direction."
+    return ""
+
+
+def _check_latency(latency: Figure, where: str) -> None:
+    """Refuse a latency of one hop that no network has."""
+    if not 1e-9 <= latency.value <= 1e-3:
+        raise InputError(f'{where}: "{latency.text}": one hop takes between 1 ns and 1 ms. {_INSIST}')
+
+
+def _near(value: float, other: float) -> bool:
+    """Whether two numbers are the same but for rounding in a data sheet."""
+    return abs(value - other) <= _NEAR * abs(other)
+
+
+def _gb(rate: float) -> str:
+    """Write a rate in bytes/s."""
+    return format_quantity(rate, "byte/s")
+
+
+def _other_unit(rate: float) -> str:
+    """Write a rate in Gb/s, as NICs are sold."""
+    return f"{rate * 8 / 1e9:g} Gb/s"

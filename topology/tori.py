@@ -1,0 +1,86 @@
+"""Shapes of tori: what a part of the catalog can be cut into, where it wraps, and which block is a host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from topology.catalog_files import load_shapes
+from topology.check import check_domain
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from topology.spec import DomainSpec
+
+__all__ = ["default_node_shape", "parse_shape", "shaped"]
+
+
+def parse_shape(text: str) -> tuple[int, ...] | None:
+    """Return the shape that a text such as ``4x4x8`` names, None where it is not one."""
+    sizes = text.split("x")
+    if len(sizes) < 2 or not all(size.isascii() and size.isdigit() and len(size) < 7 for size in sizes):
+        return None
+    shape = tuple(int(size) for size in sizes)
+    return shape if min(shape) > 0 else None
+
+
+def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> DomainSpec:
+    """Return the catalog's torus ``domain`` with another shape, wrapped as its maker wraps that shape.
+
+    Raises
+    ------
+    InputError
+        If it is no torus, has one shape only, or is not made in that shape.
+    """
+    text = "x".join(str(size) for size in shape)
+    if domain.structure != "torus":
+        raise InputError(
+            f"{where}: {domain.part} is not a torus, so it has no shape; it has {domain.gpus} GPUs."
+        )
+    rule = load_shapes(domain.part)
+    default = "x".join(str(size) for size in domain.shape)
+    if rule is None:
+        if tuple(shape) != domain.shape:
+            raise InputError(f"{where}: {domain.part} is made in one shape, {default}, not {text}.")
+        return domain
+    if len(shape) != len(domain.shape):
+        raise InputError(
+            f"{where}: {domain.part} has {len(domain.shape)} dimensions, like {default}; {text} has {len(shape)}."
+        )
+    if prod(shape) > rule.most_gpus or (rule.most_per_dimension and max(shape) > rule.most_per_dimension):
+        each = f", {rule.most_per_dimension} in a dimension" if rule.most_per_dimension else ""
+        raise InputError(
+            f"{where}: {text} is {prod(shape)} GPUs; {domain.part} has at most {rule.most_gpus}{each}."
+        )
+    if rule.wrap_step:
+        wrap = (all(size % rule.wrap_step == 0 for size in shape),) * len(shape)
+    else:
+        wrap = tuple(size == rule.wrap_size for size in shape)
+    return check_domain(replace(domain, shape=tuple(shape), wrap=wrap, gpus=prod(shape)), where)
+
+
+def default_node_shape(shape: Sequence[int], gpus_per_node: int, where: str) -> tuple[int, ...]:
+    """Return hosts of ``gpus_per_node`` GPUs as runs along the last dimensions of a torus.
+
+    Raises
+    ------
+    InputError
+        If no such run fills the torus.
+    """
+    block: list[int] = []
+    left = gpus_per_node
+    for size in reversed(shape):
+        step = size if left % size == 0 else left
+        if size % step:
+            raise InputError(
+                f"{where}: hosts of {gpus_per_node} GPUs are no runs along the last dimensions of {list(shape)}; say "
+                "which block a host has, like `node_shape: [2, 2, 1]`."
+            )
+        block.append(step)
+        left //= step
+    if left > 1:
+        raise InputError(f"{where}: hosts of {gpus_per_node} GPUs are larger than the torus {list(shape)}.")
+    return tuple(reversed(block))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cost.dtypes import multiply_dtype
-from topology.errors import InputError
+from topology.errors import InputError, MissingFigureError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +72,9 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
     Raises
     ------
     MissingFigureError
-        If the catalog lacks a figure of a GPU.
+        If the catalog lacks a figure of a GPU or of its links.
+    InputError
+        If a GPU has no scale-up link that works.
     """
     members: dict[int, None] = dict.fromkeys(cluster.gpus[gpu].domain for gpu in gpus)
     domains = [cluster.spec.domains[member] for member in members]
@@ -85,16 +88,37 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
             if note:
                 notes[note] = None
     slowest = min(domains, key=lambda domain: domain.scale_up_bytes_per_s)
+    up = _scale_up(cluster, gpus, slowest.scale_up_bytes_per_s)
     out = cluster.spec.scale_out
     return Rates(
         flop_per_s=peaks,
         hbm_bytes_per_s=min(domain.gpu.hbm_bytes_per_s for domain in domains),
         hbm_bytes=min(domain.gpu.hbm_bytes for domain in domains),
-        up_bytes_per_s=slowest.scale_up_bytes_per_s,
+        up_bytes_per_s=up,
         up_latency_s=UP_LINKS * slowest.fabric.latency_s.value,
         up_fabric=slowest.fabric.name,
-        out_bytes_per_s=out.scale_out_bytes_per_s / out.oversubscription if out else 0.0,
+        out_bytes_per_s=out.scale_out_bytes_per_s / out.total_oversubscription if out else 0.0,
         out_latency_s=OUT_LINKS * out.fabric.latency_s.value if out else 0.0,
         out_fabric=out.fabric.name if out else "",
         notes=tuple(notes),
     )
+
+
+def _scale_up(cluster: Cluster, gpus: Sequence[int], slowest: float) -> float:
+    """Return scale-up bytes/s of the GPU that has least, less what is broken."""
+    if math.isnan(slowest):
+        names = sorted({cluster.domain_of(gpu).fabric.name for gpu in gpus})
+        raise MissingFigureError(
+            f"{cluster.name}: the rate of a link of {', '.join(names)} is not published, so nothing can be "
+            "scored on it."
+        )
+    if not cluster.spec.faults and cluster.spec.raw is None:
+        return slowest
+    rates = {gpu: cluster.scale_up_bytes_per_s(gpu) for gpu in gpus}
+    last = min(rates, key=lambda gpu: rates[gpu])
+    if rates[last] <= 0 and len(gpus) > 1:
+        raise InputError(
+            f"{cluster.name}: GPU {cluster.gpus[last].id} has no scale-up link that works; mark the GPU itself "
+            "broken, or give it a domain of its own."
+        )
+    return max(rates[last], 0.0)

@@ -137,7 +137,7 @@ class LayoutScorer:
         return Score(
             step_s=slowest.step_s,
             lower_step_s=slowest.lower_step_s,
-            tok_s_per_gpu=tok_s / setting.cluster.spec.gpus,
+            tok_s_per_gpu=tok_s / len(setting.cluster.gpus),
             tok_s_per_gpu_used=tok_s / layout.gpus_used,
             tok_s_per_user=1.0 / slowest.step_s,
             bound_by=max(slowest.limits_s, key=lambda name: slowest.limits_s[name]),

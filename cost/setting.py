@@ -42,7 +42,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         cache_bytes_per_element(self.workload.kv_dtype)
-        if self.cluster.spec.gpus < 1:
+        if not self.cluster.gpus:
             raise InputError(f"cluster {self.cluster.name}: it has no GPU.")
 
     def with_batch(self, batch: int) -> Setting:

@@ -67,7 +67,7 @@ def compare_clusters(
     InputError
         If the clusters have different numbers of GPUs.
     """
-    sizes = {cluster.name: cluster.spec.gpus for cluster in clusters}
+    sizes = {cluster.name: len(cluster.gpus) for cluster in clusters}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
         raise InputError(
@@ -88,7 +88,7 @@ def _row(
     layouts: Sequence[Fitted],
     target: float | None,
 ) -> CompareRow:
-    empty = CompareRow(setting.cluster.name, setting.cluster.spec.gpus, target)
+    empty = CompareRow(setting.cluster.name, len(setting.cluster.gpus), target)
     wanted = replace(options, tpot_s=None if target is None else 1.0 / target)
     try:
         placed = choose_layout(setting, loads, wanted, layouts)

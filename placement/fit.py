@@ -89,27 +89,29 @@ def fastest_step_s(layouts: Sequence[Fitted]) -> float:
 def smallest_nodes(setting: Setting, redundant: int | None) -> int | None:
     """Return the fewest nodes of the cluster's kind on which batch 1 fits; None up to ``MOST_NODES``.
 
-    Nodes are tried one by one from what the weights alone need; far above that, in doubling steps and back.
+    Nodes are tried one by one from what the weights alone need; far above that, in doubling steps and back. A torus
+    or a raw domain grows by whole domains.
     """
     domain = _whole_domain(setting.cluster.spec.domains[0])
     size = weight_sizes(setting.model)
     weights = sum(
         layer_weight_bytes(layer, size, tp=1, slots=_experts(layer)) for layer in setting.model.layers
     )
-    per_node = domain.gpus_per_node * USABLE_HBM * domain.gpu.hbm_bytes
-    first = max(1, math.ceil(weights / per_node))
-    for nodes in range(first, first + TRIED_ONE_BY_ONE):
-        if _fits(setting, domain, nodes, redundant):
-            return nodes
-    low, high = nodes, 2 * nodes
-    while not _fits(setting, domain, high, redundant):
+    step = domain.gpus // domain.gpus_per_node if domain.structure in ("torus", "raw") else 1
+    per_step = step * domain.gpus_per_node * USABLE_HBM * domain.gpu.hbm_bytes
+    first = max(1, math.ceil(weights / per_step))
+    for steps in range(first, first + TRIED_ONE_BY_ONE):
+        if _fits(setting, domain, steps * step, redundant):
+            return steps * step
+    low, high = steps, 2 * steps
+    while not _fits(setting, domain, high * step, redundant):
         low, high = high, 2 * high
-        if high > MOST_NODES:
+        if high * step > MOST_NODES:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _fits(setting, domain, middle, redundant) else (middle, high)
-    return high
+        low, high = (low, middle) if _fits(setting, domain, middle * step, redundant) else (middle, high)
+    return high * step
 
 
 def _experts(layer: Layer) -> int:
@@ -118,6 +120,8 @@ def _experts(layer: Layer) -> int:
 
 def _whole_domain(domain: DomainSpec) -> DomainSpec:
     """The full domain that a partial one is a part of, with the user's own figures."""
+    if domain.structure in ("torus", "raw"):
+        return domain
     try:
         return replace(domain, gpus=load_domain(domain.part).gpus)
     except InputError:

@@ -178,7 +178,7 @@ def candidates(setting: Setting, layouts: Sequence[Fitted], tpot_s: float | None
     best = 0.0
     for candidate in scored:
         fit = candidate.fitted
-        batch = _largest_within(fit, tpot_s, (1 - ALIKE) * best * tpot_s * setting.cluster.spec.gpus)
+        batch = _largest_within(fit, tpot_s, (1 - ALIKE) * best * tpot_s * len(setting.cluster.gpus))
         if batch:
             score = fit.scorer.at(batch)
             best = max(best, score.tok_s_per_gpu)

@@ -96,7 +96,7 @@ def _head(plan: Plan) -> list[str]:
     setting = plan.setting
     workload, model = setting.workload, setting.model
     title = (
-        f"{model.name} on {setting.cluster.name} ({setting.cluster.spec.gpus} GPUs), {workload.phase} at "
+        f"{model.name} on {setting.cluster.name} ({len(setting.cluster.gpus)} GPUs), {workload.phase} at "
         f"{workload.context:,} tokens of context"
     )
     parts = (
@@ -110,7 +110,7 @@ def _layout(plan: Plan) -> list[str]:
     setting, layout = plan.setting, plan.layout
     model = setting.model
     text = layout.describe(moe=model.moe is not None)
-    idle = setting.cluster.spec.gpus - layout.gpus_used
+    idle = len(setting.cluster.gpus) - layout.gpus_used
     if idle:
         text += f"; {idle} GPUs idle"
     lines = wrapped("Layout", text)
@@ -164,7 +164,7 @@ def _precision(plan: Plan) -> str:
 
 def _speed(plan: Plan) -> list[str]:
     score = plan.score
-    given = plan.setting.cluster.spec.gpus
+    given = len(plan.setting.cluster.gpus)
     text = f"{score.tok_s_per_gpu:,.0f} output tok/s/GPU over all {given} GPUs"
     if plan.layout.gpus_used != given:
         text += f" ({score.tok_s_per_gpu_used:,.0f} over the {plan.layout.gpus_used} in use)"

@@ -64,11 +64,15 @@ class Cluster:
 
     def scale_up_bytes_per_s(self, gpu: int) -> float:
         """Return scale-up bytes/s per direction of GPU number ``gpu``: its domain's, less what is broken."""
-        if not any(fault.link or fault.gpu for fault in self.spec.faults):
-            return self.domain_of(gpu).scale_up_bytes_per_s
-        from topology.raw import scale_up_of
+        if self.spec.raw is not None:
+            from topology.raw import scale_up_of
 
-        return scale_up_of(self.graph, self.gpus[gpu].id)
+            return scale_up_of(self.graph, self.gpus[gpu].id)
+        whole = self.domain_of(gpu).scale_up_bytes_per_s
+        if not self.spec.faults:
+            return whole
+        lost: dict[str, float] = self.graph.graph["lost_bytes_per_s"]
+        return whole - lost.get(self.gpus[gpu].id, 0.0)
 
 
 def gpu_table(spec: ClusterSpec) -> tuple[Gpu, ...]:

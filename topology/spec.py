@@ -56,9 +56,13 @@ class GpuSpec:
         try:
             return self.figures[key]
         except KeyError:
+            known = (
+                f"it has {', '.join(sorted(self.figures))}"
+                if self.figures
+                else "no figure of it is published"
+            )
             raise MissingFigureError(
-                f"{self.name}: the catalog has no {key}; "
-                f"it has {', '.join(sorted(self.figures))}. Give it in a cluster YAML under `gpus:`."
+                f"{self.name}: the catalog has no {key}; {known}. Give it in a cluster YAML under `gpus:`."
             ) from None
 
     @property

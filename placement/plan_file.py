@@ -145,7 +145,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
             "objective": plan.proof.objective,
             "bound": plan.proof.bound,
             "gap": plan.proof.gap,
-            "of": "mean over MoE layers of the largest GPU load over the mean one",
+            "of": "mean over MoE layers and scenarios of the largest GPU load over the mean one",
             "interrupted": plan.interrupted,
             "log": list(plan.notes),
         },
@@ -313,15 +313,15 @@ def _assignment(fields: _PlanFields, setting: Setting, layout: Layout, index: in
         return None
     if fields.experts.gpus != [gpu.id for gpu in setting.cluster.gpus]:
         raise InputError(
-            f"experts.gpus: expected the {setting.cluster.spec.gpus} GPUs of the cluster in its order."
+            f"experts.gpus: expected the {len(setting.cluster.gpus)} GPUs of the cluster in its order."
         )
     rows: list[list[int]] = []
     counts: list[int] | None = None
     for layer in ids:
         place = f"experts.layers.{layer}"
         held = fields.experts.layers.get(str(layer))
-        if held is None or len(held) != setting.cluster.spec.gpus:
-            raise InputError(f"{place}: expected one list for each of {setting.cluster.spec.gpus} GPUs.")
+        if held is None or len(held) != len(setting.cluster.gpus):
+            raise InputError(f"{place}: expected one list for each of {len(setting.cluster.gpus)} GPUs.")
         here = [held[gpu] for gpu in stage.gpus]
         for stages in layout.replicas[1:]:
             if [held[gpu] for gpu in stages[index].gpus] != here:

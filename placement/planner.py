@@ -12,6 +12,7 @@ from cost.assignment import Assignment
 from placement.fit import fastest_step_s, refuse_capacity, refuse_speed
 from placement.plan import BaselineScore, Plan, Proof, moe_rows, placement_scorer, score_placement
 from placement.problem import expert_problem
+from placement.scenarios import over_scenarios
 from placement.search import ALIKE, candidates, fitted_layouts
 from placement.verify_plan import verify_plan
 
@@ -151,6 +152,9 @@ def _place(
                 nodes=len(set(setting.domains(layout.replicas[0][stages[0]]).tolist())),
                 on_progress=on_progress,
             )
+            if loads.tokens.shape[0] > 1:
+                tokens = loads.normalised[:, np.concatenate(rows)]
+                result = over_scenarios(result, tokens, candidate.slots[stages[0]])
             results.append(result)
             for index, part in zip(stages, _by_stage(result.assignment, rows), strict=True):
                 experts[index] = part

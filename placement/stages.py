@@ -111,6 +111,8 @@ def solve_stages(problem: StageProblem, *, time_limit_s: float = 10.0) -> StageR
     solver.parameters.max_time_in_seconds = time_limit_s
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
+    # CP-SAT's own handler would leave the system's behind, and Ctrl-C would then kill without a word.
+    solver.parameters.catch_sigint_signal = False
     status = solver.solve(model)
     if status == cp_model.INFEASIBLE:
         raise InfeasibleError(

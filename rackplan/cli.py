@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from contextlib import suppress
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,8 +49,12 @@ def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*args: object, **kwargs: object) -> None:
         try:
             run(*args, **kwargs)
+            sys.stdout.flush()
         except KeyboardInterrupt:
             raise _InterruptedError("interrupted; nothing was written.") from None
+        except BrokenPipeError:
+            # the reader of a pipe left (| head): not an error of ours, and typer would make it one
+            _discard_output()
 
     return wrapped
 
@@ -71,8 +78,25 @@ def _root(
     """Place a large model on a real cluster: layers to racks, experts to GPUs, and what a step costs."""
 
 
+def _steady_streams() -> None:
+    """Let no stream fail over what is said: not one that the caller closed, not one that lacks a letter."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - as long as we run
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Send what is left in the buffer nowhere, or Python fails to write it when it ends."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> None:
     """Run the command line; errors for people end with one line on standard error and their exit code."""
+    _steady_streams()
     try:
         raise SystemExit(app(prog_name="rackplan", standalone_mode=False) or 0)
     except _UsageError as error:
@@ -85,9 +109,15 @@ def main() -> None:
         sys.stderr.write(f"rackplan: {line}\n")
         raise SystemExit(error.exit_code) from None
     except BrokenPipeError:
-        # the reader of a pipe left (| head): not an error of ours
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         raise SystemExit(0) from None
+    except OSError as error:
+        # a name too long to look up, a disk that is full
+        where = "standard output" if error.filename is None else error.filename
+        sys.stderr.write(f"rackplan: {where}: {error.strerror}.\n")
+        if error.filename is None:
+            _discard_output()
+        raise SystemExit(BAD_INPUT) from None
     except MemoryError:
         sys.stderr.write("rackplan: out of memory; try a smaller cluster.\n")
         raise SystemExit(1) from None

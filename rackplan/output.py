@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from topology.errors import InputError
 from topology.files import ensure_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["output_folder", "print_json", "print_text"]
+__all__ = ["output_folder", "print_json", "print_text", "write_together"]
 
 WIDTH = 100
 """Summaries are at most this many columns wide."""
@@ -53,3 +56,28 @@ def output_folder(path: Path) -> Iterator[Path]:
             except OSError:
                 break
         raise
+
+
+def write_together(folder: Path, writers: Mapping[str, Callable[[Path], None]]) -> None:
+    """Write files into ``folder``: all of them are made first, so that none changes where one cannot be made.
+
+    ``writers`` has, by the name of each file, what writes it to a path of that name.
+
+    Raises
+    ------
+    InputError
+        If one of them cannot be written.
+    """
+    for name in writers:
+        if (folder / name).is_dir():
+            raise InputError(f"{folder / name}: it is a folder; choose another -o.")
+    with TemporaryDirectory(dir=folder, prefix=".rackplan-") as made:
+        aside = Path(made)
+        for name, write in writers.items():
+            try:
+                write(aside / name)
+            except InputError as error:
+                message = str(error).replace(f"{aside}{os.sep}", f"{folder}{os.sep}")
+                raise InputError(message) from None
+        for name in writers:
+            (aside / name).replace(folder / name)

@@ -72,7 +72,8 @@ class Facts:
         if isinstance(default, _Required):
             missing = "is null" if key in self.config else "is missing"
             kind = self.config.get("model_type")
-            raise InputError(f"{self.where}: {key} {missing}, and a {kind} model cannot be read without it.")
+            model = f"a {kind} model" if isinstance(kind, str) else "a model"
+            raise InputError(f"{self.where}: {key} {missing}, and {model} cannot be read without it.")
         return default
 
     def count(self, *keys: str, default: int | _Required = REQUIRED, least: int = 1, most: int = MOST) -> int:

@@ -93,15 +93,19 @@ def _write(plan: Plan, folder: Path, sha256: dict[str, str]) -> dict[str, str]:
     import shlex
 
     from placement.plan_file import plan_to_dict, plan_to_json
+    from rackplan.output import write_together
     from rackplan.overlay import plan_overlay
     from topology.draw import draw_cluster
     from topology.files import write_whole
 
     command = shlex.join(["rackplan", *sys.argv[1:]])
-    plan_path, svg_path = folder / "plan.json", folder / "topology.svg"
-    draw_cluster(plan.setting.cluster, svg_path, overlay=plan_overlay(plan))
-    write_whole(plan_path, plan_to_json(plan_to_dict(plan, command=command, sha256=sha256)).encode())
-    return {"plan": str(plan_path), "topology": str(svg_path)}
+    text = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
+    writers = {
+        "topology.svg": lambda path: draw_cluster(plan.setting.cluster, path, overlay=plan_overlay(plan)),
+        "plan.json": lambda path: write_whole(path, text.encode()),
+    }
+    write_together(folder, writers)
+    return {"plan": str(folder / "plan.json"), "topology": str(folder / "topology.svg")}
 
 
 def _as_json(plan: Plan, files: dict[str, str]) -> dict[str, Any]:

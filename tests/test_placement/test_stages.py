@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 KIB = 1024.0
+ROOT = Path(stages.__file__).parent.parent
 
 
 def problem(
@@ -200,3 +204,19 @@ def test_bytes_are_rounded_up() -> None:
     """Two layers of 1.9 KiB do not fit in 3 KiB."""
     with pytest.raises(InfeasibleError):
         solve_stages(problem(np.ones((2, 1)), memory=1.9 * KIB, capacity=3 * KIB))
+
+
+def test_ctrl_c_still_reaches_python_after_a_solve() -> None:
+    script = (
+        "import signal, numpy as np\n"
+        "from placement.stages import StageProblem, solve_stages\n"
+        "solve_stages(StageProblem(np.ones((4, 2)), *(np.zeros(s) for s in (2, (4, 2), 2)), np.full(2, 1e9)))\n"
+        "try:\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('heard')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "heard\n"), ended.stderr

@@ -21,6 +21,8 @@ def routed(f: Facts, hidden: int, *, router_bias: bool) -> MoeFfn:
     """Read DeepSeek's experts: routed, shared, and groups of which each token uses a few."""
     inner = f.count("moe_intermediate_size")
     greedy = f.config.get("topk_method") == "greedy"
+    if "n_shared_experts" not in f.config:
+        f.count("n_shared_experts")  # absent is not null: its default differs between definitions
     f.ignore("n_group", "topk_group")
     return moe(
         f,

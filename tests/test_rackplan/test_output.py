@@ -1,0 +1,105 @@
+"""Results all or none, and streams that fail."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rackplan
+from rackplan.output import write_together
+from topology.errors import InputError
+from topology.files import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[..., Any]
+
+ROOT = Path(rackplan.__file__).parent.parent
+PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o")
+LONG = "x" * 300
+
+
+def put(text: str) -> Callable[[Path], None]:
+    return lambda path: write_whole(path, text.encode())
+
+
+def test_files_are_written_together(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    write_together(tmp_path, {"a": put("new"), "b": put("b")})
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "b": "b"}
+
+
+def test_none_is_changed_where_one_cannot_be_made(tmp_path: Path) -> None:
+    def fail(path: Path) -> None:
+        raise InputError(f"{path}: cannot write there (disk full); choose another -o.")
+
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(InputError) as error:
+        write_together(tmp_path, {"a": put("new"), "b": fail})
+    assert str(error.value) == f"{tmp_path / 'b'}: cannot write there (disk full); choose another -o."
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old"}
+
+
+def test_a_plan_never_leaves_half_its_files(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "out/plan.json").mkdir(parents=True)
+    result = run(*PLAN, "out")
+    assert result.code == 2
+    assert "out/plan.json: it is a folder" in result.error_line
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["plan.json"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (*PLAN, LONG),
+        ("plan", "--model", LONG, "--cluster", "hgx-h100", "-o", "out"),
+        ("plan", "--model", "mixtral-8x7b", "--cluster", f"{LONG}.yaml", "-o", "out"),
+        (*PLAN, "out", "--loads", f"{LONG}.npy"),
+        ("score", LONG),
+    ],
+)
+def test_names_that_no_file_can_have(run: Run, args: tuple[str, ...], tmp_path: Path) -> None:
+    result = run(*args)
+    assert result.code == 2
+    assert LONG in result.error_line
+    assert list(tmp_path.iterdir()) == []
+
+
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    line = f'"{sys.executable}" -m rackplan {command}'
+    env = {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    return subprocess.run(
+        ["/bin/bash", "-c", line], capture_output=True, text=True, cwd=folder, env=env, check=False
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_standard_output_is_one_line(tmp_path: Path) -> None:
+    ended = shell("catalog > /dev/full", tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr == "rackplan: standard output: No space left on device.\n"
+
+
+def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
+    ended = shell(f"{' '.join(PLAN)} out >&-", tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads((tmp_path / "out/plan.json").read_text())["model"] == "mixtral-8x7b"
+
+
+def test_a_reader_that_left_is_no_error(tmp_path: Path) -> None:
+    ended = shell(f"{' '.join(PLAN)} out | true; exit ${{PIPESTATUS[0]}}", tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (tmp_path / "out/plan.json").is_file()
+
+
+def test_letters_that_the_terminal_lacks(tmp_path: Path) -> None:
+    ended = shell(f"{' '.join(PLAN)} $'\\xc3\\xbc'", tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "\\xfc/plan.json" in ended.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["ü"]

@@ -1,0 +1,215 @@
+"""From what was found and what the user named to a raw graph."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from topology.figures import Evidence, Figure
+from topology.importers.domains import domains_of
+from topology.importers.draft import Draft
+from topology.importers.inside import add_domain, gpu_count
+from topology.importers.nics import add_nics, check_nics
+from topology.importers.parts import ask_all
+from topology.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from topology.importers.found import FabricFound, NodeFound, TrunkFound, WholeFound
+    from topology.importers.parts import Parts
+    from topology.spec import FabricSpec, RawTopology
+
+__all__ = ["Assembled", "assemble_fabric", "assemble_node", "assemble_whole"]
+
+_KINDS = ("leaf", "spine", "core")
+
+
+@dataclass
+class Assembled:
+    """A raw graph, the hosts of each domain, what was taken from named parts, and what is unlike."""
+
+    raw: RawTopology
+    domains: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    anomalies: list[str] = field(default_factory=list)
+
+
+def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
+    """Return the graph of one host, or of as much of a domain as one host shows."""
+    ask_all(node.place, lambda: parts.gpu, *([] if node.link_kind == "pcie" and node.gpus else [lambda: parts.scale_up]))
+    draft = Draft()
+    host = node.hosts[0] if node.hosts else "node0"
+    add_domain(draft, host, {host: node}, parts, None)
+    anomalies = []
+    system, gpus = parts.system, gpu_count(node, parts)
+    if system is not None and system.gpus > gpus and (node.beyond or node.hidden):
+        anomalies.append(
+            f"{node.place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}: the other hosts are not in this "
+            "file; add a Slurm block file or the fabric's."
+        )
+    elif node.beyond:
+        anomalies.append(f"{node.place}: its links go to switches that may join other hosts, which this file does not show.")
+    if not node.gpus:
+        anomalies.append(f"{node.place}: 0 GPUs, {node.devices} PCI devices taken as GPUs; their links are the catalog's.")
+    return Assembled(draft.topology(), {host: [host]}, [], anomalies)
+
+
+def assemble_fabric(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> Assembled:
+    """Return the graph of a fabric and the hosts on it."""
+    _ask(fabric, nodes, parts)
+    for host, node in nodes.items():
+        wanted = parts.options.gpus_per_node
+        if node is not None and wanted is not None and gpu_count(node, parts) != wanted:
+            from topology.errors import InputError
+
+            raise InputError(f"{node.place}: {host} has {gpu_count(node, parts)} GPUs, but --gpus-per-node says {wanted}.")
+    anomalies = check_nics(fabric, nodes)
+    domains, notes = domains_of(fabric, nodes, parts)
+    draft = Draft()
+    racks = _racks(domains, parts)
+    for label, hosts in domains.items():
+        add_domain(draft, label, {host: nodes[host] for host in hosts}, parts, racks)
+    for name, level in fabric.switches.items():
+        draft.node(name, _KINDS[min(level, 3) - 1], rail=fabric.switch_rails.get(name))
+    notes += add_nics(draft, fabric, nodes, parts)
+    _add_trunks(draft, fabric, parts)
+    return Assembled(draft.topology(), domains, notes, anomalies)
+
+
+def _racks(domains: Mapping[str, list[str]], parts: Parts) -> str | None:
+    """Racks are not in any of these files: a GPU's rack is left to its node."""
+    _ = domains, parts
+    return None
+
+
+def _ask(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> None:
+    """Ask for everything that is missing, in one line."""
+    needs = [lambda: parts.gpu]
+    bare = any(node is None for node in nodes.values())
+    if bare:
+        needs += [parts.gpus_per_node, *([parts.need_system] if parts.options.gpu else [])]
+    if parts.options.gpu and not all(node is not None and node.link_kind == "pcie" for node in nodes.values()):
+        needs.append(lambda: parts.scale_up)
+    if parts.options.gpu and not bare:
+        needs.append(lambda: domains_of(fabric, nodes, parts))
+    own_rates = all(node is not None and any(nic.rate for nic in node.nics) for node in nodes.values())
+    if any(port.rate is None for port in fabric.ports) and not own_rates:
+        needs.append(parts.nic)
+    if any(trunk.count is None for trunk in fabric.trunks):
+        needs.append(parts.oversubscription)
+    elif any(trunk.rate is None for trunk in fabric.trunks) and parts.options.oversubscription is None:
+        needs.append(parts.uplink)
+    ask_all(fabric.place, *needs)
+
+
+def _add_trunks(draft: Draft, fabric: FabricFound, parts: Parts) -> None:
+    """Add links between switches: as counted, else as many as the rate below them asks for."""
+    for trunk in fabric.trunks:
+        if trunk.count is not None and trunk.rate is not None:
+            draft.link(*trunk.ends, parts.out_fabric(trunk.rate), trunk.count)
+    rest = [trunk for trunk in fabric.trunks if trunk.count is None or trunk.rate is None]
+    if not rest:
+        return
+    if all(trunk.count is not None for trunk in rest) and parts.options.oversubscription is None:
+        for trunk in rest:
+            draft.link(*trunk.ends, parts.uplink(), trunk.count or 1)
+        return
+    _sized_trunks(draft, fabric, rest, parts)
+
+
+def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound], parts: Parts) -> None:
+    """Size uplinks from the rate below a switch: over the oversubscription at leaves, in full above them."""
+    ratio = parts.oversubscription()
+    down: dict[str, float] = defaultdict(float)
+    one: dict[str, FabricSpec] = {}
+    for link in draft.topology().links:
+        for end in link.between:
+            if end in fabric.switches:
+                down[end] += link.count * link.fabric.link_bytes_per_s.value
+                one[end] = link.fabric
+    above: dict[str, list[TrunkFound]] = defaultdict(list)
+    for trunk in trunks:
+        lower, upper = trunk.ends
+        above[lower if fabric.switches[lower] <= fabric.switches[upper] else upper].append(trunk)
+    for name in sorted(above, key=lambda switch: fabric.switches[switch]):
+        own = above[name]
+        rate = down[name] / (ratio if fabric.switches[name] == 1 else 1.0)
+        if rate <= 0:
+            continue
+        parallel = sum(trunk.count or 1 for trunk in own)
+        for trunk in own:
+            share = rate * (trunk.count or 1) / parallel
+            upper = trunk.ends[1] if trunk.ends[0] == name else trunk.ends[0]
+            fabric_one, count = _links_of(share, one.get(name), trunk.count, parts)
+            draft.link(name, upper, fabric_one, count)
+            down[upper] += share
+            one.setdefault(upper, fabric_one)
+
+
+def _links_of(rate: float, below: FabricSpec | None, counted: int | None, parts: Parts) -> tuple[FabricSpec, int]:
+    """Return links of ``rate`` in all: as many as counted, else whole links like those below, else one."""
+    if counted is None and below is not None:
+        count = rate / below.link_bytes_per_s.value
+        if round(count) >= 1 and abs(count - round(count)) < 1e-6:
+            return below, round(count)
+    each = rate / (counted or 1)
+    figure = Figure(each, "byte/s", Evidence.DERIVED, "downlinks over the oversubscription", format_quantity(each, "byte/s", 12))
+    return parts.out_fabric(figure), counted or 1
+
+
+def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
+    """Return the graph of a file that describes everything but the GPUs."""
+    unrated_up = any(link.rate is None and link.scale_up for link in whole.links)
+    unrated_out = any(link.rate is None and not link.scale_up for link in whole.links)
+    ask_all(
+        whole.place,
+        lambda: parts.gpu,
+        *([lambda: parts.scale_up] if unrated_up and parts.options.gpu else []),
+        *([parts.nic] if unrated_out else []),
+    )
+    draft = Draft()
+    domains: dict[str, list[str]] = {}
+    for name, (kind, domain, host, rail) in whole.nodes.items():
+        is_gpu = kind == "gpu"
+        draft.node(name, kind, domain=domain, node=host, rail=rail if is_gpu else None, gpu=parts.gpu if is_gpu else None)
+        if is_gpu and domain is not None and host is not None and host not in domains.setdefault(domain, []):
+            domains[domain].append(host)
+    anomalies = []
+    for link in whole.links:
+        if link.rate is None:
+            fabric = parts.scale_up if link.scale_up else parts.nic()
+        else:
+            fabric = parts.inner_fabric(_plain(link.name), link.rate) if link.scale_up else replace(parts.out_fabric(link.rate), name=_plain(link.name))
+        if link.latency is not None:
+            fabric = replace(fabric, latency_s=link.latency)
+        if not draft.link(*link.between, fabric, link.count):
+            from topology.errors import InputError
+
+            raise InputError(f"{whole.place}: {link.between[0]} and {link.between[1]} are joined by links of different rates.")
+    _join_islands(draft, whole, parts)
+    return Assembled(draft.topology(), domains, [], anomalies)
+
+
+def _plain(name: str) -> str:
+    """Return a fabric's name that is none of the catalog's: its rate is the file's own."""
+    from topology.catalog_files import fabric_names
+
+    short = name.rsplit(": ", 1)[-1]
+    return f"{short} (file)" if short in fabric_names() else short
+
+
+def _join_islands(draft: Draft, whole: WholeFound, parts: Parts) -> None:
+    """Join over PCIe the GPUs of a host that no scale-up link joins, where nothing else does."""
+    hosts: dict[str, list[str]] = defaultdict(list)
+    linked = {end for link in whole.links for end in link.between}
+    for name, (kind, _, host, _) in whole.nodes.items():
+        if kind == "gpu" and host is not None:
+            hosts[host].append(name)
+    for host, members in hosts.items():
+        if len(members) > 1 and not all(name in linked for name in members):
+            ask_all(whole.place, parts.pcie)
+            hub = draft.node(f"{host}.host", "host", node=host)
+            for name in members:
+                draft.link(name, hub, parts.pcie())

@@ -1,0 +1,170 @@
+"""Several files of one cluster: switches from one, domains from another, the inside of nodes from others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from topology.errors import InputError
+from topology.importers.found import FabricFound, NodeFound, WholeFound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from topology.importers.found import Found
+
+__all__ = ["Merged", "merge_found"]
+
+Merged = tuple[FabricFound | None, dict[str, NodeFound | None], list[str]]
+_UNNAMED = "unnamed-"
+_MOST_LISTED = 6
+
+
+def merge_found(found: Sequence[Found]) -> Merged:
+    """Return the fabric (if any), the dump of each host, and what is unlike.
+
+    Raises
+    ------
+    InputError
+        If files contradict each other; the message names both places.
+    """
+    fabrics = [one for one in found if isinstance(one, FabricFound)]
+    nodes = [one for one in found if isinstance(one, NodeFound)]
+    whole = [one for one in found if isinstance(one, WholeFound)]
+    if whole and len(found) > 1:
+        other = next(one for one in found if one is not whole[0])
+        raise InputError(f"{whole[0].place}: describes a whole cluster, so {other.place} cannot be added to it.")
+    anomalies: list[str] = []
+    fabric = _one_fabric(fabrics, anomalies)
+    if fabric is None:
+        if len(nodes) > 1:
+            raise InputError(
+                f"{nodes[0].place} and {nodes[1].place}: two nodes and no file that says how they are joined; add the fabric's "
+                "(Slurm topology, ibnetdiscover, ...)."
+            )
+        return None, {}, anomalies
+    return fabric, _by_host(fabric, nodes, anomalies), anomalies
+
+
+def _one_fabric(fabrics: Sequence[FabricFound], anomalies: list[str]) -> FabricFound | None:
+    """Return one fabric of several files: at most one has switches, at most one domains."""
+    if not fabrics:
+        return None
+    switched = [one for one in fabrics if one.switches]
+    if len(switched) > 1:
+        raise InputError(
+            f"{switched[0].place} and {switched[1].place}: both describe switches, and their names cannot be matched; give one."
+        )
+    base = switched[0] if switched else fabrics[0]
+    for other in fabrics:
+        if other is base:
+            continue
+        if base.domains and other.domains and base.domains != other.domains:
+            raise InputError(f"{base.place} and {other.place}: both name domains of hosts, and differ; give one.")
+        _same_hosts(base, other, anomalies)
+        domains = base.domains or {h: d for h, d in other.domains.items() if h in base.hosts}
+        base = replace(
+            base,
+            domains=_spread_to_unnamed(base, domains),
+            blocks=base.blocks if base.domains else other.blocks,
+            notes=(*base.notes, *other.notes),
+            anomalies=(*base.anomalies, *other.anomalies),
+        )
+    return base
+
+
+def _same_hosts(base: FabricFound, other: FabricFound, anomalies: list[str]) -> None:
+    """Check that two files are of the same hosts."""
+    unnamed = [host for host in base.hosts if host.startswith(_UNNAMED)]
+    only_other = [host for host in other.hosts if host not in base.hosts]
+    only_base = [host for host in base.hosts if host not in other.hosts and host not in unnamed]
+    if only_base:
+        raise InputError(
+            f"{base.hosts[only_base[0]]}: host {only_base[0]} is not in {other.place}"
+            f"{f' (nor are {len(only_base) - 1} others)' if len(only_base) > 1 else ''}."
+        )
+    if len(only_other) > len(unnamed):
+        raise InputError(
+            f"{other.hosts[only_other[0]]}: host {only_other[0]} is not in {base.place}"
+            f"{f' (nor are {len(only_other) - 1} others)' if len(only_other) > 1 else ''}."
+        )
+    if only_other:
+        more = ", ..." * (len(only_other) > _MOST_LISTED)
+        anomalies.append(
+            f"{other.place}: {', '.join(only_other[:_MOST_LISTED])}{more} are not named in {base.place}, which has "
+            f"{len(unnamed)} hosts without a name."
+        )
+
+
+def _spread_to_unnamed(base: FabricFound, domains: dict[str, str] | object) -> dict[str, str]:
+    """Give hosts without a name the domain of most hosts of their pod."""
+    from collections import Counter, defaultdict
+
+    known = dict(domains) if isinstance(domains, dict) else {}
+    if not known or not base.pods:
+        return known
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    for host, pod in base.pods.items():
+        if host in known:
+            votes[pod][known[host]] += 1
+    for host, pod in base.pods.items():
+        if host not in known and votes[pod]:
+            known[host] = votes[pod].most_common(1)[0][0]
+    return known
+
+
+def _by_host(
+    fabric: FabricFound, nodes: Sequence[NodeFound], anomalies: list[str]
+) -> dict[str, NodeFound | None]:
+    """Return the dump of each host: the one given for it, or named like it, else the one for all."""
+    own: dict[str, NodeFound] = {}
+    general: list[NodeFound] = []
+    for node in nodes:
+        hosts = node.hosts or ((_stem(node.place),) if _stem(node.place) in fabric.hosts else ())
+        for host in hosts:
+            if host not in fabric.hosts:
+                raise InputError(f"{node.place}: host {host} is not in {fabric.place}.")
+            if host in own:
+                raise InputError(f"{node.place} and {own[host].place}: both are of host {host}.")
+            own[host] = node
+        if not hosts:
+            general.append(node)
+    if len(general) > 1:
+        raise InputError(
+            f"{general[0].place} and {general[1].place}: which hosts are they of? Write HOSTS=FILE, like "
+            f"{next(iter(fabric.hosts))}={general[0].place}."
+        )
+    default = general[0] if general else None
+    by_host: dict[str, NodeFound | None] = {host: own.get(host, default) for host in fabric.hosts}
+    if nodes and default is None and any(node is None for node in by_host.values()):
+        first = next(host for host, node in by_host.items() if node is None)
+        some = next(iter(own.values()))
+        raise InputError(
+            f"{fabric.hosts[first]}: host {first} has no dump of its own, and {some.place} is of another; add one for all "
+            "hosts, or write HOSTS=FILE."
+        )
+    anomalies += _unlike(by_host)
+    return by_host
+
+
+def _unlike(by_host: dict[str, NodeFound | None]) -> list[str]:
+    """Return hosts whose dump has another number of GPUs or NICs than most."""
+    from collections import Counter
+
+    found = []
+    for what in ("gpus", "nics"):
+        counts = {host: len(getattr(node, what)) for host, node in by_host.items() if node is not None}
+        if len(set(counts.values())) > 1:
+            usual = Counter(counts.values()).most_common(1)[0][0]
+            for host, count in counts.items():
+                node = by_host[host]
+                if count != usual and node is not None:
+                    found.append(f"{node.place}: {host} has {count} {what[:-1].upper()}s, most hosts have {usual}.")
+    return found
+
+
+def _stem(place: str) -> str:
+    """Return a file's name without its suffix (names of hosts have dots too, so only a known suffix goes)."""
+    path = Path(place)
+    return path.stem if path.suffix in (".txt", ".xml", ".log", ".out") else path.name

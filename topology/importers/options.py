@@ -1,0 +1,45 @@
+"""What the user adds to files that do not say everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ImportOptions"]
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Options of ``rackplan import``, as typed.
+
+    Attributes
+    ----------
+    kind:
+        Kind of every file, where recognising it by content is not wanted.
+    gpu:
+        A GPU of the catalog, or a system of the catalog (which then also says what its nodes, domains and NICs
+        are), or a name of the user's own together with ``hbm``.
+    fabrics:
+        Fabrics of the catalog: a scale-up one for links inside a domain, a scale-out one for NICs.
+    nic, uplink, pcie, socket_link:
+        Rate of one NIC, one link between switches, one PCIe slot and the link between sockets, each per direction.
+    oversubscription:
+        Downlink rate of a leaf over its uplink rate, where a file does not count uplinks.
+    domains:
+        ``leaf`` (hosts under the same leaves share a scale-up domain) or ``node`` (each host is one).
+    topology:
+        Which topology of a Slurm file that has several.
+    """
+
+    kind: str | None = None
+    gpu: str | None = None
+    gpus_per_node: int | None = None
+    fabrics: tuple[str, ...] = ()
+    nic: str | None = None
+    uplink: str | None = None
+    pcie: str | None = None
+    socket_link: str | None = None
+    hbm: str | None = None
+    oversubscription: float | None = None
+    domains: str | None = None
+    topology: str | None = None
+    name: str | None = None

@@ -1,0 +1,302 @@
+"""What files do not say, from the parts the user named: GPU type, links of a node, rates. Nothing is assumed.
+
+The chip settles its own links (an H100 has 18 of NVLink 4). NICs and uplinks belong to the system around it, so
+they are taken from the catalog only where the user named a system, and otherwise asked for by their option.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from topology.catalog_files import (
+    cluster_names,
+    fabric_names,
+    find_scale_out,
+    gpu_names,
+    load_domain,
+    load_fabric,
+    load_gpu,
+    load_scale_out,
+    systems_of,
+)
+from topology.errors import InputError
+from topology.fields import nearest
+from topology.figures import Evidence, Figure
+from topology.spec import FabricSpec, GpuSpec
+from topology.units import format_quantity, parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from topology.importers.options import ImportOptions
+    from topology.spec import DomainSpec, ScaleOutSpec
+
+__all__ = ["AskError", "Parts", "ask_all"]
+
+_SCALE_OUT = ("ib", "ethernet", "roce", "efa", "scale-out")
+_LATENCY_UP, _LATENCY_OUT = "hgx-h100", "hgx-h100"
+_SM = {
+    "90": ("h100-sxm", "h800-sxm", "h20-sxm", "h200-sxm"),
+    "100": ("b200-sxm", "gb200"),
+    "103": ("b300-sxm", "gb300"),
+    "107": ("rubin",),
+}
+"""GPUs of the catalog by CUDA compute capability (NVIDIA's list; 10.7 as printed for VR200 by NCCL)."""
+
+
+class AskError(InputError):
+    """Something that a file does not say and no option has given: ``what`` and the ``option`` to give."""
+
+    def __init__(self, what: str, option: str) -> None:
+        super().__init__(f"{what}: give {option}")
+        self.what = what
+        self.option = option
+
+
+def ask_all(place: str, *needs: Callable[[], object]) -> None:
+    """Evaluate ``needs``; ask for everything that is missing in one line.
+
+    Raises
+    ------
+    InputError
+        If any is missing.
+    """
+    missing: dict[str, str] = {}
+    for need in needs:
+        try:
+            need()
+        except AskError as ask:
+            missing[ask.what] = ask.option
+    if missing:
+        raise InputError(
+            f"{place}: it does not say {_and(list(missing))}: give {_and(list(missing.values()))}."
+        )
+
+
+class Parts:
+    """Named parts of the catalog and rates of the user, with a line for each that was used (``taken``)."""
+
+    def __init__(self, options: ImportOptions, sm: str = "") -> None:
+        self.options = options
+        self.sm = sm
+        self.taken: dict[str, None] = {}
+        for name in options.fabrics:
+            load_fabric(name)
+
+    def _take(self, line: str) -> None:
+        self.taken[line] = None
+
+    @cached_property
+    def named_system(self) -> str | None:
+        """The catalog system that the user named, if it was one."""
+        return self.options.gpu if self.options.gpu in cluster_names() else None
+
+    @cached_property
+    def gpu(self) -> GpuSpec:
+        """The GPU type."""
+        name = self.options.gpu
+        if name is None:
+            among = f" (sm {self.sm}: {' or '.join(_SM[self.sm])})" if self.sm in _SM else ""
+            raise AskError("what its GPUs are", f"--gpu NAME{among}, a GPU or system of `rackplan catalog`")
+        if self.named_system is not None:
+            gpu = load_domain(name).gpu
+        elif name in gpu_names():
+            gpu = load_gpu(name)
+        elif self.options.hbm is not None:
+            gpu = self._own_gpu(name, self.options.hbm)
+        else:
+            raise InputError(
+                f'--gpu {name}: unknown GPU "{name}"; {nearest(name, (*gpu_names(), *cluster_names()))} '
+                "For one of your own give its memory too, like --hbm '48 GB'."
+            )
+        fits = _SM.get(self.sm)
+        if fits and gpu.name in {one for names in _SM.values() for one in names} and gpu.name not in fits:
+            raise InputError(
+                f"--gpu {name}: the file says compute capability {self.sm}, which is {' or '.join(fits)}, not {gpu.name}."
+            )
+        self._take(f"GPU type: {gpu.name} (--gpu {name}).")
+        return gpu
+
+    def _own_gpu(self, name: str, memory: str) -> GpuSpec:
+        """Return a GPU that the catalog does not have."""
+        value = parse_quantity(memory, "byte", "--hbm")
+        return GpuSpec(name, name, "user", "user", 1, {"hbm_bytes": Figure(value, "byte", Evidence.USER, "--hbm", memory)})
+
+    @cached_property
+    def system(self) -> DomainSpec | None:
+        """The catalog system that has these GPUs, so many to a node: the one named, else the only one."""
+        if self.named_system is not None:
+            system = load_domain(self.named_system)
+            wanted = self.options.gpus_per_node
+            if wanted is not None and wanted != system.gpus_per_node:
+                raise InputError(f"--gpus-per-node {wanted}: {system.part} has {system.gpus_per_node} GPUs to a node.")
+            return system
+        systems = [
+            one for one in systems_of(self.gpu.name) if self.options.gpus_per_node in (None, one.gpus_per_node)
+        ]
+        return systems[0] if len(systems) == 1 else None
+
+    def need_system(self) -> DomainSpec:
+        """Return the system.
+
+        Raises
+        ------
+        AskError
+            If the GPU alone does not settle it.
+        """
+        system = self.system
+        if system is None:
+            several = [one.part for one in systems_of(self.gpu.name)]
+            raise AskError(
+                "how GPUs of a node are joined",
+                f"--gpu SYSTEM ({', '.join(several)})" if several else "a node's `nvidia-smi topo -m` or NCCL XML too",
+            )
+        return system
+
+    def gpus_per_node(self) -> int:
+        """Return the GPUs under one host.
+
+        Raises
+        ------
+        AskError
+            If neither the user nor the one system of this GPU says.
+        """
+        if self.options.gpus_per_node is not None:
+            return self.options.gpus_per_node
+        if self.options.gpu is not None and self.system is not None:
+            self._take(f"{self.system.gpus_per_node} GPUs to a node: catalog system {self.system.part}.")
+            return self.system.gpus_per_node
+        raise AskError("how many GPUs a node has", "--gpus-per-node N")
+
+    @cached_property
+    def scale_up(self) -> FabricSpec:
+        """One scale-up link."""
+        for name in self.options.fabrics:
+            fabric = load_fabric(name)
+            if fabric.kind not in _SCALE_OUT:
+                self._take(f"Scale-up link: {_rate(fabric)} each way, {name} (--fabric).")
+                return fabric
+        fabrics = {one.fabric.name: one.fabric for one in systems_of(self.gpu.name)} if self.options.gpu else {}
+        if self.named_system is not None:
+            fabrics = {self.need_system().fabric.name: self.need_system().fabric}
+        if len(fabrics) != 1:
+            known = [n for n in fabric_names() if load_fabric(n).kind not in _SCALE_OUT]
+            raise AskError("the rate of a scale-up link", f"--fabric NAME ({', '.join(fabrics or known)})")
+        fabric = next(iter(fabrics.values()))
+        self._take(f"Scale-up link: {_rate(fabric)} each way, {fabric.name}, that of {self.gpu.name} in the catalog.")
+        return fabric
+
+    def nic(self, found: Figure | None = None) -> FabricSpec:
+        """Return one NIC: ``found`` in a file, else --nic, else --fabric, else the named system's.
+
+        Raises
+        ------
+        AskError
+            If none of them says.
+        """
+        if found is not None:
+            return self.out_fabric(found)
+        if self.options.nic is not None:
+            self._take(f"NIC: {self.options.nic} (--nic).")
+            return self.out_fabric(self._figure(self.options.nic, "--nic"))
+        for name in self.options.fabrics:
+            fabric = load_fabric(name)
+            if fabric.kind in _SCALE_OUT:
+                self._take(f"NIC: {_rate(fabric)}, {name} (--fabric).")
+                return fabric
+        design = self.design
+        if design is not None:
+            self._take(f"NIC: {_rate(design.fabric)}, {design.fabric.name}, catalog system {self.named_system}.")
+            return design.fabric
+        raise AskError("the rate of a NIC", "--nic RATE (like '400 Gb/s') or --fabric NAME (like ib-ndr400)")
+
+    @cached_property
+    def design(self) -> ScaleOutSpec | None:
+        """How the system that the user named is usually cabled; None where no system was named."""
+        return None if self.named_system is None else find_scale_out(self.named_system)
+
+    def nics_per_gpu(self) -> int:
+        """Return NIC links of a GPU: the named system's, else one."""
+        plain = self.options.nic is None and not any(load_fabric(n).kind in _SCALE_OUT for n in self.options.fabrics)
+        return self.design.nic_links_per_gpu if self.design is not None and plain else 1
+
+    def oversubscription(self) -> float:
+        """Return downlink over uplink rate of a leaf.
+
+        Raises
+        ------
+        AskError
+            If neither the user nor a named system says.
+        """
+        if self.options.oversubscription is not None:
+            self._take(f"Uplinks of a leaf: its downlinks over {self.options.oversubscription:g} (--oversubscription).")
+            return self.options.oversubscription
+        if self.design is not None:
+            value = self.design.oversubscription
+            self._take(f"Uplinks of a leaf: its downlinks over {value:g}, catalog system {self.named_system}.")
+            return value
+        raise AskError("how many uplinks a leaf has", "--oversubscription R (1: as many as downlinks)")
+
+    def uplink(self) -> FabricSpec:
+        """Return one link between switches.
+
+        Raises
+        ------
+        AskError
+            If the user does not say.
+        """
+        if self.options.uplink is None:
+            raise AskError("the rate of a link between switches", "--uplink RATE")
+        self._take(f"Link between switches: {self.options.uplink} (--uplink).")
+        return self.out_fabric(self._figure(self.options.uplink, "--uplink"))
+
+    def pcie(self, found: Figure | None = None) -> FabricSpec:
+        """Return one PCIe link of a GPU.
+
+        Raises
+        ------
+        AskError
+            If neither the file nor the user says.
+        """
+        if found is not None:
+            return self.inner_fabric("pcie", found)
+        if self.options.pcie is None:
+            raise AskError("the PCIe rate of a GPU", "--pcie RATE (like '64 GB/s')")
+        self._take(f"PCIe of a GPU: {self.options.pcie} each way (--pcie).")
+        return self.inner_fabric("pcie", self._figure(self.options.pcie, "--pcie"))
+
+    def socket_link(self) -> FabricSpec:
+        """Return the link between two sockets.
+
+        Raises
+        ------
+        AskError
+            If the user does not say.
+        """
+        if self.options.socket_link is None:
+            raise AskError("the rate between its sockets", "--socket-link RATE (like '100 GB/s')")
+        self._take(f"Link between sockets: {self.options.socket_link} each way (--socket-link).")
+        return self.inner_fabric("socket-link", self._figure(self.options.socket_link, "--socket-link"))
+
+    def out_fabric(self, rate: Figure) -> FabricSpec:
+        """Return a scale-out link of ``rate``, by a name of the catalog where it has that InfiniBand rate."""
+        latency = load_scale_out(_LATENCY_OUT).fabric.latency_s
+        return FabricSpec(f"nic {format_quantity(rate.value * 8, 'byte/s').replace('B/s', 'b/s')}", "link", rate, latency)
+
+    def inner_fabric(self, name: str, rate: Figure) -> FabricSpec:
+        """Return a link inside a host."""
+        return FabricSpec(name, "link", rate, load_domain(_LATENCY_UP).fabric.latency_s)
+
+    def _figure(self, text: str, option: str) -> Figure:
+        return Figure(parse_quantity(text, "byte/s", option), "byte/s", Evidence.USER, option, text)
+
+
+def _rate(fabric: FabricSpec) -> str:
+    figure = fabric.link_bytes_per_s
+    return figure.text or format_quantity(figure.value, "byte/s")
+
+
+def _and(words: list[str]) -> str:
+    """Join words with commas and a final `and`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

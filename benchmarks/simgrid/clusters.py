@@ -1,0 +1,121 @@
+"""Small clusters of every structure and fabric, for the comparison with a simulator."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology.figures import Evidence, Figure
+from topology.raw import raw_cluster_spec
+from topology.spec import (
+    ClusterSpec,
+    DomainSpec,
+    FabricSpec,
+    Fault,
+    RawLink,
+    RawNode,
+    RawTopology,
+    ScaleOutSpec,
+)
+
+if TYPE_CHECKING:
+    from topology import Cluster
+
+
+def fabric(name: str, rate: float, latency_s: float) -> FabricSpec:
+    """Return a fabric of the benchmark."""
+    figures = [
+        Figure(value, unit, Evidence.USER, "benchmark")
+        for value, unit in ((rate, "byte/s"), (latency_s, "s"))
+    ]
+    return FabricSpec(name, "link", *figures)
+
+
+UP, OUT = fabric("up", 100e9, 0.5e-6), fabric("out", 50e9, 2e-6)
+
+
+def domain(structure: str, gpus: int, per_node: int = 4, **rest: object) -> DomainSpec:
+    """Return a domain of H100s in some structure."""
+    base = load_domain("hgx-h100")
+    known = {"links_per_switch": (), "nodes_per_rack": 1, "part": "custom", "fabric": UP, **rest}
+    return replace(base, structure=structure, gpus=gpus, gpus_per_node=per_node, **known)
+
+
+def torus(*shape: int, wrap: bool = True) -> Cluster:
+    """Return one torus."""
+    gpus = 1
+    for size in shape:
+        gpus *= size
+    node = tuple(2 if size % 2 == 0 and k < 2 else 1 for k, size in enumerate(shape))
+    per_node = 1
+    for size in node:
+        per_node *= size
+    spec = domain(
+        "torus",
+        gpus,
+        per_node,
+        shape=shape,
+        wrap=(wrap,) * len(shape),
+        links_per_neighbour=1,
+        node_shape=node,
+    )
+    return build_cluster(ClusterSpec("torus", (spec,), None))
+
+
+def mesh(gpus: int) -> Cluster:
+    """Return one full mesh."""
+    return build_cluster(ClusterSpec("mesh", (domain("mesh", gpus, gpus, links_per_neighbour=1),), None))
+
+
+def fabric_of(kind: str, domains: int, **rest: object) -> Cluster:
+    """Return HGX H100 hosts under a fabric."""
+    base: ScaleOutSpec = load_scale_out("hgx-h100")
+    spec = replace(base, kind=kind, **rest)
+    return build_cluster(ClusterSpec(kind, (load_domain("hgx-h100"),) * domains, spec))
+
+
+def broken() -> Cluster:
+    """Return two rails of hosts with a GPU, a chip link and a rail uplink that are not as built."""
+    base = fabric_of("rail", 4, nodes_per_pod=2, spines=2)
+    faults = (
+        Fault(gpu="d1.n0.g3"),
+        Fault(link=("d0.n0.g0", "d0.s1"), factor=0.4),
+        Fault(link=("d2.n0.g5", "d2.s0")),
+        Fault(link=("f.p0.l2", "f.s1")),
+    )
+    return build_cluster(replace(base.spec, faults=faults))
+
+
+def random_raw(seed: int, gpus: int = 12, switches: int = 9) -> Cluster:
+    """Return GPUs on a random connected graph of switches with unequal links."""
+    rng = random.Random(seed)
+    h100 = load_domain("hgx-h100").gpu
+    nodes = [RawNode(f"g{i}", "gpu", f"d{i // 2}", f"h{i // 2}", gpu=h100) for i in range(gpus)]
+    nodes += [RawNode(f"s{i}", "leaf") for i in range(switches)]
+    ends = {(f"s{rng.randrange(i)}", f"s{i}") for i in range(1, switches)}
+    while len(ends) < 2 * switches:
+        a, b = sorted(rng.sample(range(switches), 2))
+        ends.add((f"s{a}", f"s{b}"))
+    ends |= {(f"g{i}", f"s{s}") for i in range(gpus) for s in rng.sample(range(switches), 1 + i % 2)}
+    kinds = [fabric("slow", 25e9, 1e-6), fabric("fast", 50e9, 2e-6)]
+    links = tuple(RawLink(pair, rng.choice(kinds), rng.randint(1, 3)) for pair in sorted(ends))
+    links += tuple(RawLink((f"g{i}", f"g{i + 1}"), UP, 2) for i in range(0, gpus, 2))
+    return build_cluster(raw_cluster_spec(f"raw-{seed}", RawTopology(tuple(nodes), links)))
+
+
+CLUSTERS = {
+    "hgx-h100": lambda: resolve_cluster("hgx-h100"),
+    "gb200-nvl72": lambda: resolve_cluster("gb200-nvl72"),
+    "hgx-h100@32, rails, pods of 2": lambda: fabric_of("rail", 4, nodes_per_pod=2, spines=2),
+    "the same, 4:1": lambda: fabric_of("rail", 4, nodes_per_pod=2, spines=1, oversubscription=2.0),
+    "the same, with faults": broken,
+    "leaf-spine 4:1": lambda: fabric_of("leaf-spine", 4, nodes_per_pod=1, spines=2, oversubscription=4.0),
+    "leaf-spine, 3 spines": lambda: fabric_of("leaf-spine", 6, nodes_per_pod=2, spines=3),
+    "torus 4x4x4": lambda: torus(4, 4, 4),
+    "grid 4x4x4": lambda: torus(4, 4, 4, wrap=False),
+    "torus 3x5x2": lambda: torus(3, 5, 2),
+    "full mesh of 8": lambda: mesh(8),
+    **{f"random raw graph {seed}": (lambda seed=seed: random_raw(seed)) for seed in (1, 2, 3)},
+}

@@ -1,0 +1,136 @@
+"""Every route of every pair of GPUs, written out one by one: the plain reading of the routing rules.
+
+Slow and short on purpose. The tests of ``topology.routes`` compare its loads with these routes, and ``compare.py``
+gives them to a network simulator.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+import networkx as nx
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from topology import Cluster
+
+Path = tuple[float, tuple[str, ...]]  # share of the pair's bytes, nodes in order
+
+
+class Paths:
+    """Routes of one cluster; ``relay`` as in ``link_loads`` (``rail_local_forward``)."""
+
+    def __init__(self, cluster: Cluster, *, relay: bool | None = None) -> None:
+        self.cluster = cluster
+        self.graph = cluster.graph
+        self.gpu = {gpu.id: gpu for gpu in cluster.gpus}
+        out = cluster.spec.scale_out
+        self.relay = (out is not None and out.kind == "rail") if relay is None else relay
+        self.leaving = {gpu for gpu in self.gpu if self._leaves(gpu)}
+
+    def of(self, a: str, b: str) -> list[Path]:
+        """Return the routes from GPU ``a`` to GPU ``b``."""
+        one, two = self.gpu[a], self.gpu[b]
+        if one.domain == two.domain:
+            return self._inside(a, b)
+        found = []
+        for part, via in self._relays(a, two.rail):
+            hop = [(1.0, (a,))] if via == a else self._inside(a, via)
+            for (x, first), (y, rest) in product(hop, self._fewest_hops(via, b, self.graph)):
+                found.append((part * x * y, (*first, *rest[1:])))
+        return found
+
+    def _leaves(self, gpu: str) -> bool:
+        """Whether a GPU reaches another domain on its own links."""
+        others = set(self.gpu) - {gpu}
+        seen = nx.node_connected_component(self.graph.subgraph(set(self.graph) - others), gpu)
+        around = {other for node in seen for other in self.graph[node]}
+        return any(self.gpu[other].domain != self.gpu[gpu].domain for other in around & others)
+
+    def _relays(self, a: str, rail: int) -> list[tuple[float, str]]:
+        """Return the GPUs that hand over bytes from ``a`` for a rail."""
+        own = self.gpu[a]
+        if not self.relay or (own.rail == rail and a in self.leaving):
+            return [(1.0, a)]
+        right = [g for g in self.gpu.values() if g.rail == rail and g.id in self.leaving]
+        near = (
+            [g.id for g in right if g.node == own.node]
+            or [g.id for g in right if g.domain == own.domain]
+            or [a]
+        )
+        return [(1 / len(near), via) for via in near]
+
+    def _inside(self, a: str, b: str) -> list[Path]:
+        """Return the routes between two GPUs of one domain."""
+        number = self.gpu[a].domain
+        spec = self.cluster.spec.domains[number]
+        up = self.graph.subgraph(
+            n
+            for n, data in self.graph.nodes(data=True)
+            if data["kind"] in ("gpu", "switch") and data["domain"] == number
+        )
+        if spec.structure == "mesh" and not up.has_edge(a, b):
+            return self._fewest_hops(a, b, up, forward=True)
+        if spec.structure == "torus":
+            ways = list(self._dimension_order(a, b, spec.shape, spec.wrap))
+            good = all(
+                up.has_edge(*step) for _, nodes in ways for step in zip(nodes, nodes[1:], strict=False)
+            )
+            return ways if good else self._fewest_hops(a, b, up, forward=True)
+        return self._fewest_hops(a, b, up)
+
+    def _fewest_hops(self, a: str, b: str, graph: nx.Graph[str], *, forward: bool = False) -> list[Path]:
+        """Return all fewest-hop routes, shared at each node in proportion to healthy links."""
+        if not forward:
+            graph = graph.subgraph(n for n in graph if n in (a, b) or n not in self.gpu)
+        far = nx.single_source_shortest_path_length(graph, b)
+
+        def onward(node: str) -> list[Path]:
+            if node == b:
+                return [(1.0, (b,))]
+            ahead = {
+                n: d["count"] * d["health"] for n, d in graph[node].items() if far.get(n) == far[node] - 1
+            }
+            whole = sum(ahead.values())
+            return [
+                (weight / whole * share, (node, *rest))
+                for n, weight in ahead.items()
+                for share, rest in onward(n)
+            ]
+
+        return onward(a)
+
+    def _dimension_order(
+        self, a: str, b: str, shape: tuple[int, ...], wrap: tuple[bool, ...]
+    ) -> Iterator[Path]:
+        """Yield the routes along x, then y, ... the shorter way round, both ways where they are as long."""
+        place = {
+            (self.gpu[g].domain, data["coordinate"]): g
+            for g, data in self.graph.nodes(data=True)
+            if g in self.gpu
+        }
+        here, there = (self.graph.nodes[g]["coordinate"] for g in (a, b))
+        ways = []
+        for k, size in enumerate(shape):
+            ahead = there[k] - here[k]
+            turns = [ahead]
+            if wrap[k] and ahead:
+                ahead %= size
+                turns = (
+                    [ahead]
+                    if 2 * ahead < size
+                    else [ahead - size]
+                    if 2 * ahead > size
+                    else [ahead, ahead - size]
+                )
+            ways.append(turns)
+        for turns in product(*ways):
+            at = list(here)
+            nodes = [a]
+            for k, turn in enumerate(turns):
+                for _ in range(abs(turn)):
+                    at[k] = (at[k] + (1 if turn > 0 else -1)) % shape[k]
+                    nodes.append(place.get((self.gpu[a].domain, tuple(at)), f"gone {at}"))
+            yield 1 / len(list(product(*ways))), tuple(nodes)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.importers.domains import domains_of
 from topology.importers.draft import Draft
@@ -41,7 +42,7 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
     ask_all(node.place, lambda: parts.gpu, *([] if node.link_kind == "pcie" and node.gpus else [lambda: parts.scale_up]))
     draft = Draft()
     host = node.hosts[0] if node.hosts else "node0"
-    add_domain(draft, host, {host: node}, parts, None)
+    add_domain(draft, host, {host: node}, parts)
     anomalies = []
     system, gpus = parts.system, gpu_count(node, parts)
     if system is not None and system.gpus > gpus and (node.beyond or node.hidden):
@@ -62,26 +63,18 @@ def assemble_fabric(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], 
     for host, node in nodes.items():
         wanted = parts.options.gpus_per_node
         if node is not None and wanted is not None and gpu_count(node, parts) != wanted:
-            from topology.errors import InputError
 
             raise InputError(f"{node.place}: {host} has {gpu_count(node, parts)} GPUs, but --gpus-per-node says {wanted}.")
     anomalies = check_nics(fabric, nodes)
     domains, notes = domains_of(fabric, nodes, parts)
     draft = Draft()
-    racks = _racks(domains, parts)
     for label, hosts in domains.items():
-        add_domain(draft, label, {host: nodes[host] for host in hosts}, parts, racks)
+        add_domain(draft, label, {host: nodes[host] for host in hosts}, parts)
     for name, level in fabric.switches.items():
         draft.node(name, _KINDS[min(level, 3) - 1], rail=fabric.switch_rails.get(name))
     notes += add_nics(draft, fabric, nodes, parts)
     _add_trunks(draft, fabric, parts)
     return Assembled(draft.topology(), domains, notes, anomalies)
-
-
-def _racks(domains: Mapping[str, list[str]], parts: Parts) -> str | None:
-    """Racks are not in any of these files: a GPU's rack is left to its node."""
-    _ = domains, parts
-    return None
 
 
 def _ask(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> None:
@@ -181,11 +174,10 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
         if link.rate is None:
             fabric = parts.scale_up if link.scale_up else parts.nic()
         else:
-            fabric = parts.inner_fabric(_plain(link.name), link.rate) if link.scale_up else replace(parts.out_fabric(link.rate), name=_plain(link.name))
+            fabric = parts.inner_fabric(_plain(link.name), link.rate, scale_up=True) if link.scale_up else replace(parts.out_fabric(link.rate), name=_plain(link.name))
         if link.latency is not None:
             fabric = replace(fabric, latency_s=link.latency)
         if not draft.link(*link.between, fabric, link.count):
-            from topology.errors import InputError
 
             raise InputError(f"{whole.place}: {link.between[0]} and {link.between[1]} are joined by links of different rates.")
     _join_islands(draft, whole, parts)

@@ -37,14 +37,14 @@ def domains_of(
     if how == "node" or (how is None and not wide):
         if fabric.domains and how is None:
             what = "Blocks" if fabric.blocks else "Accelerator domains"
-            notes.append(f"{what} of {fabric.place} hold several hosts, but each host is a scale-up domain of its own.")
+            notes.append(f"{what} of {fabric.domains_place or fabric.place} hold several hosts, but each host is a scale-up domain of its own.")
         return {host: [host] for host in nodes}, notes
     if how == "leaf":
         labels = _by_leaf(fabric)
         notes.append("Domains: hosts under the same leaves (--domains leaf).")
     elif fabric.domains:
         labels = {host: label for host, label in fabric.domains.items() if host in nodes}
-        notes.append(f"Domains: the {'blocks' if fabric.blocks else 'accelerator domains'} of {fabric.place}.")
+        notes.append(f"Domains: the {'blocks' if fabric.blocks else 'accelerator domains'} of {fabric.domains_place or fabric.place}.")
     elif _leaves_are_domains(system, parts):
         labels = _by_leaf(fabric)
         name = system.part if system is not None else ""

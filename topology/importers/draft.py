@@ -47,12 +47,17 @@ class Draft:
         """Add links; False where the two are joined by links of another kind or rate already."""
         pair = (a, b) if (a, b) in self._links or (b, a) not in self._links else (b, a)
         old = self._links.get(pair)
-        if old is not None and old[0] != fabric:
+        if old is not None and _alike(old[0]) != _alike(fabric):
             return False
-        self._links[pair] = (fabric, count + (old[1] if old else 0))
+        self._links[pair] = (old[0] if old else fabric, count + (old[1] if old else 0))
         return True
 
     def topology(self) -> RawTopology:
         """Return the graph."""
         links = tuple(RawLink(pair, fabric, count) for pair, (fabric, count) in self._links.items())
         return RawTopology(tuple(self.nodes.values()), links)
+
+
+def _alike(fabric: FabricSpec) -> tuple[str, float, float]:
+    """Return what two links must share to be parallel; where a figure was read does not matter."""
+    return fabric.name, fabric.link_bytes_per_s.value, fabric.latency_s.value

@@ -75,8 +75,8 @@ class TrunkFound:
 class FabricFound:
     """Hosts, the switches they hang on, and the scale-up domains they are in.
 
-    ``hosts`` gives the place of each host in the file, ``switches`` the level of each switch (1: leaf), ``domains`` the scale-up domain of
-    a host, ``blocks`` whether those come from scheduler blocks. ``rails`` is how many rails NICs are
+    ``hosts`` gives the place of each host in the file, ``switches`` the level of each switch (1: leaf), ``domains`` the
+    scale-up domain of a host as ``domains_place`` says, ``blocks`` whether those are scheduler blocks. ``rails`` is how many rails NICs are
     numbered over, where names tell.
     """
 
@@ -87,6 +87,7 @@ class FabricFound:
     ports: tuple[PortFound, ...] = ()
     trunks: tuple[TrunkFound, ...] = ()
     domains: Mapping[str, str] = field(default_factory=dict)
+    domains_place: str = ""
     blocks: bool = False
     pods: Mapping[str, str] = field(default_factory=dict)
     switch_rails: Mapping[str, int] = field(default_factory=dict)

@@ -72,7 +72,7 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
         If a file cannot be read, files contradict each other, or something is missing: then by its option's name.
     """
     found = [_read(path, options) for path in paths]
-    parts = Parts(options, _sm(found))
+    parts = Parts(options, _sm(found), infiniband=any(one.kind == "ibnetdiscover" for one in found))
     name = options.name or _default_name(paths)
     fabric, nodes, unlike = merge_found(found)
     if isinstance(found[0], WholeFound):

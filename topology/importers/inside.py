@@ -31,7 +31,7 @@ def gpu_count(node: NodeFound | None, parts: Parts) -> int:
 
 
 def add_domain(
-    draft: Draft, label: str, hosts: Mapping[str, NodeFound | None], parts: Parts, rack: str | None
+    draft: Draft, label: str, hosts: Mapping[str, NodeFound | None], parts: Parts
 ) -> None:
     """Add the GPUs of one scale-up domain and the links between them.
 
@@ -40,7 +40,7 @@ def add_domain(
     for host, node in hosts.items():
         for number in range(gpu_count(node, parts)):
             draft.node(
-                gpu_id(host, number), "gpu", domain=label, node=host, rack=rack, rail=number, gpu=parts.gpu
+                gpu_id(host, number), "gpu", domain=label, node=host, rail=number, gpu=parts.gpu
             )
     shared = {host: node for host, node in hosts.items() if _on_shared_switches(node, parts)}
     if shared:

@@ -67,6 +67,7 @@ def _one_fabric(fabrics: Sequence[FabricFound], anomalies: list[str]) -> FabricF
         base = replace(
             base,
             domains=_spread_to_unnamed(base, domains),
+            domains_place=base.domains_place if base.domains else other.place,
             blocks=base.blocks if base.domains else other.blocks,
             notes=(*base.notes, *other.notes),
             anomalies=(*base.anomalies, *other.anomalies),

@@ -102,7 +102,7 @@ def _whole_host(
             own = rates[number] if rates and parts.options.nic is None else []
             if own:
                 for rate in own:
-                    draft.link(gpu_id(host, number), port.switch, parts.nic(rate))
+                    _connect(draft, host, port, [number], parts.nic(rate))
             else:
                 draft.link(gpu_id(host, number), port.switch, parts.nic(), parts.nics_per_gpu())
 

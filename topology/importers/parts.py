@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["AskError", "Parts", "ask_all"]
 
 _SCALE_OUT = ("ib", "ethernet", "roce", "efa", "scale-out")
-_LATENCY_UP, _LATENCY_OUT = "hgx-h100", "hgx-h100"
+_STAND_IN = "hgx-h100"  # latencies that no file states, as in cluster files
 _SM = {
     "90": ("h100-sxm", "h800-sxm", "h20-sxm", "h200-sxm"),
     "100": ("b200-sxm", "gb200"),
@@ -77,9 +77,10 @@ def ask_all(place: str, *needs: Callable[[], object]) -> None:
 class Parts:
     """Named parts of the catalog and rates of the user, with a line for each that was used (``taken``)."""
 
-    def __init__(self, options: ImportOptions, sm: str = "") -> None:
+    def __init__(self, options: ImportOptions, sm: str = "", *, infiniband: bool = False) -> None:
         self.options = options
         self.sm = sm
+        self.infiniband = infiniband
         self.taken: dict[str, None] = {}
         for name in options.fabrics:
             load_fabric(name)
@@ -98,7 +99,10 @@ class Parts:
         name = self.options.gpu
         if name is None:
             among = f" (sm {self.sm}: {' or '.join(_SM[self.sm])})" if self.sm in _SM else ""
-            raise AskError("what its GPUs are", f"--gpu NAME{among}, a GPU or system of `rackplan catalog`")
+            raise AskError(
+                "what its GPUs are (and so how fast their links)",
+                f"--gpu NAME{among} of `rackplan catalog`, a GPU like h100-sxm or a system like hgx-h100",
+            )
         if self.named_system is not None:
             gpu = load_domain(name).gpu
         elif name in gpu_names():
@@ -177,7 +181,7 @@ class Parts:
             if fabric.kind not in _SCALE_OUT:
                 self._take(f"Scale-up link: {_rate(fabric)} each way, {name} (--fabric).")
                 return fabric
-        fabrics = {one.fabric.name: one.fabric for one in systems_of(self.gpu.name)} if self.options.gpu else {}
+        fabrics = {one.fabric.name: one.fabric for one in systems_of(self.gpu.name)}
         if self.named_system is not None:
             fabrics = {self.need_system().fabric.name: self.need_system().fabric}
         if len(fabrics) != 1:
@@ -280,13 +284,20 @@ class Parts:
         return self.inner_fabric("socket-link", self._figure(self.options.socket_link, "--socket-link"))
 
     def out_fabric(self, rate: Figure) -> FabricSpec:
-        """Return a scale-out link of ``rate``, by a name of the catalog where it has that InfiniBand rate."""
-        latency = load_scale_out(_LATENCY_OUT).fabric.latency_s
-        return FabricSpec(f"nic {format_quantity(rate.value * 8, 'byte/s').replace('B/s', 'b/s')}", "link", rate, latency)
+        """Return a scale-out link of ``rate``: of a fabric of the catalog where an InfiniBand file states its rate."""
+        if self.infiniband:
+            for name in fabric_names():
+                fabric = load_fabric(name)
+                if fabric.kind == "ib" and fabric.link_bytes_per_s.value == rate.value:
+                    return FabricSpec(name, fabric.kind, rate, fabric.latency_s)
+        latency = load_scale_out(_STAND_IN).fabric.latency_s
+        name = f"{'ib' if self.infiniband else 'nic'} {format_quantity(rate.value * 8, 'byte/s').replace('B/s', 'b/s')}"
+        return FabricSpec(name, "link", rate, latency)
 
-    def inner_fabric(self, name: str, rate: Figure) -> FabricSpec:
-        """Return a link inside a host."""
-        return FabricSpec(name, "link", rate, load_domain(_LATENCY_UP).fabric.latency_s)
+    def inner_fabric(self, name: str, rate: Figure, *, scale_up: bool = False) -> FabricSpec:
+        """Return a link inside a host or domain; its latency is the stand-in for such links."""
+        stand_in = load_domain(_STAND_IN) if scale_up else load_scale_out(_STAND_IN)
+        return FabricSpec(name, "link", rate, stand_in.fabric.latency_s)
 
     def _figure(self, text: str, option: str) -> Figure:
         return Figure(parse_quantity(text, "byte/s", option), "byte/s", Evidence.USER, option, text)

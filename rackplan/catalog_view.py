@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from cost.resolve import model_names, model_title, published, resolve_model
+from rackplan.physical_view import physical_entry, scale_up_words, structure_words
 from rackplan.summary import table, wrapped
-from topology import cluster_names, format_quantity, gpu_names, load_domain, load_gpu, load_scale_out
+from topology import (
+    cluster_names,
+    find_scale_out,
+    format_quantity,
+    gpu_names,
+    load_domain,
+    load_gpu,
+    resolve_cluster,
+)
 from topology.errors import InputError
 from topology.units import format_number
 
@@ -25,21 +36,22 @@ _GPU_COLUMNS = ("bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_byte
 
 def gpu_lines() -> Shown:
     """All GPUs: dense peaks, memory, flop per byte in BF16."""
-    rows = [["GPU", "bf16", "fp8", "fp4", "HBM", "HBM/s", "flop/byte", "status"]]
+    rows = [["GPU", "bf16", "fp8", "fp4", "HBM", "HBM/s", "flop/B", "status"]]
     data = []
     for name in gpu_names():
         gpu = load_gpu(name)
         known = {key: gpu.figures[key].value for key in _GPU_COLUMNS if key in gpu.figures}
-        ratio = known["bf16_flop_per_s"] / known["hbm_bytes_per_s"]
+        both = "bf16_flop_per_s" in known and "hbm_bytes_per_s" in known
+        ratio = known["bf16_flop_per_s"] / known["hbm_bytes_per_s"] if both else None
         cells = [_quantity(gpu.figures.get(key)) for key in _GPU_COLUMNS]
-        rows.append([name, *cells, f"{ratio:.0f}", _short(gpu.status)])
+        rows.append([name, *cells, "-" if ratio is None else f"{ratio:.0f}", _short(gpu.status)])
         data.append(
             {"name": name, "title": gpu.title, "status": gpu.status, **known, "flop_per_byte_bf16": ratio}
         )
     return data, [
         *table(rows, 0),
         "",
-        "Dense peaks; HBM as the driver reports it where known; flop/byte: bf16 peak / HBM/s.",
+        "Dense peaks; HBM as the driver reports it where known; flop/B: bf16 peak / HBM/s.",
     ]
 
 
@@ -48,17 +60,18 @@ def cluster_lines() -> Shown:
     rows = [["cluster", "GPU", "domain", "node", "scale-up/GPU", "scale-out/GPU", "ratio", "status"]]
     data = []
     for name in cluster_names():
-        domain, out = load_domain(name), load_scale_out(name)
-        up, away = domain.scale_up_bytes_per_s, out.scale_out_bytes_per_s
+        domain, out = load_domain(name), find_scale_out(name)
+        up, away = _known(domain.scale_up_bytes_per_s), out.scale_out_bytes_per_s if out else None
+        ratio = up / away if up and away else None
         rows.append(
             [
                 name,
                 domain.gpu.name,
                 str(domain.gpus),
                 str(domain.gpus_per_node),
-                format_quantity(up, "byte/s"),
-                format_quantity(away, "byte/s"),
-                f"{up / away:.3g}",
+                "-" if up is None else format_quantity(up, "byte/s"),
+                "-" if away is None else format_quantity(away, "byte/s"),
+                "-" if ratio is None else f"{ratio:.3g}",
                 _short(domain.status),
             ]
         )
@@ -72,13 +85,14 @@ def cluster_lines() -> Shown:
                 "gpus_per_node": domain.gpus_per_node,
                 "scale_up_bytes_per_s": up,
                 "scale_out_bytes_per_s": away,
-                "scale_up_over_scale_out": up / away,
+                "scale_up_over_scale_out": ratio,
             }
         )
     return data, [
         *table(rows, 0),
         "",
-        "Rates per GPU and direction, from links x rate; name@GPUS builds several domains.",
+        "Rates per GPU and direction, from links x rate; a dash: not published.",
+        "name@GPUS builds several domains, name@4x4x8 a torus of that shape.",
     ]
 
 
@@ -115,15 +129,17 @@ def model_lines() -> Shown:
 
 
 def entry(name: str) -> tuple[dict[str, Any], list[str]]:
-    """One GPU, cluster or model, each figure with its origin.
+    """One GPU, cluster (also ``name@GPUS`` and a YAML file) or model, each figure with its origin.
 
     Raises
     ------
     InputError
-        If the catalog has no entry of that name; the nearest are offered.
+        If the catalog has no entry of that name (the nearest are offered), or a cluster cannot be built.
     """
     if name in cluster_names():
         return _cluster(name)
+    if "@" in name or name.lower().endswith((".yaml", ".yml")):
+        return physical_entry(resolve_cluster(name))
     if name in gpu_names():
         return _gpu(load_gpu(name))
     if name.lower() in model_names():
@@ -139,7 +155,8 @@ def _counts(total: str, active: str) -> str:
 
 
 def _short(status: str) -> str:
-    return status.split(";", maxsplit=1)[0].split(",", maxsplit=1)[0]
+    words = re.split(r"[;,(]", status, maxsplit=1)[0].strip()
+    return words.replace("export variant", "export")
 
 
 def _quantity(figure: Figure | None) -> str:
@@ -153,7 +170,7 @@ def _figure_rows(figures: Mapping[str, Figure]) -> tuple[dict[str, Any], list[st
             format_number(figure.value) if figure.unit == "1" else format_quantity(figure.value, figure.unit)
         )
         data[key] = {
-            "value": figure.value,
+            "value": _known(figure.value),
             "unit": figure.unit,
             "kind": figure.kind.label,
             "source": figure.source,
@@ -180,26 +197,21 @@ def _gpu(gpu: GpuSpec) -> tuple[dict[str, Any], list[str]]:
 
 
 def _cluster(name: str) -> tuple[dict[str, Any], list[str]]:
-    domain, out = load_domain(name), load_scale_out(name)
+    domain, out = load_domain(name), find_scale_out(name)
     data, rows = _figure_rows({**domain.figures, **_link_figures(domain, out)})
     gpu_data, gpu_rows = _gpu(domain.gpu)
-    up, away = domain.scale_up_bytes_per_s, out.scale_out_bytes_per_s
-    links = f"{domain.links_per_gpu} x {format_quantity(domain.fabric.link_bytes_per_s.value, 'byte/s')}"
+    up, away = _known(domain.scale_up_bytes_per_s), out.scale_out_bytes_per_s if out else None
+    ratio = up / away if up and away else None
+    cluster = resolve_cluster(name)
+    limits, limit_rows = physical_entry(cluster)
     lines = [
         f"{name}: {domain.title} ({domain.status})",
         *wrapped(
             "domain",
-            f"{domain.gpus} GPUs, {domain.gpus_per_node} a node, {len(domain.links_per_switch)} switch chips",
+            f"{domain.gpus} GPUs, {domain.gpus_per_node} a node, {structure_words(domain)}",
         ),
-        *wrapped(
-            "scale-up",
-            f"{domain.fabric.name}: {links} = {format_quantity(up, 'byte/s')} per GPU and direction",
-        ),
-        *wrapped(
-            "scale-out",
-            f"{out.fabric.name}: {format_quantity(away, 'byte/s')} per GPU and direction, "
-            f"{up / away:.3g} times slower",
-        ),
+        *wrapped("scale-up", f"{scale_up_words(domain)} per GPU and direction"),
+        *wrapped("scale-out", _scale_out_words(out, ratio)),
         *rows,
     ]
     for note in domain.notes:
@@ -210,20 +222,35 @@ def _cluster(name: str) -> tuple[dict[str, Any], list[str]]:
         "status": domain.status,
         "gpus_per_domain": domain.gpus,
         "gpus_per_node": domain.gpus_per_node,
-        "switches": len(domain.links_per_switch),
+        "structure": domain.structure,
+        "shape": list(domain.shape),
+        "switches": limits["switches"].get("switch", 0),
+        "links_per_gpu": domain.links_per_gpu,
         "links_per_switch": list(domain.links_per_switch),
         "scale_up_bytes_per_s": up,
         "scale_out_bytes_per_s": away,
-        "scale_up_over_scale_out": up / away,
+        "scale_up_over_scale_out": ratio,
         "figures": data,
         "notes": list(domain.notes),
+        "physical": limits,
         "gpu": gpu_data,
-    }, [*lines, "", *gpu_rows]
+    }, [*lines, "", *limit_rows[1:], "", *gpu_rows]
 
 
-def _link_figures(domain: DomainSpec, out: ScaleOutSpec) -> dict[str, Figure]:
+def _known(rate: float) -> float | None:
+    return None if math.isnan(rate) else rate
+
+
+def _scale_out_words(out: ScaleOutSpec | None, ratio: float | None) -> str:
+    if out is None:
+        return "not published; give a `fabric` in a cluster YAML"
+    rate = f"{out.fabric.name}: {format_quantity(out.scale_out_bytes_per_s, 'byte/s')} per GPU and direction"
+    return rate if ratio is None else f"{rate}, {ratio:.3g} times slower"
+
+
+def _link_figures(domain: DomainSpec, out: ScaleOutSpec | None) -> dict[str, Figure]:
     found = {}
-    for fabric in (domain.fabric, out.fabric):
+    for fabric in (domain.fabric, *domain.dimension_fabrics, *([out.fabric] if out else [])):
         found[f"{fabric.name} link"] = fabric.link_bytes_per_s
         found[f"{fabric.name} latency"] = fabric.latency_s
     return found

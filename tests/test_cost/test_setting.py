@@ -3,6 +3,7 @@
 import pytest
 
 from cost.layout import StageSpec
+from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.workload import Workload
 from topology import Cluster, ClusterSpec, resolve_cluster
@@ -46,3 +47,17 @@ def test_notes_say_what_runs_wider(toy):
     setting = Setting(resolve_cluster("hgx-h100"), toy.model(precision="nvfp4"), Workload())
     assert setting.notes == ("h100-sxm has no fp4 peak: nvfp4 weights multiply at fp8",)
     assert toy.setting(toy.cluster(2)).notes == ()
+
+
+def test_a_torus_talks_slower_than_the_sum_of_its_links():
+    where = Setting(resolve_cluster("tpu-v5p"), resolve_model("mixtral-8x7b"), Workload())
+    rates = where.rates(StageSpec(tuple(range(64)), range(1)))
+    assert rates.up_bytes_per_s == 600e9  # 6 links of 100 GB/s
+    # a wrapped cube of 4: k / 8 of a node's bytes on each link, and 63 of 64 parts travel
+    assert rates.alltoall_bytes_per_s == pytest.approx(100e9 * 8 / 4 * 63 / 64)
+
+
+def test_behind_switches_all_links_carry_an_all_to_all():
+    where = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
+    rates = where.rates(StageSpec(tuple(range(8)), range(1)))
+    assert rates.alltoall_bytes_per_s == rates.up_bytes_per_s == 450e9

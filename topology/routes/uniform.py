@@ -15,16 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["uniform_bytes_per_s"]
 
 
-def uniform_bytes_per_s(cluster: Cluster, gpus: Sequence[int]) -> float:
+def uniform_bytes_per_s(cluster: Cluster, gpus: Sequence[int], router: Router | None = None) -> float:
     """Return the bytes/s that each of ``gpus`` sends in an all-to-all of equal parts among them, without latency.
 
     In a switched domain this is the sum of a GPU's links; on a torus it falls with the longest dimension, since
     bytes take several links (time ``k / 8 * bytes / link rate`` for an even ring of ``k``, twice that for a line).
+
+    ``router`` is the cluster's, if it has been made already.
 
     Raises
     ------
     InputError
         If there are fewer than two GPUs, or some pair has no route.
     """
-    loads = Router(cluster).loads(pattern_traffic("all-to-all", len(cluster.gpus), 1.0, gpus))
+    loads = (router or Router(cluster)).loads(pattern_traffic("all-to-all", len(cluster.gpus), 1.0, gpus))
     return 1.0 / loads.transfer_s

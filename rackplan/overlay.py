@@ -1,4 +1,4 @@
-"""What a plan adds to the picture of its cluster: each GPU's load and experts."""
+"""What a plan adds to the picture of its cluster: each GPU's stage, load and experts."""
 
 from __future__ import annotations
 
@@ -9,32 +9,86 @@ import numpy as np
 from placement.plan import stage_loads
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cost.layout import StageSpec
     from placement.plan import Plan
     from topology.draw import Overlay
 
 __all__ = ["plan_overlay"]
 
+_MOST_LINES = 12
 
-def plan_overlay(plan: Plan) -> Overlay | None:
-    """Return each GPU's load over the mean of its stage, averaged over layers and scenarios; None without experts.
 
-    The label of a GPU is the number of expert slots it has per layer.
+def plan_overlay(plan: Plan) -> Overlay:
+    """Return what each GPU does: its load over the mean of its stage, and the stage and replica it belongs to.
+
+    The load is averaged over layers and scenarios; the label of a GPU is the number of expert slots it has per
+    layer. Where there are several stages or replicas, the tag of a GPU is ``S1`` (stage 1) or ``R2.S1``.
     """
     from topology.draw import Overlay
 
-    if plan.loads is None:
-        return None
     count = len(plan.setting.cluster.gpus)
     values = np.zeros(count)
     labels = [""] * count
-    for stages in plan.layout.replicas:
-        for stage, assignment in zip(stages, plan.experts, strict=True):
-            if assignment is None:
+    tags = [""] * count
+    several = len(plan.layout.replicas) > 1 or plan.layout.stages > 1
+    for r, stages in enumerate(plan.layout.replicas):
+        for s, (stage, assignment) in enumerate(zip(stages, plan.experts, strict=True)):
+            gpus = list(stage.gpus)
+            for gpu in gpus:
+                tags[gpu] = _tag(plan, r, s)
+            if assignment is None or plan.loads is None:
                 continue
             part = stage_loads(plan.setting, plan.loads, stage.layers)
             load = np.mean([assignment.gpu_load(scenario) for scenario in part.normalised], axis=(0, 1))
-            values[list(stage.gpus)] = load / load.mean()
-            for gpu, slots in zip(stage.gpus, assignment.slots_per_gpu, strict=True):
+            values[gpus] = load / load.mean()
+            for gpu, slots in zip(gpus, assignment.slots_per_gpu, strict=True):
                 labels[gpu] = str(slots)
-    legend = "expert load / mean (in cells: slots per layer)"
-    return Overlay(values=values.tolist(), labels=labels, legend=legend, spans=(0.8, 1.2))
+    if plan.loads is None:
+        return Overlay(None, labels, "", tags=tags if several else (), key=_key(plan))
+    return Overlay(
+        values=values.tolist(),
+        labels=labels,
+        legend="expert load / mean (in cells: slots per layer)",
+        spans=(0.8, 1.2),
+        tags=tags if several else (),
+        key=_key(plan),
+    )
+
+
+def _tag(plan: Plan, replica: int, stage: int) -> str:
+    """Return the tag of a stage of a replica, no longer than it must be."""
+    if len(plan.layout.replicas) == 1:
+        return f"S{stage}"
+    return f"R{replica}.S{stage}" if plan.layout.stages > 1 else f"R{replica}"
+
+
+def _key(plan: Plan) -> list[str]:
+    """Return what the tags mean, a line for each stage."""
+    replicas = plan.layout.replicas
+    if len(replicas) == 1 and plan.layout.stages == 1:
+        return [f"One stage: {_layers(replicas[0][0])}"]
+    lines = (
+        [f"S{s}: {_layers(stage)}" for s, stage in enumerate(replicas[0])] if plan.layout.stages > 1 else []
+    )
+    if len(replicas) > 1:
+        whole = f": {_layers(replicas[0][0])}" if plan.layout.stages == 1 else ""
+        lines.insert(0, f"R0 to R{len(replicas) - 1}: replicas, each a copy of the model{whole}")
+    return _shortened(lines)
+
+
+def _layers(stage: StageSpec) -> str:
+    """Return the layers and the GPUs of a stage."""
+    layers = stage.layers
+    gpus = f"{len(stage.gpus)} GPU{'s' if len(stage.gpus) > 1 else ''}"
+    if len(layers) == 1:
+        return f"layer {layers[0]}, {gpus}"
+    return f"layers {layers[0]} to {layers[-1]}, {gpus}"
+
+
+def _shortened(lines: Sequence[str]) -> list[str]:
+    """Return at most a readable number of lines."""
+    if len(lines) <= _MOST_LINES:
+        return list(lines)
+    return [*lines[: _MOST_LINES - 2], f"... {len(lines) - _MOST_LINES + 1} more", lines[-1]]

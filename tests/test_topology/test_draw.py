@@ -52,7 +52,8 @@ def groups(svg: ET.Element, kind: str) -> int:
 def test_never_a_hairball(name: str, level: str, tmp_path: Path) -> None:
     svg = draw_svg(name, tmp_path, level)
     assert 1 < groups(svg, "node") <= 60
-    assert 1 <= groups(svg, "edge") <= 100
+    flat = name == "tpu-v6e"  # one plane of a torus: its links are bars of the grid
+    assert (0 if flat else 1) <= groups(svg, "edge") <= 100
     assert (tmp_path / "x.svg").stat().st_size < 1_000_000
     # At 100 % zoom one point is 4/3 pixels, and letters are at least 10 pixels high.
     sizes = {float(text.get("font-size", "0")) for text in svg.iter(f"{SVG}text")}
@@ -83,7 +84,8 @@ def test_nvl72_shows_every_gpu_and_its_rate(tmp_path: Path) -> None:
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     words = texts(draw_svg("gb200-nvl72@16384", tmp_path))
     assert "226 more domains" in words
-    assert "16272 GPUs" in words
+    assert "16,272 GPUs" in words
+    assert "x 226 alike" in words
     assert "d227: 40 GPUs" in words  # the odd one stays open
 
 
@@ -190,7 +192,7 @@ if sys.argv[2] == "none":
     fonts.FONTS = Path(sys.argv[3])
 from topology.draw.canvas import Canvas
 from topology.draw.render import render
-for word in ("bcdefgh", "stuvwxy"):
+for word in ("bcdefgh", "hgfedcb"):
     Path(sys.argv[1], word + ".png").write_bytes(render(Canvas(word, [word]).source(), "png"))
 """
 
@@ -211,7 +213,7 @@ def letters(folder: Path, fonts: str) -> tuple[bytes, bytes, str]:
     }
     command = [sys.executable, "-c", LETTERS, str(folder / fonts), fonts, str(empty)]
     done = subprocess.run(command, check=True, cwd=folder, env=environment, capture_output=True, text=True)
-    one, two = (folder / fonts / f"{word}.png" for word in ("bcdefgh", "stuvwxy"))
+    one, two = (folder / fonts / f"{word}.png" for word in ("bcdefgh", "hgfedcb"))
     return one.read_bytes(), two.read_bytes(), done.stderr
 
 

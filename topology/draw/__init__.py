@@ -2,5 +2,7 @@
 
 from topology.draw.draw import LEVELS, dot_source, draw_cluster
 from topology.draw.overlay import Overlay
+from topology.draw.render import FORMATS
+from topology.draw.usage import TrafficOverlay
 
-__all__ = ["LEVELS", "Overlay", "dot_source", "draw_cluster"]
+__all__ = ["FORMATS", "LEVELS", "Overlay", "TrafficOverlay", "dot_source", "draw_cluster"]

@@ -1,174 +1,265 @@
-"""What a picture of several domains shows: blocks of GPUs by pod, equal units collapsed with a count."""
+"""What a picture of several domains shows: pods of blocks of GPUs, those that are alike drawn once with a count."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING
-
-from topology.builders.rails import pods_of
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from topology.cluster import Cluster
-    from topology.spec import ClusterSpec, DomainSpec
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
-__all__ = ["Block", "Unit", "choose", "rack_blocks", "shorten", "units_of"]
+    from topology.draw.fold import Group, Host, Pod, Shape
+    from topology.draw.painter import Painter
+    from topology.spec import DomainSpec
 
-_OPEN_BLOCKS, _OPEN_GPUS = 8, 640
-_OVERLAY_BLOCKS, _OVERLAY_GPUS = 16, 1152
-_LONGEST_BLOCK = 18
-_MOST_SHAPES = 5
+__all__ = ["Block", "Column", "Row", "Section", "blocks_of", "by_shape", "choose", "rack_blocks"]
 
-Shape = tuple[object, ...]
+_OPEN_PODS, _OPEN_GPUS = 4, 576
+_OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152
+_LONGEST_BLOCK, _KEPT_ROWS = 18, 6
+_MOST_SHAPES = 8
+_MOST_BLOCKS = 3
+_LONGEST_ROW = 16
+
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One host of a block, or (``more`` > 0) hosts left out: all alike, and like one that is drawn."""
+
+    header: str
+    host: Host
+    more: int = 0
 
 
 @dataclass(frozen=True)
 class Block:
-    """A grid of GPUs under one set of leaves: rows are hosts, columns are rails.
+    """A grid of GPUs: rows are hosts. ``single`` says that each row is a domain of its own.
 
-    ``rows`` are (header, GPU numbers); ``single`` says that each row is a domain of its own.
+    ``alike`` more blocks of the pod have the same shape; ``whole`` says that the domains are whole in it.
     """
 
     title: str
-    pod: int
     domain: DomainSpec
+    numbers: tuple[int, ...]
     single: bool
-    rows: tuple[tuple[str, tuple[int, ...]], ...]
+    whole: bool
+    rows: tuple[Row, ...]
+    shape: Shape
+    alike: tuple[int, ...] = ()
 
     @property
-    def gpus(self) -> int:
-        """GPUs in the block."""
-        return sum(len(gpus) for _, gpus in self.rows)
+    def hosts(self) -> list[Host]:
+        """Hosts that are drawn."""
+        return [row.host for row in self.rows if not row.more]
 
     @property
     def columns(self) -> int:
         """GPUs in the longest row."""
-        return max(len(gpus) for _, gpus in self.rows)
+        return max(host.places for host in self.hosts)
 
 
-@dataclass(frozen=True)
-class Unit:
-    """Domains and pods that belong together: one domain over several pods, or one pod of several domains."""
+@dataclass
+class Column:
+    """One column of the picture: a pod drawn open, or in its place what is left out and why it may be."""
 
-    domains: tuple[int, ...]
-    blocks: tuple[Block, ...]
-    shape: Shape
-
-    @property
-    def pods(self) -> tuple[int, ...]:
-        """Pods of the unit, in order."""
-        return tuple(sorted({block.pod for block in self.blocks}))
+    pods: list[Pod]
+    blocks: list[Block] = field(default_factory=list)
+    like: Pod | None = None
+    same_domain: bool = False
 
     @property
-    def gpus(self) -> int:
-        """GPUs in the unit."""
-        return sum(block.gpus for block in self.blocks)
+    def open(self) -> bool:
+        """Whether the pod is drawn open."""
+        return bool(self.blocks)
 
 
-def units_of(cluster: Cluster) -> list[Unit]:
-    """Return the units of ``cluster`` in order."""
-    spec = cluster.spec
-    pods = pods_of(spec)
-    groups: list[list[int]] = []
-    last = -1
-    for d, hosts in enumerate(pods):
-        if hosts[0] == last:
-            groups[-1].append(d)
-        else:
-            groups.append([d])
-        last = hosts[-1]
-    first = [0, *accumulate(domain.gpus for domain in spec.domains)]
-    return [_unit(spec, pods, first, group) for group in groups]
+@dataclass
+class Section:
+    """Columns under the same spines; ``alike`` are the groups that look like this one and are not drawn."""
+
+    group: Group
+    columns: list[Column]
+    alike: list[Group] = field(default_factory=list)
 
 
-def rack_blocks(cluster: Cluster) -> list[Block]:
-    """Return one block for each rack of the first domain."""
-    domain = cluster.spec.domains[0]
-    hosts = range(domain.gpus // domain.gpus_per_node)
-    racks = sorted({host // domain.nodes_per_rack for host in hosts})
+def choose(painter: Painter) -> list[Section]:
+    """Choose what is drawn open: everything where it fits, else the first of each shape."""
+    groups = painter.fold.groups
+    pods = sum(len(group.pods) for group in groups)
+    most = (_OPEN_PODS, _OPEN_GPUS) if painter.overlay is None else (_OVERLAY_PODS, _OVERLAY_GPUS)
+    if pods <= most[0] and len(painter.cluster.gpus) <= most[1]:
+        return [Section(group, [_column(painter, pod, full=True) for pod in group.pods]) for group in groups]
     return [
-        _domain_block(0, 0, domain, rack, 0, [h for h in hosts if h // domain.nodes_per_rack == rack])
+        Section(same[0], _columns(painter, same[0]), same[1:])
+        for same in by_shape(groups, lambda group: group.shape)
+    ]
+
+
+def _columns(painter: Painter, group: Group) -> list[Column]:
+    """Return the columns of one group: the first unit of each shape open, the others counted."""
+    columns: list[Column] = []
+    shapes = by_shape(_units(group), lambda unit: tuple(pod.shape for pod in unit))
+    for same in shapes[:_MOST_SHAPES]:
+        columns += _unit_columns(painter, same[0])
+        left = [pod for unit in same[1:] for pod in unit]
+        if left:
+            columns.append(Column(left, like=same[0][0]))
+    others = [pod for same in shapes[_MOST_SHAPES:] for unit in same for pod in unit]
+    if others:
+        columns.append(Column(others))
+    return columns
+
+
+def _unit_columns(painter: Painter, unit: Sequence[Pod]) -> list[Column]:
+    """Return the columns of pods that share a domain, or of one pod: the first of each shape open."""
+    columns: list[Column] = []
+    for same in by_shape(unit, lambda pod: pod.shape):
+        columns.append(_column(painter, same[0]))
+        if len(same) > 1:
+            columns.append(Column(same[1:], like=same[0], same_domain=True))
+    return columns
+
+
+def _column(painter: Painter, pod: Pod, *, full: bool = False) -> Column:
+    """Return a pod drawn open; ``full``: every GPU, if colours mean something."""
+    blocks = blocks_of(painter, pod, every_row=full and painter.overlay is not None)
+    return Column([pod], _fewer(blocks) if not full or len(blocks) > _MOST_BLOCKS else blocks)
+
+
+def _fewer(blocks: list[Block]) -> list[Block]:
+    """Return the first block of each shape, with the numbers of those like it."""
+    same = by_shape(blocks, lambda block: (block.shape, block.single))
+    return [
+        replace(first, alike=tuple(number for block in rest for number in block.numbers))
+        for first, *rest in same
+    ]
+
+
+def blocks_of(painter: Painter, pod: Pod, *, every_row: bool = False) -> list[Block]:
+    """Return the blocks of a pod: one for each rack of a domain, or one for a row of domains of one host."""
+    spec, parts = painter.cluster.spec, painter.fold.hosts_by_domain
+    blocks: list[Block] = []
+    singles: list[Host] = []
+    for number, hosts in groupby(pod.hosts, key=lambda host: host.domain):
+        members = list(hosts)
+        if len(parts[number]) == 1:
+            if singles and _kind(spec.domains[singles[0].domain]) != _kind(spec.domains[number]):
+                blocks.append(_single_block(painter, singles, every_row=every_row))
+                singles = []
+            singles += members
+            continue
+        whole = len(members) == len(parts[number])
+        blocks += _domain_blocks(painter, number, members, whole=whole, every_row=every_row)
+    if singles:
+        blocks.append(_single_block(painter, singles, every_row=every_row))
+    return blocks
+
+
+def rack_blocks(painter: Painter, number: int) -> list[Block]:
+    """Return one block for each rack of a domain, every row drawn."""
+    hosts = painter.fold.hosts_by_domain[number]
+    racks = _racks(hosts)
+    return [_domain_block(painter, number, rack, several=len(racks) > 1, whole=False) for rack in racks]
+
+
+def _racks(hosts: list[Host]) -> list[list[Host]]:
+    """Return hosts by rack; all together where every rack holds one host."""
+    racks = [list(rack) for _, rack in groupby(hosts, key=lambda host: host.rack)]
+    return [hosts] if all(len(rack) == 1 for rack in racks) else racks
+
+
+def _domain_blocks(
+    painter: Painter, number: int, hosts: list[Host], *, whole: bool, every_row: bool
+) -> list[Block]:
+    """Return the blocks of those hosts of a domain that are in one pod."""
+    racks = _racks(hosts)
+    several = not whole or 1 < len(racks) <= _MOST_BLOCKS
+    if len(racks) > _MOST_BLOCKS:
+        racks = [hosts]
+    whole = whole and len(racks) == 1
+    return [
+        _domain_block(painter, number, rack, several=several, whole=whole, every_row=every_row)
         for rack in racks
     ]
 
 
-def choose(units: list[Unit], *, overlay: bool) -> list[tuple[Unit, tuple[Unit, ...], int]]:
-    """Choose what is drawn open: everything where it fits, else the first unit of each shape.
-
-    Returns (unit drawn, units like it that are not, how many of its pods are drawn).
-    """
-    blocks = sum(len(unit.blocks) for unit in units)
-    gpus = sum(unit.gpus for unit in units)
-    most = (_OVERLAY_BLOCKS, _OVERLAY_GPUS) if overlay else (_OPEN_BLOCKS, _OPEN_GPUS)
-    if blocks <= most[0] and gpus <= most[1]:
-        return [(unit, (), len(unit.pods)) for unit in units]
-    by_shape: dict[Shape, list[Unit]] = {}
-    for unit in units:
-        by_shape.setdefault(unit.shape, []).append(unit)
-    groups = list(by_shape.values())
-    if len(groups) > _MOST_SHAPES:
-        rest = sorted(
-            (unit for group in groups[_MOST_SHAPES - 1 :] for unit in group), key=lambda u: u.domains
-        )
-        groups = [*groups[: _MOST_SHAPES - 1], rest]
-    pods = 2 if len(groups) > 1 else 3
-    return [(group[0], tuple(group[1:]), _opened(group[0], pods)) for group in groups]
-
-
-def _opened(unit: Unit, most: int) -> int:
-    """Return how many pods of a unit are open; one more than ``most`` is not worth hiding."""
-    return len(unit.pods) if len(unit.pods) <= most + 1 else most
-
-
-def shorten(block: Block, *, overlay: bool) -> tuple[Block, int]:
-    """Return the block with at most a readable number of rows, and how many are left out."""
-    if overlay or len(block.rows) <= _LONGEST_BLOCK:
-        return block, 0
-    kept = 8
-    rows = block.rows[:kept]
-    return Block(block.title, block.pod, block.domain, block.single, rows), len(block.rows) - kept
-
-
-def _unit(spec: ClusterSpec, pods: list[list[int]], first: list[int], group: list[int]) -> Unit:
-    """Put the domains of one group into blocks."""
-    blocks: list[Block] = []
-    shape: list[object] = []
-    base = pods[group[0]][0]
-    for d in group:
-        domain, hosts = spec.domains[d], pods[d]
-        shape.append((_shape(domain), tuple(pod - base for pod in hosts)))
-        if len(hosts) == 1:
-            _append_row(blocks, d, hosts[0], domain, first[d])
-            continue
-        places = sorted({(pod, host // domain.nodes_per_rack) for host, pod in enumerate(hosts)})
-        for pod, rack in places:
-            members = [h for h, p in enumerate(hosts) if (p, h // domain.nodes_per_rack) == (pod, rack)]
-            blocks.append(_domain_block(d, pod, domain, rack, first[d], members, several=len(places) > 1))
-    return Unit(tuple(group), tuple(blocks), tuple(shape))
-
-
-def _append_row(blocks: list[Block], d: int, pod: int, domain: DomainSpec, first: int) -> None:
-    """Add a domain of one host as a row, to the block before it where that has the same kind."""
-    row = (f"d{d}", tuple(range(first, first + domain.gpus)))
-    last = blocks[-1] if blocks else None
-    if last and last.single and last.pod == pod and _shape(last.domain) == _shape(domain):
-        blocks[-1] = Block(last.title, pod, domain, True, (*last.rows, row))
-    else:
-        blocks.append(Block(domain.title, pod, domain, True, (row,)))
-
-
 def _domain_block(
-    d: int, pod: int, domain: DomainSpec, rack: int, first: int, hosts: list[int], *, several: bool = True
+    painter: Painter, number: int, hosts: list[Host], *, several: bool, whole: bool, every_row: bool = True
 ) -> Block:
     """Return the block of some hosts of one domain."""
-    size = domain.gpus_per_node
-    rows = tuple((f"n{h}", tuple(range(first + h * size, first + (h + 1) * size))) for h in hosts)
-    place = f"d{d} rack {rack}" if several else f"d{d}"
-    return Block(f"{place}: {len(hosts) * size} GPUs", pod, domain, False, rows)
+    domain = painter.cluster.spec.domains[number]
+    name = painter.domain_name(number)
+    place = (
+        f"{name} {hosts[0].rack.rpartition('.')[2].replace('r', 'rack ', 1)}"
+        if several and hosts[0].rack
+        else name
+    )
+    gpus = sum(len(host.gpus) for host in hosts)
+    rows = tuple(Row(_host_name(host), host) for host in hosts)
+    title = f"{place}: {gpus} GPUs"
+    shape = (painter.fold.domain_shapes[number], tuple(host.shape for host in hosts))
+    return Block(title, domain, (number,), False, whole, rows if every_row else _fewer_rows(rows), shape)
 
 
-def _shape(domain: DomainSpec) -> Shape:
-    """Return what two domains of one shape have in common."""
-    fabric = domain.fabric
-    rate = fabric.link_bytes_per_s.value
-    return (domain.part, domain.gpu.name, domain.gpus, domain.gpus_per_node, domain.links_per_switch, rate)
+def _single_block(painter: Painter, hosts: list[Host], *, every_row: bool) -> Block:
+    """Return the block of domains of one host each."""
+    domain = painter.cluster.spec.domains[hosts[0].domain]
+    rows = tuple(Row(painter.domain_name(host.domain), host) for host in hosts)
+    title = f"{len(rows)} x {domain.title}"
+    numbers = tuple(host.domain for host in hosts)
+    shape = tuple(host.shape for host in hosts)
+    return Block(title, domain, numbers, True, True, rows if every_row else _fewer_rows(rows), shape)
+
+
+def _fewer_rows(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Return at most a readable number of rows: the first few and those unlike the others stay."""
+    if len(rows) <= _LONGEST_BLOCK:
+        return rows
+    tally = Counter(row.host.shape for row in rows)
+    usual = tally.most_common(1)[0][0]
+    odd = [row for row in rows if row.host.shape != usual]
+    alike = [row for row in rows if row.host.shape == usual]
+    kept = [*alike[:_KEPT_ROWS], *odd[:_LONGEST_BLOCK]]
+    kept.sort(key=rows.index)
+    left = len(alike) - min(len(alike), _KEPT_ROWS)
+    last = [Row(f"x {left} more rows alike", alike[0].host, left)] if left else []
+    if len(odd) > _LONGEST_BLOCK:
+        last.append(
+            Row(f"{len(odd) - _LONGEST_BLOCK} more rows that differ", odd[0].host, len(odd) - _LONGEST_BLOCK)
+        )
+    return (*kept, *last)
+
+
+def _host_name(host: Host) -> str:
+    """Return a short name of a host: the last part of an id of ours, else the id."""
+    return host.id.rpartition(".")[2] if host.id.startswith(f"d{host.domain}.") else host.id
+
+
+def _kind(domain: DomainSpec) -> tuple[object, ...]:
+    """Return what domains in one block have in common."""
+    return (domain.part, domain.gpu.name, domain.structure, domain.title)
+
+
+def _units(group: Group) -> list[tuple[Pod, ...]]:
+    """Return pods that share a domain together, each other pod alone."""
+    units: list[list[Pod]] = []
+    last: set[int] = set()
+    for pod in group.pods:
+        if units and last & set(pod.domains):
+            units[-1].append(pod)
+        else:
+            units.append([pod])
+        last = set(pod.domains)
+    return [tuple(unit) for unit in units]
+
+
+def by_shape(things: Iterable[Thing], key: Callable[[Thing], Hashable]) -> list[list[Thing]]:
+    """Return things of equal shape together, in order of the first of each."""
+    found: dict[Hashable, list[Thing]] = {}
+    for thing in things:
+        found.setdefault(key(thing), []).append(thing)
+    return list(found.values())

@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from topology.draw.metrics import text_width
 from topology.draw.style import FONT, INK, safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Canvas", "cell", "table"]
+__all__ = ["TEXT_POINTS", "Canvas", "cell", "table"]
 
-_TEXT_POINTS = 9
+TEXT_POINTS = 9
 _TITLE_POINTS = 13
+_TITLE_ROW, _LINE_ROW = 24, 14
 
 
 def cell(text: object = "", **attributes: object) -> str:
@@ -46,10 +48,14 @@ def _html(attributes: dict[str, object]) -> str:
 
 @dataclass
 class Canvas:
-    """Collects boxes and links; :meth:`source` writes them as DOT. Lengths are points, y grows downwards."""
+    """Collects boxes and links; :meth:`source` writes them as DOT. Lengths are points, y grows downwards.
+
+    The title stands above y = 0, its left edge at ``left``.
+    """
 
     title: str
     subtitles: Sequence[str]
+    left: float = 0.0
     _nodes: list[str] = field(default_factory=list)
     _edges: list[str] = field(default_factory=list)
 
@@ -67,28 +73,66 @@ class Canvas:
 
     def text(self, name: str, centre: tuple[float, float], lines: Sequence[str], ink: str = INK) -> None:
         """Write lines of text around a point, on the background's own white."""
+        if not lines:
+            return
         rows = [[cell(line, ink=ink)] for line in lines]
         self.box(name, centre, (0, 0), table(rows, bgcolor="#ffffff", cellpadding=1))
 
-    def link(self, tail: str, head: str, colour: str, width: float = 1.0, style: str = "solid") -> None:
+    def note(
+        self,
+        name: str,
+        at: tuple[float, float],
+        lines: Sequence[str],
+        *,
+        ink: str = INK,
+        points: float = TEXT_POINTS,
+        bold: bool = False,
+    ) -> float:
+        """Write left-aligned lines with their top left corner at ``at``; return the height they take."""
+        row = round(points * 1.6)
+        width = max((text_width(line, points, bold=bold) for line in lines), default=0) + 4
+        rows = [
+            [cell(line, ink=ink, size=points, bold=bold, align="left", width=width, height=row)]
+            for line in lines
+        ]
+        if rows:
+            self.box(name, at, (width, row * len(rows)), table(rows, bgcolor="#ffffff"))
+        return float(row * len(rows))
+
+    def link(
+        self, tail: str, head: str, colour: str, width: float = 1.0, style: str = "solid", tip: str = ""
+    ) -> None:
         """Draw a straight line between two places, written ``"box"`` or ``"box:port:side"``."""
         ends = " -- ".join(":".join(f'"{safe(part)}"' for part in end.split(":")) for end in (tail, head))
-        self._edges.append(f'  {ends} [color="{colour}", penwidth="{width:.2f}", style="{style}"];')
+        tips = f', tooltip="{safe(tip)}", href="#"' if tip else ""
+        self._edges.append(f'  {ends} [color="{colour}", penwidth="{width:.2f}", style="{style}"{tips}];')
 
     def source(self) -> str:
         """Return the drawing as DOT."""
-        rows = [[cell(self.title, bold=True, size=_TITLE_POINTS, align="left", height=24)]]
-        rows += [
-            [cell(line, size=_TEXT_POINTS, ink="#404040", align="left", height=14)] for line in self.subtitles
-        ]
-        label = table([*rows, [cell("", height=12)]])
+        nodes, self._nodes = self._nodes, []
+        self._write_title()
+        title, self._nodes = self._nodes, nodes
         head = [
             "graph rackplan {",
-            '  graph [layout="nop", splines="line", outputorder="nodesfirst", bgcolor="#ffffff", pad="0.2",',
-            f'    fontname="{FONT}", fontcolor="{INK}", labelloc="t", labeljust="l", label=<{label}>];',
-            f'  node [fontname="{FONT}", fontsize="{_TEXT_POINTS}", fontcolor="{INK}"];',
+            '  graph [layout="nop", splines="line", outputorder="edgesfirst", bgcolor="#ffffff", pad="0.2",',
+            f'    fontname="{FONT}", fontcolor="{INK}"];',
+            f'  node [fontname="{FONT}", fontsize="{TEXT_POINTS}", fontcolor="{INK}"];',
         ]
-        return "\n".join([*head, *self._nodes, *self._edges, "}", ""])
+        return "\n".join([*head, *title, *nodes, *self._edges, "}", ""])
+
+    def _write_title(self) -> None:
+        """Write the title and the lines under it, above everything else."""
+        width = max(
+            text_width(self.title, _TITLE_POINTS, bold=True),
+            *(text_width(line, TEXT_POINTS) for line in self.subtitles),
+            0,
+        )
+        rows = [
+            [cell(self.title, bold=True, size=_TITLE_POINTS, align="left", height=_TITLE_ROW, width=width)]
+        ]
+        rows += [[cell(line, ink="#404040", align="left", height=_LINE_ROW)] for line in self.subtitles]
+        tall = _TITLE_ROW + _LINE_ROW * len(self.subtitles)
+        self.box("title", (self.left, -16.0 - tall), (width, tall), table(rows))
 
     def _node(
         self, name: str, at: tuple[float, float], size: tuple[float, float], label: str, **style: str

@@ -1,129 +1,274 @@
-"""One large domain: hosts or racks as grids of GPU cells around the band of switch chips that joins them."""
+"""One switched domain: hosts or racks as grids of GPU cells around the band of switch chips that joins them."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, replace
+from math import isnan
 from typing import TYPE_CHECKING
 
-from topology.draw.blocks import rack_blocks
+from topology.draw.blocks import by_shape, rack_blocks
 from topology.draw.canvas import cell, table
-from topology.draw.style import NVLINK, NVLINK_FILL, each_way, switch_word
+from topology.draw.links import Links
+from topology.draw.metrics import fitting, text_width
+from topology.draw.sheet import Sheet
+from topology.draw.style import FAULT, NVLINK, NVLINK_FILL, own_links, planes_text, rate_text, switch_word
+from topology.draw.words import broken_lines, plural
 from topology.units import format_quantity
 
 if TYPE_CHECKING:
     from topology.draw.blocks import Block
     from topology.draw.canvas import Canvas
+    from topology.draw.fold import Host
     from topology.draw.painter import Painter
     from topology.spec import DomainSpec
 
 __all__ = ["draw_domain_view"]
 
-_CELL, _HEADER, _ROW = 24, 28, 16
-_GAP, _REACH = 14, 34
+_CELL, _HEADER, _ROW = 24, 28, 14
+_GAP, _REACH = 14, 40
 _BAND_HEIGHT = 74
-_MOST_RACKS = 16
+_MOST_WIDE = 1140
+_MOST_TRAYS = 18
+_LONGEST_GRID = 18
 
 
-def draw_domain_view(canvas: Canvas, painter: Painter) -> None:
-    """Draw the first domain of the cluster: trays where it is one rack, racks where it is several."""
-    domain = painter.cluster.spec.domains[0]
-    racks = rack_blocks(painter.cluster)
-    grids = _rack_grids(painter, racks) if len(racks) > 1 else _tray_grids(painter, domain)
+@dataclass
+class _Grid:
+    """A table of hosts, with what its bundle to the band stands for."""
+
+    name: str
+    width: float
+    height: float
+    html: str
+    hosts: list[Host]
+    dashed: bool = False
+
+
+def draw_domain_view(canvas: Canvas, painter: Painter, number: int) -> None:
+    """Draw one domain: trays where it is one rack, racks where it is several."""
+    domain = painter.cluster.spec.domains[number]
+    grids = _grids(painter, number)
     per_row = -(-len(grids) // 2) if len(grids) > 4 else len(grids)
     above, below = grids[:per_row], grids[per_row:]
-    width = per_row * (grids[0][1] + _GAP)  # half a gap more on each side: ports stand in line with grids
-    top = max(height for _, _, height, _, _ in above)
+    wide = max(grid.width for grid in grids)
+    band = _band_lines(painter, domain, number)
+    narrowest = max(text_width(line, 11, bold=True) for line in band) + 20
+    width = max(per_row * (wide + _GAP), narrowest)
+    step = width / per_row  # ports stand in line with the middles of the grids
+    top = max(grid.height for grid in above)
     band_at = top + _REACH
-    canvas.box(
-        "band", (-_GAP / 2, band_at), (width, _BAND_HEIGHT), _band(domain, per_row, width, bool(below))
-    )
-    for row, y, side in ((above, None, "t"), (below, band_at + _BAND_HEIGHT + _REACH, "b")):
-        for column, (name, wide, tall, html, links) in enumerate(row):
-            at = (column * (wide + _GAP), top - tall if y is None else y)
-            canvas.box(name, at, (wide, tall), html)
-            ends = (
-                (f"{name}:foot:s", f"band:t{column}:n")
-                if side == "t"
-                else (f"band:b{column}:s", f"{name}:head:n")
+    canvas.box("band", (0.0, band_at), (width, _BAND_HEIGHT), _band(painter, band, per_row, width, number))
+    said: set[tuple[str, ...]] = set()
+    for row, side in ((above, "t"), (below, "b")):
+        for column, grid in enumerate(row):
+            x = step * column + (step - grid.width) / 2
+            y = top - grid.height if side == "t" else band_at + _BAND_HEIGHT + _REACH
+            canvas.box(grid.name, (x, y), (grid.width, grid.height), grid.html)
+            here, there = ("foot:s", "n") if side == "t" else ("head:n", "s")
+            _bundle(canvas, painter, grid, number, (f"{grid.name}:{here}", f"band:{side}{column}:{there}"))
+            middle = (x + grid.width / 2 + 5, band_at - _REACH / 2 if side == "t" else y - _REACH / 2)
+            _say(canvas, painter, grid, middle, said)
+    bottom = band_at + _BAND_HEIGHT + (_REACH + max((g.height for g in below), default=-_REACH))
+    painter.draw_legend(canvas, (0.0, bottom + 20))
+
+
+def _bundle(canvas: Canvas, painter: Painter, grid: _Grid, number: int, ends: tuple[str, str]) -> None:
+    """Draw the scale-up links of a grid as one line."""
+    links = _links(painter, grid)
+    colour, width, tip = NVLINK, 1.0 + min(4.0, links.count / 72), ""
+    slow = any(health < 1 for _, health in links.counts)
+    if painter.usage is not None:
+        pairs = _pairs(painter, grid, number)
+        share = painter.usage.busiest(pairs)
+        colour, width, tip = (
+            painter.usage.colour(share),
+            painter.usage.width(share),
+            f"{share * 100:.0f} % busy",
+        )
+        if painter.usage.holds_bottleneck(pairs):
+            colour = FAULT
+    canvas.link(*ends, colour, width=width, style="dashed" if grid.dashed or slow else "solid", tip=tip)
+
+
+def _links(painter: Painter, grid: _Grid) -> Links:
+    """Return the scale-up links of the GPUs of a grid."""
+    return Links.sum(painter.fold.gpu_links[i] for host in grid.hosts for i in host.gpus)
+
+
+def _pairs(painter: Painter, grid: _Grid, number: int) -> list[tuple[str, str]]:
+    """Return the links between a grid and the band."""
+    ids = [painter.cluster.gpus[i].id for host in grid.hosts for i in host.gpus]
+    chips = [chip.id for chip in painter.fold.chips(number)]
+    return painter.usage.around(ids, chips) if painter.usage is not None else []
+
+
+def _say(
+    canvas: Canvas, painter: Painter, grid: _Grid, at: tuple[float, float], said: set[tuple[str, ...]]
+) -> None:
+    """Write count x rate = total beside a bundle, the first time that it comes."""
+    lines = broken_lines(_links(painter, grid).text().removesuffix(" each way"))
+    if tuple(lines) in said or grid.dashed:
+        return
+    said.add(tuple(lines))
+    canvas.note(f"said {grid.name}", (at[0], at[1] - 13 * len(lines) / 2), lines, ink="#2f4a00", points=8)
+
+
+def _grids(painter: Painter, number: int) -> list[_Grid]:
+    """Return trays, racks, or grids of hosts; those that are alike are counted where there are too many."""
+    blocks = rack_blocks(painter, number)
+    hosts = painter.fold.hosts_by_domain[number]
+    if len(blocks) == 1 and len(hosts) <= _MOST_TRAYS and max(host.places for host in hosts) <= 8:
+        return [_tray(painter, host) for host in hosts]
+    columns = max(block.columns for block in blocks)
+    most = max(2, 2 * int(_MOST_WIDE // (_width(painter, blocks, columns) + _GAP)))
+    if len(blocks) > most or max(len(block.rows) for block in blocks) > _LONGEST_GRID:
+        rows = [row for block in blocks for row in block.rows]
+        size = min(_LONGEST_GRID, max(-(-len(rows) // most), 12))
+        blocks = [
+            replace(
+                blocks[0],
+                title=f"{rows[i].header} to {rows[min(i + size, len(rows)) - 1].header}",
+                rows=tuple(rows[i : i + size]),
+                shape=tuple(row.host.shape for row in rows[i : i + size]),
             )
-            canvas.link(*ends, NVLINK, width=1.0 + min(4.0, links / 72))
-    bottom = band_at + _BAND_HEIGHT + (_REACH + max((g[2] for g in below), default=-_REACH))
-    legend = painter.legend()
-    if legend:
-        canvas.box("legend", (0, bottom + 20), (420, 20), legend)
-
-
-Grid = tuple[str, int, int, str, int]
-
-
-def _tray_grids(painter: Painter, domain: DomainSpec) -> list[Grid]:
-    """Return one grid for each host: its GPUs in rows of four."""
-    size = domain.gpus_per_node
-    columns = min(size, 4)
-    grids: list[Grid] = []
-    width = columns * (_CELL + 1) + 8
-    for host in range(domain.gpus // size):
-        numbers = list(range(host * size, (host + 1) * size))
-        lines = [numbers[i : i + columns] for i in range(0, size, columns)]
-        rows = [[cell(f"node {host}", bold=True, colspan=columns, height=_ROW, port="head")]]
-        rows += [[painter.gpu(i, _CELL, 20) for i in line] for line in lines]
-        if painter.overlay is None and size == columns:
-            rows.append([painter.rail_cell(c, _CELL, f"r{c}", height=12) for c in range(columns)])
-        rows.append([cell("", colspan=columns, height=2, port="foot")])
-        height = 2 * _ROW + 20 * len(lines) + 8
-        html = table(rows, border=1, color="#8a8a8a", bgcolor="#ffffff", cellspacing=1)
-        grids.append((f"d0.n{host}", width, height, html, size * domain.links_per_gpu))
-    return grids
-
-
-def _rack_grids(painter: Painter, racks: list[Block]) -> list[Grid]:
-    """Return one grid for each rack: a row for each host, a column for each GPU in it."""
-    drawn = racks if len(racks) <= _MOST_RACKS else racks[: _MOST_RACKS - 1]
-    grids = [_rack_grid(painter, f"d0.r{r}", block) for r, block in enumerate(drawn)]
-    left = len(racks) - len(drawn)
-    if left:
-        _, wide, tall, _, links = grids[0]
-        rows = [
-            [cell("", height=2, port="head")],
-            [cell(f"{left} more racks", width=wide - 4, bold=True)],
-            [cell(f"{sum(block.gpus for block in racks[len(drawn) :])} GPUs")],
-            [cell("", height=2, port="foot")],
+            for i in range(0, len(rows), size)
         ]
-        grids.append(("more", wide, tall, table(rows, border=1, style="dashed", height=tall), links * left))
+    if len(blocks) <= most:
+        return [_rack(painter, f"r{r}", block) for r, block in enumerate(blocks)]
+    grids: list[_Grid] = []
+    for same in by_shape(blocks, lambda block: block.shape):
+        grids.append(_rack(painter, f"r{len(grids)}", same[0]))
+        if len(same) > 1:
+            grids.append(_more(painter, f"more{len(grids)}", same[1:]))
+    if len(grids) > most:
+        left = [host for grid in grids[most - 1 :] for host in grid.hosts]
+        grids = [*grids[: most - 1], _others(painter, left)]
     return grids
 
 
-def _rack_grid(painter: Painter, name: str, block: Block) -> Grid:
-    """Return the grid of one rack."""
-    columns = block.columns
-    wide = _HEADER + columns * (_CELL + 1) + 6
-    tall = (len(block.rows) + 2) * (_ROW - 1) + 8
-    rows = [[cell(block.title, bold=True, colspan=columns + 1, height=_ROW, port="head")]]
-    rails = [painter.rail_cell(c, _CELL, f"r{c}") for c in range(columns)]
-    rows.append([cell("", width=_HEADER), *rails])
-    for header, gpus in block.rows:
-        rows.append([cell(header, width=_HEADER, size=8), *(painter.gpu(i, _CELL) for i in gpus)])
-    rows.append([cell("", colspan=columns + 1, height=1, port="foot")])
-    html = table(rows, border=1, color="#8a8a8a", bgcolor="#ffffff", cellspacing=1)
-    return name, wide, tall, html, block.gpus * block.domain.links_per_gpu
+def _tray(painter: Painter, host: Host) -> _Grid:
+    """Return one host: its GPUs in rows of four."""
+    places = painter.places(host)
+    columns = min(len(places), 4)
+    tag = painter.tag(places)
+    ours = painter.cluster.spec.raw is None
+    title = f"{host.id.rpartition('.')[2].replace('n', 'node ', 1) if ours else host.id} {tag}".strip()
+    names = [host.id, *(painter.cluster.gpus[i].id for i in host.gpus)]
+    size = max(_CELL, -(-(text_width(title, 9, bold=True) + 4) // columns))
+    width = columns * (size + 1) + 3
+    sheet = Sheet(width)
+    sheet.add([cell(title, bold=True, colspan=columns, height=16, port="head")], 16)
+    for start in range(0, len(places), columns):
+        sheet.add([painter.gpu(place, size, 20) for place in places[start : start + columns]], 20)
+    if painter.plain and len(places) == columns:
+        sheet.add([_rail(painter, place, size) for place in places], 12)
+    sheet.add_all(painter.fault_rows(names, columns, width=width - 8), 12)
+    sheet.add([cell("", colspan=columns, height=2, port="foot")], 2)
+    return _Grid(host.id, width, sheet.height, sheet.html(color="#8a8a8a"), [host])
 
 
-def _band(domain: DomainSpec, columns: int, width: int, both: bool) -> str:
-    """Return the band of switch chips; the ports on its edges are where links land."""
-    links = Counter(domain.links_per_switch)
-    chips = " + ".join(
-        f"{count} {switch_word(domain)}s with {each} link{'s' if each > 1 else ''} of every GPU"
-        for each, count in links.items()
-    )
-    part = width // columns
-    rate = format_quantity(domain.gpus * domain.scale_up_bytes_per_s, "byte/s")
-    lines = [
-        chips,
-        f"each GPU {each_way(domain.links_per_gpu, domain.fabric)}; all {domain.gpus} GPUs {rate} each way",
+def _rail(painter: Painter, place: int | str, width: int) -> str:
+    """Return the rail under one GPU of a tray."""
+    if isinstance(place, str):
+        return cell("", width=width, height=12)
+    rail = painter.cluster.gpus[place].rail
+    return painter.rail_cell(rail, width, f"r{rail}", height=12)
+
+
+def _width(painter: Painter, blocks: list[Block], columns: int) -> float:
+    """Return the width of a rack's grid."""
+    headers = [
+        text_width(_header(painter, row.header, row.host), 8) for block in blocks for row in block.rows
     ]
-    rows = [[cell("", width=part, height=4, port=f"t{c}") for c in range(columns)]]
+    return max(_HEADER, *(width + 2 for width in headers)) + columns * (_CELL + 1) + 4
+
+
+def _header(painter: Painter, header: str, host: Host) -> str:
+    """Return the header of a row: the host, and what the overlay says it belongs to."""
+    return f"{header} {painter.tag(painter.places(host))}".strip()
+
+
+def _rack(painter: Painter, name: str, block: Block) -> _Grid:
+    """Return the grid of one rack: a row for each host, a column for each GPU in it."""
+    columns = block.columns
+    width = max(_width(painter, [block], columns), text_width(block.title, 9, bold=True) + 10)
+    header = width - columns * (_CELL + 1) - 4
+    sheet = Sheet(width)
+    sheet.add([cell(block.title, bold=True, colspan=columns + 1, height=16, port="head")], 16)
+    rails = [painter.rail_cell(c, _CELL, f"r{c}") for c in range(columns)]
+    if painter.cluster.spec.raw is None:
+        sheet.add([cell("", width=round(header)), *rails], _ROW)
+    for row in block.rows:
+        text = _header(painter, row.header, row.host)
+        cells = [painter.gpu(place, _CELL) for place in painter.places(row.host)]
+        sheet.add([cell(text, width=round(header), size=8, align="left"), *cells], _ROW)
+        names = [row.host.id, *(painter.cluster.gpus[i].id for i in row.host.gpus)]
+        sheet.add_all(painter.fault_rows(names, columns + 1, 2, width=width - 8), 12)
+    sheet.add([cell("", colspan=columns + 1, height=1, port="foot")], 1)
+    return _Grid(name, width, sheet.height, sheet.html(color="#8a8a8a"), [row.host for row in block.rows])
+
+
+def _more(painter: Painter, name: str, blocks: list[Block]) -> _Grid:
+    """Return the placeholder of grids that are like the one before."""
+    hosts = [row.host for block in blocks for row in block.rows]
+    return _note(painter, name, f"x {len(blocks)} alike", hosts)
+
+
+def _others(painter: Painter, hosts: list[Host]) -> _Grid:
+    """Return the placeholder of what there is no room for."""
+    return _note(painter, "others", f"{len(hosts)} more hosts, not alike", hosts)
+
+
+def _note(painter: Painter, name: str, title: str, hosts: list[Host]) -> _Grid:
+    """Return a dashed box in the place of some hosts."""
+    gpus = [i for host in hosts for i in host.gpus]
+    lines = [title, f"{hosts[0].id} to {hosts[-1].id}", plural(len(gpus), "GPU")]
+    lines += [text for text in (painter.range_text(gpus), painter.tag(gpus)) if text]
+    width = max(text_width(line, 9, bold=True) for line in lines) + 14
+    sheet = Sheet(width)
+    sheet.add([cell("", height=2, port="head")], 2)
+    for i, line in enumerate(lines):
+        sheet.add([cell(line, bold=i == 0, width=width - 8, height=15)], 15)
+    sheet.add([cell("", height=2, port="foot")], 2)
+    return _Grid(name, width, sheet.height, sheet.html(color=NVLINK, style="dashed"), hosts, dashed=True)
+
+
+def _band_lines(painter: Painter, domain: DomainSpec, number: int) -> list[str]:
+    """Return what joins the GPUs, and what all of them move together."""
+    chips, upper = painter.fold.chips(number), painter.fold.chips(number, "upper")
+    total = painter.fold.hosts_by_domain[number]
+    gpus = sum(len(host.gpus) for host in total)
+    rate = Links.sum(painter.fold.gpu_links[i] for host in total for i in host.gpus).bytes_per_s
+    if upper:
+        tiers = f"{plural(len(upper), 'second-tier chip')} over {plural(len(chips), 'first-tier chip')}"
+        first = f"{planes_text(domain)}: {tiers}, one a plane in each host"
+    elif domain.structure == "raw":
+        first = f"{plural(len(chips), 'switch chip')}" if chips else "GPUs linked directly"
+    else:
+        counts = Counter(domain.links_per_switch)
+        first = " + ".join(
+            f"{plural(count, switch_word(domain))} with {plural(each, 'link')} of every GPU"
+            for each, count in counts.items()
+        )
+    own = own_links(domain)
+    if domain.structure == "raw":
+        own = f"at least {rate_text(domain.scale_up_bytes_per_s)} each way"
+    if isnan(rate):
+        return [first, f"each GPU {own}"]
+    return [first, f"each GPU {own}; all {gpus} GPUs {format_quantity(rate, 'byte/s')} each way"]
+
+
+def _band(painter: Painter, lines: list[str], columns: int, width: float, number: int) -> str:
+    """Return the band of switch chips; the ports on its edges are where links land."""
+    part = width / columns
+    rows = [[cell("", width=round(part), height=4, port=f"t{c}") for c in range(columns)]]
     rows.append([cell(lines[0], colspan=columns, bold=True, height=22, size=11)])
-    rows.append([cell(lines[1], colspan=columns, height=18)])
-    ports = {f"b{c}": c for c in range(columns)}
-    rows.append([cell("", width=part, height=4, **({"port": name} if both else {})) for name in ports])
-    return table(rows, border=2, color=NVLINK, bgcolor=NVLINK_FILL, width=width)
+    rows.append([cell(lines[1], colspan=columns, height=16)])
+    chips = [chip.id for tier in ("chip", "upper") for chip in painter.fold.chips(number, tier)]
+    faults = painter.marks.lines(painter.marks.odd_names(chips))
+    if faults:
+        text = fitting("; ".join(faults), width - 12, 8)
+        rows.append([cell(text, colspan=columns, height=13, ink=FAULT, size=8)])
+    rows.append([cell("", width=round(part), height=4, port=f"b{c}") for c in range(columns)])
+    return table(rows, border=2, color=NVLINK, bgcolor=NVLINK_FILL, width=round(width))

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from topology.draw.canvas import Canvas
+from topology.draw.captions import physical_line, subtitles, title
 from topology.draw.domain_view import draw_domain_view
 from topology.draw.fabric_view import draw_fabric_view
-from topology.draw.gpu_view import draw_gpu_view, links_note, opened_gpus
+from topology.draw.fold import fold
+from topology.draw.gpu_view import draw_gpu_view, links_note, opened_hosts
+from topology.draw.kinds_view import LARGEST_DRAWN, draw_kinds_view
+from topology.draw.marks import Marks
+from topology.draw.mesh_view import draw_mesh_view
 from topology.draw.painter import Painter
+from topology.draw.raw_view import draw_raw_view, fits, nodes_of_host
 from topology.draw.render import FORMATS, render
-from topology.draw.style import gpu_line, is_projected, scale_out_line, scale_up_line
+from topology.draw.style import each_way
+from topology.draw.torus_view import draw_torus_view, torus_notes
+from topology.draw.usage import Usage
 from topology.errors import InputError
 from topology.files import write_whole
+from topology.graph import SCALE_OUT_KINDS
 
 if TYPE_CHECKING:
     from topology.cluster import Cluster
     from topology.draw.overlay import Overlay
+    from topology.draw.usage import TrafficOverlay
 
 __all__ = ["LEVELS", "dot_source", "draw_cluster"]
 
 LEVELS = ("auto", "fabric", "domain", "gpu")
 _GPU_LEVEL_MOST = 16
-_MOST_KINDS = 3
 
 
 def draw_cluster(
-    cluster: Cluster, path: str | Path, *, level: str = "auto", overlay: Overlay | None = None
+    cluster: Cluster,
+    path: str | Path,
+    *,
+    level: str = "auto",
+    overlay: Overlay | None = None,
+    traffic: TrafficOverlay | None = None,
 ) -> None:
     """Draw ``cluster`` into the file ``path``; its suffix chooses SVG, PNG, PDF or DOT.
 
@@ -36,10 +50,12 @@ def draw_cluster(
     ----------
     level:
         ``fabric`` (all domains and the fabric between them), ``domain`` (the first domain: hosts or racks and
-        the switch chips), ``gpu`` (the first domain link by link, or one host of it where that is too many),
-        or ``auto``.
+        what joins them), ``gpu`` (the first domain link by link, or one host of it where that is too many),
+        ``d3`` (domain 3), or ``auto``.
     overlay:
         Values and labels on the GPUs.
+    traffic:
+        Bytes on each link: colour and width of the links are then how busy they are.
 
     Raises
     ------
@@ -52,10 +68,16 @@ def draw_cluster(
         raise InputError(
             f"{target}: drawings are written as .svg, .png, .pdf or .dot; give one of these endings."
         )
-    write_whole(target, render(dot_source(cluster, level=level, overlay=overlay), suffix))
+    write_whole(target, render(dot_source(cluster, level=level, overlay=overlay, traffic=traffic), suffix))
 
 
-def dot_source(cluster: Cluster, *, level: str = "auto", overlay: Overlay | None = None) -> str:
+def dot_source(
+    cluster: Cluster,
+    *,
+    level: str = "auto",
+    overlay: Overlay | None = None,
+    traffic: TrafficOverlay | None = None,
+) -> str:
     """Return the drawing as DOT source: the same cluster, level and overlay give the same text.
 
     Raises
@@ -63,77 +85,103 @@ def dot_source(cluster: Cluster, *, level: str = "auto", overlay: Overlay | None
     InputError
         If the level or the overlay cannot be used.
     """
-    chosen = _level(cluster, level)
-    scale_out = cluster.spec.scale_out
-    if chosen == "fabric" and scale_out is not None:
-        canvas = Canvas(_title(cluster), _subtitles(cluster))
-        draw_fabric_view(canvas, Painter(cluster, overlay), scale_out)
+    if overlay is not None and traffic is not None:
+        raise InputError("a plan and traffic in one picture: colour can mean one of them; draw two pictures.")
+    chosen, number = _level(cluster, level)
+    if len(cluster.gpus) > LARGEST_DRAWN:
+        canvas = Canvas(title(cluster), subtitles(cluster, None))
+        draw_kinds_view(canvas, cluster)
         return canvas.source()
-    first = cluster.spec.domains[0]
-    canvas = Canvas(_title(cluster), _subtitles(cluster, opened=True))
-    painter = Painter(cluster, overlay, range(first.gpus))
-    if chosen == "gpu":
-        canvas.subtitles = [*canvas.subtitles, *_gpu_notes(cluster)]
-        draw_gpu_view(canvas, painter)
-    else:
-        draw_domain_view(canvas, painter)
+    folded = fold(cluster)
+    marks = Marks(cluster, folded)
+    usage = Usage(cluster, traffic) if traffic is not None else None
+    opened = None if chosen == "fabric" else number
+    shown = None
+    if opened is not None:
+        shown = [i for i, gpu in enumerate(cluster.gpus) if gpu.domain == opened]
+    painter = Painter(cluster, folded, marks, overlay, usage, shown)
+    canvas = Canvas(title(cluster), [])
+    notes = _draw(canvas, painter, chosen, number)
+    lines = subtitles(cluster, opened)
+    canvas.subtitles = [
+        *lines,
+        physical_line(cluster),
+        *notes,
+        *marks.summary(),
+        *(usage.subtitles() if usage else []),
+    ]
     return canvas.source()
 
 
-def _level(cluster: Cluster, level: str) -> str:
-    """Choose the level of detail."""
+def _draw(canvas: Canvas, painter: Painter, level: str, number: int) -> list[str]:
+    """Draw one level; return lines that say what it shows and leaves out."""
+    domain = painter.cluster.spec.domains[number]
+    if level == "fabric":
+        draw_fabric_view(canvas, painter)
+    elif level == "nodes":
+        draw_raw_view(canvas, painter, list(painter.cluster.graph))
+    elif domain.structure == "torus":
+        draw_torus_view(canvas, painter, number)
+        return torus_notes(domain)
+    elif level == "gpu" and domain.structure in ("raw", "two-tier"):
+        draw_raw_view(canvas, painter, nodes_of_host(painter, number))
+        host = painter.fold.hosts_by_domain[number][0]
+        return [f"Drawn here: host {host.id} and the switches next to it"]
+    elif domain.structure == "mesh":
+        draw_mesh_view(canvas, painter, number)
+        return [f"Each two GPUs: {each_way(domain.links_per_neighbour, domain.fabric)}"]
+    elif level == "gpu":
+        draw_gpu_view(canvas, painter, number)
+        return _gpu_notes(painter, number)
+    else:
+        draw_domain_view(canvas, painter, number)
+    return []
+
+
+def _level(cluster: Cluster, level: str) -> tuple[str, int]:
+    """Choose the level of detail and the domain that it opens."""
+    domains = len(cluster.spec.domains)
+    named = re.fullmatch(r"d(\d{1,9})", level)
+    if named:
+        if int(named[1]) >= domains:
+            last = f"d0 to d{domains - 1}" if domains > 1 else "d0"
+            raise InputError(f"level {level}: {cluster.name} has no such domain; it has {last}.")
+        return "domain", int(named[1])
     if level not in LEVELS:
-        raise InputError(f"level {level!r}: choose one of {', '.join(LEVELS)}.")
-    several = len(cluster.spec.domains) > 1
+        raise InputError(f"level {level!r}: choose one of {', '.join(LEVELS)}, or a domain, like d0.")
     if level == "auto":
-        if several:
-            return "fabric"
-        return "gpu" if cluster.spec.gpus <= _GPU_LEVEL_MOST else "domain"
-    if level == "fabric" and not several:
+        return _automatic(cluster), 0
+    if level == "fabric" and domains == 1 and not _has_fabric(cluster):
+        domain = cluster.spec.domains[0]
+        example = f", like {domain.part}@{2 * cluster.spec.gpus}" if domain.structure == "switch" else ""
         raise InputError(
             f"level fabric: {cluster.name} is one domain, with no fabric to draw; use level domain, "
-            f"or several domains, like {cluster.spec.domains[0].part}@{2 * cluster.spec.gpus}."
+            f"or several domains{example}."
         )
-    return level
+    return level, 0
 
 
-def _title(cluster: Cluster) -> str:
-    """Return the title: what the cluster is, how many GPUs, and whether it exists."""
-    titles = Counter(domain.title for domain in cluster.spec.domains)
-    several = len(cluster.spec.domains) > 1
-    what = " + ".join(f"{count} x {title}" if several else title for title, count in titles.items())
-    warning = ""
-    if any(domain.status == "hypothetical" for domain in cluster.spec.domains):
-        warning = " (HYPOTHETICAL, projected figures)"
-    elif any(is_projected(domain) for domain in cluster.spec.domains):
-        warning = " (announced: projected figures)"
-    elif any(domain.status == "blackboard" for domain in cluster.spec.domains):
-        warning = " (round figures, no such machine)"
-    return f"{cluster.name}: {what}, {cluster.spec.gpus} GPUs{warning}"
+def _automatic(cluster: Cluster) -> str:
+    """Choose the level that shows most and can still be read."""
+    if cluster.spec.raw is not None and fits(cluster, list(cluster.graph)):
+        return "nodes"
+    if len(cluster.spec.domains) > 1:
+        return "fabric"
+    return "gpu" if cluster.spec.gpus <= _GPU_LEVEL_MOST else "domain"
 
 
-def _subtitles(cluster: Cluster, *, opened: bool = False) -> list[str]:
-    """Return the lines under the title: the GPU, both networks, and which domain is open."""
-    kinds = {(domain.gpu.name, domain.fabric.name): domain for domain in cluster.spec.domains}
-    shown = list(kinds.values())[: 1 if opened else _MOST_KINDS]
-    lines: list[str] = []
-    for domain in shown:
-        lines += [gpu_line(domain), scale_up_line(domain)]
-        if cluster.spec.scale_out is not None:
-            lines.append(scale_out_line(cluster.spec.scale_out, domain))
-    if not opened and len(kinds) > len(shown):
-        lines.append(f"and {len(kinds) - len(shown)} more kinds of domain")
-    several = len(cluster.spec.domains)
-    if opened and several > 1:
-        lines.append(f"Drawn here: domain d0 of {several}")
-    return lines
+def _has_fabric(cluster: Cluster) -> bool:
+    """Whether the graph has scale-out switches."""
+    return any(data["kind"] in SCALE_OUT_KINDS for _, data in cluster.graph.nodes(data=True))
 
 
-def _gpu_notes(cluster: Cluster) -> list[str]:
+def _gpu_notes(painter: Painter, number: int) -> list[str]:
     """Return what the link-by-link picture leaves out."""
-    domain = cluster.spec.domains[0]
-    shown = opened_gpus(domain)
-    if shown == domain.gpus:
+    domain = painter.cluster.spec.domains[number]
+    hosts = painter.fold.hosts_by_domain[number]
+    shown = opened_hosts(painter, number)
+    if len(shown) == len(hosts):
         return [f"Links of each GPU: {links_note(domain)}"] if len(set(domain.links_per_switch)) > 1 else []
-    others = (domain.gpus - shown) // domain.gpus_per_node
-    return [f"Drawn here: node d0.n0 and all switch chips; {others} more nodes of d0 have the same links"]
+    return [
+        f"Drawn here: node {shown[0].id} and all switch chips; {len(hosts) - 1} more nodes are linked to them"
+    ]

@@ -1,269 +1,428 @@
-"""Several domains and the fabric between them: spine planes, leaves by rail, blocks of GPUs, downwards."""
+"""Several domains and the fabric between them: cores, spines, leaves, blocks of GPUs, downwards."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from topology.check import uplinks_of_leaf
-from topology.draw.blocks import Block, choose, shorten, units_of
+from topology.draw.blocks import choose
 from topology.draw.canvas import cell, table
-from topology.draw.style import INK, NVLINK, NVLINK_FILL, QUIET, each_way, switch_word
-from topology.units import format_number, format_quantity
+from topology.draw.links import Links, most_common
+from topology.draw.metrics import fitting
+from topology.draw.pod_view import BAND_INK, block_links, measure
+from topology.draw.style import FAULT, INK, NVLINK, NVLINK_FILL, QUIET, scale_up_words
+from topology.draw.words import broken_lines, ids_text, plural
+from topology.units import format_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from topology.draw.blocks import Unit
+    from topology.draw.blocks import Block, Section
     from topology.draw.canvas import Canvas
+    from topology.draw.fold import Switch
     from topology.draw.painter import Painter
-    from topology.spec import DomainSpec, ScaleOutSpec
+    from topology.draw.pod_view import BlockView, PodView
 
 __all__ = ["draw_fabric_view"]
 
-_HEADER, _ROW = 28, 15
 _GAP, _POD_GAP = 12, 26
-_SPINE_HEIGHT, _LEAF_AT, _LEAF_HEIGHT, _BLOCK_AT = 40, 118, 38, 236
+_BAR, _DROP = 40, 76
 _MARGIN = 150
+_MOST_WIDE = 1140
 _MOST_RAIL_LINKS = 72
-_PLACEHOLDER = 150
-_BAND_INK = "#2f4a00"
+_MOST_ODD = 3
+_LINE_GAP = 42
+_AS_ABOVE = ", as above"
 
 
 @dataclass
-class _Pod:
-    """One column of the picture: blocks under one set of leaves, or in their place ``lines`` about more."""
+class _Part:
+    """The columns of one section that stand side by side in one line."""
 
-    name: str
-    x: float
-    width: float
-    blocks: list[tuple[Block, int]] = field(default_factory=list)
-    leaves: str = ""
-    lines: tuple[str, ...] = ()
-
-    @property
-    def rails(self) -> int:
-        """Rails of the pod: leaves it has."""
-        return max(block.columns for block, _ in self.blocks)
+    section: Section
+    views: list[PodView]
+    number: int
+    continued: bool = False
+    bar: str = ""
 
     @property
-    def tall(self) -> int:
-        """Height of its tallest block in points."""
-        return max((_tall(block) for block, _ in self.blocks), default=0)
+    def left(self) -> float:
+        """Left edge of the bar above it."""
+        return self.views[0].x - _POD_GAP / 2
+
+    @property
+    def right(self) -> float:
+        """Right edge of the bar above it."""
+        return self.views[-1].x + self.views[-1].width + _POD_GAP / 2
 
 
-def draw_fabric_view(canvas: Canvas, painter: Painter, scale_out: ScaleOutSpec) -> None:
+def draw_fabric_view(canvas: Canvas, painter: Painter) -> None:
     """Draw all domains of the cluster and the fabric between them."""
-    width = 30 if len(painter.cluster.gpus) > 9999 else 26
-    units = _columns(painter, width)
-    pods = [pod for unit in units for pod in unit]
-    _draw_spines(canvas, scale_out, pods)
-    links = sum(len(pod.blocks) * pod.rails for pod in pods if pod.blocks)
-    for pod in pods:
-        if pod.blocks:
-            _draw_pod(canvas, painter, pod, width, bundled=links > _MOST_RAIL_LINKS)
-        else:
-            _draw_placeholder(canvas, pod)
-    for i, pod in enumerate(pods):
-        solid = scale_out.oversubscription <= 1 and pod.blocks
-        canvas.link(
-            f"spine:p{i}:s", f"{pod.name}:up:n", QUIET, width=2.0, style="solid" if solid else "dashed"
+    _FabricView(canvas, painter).draw()
+
+
+class _FabricView:
+    """Places the parts from top to bottom; each kind of bundle is labelled where it comes first."""
+
+    def __init__(self, canvas: Canvas, painter: Painter) -> None:
+        self.canvas, self.painter = canvas, painter
+        self.sections = choose(painter)
+        self.said: set[tuple[str, ...]] = set()
+        self.captions: list[list[str]] = []
+        self.direct = any(switch.far.count for switch in painter.fold.tier("router"))
+        self.first_word = "router" if painter.fold.tier("router") else "leaf"
+
+    def draw(self) -> None:
+        """Draw everything."""
+        lines = self._lines()
+        y = 0.0
+        cores = self.painter.fold.cores
+        if cores:
+            right = max(part.right for line in lines for part in line)
+            ports = [(part.left + part.right) / 2 for part in lines[0]]
+            self._bar("core", (_MARGIN - _POD_GAP / 2, y), right, cores, "core", ports)
+            self._caption(y + _BAR / 2, ["core"], INK)
+            y += _BAR + _DROP
+        for i, line in enumerate(lines):
+            y = self._line(line, y, first=i == 0) + _LINE_GAP
+        self.painter.draw_legend(self.canvas, (0.0, y - _LINE_GAP + 20))
+
+    def _lines(self) -> list[list[_Part]]:
+        """Measure all columns and break them into lines that fit a screen."""
+        cell_width = 30 if len(self.painter.cluster.gpus) > 9999 else 26
+        lines: list[list[_Part]] = [[]]
+        x = float(_MARGIN)
+        for number, section in enumerate(self.sections):
+            part = _Part(section, [], number)
+            for column in section.columns:
+                view = measure(self.painter, column, cell_width)
+                if x > _MARGIN and x + view.width > _MOST_WIDE:
+                    if part.views:
+                        lines[-1].append(part)
+                        part = _Part(section, [], number, continued=True)
+                    lines.append([])
+                    x = float(_MARGIN)
+                view.x = x
+                x += view.width + _POD_GAP
+                part.views.append(view)
+            lines[-1].append(part)
+        return [line for line in lines if line]
+
+    def _line(self, parts: list[_Part], y: float, *, first: bool) -> float:
+        """Draw one line of columns below ``y``; return where it ends."""
+        spined = any(part.section.group.spines for part in parts) or self.direct
+        leaf_at = y
+        if spined:
+            for part in parts:
+                self._spines(part, y, first=first)
+            leaf_at = y + _BAR + _DROP
+            self._caption(y + _BAR / 2, ["between groups"] if self.direct else ["spine"], INK)
+            self._caption(y + _BAR + _DROP / 2, self._uplink_words(), QUIET)
+        views = [view for part in parts for view in part.views]
+        leaf_height = max(view.leaf_height for view in views)
+        block_at = leaf_at + leaf_height + _DROP
+        self._caption(leaf_at + 19, self._leaf_words(), INK)
+        self._caption(leaf_at + leaf_height + _DROP / 2, self._downlink_words(), QUIET)
+        self._caption(block_at + 24, ["GPUs by domain", "and node"], INK)
+        rails = sum(
+            len(view.blocks) * len(view.pod.leaves) for view in views if view.by_rail and view.column.open
         )
-    for unit in units:
-        _draw_shared_band(canvas, unit)
-    _draw_tiers(canvas, scale_out)
-    legend = painter.legend()
-    if legend:
-        canvas.box("legend", (_MARGIN, _BLOCK_AT + max(pod.tall for pod in pods) + 44), (420, 20), legend)
+        for part in parts:
+            for i, view in enumerate(part.views):
+                if spined:
+                    self._uplinks(part, i, view, y + _BAR)
+                self._pod(
+                    view, leaf_at + leaf_height - view.leaf_height, block_at, bundled=rails > _MOST_RAIL_LINKS
+                )
+            self._shared_band(part, block_at)
+        return block_at + max(view.height for view in views) + (28 if self._shares(parts) else 0)
 
+    def _spines(self, part: _Part, y: float, *, first: bool) -> None:
+        """Draw the spines over one part, and their links to the cores."""
+        group, alike = part.section.group, part.section.alike
+        part.bar = f"spine{part.number}.{len(self.captions)}"
+        ports = [view.x + view.width / 2 for view in part.views]
+        note = f"; x {len(alike)} more groups alike" if alike else ""
+        if self.direct:
+            text = f"groups linked directly, no switch between them{note}"
+            self._box(part.bar, (part.left, y), part.right, text, ports)
+        else:
+            word = "spine plane" if self._planes(group.spines) else "spine"
+            note = _AS_ABOVE if part.continued else note
+            self._bar(part.bar, (part.left, y), part.right, group.spines, word, ports, note)
+        links = Links.sum(spine.up for spine in group.spines)
+        if links.count and not first and not part.continued:
+            text = f"to the cores: {links.text()}"
+            self.canvas.note(
+                f"{part.bar}.up", (part.left, y - 15), [f"to the cores: {links.text()}"], ink=QUIET, points=8
+            )
+        elif links.count and not part.continued:
+            pairs = [(s.id, core) for s in group.spines for core in sorted(s.above)]
+            self._link(f"core:p{part.number}:s", f"{part.bar}:up:n", 3.0, pairs)
+            self._say(((part.left + part.right) / 2, y - _DROP / 2), links, "core")
 
-def _columns(painter: Painter, cell_width: int) -> list[list[_Pod]]:
-    """Choose what is open and give every pod its place; one list for each unit drawn open, or left out."""
-    overlay = painter.overlay is not None
-    columns: list[list[_Pod]] = []
-    x = float(_MARGIN)
-    for unit, more, opened in choose(units_of(painter.cluster), overlay=overlay):
-        column: list[_Pod] = []
-        for number in unit.pods[:opened]:
-            blocks = [shorten(block, overlay=overlay) for block in unit.blocks if block.pod == number]
-            wide = sum(_wide(block, cell_width) + _GAP for block, _ in blocks) - _GAP
-            column.append(_Pod(f"pod{number}", x, wide, blocks))
-            x += wide + _POD_GAP
-        hidden = unit.pods[opened:]
-        if hidden:
-            column.append(_hidden_racks(unit, hidden, x))
-            x += _PLACEHOLDER + _POD_GAP
-        columns.append(column)
-        if more:
-            columns.append([_more_units(painter, more, x, same=all(u.shape == unit.shape for u in more))])
-            x += _PLACEHOLDER + _POD_GAP
-    return columns
+    def _planes(self, spines: Sequence[Switch]) -> bool:
+        """Whether spines of this fabric stand for whole planes."""
+        scale_out = self.painter.cluster.spec.scale_out
+        return bool(spines) and scale_out is not None and scale_out.kind == "rail"
 
+    def _bar(
+        self,
+        name: str,
+        at: tuple[float, float],
+        right: float,
+        switches: Sequence[Switch],
+        word: str,
+        ports: Sequence[float],
+        note: str = "",
+    ) -> None:
+        """Draw a tier of switches as one bar, in red those that are not as built."""
+        ids = f" ({ids_text([s.id for s in switches])})" if switches else ""
+        title = f"{plural(len(switches), word)}{ids}{note}" if switches else f"no {word}"
+        if note == _AS_ABOVE:
+            title = f"{plural(len(switches), word)}{note}"
+        odd = self.painter.marks.odd_names(switch.id for switch in switches)
+        self._box(name, at, right, title, ports, "; ".join(self.painter.marks.lines(odd, _MOST_ODD)))
 
-def _hidden_racks(unit: Unit, hidden: Sequence[int], x: float) -> _Pod:
-    """Return the placeholder for the pods of a large domain that are not drawn."""
-    gpus = sum(block.gpus for block in unit.blocks if block.pod in hidden)
-    domains = f"d{unit.domains[0]}"
-    lines = (f"{len(hidden)} more pods of {domains}", "same domain", f"{gpus} GPUs")
-    return _Pod(
-        f"hidden{unit.domains[0]}", x, _PLACEHOLDER, leaves=f"leaves of {len(hidden)} more pods", lines=lines
-    )
+    def _box(
+        self,
+        name: str,
+        at: tuple[float, float],
+        right: float,
+        title: str,
+        ports: Sequence[float],
+        fault: str = "",
+    ) -> None:
+        """Draw a bar with a port above each of ``ports`` (x of a middle)."""
+        title, fault = fitting(title, right - at[0] - 12, 9), fitting(fault, right - at[0] - 12, 8)
+        # A cell is centred on each port; cells without a port fill what is left between them.
+        bounds = [at[0] + 1, *((a + b) / 2 for a, b in pairwise(ports)), right - 1]
+        cells: list[str] = []
+        done = 0.0
+        for i, (low, high) in enumerate(pairwise(bounds)):
+            half = min(ports[i] - low, high - ports[i])
+            sides: tuple[tuple[float, dict[str, str]], ...]
+            sides = ((ports[i] - half - low, {}), (2 * half, {"port": f"p{i}"}), (high - ports[i] - half, {}))
+            for wide, port in sides:
+                if wide >= 1:
+                    cells.append(cell("", width=round(done + wide) - round(done), height=3, **port))
+                done += wide
+        tall = round((_BAR - 8) / (2 if fault else 1))
+        rows = [[cell(title, bold=True, height=tall, port="up")]]
+        rows += [[cell(fault, height=tall, size=8, ink=FAULT)]] if fault else []
+        strip = [f"<td>{table([cells])}</td>"]
+        html = table([*rows, strip], border=1, color=QUIET, bgcolor="#ececec", width=round(right - at[0]))
+        self.canvas.box(name, at, (right - at[0], _BAR), html)
 
+    def _uplinks(self, part: _Part, number: int, view: PodView, y: float) -> None:
+        """Draw the bundle from the leaves of a column to the spines above it, which end at ``y``."""
+        leaves = [leaf for pod in view.column.pods for leaf in pod.leaves]
+        links = Links.sum(leaf.far if self.direct else leaf.up for leaf in leaves)
+        if not links.count:
+            return
+        every = [(leaf, above) for leaf in leaves for above in sorted(leaf.above)]
+        pairs = [(leaf.id, above) for leaf, above in every if not self.direct or self._far(leaf, above)]
+        slow = any(health < 1 for _, health in links.counts)
+        style = "dashed" if slow or not view.column.open else "solid"
+        self._link(f"{part.bar}:p{number}:s", f"{view.name}:up:n", 2.0, pairs, style)
+        if view.column.open:
+            self._say((view.x + view.width / 2, y + _DROP / 2), links, "up")
 
-def _more_units(painter: Painter, more: Sequence[Unit], x: float, *, same: bool) -> _Pod:
-    """Return the placeholder for units that are not drawn."""
-    domains = [d for unit in more for d in unit.domains]
-    several = len(domains) > 1
-    lines = [
-        f"{len(domains)} more domain{'s' if several else ''}",
-        "same shape" if same else "of other shapes",
-        f"d{domains[0]} to d{domains[-1]}" if several else f"d{domains[0]}",
-        f"{sum(unit.gpus for unit in more)} GPUs",
-    ]
-    if painter.overlay is not None:
-        rows = [row for unit in more for block in unit.blocks for _, row in block.rows]
-        values = [painter.overlay.values[i] for row in rows for i in row]
-        lines.append(f"{format_number(min(values))} to {format_number(max(values))}")
-    pods = len({pod for unit in more for pod in unit.pods})
-    leaves = f"leaves of {pods} more pod{'s' if pods > 1 else ''}"
-    return _Pod(f"more{domains[0]}", x, _PLACEHOLDER, leaves=leaves, lines=tuple(lines))
+    def _far(self, router: Switch, other: str) -> bool:
+        """Whether the other router is of another group."""
+        return self.painter.fold.switches[other].group != router.group
 
+    def _pod(self, view: PodView, leaf_at: float, block_at: float, *, bundled: bool) -> None:
+        """Draw the leaves and blocks of one column, and the links between them."""
+        centre = view.x + view.width / 2
+        self.canvas.box(
+            view.name,
+            (centre - view.leaf_width / 2, leaf_at),
+            (view.leaf_width, view.leaf_height),
+            view.leaves,
+        )
+        x = centre - (sum(block.width + _GAP for block in view.blocks) - _GAP) / 2
+        for b, block in enumerate(view.blocks):
+            name = f"{view.name}.b{b}"
+            self.canvas.box(name, (x, block_at), (block.width, block.height), block.html)
+            if view.by_rail and block.block is not None and not bundled and block.by_rail:
+                self._rails(view, block.block, name)
+            else:
+                self._downlink(view, block, name, x + block.width / 2, block_at)
+            x += block.width + _GAP
 
-def _wide(block: Block, cell_width: int) -> int:
-    """Width of a block in points."""
-    return max(_HEADER + block.columns * (cell_width + 1) + 4, 130)
+    def _rails(self, view: PodView, block: Block, name: str) -> None:
+        """Draw one link for each rail of a block."""
+        rails = {leaf.rail: (i, leaf) for i, leaf in enumerate(view.pod.leaves)}
+        ids = self._ids(block)
+        graph = self.painter.cluster.graph
+        for rail, (i, leaf) in rails.items():
+            if rail is None or rail >= block.columns:
+                continue
+            pairs = [(leaf.id, name) for name in ids if graph.has_edge(leaf.id, name)]
+            colour = self.painter.rail(rail)
+            if pairs:
+                self._link(f"{view.name}:l{i}:s", f"{name}:r{rail}:n", 1.5, pairs, colour=colour)
 
+    def _downlink(self, view: PodView, block: BlockView, name: str, x: float, block_at: float) -> None:
+        """Draw one bundle from the leaves to a block, or to what is left out."""
+        pods, shown = view.column.pods, block.block
+        if shown is not None:
+            links, ids = block_links(view.pod, shown), self._ids(shown)
+        else:
+            hosts = [host for pod in pods for host in pod.hosts]
+            links = Links.sum(link for host in hosts for link in host.up.values())
+            ids = [self.painter.cluster.gpus[i].id for host in hosts for i in host.gpus]
+        if not links.count:
+            return
+        pairs = self._pairs([leaf.id for pod in pods for leaf in pod.leaves], ids)
+        self._link(
+            f"{view.name}:foot:s",
+            f"{name}:head:n",
+            3.0 if shown else 2.0,
+            pairs,
+            "solid" if shown else "dashed",
+        )
+        if shown:
+            self._say((x, block_at - _DROP / 2), links, "down")
 
-def _tall(block: Block) -> int:
-    """Height of a block in points."""
-    return 36 + len(block.rows) * _ROW + (28 if _whole(block) else 0)
+    def _ids(self, block: Block) -> list[str]:
+        """Return the ids of the working GPUs of a block, drawn or alike."""
+        numbers = (*block.numbers, *block.alike)
+        hosts = [host for n in numbers for host in self.painter.fold.hosts_by_domain[n]]
+        return [self.painter.cluster.gpus[i].id for host in hosts for i in host.gpus]
 
+    def _pairs(self, leaves: Sequence[str], ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the links between leaves and GPUs, where traffic asks for them."""
+        return [] if self.painter.usage is None else self.painter.usage.around(leaves, ids)
 
-def _whole(block: Block) -> bool:
-    """Whether the block holds whole domains, and so shows what joins them."""
-    return block.single or block.gpus == block.domain.gpus
+    def _link(
+        self,
+        tail: str,
+        head: str,
+        width: float,
+        pairs: Sequence[tuple[str, str]],
+        style: str = "solid",
+        colour: str = QUIET,
+    ) -> None:
+        """Draw a bundle: as given, or coloured by how busy its busiest link is."""
+        usage = self.painter.usage
+        tip = ""
+        if usage is not None:
+            share = usage.busiest(pairs)
+            colour, width, tip = (
+                usage.colour(share),
+                usage.width(share),
+                f"{share * 100:.0f} % of the time busy",
+            )
+            if usage.holds_bottleneck(pairs):
+                colour = FAULT
+        self.canvas.link(tail, head, colour, width=width, style=style, tip=tip)
 
+    def _say(self, at: tuple[float, float], links: Links, kind: str) -> None:
+        """Write count x rate = total beside a bundle, the first time that it comes."""
+        lines = broken_lines(links.text().removesuffix(" each way"))
+        if (kind, *lines) in self.said:
+            return
+        self.said.add((kind, *lines))
+        self.canvas.note(
+            f"said{len(self.said)}", (at[0] + 6, at[1] - 13 * len(lines) / 2), lines, ink=QUIET, points=8
+        )
 
-def _draw_spines(canvas: Canvas, scale_out: ScaleOutSpec, pods: list[_Pod]) -> None:
-    """Draw the spine planes as one bar over all pods, with a port above the middle of each pod."""
-    # Half a gap more at both ends: every port's cell is then centred on its pod.
-    bounds = [pod.x - _POD_GAP / 2 for pod in pods] + [pods[-1].x + pods[-1].width + _POD_GAP / 2]
-    ports = [
-        cell("", width=round(b - a), height=3, port=f"p{i}") for i, (a, b) in enumerate(pairwise(bounds))
-    ]
-    planes = f"{scale_out.spines} spine plane{'s' if scale_out.spines > 1 else ''}"
-    names = f"f.s0 to f.s{scale_out.spines - 1}" if scale_out.spines > 1 else "f.s0"
-    title = cell(f"{planes} ({names})", bold=True, colspan=len(pods), height=_SPINE_HEIGHT - 8)
-    html = table([[title], ports], border=1, color=QUIET, bgcolor="#ececec")
-    canvas.box("spine", (bounds[0], 0), (bounds[-1] - bounds[0], _SPINE_HEIGHT), html)
+    def _shares(self, parts: Sequence[_Part]) -> bool:
+        """Whether a line has a band under several columns."""
+        return any(self._shared_runs(part) for part in parts)
 
+    def _shared_runs(self, part: _Part) -> list[list[PodView]]:
+        """Return the runs of columns that show parts of one domain each."""
+        runs: list[list[PodView]] = []
+        last = -1
+        for view in part.views:
+            domains = view.pod.domains
+            number = domains[0] if len(domains) == 1 else -1
+            block = view.blocks[0].block
+            partial = view.column.same_domain if block is None else not block.whole
+            if number < 0 or not partial:
+                last = -1
+            elif number == last:
+                runs[-1].append(view)
+            else:
+                runs.append([view])
+                last = number
+        return runs
 
-def _draw_pod(canvas: Canvas, painter: Painter, pod: _Pod, cell_width: int, *, bundled: bool) -> None:
-    """Draw the leaves and blocks of one pod, and the links of each rail."""
-    alone = len(pod.blocks) == 1
-    indent = [cell("", width=_HEADER)] if alone else []
-    columns = pod.rails + len(indent)
-    number = pod.name.removeprefix("pod")
-    leaves = [painter.rail_cell(r, cell_width, f"l{r}", port=f"l{r}", height=16) for r in range(pod.rails)]
-    rows = [
-        [cell(f"leaves f.p{number}", colspan=columns, height=14, size=8, port="up")],
-        [*indent, *leaves],
-        [cell("", colspan=columns, height=1, port="foot")],
-    ]
-    wide = pod.width if alone else pod.rails * (cell_width + 1) + 6
-    html = table(rows, border=1, color=QUIET, bgcolor="#ffffff", cellspacing=1, width=round(wide))
-    canvas.box(pod.name, (pod.x + (pod.width - wide) / 2, _LEAF_AT), (wide, _LEAF_HEIGHT), html)
-    x = pod.x
-    for b, (block, left) in enumerate(pod.blocks):
-        name, wide = f"{pod.name}.b{b}", _wide(block, cell_width)
-        canvas.box(name, (x, _BLOCK_AT), (wide, _tall(block)), _block(painter, block, left, cell_width))
-        x += wide + _GAP
-        if bundled:
-            canvas.link(f"{pod.name}:foot:s", f"{name}:head:n", QUIET, width=3.0)
-            continue
-        for r in range(block.columns):
-            canvas.link(f"{pod.name}:l{r}:s", f"{name}:r{r}:n", painter.rail(r), width=1.5)
+    def _shared_band(self, part: _Part, block_at: float) -> None:
+        """Draw one band under the columns of a domain that is spread over several."""
+        for run in self._shared_runs(part):
+            number = run[0].pod.domains[0]
+            domain = self.painter.cluster.spec.domains[number]
+            words = ", ".join(scale_up_words(self.painter.fold, domain, number))
+            wide = run[-1].x + run[-1].width - run[0].x
+            text = fitting(f"{self.painter.domain_name(number)}, one domain: {words}", wide - 6, 9)
+            fill, ink = NVLINK_FILL, BAND_INK
+            if self.painter.usage is not None:
+                share = self.painter.usage.busiest(self.painter.usage.inside([number]))
+                fill, ink = self.painter.usage.colour(share), self.painter.usage.ink(share)
+                text = f"{text}: {share * 100:.0f} % busy"
+            html = table(
+                [[cell(text, width=round(wide), height=18, bold=True, ink=ink)]],
+                border=1,
+                color=NVLINK,
+                bgcolor=fill,
+            )
+            y = block_at + max(view.height for view in run) + 8
+            self.canvas.box(f"{run[0].name}.band", (run[0].x, y), (wide, 20), html)
 
+    def _caption(self, y: float, lines: list[str], ink: str) -> None:
+        """Write at the left what a tier or a kind of link is."""
+        self.canvas.text(f"tier{len(self.captions)}", (62, y), lines, ink)
+        self.captions.append(lines)
 
-def _block(painter: Painter, block: Block, left: int, cell_width: int) -> str:
-    """Return the grid of one block: its rails above, its scale-up band below if it is a whole domain."""
-    columns = block.columns
-    rails = [painter.rail_cell(r, cell_width, f"r{r}", port=f"r{r}", height=13) for r in range(columns)]
-    rows = [[cell("", width=_HEADER, port="head"), *rails]]
-    title = f"{len(block.rows) + left} x {block.title}" if block.single else block.title
-    rows.append([cell(title, bold=True, colspan=columns + 1, height=_ROW)])
-    for header, gpus in block.rows:
-        rows.append([cell(header, width=_HEADER, size=8), *(painter.gpu(i, cell_width) for i in gpus)])
-    if left:
-        rows.append([cell(f"{left} more rows of the same shape", colspan=columns + 1, height=_ROW, size=8)])
-    if _whole(block):
-        rows += [
-            [cell(line, colspan=columns + 1, height=13, bgcolor=NVLINK_FILL, size=8, ink=_BAND_INK)]
-            for line in _band_lines(block.domain, single=block.single)
-        ]
-    return table(
-        rows, border=1, color=NVLINK, bgcolor="#ffffff", cellspacing=1, width=_wide(block, cell_width)
-    )
+    def _leaves(self) -> list[Switch]:
+        """Return all first-tier switches."""
+        return [leaf for pod in self.painter.fold.pods for leaf in pod.leaves]
 
+    def _leaf_words(self) -> list[str]:
+        """Say what the first tier is."""
+        if self.first_word == "router":
+            return ["routers", "by group"]
+        rails = [leaf.rail for leaf in self._leaves()]
+        return ["leaf, one per rail"] if rails and None not in rails and len(set(rails)) > 1 else ["leaf"]
 
-def _band_lines(domain: DomainSpec, *, single: bool) -> list[str]:
-    """Return what joins the GPUs of a domain, in two short lines."""
-    chips = f"{len(domain.links_per_switch)} {switch_word(domain)}s"
-    rate = f"{format_quantity(domain.scale_up_bytes_per_s, 'byte/s')} each way per GPU"
-    return [f"each row is a domain: {chips}" if single else chips, rate]
+    def _uplink_words(self) -> list[str]:
+        """Say what goes up from each leaf, and how it compares with what comes from below."""
+        leaves = self._leaves()
+        links, all_alike = most_common(leaf.far if self.direct else leaf.up for leaf in leaves)
+        if not links.count:
+            return []
+        each, most = (
+            ("each router:", "most routers:") if self.direct else ("each leaf, up:", "most leaves, up:")
+        )
+        return [each if all_alike else most, *broken_lines(links.text()), self._ratio(links)]
 
+    def _ratio(self, up: Links) -> str:
+        """Say the oversubscription of the first tier: as designed, else of most leaves."""
+        scale_out = self.painter.cluster.spec.scale_out
+        if scale_out is not None and scale_out.kind != "raw":
+            ratio = scale_out.oversubscription
+        else:
+            down, _ = most_common(leaf.down for leaf in self._leaves())
+            ratio = down.bytes_per_s / up.bytes_per_s if up.bytes_per_s > 0 else 0.0
+        if not ratio > 0:
+            return ""
+        return "not oversubscribed" if ratio <= 1 else f"oversubscribed {format_number(ratio)} : 1"
 
-def _draw_shared_band(canvas: Canvas, unit: list[_Pod]) -> None:
-    """Draw one band under the blocks of a domain that is spread over several."""
-    blocks = [block for pod in unit for block, _ in pod.blocks]
-    if not blocks or _whole(blocks[0]):
-        return
-    domain, first, last = blocks[0].domain, unit[0], unit[-1]
-    text = f"one domain of {domain.gpus} GPUs: {', '.join(_band_lines(domain, single=False))}"
-    wide = last.x + last.width - first.x
-    html = table(
-        [[cell(text, width=round(wide), height=18, bold=True, ink=_BAND_INK)]],
-        border=1,
-        color=NVLINK,
-        bgcolor=NVLINK_FILL,
-    )
-    canvas.box(
-        f"{first.name}.band", (first.x, _BLOCK_AT + max(pod.tall for pod in unit) + 8), (wide, 20), html
-    )
-
-
-def _draw_placeholder(canvas: Canvas, pod: _Pod) -> None:
-    """Draw a dashed box for what is not drawn open."""
-    dashed = {"border": 1, "style": "dashed", "bgcolor": "#ffffff"}
-    inside = round(pod.width) - 8
-    head = [[cell(pod.leaves, width=inside, height=_LEAF_HEIGHT - 4, port="up", size=8)]]
-    canvas.box(pod.name, (pod.x, _LEAF_AT), (pod.width, _LEAF_HEIGHT), table(head, color=QUIET, **dashed))
-    rows = [[cell("", height=8, port="head")]]
-    rows += [[cell(line, bold=i == 0, width=inside, height=_ROW)] for i, line in enumerate(pod.lines)]
-    body = table([*rows, [cell("", height=8)]], color=NVLINK, **dashed)
-    canvas.box(f"{pod.name}.b", (pod.x, _BLOCK_AT), (pod.width, 16 + _ROW * len(pod.lines)), body)
-    canvas.link(f"{pod.name}:up:s", f"{pod.name}.b:head:n", QUIET, width=2.0, style="dashed")
-
-
-def _draw_tiers(canvas: Canvas, scale_out: ScaleOutSpec) -> None:
-    """Write what each tier is, and the links between tiers, once, at the left."""
-    up = each_way(uplinks_of_leaf(scale_out), scale_out.fabric)
-    nic = each_way(scale_out.nic_links_per_gpu, scale_out.fabric)
-    over = scale_out.oversubscription
-    ratio = "not oversubscribed" if over <= 1 else f"oversubscribed {format_number(over)} : 1"
-    texts = [
-        (_SPINE_HEIGHT / 2, ["spine"], INK),
-        ((_SPINE_HEIGHT + _LEAF_AT) / 2, ["each leaf, up:", *_broken(up), ratio], QUIET),
-        (_LEAF_AT + _LEAF_HEIGHT / 2, ["leaf, one per rail"], INK),
-        ((_LEAF_AT + _LEAF_HEIGHT + _BLOCK_AT) / 2, ["each GPU to its rail:", *_broken(nic)], QUIET),
-        (_BLOCK_AT + 24, ["GPUs by domain", "and node"], INK),
-    ]
-    for i, (y, lines, ink) in enumerate(texts):
-        canvas.text(f"tier{i}", (62, y), lines, ink)
-
-
-def _broken(text: str) -> list[str]:
-    """Break "a x b = c" before the sign, to fit the margin."""
-    left, sign, right = text.partition(" = ")
-    return [left, f"= {right}"] if sign else [left]
+    def _downlink_words(self) -> list[str]:
+        """Say what goes from each GPU (or host) to the first tier."""
+        linked = [host for host in self.painter.fold.hosts if host.up and not host.broken]
+        whole = [Links.sum(host.up.values()) for host in linked]
+        shares = [links.share(host.places) for links, host in zip(whole, linked, strict=True)]
+        each, all_alike = most_common(share for share in shares if share is not None)
+        if each.count and all_alike and None not in shares:
+            word = "rail" if self._leaf_words()[0].endswith("rail") else self.first_word
+            return [f"each GPU to its {word}:", *broken_lines(each.text())]
+        links, all_alike = most_common(whole)
+        if not links.count:
+            return []
+        return ["each host:" if all_alike else "most hosts:", *broken_lines(links.text())]

@@ -1,21 +1,26 @@
-"""One domain link by link: GPUs below, switch chips above, the count of links on each chip."""
+"""One switched domain link by link: GPUs below, switch chips above, the count of links on each chip."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log2
+from math import isnan, log2
 from typing import TYPE_CHECKING
 
 from topology.draw.canvas import cell, table
-from topology.draw.style import NVLINK, NVLINK_FILL, each_way
+from topology.draw.links import Links
+from topology.draw.style import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, each_way
 from topology.units import format_quantity
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from topology.draw.canvas import Canvas
-    from topology.draw.painter import Painter
+    from topology.draw.fold import Host, Switch
+    from topology.draw.painter import Painter, Place
     from topology.spec import DomainSpec
 
-__all__ = ["MOST_LINKS", "draw_gpu_view", "links_note", "opened_gpus"]
+__all__ = ["MOST_LINKS", "draw_gpu_view", "links_note", "opened_hosts"]
 
 MOST_LINKS = 100
 _GPU_WIDTH, _GPU_HEIGHT, _GAP = 84, 62, 10
@@ -28,42 +33,97 @@ class _Bundle:
     """Switch chips next to each other that take equally many links, drawn as one."""
 
     first: int
-    chips: int
+    chips: tuple[Switch, ...]
     links: int
 
     @property
     def name(self) -> str:
         """The chips by number."""
-        last = self.first + self.chips - 1
-        return f"chip {self.first}" if self.chips == 1 else f"chips {self.first}-{last}"
+        last = self.first + len(self.chips) - 1
+        return f"chip {self.first}" if len(self.chips) == 1 else f"chips {self.first}-{last}"
 
 
-def opened_gpus(domain: DomainSpec) -> int:
-    """Return how many GPUs are drawn link by link: all, or one host of a large domain."""
-    return domain.gpus if domain.gpus * len(domain.links_per_switch) <= MOST_LINKS else domain.gpus_per_node
+def opened_hosts(painter: Painter, number: int) -> list[Host]:
+    """Return the hosts that are drawn link by link: all, or the first of a large domain."""
+    hosts = painter.fold.hosts_by_domain[number]
+    places = sum(host.places for host in hosts)
+    return hosts if places * len(painter.fold.chips(number)) <= MOST_LINKS else hosts[:1]
 
 
-def draw_gpu_view(canvas: Canvas, painter: Painter) -> None:
-    """Draw the first domain link by link; a link has the colour of its GPU's rail."""
-    domain = painter.cluster.spec.domains[0]
-    shown = opened_gpus(domain)
-    bundles = _bundles(domain, shown)
-    chip_width = max(_NARROWEST_CHIP, min(170, shown * (_GPU_WIDTH + _GAP) // len(bundles) - _GAP))
-    wide = max(shown * (_GPU_WIDTH + _GAP), len(bundles) * (chip_width + _GAP)) - _GAP
-    for b, (bundle, x) in enumerate(zip(bundles, _spread(wide, len(bundles), chip_width), strict=True)):
-        html = _chip(domain, bundle, chip_width, shown)
-        canvas.box(f"d0.s{bundle.first}", (x, 0.0), (chip_width, _CHIP_HEIGHT), html)
-        rate = bundle.chips * bundle.links * domain.fabric.link_bytes_per_s.value
-        for g in range(shown):
-            ends = (f"d0.s{bundle.first}:g{g}:s", f"{painter.cluster.gpus[g].id}:s{b}:n")
-            canvas.link(*ends, painter.rail(g), width=max(0.8, min(3.0, 0.8 + 0.4 * log2(rate / 25e9))))
+def draw_gpu_view(canvas: Canvas, painter: Painter, number: int) -> None:
+    """Draw one domain link by link; a link has the colour of its GPU's rail."""
+    domain = painter.cluster.spec.domains[number]
+    places = [place for host in opened_hosts(painter, number) for place in painter.places(host)]
+    bundles = _bundles(painter, domain, number, len(places))
+    room = len(places) * (_GPU_WIDTH + _GAP) // len(bundles) - _GAP
+    chip_width = max(_NARROWEST_CHIP, min(170, room))
+    wide = max(len(places) * (_GPU_WIDTH + _GAP), len(bundles) * (chip_width + _GAP)) - _GAP
     down = float(_CHIP_HEIGHT + _DROP)
-    for g, x in enumerate(_spread(wide, shown, _GPU_WIDTH)):
-        html = _gpu(painter, g, len(bundles))
-        canvas.box(painter.cluster.gpus[g].id, (x, down), (_GPU_WIDTH, _GPU_HEIGHT), html)
-    legend = painter.legend()
-    if legend:
-        canvas.box("legend", (0, down + _GPU_HEIGHT + 20), (420, 20), legend)
+    chip_x, gpu_x = _spread(wide, len(bundles), chip_width), _spread(wide, len(places), _GPU_WIDTH)
+    for b, (bundle, x) in enumerate(zip(bundles, chip_x, strict=True)):
+        html = _chip(painter, domain, bundle, chip_width, len(places))
+        canvas.box(f"chip{b}", (x, 0.0), (chip_width, _CHIP_HEIGHT), html)
+    for g, (place, x) in enumerate(zip(places, gpu_x, strict=True)):
+        canvas.box(f"gpu{g}", (x, down), (_GPU_WIDTH, _GPU_HEIGHT), _gpu(painter, place, len(bundles)))
+        for b, bundle in enumerate(bundles):
+            middle = _port_middle(chip_x[b], chip_width, x, (g, len(places)), (b, len(bundles)))
+            _link(canvas, painter, (f"chip{b}:g{g}:s", f"gpu{g}:s{b}:n"), place, bundle, middle)
+    painter.draw_legend(canvas, (0.0, down + _GPU_HEIGHT + 20))
+
+
+def _port_middle(
+    chip_x: float, chip_width: float, gpu_x: float, gpu: tuple[int, int], chip: tuple[int, int]
+) -> tuple[float, float]:
+    """Return a point on a link, a third of its way down: lines are further apart there than at their middles."""
+    top = chip_x + chip_width * (gpu[0] + 0.5) / gpu[1]
+    foot = gpu_x + _GPU_WIDTH * (chip[0] + 0.5) / chip[1]
+    return top + (foot - top) * 0.75, _CHIP_HEIGHT + _DROP * 0.75
+
+
+def _link(
+    canvas: Canvas,
+    painter: Painter,
+    ends: tuple[str, str],
+    place: Place,
+    bundle: _Bundle,
+    middle: tuple[float, float],
+) -> None:
+    """Draw the links of one GPU to one bundle of chips; what is not as built is red or dashed, with a word."""
+    if isinstance(place, str):
+        return
+    gpu = painter.cluster.gpus[place]
+    edges = [_edge(painter, gpu.id, chip.id) for chip in bundle.chips]
+    left = [edge for edge in edges if edge is not None]
+    links = Links()
+    for edge in left:
+        links.add(edge)
+    word = ""
+    if not left:
+        word = "broken"
+    elif len(left) < len(edges):
+        word = f"{len(edges) - len(left)} of {len(edges)} broken"
+    elif any(edge["health"] < 1 for edge in left):
+        word = f"x {min(edge['health'] for edge in left):.3g}"
+    rate = links.bytes_per_s
+    width = 1.0 if isnan(rate) or rate <= 0 else max(0.8, min(3.0, 0.8 + 0.4 * log2(max(rate / 25e9, 1))))
+    colour = FAULT if "broken" in word else painter.rail(gpu.rail)
+    pairs = [(gpu.id, chip.id) for chip, edge in zip(bundle.chips, edges, strict=True) if edge is not None]
+    if painter.usage is not None and pairs:
+        share = painter.usage.busiest(pairs)
+        colour, width = painter.usage.colour(share), painter.usage.width(share)
+        if painter.usage.holds_bottleneck(pairs):
+            colour = FAULT
+    canvas.link(
+        *ends, colour, width=width, style="dashed" if word else "solid", tip=f"{gpu.id}: {links.text()}"
+    )
+    if word:
+        canvas.text(f"word {ends[0]}", middle, [word], FAULT)
+
+
+def _edge(painter: Painter, a: str, b: str) -> Mapping[str, Any] | None:
+    """Return the edge between two nodes, or None if it is broken."""
+    found: Mapping[str, Any] | None = painter.cluster.graph.get_edge_data(a, b)
+    return found
 
 
 def _spread(wide: float, boxes: int, width: float) -> list[float]:
@@ -72,59 +132,63 @@ def _spread(wide: float, boxes: int, width: float) -> list[float]:
     return [step * i + (step - width) / 2 for i in range(boxes)]
 
 
-def _bundles(domain: DomainSpec, gpus: int) -> list[_Bundle]:
+def _bundles(painter: Painter, domain: DomainSpec, number: int, gpus: int) -> list[_Bundle]:
     """Bundle equal chips that stand side by side until the links are few enough to draw."""
-    links = domain.links_per_switch
+    chips = painter.fold.chips(number)
     most = max(1, MOST_LINKS // gpus)
-    step = -(-len(links) // most)
+    step = -(-len(chips) // most)
     bundles: list[_Bundle] = []
-    for number, count in enumerate(links):
+    for place, (chip, count) in enumerate(zip(chips, domain.links_per_switch, strict=True)):
         last = bundles[-1] if bundles else None
-        if last and last.links == count and last.chips < step:
-            bundles[-1] = _Bundle(last.first, last.chips + 1, count)
+        if last and last.links == count and len(last.chips) < step:
+            bundles[-1] = _Bundle(last.first, (*last.chips, chip), count)
         else:
-            bundles.append(_Bundle(number, 1, count))
+            bundles.append(_Bundle(place, (chip,), count))
     return bundles
 
 
-def _chip(domain: DomainSpec, bundle: _Bundle, width: int, gpus: int) -> str:
+def _chip(painter: Painter, domain: DomainSpec, bundle: _Bundle, width: int, gpus: int) -> str:
     """Return the box of one switch chip, or of some, with a port for each GPU at its foot."""
-    count = bundle.links * bundle.chips
+    count = bundle.links * len(bundle.chips)
     rate = domain.fabric.link_bytes_per_s.value
     name = "NVSwitch " if domain.fabric.kind == "nvlink" else "switch "
     each = f"{count} x {format_quantity(rate, 'byte/s')}"
-    rows = [
-        [
-            cell(
-                f"{name if width > 100 else ''}{bundle.name}", bold=True, width=width, height=18, colspan=gpus
-            )
-        ],
-        [cell(f"{each} to each GPU" if width > 120 else each, height=14, colspan=gpus)],
-    ]
+    odd = any(painter.marks.of(chip.id) for chip in bundle.chips)
+    title = f"{name if width > 100 else ''}{bundle.name}"
+    rows = [[cell(title, bold=True, width=width, height=18, colspan=gpus, ink=FAULT if odd else None)]]
+    rows.append([cell(f"{each} to each GPU" if width > 120 else each, height=14, colspan=gpus)])
     if width > 120:
         rows.append([cell(f"= {format_quantity(count * rate, 'byte/s')} each way", height=14, colspan=gpus)])
     rows.append([cell("", width=width // gpus, height=3, port=f"g{g}") for g in range(gpus)])
     return table(rows, border=1, color=NVLINK, bgcolor=NVLINK_FILL)
 
 
-def _gpu(painter: Painter, index: int, ports: int) -> str:
+def _gpu(painter: Painter, place: Place, ports: int) -> str:
     """Return the box of one GPU: a port for each bundle of chips, its id, its overlay or links, its rail."""
-    gpu = painter.cluster.gpus[index]
-    domain = painter.cluster.spec.domains[gpu.domain]
     inside = _GPU_WIDTH - 2
+    if isinstance(place, str):
+        rows = [
+            [cell(place, bold=True, width=inside, height=32, ink=FAULT)],
+            [cell("out of service", ink=FAULT, height=28)],
+        ]
+        return table(rows, border=1, color=FAULT, bgcolor=FAULT_FILL)
+    gpu = painter.cluster.gpus[place]
+    words = painter.marks.of(gpu.id)
     if painter.overlay is None:
-        middle = cell(f"{domain.links_per_gpu} links", width=inside, height=16)
+        links = painter.fold.gpu_links[place].count
+        middle = cell(f"{links} links", width=inside, height=16, ink=FAULT if words else None)
     else:
-        middle = painter.gpu(index, inside, 18)
-    places = [cell("", width=inside // ports, height=2, port=f"s{b}") for b in range(ports)]
+        middle = painter.gpu(place, inside, 18)
+    ends = [cell("", width=inside // ports, height=2, port=f"s{b}") for b in range(ports)]
+    tag = painter.tag([place])
     rows = [
-        [cell(f"GPU {index}", bold=True, width=inside, height=15)],
+        [cell(f"GPU {place} {tag}".strip(), bold=True, width=inside, height=15)],
         [cell(gpu.id, size=8, height=12)],
         [middle],
         [painter.rail_cell(gpu.rail, inside, f"rail {gpu.rail}")],
     ]
-    head = f"<td>{table([places])}</td>"
-    return table([[head], *rows], border=1, color="#8a8a8a", bgcolor="#ffffff")
+    head = f"<td>{table([ends])}</td>"
+    return table([[head], *rows], border=1, color=FAULT if words else "#8a8a8a", bgcolor="#ffffff")
 
 
 def links_note(domain: DomainSpec) -> str:

@@ -22,24 +22,31 @@ _WHITE_FROM = 0.55
 
 @dataclass(frozen=True)
 class Overlay:
-    """One value and one label a GPU, in the order of ``Cluster.gpus``.
+    """One value, one label and one tag a GPU, in the order of ``Cluster.gpus``.
 
     Attributes
     ----------
     values:
-        Finite numbers: they set the colour.
+        Finite numbers: they set the colour; None where there is nothing to colour by.
     labels:
         Short texts (at most four characters are drawn): the number of experts, say.
     legend:
         What the values are, with their unit.
     spans:
         Values that the ramp covers at least, so that a small spread is not drawn as a large one.
+    tags:
+        What each GPU belongs to, in a few characters ("S0"); empty texts for those that belong to nothing,
+        no tags at all where there is nothing to tell apart.
+    key:
+        What the tags mean, a line each.
     """
 
-    values: Sequence[float]
+    values: Sequence[float] | None
     labels: Sequence[str]
     legend: str
     spans: tuple[float, float] | None = None
+    tags: Sequence[str] = ()
+    key: Sequence[str] = ()
 
     def check(self, gpus: int) -> None:
         """Check that there is one finite value and one label for each of ``gpus``.
@@ -49,12 +56,17 @@ class Overlay:
         InputError
             If there is not.
         """
-        if len(self.values) != gpus or len(self.labels) != gpus:
+        values = [0.0] * gpus if self.values is None else self.values
+        if len(values) != gpus or len(self.labels) != gpus:
             raise InputError(
-                f"overlay: {len(self.values)} values and {len(self.labels)} labels for {gpus} GPUs; "
+                f"overlay: {len(values)} values and {len(self.labels)} labels for {gpus} GPUs; "
                 "it needs one of each for every GPU."
             )
-        for i, value in enumerate(self.values):
+        if self.tags and len(self.tags) != gpus:
+            raise InputError(
+                f"overlay: {len(self.tags)} tags for {gpus} GPUs; give one for every GPU, or none."
+            )
+        for i, value in enumerate(values):
             if not math.isfinite(value):
                 raise InputError(f"overlay: the value of GPU {i} is {value}; values must be finite.")
 

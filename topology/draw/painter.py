@@ -1,83 +1,176 @@
-"""How one GPU looks as a cell: its number, or the value and label of an overlay."""
+"""How one GPU looks as a cell: its number, the value and label of an overlay, or that it is broken."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topology.draw.canvas import cell, table
+from topology.draw.canvas import TEXT_POINTS, cell, table
+from topology.draw.metrics import fitting, text_width
 from topology.draw.overlay import Ramp
-from topology.draw.style import INK, QUIET, ink_on, rail_colour
+from topology.draw.style import FAULT, FAULT_FILL, INK, QUIET, ink_on, natural, rail_colour
 from topology.units import format_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from topology.cluster import Cluster
+    from topology.draw.canvas import Canvas
+    from topology.draw.fold import Fold, Host
+    from topology.draw.marks import Marks
     from topology.draw.overlay import Overlay
+    from topology.draw.usage import Usage
 
-__all__ = ["Painter"]
+__all__ = ["Painter", "Place"]
 
 _SMALL_POINTS = 8
 _LABEL_CHARACTERS = 4
+_LEGEND_HEIGHT = 20
+Place = int | str
 
 
 class Painter:
-    """Draws GPU cells of one cluster; with an overlay, colour is the value and rails are grey."""
+    """Draws GPU cells of one cluster; with an overlay or traffic, colour is the value and rails are grey."""
 
-    def __init__(self, cluster: Cluster, overlay: Overlay | None, shown: Sequence[int] | None = None) -> None:
-        self.cluster = cluster
-        self.overlay = overlay
+    def __init__(
+        self,
+        cluster: Cluster,
+        folded: Fold,
+        marks: Marks,
+        overlay: Overlay | None = None,
+        usage: Usage | None = None,
+        shown: Sequence[int] | None = None,
+    ) -> None:
+        self.cluster, self.fold, self.marks = cluster, folded, marks
+        self.overlay, self.usage = overlay, usage
+        self._raw_names: list[str | None] | None = None
         self.ramp = None
         if overlay is not None:
             overlay.check(len(cluster.gpus))
             chosen = range(len(cluster.gpus)) if shown is None else shown
-            self.ramp = Ramp([overlay.values[i] for i in chosen], overlay.spans)
+            if overlay.values is not None:
+                self.ramp = Ramp([overlay.values[i] for i in chosen], overlay.spans)
 
-    def rail(self, number: int) -> str:
-        """Return the colour of a rail: grey under an overlay, which owns the colours."""
-        return rail_colour(number) if self.overlay is None else QUIET
+    @property
+    def plain(self) -> bool:
+        """Whether colours are free to tell rails apart."""
+        return self.overlay is None and self.usage is None
 
-    def gpu(self, index: int, width: int, height: int = 14) -> str:
-        """Return the cell of GPU number ``index``."""
-        identity = self.cluster.gpus[index].id
-        size = {"width": width, "height": height, "size": _SMALL_POINTS, "href": "#"}
-        if self.overlay is None or self.ramp is None:
-            return cell(
-                index, tooltip=identity, bgcolor="#ffffff", ink=INK, border=1, color="#c8c8c8", **size
-            )
-        value = self.overlay.values[index]
+    def rail(self, number: int | None) -> str:
+        """Return the colour of a rail: grey where the colours mean something else."""
+        return rail_colour(number) if self.plain and number is not None else QUIET
+
+    def domain_name(self, number: int) -> str:
+        """Return what a domain is called: its name in a raw graph, else ``d3``."""
+        if self.cluster.spec.raw is None:
+            return f"d{number}"
+        if self._raw_names is None:
+            named = (node.domain for node in self.cluster.spec.raw.nodes if node.kind == "gpu")
+            self._raw_names = list(dict.fromkeys(named))
+        name = self._raw_names[number] if number < len(self._raw_names) else None
+        return name or f"d{number}"
+
+    def places(self, host: Host) -> list[Place]:
+        """Return the GPUs of a host by position: numbers of those that work, ids of those that do not."""
+        if not host.broken:
+            return list(host.gpus)
+        names: dict[str, Place] = {self.cluster.gpus[i].id: i for i in host.gpus}
+        names.update({name: name for name in host.broken})
+        return [names[name] for name in sorted(names, key=natural)]
+
+    def gpu(self, place: Place, width: int, height: int = 14) -> str:
+        """Return the cell of one GPU: ``place`` is its number, or the id of a broken one."""
+        size: dict[str, object] = {
+            "width": width,
+            "height": height,
+            "size": _SMALL_POINTS,
+            "href": "#",
+            "border": 1,
+        }
+        if isinstance(place, str):
+            tip = f"{place}: out of service"
+            return cell("out", tooltip=tip, bgcolor=FAULT_FILL, ink=FAULT, color=FAULT, bold=True, **size)
+        identity = self.cluster.gpus[place].id
+        words = self.marks.of(identity)
+        tip = "; ".join([identity, *words])
+        colour = FAULT if words else "#c8c8c8"
+        if self.overlay is None or self.overlay.values is None or self.ramp is None:
+            ink, fill = (FAULT, FAULT_FILL) if words else (INK, "#ffffff")
+            return cell(place, tooltip=tip, bgcolor=fill, ink=ink, color=colour, **size)
+        label, value = self.overlay.labels[place], self.overlay.values[place]
         return cell(
-            self.overlay.labels[index][:_LABEL_CHARACTERS],
-            tooltip=f"{identity}: {self.overlay.labels[index]}, {format_number(value)}",
+            label[:_LABEL_CHARACTERS],
+            tooltip=f"{tip}: {label}, {format_number(value)}",
             bgcolor=self.ramp.fill(value),
             ink=self.ramp.ink(value),
-            border=1,
-            color="#c8c8c8",
+            color=colour,
             **size,
         )
 
-    def rail_cell(self, rail: int, width: int, text: str, port: str = "", height: int = 14) -> str:
+    def range_text(self, gpus: Sequence[int]) -> str:
+        """Return the least and largest value of some GPUs, nothing where there are no values."""
+        if self.overlay is None or self.overlay.values is None or not gpus:
+            return ""
+        values = [self.overlay.values[i] for i in gpus]
+        return f"{format_number(min(values))} to {format_number(max(values))}"
+
+    def tag(self, places: Iterable[Place]) -> str:
+        """Return the tag that the overlay gives to all of ``places``, "S0-S3" for several, or nothing."""
+        if self.overlay is None or not self.overlay.tags:
+            return ""
+        tags = dict.fromkeys(self.overlay.tags[i] for i in places if isinstance(i, int))
+        named = [tag for tag in tags if tag]
+        return named[0] if len(named) == 1 else f"{named[0]}-{named[-1]}" if named else ""
+
+    def rail_cell(self, rail: int | None, width: int, text: str, port: str = "", height: int = 14) -> str:
         """Return a cell in the colour of a rail."""
         colour = self.rail(rail)
         ports = {"port": port} if port else {}
-        ink = ink_on(colour) if self.overlay is None else "#ffffff"
+        ink = ink_on(colour) if self.plain and rail is not None else "#ffffff"
         return cell(text, width=width, height=height, bgcolor=colour, ink=ink, size=_SMALL_POINTS, **ports)
 
-    def legend(self) -> str | None:
-        """Return the legend of the overlay as a table, or None where there is none."""
+    def fault_rows(
+        self,
+        names: Iterable[str],
+        columns: int,
+        most: int = 3,
+        width: float | None = None,
+        *,
+        full: bool = False,
+    ) -> list[list[str]]:
+        """Return rows of a table that say in red what is wrong with ``names``, cut to ``width`` points."""
+        lines = self.marks.lines(names, most, full=full)
+        if width is not None:
+            lines = [fitting(line, width, _SMALL_POINTS) for line in lines]
+        return [[cell(line, colspan=columns, ink=FAULT, size=_SMALL_POINTS, height=12)] for line in lines]
+
+    def draw_legend(self, canvas: Canvas, at: tuple[float, float]) -> None:
+        """Draw what the colours and tags mean, its top left corner at ``at``."""
+        x, y = at
+        html, width = self._ramp_legend() if self.usage is None else self.usage.legend()
+        if html:
+            canvas.box("legend", (x, y), (width, _LEGEND_HEIGHT), html)
+            y += _LEGEND_HEIGHT + 6
+        if self.overlay is not None and self.overlay.key:
+            canvas.note("key", (x, y), list(self.overlay.key))
+
+    def _ramp_legend(self) -> tuple[str, int]:
+        """Return the legend of the overlay as a table, and its width; nothing where there is none."""
         if self.overlay is None or self.ramp is None:
-            return None
-        steps = self.ramp.steps()
+            return "", 0
+        texts = [format_number(value) for value in self.ramp.steps()]
+        wide = max(46, *(text_width(text, TEXT_POINTS) + 6 for text in texts))
         swatches = [
             cell(
-                format_number(value),
+                text,
                 bgcolor=self.ramp.fill(value),
                 ink=self.ramp.ink(value),
-                width=46,
+                width=wide,
                 height=16,
                 border=1,
                 color="#c8c8c8",
             )
-            for value in steps
+            for value, text in zip(self.ramp.steps(), texts, strict=True)
         ]
-        return table([[*swatches, cell("", width=8), cell(self.overlay.legend, align="left")]])
+        width = len(texts) * wide + 8 + text_width(self.overlay.legend, TEXT_POINTS)
+        words = [cell("", width=8), cell(self.overlay.legend, align="left")]
+        return table([[*swatches, *words]], width=width), width

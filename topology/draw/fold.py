@@ -1,0 +1,407 @@
+"""The graph seen from afar: hosts, scale-up chips, switches by tier, pods that share leaves, and who is like whom.
+
+Two things are alike if they have the same parts and the same links (kind of the other end, count, rate,
+health). Only things that are alike may be drawn as one; a missing uplink or a broken GPU makes its owner
+different from its siblings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from topology.draw.links import Links
+from topology.draw.style import natural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from topology.cluster import Cluster
+
+__all__ = ["TIERS", "Fold", "Group", "Host", "Pod", "Switch", "fold"]
+
+TIERS = ("core", "spine", "leaf", "router")
+_INSIDE = ("nic", "pcie", "host")
+Shape = tuple[object, ...]
+
+
+@dataclass
+class Host:
+    """One host: ``gpus`` are numbers in the cluster, ``broken`` the ids of GPUs that are out of service."""
+
+    id: str
+    domain: int
+    rack: str
+    gpus: list[int] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    up: dict[str, Links] = field(default_factory=dict)
+    shape: Shape = ()
+
+    @property
+    def places(self) -> int:
+        """GPUs as built, broken ones too."""
+        return len(self.gpus) + len(self.broken)
+
+
+@dataclass
+class Switch:
+    """A switch of a scale-up domain (``tier`` is ``chip``, or ``upper`` above those) or of a tier of the fabric.
+
+    ``up``, ``down``: links to the tiers above and below; ``side``, ``far``: to its own tier, in its group and beyond.
+    """
+
+    id: str
+    tier: str
+    domain: int | None
+    rail: int | None
+    group: str
+    up: Links = field(default_factory=Links)
+    down: Links = field(default_factory=Links)
+    side: Links = field(default_factory=Links)
+    far: Links = field(default_factory=Links)
+    above: set[str] = field(default_factory=set)
+
+    @property
+    def shape(self) -> Shape:
+        """The same for switches with the same links."""
+        return (self.tier, self.up.shape, self.down.shape, self.side.shape, self.far.shape)
+
+
+@dataclass
+class Pod:
+    """Hosts that share leaves (or the routers of one group), and those leaves."""
+
+    number: int
+    hosts: list[Host]
+    leaves: list[Switch]
+    shape: Shape = ()
+
+    @property
+    def domains(self) -> list[int]:
+        """Domains with hosts in the pod, in order."""
+        return list(dict.fromkeys(host.domain for host in self.hosts))
+
+
+@dataclass
+class Group:
+    """Pods under the same spines."""
+
+    pods: list[Pod]
+    spines: list[Switch]
+    shape: Shape = ()
+
+
+@dataclass
+class Fold:
+    """What :func:`fold` found."""
+
+    hosts: list[Host]
+    switches: dict[str, Switch]
+    groups: list[Group]
+    cores: list[Switch]
+    domain_shapes: list[Shape]
+    gpu_links: list[Links]
+    degraded: list[tuple[str, str, float]]
+    owner: dict[str, Host]
+    number: dict[str, int]
+
+    @property
+    def pods(self) -> list[Pod]:
+        """All pods, in order."""
+        return [pod for group in self.groups for pod in group.pods]
+
+    def chips(self, domain: int, tier: str = "chip") -> list[Switch]:
+        """Scale-up switch chips of a domain, in order; ``tier`` is ``chip`` or ``upper``."""
+        return [s for s in self.switches.values() if s.tier == tier and s.domain == domain]
+
+    @cached_property
+    def hosts_by_domain(self) -> list[list[Host]]:
+        """Hosts of each domain, in order."""
+        found: list[list[Host]] = [[] for _ in self.domain_shapes]
+        for host in self.hosts:
+            found[host.domain].append(host)
+        return found
+
+    def tier(self, name: str) -> list[Switch]:
+        """Switches of a tier, in order."""
+        return [s for s in self.switches.values() if s.tier == name]
+
+
+def fold(cluster: Cluster) -> Fold:
+    """Fold the graph of ``cluster``."""
+    folder = _Folder(cluster)
+    folder.read_edges()
+    return folder.result()
+
+
+class _Folder:
+    """Reads the graph once, then groups what it read."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.graph = cluster.graph
+        self.number = {gpu.id: i for i, gpu in enumerate(cluster.gpus)}
+        self.hosts = _hosts(cluster)
+        self.owner = self._owners()
+        self.switches = self._switches()
+        self.gpu_links = [Links() for _ in cluster.gpus]
+        self.degraded: list[tuple[str, str, float]] = []
+        self.ends: dict[str, Counter[Shape]] = defaultdict(Counter)
+
+    def _owners(self) -> dict[str, Host]:
+        """Return the host of every GPU, NIC, PCIe switch and host processor."""
+        owner: dict[str, Host] = {}
+        for i, gpu in enumerate(self.cluster.gpus):
+            owner[self.cluster.gpus[i].id] = self.hosts[gpu.node]
+        inside = [n for n, data in self.graph.nodes(data=True) if data["kind"] in _INSIDE]
+        for name in inside:
+            host = self.hosts.get(self.graph.nodes[name].get("node") or "")
+            if host is not None:
+                owner[name] = host
+        left = [name for name in inside if name not in owner]
+        while left:  # those that do not say: the host of a neighbour
+            found = {}
+            for name in left:
+                near = next((owner[n] for n in sorted(self.graph[name]) if n in owner), None)
+                if near is not None:
+                    found[name] = near
+            if not found:
+                break
+            owner.update(found)
+            left = [name for name in left if name not in owner]
+        return owner
+
+    def _switches(self) -> dict[str, Switch]:
+        """Return every switch with its tier; a plain switch outside all domains is a leaf if hosts hang on it."""
+        found: dict[str, Switch] = {}
+        for name, data in self.graph.nodes(data=True):
+            if name in self.owner or data["kind"] == "gpu":
+                continue
+            tier, domain = data["kind"], data.get("domain")
+            if tier == "switch":
+                domains = {self.owner[n].domain for n in self.graph[name] if n in self.owner}
+                linked, alone = ("leaf", "spine") if domain is None else ("chip", "upper")
+                tier = linked if domains else alone
+            elif tier not in TIERS:
+                continue
+            found[name] = Switch(name, tier, domain, data.get("rail"), _router_group(name, data, tier))
+        return dict(sorted(found.items(), key=lambda item: natural(item[0])))
+
+    def read_edges(self) -> None:
+        """Add every edge to what it joins."""
+        for a, b, edge in self.graph.edges(data=True):
+            one, two = self.owner.get(a), self.owner.get(b)
+            if edge["health"] < 1:
+                self.degraded.append((a, b, edge["health"]))
+            if one is not None and two is not None:
+                self._inside(a, b, edge, same=one is two)
+            elif one is not None and b in self.switches:
+                self._to_switch(a, one, self.switches[b], edge)
+            elif two is not None and a in self.switches:
+                self._to_switch(b, two, self.switches[a], edge)
+            elif a in self.switches and b in self.switches:
+                self._between_switches(self.switches[a], self.switches[b], edge)
+
+    def _note(self, name: str, kind: str, edge: Mapping[str, Any]) -> None:
+        """Add one link end to the shape of its owner."""
+        self.ends[name][kind, edge["count"], edge["link_bytes_per_s"], edge.get("health", 1.0)] += 1
+
+    def _inside(self, a: str, b: str, edge: Mapping[str, Any], *, same: bool) -> None:
+        """Add a link between two GPUs, or inside a host."""
+        for end in (a, b):
+            self._note(end, "in" if same else "peer", edge)
+            if a in self.number and b in self.number:
+                self.gpu_links[self.number[end]].add(edge)
+
+    def _to_switch(self, end: str, host: Host, switch: Switch, edge: Mapping[str, Any]) -> None:
+        """Add a link from a host to a switch."""
+        self._note(end, switch.tier, edge)
+        switch.down.add(edge)
+        if switch.tier == "chip":
+            if end in self.number:
+                self.gpu_links[self.number[end]].add(edge)
+        else:
+            host.up.setdefault(switch.id, Links()).add(edge)
+
+    def _between_switches(self, a: Switch, b: Switch, edge: Mapping[str, Any]) -> None:
+        """Add a link between two switches."""
+        if a.tier == b.tier:
+            for one, two in ((a, b), (b, a)):
+                (one.side if a.group == b.group else one.far).add(edge)
+                one.above.add(two.id)
+        else:
+            high, low = (a, b) if _height(a) > _height(b) else (b, a)
+            high.down.add(edge)
+            low.up.add(edge)
+            low.above.add(high.id)
+
+    def result(self) -> Fold:
+        """Group hosts to pods, pods to groups, and give each its shape."""
+        hosts = list(self.hosts.values())
+        self._host_shapes(hosts)
+        domain_shapes = self._domain_shapes(hosts)
+        pods = self._pods(hosts)
+        groups = self._groups(pods, domain_shapes)
+        cores = [s for s in self.switches.values() if s.tier == "core"]
+        return Fold(
+            hosts,
+            self.switches,
+            groups,
+            cores,
+            domain_shapes,
+            self.gpu_links,
+            self.degraded,
+            self.owner,
+            self.number,
+        )
+
+    def _host_shapes(self, hosts: list[Host]) -> None:
+        """Give each host its shape: its GPUs and everything inside, each with its links."""
+        inside: dict[str, list[str]] = defaultdict(list)
+        for name, host in self.owner.items():
+            if name not in self.number:
+                inside[host.id].append(name)
+        known: dict[Shape, Shape] = {}  # equal shapes become one object: cheaper to hash and to keep
+        for host in hosts:
+            parts = [self._end_shape(self.cluster.gpus[i].id, self.cluster.gpus[i].rail) for i in host.gpus]
+            others = sorted(self._end_shape(name, 0) for name in inside.get(host.id, ()))
+            part = self.cluster.spec.domains[host.domain].gpu.name
+            shape = (part, len(host.broken), *parts, *others)
+            host.shape = known.setdefault(shape, shape)
+
+    def _end_shape(self, name: str, rail: int | None) -> Shape:
+        """Return the shape of one GPU or part of a host."""
+        return (-1 if rail is None else rail, *sorted(self.ends[name].items()))
+
+    def _domain_shapes(self, hosts: list[Host]) -> list[Shape]:
+        """Return the shape of each domain."""
+        of: list[list[Shape]] = [[] for _ in self.cluster.spec.domains]
+        for host in hosts:
+            of[host.domain].append(host.shape)
+        chips: list[list[Shape]] = [[] for _ in of]
+        for switch in self.switches.values():
+            if switch.domain is not None and switch.tier in ("chip", "upper"):
+                chips[switch.domain].append(switch.shape)
+        names: dict[object, int] = {}
+        shapes: list[Shape] = []
+        for spec, inner, outer in zip(self.cluster.spec.domains, of, chips, strict=True):
+            key = (spec.part, spec.gpu.name, spec.structure, spec.shape, tuple(inner), tuple(outer))
+            shapes.append((names.setdefault(key, len(names)),))
+        return shapes
+
+    def _pods(self, hosts: list[Host]) -> list[Pod]:
+        """Put hosts that share a leaf, or a group of routers, into pods."""
+        joined = _Joined()
+        for host in hosts:
+            joined.join(host.id, *(self.switches[leaf].group for leaf in host.up))
+        members: dict[str, list[Host]] = defaultdict(list)
+        for host in hosts:
+            members[joined.root(host.id)].append(host)
+        leaves: dict[str, list[Switch]] = defaultdict(list)
+        for switch in self.switches.values():
+            if switch.tier in ("leaf", "router"):
+                leaves[joined.root(switch.group)].append(switch)
+        alone = [root for root in leaves if root not in members]
+        pods = [Pod(n, part, leaves.get(root, [])) for n, (root, part) in enumerate(members.items())]
+        return pods + [Pod(len(pods) + n, [], leaves[root]) for n, root in enumerate(alone)]
+
+    def _groups(self, pods: list[Pod], domain_shapes: list[Shape]) -> list[Group]:
+        """Put pods under the same spines together, and give pods and groups their shapes."""
+        joined = _Joined()
+        spines = {s.id for s in self.switches.values() if s.tier == "spine"}
+        first = {s.id for s in self.switches.values() if s.tier in ("leaf", "router")}
+        parts: dict[int, Counter[int]] = defaultdict(Counter)
+        for pod in pods:
+            above = [s for leaf in pod.leaves for s in sorted(leaf.above) if s in spines or s in first]
+            joined.join(f"pod {pod.number}", *(leaf.id for leaf in pod.leaves), *above)
+            for host in pod.hosts:
+                parts[host.domain][pod.number] += 1
+        for domain in parts.values():
+            joined.join(*(f"pod {number}" for number in domain))
+        members: dict[str, list[Pod]] = defaultdict(list)
+        for pod in pods:
+            pod.shape = _pod_shape(pod, parts, domain_shapes)
+            members[joined.root(f"pod {pod.number}")].append(pod)
+        over: dict[str, list[Switch]] = defaultdict(list)
+        for name in self.switches:
+            if name in spines:
+                over[joined.root(name)].append(self.switches[name])
+        return [
+            Group(inner, over[root], (tuple(p.shape for p in inner), tuple(s.shape for s in over[root])))
+            for root, inner in members.items()
+        ]
+
+
+def _hosts(cluster: Cluster) -> dict[str, Host]:
+    """Return the hosts in order, with their working and broken GPUs."""
+    hosts: dict[str, Host] = {}
+    for i, gpu in enumerate(cluster.gpus):
+        hosts.setdefault(gpu.node, Host(gpu.node, gpu.domain, gpu.rack)).gpus.append(i)
+    broken: Iterable[str] = cluster.graph.graph.get("broken_gpus", ())
+    raw = {node.id: node for node in cluster.spec.raw.nodes} if cluster.spec.raw else {}
+    for name in broken:
+        node = (raw[name].node or name) if name in raw else name.rpartition(".")[0]
+        if node not in hosts:  # all its GPUs are broken
+            domain = _broken_domain(name, node, hosts)
+            hosts[node] = Host(node, domain, "")
+        hosts[node].broken.append(name)
+    if cluster.spec.raw is None and broken:
+        return dict(sorted(hosts.items(), key=lambda item: natural(item[0])))
+    return hosts
+
+
+def _broken_domain(name: str, node: str, hosts: Mapping[str, Host]) -> int:
+    """Return the domain of a host without a working GPU: as its id says, else that of the last host."""
+    head = node.partition(".")[0]
+    if head.startswith("d") and head[1:].isdigit():
+        return int(head[1:])
+    return next((host.domain for host in hosts.values() if name.startswith(host.id)), 0)
+
+
+def _router_group(name: str, data: Mapping[str, Any], tier: str) -> str:
+    """Return what a first-tier switch shares with its siblings: itself, or the group of a router."""
+    if tier != "router":
+        return name
+    pod = data.get("pod")
+    return name if pod is None else f"group {pod}"
+
+
+def _height(switch: Switch) -> int:
+    """Return how far up a switch stands."""
+    return ("chip", "upper", "router", "leaf", "spine", "core").index(switch.tier)
+
+
+def _pod_shape(pod: Pod, parts: Mapping[int, Counter[int]], domain_shapes: list[Shape]) -> Shape:
+    """Return the shape of a pod: its leaves, and its hosts by domain."""
+    rows = []
+    for domain in pod.domains:
+        hosts = tuple(host.shape for host in pod.hosts if host.domain == domain)
+        spread = tuple(number - pod.number for number in parts[domain])
+        rows.append((domain_shapes[domain], len(spread), hosts))
+    return (tuple(leaf.shape for leaf in pod.leaves), tuple(rows))
+
+
+class _Joined:
+    """Sets that grow together (union-find)."""
+
+    def __init__(self) -> None:
+        self._up: dict[str, str] = {}
+
+    def root(self, name: str) -> str:
+        """Return the name that stands for the set of ``name``."""
+        self._up.setdefault(name, name)
+        while self._up[name] != name:
+            self._up[name] = self._up[self._up[name]]
+            name = self._up[name]
+        return name
+
+    def join(self, *names: str) -> None:
+        """Put ``names`` into one set; the first name's root stands for it."""
+        for name in names[1:]:
+            one, two = self.root(names[0]), self.root(name)
+            if one != two:
+                self._up[two] = one
+        if names:
+            self.root(names[0])

@@ -1,0 +1,210 @@
+"""Nodes and links as they are, in rows by kind: a host in full, or a small cluster written out node by node."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from topology.draw.canvas import cell, table
+from topology.draw.links import Links
+from topology.draw.metrics import text_width
+from topology.draw.style import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, QUIET, natural
+from topology.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from topology.cluster import Cluster
+    from topology.draw.canvas import Canvas
+    from topology.draw.painter import Painter
+
+__all__ = ["MOST_EDGES", "MOST_NODES", "draw_raw_view", "fits", "nodes_of_host"]
+
+MOST_NODES, MOST_EDGES = 60, 100
+_ROWS = (
+    ("core",),
+    ("spine",),
+    ("leaf", "router"),
+    ("nic", "host"),
+    ("pcie",),
+    ("gpu",),
+    ("switch",),
+    ("upper",),
+)
+_HEIGHT, _DROP, _GAP = 44, 84, 10
+_NARROWEST, _MOST_WIDE = 64, 1140
+_WORDS = {
+    "nic": "NIC",
+    "pcie": "PCIe switch",
+    "host": "host",
+    "switch": "switch chip",
+    "upper": "switch chip",
+}
+
+
+def fits(cluster: Cluster, names: Sequence[str]) -> bool:
+    """Whether ``names`` and the links among them can be drawn one by one."""
+    part = cluster.graph.subgraph(names)
+    return len(names) <= MOST_NODES and _drawn_edges(part) <= MOST_EDGES
+
+
+def nodes_of_host(painter: Painter, number: int) -> list[str]:
+    """Return the first host of a domain with all its parts, the chips and leaves next to it."""
+    host = painter.fold.hosts_by_domain[number][0]
+    inside = [name for name, owner in painter.fold.owner.items() if owner is host]
+    graph = painter.cluster.graph
+    near = {other for name in inside for other in graph[name] if other in painter.fold.switches}
+    return [*inside, *sorted(near, key=natural)]
+
+
+def draw_raw_view(canvas: Canvas, painter: Painter, names: Sequence[str]) -> None:
+    """Draw ``names`` and all links among them, kinds from top to bottom."""
+    part = painter.cluster.graph.subgraph(names)
+    rows = _rows(painter, names)
+    widest = max(_row_width(painter, row) for row in rows)
+    y, where = 0.0, {}
+    for row in rows:
+        size = _row_width(painter, row)
+        x = (widest - size) / 2
+        for name in row:
+            wide = _width(painter, name)
+            canvas.box(f"node {name}", (x, y), (wide, _HEIGHT), _box(painter, name, wide))
+            where[name] = (x + wide / 2, y + _HEIGHT / 2)
+            x += wide + _GAP
+        y += _HEIGHT + _DROP
+    said: set[tuple[str, ...]] = set()
+    broken = [ends for ends in painter.marks.broken_links if ends[0] in where and ends[1] in where]
+    for a, b, edge in sorted(part.edges(data=True), key=lambda item: (natural(item[0]), natural(item[1]))):
+        if not _is_peer(part, a, b):
+            _link(canvas, painter, (a, b), edge, where, said)
+    for a, b in broken:
+        canvas.link(f"node {a}", f"node {b}", FAULT, width=1.0, style="dashed")
+        canvas.text(f"broken {a} {b}", _middle(where[a], where[b]), ["broken"], FAULT)
+    painter.draw_legend(canvas, (0.0, y - _DROP + 20))
+
+
+def _is_peer(graph: Any, a: str, b: str) -> bool:
+    """Whether a link joins two GPUs: those stand in one row, so their links are counted in their boxes."""
+    return bool(graph.nodes[a]["kind"] == graph.nodes[b]["kind"] == "gpu")
+
+
+def _drawn_edges(graph: Any) -> int:
+    """Count the links that are drawn as lines."""
+    return sum(not _is_peer(graph, a, b) for a, b in graph.edges)
+
+
+def _rows(painter: Painter, names: Sequence[str]) -> list[list[str]]:
+    """Return the nodes of each row, in order."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        switch = painter.fold.switches.get(name)
+        kind = painter.cluster.graph.nodes[name]["kind"]
+        if switch is not None:
+            kind = {"chip": "switch"}.get(switch.tier, switch.tier)
+        kinds[kind].append(name)
+    rows = [[n for kind in row for n in sorted(kinds[kind], key=natural)] for row in _ROWS]
+    return [row for row in rows if row]
+
+
+def _width(painter: Painter, name: str) -> int:
+    """Return the width of a node's box."""
+    return max(_NARROWEST, *(text_width(line, 8, bold=True) + 10 for line in _lines(painter, name)))
+
+
+def _row_width(painter: Painter, row: Sequence[str]) -> float:
+    """Return the width of a row of boxes."""
+    return sum(_width(painter, name) + _GAP for name in row) - _GAP
+
+
+def _lines(painter: Painter, name: str) -> list[str]:
+    """Return what stands in the box of a node: its name, its kind, its links to siblings."""
+    graph = painter.cluster.graph
+    data = graph.nodes[name]
+    kind = data["kind"]
+    second = _WORDS.get(kind, kind)
+    if kind == "gpu":
+        peers = [other for other in graph[name] if graph.nodes[other]["kind"] == "gpu"]
+        second = f"GPU {painter.fold.number[name]}"
+        if peers:
+            links = Links()
+            for other in peers:
+                links.add(graph[name][other])
+            second = f"{second}, {len(peers)} peers"
+            return [name, second, links.text().partition(" = ")[0], *painter.marks.of(name)[:1]]
+    if kind == "switch" and painter.fold.switches[name].up.count:
+        return [name, f"{painter.fold.switches[name].up.count} links up", *painter.marks.of(name)[:1]]
+    rail = f", rail {data['rail']}" if data.get("rail") is not None and kind in ("leaf", "nic", "gpu") else ""
+    return [name, second + rail, *painter.marks.of(name)[:1]]
+
+
+def _box(painter: Painter, name: str, width: int) -> str:
+    """Return the box of one node."""
+    lines = _lines(painter, name)
+    words = painter.marks.of(name)
+    kind = painter.cluster.graph.nodes[name]["kind"]
+    fill, line = (
+        (NVLINK_FILL, NVLINK)
+        if kind == "switch"
+        else ("#ffffff", "#8a8a8a")
+        if kind == "gpu"
+        else ("#ececec", QUIET)
+    )
+    if words:
+        fill, line = FAULT_FILL, FAULT
+    tall = _HEIGHT // len(lines)
+    rows = [
+        [
+            cell(
+                text,
+                bold=i == 0,
+                size=8,
+                height=tall,
+                width=width - 4,
+                ink=FAULT if words and text == words[0] else None,
+            )
+        ]
+        for i, text in enumerate(lines)
+    ]
+    if kind == "gpu" and painter.overlay is not None:
+        rows = [*rows[:1], [painter.gpu(painter.fold.number[name], width - 4, 18)]]
+    return table(rows, border=1, color=line, bgcolor=fill)
+
+
+def _link(
+    canvas: Canvas,
+    painter: Painter,
+    ends: tuple[str, str],
+    edge: Mapping[str, Any],
+    where: Mapping[str, tuple[float, float]],
+    said: set[tuple[str, ...]],
+) -> None:
+    """Draw one link; count x rate is written once for each kind of link, the factor on each degraded one."""
+    a, b = ends
+    links = Links()
+    links.add(edge)
+    graph = painter.cluster.graph
+    rail = next((graph.nodes[n]["rail"] for n in ends if graph.nodes[n].get("rail") is not None), None)
+    colour = NVLINK if "switch" in (graph.nodes[a]["kind"], graph.nodes[b]["kind"]) else painter.rail(rail)
+    width, slow = 1.4, edge["health"] < 1
+    if painter.usage is not None:
+        share = painter.usage.share(a, b)
+        colour, width = painter.usage.colour(share), painter.usage.width(share)
+        if painter.usage.holds_bottleneck([ends]):
+            colour = FAULT
+    style = "dashed" if slow else "solid"
+    canvas.link(f"node {a}", f"node {b}", colour, width=width, style=style, tip=f"{a} - {b}: {links.text()}")
+    key = (*sorted((graph.nodes[a]["kind"], graph.nodes[b]["kind"])), links.text())
+    middle = _middle(where[a], where[b])
+    if slow:
+        canvas.text(f"slow {a} {b}", middle, [f"x {edge['health']:.3g}"], FAULT)
+    elif key not in said:
+        said.add(key)
+        rate = format_quantity(edge["bytes_per_s"], "byte/s")
+        text = links.text().partition(" = ")[0].removesuffix(" each way") if edge["count"] > 1 else rate
+        canvas.text(f"said {len(said)}", middle, [text], QUIET)
+
+
+def _middle(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    """Return the middle of a line."""
+    return (a[0] + b[0]) / 2, (a[1] + b[1]) / 2

@@ -1,0 +1,272 @@
+"""One torus: a grid of GPUs for each plane of its first two dimensions, planes side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from topology.builders.torus import torus_coordinates
+from topology.draw.canvas import cell
+from topology.draw.links import Links
+from topology.draw.sheet import Sheet
+from topology.draw.style import FAULT, NVLINK, QUIET, rate_text
+from topology.draw.words import broken_lines, plural
+
+if TYPE_CHECKING:
+    from topology.draw.canvas import Canvas
+    from topology.draw.painter import Painter, Place
+    from topology.spec import DomainSpec
+
+__all__ = ["draw_torus_view", "torus_notes"]
+
+_CELL, _BRIDGE, _STUB = 26, 8, 6
+_GAP = 78
+_MOST_WIDE = 1140
+_MOST_PLANES, _MOST_CELLS = 8, 576
+_LARGEST_SIDE, _SHOWN_SIDE = 16, 8
+_NAMES = "xyzuvw"
+Coordinate = tuple[int, ...]
+
+
+@dataclass
+class _Plane:
+    """One plane: the places that share their last coordinates, or ``alike`` planes like the one before."""
+
+    rest: Coordinate
+    title: str
+    width: float
+    height: float
+    html: str
+    alike: int = 0
+
+
+def draw_torus_view(canvas: Canvas, painter: Painter, number: int) -> None:
+    """Draw one torus domain."""
+    grid = _Grid(painter, number)
+    planes = grid.planes()
+    x = y = 0.0
+    row_height = 0.0
+    for i, plane in enumerate(planes):
+        if x > 0 and x + plane.width > _MOST_WIDE:
+            x, y, row_height = 0.0, y + row_height + 30, 0.0
+        lower = (planes[0].height - plane.height) / 2 if plane.alike else 0.0
+        canvas.box(f"plane{i}", (x, y + lower), (plane.width, plane.height), plane.html)
+        row_height = max(row_height, plane.height)
+        after = planes[i + 1] if i + 1 < len(planes) else None
+        if after is not None:
+            same_row = x + plane.width + _GAP + after.width <= _MOST_WIDE
+            if same_row:
+                corner = (x + plane.width, y)
+                _between(canvas, grid, plane, (f"plane{i}", f"plane{i + 1}"), corner, first=i == 0)
+        x += plane.width + _GAP
+    painter.draw_legend(canvas, (0.0, y + row_height + 20))
+
+
+def _between(
+    canvas: Canvas,
+    grid: _Grid,
+    plane: _Plane,
+    names: tuple[str, str],
+    corner: tuple[float, float],
+    *,
+    first: bool,
+) -> None:
+    """Draw the links from one plane to the next as one bundle, and say once how many they are."""
+    links, pairs = grid.to_next(plane.rest)
+    if not links.count:
+        return
+    colour, width = NVLINK, 3.0
+    if grid.painter.usage is not None:
+        share = grid.painter.usage.busiest(pairs)
+        colour, width = grid.painter.usage.colour(share), grid.painter.usage.width(share)
+        if grid.painter.usage.holds_bottleneck(pairs):
+            colour = FAULT
+    slow = any(health < 1 for _, health in links.counts)
+    canvas.link(
+        f"{names[0]}:mid:e", f"{names[1]}:mid:w", colour, width=width, style="dashed" if slow else "solid"
+    )
+    if first:
+        lines = broken_lines(links.text().removesuffix(" each way"))
+        canvas.note("planes", (corner[0] + 2, corner[1] + plane.height / 2 - 32), lines, ink=QUIET, points=8)
+
+
+class _Grid:
+    """The places of a torus and what stands on them."""
+
+    def __init__(self, painter: Painter, number: int) -> None:
+        self.painter = painter
+        self.domain: DomainSpec = painter.cluster.spec.domains[number]
+        names = [
+            f"{host.id}.g{g}" for host in self._all_hosts(number) for g in range(self.domain.gpus_per_node)
+        ]
+        self.ids: dict[Coordinate, str] = dict(zip(torus_coordinates(self.domain), names, strict=True))
+        numbers = {
+            painter.cluster.gpus[i].id: i for h in painter.fold.hosts_by_domain[number] for i in h.gpus
+        }
+        self.place: dict[Coordinate, Place] = {at: numbers.get(name, name) for at, name in self.ids.items()}
+        shape = self.domain.shape
+        self.rows = shape[0]
+        self.columns = shape[1] if len(shape) > 1 else 1
+        self.rest = list(product(*(range(size) for size in shape[2:])))
+
+    def _all_hosts(self, number: int) -> list[_HostId]:
+        """Return all hosts of the domain, also those that have no working GPU."""
+        return [_HostId(f"d{number}.n{n}") for n in range(self.domain.gpus // self.domain.gpus_per_node)]
+
+    def planes(self) -> list[_Plane]:
+        """Return the planes to draw: all, or the first and those that differ, and how many are alike."""
+        cells = min(self.rows, _LARGEST_SIDE) * min(self.columns, _LARGEST_SIDE)
+        if len(self.rest) <= _MOST_PLANES and cells * len(self.rest) <= _MOST_CELLS:
+            return [self._plane(rest) for rest in self.rest]
+        odd = {at[2:] for at, name in self.ids.items() if self.painter.marks.of(name)}
+        kept = [rest for rest in self.rest if rest == self.rest[0] or rest in odd][:_MOST_PLANES]
+        planes: list[_Plane] = []
+        left = 0
+        for rest in self.rest:
+            if rest not in kept:
+                left += 1
+                continue
+            if left:
+                planes.append(self._alike(left))
+                left = 0
+            planes.append(self._plane(rest))
+        return [*planes, self._alike(left)] if left else planes
+
+    def to_next(self, rest: Coordinate) -> tuple[Links, list[tuple[str, str]]]:
+        """Return the links from a plane to the next one along the third dimension, and their ends."""
+        links = Links()
+        pairs: list[tuple[str, str]] = []
+        if not rest:
+            return links, pairs
+        following = ((rest[0] + 1) % self.domain.shape[2], *rest[1:])
+        for row, column in product(range(self.rows), range(self.columns)):
+            a, b = self.ids[row, column, *rest], self.ids[row, column, *following]
+            edge = self.painter.cluster.graph.get_edge_data(a, b)
+            if edge is not None:
+                links.add(edge)
+                pairs.append((a, b))
+        return links, pairs
+
+    def _alike(self, count: int) -> _Plane:
+        """Return the placeholder for planes that are like the one before."""
+        sheet = Sheet(118)
+        gpus = count * self.rows * self.columns
+        sheet.add(
+            [cell(f"x {plural(count, 'plane')} alike", bold=True, width=110, height=18, port="mid")], 18
+        )
+        sheet.add([cell(plural(gpus, "GPU"), width=110, height=16)], 16)
+        return _Plane((), "", 118, sheet.height, sheet.html(color=NVLINK, style="dashed"), count)
+
+    def _plane(self, rest: Coordinate) -> _Plane:
+        """Return one plane: a row for each place along x, a column for each along y, bars for links."""
+        rows = self.rows if self.rows <= _LARGEST_SIDE else _SHOWN_SIDE
+        columns = self.columns if self.columns <= _LARGEST_SIDE else _SHOWN_SIDE
+        cut = rows < self.rows or columns < self.columns
+        names = [f"{_NAMES[2 + i]} = {at}" for i, at in enumerate(rest)]
+        places = [
+            self.place[(row, column, *rest)[: len(self.domain.shape)]]
+            for row in range(rows)
+            for column in range(columns)
+        ]
+        tag = self.painter.tag(places)
+        title = f"{', '.join(names) or 'x down, y across'} {tag}".strip()
+        span = 2 * columns + 1
+        width = columns * (_CELL + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4
+        sheet = Sheet(width)
+        sheet.add([cell(title, bold=True, colspan=span, height=15)], 15)
+        sheet.add(self._down_row(-1, rest, columns), _STUB)
+        for row in range(rows):
+            cells = self._across_row(row, rest, columns)
+            if row == rows // 2:
+                cells[0] = cells[0].replace("<td", '<td port="mid"', 1)
+            sheet.add(cells, 18)
+            sheet.add(self._down_row(row, rest, columns), _STUB)
+        if cut:
+            text = f"... {self.rows} x {self.columns} in all"
+            sheet.add([cell(text, colspan=span, height=14, size=8)], 14)
+        members = [self.ids[at] for at in self.ids if at[2:] == rest]
+        for line in self.painter.fault_rows(self.painter.marks.odd_names(members), span, 4, full=True):
+            sheet.add(line, 12)
+        return _Plane(rest, title, width, sheet.height, sheet.html(color="#8a8a8a", cellspacing=1), 0)
+
+    def _at(self, row: int, column: int, rest: Coordinate) -> Coordinate:
+        """Return a place of the torus."""
+        return (row % self.rows, column % self.columns, *rest)[: len(self.domain.shape)]
+
+    def _across_row(self, row: int, rest: Coordinate, columns: int) -> list[str]:
+        """Return the GPUs of one row and the links between them; stubs at the ends wrap round."""
+        cells = []
+        cells.append(self._bar(self._at(row, -1, rest), self._at(row, 0, rest), 1, _STUB, 3, edge=True))
+        for column in range(columns):
+            at = self._at(row, column, rest)
+            cells.append(self.painter.gpu(self.place[at], _CELL, 18))
+            last = column == columns - 1
+            cells.append(
+                self._bar(
+                    at,
+                    self._at(row, column + 1, rest),
+                    1,
+                    _STUB if last else _BRIDGE,
+                    3,
+                    edge=last and columns == self.columns,
+                )
+            )
+        return cells
+
+    def _down_row(self, row: int, rest: Coordinate, columns: int) -> list[str]:
+        """Return the links from one row to the next."""
+        cells = [cell("", width=_STUB, height=_STUB)]
+        edge = row in (-1, self.rows - 1)
+        for column in range(columns):
+            a, b = self._at(row, column, rest), self._at(row + 1, column, rest)
+            cells += [self._bar(a, b, 0, 3, _STUB, edge=edge), cell("", width=_BRIDGE, height=_STUB)]
+        return cells
+
+    def _bar(
+        self, a: Coordinate, b: Coordinate, dimension: int, width: int, height: int, *, edge: bool
+    ) -> str:
+        """Return a short bar for the link between two places, red if it is broken, nothing if there is none."""
+        blank = cell("", width=width, height=height)
+        if dimension >= len(self.domain.shape) or a == b or (edge and not self.domain.wrap[dimension]):
+            return blank
+        one, two = self.place[a], self.place[b]
+        if isinstance(one, str) or isinstance(two, str):
+            return blank
+        data = self.painter.cluster.graph.get_edge_data(self.ids[a], self.ids[b])
+        colour = NVLINK
+        if data is None or data["health"] < 1:
+            colour = FAULT
+        elif self.painter.usage is not None:
+            usage = self.painter.usage
+            colour = (
+                FAULT
+                if usage.holds_bottleneck([(self.ids[a], self.ids[b])])
+                else usage.colour(usage.share(self.ids[a], self.ids[b]))
+            )
+        tip = f"{self.ids[a]} - {self.ids[b]}"
+        bar = (
+            f'<table border="0" cellborder="0" cellspacing="0" cellpadding="0" fixedsize="true" '
+            f'width="{width}" height="{height}" bgcolor="{colour}"><tr><td></td></tr></table>'
+        )
+        return f'<td tooltip="{tip}" href="#">{bar}</td>'
+
+
+@dataclass(frozen=True)
+class _HostId:
+    """The id of a host."""
+
+    id: str
+
+
+def torus_notes(domain: DomainSpec) -> list[str]:
+    """Return a line for what the bars mean, and one for each dimension."""
+    lines = ["Bars are links; those at the edges of a grid wrap round to its other side"]
+    parts = []
+    for i, (size, wrap, links, fabric) in enumerate(
+        zip(domain.shape, domain.wrap, domain.links_per_dimension, domain.fabric_of_dimension, strict=True)
+    ):
+        if links:
+            word, rate = "ring" if wrap else "line", rate_text(fabric.link_bytes_per_s.value)
+            parts.append(f"{_NAMES[i]}: {word} of {size}, {links} x {rate} a GPU")
+    return [*lines, "; ".join(parts)]

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from topology.figures import Figure
-    from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawNode, RawTopology, ScaleOutSpec
+    from topology.spec import (
+        ClusterSpec,
+        DomainSpec,
+        FabricSpec,
+        Fault,
+        RawNode,
+        RawTopology,
+        ScaleOutSpec,
+    )
 
 __all__ = ["cluster_to_yaml"]
 
@@ -203,7 +211,11 @@ def _switches(out: ScaleOutSpec) -> dict[str, str]:
     if out.kind == "rail":
         return {"oversubscription": over, "nodes_per_pod": str(out.nodes_per_pod), "spines": str(out.spines)}
     if out.kind == "leaf-spine":
-        return {"oversubscription": over, "nodes_per_leaf": str(out.nodes_per_leaf), "spines": str(out.spines)}
+        return {
+            "oversubscription": over,
+            "nodes_per_leaf": str(out.nodes_per_leaf),
+            "spines": str(out.spines),
+        }
     if out.kind == "fat-tree":
         cores = {"cores": str(out.cores * out.spines)} if out.cores else {}
         return {
@@ -253,7 +265,9 @@ def _text(text: str) -> str:
 
 def _quantity(figure: Figure) -> str:
     """Return a figure as a quantity that reads back as the same number."""
-    unit = {"byte/s": "B/s", "byte": "B", "flop/s": "flop/s", "s": "s", "W": "W", "USD/h": "USD/h"}[figure.unit]
+    unit = {"byte/s": "B/s", "byte": "B", "flop/s": "flop/s", "s": "s", "W": "W", "USD/h": "USD/h"}[
+        figure.unit
+    ]
     if figure.text:
         try:
             same = parse_quantity(figure.text, figure.unit, "figure") == figure.value
@@ -263,6 +277,10 @@ def _quantity(figure: Figure) -> str:
             return figure.text
     value = figure.value
     for prefix, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6)) if unit != "s" else ():
-        if value >= factor and f"{value / factor:.12g}".find("e") < 0 and float(f"{value / factor:.12g}") * factor == value:
+        if (
+            value >= factor
+            and f"{value / factor:.12g}".find("e") < 0
+            and float(f"{value / factor:.12g}") * factor == value
+        ):
             return f"{value / factor:.12g} {prefix}{unit}"
     return f"{value!r} {unit}"

@@ -18,7 +18,8 @@ def node_link_json(cluster: Cluster) -> str:
     head = {"directed": False, "multigraph": False, "graph": graph_values(cluster)}
     nodes = [json.dumps({"id": node, **node_values(data)}) for node, data in cluster.graph.nodes(data=True)]
     links = [
-        json.dumps({"source": a, "target": b, **edge_values(data)}) for a, b, data in cluster.graph.edges(data=True)
+        json.dumps({"source": a, "target": b, **edge_values(data)})
+        for a, b, data in cluster.graph.edges(data=True)
     ]
     body = json.dumps(head)[:-1]
     return f'{body},\n"nodes": [\n{_rows(nodes)}],\n"links": [\n{_rows(links)}]}}\n'

@@ -62,8 +62,10 @@ def _blocks(cluster: Cluster) -> list[str]:
 def _tree(cluster: Cluster) -> list[str]:
     """Return the switches of the tree, from the leaves up; none where no host is on a leaf."""
     graph = cluster.graph
-    kinds = dict(graph.nodes(data="kind"))
-    hubs = {node: data["node"] for node, data in graph.nodes(data=True) if data["kind"] in ("nic", "pcie", "host")}
+    kinds: dict[str, str] = {node: data["kind"] for node, data in graph.nodes(data=True)}
+    hubs = {
+        node: data["node"] for node, data in graph.nodes(data=True) if data["kind"] in ("nic", "pcie", "host")
+    }
     on: dict[str, set[str]] = defaultdict(set)
     for gpu in cluster.gpus:
         on[gpu.node] |= {leaf for leaf in graph[gpu.id] if kinds[leaf] in _OUT}
@@ -99,7 +101,10 @@ def _rows(
         above: dict[frozenset[str], list[frozenset[str]]] = {}
         for key, (_, members) in below.items():
             up = frozenset(
-                other for switch in members for other in graph[switch] if kinds[other] in _OUT and other not in seen
+                other
+                for switch in members
+                for other in graph[switch]
+                if kinds[other] in _OUT and other not in seen
             )
             home = next((one for one in above if one & up), up)
             above.setdefault(home, []).append(key)

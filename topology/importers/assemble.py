@@ -16,13 +16,13 @@ from topology.importers.parts import ask_all
 from topology.units import format_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from topology.importers.found import FabricFound, NodeFound, TrunkFound, WholeFound
     from topology.importers.parts import Parts
     from topology.spec import FabricSpec, RawTopology
 
-__all__ = ["Assembled", "assemble_fabric", "assemble_node", "assemble_whole"]
+__all__ = ["Assembled", "assemble_fabric", "assemble_hosts", "assemble_node", "assemble_whole"]
 
 _KINDS = ("leaf", "spine", "core")
 
@@ -39,7 +39,11 @@ class Assembled:
 
 def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
     """Return the graph of one host, or of as much of a domain as one host shows."""
-    ask_all(node.place, lambda: parts.gpu, *([] if node.link_kind == "pcie" and node.gpus else [lambda: parts.scale_up]))
+    ask_all(
+        node.place,
+        lambda: parts.gpu,
+        *([] if node.link_kind == "pcie" and node.gpus else [lambda: parts.scale_up]),
+    )
     draft = Draft()
     host = node.hosts[0] if node.hosts else "node0"
     add_domain(draft, host, {host: node}, parts)
@@ -47,14 +51,26 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
     system, gpus = parts.system, gpu_count(node, parts)
     if system is not None and system.gpus > gpus and (node.beyond or node.hidden):
         anomalies.append(
-            f"{node.place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}: the other hosts are not in this "
-            "file; add a Slurm block file or the fabric's."
+            f"{node.place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}: the other hosts are not "
+            "in this file; add a Slurm block file or the fabric's."
         )
     elif node.beyond:
-        anomalies.append(f"{node.place}: its links go to switches that may join other hosts, which this file does not show.")
+        anomalies.append(
+            f"{node.place}: its links go to switches that may join other hosts, which this file does not show."
+        )
     if not node.gpus:
-        anomalies.append(f"{node.place}: 0 GPUs, {node.devices} PCI devices taken as GPUs; their links are the catalog's.")
-    return Assembled(draft.topology(), {host: [host]}, [], anomalies)
+        anomalies.append(
+            f"{node.place}: 0 GPUs, {node.devices} PCI devices taken as GPUs; their links are the catalog's."
+        )
+    notes = []
+    if node.nics:
+        rates = sorted({nic.rate.text for nic in node.nics if nic.rate})
+        of_rate = f" of {', '.join(rates)}" if rates else ""
+        notes.append(
+            f"{len(node.nics)} NIC ports{of_rate} lead nowhere in this file: left out; add the fabric's file (Slurm "
+            "topology, ibnetdiscover, ...) to join them."
+        )
+    return Assembled(draft.topology(), {host: [host]}, notes, anomalies)
 
 
 def assemble_fabric(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> Assembled:
@@ -63,8 +79,9 @@ def assemble_fabric(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], 
     for host, node in nodes.items():
         wanted = parts.options.gpus_per_node
         if node is not None and wanted is not None and gpu_count(node, parts) != wanted:
-
-            raise InputError(f"{node.place}: {host} has {gpu_count(node, parts)} GPUs, but --gpus-per-node says {wanted}.")
+            raise InputError(
+                f"{node.place}: {host} has {gpu_count(node, parts)} GPUs, but --gpus-per-node says {wanted}."
+            )
     anomalies = check_nics(fabric, nodes)
     domains, notes = domains_of(fabric, nodes, parts)
     draft = Draft()
@@ -77,13 +94,25 @@ def assemble_fabric(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], 
     return Assembled(draft.topology(), domains, notes, anomalies)
 
 
+def assemble_hosts(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> Assembled:
+    """Return the domains of hosts that no file puts on switches; there are no links between them."""
+    _ask(fabric, nodes, parts)
+    domains, notes = domains_of(fabric, nodes, parts)
+    draft = Draft()
+    for label, hosts in domains.items():
+        add_domain(draft, label, {host: nodes[host] for host in hosts}, parts)
+    return Assembled(draft.topology(), domains, notes)
+
+
 def _ask(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> None:
     """Ask for everything that is missing, in one line."""
-    needs = [lambda: parts.gpu]
+    needs: list[Callable[[], object]] = [lambda: parts.gpu]
     bare = any(node is None for node in nodes.values())
     if bare:
         needs += [parts.gpus_per_node, *([parts.need_system] if parts.options.gpu else [])]
-    if parts.options.gpu and not all(node is not None and node.link_kind == "pcie" for node in nodes.values()):
+    if parts.options.gpu and not all(
+        node is not None and node.link_kind == "pcie" for node in nodes.values()
+    ):
         needs.append(lambda: parts.scale_up)
     if parts.options.gpu and not bare:
         needs.append(lambda: domains_of(fabric, nodes, parts))
@@ -141,14 +170,22 @@ def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound], p
             one.setdefault(upper, fabric_one)
 
 
-def _links_of(rate: float, below: FabricSpec | None, counted: int | None, parts: Parts) -> tuple[FabricSpec, int]:
+def _links_of(
+    rate: float, below: FabricSpec | None, counted: int | None, parts: Parts
+) -> tuple[FabricSpec, int]:
     """Return links of ``rate`` in all: as many as counted, else whole links like those below, else one."""
     if counted is None and below is not None:
         count = rate / below.link_bytes_per_s.value
         if round(count) >= 1 and abs(count - round(count)) < 1e-6:
             return below, round(count)
     each = rate / (counted or 1)
-    figure = Figure(each, "byte/s", Evidence.DERIVED, "downlinks over the oversubscription", format_quantity(each, "byte/s", 12))
+    figure = Figure(
+        each,
+        "byte/s",
+        Evidence.DERIVED,
+        "downlinks over the oversubscription",
+        format_quantity(each, "byte/s", 12),
+    )
     return parts.out_fabric(figure), counted or 1
 
 
@@ -166,22 +203,33 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
     domains: dict[str, list[str]] = {}
     for name, (kind, domain, host, rail) in whole.nodes.items():
         is_gpu = kind == "gpu"
-        draft.node(name, kind, domain=domain, node=host, rail=rail if is_gpu else None, gpu=parts.gpu if is_gpu else None)
+        draft.node(
+            name,
+            kind,
+            domain=domain,
+            node=host,
+            rail=rail if is_gpu else None,
+            gpu=parts.gpu if is_gpu else None,
+        )
         if is_gpu and domain is not None and host is not None and host not in domains.setdefault(domain, []):
             domains[domain].append(host)
-    anomalies = []
     for link in whole.links:
         if link.rate is None:
             fabric = parts.scale_up if link.scale_up else parts.nic()
         else:
-            fabric = parts.inner_fabric(_plain(link.name), link.rate, scale_up=True) if link.scale_up else replace(parts.out_fabric(link.rate), name=_plain(link.name))
+            fabric = (
+                parts.inner_fabric(_plain(link.name), link.rate, scale_up=True)
+                if link.scale_up
+                else replace(parts.out_fabric(link.rate), name=_plain(link.name))
+            )
         if link.latency is not None:
             fabric = replace(fabric, latency_s=link.latency)
         if not draft.link(*link.between, fabric, link.count):
-
-            raise InputError(f"{whole.place}: {link.between[0]} and {link.between[1]} are joined by links of different rates.")
+            raise InputError(
+                f"{whole.place}: {link.between[0]} and {link.between[1]} are joined by links of different rates."
+            )
     _join_islands(draft, whole, parts)
-    return Assembled(draft.topology(), domains, [], anomalies)
+    return Assembled(draft.topology(), domains)
 
 
 def _plain(name: str) -> str:

@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Adapter", "cabled_fabric"]
 
-_GENERIC = ("localhost", "localhost.localdomain", "ubuntu", "linux", "debian", "centos", "rocky", "(none)", "host")
+_GENERIC = (
+    "localhost",
+    "localhost.localdomain",
+    "ubuntu",
+    "linux",
+    "debian",
+    "centos",
+    "rocky",
+    "(none)",
+    "host",
+)
 _MANAGEMENT = re.compile(r"(^|[^a-z])c?ufm([^a-z]|$)", re.IGNORECASE)
 _MOST_LISTED = 12
 
@@ -41,7 +51,7 @@ class Adapter:
     rail: int | None = None
 
 
-def cabled_fabric(  # noqa: PLR0917 - what a discovery file holds
+def cabled_fabric(
     place: str,
     kind: str,
     switches: Sequence[str],
@@ -69,17 +79,19 @@ def cabled_fabric(  # noqa: PLR0917 - what a discovery file holds
     for adapter in cabling.adapters:
         hosts.setdefault(adapter.host, adapter.place)
     ports = tuple(
-        PortFound(a.host, a.switch, a.place, a.nic, a.rate, a.rail) for a in sorted(cabling.adapters, key=_order)
+        PortFound(a.host, a.switch, a.place, a.nic, a.rate, a.rail)
+        for a in sorted(cabling.adapters, key=_order)
     )
-    up = {name: level for name, level in levels.items()}
     return FabricFound(
         place=place,
         kind=kind,
         hosts=dict(sorted(hosts.items(), key=lambda item: _natural(item[0]))),
-        switches=up,
+        switches=levels,
         ports=ports,
         trunks=tuple(
-            TrunkFound(ends, count, rates[ends]) for ends, count in trunks.items() if all(end in up for end in ends)
+            TrunkFound(ends, count, rates[ends])
+            for ends, count in trunks.items()
+            if all(end in levels for end in ends)
         ),
         pods=cabling.host_pods(),
         switch_rails=cabling.leaf_rails,
@@ -105,7 +117,9 @@ class _Cabling:
         """Leave out hosts whose name says that they manage the fabric."""
         gone = [adapter for adapter in self.adapters if _MANAGEMENT.search(adapter.host)]
         if gone:
-            self.notes.append(f"Management hosts without GPUs ({_listed(sorted({a.host for a in gone}))}): left out.")
+            self.notes.append(
+                f"Management hosts without GPUs ({_listed(sorted({a.host for a in gone}))}): left out."
+            )
             self.adapters = [adapter for adapter in self.adapters if not _MANAGEMENT.search(adapter.host)]
 
     def rank(self) -> None:
@@ -128,7 +142,9 @@ class _Cabling:
             for scheme, counts in sorted(numbers.items())
         ]
         if len(schemes) > 1:
-            self.notes.append(f"NICs are named in {len(schemes)} ways, {_listed(schemes)}; each is ranked by itself.")
+            self.notes.append(
+                f"NICs are named in {len(schemes)} ways, {_listed(schemes)}; each is ranked by itself."
+            )
 
     def find_pods(self) -> None:
         """Group leaves that share most of their named hosts."""
@@ -151,7 +167,9 @@ class _Cabling:
     def gather_generic(self) -> None:
         """Take hosts with a default name apart by pod and switch port."""
         self.adapters = [
-            replace(adapter, host=f"{adapter.host}-pod{self.pod_of[adapter.switch]}-port{adapter.switch_port}")
+            replace(
+                adapter, host=f"{adapter.host}-pod{self.pod_of[adapter.switch]}-port{adapter.switch_port}"
+            )
             if adapter.host in _GENERIC
             else adapter
             for adapter in self.adapters
@@ -168,11 +186,16 @@ class _Cabling:
                 pairs[adapter.switch, adapter.host] += 1
         aligned = sum(max(counts.values()) for counts in per_leaf.values())
         total = sum(sum(counts.values()) for counts in per_leaf.values())
-        if self.rails > 1 and total and aligned * 4 >= total * 3 and sum(n > 1 for n in pairs.values()) * 4 < len(pairs):
+        if (
+            self.rails > 1
+            and total
+            and aligned * 4 >= total * 3
+            and sum(n > 1 for n in pairs.values()) * 4 < len(pairs)
+        ):
             self.leaf_rails = {leaf: counts.most_common(1)[0][0] for leaf, counts in per_leaf.items()}
 
     def leave_out_foreign(self) -> None:
-        """Leave out hosts all of whose several adapters are on leaves of other rails: they are not cabled as GPU hosts."""
+        """Leave out hosts all of whose adapters are on leaves of other rails: they are not cabled as GPU hosts."""
         of_host: dict[str, list[Adapter]] = defaultdict(list)
         for adapter in self.adapters:
             of_host[adapter.host].append(adapter)
@@ -186,8 +209,8 @@ class _Cabling:
         }
         if gone:
             self.anomalies.append(
-                f"{of_host[min(gone)][0].place}: {_listed(sorted(gone))}: no adapter is on a leaf of its own rail, so no GPU "
-                "host; left out."
+                f"{of_host[min(gone)][0].place}: {_listed(sorted(gone))}: no adapter is on a leaf of its own rail, "
+                "so no GPU host; left out."
             )
             self.adapters = [adapter for adapter in self.adapters if adapter.host not in gone]
 
@@ -219,8 +242,8 @@ class _Cabling:
             for adapter in self.adapters
         ]
         self.anomalies.append(
-            f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {by_port} given to the host on the same "
-            f"port of the other leaves, {len(rest)} taken as {new} hosts (unnamed-...) by port."
+            f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {by_port} given to the host on the "
+            f"same port of the other leaves, {len(rest)} taken as {new} hosts (unnamed-...) by port."
         )
 
     def _new_hosts(self, rest: list[Adapter], given: dict[str, str]) -> int:
@@ -293,9 +316,14 @@ class _Cabling:
             for rail in range(self.rails):
                 without = [host for host in hosts if rail not in have[host]]
                 if rail not in pod_rails[pod]:
-                    found.append(f"{self.place}: {pod} ({hosts[0]} ...) has no leaf of rail {rail}; {len(without)} of its {len(hosts)} hosts have no NIC on it.")
+                    found.append(
+                        f"{self.place}: {pod} ({hosts[0]} ...) has no leaf of rail {rail}; {len(without)} of its "
+                        f"{len(hosts)} hosts have no NIC on it."
+                    )
                 elif without:
-                    found.append(f"{self.place}: {pod}: no NIC of rail {rail} is cabled at {_listed(without)}.")
+                    found.append(
+                        f"{self.place}: {pod}: no NIC of rail {rail} is cabled at {_listed(without)}."
+                    )
         return found
 
     def host_pods(self) -> dict[str, str]:
@@ -309,7 +337,9 @@ class _Cabling:
         }
 
 
-def _levels(switches: Sequence[str], leaves: set[str], trunks: Mapping[tuple[str, str], int]) -> dict[str, int]:
+def _levels(
+    switches: Sequence[str], leaves: set[str], trunks: Mapping[tuple[str, str], int]
+) -> dict[str, int]:
     """Return the level of each switch: 1 with hosts, then one more with each hop; none where no host is reached."""
     above: dict[str, set[str]] = defaultdict(set)
     for a, b in trunks:
@@ -318,7 +348,12 @@ def _levels(switches: Sequence[str], leaves: set[str], trunks: Mapping[tuple[str
     levels = {name: 1 for name in switches if name in leaves}
     edge = list(levels)
     while edge:
-        edge = [other for name in edge for other in sorted(above[name]) if other not in levels and not levels.update({other: levels[name] + 1})]
+        edge = [
+            other
+            for name in edge
+            for other in sorted(above[name])
+            if other not in levels and not levels.update({other: levels[name] + 1})
+        ]
     return levels
 
 
@@ -339,7 +374,8 @@ def _uplinks(place: str, levels: Mapping[str, int], trunks: Mapping[tuple[str, s
         usual = Counter(up[name] for name in own).most_common(1)[0][0]
         wide = max(len(reach[name]) for name in own)
         found += [
-            f"{place}: {name} has {up[name]} uplinks to {len(reach[name])} switches; most have {usual}, the widest reach {wide}."
+            f"{place}: {name} has {up[name]} uplinks to {len(reach[name])} switches; most have {usual}, the widest "
+            f"reach {wide}."
             for name in sorted(own, key=_natural)
             if up[name] != usual
         ]

@@ -9,6 +9,8 @@ from topology.errors import InputError
 from topology.importers.source import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from topology.importers.source import Source
 
 __all__ = ["Data", "load_data"]
@@ -51,7 +53,9 @@ class Data:
         """Return a whole number within limits."""
         value = self.need(key)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise InputError(f"{self.where}: {key}: {shown(value)} must be a whole number from {least} to {most}.")
+            raise InputError(
+                f"{self.where}: {key}: {shown(value)} must be a whole number from {least} to {most}."
+            )
         return value
 
     def number(self, key: str) -> float:
@@ -61,7 +65,7 @@ class Data:
             raise InputError(f"{self.where}: {key}: {shown(value)} must be a number greater than zero.")
         return float(value)
 
-    def list(self, key: str) -> list[Any]:
+    def items(self, key: str) -> list[Any]:
         """Return a list, empty where the key is absent."""
         value = self._value.get(key)
         if value is None:
@@ -76,11 +80,11 @@ class Data:
 
     def subs(self, key: str) -> list[Data]:
         """Return the list of mappings under ``key``, empty where it is absent."""
-        return [Data(item, f"{self.where}: {key}[{i}]") for i, item in enumerate(self.list(key))]
+        return [Data(item, f"{self.where}: {key}[{i}]") for i, item in enumerate(self.items(key))]
 
-    def keys(self) -> list[str]:
-        """Return the keys as texts."""
-        return [str(key) for key in self._value]
+    def __iter__(self) -> Iterator[str]:
+        """The keys as texts."""
+        return iter([str(key) for key in self._value])
 
 
 class _Loaded:
@@ -90,7 +94,7 @@ class _Loaded:
         self.value = value
         self.source = source
 
-    def items(self) -> list[Any]:
+    def top_list(self) -> list[Any]:
         """Return a list at the top."""
         if not isinstance(self.value, list):
             raise self.source.error(None, f"expected a list at the top, found {shown(self.value)}.")
@@ -133,7 +137,9 @@ def _json(source: Source) -> object:
         value: object = json.loads(source.text, object_pairs_hook=unique, parse_constant=refuse)
     except json.JSONDecodeError as error:
         cut = " (is the file cut?)" if error.pos >= len(source.text.rstrip()) - 1 else ""
-        raise source.error(error.lineno, f"column {error.colno}: not valid JSON ({error.msg}){cut}.") from None
+        raise source.error(
+            error.lineno, f"column {error.colno}: not valid JSON ({error.msg}){cut}."
+        ) from None
     except RecursionError:
         raise source.error(None, "is nested too deeply.") from None
     except ValueError as error:
@@ -150,19 +156,20 @@ def _yaml(source: Source) -> object:
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             if self.check_event(yaml.AliasEvent):
-                event = self.peek_event()
+                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
                 raise source.error(
-                    event.start_mark.line + 1, "YAML aliases (`*name`) are not read; write the values out."
+                    mark.line + 1, "YAML aliases (`*name`) are not read; write the values out."
                 )
-            return super().compose_node(parent, index)  # type: ignore[no-any-return]
+            return super().compose_node(parent, index)
 
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode):
                     if key.value in seen:
                         raise source.error(
-                            key.start_mark.line + 1, f"the key {shown(key.value)} is given twice in one mapping."
+                            key.start_mark.line + 1,
+                            f"the key {shown(key.value)} is given twice in one mapping.",
                         )
                     seen.add(key.value)
             return super().construct_mapping(node, deep)

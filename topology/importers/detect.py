@@ -22,6 +22,8 @@ from topology.importers.topo_m import looks_like_topo_m, read_topo_m
 from topology.importers.topograph import looks_like_topograph, read_topograph
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from topology.importers.found import Found
     from topology.importers.source import Source
 
@@ -38,7 +40,7 @@ KINDS = (
     "netq",
     "simai",
 )
-_READERS = {
+_READERS: Mapping[str, Callable[[Source], Found]] = {
     "topo-m": read_topo_m,
     "nccl-xml": read_nccl_xml,
     "slurm-conf": read_slurm_conf,
@@ -49,9 +51,18 @@ _READERS = {
     "simai": read_simai,
 }
 _REFUSED = (
-    (re.compile(r"<\s*interserver_route"), "a FlagCX inter-server route (pairs of NICs): give the fabric's own file"),
-    (re.compile(r"^\s*npus_count\s*:", re.MULTILINE), "an ASTRA-sim network (dimensions, no nodes or links): write it as a cluster YAML"),
-    (re.compile(r"^\s*(domains|nodes)\s*:", re.MULTILINE), "a cluster YAML already, or none that is known: use it as it is"),
+    (
+        re.compile(r"<\s*interserver_route"),
+        "a FlagCX inter-server route (pairs of NICs): give the fabric's own file",
+    ),
+    (
+        re.compile(r"^\s*npus_count\s*:", re.MULTILINE),
+        "an ASTRA-sim network (dimensions, no nodes or links): write it as a cluster YAML",
+    ),
+    (
+        re.compile(r"^\s*(domains|nodes)\s*:", re.MULTILINE),
+        "a cluster YAML already, or none that is known: use it as it is",
+    ),
 )
 
 
@@ -86,7 +97,9 @@ def kind_of(source: Source) -> str:
         if pattern.search(text):
             raise source.error(None, f"is {what}.")
     if re.search(r"\bGPU\d+\b", text):
-        raise source.error(None, "looks like `nvidia-smi topo -m`, but header or rows are missing; is it cut?")
+        raise source.error(
+            None, "looks like `nvidia-smi topo -m`, but header or rows are missing; is it cut?"
+        )
     raise source.error(None, f"is none of the kinds that are read ({', '.join(KINDS)}); is it whole?")
 
 

@@ -37,20 +37,28 @@ def domains_of(
     if how == "node" or (how is None and not wide):
         if fabric.domains and how is None:
             what = "Blocks" if fabric.blocks else "Accelerator domains"
-            notes.append(f"{what} of {fabric.domains_place or fabric.place} hold several hosts, but each host is a scale-up domain of its own.")
+            place = fabric.domains_place or fabric.place
+            notes.append(
+                f"{what} of {place} hold several hosts, but each host is a scale-up domain of its own."
+            )
         return {host: [host] for host in nodes}, notes
     if how == "leaf":
         labels = _by_leaf(fabric)
         notes.append("Domains: hosts under the same leaves (--domains leaf).")
     elif fabric.domains:
         labels = {host: label for host, label in fabric.domains.items() if host in nodes}
-        notes.append(f"Domains: the {'blocks' if fabric.blocks else 'accelerator domains'} of {fabric.domains_place or fabric.place}.")
+        what = "blocks" if fabric.blocks else "accelerator domains"
+        notes.append(f"Domains: the {what} of {fabric.domains_place or fabric.place}.")
     elif _leaves_are_domains(system, parts):
         labels = _by_leaf(fabric)
         name = system.part if system is not None else ""
-        notes.append(f"Domains: hosts under the same leaves, as catalog system {name} is cabled (one set of leaves a domain).")
+        notes.append(
+            f"Domains: hosts under the same leaves, as catalog system {name} is cabled (one set of leaves a domain)."
+        )
     else:
-        raise AskError("which hosts share a scale-up domain", "a Slurm block file too, or --domains leaf or node")
+        raise AskError(
+            "which hosts share a scale-up domain", "a Slurm block file too, or --domains leaf or node"
+        )
     groups: dict[str, list[str]] = defaultdict(list)
     for host in nodes:
         groups[labels.get(host, host)].append(host)
@@ -75,7 +83,11 @@ def _leaves_are_domains(system: DomainSpec | None, parts: Parts) -> bool:
     if system is None:
         return False
     design = find_scale_out(system.part)
-    return design is not None and design.nodes_per_pod * system.gpus_per_node == system.gpus and bool(parts.options.gpu)
+    return (
+        design is not None
+        and design.nodes_per_pod * system.gpus_per_node == system.gpus
+        and bool(parts.options.gpu)
+    )
 
 
 def _by_leaf(fabric: FabricFound) -> dict[str, str]:
@@ -99,6 +111,6 @@ def _check_sizes(
         gpus = sum(gpu_count(nodes[host], parts) for host in hosts)
         if gpus > system.gpus:
             raise InputError(
-                f"{fabric.hosts.get(hosts[0], fabric.place)}: {label} has {len(hosts)} hosts with {gpus} GPUs, but a domain of "
-                f"{system.part} has {system.gpus}; give --domains node, or the --gpu it really is."
+                f"{fabric.hosts.get(hosts[0], fabric.place)}: {label} has {len(hosts)} hosts with {gpus} GPUs, but a "
+                f"domain of {system.part} has {system.gpus}; give --domains node, or the --gpu it really is."
             )

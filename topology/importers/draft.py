@@ -20,7 +20,7 @@ class Draft:
         self.nodes: dict[str, RawNode] = {}
         self._links: dict[tuple[str, str], tuple[FabricSpec, int]] = {}
 
-    def node(  # noqa: PLR0913 - what a raw node is
+    def node(
         self,
         name: str,
         kind: str,

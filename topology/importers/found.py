@@ -10,7 +10,16 @@ if TYPE_CHECKING:
 
     from topology.figures import Figure
 
-__all__ = ["FabricFound", "Found", "NicFound", "NodeFound", "PortFound", "TrunkFound", "WholeFound", "WholeLink"]
+__all__ = [
+    "FabricFound",
+    "Found",
+    "NicFound",
+    "NodeFound",
+    "PortFound",
+    "TrunkFound",
+    "WholeFound",
+    "WholeLink",
+]
 
 
 @dataclass(frozen=True)
@@ -75,9 +84,9 @@ class TrunkFound:
 class FabricFound:
     """Hosts, the switches they hang on, and the scale-up domains they are in.
 
-    ``hosts`` gives the place of each host in the file, ``switches`` the level of each switch (1: leaf), ``domains`` the
-    scale-up domain of a host as ``domains_place`` says, ``blocks`` whether those are scheduler blocks. ``rails`` is how many rails NICs are
-    numbered over, where names tell.
+    ``hosts`` gives the place of each host in the file, ``switches`` the level of each switch (1: leaf), ``domains``
+    the scale-up domain of a host as ``domains_place`` says, ``blocks`` whether those are scheduler blocks, ``pods``
+    the set of leaves a host is on. ``rails`` is how many rails NICs are numbered over, where names tell.
     """
 
     place: str

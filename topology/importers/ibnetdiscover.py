@@ -87,7 +87,10 @@ def read_ibnetdiscover(source: Source) -> FabricFound:
                 figure = _figure(source, rate, line)
                 old = rates.setdefault(ends, figure)
                 if figure.value != old.value:
-                    slow.append(f"{source.name}: line {line}: {ends[0]} to {ends[1]} runs at {rate}, another link of the two at {old.text}.")
+                    slow.append(
+                        f"{source.name}: line {line}: {ends[0]} to {ends[1]} runs at {rate}, another link of the two "
+                        f"at {old.text}; both are taken at the slower."
+                    )
                     rates[ends] = min(old, figure, key=lambda f: f.value)
                 trunks[ends] += 1
     return cabled_fabric(
@@ -104,9 +107,13 @@ def _devices(source: Source) -> dict[str, _Device]:
         if not text:
             continue
         if match := _DEVICE.fullmatch(text):
-            current = _Device(match[1], match[3], min(int(match[2]), 10_000), (match[4] or "").strip(), number)
+            current = _Device(
+                match[1], match[3], min(int(match[2]), 10_000), (match[4] or "").strip(), number
+            )
             if current.guid in devices:
-                raise source.error(number, f"{current.guid} is there twice (first in line {devices[current.guid].line}).")
+                raise source.error(
+                    number, f"{current.guid} is there twice (first in line {devices[current.guid].line})."
+                )
             devices[current.guid] = current
         elif match := _PORT.fullmatch(text):
             if current is None:
@@ -139,7 +146,9 @@ def _check_ends(source: Source, devices: dict[str, _Device]) -> None:
     for device in devices.values():
         for port, (far, far_port, rate, line) in device.cables.items():
             if far not in devices:
-                raise source.error(line, f"{device.guid} is cabled to {far}, which is not described; is the file cut?")
+                raise source.error(
+                    line, f"{device.guid} is cabled to {far}, which is not described; is the file cut?"
+                )
             back = devices[far].cables.get(far_port)
             if back is None or back[:2] != (device.guid, port):
                 raise source.error(
@@ -155,7 +164,9 @@ def _switch_names(devices: dict[str, _Device]) -> dict[str, str]:
     """Return the name of each switch by GUID: its node description without ``MF0;`` and model, if that is unique."""
     switches = [device for device in devices.values() if device.kind == "Switch"]
     short = {
-        device.guid: re.sub(r"^MF0;|:[^:]*$", "", device.name) if device.name.startswith("MF0;") else device.name
+        device.guid: re.sub(r"^MF0;|:[^:]*$", "", device.name)
+        if device.name.startswith("MF0;")
+        else device.name
         for device in switches
     }
     times = Counter(short.values())
@@ -177,7 +188,15 @@ def _adapters(source: Source, devices: dict[str, _Device], names: dict[str, str]
                 raise source.error(line, f"{device.guid} is cabled to another adapter, {far}.")
             label = nic if len(device.cables) == 1 or not nic else f"{nic}.{port}"
             found.append(
-                Adapter(host, label, names[far], far_port, _figure(source, rate, line), f"{source.name}: line {line}", device.guid)
+                Adapter(
+                    host,
+                    label,
+                    names[far],
+                    far_port,
+                    _figure(source, rate, line),
+                    f"{source.name}: line {line}",
+                    device.guid,
+                )
             )
     return found
 
@@ -196,7 +215,9 @@ def _figure(source: Source, rate: str, line: int) -> Figure:
     if match is None:
         raise source.error(line, f"{shown(rate)} is no width and speed.")
     value = int(match[1]) * _LANE_GB_PER_S[match[2]] * 1e9
-    return Figure(value, "byte/s", Evidence.MEASURED, f"{source.name}, line {line}: {rate}", f"{value * 8 / 1e9:g} Gb/s")
+    return Figure(
+        value, "byte/s", Evidence.MEASURED, f"{source.name}, line {line}: {rate}", f"{value * 8 / 1e9:g} Gb/s"
+    )
 
 
 def _counted(devices: dict[str, _Device]) -> str:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from topology.errors import InputError
-from topology.importers.assemble import assemble_fabric, assemble_node, assemble_whole
+from topology.importers.assemble import assemble_fabric, assemble_hosts, assemble_node, assemble_whole
 from topology.importers.detect import read_found
 from topology.importers.found import FabricFound, NodeFound, WholeFound
 from topology.importers.hostlist import expand_hosts
 from topology.importers.merge import merge_found
 from topology.importers.parts import Parts
-from topology.importers.regular import regular_spec
+from topology.importers.regular import regular_fabric, regular_node, unswitched
 from topology.importers.source import read_source
 from topology.plausible import check_raw_links
 from topology.raw import raw_cluster_spec
@@ -43,14 +43,15 @@ class Imported:
     """An imported cluster.
 
     ``spec`` is in the regular form of domains and a fabric where everything found is regular, else a raw graph.
-    ``domains`` gives the hosts of each scale-up domain, ``taken`` what came from named parts or options,
-    ``anomalies`` what is unlike its siblings; ``rates_unusual`` is set where rates are not those that the catalog
-    knows for such parts.
+    ``domains`` gives the hosts of each scale-up domain, ``hosts`` those of a regular form in its order, ``taken``
+    what came from named parts or options, ``anomalies`` what is unlike its siblings; ``rates_unusual`` is set where
+    rates are not those that the catalog knows for such parts.
     """
 
     spec: ClusterSpec
     files: tuple[FileRead, ...]
     domains: dict[str, list[str]]
+    hosts: tuple[str, ...]
     taken: tuple[str, ...]
     anomalies: tuple[str, ...]
     rates_unusual: bool = False
@@ -73,28 +74,55 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
     """
     found = [_read(path, options) for path in paths]
     parts = Parts(options, _sm(found), infiniband=any(one.kind == "ibnetdiscover" for one in found))
-    name = options.name or _default_name(paths)
-    fabric, nodes, unlike = merge_found(found)
-    if isinstance(found[0], WholeFound):
-        assembled = assemble_whole(found[0], parts)
-    elif fabric is not None:
-        assembled = assemble_fabric(fabric, nodes, parts)
-    else:
-        node = next(one for one in found if isinstance(one, NodeFound))
-        assembled = assemble_node(node, parts)
-    anomalies = [line for one in found for line in one.anomalies] + unlike + assembled.anomalies
-    spec = regular_spec(name, fabric, nodes, assembled, parts, regular=not anomalies) if fabric else None
+    cluster = _Import(options.name or _default_name(paths), found, parts)
+    assembled, spec, order = cluster.read()
+    anomalies = [line for one in found for line in one.anomalies] + cluster.unlike + assembled.anomalies
     unusual = _unusual_rates(assembled)
     if spec is None:
-        spec = raw_cluster_spec(name, assembled.raw, (), " and ".join(one.place for one in found))
+        spec = raw_cluster_spec(cluster.name, assembled.raw, (), " and ".join(one.place for one in found))
     return Imported(
         spec=spec,
         files=tuple(FileRead(one.place, one.kind, one.notes) for one in found),
         domains=assembled.domains,
+        hosts=tuple(order),
         taken=(*parts.taken, *assembled.notes),
-        anomalies=tuple([*anomalies, *([unusual] if unusual else [])]),
+        anomalies=(*anomalies, *([unusual] if unusual else [])),
         rates_unusual=bool(unusual),
     )
+
+
+class _Import:
+    """One import on its way from what was found to a specification."""
+
+    def __init__(self, name: str, found: Sequence[Found], parts: Parts) -> None:
+        self.name = name
+        self.found = found
+        self.parts = parts
+        self.fabric, self.nodes, self.unlike = merge_found(found)
+
+    def read(self) -> tuple[Assembled, ClusterSpec | None, list[str]]:
+        """Return the raw graph, and the short form with its hosts in order where there is one."""
+        first = self.found[0]
+        if isinstance(first, WholeFound):
+            return assemble_whole(first, self.parts), None, []
+        if self.fabric is not None:
+            return self._of_fabric(self.fabric)
+        node = next(one for one in self.found if isinstance(one, NodeFound))
+        assembled = assemble_node(node, self.parts)
+        regular = not assembled.anomalies and not node.anomalies
+        return assembled, regular_node(self.name, node, self.parts) if regular else None, []
+
+    def _of_fabric(self, fabric: FabricFound) -> tuple[Assembled, ClusterSpec | None, list[str]]:
+        """Return a fabric's graph, and its short form."""
+        if not fabric.switches:
+            assembled = assemble_hosts(fabric, self.nodes, self.parts)
+            spec = unswitched(self.name, fabric, self.nodes, assembled.domains, self.parts)
+            return assembled, spec, [host for hosts in assembled.domains.values() for host in hosts]
+        assembled = assemble_fabric(fabric, self.nodes, self.parts)
+        if any(one.anomalies for one in self.found) or self.unlike or assembled.anomalies:
+            return assembled, None, []
+        short = regular_fabric(self.name, fabric, self.nodes, assembled, self.parts)
+        return (assembled, None, []) if short is None else (assembled, *short)
 
 
 def _read(text: str, options: ImportOptions) -> Found:
@@ -117,7 +145,9 @@ def _sm(found: Sequence[Found]) -> str:
     stated = {one.sm: one for one in found if isinstance(one, NodeFound) and one.sm}
     if len(stated) > 1:
         a, b = list(stated.values())[:2]
-        raise InputError(f"{a.place} says compute capability {a.sm}, {b.place} {b.sm}: nodes of two generations.")
+        raise InputError(
+            f"{a.place} says compute capability {a.sm}, {b.place} {b.sm}: nodes of two generations."
+        )
     return next(iter(stated), "")
 
 

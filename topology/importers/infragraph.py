@@ -69,7 +69,9 @@ def looks_like_infragraph(data: object) -> bool:
     if not isinstance(data, dict):
         return False
     inner = data.get("infrastructure", data)
-    return isinstance(inner, dict) and "devices" in inner and ("instances" in inner or "infrastructure" in data)
+    return (
+        isinstance(inner, dict) and "devices" in inner and ("instances" in inner or "infrastructure" in data)
+    )
 
 
 def read_infragraph(source: Source) -> WholeFound:
@@ -93,11 +95,17 @@ def read_infragraph(source: Source) -> WholeFound:
         name, device = row.text("name"), row.text("device")
         if name in graph.instances:
             raise source.error(None, f"{row.where}: instance {name} is there twice.")
-        count = row.whole("count", least=1, most=_MOST_NODES) if row.has("count") else max(1, used.get(name, 1))
+        count = (
+            row.whole("count", least=1, most=_MOST_NODES) if row.has("count") else max(1, used.get(name, 1))
+        )
         if device not in devices:
             if name in used:
-                raise source.error(None, f"{row.where}: device {device} is not among the devices, but edges use {name}.")
-            graph.anomalies.append(f"{row.where}: device {device} of {name} is not described, and nothing is cabled to it; left out.")
+                raise source.error(
+                    None, f"{row.where}: device {device} is not among the devices, but edges use {name}."
+                )
+            graph.anomalies.append(
+                f"{row.where}: device {device} of {name} is not described, and nothing is cabled to it; left out."
+            )
             continue
         graph.instances[name] = (device, count)
     if not any(devices[device].is_host for device, _ in graph.instances.values()):
@@ -134,7 +142,7 @@ def _links(row: Data) -> dict[str, Data]:
 def _inner_edges(row: Data) -> list[tuple[tuple[str, int], tuple[str, int], str]]:
     """Return the edges inside a device."""
     edges = []
-    for text in row.list("connections"):
+    for text in row.items("connections"):
         parts = _dotted(text, f"{row.where}: connections", 5)
         edges.append(((parts[0], int(parts[1])), (parts[3], int(parts[4])), parts[2]))
     counts = {item.text("name"): item.get("count") or 1 for item in row.subs("components")}
@@ -159,7 +167,7 @@ Outer = tuple[tuple[tuple[str, int], tuple[str, int]], tuple[tuple[str, int], tu
 def _outer_edges(source: Source, data: Data) -> list[Outer]:
     """Return the edges between instances."""
     found: list[Outer] = []
-    for text in data.list("connections"):
+    for text in data.items("connections"):
         p = _dotted(text, f"{source.name}: connections", 9)
         found.append((((p[0], int(p[1])), (p[2], int(p[3]))), ((p[5], int(p[6])), (p[7], int(p[8]))), p[4]))
     devices = {row.text("name"): row for row in data.subs("devices")}
@@ -169,7 +177,9 @@ def _outer_edges(source: Source, data: Data) -> list[Outer]:
         counts[row.text("name")] = row.get("count") if isinstance(row.get("count"), int) else 1
         device = devices.get(row.text("device"))
         if device is not None:
-            inside[row.text("name")] = {c.text("name"): c.get("count") or 1 for c in device.subs("components")}
+            inside[row.text("name")] = {
+                c.text("name"): c.get("count") or 1 for c in device.subs("components")
+            }
     for edge in data.subs("edges"):
         ends = []
         for key in ("ep1", "ep2"):
@@ -201,7 +211,9 @@ def _scheme(edge: Data, left: list, right: list) -> list:  # type: ignore[type-a
         return list(zip(left, right, strict=True))
     if scheme == "ring":
         members = left if left == right else [*left, *right]
-        return [(a, members[(i + 1) % len(members)]) for i, a in enumerate(members)] if len(members) > 1 else []
+        return (
+            [(a, members[(i + 1) % len(members)]) for i, a in enumerate(members)] if len(members) > 1 else []
+        )
     from topology.errors import InputError
 
     raise InputError(f"{edge.where}: scheme {shown(scheme)} is not one2one, many2many or ring.")
@@ -269,7 +281,11 @@ def _whole(graph: _Graph, outer: list[Outer], links: dict[str, Data]) -> WholeFo
         left, right = _end(graph, a, near), _end(graph, b, near)
         scale_up = _is_xpu(graph, a) or _is_xpu(graph, b)
         if len(left) != 1 or len(right) != 1:
-            hub = f"{a[0][0]}.{a[0][1]}.{a[1][0]}.{a[1][1]}" if len(left) != 1 else f"{b[0][0]}.{b[0][1]}.{b[1][0]}.{b[1][1]}"
+            hub = (
+                f"{a[0][0]}.{a[0][1]}.{a[1][0]}.{a[1][1]}"
+                if len(left) != 1
+                else f"{b[0][0]}.{b[0][1]}.{b[1][0]}.{b[1][1]}"
+            )
             nodes[hub] = ("nic", None, None, None)
             for gpu in left if len(left) != 1 else right:
                 wires[gpu, hub, link, False] += 1
@@ -279,14 +295,15 @@ def _whole(graph: _Graph, outer: list[Outer], links: dict[str, Data]) -> WholeFo
         neighbours[right[0]].add(left[0])
     _add_switches(graph, nodes, switches, neighbours, wires)
     whole = tuple(
-        WholeLink((a, b), count, rates[link][0], up, link, rates[link][1]) for (a, b, link, up), count in wires.items()
+        WholeLink((a, b), count, rates[link][0], up, link, rates[link][1])
+        for (a, b, link, up), count in wires.items()
     )
     gpus = sum(kind == "gpu" for kind, *_ in nodes.values())
     notes = (f"{gpus} xpus, {len(nodes) - gpus} other nodes, {sum(wires.values())} links.",)
     return WholeFound(source.name, KIND, _with_domains(nodes, whole), whole, notes, tuple(graph.anomalies))
 
 
-def _expand_host(  # noqa: PLR0917 - fills the three tables
+def _expand_host(
     graph: _Graph,
     device: _Device,
     host: str,
@@ -348,7 +365,9 @@ def _near(device: _Device) -> dict[tuple[str, int], list[tuple[str, int]]]:
 
 
 def _end(
-    graph: _Graph, end: tuple[tuple[str, int], tuple[str, int]], near: dict[str, dict[tuple[str, int], list[tuple[str, int]]]]
+    graph: _Graph,
+    end: tuple[tuple[str, int], tuple[str, int]],
+    near: dict[str, dict[tuple[str, int], list[tuple[str, int]]]],
 ) -> list[str]:
     """Return the nodes that one end of an outer edge stands for: a switch, an xpu, or the xpus of a NIC."""
     (instance, i), (component, j) = end
@@ -359,7 +378,9 @@ def _end(
     if i >= count:
         raise graph.source.error(None, f"an edge uses {instance}.{i}, but there are {count} of {instance}.")
     if component not in device.components or j >= device.components[component][1]:
-        raise graph.source.error(None, f"an edge uses {instance}.{i}.{component}.{j}, which {device_name} does not have.")
+        raise graph.source.error(
+            None, f"an edge uses {instance}.{i}.{component}.{j}, which {device_name} does not have."
+        )
     if not device.is_host:
         return [f"{instance}.{i}"]
     if device.components[component][0] == "xpu":
@@ -384,12 +405,20 @@ def _add_switches(
     levels = {
         name: 1
         for name in switches
-        if name not in up and any(nodes.get(other, ("",))[0] in ("gpu", "nic") for other in neighbours.get(name, ()))
+        if name not in up
+        and any(nodes.get(other, ("",))[0] in ("gpu", "nic") for other in neighbours.get(name, ()))
     }
     edge = list(levels)
     while edge:
         level = levels[edge[0]] + 1
-        edge = sorted({o for name in edge for o in neighbours[name] if o in switches and o not in levels and o not in up})
+        edge = sorted(
+            {
+                o
+                for name in edge
+                for o in neighbours[name]
+                if o in switches and o not in levels and o not in up
+            }
+        )
         levels.update(dict.fromkeys(edge, level))
     for name in switches:
         if name in up:

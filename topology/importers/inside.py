@@ -30,18 +30,14 @@ def gpu_count(node: NodeFound | None, parts: Parts) -> int:
     return len(node.gpus) or node.devices
 
 
-def add_domain(
-    draft: Draft, label: str, hosts: Mapping[str, NodeFound | None], parts: Parts
-) -> None:
+def add_domain(draft: Draft, label: str, hosts: Mapping[str, NodeFound | None], parts: Parts) -> None:
     """Add the GPUs of one scale-up domain and the links between them.
 
     ``hosts`` gives the dump of each host, None where there is none and the system of the catalog is taken.
     """
     for host, node in hosts.items():
         for number in range(gpu_count(node, parts)):
-            draft.node(
-                gpu_id(host, number), "gpu", domain=label, node=host, rail=number, gpu=parts.gpu
-            )
+            draft.node(gpu_id(host, number), "gpu", domain=label, node=host, rail=number, gpu=parts.gpu)
     shared = {host: node for host, node in hosts.items() if _on_shared_switches(node, parts)}
     if shared:
         _add_switches(draft, label, shared, parts)
@@ -59,9 +55,7 @@ def _on_shared_switches(node: NodeFound | None, parts: Parts) -> bool:
     return node.hidden
 
 
-def _add_switches(
-    draft: Draft, label: str, hosts: Mapping[str, NodeFound | None], parts: Parts
-) -> None:
+def _add_switches(draft: Draft, label: str, hosts: Mapping[str, NodeFound | None], parts: Parts) -> None:
     """Add the switch chips of a domain: the catalog's where every GPU has as many links, else one for all."""
     fabric = parts.scale_up
     counts = {host: _links_of_gpus(node, parts) for host, node in hosts.items()}
@@ -75,18 +69,23 @@ def _add_switches(
                 for chip, links in zip(names, chips, strict=True):
                     if count:
                         draft.link(gpu_id(host, number), chip, fabric, links)
-        parts.taken[f"{len(chips)} switch chips with {_per_chip(chips)} links of each GPU: catalog system {system.part if system else ''}."] = None
+        part = system.part if system is not None else ""
+        parts.taken[
+            f"{len(chips)} switch chips, {_per_chip(chips)} links of each GPU: catalog system {part}."
+        ] = None
     else:
         chip = draft.node(f"{label}.switch", "switch", domain=label)
         for host, own in counts.items():
             for number, count in enumerate(own):
                 if count:
                     draft.link(gpu_id(host, number), chip, fabric, count)
-        parts.taken["Switch chips of a domain are not told apart by the files: one stands for all of them."] = None
+        parts.taken[
+            "Switch chips of a domain are not told apart by the files: one stands for all of them."
+        ] = None
     for host, node in hosts.items():
         without = [number for number, count in enumerate(counts[host]) if not count]
         if without and node is not None:
-            _add_pcie(draft, label, host, node, parts)
+            _add_pcie(draft, host, node, parts)
 
 
 def _per_chip(chips: Sequence[int]) -> str:
@@ -112,7 +111,7 @@ def _add_own_links(draft: Draft, label: str, host: str, node: NodeFound, parts: 
         for a, b, count in node.links:
             draft.link(names[a], names[b], parts.scale_up, count)
     if len(node.gpus) > 1 and _parts_of(node) > 1:
-        _add_pcie(draft, label, host, node, parts)
+        _add_pcie(draft, host, node, parts)
 
 
 def _parts_of(node: NodeFound) -> int:
@@ -124,7 +123,7 @@ def _parts_of(node: NodeFound) -> int:
     return len({group[gpu] for gpu in node.gpus})
 
 
-def _add_pcie(draft: Draft, label: str, host: str, node: NodeFound, parts: Parts) -> None:
+def _add_pcie(draft: Draft, host: str, node: NodeFound, parts: Parts) -> None:
     """Join the GPUs of a host over PCIe, one `host` node a socket.
 
     The link between sockets is only needed where a socket would be cut off; a GPU without NVLink reaches the
@@ -142,9 +141,7 @@ def _add_pcie(draft: Draft, label: str, host: str, node: NodeFound, parts: Parts
     figures = [*node.pcie, *([None] * len(node.gpus))][: len(node.gpus)]
     needs = [lambda: [parts.pcie(figure) for figure in figures]]
     ask_all(node.place, *needs, *([parts.socket_link] if need_link else []))
-    names = {
-        socket: draft.node(f"{host}.socket{i}", "host", node=host) for i, socket in enumerate(sockets)
-    }
+    names = {socket: draft.node(f"{host}.socket{i}", "host", node=host) for i, socket in enumerate(sockets)}
     for number, socket in enumerate(node.sockets):
         draft.link(gpu_id(host, number), names[socket], parts.pcie(figures[number]))
     if need_link:
@@ -159,8 +156,8 @@ def _add_mesh(draft: Draft, host: str, parts: Parts) -> None:
     count = parts.gpus_per_node()
     if system.structure != "mesh" or system.gpus != count:
         raise InputError(
-            f"--gpu {parts.options.gpu}: {system.part} is a {system.structure} of {system.gpus} GPUs, which hosts of an "
-            f"imported fabric cannot be; use it by name, like {system.part}@N."
+            f"--gpu {parts.options.gpu}: {system.part} is a {system.structure} of {system.gpus} GPUs, which hosts of "
+            f"an imported fabric cannot be; use it by name, like {system.part}@N."
         )
     for a in range(count):
         for b in range(a + 1, count):

@@ -34,14 +34,16 @@ def merge_found(found: Sequence[Found]) -> Merged:
     whole = [one for one in found if isinstance(one, WholeFound)]
     if whole and len(found) > 1:
         other = next(one for one in found if one is not whole[0])
-        raise InputError(f"{whole[0].place}: describes a whole cluster, so {other.place} cannot be added to it.")
+        raise InputError(
+            f"{whole[0].place}: describes a whole cluster, so {other.place} cannot be added to it."
+        )
     anomalies: list[str] = []
     fabric = _one_fabric(fabrics, anomalies)
     if fabric is None:
         if len(nodes) > 1:
             raise InputError(
-                f"{nodes[0].place} and {nodes[1].place}: two nodes and no file that says how they are joined; add the fabric's "
-                "(Slurm topology, ibnetdiscover, ...)."
+                f"{nodes[0].place} and {nodes[1].place}: two nodes and no file that says how they are joined; add "
+                "the fabric's (Slurm topology, ibnetdiscover, ...)."
             )
         return None, {}, anomalies
     return fabric, _by_host(fabric, nodes, anomalies), anomalies
@@ -54,14 +56,17 @@ def _one_fabric(fabrics: Sequence[FabricFound], anomalies: list[str]) -> FabricF
     switched = [one for one in fabrics if one.switches]
     if len(switched) > 1:
         raise InputError(
-            f"{switched[0].place} and {switched[1].place}: both describe switches, and their names cannot be matched; give one."
+            f"{switched[0].place} and {switched[1].place}: both describe switches, and names cannot be matched; give "
+            "one."
         )
     base = switched[0] if switched else fabrics[0]
     for other in fabrics:
         if other is base:
             continue
         if base.domains and other.domains and base.domains != other.domains:
-            raise InputError(f"{base.place} and {other.place}: both name domains of hosts, and differ; give one.")
+            raise InputError(
+                f"{base.place} and {other.place}: both name domains of hosts, and differ; give one."
+            )
         _same_hosts(base, other, anomalies)
         domains = base.domains or {h: d for h, d in other.domains.items() if h in base.hosts}
         base = replace(
@@ -142,8 +147,8 @@ def _by_host(
         first = next(host for host, node in by_host.items() if node is None)
         some = next(iter(own.values()))
         raise InputError(
-            f"{fabric.hosts[first]}: host {first} has no dump of its own, and {some.place} is of another; add one for all "
-            "hosts, or write HOSTS=FILE."
+            f"{fabric.hosts[first]}: host {first} has no dump of its own, and {some.place} is of another; add one "
+            "for all hosts, or write HOSTS=FILE."
         )
     anomalies += _unlike(by_host)
     return by_host
@@ -161,7 +166,9 @@ def _unlike(by_host: dict[str, NodeFound | None]) -> list[str]:
             for host, count in counts.items():
                 node = by_host[host]
                 if count != usual and node is not None:
-                    found.append(f"{node.place}: {host} has {count} {what[:-1].upper()}s, most hosts have {usual}.")
+                    found.append(
+                        f"{node.place}: {host} has {count} {what[:-1].upper()}s, most hosts have {usual}."
+                    )
     return found
 
 

@@ -114,7 +114,7 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
     host.gpus.sort(key=lambda gpu: int(gpu.elements[0].attributes.get("dev", "0")))
     names = {gpu.busid: f"GPU{i}" for i, gpu in enumerate(host.gpus)}
     links, chips, hidden, kind = _links(host, names)
-    counts = Counter({name: 0 for name in names.values()})
+    counts = Counter(dict.fromkeys(names.values(), 0))
     for a, b, count in links:
         counts[a] += count
         counts[b] += count
@@ -122,13 +122,16 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
     devices = sum(n for kind_, n in host.devices.items() if kind_.startswith(_GPU_CLASSES))
     if not host.gpus:
         notes.append(
-            f"No <gpu> (a static file that NCCL completes at run time): 0 GPUs, {devices} PCI devices of a GPU's class."
+            f"No <gpu> (a static file, that NCCL completes at run time): 0 GPUs, {devices} PCI devices of a GPU's "
+            "class."
         )
     if any(len(gpu.elements) > 1 for gpu in host.gpus):
         notes.append("Two <gpu> in one PCI device are the dies of one package, and counted as one GPU.")
     anomalies = _anomalies(host, names, counts)
     if fragment:
-        anomalies.insert(0, f"{source.name}: a fragment: the root is not <system>, so other GPUs may be missing.")
+        anomalies.insert(
+            0, f"{source.name}: a fragment: the root is not <system>, so other GPUs may be missing."
+        )
     return NodeFound(
         place=source.name,
         kind=KIND,
@@ -148,7 +151,9 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
     )
 
 
-def _links(host: _Host, names: dict[str, str]) -> tuple[tuple[tuple[str, str, int], ...], tuple[str, ...], bool, str]:
+def _links(
+    host: _Host, names: dict[str, str]
+) -> tuple[tuple[tuple[str, str, int], ...], tuple[str, ...], bool, str]:
     """Return links between GPUs and chips, the chips, whether those are not told apart, and the technology."""
     to_chip: Counter[tuple[str, str]] = Counter()
     to_gpu: Counter[tuple[str, str]] = Counter()
@@ -159,12 +164,18 @@ def _links(host: _Host, names: dict[str, str]) -> tuple[tuple[tuple[str, str, in
         for element in gpu.elements:
             # dies listed apart share the links of their package: the larger count, not the sum
             own = Counter(
-                {key: count for link in element.children for key, count in _link(host.source, link, gpu.busid)}
+                {
+                    key: count
+                    for link in element.children
+                    for key, count in _link(host.source, link, gpu.busid)
+                }
             )
-            if len({key for link in element.children for key, _ in _link(host.source, link, gpu.busid)}) != sum(
-                1 for link in element.children if list(_link(host.source, link, gpu.busid))
-            ):
-                raise host.source.error(element.line, f"two links of {names[gpu.busid]} have the same target.")
+            if len(
+                {key for link in element.children for key, _ in _link(host.source, link, gpu.busid)}
+            ) != sum(1 for link in element.children if list(_link(host.source, link, gpu.busid))):
+                raise host.source.error(
+                    element.line, f"two links of {names[gpu.busid]} have the same target."
+                )
             ports |= own
         for (kind, target), count in ports.items():
             kinds.add(kind)
@@ -174,7 +185,11 @@ def _links(host: _Host, names: dict[str, str]) -> tuple[tuple[tuple[str, str, in
                 chips.setdefault(target, "switch" if _NOWHERE.fullmatch(target) else target)
                 to_chip[names[gpu.busid], target] += count
     hidden = any(_NOWHERE.fullmatch(chip) for chip in chips)
-    order = {chip: f"switch{i}" for i, chip in enumerate(sorted(chips))} if not hidden else dict.fromkeys(chips, "switch")
+    order = (
+        {chip: f"switch{i}" for i, chip in enumerate(sorted(chips))}
+        if not hidden
+        else dict.fromkeys(chips, "switch")
+    )
     merged: Counter[tuple[str, str]] = Counter()
     for (name, chip), count in to_chip.items():
         merged[name, order[chip]] += count
@@ -182,11 +197,21 @@ def _links(host: _Host, names: dict[str, str]) -> tuple[tuple[tuple[str, str, in
         back = to_gpu.get((b, a))
         if back != count:
             raise host.source.error(
-                None, f"{a} lists {count} links to {b}, but {b} lists {back or 0} to {a}: the file contradicts itself."
+                None,
+                f"{a} lists {count} links to {b}, but {b} lists {back or 0} to {a}: the file contradicts itself.",
             )
-    direct = {(a, b): count for (a, b), count in to_gpu.items() if list(names.values()).index(a) < list(names.values()).index(b)}
+    direct = {
+        (a, b): count
+        for (a, b), count in to_gpu.items()
+        if list(names.values()).index(a) < list(names.values()).index(b)
+    }
     links = tuple((a, b, n) for (a, b), n in [*merged.items(), *direct.items()])
-    return links, tuple(dict.fromkeys(order.values())), hidden, "xgmi" if "xgmi" in kinds else "nvlink" if kinds else "pcie"
+    return (
+        links,
+        tuple(dict.fromkeys(order.values())),
+        hidden,
+        "xgmi" if "xgmi" in kinds else "nvlink" if kinds else "pcie",
+    )
 
 
 def _link(source: Source, element: Element, own: str) -> list[tuple[tuple[str, str], int]]:
@@ -216,9 +241,13 @@ def _anomalies(host: _Host, names: dict[str, str], counts: Counter[str]) -> list
             target = link.attributes.get("target", "").lower()
             if link.tag in ("nvlink", "xgmi") and target == gpu.busid:
                 found.append(f"{source.name}: line {link.line}: {name} lists a link to itself; left out.")
-            elif link.tag in ("nvlink", "xgmi") and link.attributes.get("tclass", "").startswith(_GPU_CLASSES[0]):
-                if target not in names and not _NOWHERE.fullmatch(target):
-                    raise source.error(link.line, f"{name} links to GPU {target}, which is not in the file.")
+            elif (
+                link.tag in ("nvlink", "xgmi")
+                and link.attributes.get("tclass", "").startswith(_GPU_CLASSES[0])
+                and target not in names
+                and not _NOWHERE.fullmatch(target)
+            ):
+                raise source.error(link.line, f"{name} links to GPU {target}, which is not in the file.")
     rates = Counter(net.attributes.get("speed", "") for net, _ in host.nets)
     if len(rates) > 1:
         usual_rate = rates.most_common(1)[0][0]
@@ -237,7 +266,13 @@ def _nics(host: _Host) -> tuple[NicFound, ...]:
     for number, (net, bridges) in enumerate(host.nets):
         speed = _whole(host.source, net, "speed", 100_000_000, least=0)
         # NCCL writes 10 Gb/s where the driver does not say; it is printed as any other figure
-        rate = Figure(speed * 1e6 / 8, "byte/s", Evidence.MEASURED, f"{host.source.name}, line {net.line}", f"{speed / 1000:g} Gb/s")
+        rate = Figure(
+            speed * 1e6 / 8,
+            "byte/s",
+            Evidence.MEASURED,
+            f"{host.source.name}, line {net.line}",
+            f"{speed / 1000:g} Gb/s",
+        )
         near = _nearest([gpu.bridge for gpu in host.gpus], bridges)
         nics.append(NicFound(net.attributes.get("name", f"nic{number}"), near, rate if speed else None))
     return tuple(nics)
@@ -254,7 +289,12 @@ def _pcie(source: Source, element: Element) -> Figure | None:
     """Return the rate of a device's PCIe link, per direction: transfers x lanes x line code."""
     speed, width = element.attributes.get("link_speed", ""), element.attributes.get("link_width", "")
     match = _GT.match(speed)
-    if match is None or not width.isdecimal() or float(match[1]) not in _LINE_CODE or not 0 < int(width) <= 32:
+    if (
+        match is None
+        or not width.isdecimal()
+        or float(match[1]) not in _LINE_CODE
+        or not 0 < int(width) <= 32
+    ):
         return None
     rate = float(match[1]) * 1e9 / 8 * int(width) * _LINE_CODE[float(match[1])]
     return Figure(rate, "byte/s", Evidence.DERIVED, f"{source.name}, line {element.line}: {speed} x {width}")
@@ -265,7 +305,8 @@ def _sm(host: _Host) -> str:
     values = {element.attributes.get("sm", "") for gpu in host.gpus for element in gpu.elements}
     if len(values) > 1:
         raise host.source.error(
-            host.gpus[0].elements[0].line, f"GPUs of different generations (sm {', '.join(sorted(values))}) in one host."
+            host.gpus[0].elements[0].line,
+            f"GPUs of different generations (sm {', '.join(sorted(values))}) in one host.",
         )
     return values.pop() if values else ""
 
@@ -300,6 +341,7 @@ def _whole(source: Source, element: Element, name: str, most: int, *, least: int
     text = _attribute(source, element, name)
     if not re.fullmatch(r"\d{1,12}", text) or not least <= int(text) <= most:
         raise source.error(
-            element.line, f"<{element.tag} {name}={shown(text)}> must be a whole number from {least} to {most}."
+            element.line,
+            f"<{element.tag} {name}={shown(text)}> must be a whole number from {least} to {most}.",
         )
     return int(text)

@@ -49,11 +49,14 @@ def read_netq(source: Source) -> FabricFound:
             _cables(source, link, names, tiers, seen, ports, trunks)
     hosts = {names[key]: f"{source.name}: device {key}" for key, tier in tiers.items() if tier < 0}
     wired = {port.host for port in ports}
-    anomalies = [f"{place}: host {name} has no cable; left out." for name, place in hosts.items() if name not in wired]
+    anomalies = [
+        f"{place}: host {name} has no cable; left out." for name, place in hosts.items() if name not in wired
+    ]
     anomalies += _unlike(source, ports, trunks)
     switches = {names[key]: tier for key, tier in tiers.items() if tier >= 0}
     if not wired:
         raise source.error(None, "has no cable between a host and a switch.")
+    between = sum(trunks.values())
     return FabricFound(
         place=source.name,
         kind=KIND,
@@ -61,7 +64,9 @@ def read_netq(source: Source) -> FabricFound:
         switches=switches,
         ports=tuple(sorted(ports, key=lambda port: (port.host, port.nic))),
         trunks=tuple(TrunkFound(ends, count) for ends, count in trunks.items()),
-        notes=(f"{len(switches)} switches, {len(wired)} hosts, {len(ports)} host cables, {sum(trunks.values())} between switches.",),
+        notes=(
+            f"{len(switches)} switches, {len(wired)} hosts, {len(ports)} cables of hosts, {between} of switches.",
+        ),
         anomalies=tuple(anomalies),
     )
 
@@ -78,12 +83,14 @@ def _devices(source: Source, part: Data, names: dict[str, str], tiers: dict[str,
             switch = device.get("device_type") == "switch"
             tier = device.get("tier")
             if isinstance(tier, bool) or not isinstance(tier, int) or not -1 <= tier <= 16:
-                raise source.error(None, f"{device.where}: tier {shown(tier)} must be a whole number from -1 to 16.")
+                raise source.error(
+                    None, f"{device.where}: tier {shown(tier)} must be a whole number from -1 to 16."
+                )
             names[key] = name
             tiers[key] = max(tier, 1) if switch else -1
 
 
-def _cables(  # noqa: PLR0917 - the two tables it fills, and the three it looks up
+def _cables(
     source: Source,
     link: Data,
     names: dict[str, str],
@@ -95,7 +102,9 @@ def _cables(  # noqa: PLR0917 - the two tables it fills, and the three it looks 
     """Add the cables of one bundle."""
     cables = link.subs("compounded_links")
     if link.has("size") and link.get("size") != len(cables):
-        raise source.error(None, f"{link.where}: size is {shown(link.get('size'))}, but {len(cables)} cables are listed.")
+        raise source.error(
+            None, f"{link.where}: size is {shown(link.get('size'))}, but {len(cables)} cables are listed."
+        )
     for cable in cables:
         ends = cable.subs("interfaces")
         if len(ends) != 2:
@@ -105,7 +114,9 @@ def _cables(  # noqa: PLR0917 - the two tables it fills, and the three it looks 
             if end[0] not in names:
                 raise source.error(None, f"{cable.where}: device {shown(end[0])} is not among the nodes.")
             if end in seen:
-                raise source.error(None, f"{cable.where}: {names[end[0]]} {end[1]} is cabled twice (first in {seen[end]}).")
+                raise source.error(
+                    None, f"{cable.where}: {names[end[0]]} {end[1]} is cabled twice (first in {seen[end]})."
+                )
             seen[end] = cable.where
         (a, if_a), (b, if_b) = sorted(pair, key=lambda end: tiers[end[0]])
         if tiers[b] < 0:

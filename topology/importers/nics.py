@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["add_nics", "check_nics", "nic_of_port"]
 
 
-def add_nics(draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> list[str]:
+def add_nics(
+    draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts
+) -> list[str]:
     """Link the GPUs of every host to the leaves its NICs are cabled to; return what was taken as it is not said.
 
     A NIC that several GPUs share is a node of its own, reached at its own rate: the PCIe below it is taken as no
@@ -74,7 +76,8 @@ def check_nics(fabric: FabricFound, nodes: Mapping[str, NodeFound | None]) -> li
         if known and len(known) < len(ports):
             other = next(port for port in ports if port not in known)
             raise InputError(
-                f"{other.place}: NIC {other.nic} of {host} is cabled, but {node.place} lists only {', '.join(sorted(names))}."
+                f"{other.place}: NIC {other.nic} of {host} is cabled, but {node.place} lists only "
+                f"{', '.join(sorted(names))}."
             )
         if not known and len(ports) > len(node.nics):
             raise InputError(
@@ -83,7 +86,9 @@ def check_nics(fabric: FabricFound, nodes: Mapping[str, NodeFound | None]) -> li
         cabled = {_base(port.nic, names) for port in ports}
         missing = [nic.name for nic in node.nics if nic.near and nic.name not in cabled] if known else []
         if missing:
-            found.append(f"{node.place}: {host}: {', '.join(missing)} beside a GPU, but {fabric.place} has no cable there.")
+            found.append(
+                f"{node.place}: {host}: {', '.join(missing)} beside a GPU, but {fabric.place} has no cable there."
+            )
     return found
 
 
@@ -96,7 +101,11 @@ def _whole_host(
     draft: Draft, host: str, gpus: int, ports: Sequence[PortFound], node: NodeFound | None, parts: Parts
 ) -> None:
     """Link every GPU of a host to its one leaf, by as many NICs as the GPU has."""
-    rates = [[nic.rate for nic in node.nics if number in nic.near and nic.rate] for number in range(gpus)] if node else []
+    rates = (
+        [[nic.rate for nic in node.nics if number in nic.near and nic.rate] for number in range(gpus)]
+        if node
+        else []
+    )
     for port in ports:
         for number in range(gpus):
             own = rates[number] if rates and parts.options.nic is None else []
@@ -107,7 +116,7 @@ def _whole_host(
                 draft.link(gpu_id(host, number), port.switch, parts.nic(), parts.nics_per_gpu())
 
 
-def _members(  # noqa: PLR0917 - the places a NIC's GPU can be told from, in order
+def _members(
     fabric: FabricFound,
     port: PortFound,
     number: int,
@@ -141,8 +150,8 @@ def _shared(number: int, count: int, gpus: int, port: PortFound, notes: dict[str
         notes[f"NIC to GPU: each NIC serves {each} GPUs, in order (no file says which)."] = None
         return list(range(number * each, (number + 1) * each))
     raise InputError(
-        f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says which is whose; add the `nvidia-smi "
-        "topo -m` or NCCL XML of a node."
+        f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says which is whose; add the "
+        "`nvidia-smi topo -m` or NCCL XML of a node."
     )
 
 

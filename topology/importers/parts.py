@@ -117,7 +117,7 @@ class Parts:
         fits = _SM.get(self.sm)
         if fits and gpu.name in {one for names in _SM.values() for one in names} and gpu.name not in fits:
             raise InputError(
-                f"--gpu {name}: the file says compute capability {self.sm}, which is {' or '.join(fits)}, not {gpu.name}."
+                f"--gpu {name}: the file says compute capability {self.sm}: {' or '.join(fits)}, not {gpu.name}."
             )
         self._take(f"GPU type: {gpu.name} (--gpu {name}).")
         return gpu
@@ -125,7 +125,14 @@ class Parts:
     def _own_gpu(self, name: str, memory: str) -> GpuSpec:
         """Return a GPU that the catalog does not have."""
         value = parse_quantity(memory, "byte", "--hbm")
-        return GpuSpec(name, name, "user", "user", 1, {"hbm_bytes": Figure(value, "byte", Evidence.USER, "--hbm", memory)})
+        return GpuSpec(
+            name,
+            name,
+            "user",
+            "user",
+            1,
+            {"hbm_bytes": Figure(value, "byte", Evidence.USER, "--hbm", memory)},
+        )
 
     @cached_property
     def system(self) -> DomainSpec | None:
@@ -134,10 +141,14 @@ class Parts:
             system = load_domain(self.named_system)
             wanted = self.options.gpus_per_node
             if wanted is not None and wanted != system.gpus_per_node:
-                raise InputError(f"--gpus-per-node {wanted}: {system.part} has {system.gpus_per_node} GPUs to a node.")
+                raise InputError(
+                    f"--gpus-per-node {wanted}: {system.part} has {system.gpus_per_node} GPUs to a node."
+                )
             return system
         systems = [
-            one for one in systems_of(self.gpu.name) if self.options.gpus_per_node in (None, one.gpus_per_node)
+            one
+            for one in systems_of(self.gpu.name)
+            if self.options.gpus_per_node in (None, one.gpus_per_node)
         ]
         return systems[0] if len(systems) == 1 else None
 
@@ -154,7 +165,9 @@ class Parts:
             several = [one.part for one in systems_of(self.gpu.name)]
             raise AskError(
                 "how GPUs of a node are joined",
-                f"--gpu SYSTEM ({', '.join(several)})" if several else "a node's `nvidia-smi topo -m` or NCCL XML too",
+                f"--gpu SYSTEM ({', '.join(several)})"
+                if several
+                else "a node's `nvidia-smi topo -m` or NCCL XML too",
             )
         return system
 
@@ -188,7 +201,9 @@ class Parts:
             known = [n for n in fabric_names() if load_fabric(n).kind not in _SCALE_OUT]
             raise AskError("the rate of a scale-up link", f"--fabric NAME ({', '.join(fabrics or known)})")
         fabric = next(iter(fabrics.values()))
-        self._take(f"Scale-up link: {_rate(fabric)} each way, {fabric.name}, that of {self.gpu.name} in the catalog.")
+        self._take(
+            f"Scale-up link: {_rate(fabric)} each way, {fabric.name}, that of {self.gpu.name} in the catalog."
+        )
         return fabric
 
     def nic(self, found: Figure | None = None) -> FabricSpec:
@@ -211,7 +226,9 @@ class Parts:
                 return fabric
         design = self.design
         if design is not None:
-            self._take(f"NIC: {_rate(design.fabric)}, {design.fabric.name}, catalog system {self.named_system}.")
+            self._take(
+                f"NIC: {_rate(design.fabric)}, {design.fabric.name}, catalog system {self.named_system}."
+            )
             return design.fabric
         raise AskError("the rate of a NIC", "--nic RATE (like '400 Gb/s') or --fabric NAME (like ib-ndr400)")
 
@@ -222,7 +239,9 @@ class Parts:
 
     def nics_per_gpu(self) -> int:
         """Return NIC links of a GPU: the named system's, else one."""
-        plain = self.options.nic is None and not any(load_fabric(n).kind in _SCALE_OUT for n in self.options.fabrics)
+        plain = self.options.nic is None and not any(
+            load_fabric(n).kind in _SCALE_OUT for n in self.options.fabrics
+        )
         return self.design.nic_links_per_gpu if self.design is not None and plain else 1
 
     def oversubscription(self) -> float:
@@ -234,11 +253,15 @@ class Parts:
             If neither the user nor a named system says.
         """
         if self.options.oversubscription is not None:
-            self._take(f"Uplinks of a leaf: its downlinks over {self.options.oversubscription:g} (--oversubscription).")
+            self._take(
+                f"Uplinks of a leaf: its downlinks over {self.options.oversubscription:g} (--oversubscription)."
+            )
             return self.options.oversubscription
         if self.design is not None:
             value = self.design.oversubscription
-            self._take(f"Uplinks of a leaf: its downlinks over {value:g}, catalog system {self.named_system}.")
+            self._take(
+                f"Uplinks of a leaf: its downlinks over {value:g}, catalog system {self.named_system}."
+            )
             return value
         raise AskError("how many uplinks a leaf has", "--oversubscription R (1: as many as downlinks)")
 
@@ -284,15 +307,15 @@ class Parts:
         return self.inner_fabric("socket-link", self._figure(self.options.socket_link, "--socket-link"))
 
     def out_fabric(self, rate: Figure) -> FabricSpec:
-        """Return a scale-out link of ``rate``: of a fabric of the catalog where an InfiniBand file states its rate."""
+        """Return a scale-out link of ``rate``: of a catalog fabric where an InfiniBand file states its rate."""
         if self.infiniband:
             for name in fabric_names():
                 fabric = load_fabric(name)
                 if fabric.kind == "ib" and fabric.link_bytes_per_s.value == rate.value:
                     return FabricSpec(name, fabric.kind, rate, fabric.latency_s)
         latency = load_scale_out(_STAND_IN).fabric.latency_s
-        name = f"{'ib' if self.infiniband else 'nic'} {format_quantity(rate.value * 8, 'byte/s').replace('B/s', 'b/s')}"
-        return FabricSpec(name, "link", rate, latency)
+        speed = format_quantity(rate.value * 8, "byte/s").replace("B/s", "b/s")
+        return FabricSpec(f"{'ib' if self.infiniband else 'nic'} {speed}", "link", rate, latency)
 
     def inner_fabric(self, name: str, rate: Figure, *, scale_up: bool = False) -> FabricSpec:
         """Return a link inside a host or domain; its latency is the stand-in for such links."""

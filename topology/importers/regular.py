@@ -1,28 +1,328 @@
-"""The short form of what is regular: domains of the catalog and a fabric of one kind, instead of every link."""
+"""The short form of what is regular: equal domains and a fabric of one kind, instead of every node and link.
+
+A short form is only given where its graph is the one that was found, but for the names of hosts and switches.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from topology.catalog_files import load_scale_out
+from topology.check import check_cluster, check_domain, check_scale_out
+from topology.errors import InputError
+from topology.importers.parts import AskError, ask_all
+from topology.spec import ClusterSpec, DomainSpec, FabricSpec, ScaleOutSpec
+from topology.units import format_quantity
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from topology.importers.assemble import Assembled
     from topology.importers.found import FabricFound, NodeFound
     from topology.importers.parts import Parts
-    from topology.spec import ClusterSpec
 
-__all__ = ["regular_spec"]
+__all__ = ["regular_fabric", "regular_node", "unswitched"]
+
+_STAND_IN = "hgx-h100"  # latencies that no file states, as in cluster files
 
 
-def regular_spec(
+def regular_node(name: str, node: NodeFound, parts: Parts) -> ClusterSpec | None:
+    """Return one host as one domain: every GPU alike on every switch chip, or a full mesh."""
+    domain = _domain_of_node(node, parts)
+    return None if domain is None else ClusterSpec(name, (domain,), None)
+
+
+def unswitched(
+    name: str,
+    fabric: FabricFound,
+    nodes: Mapping[str, NodeFound | None],
+    groups: Mapping[str, Sequence[str]],
+    parts: Parts,
+) -> ClusterSpec:
+    """Return hosts that no file puts on switches, in the fabric of the system that the user named.
+
+    Raises
+    ------
+    InputError
+        If no system was named: then nothing says how its domains are cabled.
+    """
+    domains = []
+    for hosts in groups.values():
+        domain = _domain(nodes[hosts[0]], parts)
+        if domain is None or any(nodes[host] is not nodes[hosts[0]] for host in hosts):
+            raise InputError(
+                f"{fabric.place}: names no switches, and its hosts differ; add the fabric's file."
+            )
+        domains.append(replace(domain, gpus=domain.gpus_per_node * len(hosts)))
+    design = parts.design
+    if len(domains) > 1 and design is None:
+        ask_all(fabric.place, lambda: _refuse_uncabled(parts))
+    if design is not None and len(domains) > 1:
+        nic = parts.nic()
+        parts.taken[
+            f"Fabric between domains: {design.kind}, as catalog system {parts.named_system} is cabled."
+        ] = None
+        if nic != design.fabric:
+            design = replace(
+                design, fabric=_as_read(design.kind, nic), nic_links_per_gpu=parts.nics_per_gpu()
+            )
+        if parts.options.oversubscription is not None:
+            design = replace(
+                design, oversubscription=parts.oversubscription(), fabric=_as_read(design.kind, nic)
+            )
+    return check_cluster(
+        ClusterSpec(name, tuple(domains), design if len(domains) > 1 else None), fabric.place
+    )
+
+
+def _refuse_uncabled(parts: Parts) -> None:
+    """Say what would tell how domains are cabled."""
+    from topology.catalog_files import systems_of
+
+    systems = ", ".join(one.part for one in systems_of(parts.gpu.name))
+    raise AskError(
+        "how its domains are cabled to each other",
+        f"the fabric's file too (Slurm tree, ibnetdiscover, ...) or --gpu SYSTEM ({systems or 'of the catalog'})",
+    )
+
+
+def regular_fabric(
     name: str,
     fabric: FabricFound,
     nodes: Mapping[str, NodeFound | None],
     assembled: Assembled,
     parts: Parts,
+) -> tuple[ClusterSpec, list[str]] | None:
+    """Return the short form and its hosts in order, None where the fabric is not regular."""
+    hosts = list(nodes.values())
+    if not hosts or any(node is not hosts[0] for node in hosts):
+        return None
+    domain = _domain(hosts[0], parts)
+    sizes = {len(members) for members in assembled.domains.values()}
+    if domain is None or len(sizes) != 1:
+        return None
+    domain = replace(domain, gpus=domain.gpus_per_node * sizes.pop())
+    shape = (
+        _rail(fabric, assembled, domain, parts) if fabric.switch_rails else _tree(fabric, assembled, domain)
+    )
+    if shape is None:
+        return None
+    order, out = shape
+    try:
+        check_domain(domain, fabric.place)
+        check_scale_out(out, fabric.place)
+        spec = check_cluster(ClusterSpec(name, (domain,) * len(assembled.domains), out), fabric.place)
+    except InputError:
+        return None
+    return (spec, order) if _same_graph(spec, assembled) else None
+
+
+def _domain(node: NodeFound | None, parts: Parts) -> DomainSpec | None:
+    """Return the domain that a host is in, or a part of: of its dump, else of the system."""
+    if node is not None and node.gpus:
+        return _domain_of_node(node, parts)
+    system = parts.need_system()
+    count = node.devices if node is not None else parts.gpus_per_node()
+    return system if system.structure in ("switch", "mesh") and count == system.gpus_per_node else None
+
+
+def _domain_of_node(node: NodeFound, parts: Parts) -> DomainSpec | None:
+    """Return the domain of a dump whose GPUs are all linked alike, None where they are not."""
+    count = len(node.gpus)
+    if count < 2 or not node.links:
+        return None
+    system = parts.system
+    if node.chips:
+        per_chip: dict[str, set[int]] = defaultdict(set)
+        for gpu, chip, links in node.links:
+            per_chip[chip if gpu in node.gpus else gpu].add(links)
+        if len(node.links) != count * len(node.chips) or any(len(links) != 1 for links in per_chip.values()):
+            return None
+        chips = tuple(links.pop() for links in per_chip.values())
+        if system is not None and system.structure == "switch" and sum(chips) == system.links_per_gpu:
+            if node.hidden or sorted(chips) == sorted(system.links_per_switch):
+                chips = system.links_per_switch
+        elif node.hidden:
+            return None
+        return _as_part(parts, _blank(parts, count, "switch", links_per_switch=chips))
+    pairs = {frozenset((a, b)): links for a, b, links in node.links}
+    if len(pairs) != count * (count - 1) // 2 or len(set(pairs.values())) != 1:
+        return None
+    return _as_part(parts, _blank(parts, count, "mesh", links_per_neighbour=next(iter(pairs.values()))))
+
+
+def _blank(
+    parts: Parts,
+    gpus: int,
+    structure: str,
     *,
-    regular: bool,
-) -> ClusterSpec | None:
-    """Return the short form, None where the fabric has none."""
-    return None
+    links_per_switch: tuple[int, ...] = (),
+    links_per_neighbour: int = 0,
+) -> DomainSpec:
+    """Return a domain as a cluster file would describe it."""
+    fabric = parts.scale_up
+    return DomainSpec(
+        part="custom",
+        title=f"domain of {gpus} {parts.gpu.title}",
+        status="user",
+        gpu=parts.gpu,
+        gpus=gpus,
+        gpus_per_node=gpus,
+        structure=structure,
+        fabric=replace(fabric, name=f"scale-up {format_quantity(fabric.link_bytes_per_s.value, 'byte/s')}"),
+        links_per_switch=links_per_switch,
+        nodes_per_rack=1,
+        links_per_neighbour=links_per_neighbour,
+    )
+
+
+def _as_part(parts: Parts, domain: DomainSpec) -> DomainSpec:
+    """Return the system that the user named where the dump is exactly its host."""
+    system = parts.system
+    if system is None or parts.named_system is None or system.gpus_per_node != domain.gpus:
+        return domain
+    same = (
+        system.structure,
+        system.links_per_switch,
+        system.links_per_neighbour,
+        system.fabric.link_bytes_per_s,
+    ) == (
+        domain.structure,
+        domain.links_per_switch,
+        domain.links_per_neighbour,
+        domain.fabric.link_bytes_per_s,
+    )
+    return replace(system, gpus=domain.gpus) if same else domain
+
+
+def _rail(
+    fabric: FabricFound, assembled: Assembled, domain: DomainSpec, parts: Parts
+) -> tuple[list[str], ScaleOutSpec] | None:
+    """Return rails: in each pod one leaf a rail, every host on all of them, leaves evenly on all spines."""
+    members: dict[str, list[str]] = defaultdict(list)
+    for host, pod in fabric.pods.items():
+        members[pod].append(host)
+    size = {len(hosts) for hosts in members.values()}
+    spines = [name for name, level in fabric.switches.items() if level == 2]
+    leaves = [name for name, level in fabric.switches.items() if level == 1]
+    if len(size) != 1 or max(fabric.switches.values()) != 2 or fabric.rails != domain.gpus_per_node:
+        return None
+    each = {(trunk.ends, trunk.count) for trunk in fabric.trunks}
+    counts = {count for _, count in each}
+    if (
+        len(fabric.trunks) != len(leaves) * len(spines)
+        or len(counts) != 1
+        or len(leaves) != len(members) * fabric.rails
+    ):
+        return None
+    count = counts.pop()
+    rates = {port.rate.value for port in fabric.ports if port.rate} | {
+        t.rate.value for t in fabric.trunks if t.rate
+    }
+    first = fabric.ports[0].rate
+    if len(rates) != 1 or first is None or count is None:
+        return None
+    per_pod = size.pop()
+    order = [host for hosts in _domains_by_pod(fabric, assembled) for host in hosts]
+    return order, ScaleOutSpec(
+        kind="rail",
+        fabric=_as_read("rail", parts.nic(first)),
+        nic_links_per_gpu=1,
+        nodes_per_pod=per_pod,
+        spines=len(spines),
+        oversubscription=per_pod / (count * len(spines)),
+    )
+
+
+def _domains_by_pod(fabric: FabricFound, assembled: Assembled) -> list[Sequence[str]]:
+    """Return the hosts of each domain, domains of one pod together."""
+    place = {pod: number for number, pod in enumerate(dict.fromkeys(fabric.pods.values()))}
+    return sorted(assembled.domains.values(), key=lambda hosts: place.get(fabric.pods.get(hosts[0], ""), 0))
+
+
+def _tree(
+    fabric: FabricFound, assembled: Assembled, domain: DomainSpec
+) -> tuple[list[str], ScaleOutSpec] | None:
+    """Return a leaf-spine of two levels, or a fat tree of three with one spine a pod and one core."""
+    levels = fabric.switches
+    parents: dict[str, list[str]] = defaultdict(list)
+    for trunk in fabric.trunks:
+        lower, upper = sorted(trunk.ends, key=levels.__getitem__)
+        parents[lower].append(upper)
+    on_leaf: dict[str, list[str]] = defaultdict(list)
+    for port in fabric.ports:
+        on_leaf[port.switch].append(port.host)
+    leaves = [name for name, level in levels.items() if level == 1]
+    per_leaf = {len(on_leaf[name]) for name in leaves}
+    if (
+        any(port.nic for port in fabric.ports)
+        or len(per_leaf) != 1
+        or any(levels[name] != 1 for name in on_leaf)
+    ):
+        return None
+    nic = next((link for link in assembled.raw.links if link.between[1] in levels), None)
+    up = sum(link.count for link in assembled.raw.links if link.between[0] == leaves[0])
+    if nic is None or up == 0:
+        return None
+    hosts = per_leaf.pop()
+    down = hosts * domain.gpus_per_node * nic.count
+    base = ScaleOutSpec("leaf-spine", _as_read("leaf-spine", nic.fabric), nic.count, hosts, 1, down / up)
+    top = max(levels.values())
+    if top == 2 and all(set(parents[leaf]) == set(parents[leaves[0]]) for leaf in leaves):
+        out = replace(base, spines=len(parents[leaves[0]]))
+        return _order(leaves, on_leaf, assembled), out
+    if top != 3 or any(len(above) != 1 for above in parents.values()):
+        return None
+    pods: dict[str, list[str]] = defaultdict(list)
+    for leaf in leaves:
+        pods[parents[leaf][0]].append(leaf)
+    if len({len(pod) for pod in pods.values()}) != 1 or sum(level == 3 for level in levels.values()) != 1:
+        return None
+    per_pod = len(next(iter(pods.values())))
+    out = replace(
+        base,
+        kind="fat-tree",
+        fabric=_as_read("fat-tree", nic.fabric),
+        nodes_per_pod=hosts * per_pod,
+        leaves_per_pod=per_pod,
+        cores=1,
+    )
+    return _order([leaf for pod in pods.values() for leaf in pod], on_leaf, assembled), out
+
+
+def _order(leaves: Sequence[str], on_leaf: Mapping[str, list[str]], assembled: Assembled) -> list[str]:
+    """Return hosts leaf by leaf, the hosts of a domain together."""
+    domain_of = {host: label for label, hosts in assembled.domains.items() for host in hosts}
+    order: dict[str, None] = {}
+    for leaf in leaves:
+        for host in on_leaf[leaf]:
+            order.update(dict.fromkeys(assembled.domains[domain_of[host]]))
+    return list(order)
+
+
+def _as_read(kind: str, nic: FabricSpec) -> FabricSpec:
+    """Return a NIC as a cluster file describes it: by the kind of fabric and its rate."""
+    figure = nic.link_bytes_per_s
+    text = figure.text or format_quantity(figure.value, "byte/s", 12)
+    latency = load_scale_out(_STAND_IN).fabric.latency_s
+    return FabricSpec(f"{kind} {text}", "scale-out", replace(figure, text=text), latency)
+
+
+def _same_graph(spec: ClusterSpec, assembled: Assembled) -> bool:
+    """Whether the short form has as many nodes of each kind, and links of each rate between kinds, as was found."""
+    from topology.cluster import build_cluster
+
+    graph = build_cluster(spec).graph
+    kinds: dict[str, str] = {node: data["kind"] for node, data in graph.nodes(data=True)}
+    built: Counter[tuple[str, str, int, float]] = Counter()
+    for a, b, data in graph.edges(data=True):
+        low, high = sorted((kinds[a], kinds[b]))
+        built[low, high, data["count"], data["link_bytes_per_s"]] += 1
+    found_kinds = {node.id: node.kind for node in assembled.raw.nodes}
+    found: Counter[tuple[str, str, int, float]] = Counter()
+    for link in assembled.raw.links:
+        low, high = sorted(found_kinds[end] for end in link.between)
+        found[low, high, link.count, link.fabric.link_bytes_per_s.value] += 1
+    return built == found and Counter(kinds.values()) == Counter(found_kinds.values())

@@ -16,7 +16,9 @@ __all__ = ["looks_like_simai", "read_simai"]
 
 KIND = "simai"
 _HEAD = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+([A-Za-z]\S*)\s*")
-_LINK = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+(?:\.\d+)?)Gbps\s+(\d+(?:\.\d+)?(?:e-?\d+)?)(ns|us|ms|s)\s+(\S+)\s*")
+_LINK = re.compile(
+    r"\s*(\d+)\s+(\d+)\s+(\d+(?:\.\d+)?)Gbps\s+(\d+(?:\.\d+)?(?:e-?\d+)?)(ns|us|ms|s)\s+(\S+)\s*"
+)
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MOST = 500_000
 
@@ -38,22 +40,31 @@ def read_simai(source: Source) -> WholeFound:
     rows = [(number, line) for number, line in enumerate(source.lines, 1) if line.strip()]
     head = _HEAD.fullmatch(rows[0][1]) if rows else None
     if head is None:
-        raise source.error(1, "SimAI's first line is: nodes, GPUs per server, NVSwitches, switches, links, GPU type.")
+        raise source.error(
+            1, "SimAI's first line is: nodes, GPUs per server, NVSwitches, switches, links, GPU type."
+        )
     nodes, per_host, chips, switches, links = (int(head[i]) for i in range(1, 6))
     gpus = nodes - chips - switches
     if not 0 < gpus <= _MOST or per_host < 1 or gpus % per_host:
-        raise source.error(1, f"{nodes} nodes less {chips + switches} switches are {gpus} GPUs, not whole servers of {per_host}.")
+        raise source.error(
+            1,
+            f"{nodes} nodes less {chips + switches} switches are {gpus} GPUs, not whole servers of {per_host}.",
+        )
     listed = rows[1][1].split() if len(rows) > 1 else []
     if [item for item in listed if item != ","] != [str(i) for i in range(gpus, nodes)]:
         raise source.error(2, f"must list the switches, {gpus} to {nodes - 1}.")
     if len(rows) - 2 != links:
-        raise source.error(rows[-1][0], f"{len(rows) - 2} links of the {links} that line 1 announces; is the file cut?")
+        raise source.error(
+            rows[-1][0], f"{len(rows) - 2} links of the {links} that line 1 announces; is the file cut?"
+        )
     kinds = {i: "gpu" if i < gpus else "switch" if i < gpus + chips else "leaf" for i in range(nodes)}
     found: list[WholeLink] = []
     seen: dict[tuple[int, int], int] = {}
     for number, line in rows[2:]:
         found.append(_link(source, number, line, kinds, seen))
-    above = {b for a, b in seen if kinds[a] == "leaf" == kinds[b]} | {a for a, b in seen if kinds[a] == "leaf" == kinds[b]}
+    above = {b for a, b in seen if kinds[a] == "leaf" == kinds[b]} | {
+        a for a, b in seen if kinds[a] == "leaf" == kinds[b]
+    }
     on_hosts = {b for a, b in seen if kinds[a] == "gpu"} | {a for a, b in seen if kinds[b] == "gpu"}
     described = {
         _name(i, kinds): (
@@ -69,11 +80,15 @@ def read_simai(source: Source) -> WholeFound:
         KIND,
         described,
         tuple(found),
-        notes=(f"{gpus} GPUs ({head[6]}) in servers of {per_host}, {chips} NVSwitches, {switches} switches, {links} links.",),
+        notes=(
+            f"{gpus} GPUs ({head[6]}), {per_host} a server, {chips} NVSwitches, {switches} switches, {links} links.",
+        ),
     )
 
 
-def _link(source: Source, number: int, line: str, kinds: dict[int, str], seen: dict[tuple[int, int], int]) -> WholeLink:
+def _link(
+    source: Source, number: int, line: str, kinds: dict[int, str], seen: dict[tuple[int, int], int]
+) -> WholeLink:
     """Read one link line."""
     match = _LINK.fullmatch(line)
     if match is None:
@@ -95,7 +110,9 @@ def _link(source: Source, number: int, line: str, kinds: dict[int, str], seen: d
         raise source.error(number, "rate and latency must be greater than zero.")
     latency = Figure(seconds, "s", Evidence.USER, where, f"{match[4]} {match[5]}")
     up = "switch" in (kinds[a], kinds[b]) or kinds[a] == kinds[b] == "gpu"
-    return WholeLink((_name(a, kinds), _name(b, kinds)), 1, rate, up, "scale-up" if up else "scale-out", latency)
+    return WholeLink(
+        (_name(a, kinds), _name(b, kinds)), 1, rate, up, "scale-up" if up else "scale-out", latency
+    )
 
 
 def _name(number: int, kinds: dict[int, str]) -> str:

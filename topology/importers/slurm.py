@@ -64,14 +64,23 @@ def read_slurm_conf(source: Source) -> FabricFound:
             if first == "ringname":
                 notes.append(f"Ring {name}: an order of its hosts for scheduling; it says nothing of cables.")
         else:
-            raise source.error(number, f"a line begins with SwitchName, BlockName, RingName or BlockSizes, not {first}.")
+            raise source.error(
+                number, f"a line begins with SwitchName, BlockName, RingName or BlockSizes, not {first}."
+            )
     if switches and blocks:
-        raise source.error(None, "has switches and blocks in one file; Slurm reads one kind. Split it in two.")
+        raise source.error(
+            None, "has switches and blocks in one file; Slurm reads one kind. Split it in two."
+        )
     if switches:
         if any("linkspeed" in _pairs(source, n, line) for n, line in _joined(source)):
             notes.append("LinkSpeed is not used: Slurm leaves its unit open.")
         return tree_found(source, CONF, switches, notes=(*_counted(switches), *notes))
-    return _blocks(source, CONF, {name: (f"{source.name}: line {n}", n, hosts) for name, (n, hosts) in blocks.items()}, notes)
+    return _blocks(
+        source,
+        CONF,
+        {name: (f"{source.name}: line {n}", n, hosts) for name, (n, hosts) in blocks.items()},
+        notes,
+    )
 
 
 def read_slurm_yaml(source: Source, topology: str | None = None) -> FabricFound:
@@ -82,10 +91,14 @@ def read_slurm_yaml(source: Source, topology: str | None = None) -> FabricFound:
     InputError
         If keys are missing or of the wrong kind, or it is not clear which topology is meant.
     """
-    rows = [Data(item, f"{source.name}: topology {i + 1}") for i, item in enumerate(load_data(source).items())]
+    rows = [
+        Data(item, f"{source.name}: topology {i + 1}") for i, item in enumerate(load_data(source).top_list())
+    ]
     names = [row.text("topology") for row in rows]
     if len(set(names)) != len(names):
-        raise source.error(None, f"topology {shown(next(n for n in names if names.count(n) > 1))} is there twice.")
+        raise source.error(
+            None, f"topology {shown(next(n for n in names if names.count(n) > 1))} is there twice."
+        )
     row = rows[_chosen(source, rows, names, topology)]
     notes = [f"Topology {row.text('topology')}."]
     if len(rows) > 1:
@@ -93,7 +106,9 @@ def read_slurm_yaml(source: Source, topology: str | None = None) -> FabricFound:
         notes.append(f"Left out: {', '.join(others)} (--topology NAME takes another).")
     kinds = [kind for kind in ("tree", "block", "ring", "torus3d", "flat") if row.has(kind)]
     if len(kinds) != 1:
-        raise source.error(None, f"topology {row.text('topology')} needs exactly one of tree, block, ring, torus3d, flat.")
+        raise source.error(
+            None, f"topology {row.text('topology')} needs exactly one of tree, block, ring, torus3d, flat."
+        )
     return _of_kind(source, row, kinds[0], notes)
 
 
@@ -114,7 +129,7 @@ def _of_kind(source: Source, row: Data, kind: str, notes: list[str]) -> FabricFo
         sizes = block.get("block_sizes")
         if isinstance(sizes, list):
             notes.append(f"Block sizes {', '.join(str(size)[:12] for size in sizes[:8])}.")
-        blocks = {}
+        blocks: dict[str, tuple[str, int | None, list[str]]] = {}
         for item in block.subs("blocks"):
             name = item.text("block")
             if name in blocks:
@@ -122,9 +137,13 @@ def _of_kind(source: Source, row: Data, kind: str, notes: list[str]) -> FabricFo
             hosts_ = expand_hosts(item.text("nodes"), item.where) if item.has("nodes") else []
             blocks[name] = (item.where, None, hosts_)
         return _blocks(source, YAML, blocks, notes)
-    hosts_of = {host: row.where for text in _node_lists(row.get(kind)) for host in expand_hosts(text, row.where)}
+    hosts_of = {
+        host: row.where for text in _node_lists(row.get(kind)) for host in expand_hosts(text, row.where)
+    }
     if not hosts_of:
-        raise source.error(None, f"topology {row.text('topology')} is {kind}: it names no hosts and no switches.")
+        raise source.error(
+            None, f"topology {row.text('topology')} is {kind}: it names no hosts and no switches."
+        )
     notes.append(f"A {kind} topology names hosts and no switches.")
     return FabricFound(source.name, YAML, hosts_of, notes=tuple(notes))
 
@@ -140,14 +159,18 @@ def _chosen(source: Source, rows: list[Data], names: list[str], topology: str | 
         return default[0]
     if len(rows) == 1:
         return 0
-    raise source.error(None, f"has {len(rows)} topologies and no default: give --topology, one of {', '.join(names)}.")
+    raise source.error(
+        None, f"has {len(rows)} topologies and no default: give --topology, one of {', '.join(names)}."
+    )
 
 
 def _switch(source: Source, number: int, pairs: dict[str, str], switches: dict[str, SwitchRow]) -> None:
     """Add one ``SwitchName`` line."""
     where = f"{source.name}: line {number}"
     if "switches" not in pairs and "nodes" not in pairs:
-        raise source.error(number, f"switch {pairs['switchname']} has neither Nodes nor Switches; is the line cut?")
+        raise source.error(
+            number, f"switch {pairs['switchname']} has neither Nodes nor Switches; is the line cut?"
+        )
     children = tuple(expand_hosts(pairs["switches"], where)) if "switches" in pairs else ()
     hosts = tuple(expand_hosts(pairs["nodes"], where)) if "nodes" in pairs else ()
     for name in expand_hosts(pairs["switchname"], where):
@@ -192,7 +215,7 @@ def _counted(switches: dict[str, SwitchRow]) -> list[str]:
 
 
 def _joined(source: Source) -> list[tuple[int, str]]:
-    """Return lines without comments, continued ones (``\\`` at the end) joined, with the number of the first."""
+    """Return lines without comments, continued ones joined, with the number of the first."""
     found: list[tuple[int, str]] = []
     open_line = ""
     start = 0
@@ -219,7 +242,9 @@ def _pairs(source: Source, number: int, line: str) -> dict[str, str]:
     for match in _PAIR.finditer(line):
         key = match[1].lower()
         if key not in _KEYS:
-            raise source.error(number, f"unknown key {shown(match[1])}; topology.conf has {', '.join(_KEYS)}.")
+            raise source.error(
+                number, f"unknown key {shown(match[1])}; topology.conf has {', '.join(_KEYS)}."
+            )
         if key in pairs:
             raise source.error(number, f"{match[1]} is there twice.")
         pairs[key] = match[2]

@@ -22,7 +22,7 @@ _LONGEST_SHOWN = 60
 
 @dataclass(frozen=True)
 class Source:
-    """One file: ``name`` as messages call it, and its text without terminal codes, lines ending in ``\\n``."""
+    """One file: ``name`` as messages call it, and its text without terminal codes and carriage returns."""
 
     name: str
     text: str
@@ -34,7 +34,9 @@ class Source:
 
     def error(self, line: int | None, problem: str) -> InputError:
         """Return the error for ``problem`` at a line of this file (None: in the file as a whole)."""
-        return InputError(f"{self.name}: {problem}" if line is None else f"{self.name}: line {line}: {problem}")
+        return InputError(
+            f"{self.name}: {problem}" if line is None else f"{self.name}: line {line}: {problem}"
+        )
 
 
 def read_source(path: Path, name: str | None = None) -> Source:

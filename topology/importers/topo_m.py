@@ -139,7 +139,9 @@ def _matrix(source: Source) -> _Matrix:
     for number, line in enumerate(lines[header + 1 :], header + 2):
         if legend := _LEGEND.match(line):
             if legend[1] not in columns:
-                raise source.error(number, f"the legend names {legend[1]}, which is no column of line {header + 1}.")
+                raise source.error(
+                    number, f"the legend names {legend[1]}, which is no column of line {header + 1}."
+                )
             names[legend[1]] = legend[2]
             continue
         name = _row_name(line, columns)
@@ -161,12 +163,18 @@ def _matrix(source: Source) -> _Matrix:
 def _row_name(line: str, columns: tuple[str, ...]) -> str | None:
     """Return the name a row begins with; None for a line that is no row."""
     if match := _ROW_NAME.match(line):
-        return match[1] if re.match(rf"\s*{_CELL}", line[match.end() :]) or not line[match.end() :].strip() else None
+        return (
+            match[1]
+            if re.match(rf"\s*{_CELL}", line[match.end() :]) or not line[match.end() :].strip()
+            else None
+        )
     first = line.split(None, 1)
     return first[0] if len(first) == 2 and first[0] in columns and _CELLS.match(first[1]) else None
 
 
-def _row(source: Source, number: int, line: str, name: str, columns: tuple[str, ...]) -> tuple[list[str], str]:
+def _row(
+    source: Source, number: int, line: str, name: str, columns: tuple[str, ...]
+) -> tuple[list[str], str]:
     """Return the cells of a row, and what follows them (affinities)."""
     rest = line.strip()[len(name) :]
     cells: list[str] = []
@@ -179,7 +187,8 @@ def _row(source: Source, number: int, line: str, name: str, columns: tuple[str, 
     if len(cells) != len(columns):
         after = f", then {shown(rest.split()[0])}" if rest.strip() and len(cells) < len(columns) else ""
         raise source.error(
-            number, f"row {name} has {len(cells)} of the {len(columns)} cells that the header names{after}; is it cut?"
+            number,
+            f"row {name} has {len(cells)} of the {len(columns)} cells that the header names{after}; is it cut?",
         )
     return cells, rest
 
@@ -196,7 +205,9 @@ def _check(source: Source, matrix: _Matrix, header: int) -> None:
         )
     for (a, b), cell in matrix.cells.items():
         if (cell == "X") != (a == b):
-            raise source.error(matrix.lines[a], f"row {a}, column {b} is {cell}; X belongs on the diagonal alone.")
+            raise source.error(
+                matrix.lines[a], f"row {a}, column {b} is {cell}; X belongs on the diagonal alone."
+            )
         if cell != matrix.cells[b, a]:
             raise source.error(
                 matrix.lines[a],
@@ -233,7 +244,9 @@ def _fabric(source: Source, matrix: _Matrix, gpus: tuple[str, ...]) -> _Fabric:
             for gpu in gpus
             if most[gpu] != full
         )
-        note = f"NV{full} to every peer is one bundle that all peers share: switches, not {full} links for each."
+        note = (
+            f"NV{full} to every peer is one bundle that all peers share: switches, not {full} links for each."
+        )
         links = tuple((gpu, "switch", most[gpu]) for gpu in joined)
         return _Fabric("nvlink", ("switch",), links, (note,), anomalies)
     links = tuple((a, b, nv[a, b]) for i, a in enumerate(gpus) for b in gpus[i + 1 :] if (a, b) in nv)

@@ -6,6 +6,7 @@ the accelerator domain in an annotation. Graph JSON: per instance the switches a
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from topology.importers.data import Data, load_data
@@ -27,7 +28,9 @@ def looks_like_topograph(data: object) -> bool:
     if not isinstance(data, dict):
         return False
     rows = data.get("instances")
-    graph = isinstance(rows, list) and bool(rows) and isinstance(rows[0], dict) and "network_layers" in rows[0]
+    graph = (
+        isinstance(rows, list) and bool(rows) and isinstance(rows[0], dict) and "network_layers" in rows[0]
+    )
     return graph or ("switches" in data and ("blocks" in data or "capacity_blocks" in data))
 
 
@@ -84,12 +87,12 @@ def _switches(data: Data) -> tuple[dict[str, list[str]], dict[str, str]]:
     raw = data.need("switches")
     if isinstance(raw, list):
         rows = {row.text("name"): row for row in data.subs("switches")}
-        blocks = {str(block): name for name, row in rows.items() for block in row.list("capacity_blocks")}
+        blocks = {str(block): name for name, row in rows.items() for block in row.items("capacity_blocks")}
     else:
         table = data.sub("switches")
-        rows = {name: Data(table.get(name) or {}, f"{table.where}: {name}") for name in table.keys()}
+        rows = {name: Data(table.get(name) or {}, f"{table.where}: {name}") for name in table}
         blocks = {}
-    children = {name: [str(child) for child in row.list("switches")] for name, row in rows.items()}
+    children = {name: [str(child) for child in row.items("switches")] for name, row in rows.items()}
     for below in list(children.values()):
         for name in below:
             children.setdefault(name, [])
@@ -99,7 +102,7 @@ def _switches(data: Data) -> tuple[dict[str, list[str]], dict[str, str]]:
 def _members(block: Data) -> list[str]:
     """Return the hosts of a block."""
     members: list[str] = []
-    for item in block.list("nodes"):
+    for item in block.items("nodes"):
         if not isinstance(item, str | int) or isinstance(item, bool):
             raise_where = f"{block.where}: nodes"
             members += expand_hosts(shown(item), raise_where)
@@ -115,7 +118,7 @@ def _domain(block: Data) -> str | None:
     for holder in ("annotations", "labels"):
         if block.has(holder):
             table = block.sub(holder)
-            for key in table.keys():
+            for key in table:
                 if key.endswith(("/domain", "gpu.clique")):
                     return table.text(key)
     return None
@@ -132,18 +135,20 @@ def _graph(source: Source, data: Data) -> FabricFound:
         if host in seen:
             raise source.error(None, f"{row.where}: host {host} is there twice.")
         seen.add(host)
-        layers = [str(layer) for layer in row.list("network_layers")]
+        layers = [str(layer) for layer in row.items("network_layers")]
         if not layers:
             raise source.error(None, f"{row.where}: host {host} has no network_layers.")
         hosts.setdefault(layers[0], []).append(host)
-        for lower, upper in zip(layers, layers[1:], strict=False):
+        for lower, upper in pairwise(layers):
             below.setdefault(upper, {})[lower] = None
         domain = _domain(row)
         if domain is not None:
             domains[host] = domain
     names = dict.fromkeys([*hosts, *below])
     rows = {
-        name: SwitchRow(f"{source.name}: switch {name}", None, tuple(below.get(name, ())), tuple(hosts.get(name, ())))
+        name: SwitchRow(
+            f"{source.name}: switch {name}", None, tuple(below.get(name, ())), tuple(hosts.get(name, ()))
+        )
         for name in names
     }
     return tree_found(source, KIND, rows, domains=domains, notes=_notes(rows, domains))

@@ -44,7 +44,9 @@ class _Levels:
             path.add(name)
             if below:
                 if below[0] in path:
-                    raise self.source.error(row.line, f"switch {below[0]} is above and below {name}: a cycle.")
+                    raise self.source.error(
+                        row.line, f"switch {below[0]} is above and below {name}: a cycle."
+                    )
                 stack.append(below[0])
                 continue
             self.found[name] = 1 + max((self.found[child] for child in row.switches), default=0)
@@ -66,49 +68,63 @@ def tree_found(
     Raises
     ------
     InputError
-        If a child is not defined, has two parents that make a cycle, or a host hangs on two leaves.
+        If a child is not defined, or switches form a cycle.
     """
-    for name, row in rows.items():
-        for child in row.switches:
-            if child not in rows:
-                raise source.error(row.line, f"switch {name} has the child {child}, which is not defined; is the file cut?")
-        if name in row.switches:
-            raise source.error(row.line, f"switch {name} is its own child.")
+    _check_children(source, rows)
     levels = _Levels(source, rows)
     for name in rows:
         levels.of(name)
-    found = list(anomalies)
-    hosts: dict[str, str] = {}
-    ports: list[PortFound] = []
-    for name, row in rows.items():
-        if not row.switches and not row.hosts:
-            found.append(f"{row.place}: switch {name} has nothing below it.")
-        for host in row.hosts:
-            if host in hosts:
-                found.append(f"{row.place}: host {host} is under {name} too (first: {hosts[host]}); it has NICs on both.")
-            else:
-                hosts[host] = row.place
-            ports.append(PortFound(host, name, row.place))
+    hosts, ports, found = _hosts(rows)
     parents: dict[str, list[str]] = {}
     for name, row in rows.items():
         for child in row.switches:
             parents.setdefault(child, []).append(name)
     roots = [name for name in rows if name not in parents]
     if len(roots) > 1:
-        found.append(f"{source.name}: {len(roots)} switches have no parent: {', '.join(roots[:6])}{', ...' * (len(roots) > 6)}.")
-    found += _unlike(rows, levels.found)
-    trunks = tuple(TrunkFound((child, parent)) for child, above in parents.items() for parent in above)
+        some = f"{', '.join(roots[:6])}{', ...' * (len(roots) > 6)}"
+        found.append(f"{source.name}: {len(roots)} switches have no parent: {some}.")
     return FabricFound(
         place=source.name,
         kind=kind,
         hosts=hosts,
         switches=dict(levels.found),
         ports=tuple(ports),
-        trunks=trunks,
+        trunks=tuple(TrunkFound((child, parent)) for child, above in parents.items() for parent in above),
         domains=domains or {},
         notes=notes,
-        anomalies=tuple(found),
+        anomalies=(*anomalies, *found, *_unlike(rows, levels.found)),
     )
+
+
+def _check_children(source: Source, rows: Mapping[str, SwitchRow]) -> None:
+    """Every child is defined, and is not its own parent."""
+    for name, row in rows.items():
+        for child in row.switches:
+            if child not in rows:
+                raise source.error(
+                    row.line, f"switch {name} has the child {child}, which is not defined; is the file cut?"
+                )
+        if name in row.switches:
+            raise source.error(row.line, f"switch {name} is its own child.")
+
+
+def _hosts(rows: Mapping[str, SwitchRow]) -> tuple[dict[str, str], list[PortFound], list[str]]:
+    """Return hosts and where they hang, with a line for each that hangs on two switches."""
+    hosts: dict[str, str] = {}
+    ports: list[PortFound] = []
+    found: list[str] = []
+    for name, row in rows.items():
+        if not row.switches and not row.hosts:
+            found.append(f"{row.place}: switch {name} has nothing below it.")
+        for host in row.hosts:
+            if host in hosts:
+                found.append(
+                    f"{row.place}: host {host} is under {name} too; only its first switch is used ({hosts[host]})."
+                )
+                continue
+            hosts[host] = row.place
+            ports.append(PortFound(host, name, row.place))
+    return hosts, ports, found
 
 
 def _unlike(rows: Mapping[str, SwitchRow], levels: Mapping[str, int]) -> list[str]:

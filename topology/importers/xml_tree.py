@@ -55,7 +55,8 @@ class _Tree:
 
     def _doctype(self, *_: object) -> None:
         raise self.source.error(
-            self.parser.CurrentLineNumber, "a document type or entity (<!DOCTYPE ...>) is not read; remove it."
+            self.parser.CurrentLineNumber,
+            "a document type or entity (<!DOCTYPE ...>) is not read; remove it.",
         )
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:

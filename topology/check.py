@@ -51,11 +51,20 @@ def check_domain(domain: DomainSpec, where: str) -> DomainSpec:
         _check_mesh(domain, where)
     elif domain.gpus > 1 and not domain.links_per_switch:
         raise InputError(f"{where}: links_per_switch is empty, so its GPUs cannot reach each other.")
-    elif domain.structure == "two-tier" and domain.upper_switches < 1:
+    elif domain.structure == "two-tier":
+        _check_two_tier(domain, where)
+    return domain
+
+
+def _check_two_tier(domain: DomainSpec, where: str) -> None:
+    """Check that the uplinks of each first-tier chip spread evenly."""
+    if domain.upper_switches < 1:
         raise InputError(
             f"{where}: a two-tier domain needs `upper_switches`, chips of the second tier per plane."
         )
-    return domain
+    for links in dict.fromkeys(domain.links_per_switch):
+        uplinks = links * domain.gpus_per_node
+        _check_even(uplinks, domain.upper_switches, "a first-tier chip", "`upper_switches`", where)
 
 
 def _check_torus(domain: DomainSpec, where: str) -> None:
@@ -124,8 +133,17 @@ def check_scale_out(scale_out: ScaleOutSpec, where: str) -> ScaleOutSpec:
             f"{where}: {scale_out.nodes_per_pod} hosts of a pod do not fill {scale_out.leaves_per_pod} leaves evenly."
         )
     if kind == "rail":
-        uplinks_of_leaf(scale_out, where)
+        _check_reach(scale_out, uplinks_of_leaf(scale_out, where), where)
     return scale_out
+
+
+def _check_reach(scale_out: ScaleOutSpec, uplinks: int, where: str) -> None:
+    """Refuse leaves that cannot reach every spine: two of them might share none."""
+    if uplinks < scale_out.spines:
+        raise InputError(
+            f"{where}: a leaf has {uplinks} uplinks, too few for one to each of {scale_out.spines} spines; use at "
+            f"most `spines: {uplinks}`."
+        )
 
 
 def uplinks_of_leaf(scale_out: ScaleOutSpec, where: str = "fabric", gpus_per_node: int = 1) -> int:
@@ -152,12 +170,22 @@ def uplinks_of_spine(scale_out: ScaleOutSpec, where: str = "fabric", gpus_per_no
     InputError
         If that is not a whole number of at least one.
     """
-    down = scale_out.leaves_per_pod * uplinks_of_leaf(scale_out, where, gpus_per_node)
-    if down % scale_out.spines:
+    uplinks = uplinks_of_leaf(scale_out, where, gpus_per_node)
+    _check_even(uplinks, scale_out.spines, "a leaf", "spines of a pod", where)
+    down = scale_out.leaves_per_pod * uplinks // scale_out.spines
+    up = _uplinks(down, scale_out.core_oversubscription, "a spine", where)
+    if scale_out.cores:
+        _check_even(up, scale_out.cores, "a spine", "cores above it", where)
+    return up
+
+
+def _check_even(uplinks: int, above: int, what: str, others: str, where: str) -> None:
+    """Refuse uplinks that do not spread evenly: some switches would then share no switch above them."""
+    if uplinks % above:
         raise InputError(
-            f"{where}: {down} uplinks of the leaves of a pod do not spread evenly over {scale_out.spines} spines."
+            f"{where}: {uplinks} uplinks of {what} do not spread evenly over {above} {others}; use a "
+            f"divisor of {uplinks}."
         )
-    return _uplinks(down // scale_out.spines, scale_out.core_oversubscription, "a spine", where)
 
 
 def _uplinks(down: int, oversubscription: float, what: str, where: str) -> int:
@@ -190,8 +218,10 @@ def check_cluster(spec: ClusterSpec, where: str) -> ClusterSpec:
         raise InputError(f"{where}: has {len(spec.domains)} domains but no `fabric` between them.")
     if spec.scale_out is not None and spec.scale_out.kind not in ("rail", "raw"):
         largest = max(domain.gpus_per_node for domain in spec.domains)
-        uplinks_of_leaf(spec.scale_out, f"{where}: fabric", largest)
-        if spec.scale_out.cores:
+        uplinks = uplinks_of_leaf(spec.scale_out, f"{where}: fabric", largest)
+        if spec.scale_out.kind == "leaf-spine":
+            _check_reach(spec.scale_out, uplinks, f"{where}: fabric")
+        if spec.scale_out.kind == "fat-tree":
             uplinks_of_spine(spec.scale_out, f"{where}: fabric", largest)
     return spec
 

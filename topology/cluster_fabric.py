@@ -103,11 +103,12 @@ def _rail(
     """GPU i of every host on leaf i; pods and spines as in the first part's design, if it is one of rails."""
     if design is None or design.kind != "rail":
         design = load_scale_out(_REFERENCE)
-    return replace(
-        blank,
-        nodes_per_pod=row.count("nodes_per_pod") if "nodes_per_pod" in row else design.nodes_per_pod,
-        spines=row.count("spines") if "spines" in row else design.spines,
-    )
+    per_pod = row.count("nodes_per_pod") if "nodes_per_pod" in row else design.nodes_per_pod
+    rails = replace(blank, nodes_per_pod=per_pod)
+    if "spines" in row:
+        return replace(rails, spines=row.count("spines"))
+    # fewer uplinks than the design's spines: one to each of as many
+    return replace(rails, spines=min(design.spines, uplinks_of_leaf(rails, row.where)))
 
 
 def _leaf_spine(
@@ -144,15 +145,11 @@ def _fat_tree(
     )
     uplinks = uplinks_of_leaf(replace(blank, nodes_per_pod=per_leaf), row.where, width)
     spines = row.count("spines") if "spines" in row else uplinks
-    if uplinks % spines:
-        raise InputError(
-            f"{row.at('spines')}: {uplinks} uplinks of a leaf do not spread evenly over {spines} spines."
-        )
     over = blank.core_oversubscription
     leaves = (
         row.count("leaves_per_pod")
         if "leaves_per_pod" in row
-        else _most_down(radix.ports, over, uplinks // spines)
+        else _most_down(radix.ports, over, max(1, uplinks // spines))
     )
     tree = replace(blank, nodes_per_pod=per_leaf * leaves, leaves_per_pod=leaves, spines=spines)
     pods = ceil(hosts / tree.nodes_per_pod)

@@ -10,6 +10,7 @@ from topology.cluster_gpus import user_figure
 from topology.errors import InputError
 from topology.fields import nearest
 from topology.plausible import check_raw_links
+from topology.raw import check_raw
 from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
 from topology.units import format_quantity
 
@@ -36,6 +37,7 @@ def read_raw(fields: Fields, gpus: Callable[[str, str], GpuSpec]) -> RawTopology
     kinds = {node.id: node.kind for node in nodes}
     rows = fields.subs("links") if fields.get("links", []) != [] else []
     raw = RawTopology(nodes, tuple(_link(row, kinds) for row in rows))
+    check_raw(raw, fields.where)
     if not fields.flag("rate_checked"):
         check_raw_links(raw, fields.where)
     return raw

@@ -51,11 +51,10 @@ def check_links(row: Fields, domain: DomainSpec) -> None:
     for fabric in fabrics:
         _check_latency(fabric.latency_s, row.at("latency"))
     links, total = domain.links_per_gpu, domain.scale_up_bytes_per_s
+    known = _published(domain.gpu)
     for fabric in dict.fromkeys(fabrics):
         rate = fabric.link_bytes_per_s.value
-        wrong = _against_catalog(rate, links, total, systems_of(domain.gpu.name)) or _against_kind(
-            rate, fabric.kind
-        )
+        wrong = _against_catalog(rate, links, total, known) if known else _against_kind(rate, fabric.kind)
         if wrong:
             raise InputError(f'{row.at("link")}: "{fabric.link_bytes_per_s.text}": {wrong} {_INSIST}')
 
@@ -105,11 +104,11 @@ def check_raw_links(raw: RawTopology, where: str) -> None:
     for link in raw.links:
         place, rate = f"{where}: link {list(link.between)}", link.fabric.link_bytes_per_s.value
         _check_latency(link.fabric.latency_s, f"{place}: latency")
-        wrong = _against_kind(rate, link.fabric.kind)
-        if all(end in up for end in link.between):
-            for end in link.between:
-                if end in gpus and not wrong:
-                    wrong = _against_catalog(rate, links[end], totals[end], systems_of(gpus[end].name))
+        ends = [end for end in link.between if end in gpus and _published(gpus[end])]
+        if ends and all(end in up for end in link.between):
+            wrong = _against_catalog(rate, links[ends[0]], totals[ends[0]], _published(gpus[ends[0]]))
+        else:
+            wrong = _against_kind(rate, link.fabric.kind)
         if wrong:
             raise InputError(f'{place}: "{link.fabric.link_bytes_per_s.text}": {wrong} {_INSIST}')
 
@@ -143,16 +142,19 @@ def check_gpu_figures(row: Fields, gpu: GpuSpec, own: Mapping[str, Figure]) -> N
             )
 
 
+def _published(gpu: GpuSpec) -> list[DomainSpec]:
+    """Return the domains of the catalog that have this GPU and a rate."""
+    return [domain for domain in systems_of(gpu.name) if domain.scale_up_bytes_per_s > 0]
+
+
 def _against_catalog(rate: float, links: int, total: float, known: Sequence[DomainSpec]) -> str:
     """Return what is wrong with the links of a GPU that the catalog knows, nothing where they are plausible."""
-    domains = [domain for domain in known if domain.scale_up_bytes_per_s > 0]
-    each = [domain.fabric.link_bytes_per_s.value for domain in domains]
-    most_links = max((domain.links_per_gpu for domain in domains), default=0)
-    if any(_near(total, domain.scale_up_bytes_per_s) for domain in domains):
+    most_links = max(domain.links_per_gpu for domain in known)
+    if any(_near(total, domain.scale_up_bytes_per_s) for domain in known):
         return ""
-    if not domains or (any(_near(rate, one) for one in each) and links <= most_links):
+    if links <= most_links and any(_near(rate, one.fabric.link_bytes_per_s.value) for one in known):
         return ""
-    domain = max(domains, key=lambda one: one.scale_up_bytes_per_s)
+    domain = max(known, key=lambda one: one.scale_up_bytes_per_s)
     link, best = domain.fabric.link_bytes_per_s.value, domain.scale_up_bytes_per_s
     has = f"{domain.gpu.name} has {domain.links_per_gpu} links of {_gb(link)} each way, {_gb(best)} in all"
     meant = _mistaken(rate, links, total, link, best)

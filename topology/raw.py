@@ -253,7 +253,7 @@ def raw_scale_out(graph: nx.Graph[str], raw: RawTopology) -> ScaleOutSpec | None
 
 
 def _hosts(graph: nx.Graph[str], kind: Mapping[str, str]) -> list[set[str]]:
-    """Return the sets of GPUs, NICs, PCIe switches and hosts that are joined inside a machine."""
+    """Return the sets of GPUs, NICs, PCIe switches and hosts that are of one machine, by name or by links."""
     import networkx as nx
 
     inside = {"gpu", "nic", *_INSIDE}
@@ -263,6 +263,11 @@ def _hosts(graph: nx.Graph[str], kind: Mapping[str, str]) -> list[set[str]]:
         (a, b) for a, b in graph.edges if {kind[a], kind[b]} <= inside and kind[a] != kind[b]
     )
     hosts.add_edges_from((a, b) for a, b in graph.edges if kind[a] == kind[b] and kind[a] in _INSIDE)
+    first: dict[str, str] = {}
+    for node in list(hosts):
+        name = graph.nodes[node]["node"]
+        if name is not None:
+            hosts.add_edge(node, first.setdefault(name, node))
     return list(nx.connected_components(hosts))
 
 

@@ -13,7 +13,7 @@ from topology.cluster import Cluster, build_cluster
 from topology.errors import InputError
 from topology.fields import nearest
 from topology.spec import ClusterSpec
-from topology.tori import parse_shape, shaped
+from topology.tori import parse_shape, shape_of, shaped
 
 if TYPE_CHECKING:
     from topology.spec import DomainSpec, ScaleOutSpec
@@ -63,7 +63,9 @@ def _torus(text: str, name: str, count: str) -> ClusterSpec:
     shape = parse_shape(count)
     if shape is not None:
         return ClusterSpec(text, (shaped(domain, shape, where),), find_scale_out(name))
-    example = f"{name}@{'x'.join(str(size) for size in domain.shape)}"
+    counted = re.fullmatch(r"[0-9]{1,5}", count) and int(count) > 0
+    fit = shape_of(domain, int(count)) if counted and load_shapes(name) is not None else None
+    example = f"{name}@{'x'.join(str(size) for size in fit or domain.shape)}"
     if load_shapes(name) is not None or not re.fullmatch(r"[0-9]{1,9}", count):
         raise InputError(
             f"{where}: {name} is a torus, so after @ comes its shape, like {example}; several tori need a cluster "

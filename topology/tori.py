@@ -11,11 +11,11 @@ from topology.check import check_domain
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from topology.spec import DomainSpec
 
-__all__ = ["default_node_shape", "parse_shape", "shaped"]
+__all__ = ["default_node_shape", "parse_shape", "shape_of", "shaped"]
 
 
 def parse_shape(text: str) -> tuple[int, ...] | None:
@@ -60,6 +60,38 @@ def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> DomainSpec:
     else:
         wrap = tuple(size == rule.wrap_size for size in shape)
     return check_domain(replace(domain, shape=tuple(shape), wrap=wrap, gpus=prod(shape)), where)
+
+
+def shape_of(domain: DomainSpec, gpus: int) -> tuple[int, ...] | None:
+    """Return the most even shape of ``gpus`` GPUs that the torus is made in, None where there is none.
+
+    One that wraps in all dimensions is preferred; one that is neither whole cubes nor inside one is none.
+    """
+    rule = load_shapes(domain.part)
+    inside = rule.wrap_step if rule is not None and rule.wrap_step else gpus
+    wrapped: list[tuple[int, ...]] = []
+    others: list[tuple[int, ...]] = []
+    for shape in _factored(gpus, len(domain.shape)):
+        try:
+            torus = shaped(domain, shape, domain.part)
+        except InputError:
+            continue
+        if all(torus.wrap):
+            wrapped.append(shape)
+        elif max(shape) <= inside:
+            others.append(shape)
+    return min(wrapped or others, key=lambda shape: (max(shape), shape), default=None)
+
+
+def _factored(product: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Yield the ways to write a number as an ordered product."""
+    if parts == 1:
+        yield (product,)
+        return
+    for size in range(1, product + 1):
+        if product % size == 0:
+            for rest in _factored(product // size, parts - 1):
+                yield (size, *rest)
 
 
 def default_node_shape(shape: Sequence[int], gpus_per_node: int, where: str) -> tuple[int, ...]:

@@ -1,0 +1,323 @@
+"""Builders: links counted by hand, and what holds for every shape, size and oversubscription."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology import (
+    ClusterSpec,
+    DomainSpec,
+    InputError,
+    build_cluster,
+    load_domain,
+    load_fabric,
+    load_scale_out,
+    resolve_cluster,
+    validate_graph,
+)
+from topology.builders.dragonfly import links_between_groups
+from topology.check import check_cluster, check_domain, check_scale_out, uplinks_of_leaf, uplinks_of_spine
+
+if TYPE_CHECKING:
+    from topology.cluster import Cluster
+    from topology.spec import ScaleOutSpec
+
+Graph = nx.Graph
+
+
+def of_kind(graph: Graph[str], kind: str) -> list[str]:
+    return [node for node, data in graph.nodes(data=True) if data["kind"] == kind]
+
+
+def rate(graph: Graph[str], node: str, kind: str) -> float:
+    return sum(
+        graph.edges[node, other]["bytes_per_s"] for other in graph[node] if graph.nodes[other]["kind"] == kind
+    )
+
+
+def torus(shape: tuple[int, ...], wrap: tuple[bool, ...], node: tuple[int, ...] | None = None) -> DomainSpec:
+    block = node or (1,) * len(shape)
+    return check_domain(
+        replace(
+            load_domain("tpu-v5p"),
+            shape=shape,
+            wrap=wrap,
+            node_shape=block,
+            rack_shape=(),
+            gpus=prod(shape),
+            gpus_per_node=prod(block),
+        ),
+        "test",
+    )
+
+
+def alone(domain: DomainSpec) -> Cluster:
+    return build_cluster(ClusterSpec("one", (domain,), None))
+
+
+def test_full_mesh_by_hand() -> None:
+    graph = resolve_cluster("mi300x").graph
+    assert (len(graph), graph.number_of_edges()) == (8, 28)
+    assert {rate(graph, gpu, "gpu") for gpu in graph} == {448e9}
+    assert {data["bytes_per_s"] for _, _, data in graph.edges(data=True)} == {64e9}
+
+
+def test_torus_of_64_by_hand() -> None:
+    cluster = resolve_cluster("tpu-v5p")
+    graph = cluster.graph
+    assert (len(graph), graph.number_of_edges()) == (64, 192)
+    assert {degree for _, degree in graph.degree()} == {6}
+    place = {gpu.id: graph.nodes[gpu.id]["coordinate"] for gpu in cluster.gpus}
+    # host 0 is a 2 x 2 x 1 block, its GPUs with the last dimension fastest
+    assert [place[f"d0.n0.g{g}"] for g in range(4)] == [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)]
+    assert place["d0.n1.g0"] == (0, 0, 1)
+    assert place["d0.n4.g0"] == (0, 2, 0)
+    at = {coordinate: gpu for gpu, coordinate in place.items()}
+    near = {place[other] for other in graph[at[0, 0, 0]]}
+    assert near == {(1, 0, 0), (3, 0, 0), (0, 1, 0), (0, 3, 0), (0, 0, 1), (0, 0, 3)}
+
+
+def test_links_differ_by_dimension() -> None:
+    graph = resolve_cluster("trn2-ultra").graph
+    rates = Counter(data["bytes_per_s"] for _, _, data in graph.edges(data=True))
+    assert rates == {128e9: 128, 64e9: 64}
+    ring = [(a, b) for a, b, data in graph.edges(data=True) if data["bytes_per_s"] == 64e9]
+    assert all(graph.nodes[a]["node"] != graph.nodes[b]["node"] for a, b in ring)
+    assert {rate(graph, gpu, "gpu") for gpu in graph} == {640e9}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=3))
+def test_every_torus(sides: list[tuple[int, bool]]) -> None:
+    shape, wrap = tuple(size for size, _ in sides), tuple(flag for _, flag in sides)
+    domain = torus(shape, wrap)
+    graph = alone(domain).graph
+    validate_graph(graph)
+    assert len(graph) == prod(shape)
+    assert nx.is_connected(graph)
+    # each dimension is prod/size lines of size - 1 links, or rings of size links
+    links = sum(
+        prod(shape) // size * (0 if size == 1 else size if ring else size - 1) for size, ring in sides
+    )
+    assert sum(count for _, _, count in graph.edges(data="count")) == links
+    degrees = Counter(sum(graph.edges[gpu, other]["count"] for other in graph[gpu]) for gpu in graph)
+    assert max(degrees) == domain.links_per_gpu or any(size == 2 and not ring for size, ring in sides)
+    if all(wrap):
+        assert set(degrees) == {domain.links_per_gpu}
+        assert {rate(graph, gpu, "gpu") for gpu in graph} <= {domain.scale_up_bytes_per_s}
+
+
+def test_a_dimension_reordered_is_the_same_torus() -> None:
+    one, two = (
+        alone(torus((2, 3, 4), (True, False, True))).graph,
+        alone(torus((4, 2, 3), (True, True, False))).graph,
+    )
+    turned = {node: data["coordinate"] for node, data in one.nodes(data=True)}
+    other = {data["coordinate"]: node for node, data in two.nodes(data=True)}
+    names = {node: other[c, a, b] for node, (a, b, c) in turned.items()}
+    assert {frozenset((names[a], names[b])) for a, b in one.edges} == {frozenset(edge) for edge in two.edges}
+
+
+def test_two_tiers_by_hand() -> None:
+    graph = resolve_cluster("cm384").graph
+    chips = of_kind(graph, "switch")
+    lower = [chip for chip in chips if graph.nodes[chip]["node"] is not None]
+    upper = [chip for chip in chips if graph.nodes[chip]["node"] is None]
+    assert (len(lower), len(upper)) == (336, 112)
+    assert {rate(graph, gpu, "switch") for gpu in of_kind(graph, "gpu")} == {392e9}
+    assert (
+        {rate(graph, chip, "gpu") for chip in lower}
+        == {rate(graph, chip, "switch") for chip in lower}
+        == {448e9}
+    )
+    assert {graph.degree(chip) for chip in upper} == {48}
+    assert all(graph.nodes[a]["plane"] == graph.nodes[b]["plane"] for a, b in graph.subgraph(chips).edges)
+
+
+def with_fabric(hosts: int, scale_out: ScaleOutSpec, part: str = "hgx-h100") -> Cluster:
+    spec = ClusterSpec("x", (load_domain(part),) * hosts, check_scale_out(scale_out, "test"))
+    return build_cluster(check_cluster(spec, "test"))
+
+
+def fabric(kind: str, **sizes: float) -> ScaleOutSpec:
+    design = replace(load_scale_out("hgx-h100"), kind=kind, oversubscription=1.0)
+    return replace(design, **sizes)  # type: ignore[arg-type]
+
+
+def test_leaf_spine_by_hand() -> None:
+    # 5 hosts of 8, two on a leaf: three leaves; 16 downlinks, 4 uplinks at 4:1, over two spines
+    graph = with_fabric(5, fabric("leaf-spine", nodes_per_pod=2, spines=2, oversubscription=4.0)).graph
+    assert len(of_kind(graph, "leaf")) == 3
+    assert {graph.edges[leaf, "f.s0"]["count"] for leaf in of_kind(graph, "leaf")} == {2}
+    assert rate(graph, "f.l0", "gpu") == 16 * 50e9
+    assert rate(graph, "f.l2", "gpu") == 8 * 50e9
+    assert rate(graph, "f.l2", "spine") == 4 * 50e9
+    assert all(graph.has_edge(f"d1.n0.g{g}", "f.l0") for g in range(8))
+
+
+def test_fat_tree_by_hand() -> None:
+    # 8 hosts, one a leaf, two leaves and four spines a pod, two cores above each spine
+    tree = fabric(
+        "fat-tree",
+        nodes_per_pod=2,
+        leaves_per_pod=2,
+        spines=4,
+        cores=2,
+        oversubscription=2.0,
+        core_oversubscription=1.0,
+    )
+    graph = with_fabric(8, tree).graph
+    assert Counter(data["kind"] for _, data in graph.nodes(data=True)) == {
+        "gpu": 64,
+        "switch": 32,
+        "leaf": 8,
+        "spine": 16,
+        "core": 8,
+    }
+    assert rate(graph, "f.p1.l0", "spine") == 4 * 50e9
+    assert rate(graph, "f.p1.s3", "leaf") == rate(graph, "f.p1.s3", "core") == 2 * 50e9
+    assert set(graph["f.p1.s3"]) == {"f.p1.l0", "f.p1.l1", "f.c3.0", "f.c3.1"}
+    assert {graph.nodes[n]["pod"] for n in graph["f.c3.1"]} == {0, 1, 2, 3}
+
+
+def test_a_pod_alone_has_no_cores() -> None:
+    graph = with_fabric(2, fabric("fat-tree", nodes_per_pod=2, leaves_per_pod=2, spines=4, cores=0)).graph
+    assert not of_kind(graph, "core")
+    assert nx.is_connected(graph)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(2, 24),
+    st.sampled_from([1.0, 2.0, 4.0]),
+    st.sampled_from([1.0, 2.0, 4.0]),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.sampled_from([1, 2, 4]),
+)
+def test_every_fat_tree_keeps_its_ratios(
+    hosts: int, leaf: float, spine: float, per_leaf: int, leaves: int, spines: int
+) -> None:
+    tree = fabric(
+        "fat-tree",
+        nodes_per_pod=per_leaf * leaves,
+        leaves_per_pod=leaves,
+        spines=spines,
+        cores=2,
+        oversubscription=leaf,
+        core_oversubscription=spine,
+    )
+    try:
+        up = uplinks_of_leaf(tree, gpus_per_node=8)
+        above = uplinks_of_spine(tree, gpus_per_node=8)
+    except InputError:
+        return
+    graph = with_fabric(hosts, tree).graph
+    validate_graph(graph)
+    assert nx.is_connected(graph)
+    assert up * leaf == per_leaf * 8
+    for name in of_kind(graph, "leaf"):
+        assert rate(graph, name, "spine") == up * 50e9
+    for name in of_kind(graph, "spine"):
+        assert rate(graph, name, "core") == above * 50e9
+    totals = [sum(graph.edges[c, s]["count"] for s in graph[c]) for c in of_kind(graph, "core")]
+    assert sum(totals) == above * len(of_kind(graph, "spine"))
+
+
+def test_dragonfly_by_hand() -> None:
+    # three groups of four routers with one host each: 32 global links a group, 16 to each other group
+    fly = fabric("dragonfly", nodes_per_pod=4, leaves_per_pod=4, spines=0, local_links=3)
+    graph = with_fabric(12, fly).graph
+    routers = of_kind(graph, "router")
+    assert len(routers) == 12
+    local = [
+        graph.edges[e]["count"]
+        for e in graph.subgraph(routers).edges
+        if graph.nodes[e[0]]["pod"] == graph.nodes[e[1]]["pod"]
+    ]
+    assert (len(local), set(local)) == (3 * 6, {3})
+    for router in routers:
+        far = [o for o in graph[router] if graph.nodes[o]["pod"] not in (None, graph.nodes[router]["pod"])]
+        assert sum(graph.edges[router, o]["count"] for o in far) == 8
+    between = Counter(
+        frozenset((graph.nodes[a]["pod"], graph.nodes[b]["pod"]))
+        for a, b, count in graph.subgraph(routers).edges(data="count")
+        for _ in range(count)
+        if graph.nodes[a]["pod"] != graph.nodes[b]["pod"]
+    )
+    assert set(between.values()) == {16}
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(2, 20), st.integers(1, 40))
+def test_groups_are_linked_evenly(groups: int, ports: int) -> None:
+    if ports < groups - 1:
+        with pytest.raises(InputError, match="global links"):
+            links_between_groups(groups, ports)
+        return
+    links = links_between_groups(groups, ports)
+    assert max(links.values()) - min(links.values()) <= 1
+    used = Counter(group for pair, count in links.items() for group in pair for _ in range(count))
+    assert len(set(used.values())) == 1
+    # one port may stay free where an odd number of groups has an odd number of links left
+    assert 0 <= ports - used[0] <= (groups % 2 and (ports % (groups - 1)) % 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"shape": (4, 4, 5)}, "80 places"),
+        ({"shape": ()}, "places"),
+        ({"wrap": (True,)}, "wrap"),
+        ({"node_shape": (2, 2)}, "node_shape"),
+        ({"node_shape": (4, 1, 1), "shape": (2, 4, 8)}, "must divide"),
+        ({"dimension_fabrics": (load_fabric("ici-v5p"),)}, "1 link rates for 3"),
+        ({"links_per_neighbour": 0}, "at least one link"),
+        ({"structure": "ring"}, "torus"),
+        ({"structure": "mesh", "gpus": 512}, "at most 256"),
+        ({"structure": "mesh", "links_per_neighbour": 0}, "links_per_peer"),
+        ({"structure": "two-tier", "links_per_switch": (1,)}, "upper_switches"),
+        ({"structure": "switch"}, "links_per_switch"),
+    ],
+)
+def test_domains_that_cannot_be(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        check_domain(replace(load_domain("tpu-v5p"), **changes), "here")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("scale_out", "words"),
+    [
+        (fabric("fat-tree", nodes_per_pod=2, leaves_per_pod=2, spines=3, cores=3), "evenly over 3 spines"),
+        (fabric("leaf-spine", nodes_per_pod=1, spines=16), "too few for one to each of 16"),
+        (fabric("rail", nodes_per_pod=18, spines=9, oversubscription=6.0), "too few for one to each of 9"),
+        (fabric("fat-tree", nodes_per_pod=1, leaves_per_pod=1, spines=8, cores=2), "cores above it"),
+        (fabric("leaf-spine", nodes_per_pod=1, spines=2, oversubscription=3.0), "2.66667 uplinks"),
+        (
+            fabric("dragonfly", nodes_per_pod=2, leaves_per_pod=2, spines=0, oversubscription=16.0),
+            "of a router",
+        ),
+    ],
+)
+def test_fabrics_that_cannot_be(scale_out: ScaleOutSpec, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        with_fabric(8, scale_out)
+
+
+def test_mixed_generations_share_a_fabric() -> None:
+    domains = (load_domain("hgx-h100"), load_domain("gb200-nvl72"), load_domain("mi300x"))
+    spec = check_cluster(ClusterSpec("mixed", domains, load_scale_out("hgx-h100")), "test")
+    graph = build_cluster(spec).graph
+    validate_graph(graph)
+    assert nx.is_connected(graph)
+    assert [rate(graph, gpu, "leaf") for gpu in ("d0.n0.g7", "d1.n17.g3", "d2.n0.g0")] == [50e9] * 3
+    # rails 4 to 7 have no GPU of the tray that has four
+    assert graph.degree("f.p0.l7") == 2 + 4 or graph.degree("f.p1.l7") >= 1

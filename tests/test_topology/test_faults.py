@@ -1,0 +1,160 @@
+"""What is broken or degraded: gone from the graph, kept by name, and never a guess."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.rates import stage_rates
+from topology import ClusterSpec, Fault, InputError, build_cluster, resolve_cluster, validate_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from topology.cluster import Cluster
+
+
+def broken(name: str, *faults: Fault) -> Cluster:
+    return build_cluster(replace(resolve_cluster(name).spec, faults=faults))
+
+
+def test_a_broken_gpu_is_gone_and_named() -> None:
+    cluster = broken("gb200-nvl72@144", Fault(gpu="d1.n2.g3"))
+    assert (len(cluster.gpus), cluster.spec.gpus) == (143, 144)
+    assert "d1.n2.g3" not in cluster.graph
+    assert cluster.graph.graph["broken_gpus"] == ("d1.n2.g3",)
+    assert [gpu.id for gpu in cluster.gpus[72 + 10 : 72 + 12]] == ["d1.n2.g2", "d1.n3.g0"]
+    validate_graph(cluster.graph)
+
+
+def test_links_down_and_slow() -> None:
+    cluster = broken(
+        "hgx-h100@16",
+        Fault(link=("d0.n0.g0", "d0.s0")),
+        Fault(link=("d0.s1", "d0.n0.g0"), factor=0.5),
+        Fault(link=("d0.n0.g3", "f.p0.l3"), factor=0.25),
+    )
+    graph = cluster.graph
+    validate_graph(graph)
+    assert not graph.has_edge("d0.n0.g0", "d0.s0")
+    assert graph.graph["broken_links"] == (("d0.n0.g0", "d0.s0"),)
+    slow = graph.edges["d0.n0.g0", "d0.s1"]
+    assert (slow["health"], slow["link_bytes_per_s"], slow["bytes_per_s"]) == (0.5, 25e9, 62.5e9)
+    assert graph.edges["d0.n0.g3", "f.p0.l3"]["bytes_per_s"] == 12.5e9
+    assert graph.edges["d0.n0.g1", "d0.s1"]["health"] == 1.0
+    # 18 links of 25 GB/s, five of them down and five at half
+    assert cluster.scale_up_bytes_per_s(0) == 450e9 - 125e9 - 62.5e9
+    assert cluster.scale_up_bytes_per_s(1) == 450e9
+    assert stage_rates(cluster, range(8), ["bf16"]).up_bytes_per_s == 262.5e9
+    assert stage_rates(cluster, range(8, 16), ["bf16"]).up_bytes_per_s == 450e9
+
+
+def test_a_neighbour_gone_takes_its_links_with_it() -> None:
+    cluster = broken("mi300x", Fault(gpu="d0.n0.g7"))
+    assert {cluster.scale_up_bytes_per_s(gpu) for gpu in range(7)} == {448e9 - 64e9}
+    assert cluster.scale_up_bytes_per_s(0) == cluster.graph.degree("d0.n0.g0", weight="bytes_per_s")
+
+
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [
+        ((Fault(gpu="d9.n0.g0"),), r"no GPU has the id 'd9\.n0\.g0'.*d0\.n0\.g0"),
+        ((Fault(gpu="d0.s0"),), "no GPU has the id"),
+        ((Fault(gpu="d0.n0.g0"), Fault(gpu="d0.n0.g0")), "twice"),
+        (tuple(Fault(gpu=f"d{d}.n0.g{g}") for d in range(2) for g in range(8)), "all 16 GPUs are broken"),
+        ((Fault(link=("d0.n0.g0", "d0.s9")),), r"no node has the id 'd0\.s9'"),
+        ((Fault(link=("d0.n0.g0", "d0.n0.g1")),), r"no link joins these two; d0\.n0\.g0 has links to d0\.s0"),
+        (
+            (
+                *(Fault(link=("d0.n0.g2", f"d0.s{s}")) for s in range(4)),
+                Fault(link=("d0.n0.g2", "f.p0.l2")),
+            ),
+            "2 islands",
+        ),
+    ],
+)
+def test_faults_that_cannot_be(faults: tuple[Fault, ...], words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        broken("hgx-h100@16", *faults)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_link_left_is_said_when_scored() -> None:
+    cluster = broken("hgx-h100@16", *(Fault(link=("d0.n0.g2", f"d0.s{s}")) for s in range(4)))
+    with pytest.raises(InputError, match=r"GPU d0\.n0\.g2 has no scale-up link"):
+        stage_rates(cluster, range(8), ["bf16"])
+
+
+NAMES = ("hgx-h100@24", "mi300x@16", "tpu-v5p", "trn2-ultra", "cm384@32")
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(NAMES), st.data())
+def test_a_fault_never_raises_a_rate(name: str, data: st.DataObject) -> None:
+    whole = resolve_cluster(name)
+    edges = sorted(whole.graph.edges)
+    picked = data.draw(st.lists(st.sampled_from(edges), min_size=1, max_size=4, unique=True))
+    factors = data.draw(
+        st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=len(picked), max_size=len(picked))
+    )
+    faults = tuple(Fault(link=(a, b), factor=f) for (a, b), f in zip(picked, factors, strict=True))
+    try:
+        cluster = build_cluster(ClusterSpec(name, whole.spec.domains, whole.spec.scale_out, faults))
+    except InputError:
+        downs = [pair for pair, factor in zip(picked, factors, strict=True) if not factor]
+        cut = whole.graph.copy()
+        cut.remove_edges_from(downs)
+        islands = [part for part in nx.connected_components(cut) if {gpu.id for gpu in whole.gpus} & part]
+        assert len(islands) > 1
+        return
+    validate_graph(cluster.graph)
+    assert set(cluster.graph.edges) <= set(whole.graph.edges)
+    for a, b, rate in cluster.graph.edges(data="bytes_per_s"):
+        assert rate <= whole.graph.edges[a, b]["bytes_per_s"]
+    for gpu in range(len(cluster.gpus)):
+        assert cluster.scale_up_bytes_per_s(gpu) <= whole.scale_up_bytes_per_s(gpu)
+
+
+ROWS = "domains: [{part: hgx-h100, count: 2}]\n"
+
+
+def test_broken_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        ROWS + "broken: [{gpu: d0.n0.g1}, {link: [d1.n0.g0, d1.s0], factor: 0.5}, {link: [d1.n0.g1, d1.s0]}]"
+    )
+    cluster = resolve_cluster(str(path))
+    assert cluster.spec.faults == (
+        Fault(gpu="d0.n0.g1"),
+        Fault(link=("d1.n0.g0", "d1.s0"), factor=0.5),
+        Fault(link=("d1.n0.g1", "d1.s0")),
+    )
+    assert len(cluster.gpus) == 15
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("[{gpu: d0.n0.g1, link: [a, b]}]", "one of"),
+        ("[{}]", "one of"),
+        ("[{link: [d0.n0.g0]}]", "two ends"),
+        ("[{link: [d0.s0, d0.s0]}]", "two ends"),
+        ("[{link: [d0.n0.g0, d0.s0], factor: 1.5}]", "at most 1"),
+        ("[{link: [d0.n0.g0, d0.s0], factor: 0}]", "greater than zero"),
+        ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "greater than zero"),
+        ("[{link: [d0.n0.g0, d0.s0]}, {link: [d0.s0, d0.n0.g0], factor: 0.5}]", "twice"),
+        ("[{gpu: d0.n0.g1, why: dust}]", "unknown key `why`"),
+        ("[]", "at least one"),
+    ],
+)
+def test_mistakes_under_broken(tmp_path: Path, rows: str, words: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(ROWS + f"broken: {rows}")
+    with pytest.raises(InputError, match=words) as caught:
+        resolve_cluster(str(path))
+    assert "\n" not in str(caught.value)

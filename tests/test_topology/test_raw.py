@@ -1,0 +1,224 @@
+"""Raw graphs: domains, rates and order as the file has them, and what cannot be read."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.rates import stage_rates
+from topology import (
+    InputError,
+    RawLink,
+    RawNode,
+    RawTopology,
+    build_cluster,
+    load_fabric,
+    load_gpu,
+    raw_cluster_spec,
+    resolve_cluster,
+    spec_from_dict,
+    spec_to_dict,
+    validate_graph,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from topology.cluster import Cluster
+
+H100 = load_gpu("h100-sxm")
+NVLINK, NDR = load_fabric("nvlink4"), load_fabric("ib-ndr400")
+
+FILE = """
+name: two hosts
+nodes:
+  - {id: b0, kind: gpu, gpu: h100-sxm, domain: B, node: hostb, rack: r2}
+  - {id: a0, kind: gpu, gpu: h100-sxm, domain: A, node: hosta, rack: r1, rail: 1}
+  - {id: b1, kind: gpu, gpu: h100-sxm, domain: B, node: hostb, rack: r2}
+  - {id: a1, kind: gpu, gpu: h100-sxm, domain: A, node: hosta, rack: r1, rail: 0}
+  - {id: sa, kind: switch}
+  - {id: sb, kind: switch, domain: B}
+  - {id: na, kind: nic, node: hosta}
+  - {id: leaf, kind: leaf}
+links:
+  - {between: [a0, sa], count: 18, fabric: nvlink4}
+  - {between: [a1, sa], count: 9, rate: 25 GB/s, latency: 0.3 us, fabric: mine}
+  - {between: [b0, sb], count: 18, fabric: nvlink4}
+  - {between: [b1, sb], count: 10, fabric: nvlink4}
+  - {between: [sb, b1], count: 8, fabric: nvlink4}
+  - {between: [a0, na], rate: 64 GB/s}
+  - {between: [na, leaf], rate: 400 Gb/s}
+  - {between: [b0, leaf], fabric: ib-ndr400}
+  - {between: [b1, leaf], fabric: ib-ndr400}
+"""
+
+
+def read(folder: Path, text: str) -> Cluster:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return resolve_cluster(str(path))
+
+
+def test_a_raw_file_by_hand(tmp_path: Path) -> None:
+    cluster = read(tmp_path, FILE)
+    validate_graph(cluster.graph)
+    assert cluster.name == "two hosts"
+    assert [(g.id, g.domain, g.node, g.rack, g.rail) for g in cluster.gpus] == [
+        ("b0", 0, "hostb", "r2", 0),
+        ("b1", 0, "hostb", "r2", 1),
+        ("a0", 1, "hosta", "r1", 1),
+        ("a1", 1, "hosta", "r1", 0),
+    ]
+    b, a = cluster.spec.domains
+    assert (b.structure, b.gpus, b.gpus_per_node) == ("raw", 2, 2)
+    # two rows between b1 and sb are one bundle of 18; a1 has nine links, and the least counts
+    assert cluster.graph.edges["b1", "sb"]["count"] == 18
+    assert (b.scale_up_bytes_per_s, a.scale_up_bytes_per_s) == (450e9, 225e9)
+    assert [cluster.graph.nodes[chip]["domain"] for chip in ("sa", "sb", "leaf")] == [1, 0, None]
+    assert cluster.graph.edges["a1", "sa"]["latency_s"] == pytest.approx(0.3e-6)
+    # host A has one NIC of 50 GB/s for two GPUs, host B one for each
+    assert cluster.spec.scale_out is not None
+    assert cluster.spec.scale_out.scale_out_bytes_per_s == 25e9
+    rates = stage_rates(cluster, range(4), ["bf16"])
+    assert (rates.up_bytes_per_s, rates.out_bytes_per_s) == (225e9, 25e9)
+
+
+def test_domains_follow_from_links_where_none_is_named(tmp_path: Path) -> None:
+    nodes = [{"id": f"g{i}", "kind": "gpu", "gpu": "mi300x"} for i in range(5)]
+    links = [{"between": ["g0", "g2"], "rate": "64 GB/s"}, {"between": ["g1", "g3"], "rate": "64 GB/s"}]
+    links += [{"between": [f"g{i}", "t"], "rate": "50 GB/s"} for i in range(5)]
+    cluster = read(tmp_path, yaml.safe_dump({"nodes": [*nodes, {"id": "t", "kind": "leaf"}], "links": links}))
+    assert [(gpu.id, gpu.domain) for gpu in cluster.gpus] == [
+        ("g0", 0),
+        ("g2", 0),
+        ("g1", 1),
+        ("g3", 1),
+        ("g4", 2),
+    ]
+
+
+def test_a_gpu_without_scale_up_links_is_kept_and_refused_when_scored(tmp_path: Path) -> None:
+    text = FILE.replace(
+        "  - {between: [a1, sa], count: 9, rate: 25 GB/s, latency: 0.3 us, fabric: mine}\n", ""
+    )
+    cluster = read(tmp_path, text + "  - {between: [a1, leaf], fabric: ib-ndr400}\n")
+    assert cluster.spec.domains[1].scale_up_bytes_per_s == 0
+    with pytest.raises(InputError, match="GPU a1 has no scale-up link"):
+        stage_rates(cluster, range(4), ["bf16"])
+
+
+def test_one_gpu_needs_no_links(tmp_path: Path) -> None:
+    cluster = read(tmp_path, "nodes: [{id: g, kind: gpu, gpu: h100-sxm}]")
+    assert [gpu.id for gpu in cluster.gpus] == ["g"]
+    assert cluster.graph.number_of_edges() == 0
+
+
+def test_raw_and_faults_go_round(tmp_path: Path) -> None:
+    spec = read(tmp_path, FILE + "broken: [{gpu: a1}, {link: [b0, sb], factor: 0.5}]\n").spec
+    assert spec_from_dict(json.loads(json.dumps(spec_to_dict(spec)))) == spec
+    cluster = build_cluster(spec)
+    assert [cluster.scale_up_bytes_per_s(gpu) for gpu in range(3)] == [225e9, 450e9, 450e9]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[a0, sa]", "[a0, sx]", "no node has the id 'sx'"),
+        ("[a0, sa]", "[a0, a0]", "joins a node to itself"),
+        ("[a0, sa]", "[a0]", "two ends"),
+        ("{id: a1,", "{id: a0,", "'a0' is there 2 times"),
+        ("kind: switch}", "kind: swich}", "'swich' is not one of gpu"),
+        ("kind: switch}", "kind: switch, gpu: h100-sxm}", "is a switch"),
+        ("{id: a1, kind: gpu, gpu: h100-sxm", "{id: a1, kind: gpu", "needs the key `gpu`"),
+        ("{id: a1, kind: gpu, gpu: h100-sxm", "{id: a1, kind: gpu, gpu: h200-sxm", "several types"),
+        ("[na, leaf], rate: 400 Gb/s", "[na, leaf]", "needs its `rate`"),
+        ("[na, leaf], rate: 400 Gb/s", "[na, leaf], fabric: ib-ndr40", "did you mean ib-ndr400"),
+        ("[na, leaf], rate: 400 Gb/s", "[na, leaf], rate: 400", "has no unit"),
+        ("[na, leaf], rate: 400 Gb/s", "[na, leaf], rate: 400 Gb/s, latency: 2 s", "one hop"),
+        (
+            "[sb, b1], count: 8, fabric: nvlink4",
+            "[sb, b1], count: 8, fabric: nvlink5",
+            "different fabric or rate",
+        ),
+        ("  - {between: [na, leaf], rate: 400 Gb/s}\n", "", "2 islands, 2 GPUs (a0, a1); 2 GPUs (b0, b1)"),
+        ("count: 9, rate: 25 GB/s", "count: 9, rate: 25 Gb/s", "an eighth of that"),
+        ("name: two hosts", "domains: [{part: hgx-h100}]", "two ways"),
+        ("rail: 1", "rail: -1", "whole number"),
+        ("rail: 1", "tray: 1", "unknown key `tray`"),
+    ],
+)
+def test_mistakes_get_one_line(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in FILE
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, FILE.replace(old, new))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "mine.yaml" in str(caught.value) or "two hosts" in str(caught.value)
+
+
+def test_no_gpu_and_no_nodes(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="none has the kind gpu"):
+        read(tmp_path, "nodes: [{id: s, kind: switch}]")
+    with pytest.raises(InputError, match="nodes"):
+        read(tmp_path, "links: []")
+
+
+def small(hosts: int, gpus: int) -> RawTopology:
+    nodes = [
+        RawNode(f"h{h}g{g}", "gpu", f"h{h}", f"h{h}", gpu=H100) for h in range(hosts) for g in range(gpus)
+    ]
+    nodes += [RawNode(f"h{h}s", "switch", f"h{h}") for h in range(hosts)]
+    nodes.append(RawNode("leaf", "leaf"))
+    links = [RawLink((f"h{h}g{g}", f"h{h}s"), NVLINK, 18) for h in range(hosts) for g in range(gpus)]
+    links += [RawLink((f"h{h}g{g}", "leaf"), NDR) for h in range(hosts) for g in range(gpus)]
+    return RawTopology(tuple(nodes), tuple(links))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_names_and_order_of_links_change_nothing(hosts: int, gpus: int, random: Any) -> None:
+    raw = small(hosts, gpus)
+    one = raw_cluster_spec("one", raw)
+    links = list(raw.links)
+    random.shuffle(links)
+    turned = [
+        RawLink(link.between[::-1], link.fabric, link.count) if random.random() < 0.5 else link
+        for link in links
+    ]
+    names = {node.id: f"x{number}" for number, node in enumerate(raw.nodes)}
+    nodes = tuple(RawNode(names[n.id], n.kind, n.domain, n.node, n.rack, n.rail, n.gpu) for n in raw.nodes)
+    renamed = tuple(
+        RawLink((names[a], names[b]), link.fabric, link.count) for link in turned for a, b in [link.between]
+    )
+    two = raw_cluster_spec("one", RawTopology(nodes, renamed))
+    assert one.domains == two.domains
+    assert one.scale_out == two.scale_out
+    assert [d.scale_up_bytes_per_s for d in one.domains] == [450e9] * hosts
+    assert [names[gpu.id] for gpu in build_cluster(one).gpus] == [gpu.id for gpu in build_cluster(two).gpus]
+
+
+def test_what_comes_back_from_a_file_is_checked() -> None:
+    data: Any = spec_to_dict(raw_cluster_spec("one", small(2, 2)))
+    for path, value in (
+        (("raw", "links", 0, "between"), ["h0g0", "nowhere"]),
+        (("raw", "links", 0, "fabric"), 7),
+        (("raw", "nodes", 0, "gpu"), -1),
+        (("raw", "nodes", 0, "kind"), "tpu"),
+        (("raw", "nodes", 0, "colour"), "red"),
+        (("faults",), [{"gpu": "h9g9"}]),
+        (("faults",), [{"link": ["h0g0", "h0s"], "factor": 2}]),
+        (("raw",), None),
+    ):
+        spoiled = copy.deepcopy(data)
+        place = spoiled
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        with pytest.raises(InputError):
+            spec_from_dict(spoiled)

@@ -54,7 +54,7 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
             f"{node.place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}: the other hosts are not "
             "in this file; add a Slurm block file or the fabric's."
         )
-    elif node.beyond:
+    elif node.beyond and system is None:
         anomalies.append(
             f"{node.place}: its links go to switches that may join other hosts, which this file does not show."
         )

@@ -9,7 +9,7 @@ from topology.errors import InputError
 from topology.importers.source import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from topology.importers.source import Source
 
@@ -148,43 +148,59 @@ def _json(source: Source) -> object:
 
 
 def _yaml(source: Source) -> object:
-    """Parse YAML with the safe loader."""
+    """Parse YAML with the safe loader, in C where there is one."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
-        """The safe loader, that refuses aliases and keys given twice."""
+    base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-            if self.check_event(yaml.AliasEvent):
-                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-                raise source.error(
-                    mark.line + 1, "YAML aliases (`*name`) are not read; write the values out."
-                )
-            return super().compose_node(parent, index)
+    class Loader(base):  # type: ignore[misc, valid-type]
+        """The safe loader, that refuses keys given twice."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode):
                     if key.value in seen:
-                        raise source.error(
-                            key.start_mark.line + 1,
-                            f"the key {shown(key.value)} is given twice in one mapping.",
-                        )
+                        line = key.start_mark.line + 1
+                        raise source.error(line, f"the key {shown(key.value)} is given twice in one mapping.")
                     seen.add(key.value)
-            return super().construct_mapping(node, deep)
+            constructed: dict[Any, Any] = super().construct_mapping(node, deep)
+            return constructed
 
     try:
+        _check_events(source, yaml.parse(source.text, Loader=base))
         value: object = yaml.load(source.text, Loader=Loader)  # noqa: S506 - a subclass of the safe loader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise source.error(None if mark is None else mark.line + 1, f"not valid YAML ({problem}).") from None
+        line = None if mark is None else mark.line + 1
+        raise source.error(line, f"not valid YAML ({' '.join(str(problem).split())}).") from None
     except RecursionError:
         raise source.error(None, "is nested too deeply.") from None
     except (ValueError, OverflowError, TypeError) as error:
         raise source.error(None, f"not valid YAML ({shown(str(error))}).") from None
     return value
+
+
+def _check_events(source: Source, events: Iterable[Any]) -> None:
+    """Refuse aliases, which grow without bound when walked, and nesting that no such file has."""
+    import yaml
+
+    depth = 0
+    for event in events:
+        if isinstance(event, yaml.AliasEvent):
+            raise source.error(_line(event), "YAML aliases (`*name`) are not read; write the values out.")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                raise source.error(_line(event), f"is nested more than {_DEEPEST} deep.")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _line(event: Any) -> int | None:
+    """Return the line that an event starts on."""
+    return None if event.start_mark is None else event.start_mark.line + 1
 
 
 def _measure(source: Source, value: object) -> None:

@@ -67,13 +67,10 @@ def domains_of(
 
 
 def _wide(system: DomainSpec | None, nodes: Mapping[str, NodeFound | None], parts: Parts) -> bool:
-    """Whether a domain holds several hosts."""
-    if any(node is not None and node.beyond for node in nodes.values()):
-        return True
+    """Whether a domain holds several hosts: as the system says, else where links leave a host."""
     if system is None:
-        return False
-    first = next(iter(nodes.values()))
-    return system.gpus > gpu_count(first, parts)
+        return any(node is not None and node.beyond for node in nodes.values())
+    return system.gpus > gpu_count(next(iter(nodes.values())), parts)
 
 
 def _leaves_are_domains(system: DomainSpec | None, parts: Parts) -> bool:

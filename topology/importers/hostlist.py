@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ def expand_hosts(text: str, where: str) -> list[str]:
     if not names:
         raise InputError(f"{where}: the hostlist is empty.")
     if len(set(names)) != len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        twice = Counter(names).most_common(1)[0][0]
         raise InputError(f"{where}: hostlist {shown(text)} has {twice} twice.")
     return names
 

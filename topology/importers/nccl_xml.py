@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from topology.figures import Evidence, Figure
 from topology.importers.found import NicFound, NodeFound
+from topology.importers.nccl_links import attribute, read_links, whole
 from topology.importers.source import shown
 from topology.importers.xml_tree import parse_xml
 
@@ -23,15 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["read_nccl_xml"]
 
 KIND = "nccl-xml"
-_NOWHERE = re.compile(r"f+:ff:ff\.[0-9a-f]", re.IGNORECASE)
-_BUSID = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
-_NIC_CLASSES = ("0x0200", "0x0207")
-_SWITCH_CLASS = "0x0680"
 _GT = re.compile(r"(\d+(?:\.\d+)?) GT/s(?: PCIe)?")
 _LINE_CODE = {2.5: 0.8, 5.0: 0.8, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130, 64.0: 242 / 256}
 """Payload share of PCIe's line code by transfer rate (PCI Express base specification: 8b/10b, 128b/130b, FLITs)."""
-_MOST_LINKS = 1024
 
 
 @dataclass
@@ -84,7 +80,7 @@ def read_nccl_xml(source: Source) -> NodeFound:
 def _walk(host: _Host, element: Element, socket: str, bridges: tuple[str, ...]) -> None:
     """Collect GPUs, NICs and devices below ``element``; ``bridges`` are the PCI switches above it."""
     if element.tag == "pci":
-        busid = _attribute(host.source, element, "busid").lower()
+        busid = attribute(host.source, element, "busid").lower()
         if busid in host.busids:
             raise host.source.error(
                 element.line, f"PCI device {shown(busid)} comes twice (first in line {host.busids[busid]})."
@@ -113,9 +109,9 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
     _check_dev(host)
     host.gpus.sort(key=lambda gpu: int(gpu.elements[0].attributes.get("dev", "0")))
     names = {gpu.busid: f"GPU{i}" for i, gpu in enumerate(host.gpus)}
-    links, chips, hidden, kind = _links(host, names)
+    found = read_links(source, names, {gpu.busid: gpu.elements for gpu in host.gpus})
     counts = Counter(dict.fromkeys(names.values(), 0))
-    for a, b, count in links:
+    for a, b, count in found.links:
         counts[a] += count
         counts[b] += count
     notes = [f"{len(host.gpus)} GPUs and {len(host.nets)} NIC ports."]
@@ -127,7 +123,7 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
         )
     if any(len(gpu.elements) > 1 for gpu in host.gpus):
         notes.append("Two <gpu> in one PCI device are the dies of one package, and counted as one GPU.")
-    anomalies = _anomalies(host, names, counts)
+    anomalies = [*_unlike(host, names, counts), *found.anomalies, *_unlike_nics(host)]
     if fragment:
         anomalies.insert(
             0, f"{source.name}: a fragment: the root is not <system>, so other GPUs may be missing."
@@ -136,11 +132,11 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
         place=source.name,
         kind=KIND,
         gpus=tuple(names.values()),
-        chips=chips,
-        links=links,
-        hidden=hidden,
-        beyond=hidden,
-        link_kind=kind,
+        chips=found.chips,
+        links=found.links,
+        hidden=found.hidden,
+        beyond=found.hidden,
+        link_kind=found.kind,
         nics=_nics(host),
         sockets=tuple(gpu.socket for gpu in host.gpus),
         pcie=tuple(gpu.pcie for gpu in host.gpus),
@@ -151,120 +147,37 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
     )
 
 
-def _links(
-    host: _Host, names: dict[str, str]
-) -> tuple[tuple[tuple[str, str, int], ...], tuple[str, ...], bool, str]:
-    """Return links between GPUs and chips, the chips, whether those are not told apart, and the technology."""
-    to_chip: Counter[tuple[str, str]] = Counter()
-    to_gpu: Counter[tuple[str, str]] = Counter()
-    chips: dict[str, str] = {}
-    kinds = set()
-    for gpu in host.gpus:
-        ports: Counter[tuple[str, str]] = Counter()
-        for element in gpu.elements:
-            # dies listed apart share the links of their package: the larger count, not the sum
-            own = Counter(
-                {
-                    key: count
-                    for link in element.children
-                    for key, count in _link(host.source, link, gpu.busid)
-                }
-            )
-            if len(
-                {key for link in element.children for key, _ in _link(host.source, link, gpu.busid)}
-            ) != sum(1 for link in element.children if list(_link(host.source, link, gpu.busid))):
-                raise host.source.error(
-                    element.line, f"two links of {names[gpu.busid]} have the same target."
-                )
-            ports |= own
-        for (kind, target), count in ports.items():
-            kinds.add(kind)
-            if target in names:
-                to_gpu[names[gpu.busid], names[target]] += count
-            else:
-                chips.setdefault(target, "switch" if _NOWHERE.fullmatch(target) else target)
-                to_chip[names[gpu.busid], target] += count
-    hidden = any(_NOWHERE.fullmatch(chip) for chip in chips)
-    order = (
-        {chip: f"switch{i}" for i, chip in enumerate(sorted(chips))}
-        if not hidden
-        else dict.fromkeys(chips, "switch")
-    )
-    merged: Counter[tuple[str, str]] = Counter()
-    for (name, chip), count in to_chip.items():
-        merged[name, order[chip]] += count
-    for (a, b), count in to_gpu.items():
-        back = to_gpu.get((b, a))
-        if back != count:
-            raise host.source.error(
-                None,
-                f"{a} lists {count} links to {b}, but {b} lists {back or 0} to {a}: the file contradicts itself.",
-            )
-    direct = {
-        (a, b): count
-        for (a, b), count in to_gpu.items()
-        if list(names.values()).index(a) < list(names.values()).index(b)
-    }
-    links = tuple((a, b, n) for (a, b), n in [*merged.items(), *direct.items()])
-    return (
-        links,
-        tuple(dict.fromkeys(order.values())),
-        hidden,
-        "xgmi" if "xgmi" in kinds else "nvlink" if kinds else "pcie",
-    )
-
-
-def _link(source: Source, element: Element, own: str) -> list[tuple[tuple[str, str], int]]:
-    """Return target and count of a link element; links to the GPU itself are none."""
-    if element.tag not in ("nvlink", "xgmi"):
-        return []
-    target = _attribute(source, element, "target").lower()
-    if not _NOWHERE.fullmatch(target) and not _BUSID.fullmatch(target):
-        raise source.error(element.line, f"link target {shown(target)} is no PCI bus id.")
-    count = _whole(source, element, "count", _MOST_LINKS)
-    return [] if target == own else [((element.tag, target), count)]
-
-
-def _anomalies(host: _Host, names: dict[str, str], counts: Counter[str]) -> list[str]:
-    """Return siblings that differ, links to themselves and NICs that differ."""
-    source = host.source
-    found = []
+def _unlike(host: _Host, names: dict[str, str], counts: Counter[str]) -> list[str]:
+    """Return GPUs with another number of scale-up links than most."""
     usual = Counter(counts.values()).most_common(1)[0][0] if counts else 0
-    if usual == 0 and any(counts.values()):
-        usual = max(counts.values())
+    usual = usual or max(counts.values(), default=0)
+    found = []
     for gpu in host.gpus:
         name, line = names[gpu.busid], gpu.elements[0].line
         if counts[name] != usual:
             have = f"{counts[name]} scale-up links" if counts[name] else "no scale-up link"
-            found.append(f"{source.name}: line {line}: {name} ({gpu.busid}) has {have}, other GPUs {usual}.")
-        for link in (link for element in gpu.elements for link in element.children):
-            target = link.attributes.get("target", "").lower()
-            if link.tag in ("nvlink", "xgmi") and target == gpu.busid:
-                found.append(f"{source.name}: line {link.line}: {name} lists a link to itself; left out.")
-            elif (
-                link.tag in ("nvlink", "xgmi")
-                and link.attributes.get("tclass", "").startswith(_GPU_CLASSES[0])
-                and target not in names
-                and not _NOWHERE.fullmatch(target)
-            ):
-                raise source.error(link.line, f"{name} links to GPU {target}, which is not in the file.")
-    rates = Counter(net.attributes.get("speed", "") for net, _ in host.nets)
-    if len(rates) > 1:
-        usual_rate = rates.most_common(1)[0][0]
-        found += [
-            f"{source.name}: line {net.line}: {net.attributes.get('name', '?')} runs at "
-            f"{net.attributes.get('speed', '?')} Mb/s, other NICs at {usual_rate}."
-            for net, _ in host.nets
-            if net.attributes.get("speed", "") != usual_rate
-        ]
+            where = f"{host.source.name}: line {line}"
+            found.append(f"{where}: {name} ({gpu.busid}) has {have}, other GPUs {usual}.")
     return found
+
+
+def _unlike_nics(host: _Host) -> list[str]:
+    """Return NIC ports that run at another rate than most."""
+    rates = Counter(net.attributes.get("speed", "") for net, _ in host.nets)
+    usual = rates.most_common(1)[0][0] if rates else ""
+    return [
+        f"{host.source.name}: line {net.line}: {shown(net.attributes.get('name', '?'))} runs at "
+        f"{shown(net.attributes.get('speed', '?'))} Mb/s, other NICs at {usual}."
+        for net, _ in host.nets
+        if net.attributes.get("speed", "") != usual
+    ]
 
 
 def _nics(host: _Host) -> tuple[NicFound, ...]:
     """Return the NIC ports, each with its rate and the GPUs below the same PCI switch."""
     nics = []
     for number, (net, bridges) in enumerate(host.nets):
-        speed = _whole(host.source, net, "speed", 100_000_000, least=0)
+        speed = whole(host.source, net, "speed", 100_000_000, least=0)
         # NCCL writes 10 Gb/s where the driver does not say; it is printed as any other figure
         rate = Figure(
             speed * 1e6 / 8,
@@ -315,7 +228,7 @@ def _check_dev(host: _Host) -> None:
     """Every GPU has a number, and no two the same."""
     seen: dict[int, int] = {}
     for gpu in host.gpus:
-        numbers = {_whole(host.source, element, "dev", 1_000_000, least=0) for element in gpu.elements}
+        numbers = {whole(host.source, element, "dev", 1_000_000, least=0) for element in gpu.elements}
         for number in numbers:
             if number in seen:
                 raise host.source.error(
@@ -326,22 +239,3 @@ def _check_dev(host: _Host) -> None:
 
 def _class(element: Element) -> str:
     return element.attributes.get("class", "").lower()
-
-
-def _attribute(source: Source, element: Element, name: str) -> str:
-    """Return an attribute that must be there."""
-    value = element.attributes.get(name, "").strip()
-    if not value:
-        raise source.error(element.line, f"<{element.tag}> has no `{name}`.")
-    return value
-
-
-def _whole(source: Source, element: Element, name: str, most: int, *, least: int = 1) -> int:
-    """Return an attribute that must be a whole number within limits."""
-    text = _attribute(source, element, name)
-    if not re.fullmatch(r"\d{1,12}", text) or not least <= int(text) <= most:
-        raise source.error(
-            element.line,
-            f"<{element.tag} {name}={shown(text)}> must be a whole number from {least} to {most}.",
-        )
-    return int(text)

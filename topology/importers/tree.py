@@ -75,6 +75,8 @@ def tree_found(
     for name in rows:
         levels.of(name)
     hosts, ports, found = _hosts(rows)
+    if not hosts:
+        raise source.error(None, "its switches have no hosts; is the file cut?")
     parents: dict[str, list[str]] = {}
     for name, row in rows.items():
         for child in row.switches:

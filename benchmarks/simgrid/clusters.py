@@ -95,7 +95,7 @@ def random_raw(seed: int, gpus: int = 12, switches: int = 9) -> Cluster:
     nodes = [RawNode(f"g{i}", "gpu", f"d{i // 2}", f"h{i // 2}", gpu=h100) for i in range(gpus)]
     nodes += [RawNode(f"s{i}", "leaf") for i in range(switches)]
     ends = {(f"s{rng.randrange(i)}", f"s{i}") for i in range(1, switches)}
-    while len(ends) < 2 * switches:
+    while len(ends) < min(2 * switches, switches * (switches - 1) // 2):
         a, b = sorted(rng.sample(range(switches), 2))
         ends.add((f"s{a}", f"s{b}"))
     ends |= {(f"g{i}", f"s{s}") for i in range(gpus) for s in rng.sample(range(switches), 1 + i % 2)}
@@ -106,6 +106,12 @@ def random_raw(seed: int, gpus: int = 12, switches: int = 9) -> Cluster:
 
 
 CLUSTERS = {
+    "fat-tree": lambda: fabric_of(
+        "fat-tree", 8, nodes_per_pod=4, leaves_per_pod=2, spines=2, cores=2, core_oversubscription=2.0
+    ),
+    "dragonfly": lambda: fabric_of(
+        "dragonfly", 12, nodes_per_pod=4, leaves_per_pod=2, spines=0, local_links=4
+    ),
     "hgx-h100": lambda: resolve_cluster("hgx-h100"),
     "gb200-nvl72": lambda: resolve_cluster("gb200-nvl72"),
     "hgx-h100@32, rails, pods of 2": lambda: fabric_of("rail", 4, nodes_per_pod=2, spines=2),

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,12 +44,12 @@ def main() -> None:
     parser.add_argument("--model", default="CM02", choices=list(MODELS))
     parser.add_argument("--only", default="", help="clusters whose name has this in it")
     options = parser.parse_args()
-    if shutil.which("g++") is None or not Path("/usr/include/simgrid/s4u.hpp").is_file():
+    if (compiler := shutil.which("g++")) is None or not Path("/usr/include/simgrid/s4u.hpp").is_file():
         sys.exit("SimGrid is not here: install g++ and libsimgrid-dev (Debian) and run this again.")
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "flows")
-        subprocess.run(
-            ["g++", "-O2", "-std=c++17", HERE / "flows.cpp", "-o", program, "-lsimgrid"], check=True
+        subprocess.run(  # noqa: S603 - our own source
+            [compiler, "-O2", "-std=c++17", HERE / "flows.cpp", "-o", program, "-lsimgrid"], check=True
         )
         print(
             "| cluster | pattern | flows | rackplan s | SimGrid s | difference |\n|---|---|---|---|---|---|"
@@ -113,15 +114,14 @@ def simulate(
             routes[i, j] = [
                 (
                     share,
-                    f"{len(nodes) - 1} "
-                    + " ".join(str(number[e]) for e in zip(nodes, nodes[1:], strict=False)),
+                    f"{len(nodes) - 1} " + " ".join(str(number[e]) for e in pairwise(nodes)),
                 )
                 for share, nodes in paths.of(*ids)
             ]
         flows += [f"{amount * share!r} {route}" for share, route in routes[i, j]]
     text = "\n".join([f"{len(links)} {len(flows)}", *links, *flows, ""])
     command = [program, "--log=root.thres:error", *(f"--cfg=network/{option}" for option in MODELS[model])]
-    ran = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    ran = subprocess.run(command, input=text, capture_output=True, text=True, check=True)  # noqa: S603 - as built here
     return len(flows), float(ran.stdout)
 
 

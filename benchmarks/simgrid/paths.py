@@ -6,7 +6,7 @@ gives them to a network simulator.
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
 import networkx as nx
@@ -75,9 +75,7 @@ class Paths:
             return self._fewest_hops(a, b, up, forward=True)
         if spec.structure == "torus":
             ways = list(self._dimension_order(a, b, spec.shape, spec.wrap))
-            good = all(
-                up.has_edge(*step) for _, nodes in ways for step in zip(nodes, nodes[1:], strict=False)
-            )
+            good = all(up.has_edge(*step) for _, nodes in ways for step in pairwise(nodes))
             return ways if good else self._fewest_hops(a, b, up, forward=True)
         return self._fewest_hops(a, b, up)
 

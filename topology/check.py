@@ -221,9 +221,22 @@ def check_cluster(spec: ClusterSpec, where: str) -> ClusterSpec:
         uplinks = uplinks_of_leaf(spec.scale_out, f"{where}: fabric", largest)
         if spec.scale_out.kind == "leaf-spine":
             _check_reach(spec.scale_out, uplinks, f"{where}: fabric")
+        if spec.scale_out.kind == "dragonfly":
+            _check_groups(spec, spec.scale_out, uplinks, f"{where}: fabric")
         if spec.scale_out.kind == "fat-tree":
             uplinks_of_spine(spec.scale_out, f"{where}: fabric", largest)
     return spec
+
+
+def _check_groups(spec: ClusterSpec, scale_out: ScaleOutSpec, uplinks: int, where: str) -> None:
+    """Refuse a dragonfly with more groups than a group has global links for."""
+    hosts = sum(domain.gpus // domain.gpus_per_node for domain in spec.domains)
+    groups, ports = -(-hosts // scale_out.nodes_per_pod), scale_out.leaves_per_pod * uplinks
+    if groups - 1 > ports:
+        raise InputError(
+            f"{where}: a dragonfly of {groups} groups needs {groups - 1} global links from each, and a group has "
+            f"{ports}; use larger groups (`routers_per_group`) or less oversubscription."
+        )
 
 
 def _nearest_multiples(count: int, step: int) -> str:

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.rates import stage_rates
-from topology import ClusterSpec, Fault, InputError, build_cluster, resolve_cluster, validate_graph
+from topology import (
+    ClusterSpec,
+    Fault,
+    InputError,
+    MissingFigureError,
+    build_cluster,
+    resolve_cluster,
+    validate_graph,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +90,14 @@ def test_faults_that_cannot_be(faults: tuple[Fault, ...], words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         broken("hgx-h100@16", *faults)
     assert "\n" not in str(caught.value)
+
+
+def test_a_rate_nobody_published_is_said_when_scored() -> None:
+    known = resolve_cluster("hgx-h100").spec.domains[0].gpu
+    spec = resolve_cluster("rubin-ultra-nvl144").spec
+    cluster = build_cluster(replace(spec, domains=(replace(spec.domains[0], gpu=known),)))
+    with pytest.raises(MissingFigureError, match="nvlink7 is not published"):
+        stage_rates(cluster, range(4), ["bf16"])
 
 
 def test_no_link_left_is_said_when_scored() -> None:

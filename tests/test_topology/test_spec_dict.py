@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology import InputError, cluster_names, resolve_cluster, spec_from_dict, spec_to_dict
+from topology import Fault, InputError, cluster_names, resolve_cluster, spec_from_dict, spec_to_dict
 
 
 @pytest.mark.parametrize("name", cluster_names())
 def test_there_and_back_through_json(name: str) -> None:
     spec = resolve_cluster(name).spec
-    assert spec_from_dict(json.loads(json.dumps(spec_to_dict(spec)))) == spec
+    assert spec_from_dict(json.loads(json.dumps(spec_to_dict(spec), allow_nan=False))) == spec
 
 
 @settings(deadline=None, max_examples=30)
@@ -67,4 +68,74 @@ def test_a_missing_key_is_named() -> None:
     data = spec_to_dict(resolve_cluster("hgx-h100").spec)
     del data["domains"][0]["gpu"]["title"]
     with pytest.raises(InputError, match="needs the key `title`"):
+        spec_from_dict(data)
+
+
+def test_every_fabric_and_fault_goes_round() -> None:
+    rails = resolve_cluster("hgx-h100@32").spec
+    assert rails.scale_out is not None
+    fabrics = (
+        replace(rails.scale_out, kind="leaf-spine", nodes_per_pod=2, oversubscription=2.0),
+        replace(
+            rails.scale_out,
+            kind="fat-tree",
+            nodes_per_pod=2,
+            leaves_per_pod=2,
+            spines=2,
+            cores=2,
+            core_oversubscription=2.0,
+        ),
+        replace(
+            rails.scale_out, kind="dragonfly", nodes_per_pod=2, leaves_per_pod=2, spines=0, local_links=2
+        ),
+    )
+    faults = (
+        Fault(gpu="d3.n0.g7"),
+        Fault(link=("d0.n0.g0", "d0.s3"), factor=0.5),
+        Fault(link=("d0.n0.g1", "d0.s3")),
+    )
+    for scale_out in fabrics:
+        spec = replace(rails, scale_out=scale_out, faults=faults)
+        assert spec_from_dict(json.loads(json.dumps(spec_to_dict(spec), allow_nan=False))) == spec
+
+
+def test_older_data_without_faults_is_read() -> None:
+    data = spec_to_dict(resolve_cluster("hgx-h100@16").spec)
+    assert "faults" not in data
+    assert "raw" not in data
+    assert set(data["scale_out"]) == {
+        "kind",
+        "fabric",
+        "nic_links_per_gpu",
+        "nodes_per_pod",
+        "spines",
+        "oversubscription",
+    }
+
+
+@pytest.mark.parametrize("key", ["structure", "kind"])
+def test_raw_needs_its_graph(key: str) -> None:
+    data: Any = spec_to_dict(resolve_cluster("hgx-h100@16").spec)
+    place = data["domains"][0] if key == "structure" else data["scale_out"]
+    place[key] = "raw"
+    with pytest.raises(InputError, match="under `raw`"):
+        spec_from_dict(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("tpu-v5p", "wrap", [True, 1, True]),
+        ("tpu-v5p", "shape", [4, 4]),
+        ("tpu-v5p", "node_shape", [2, 2]),
+        ("mi300x", "links_per_neighbour", 0),
+        ("cm384", "upper_switches", 5),
+        ("helios-72", "links_bundled", "yes"),
+    ],
+)
+def test_structures_that_cannot_be(name: str, key: str, value: object) -> None:
+    data: Any = spec_to_dict(resolve_cluster(name).spec)
+    assert spec_from_dict(data)
+    data["domains"][0][key] = value
+    with pytest.raises(InputError):
         spec_from_dict(data)

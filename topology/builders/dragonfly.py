@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from topology.builders.hosts import host_gpus, largest_host
 from topology.check import uplinks_of_leaf
-from topology.errors import InputError
 from topology.graph import edge_attributes, node_attributes
 
 if TYPE_CHECKING:
@@ -51,21 +50,11 @@ def links_between_groups(groups: int, ports: int) -> dict[tuple[int, int], int]:
     """Return the global links between each two groups, ``ports`` global links a group.
 
     Each pair gets the whole links that all can have; what is left goes to groups near each other on a ring, two
-    at a time, so that all groups keep the same number.
-
-    Raises
-    ------
-    InputError
-        If a group has fewer global links than there are other groups.
+    at a time, so that all groups keep the same number. :mod:`topology.check` sees to it that each pair gets one.
     """
     if groups == 1:
         return {}
     each, left = divmod(ports, groups - 1)
-    if not each:
-        raise InputError(
-            f"fabric: a dragonfly of {groups} groups needs {groups - 1} global links from each, and a group "
-            f"has {ports}; use larger groups (`routers_per_group`) or less oversubscription."
-        )
     links = {}
     for a, b in combinations(range(groups), 2):
         apart = min(b - a, groups - b + a)

@@ -1,0 +1,177 @@
+"""The fabric of a cluster file: what is given, what follows from the switch's ports, what is asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology import InputError, build_cluster, load_domain, resolve_cluster, validate_graph
+from topology.check import check_cluster, uplinks_of_leaf, uplinks_of_spine
+from topology.cluster_fabric import read_fabric
+from topology.fields import Fields
+from topology.spec import ClusterSpec
+
+if TYPE_CHECKING:
+    from topology.spec import ScaleOutSpec
+
+
+def read(hosts: int, row: str | dict[str, object], part: str = "hgx-h100") -> ScaleOutSpec:
+    """Read a fabric for so many hosts of a part."""
+    import yaml
+
+    data = yaml.safe_load(row) if isinstance(row, str) else row
+    domain = load_domain(part)
+    domains = (domain,) * hosts
+    scale_out = read_fabric(Fields({"fabric": data}, "mine.yaml"), [part] * hosts, domains)
+    assert scale_out is not None
+    check_cluster(ClusterSpec("x", domains, scale_out), "mine.yaml")
+    return scale_out
+
+
+def test_rails_follow_the_part() -> None:
+    rails = read(64, "{kind: rail, nic: 400 Gb/s, oversubscription: 2}")
+    assert (rails.nodes_per_pod, rails.spines, rails.oversubscription) == (32, 4, 2)
+    rails = read(4, "{kind: rail, nic: 400 Gb/s, oversubscription: [6]}", "gb200-nvl72")
+    assert (rails.nodes_per_pod, rails.spines) == (18, 3)  # three uplinks reach three spines, not nine
+
+
+def test_leaf_spine_from_the_ports_of_a_switch() -> None:
+    # 64 ports of 400 Gb/s: 32 down are four hosts, 32 up; 16 leaves need 512 ports, eight spines of 64
+    plain = read(64, "{kind: leaf-spine, nic: 400 Gb/s}")
+    assert (plain.nodes_per_pod, plain.spines) == (4, 8)
+    # 3:1: 48 down are six hosts, 16 up; 11 leaves x 16 / 64 = 2.75, so four spines of four links a leaf
+    plain = read(64, "{kind: leaf-spine, nic: 400 Gb/s, oversubscription: 3}")
+    assert (plain.nodes_per_pod, plain.spines) == (6, 4)
+
+
+def test_fat_tree_from_the_ports_of_a_switch() -> None:
+    # 512 hosts: leaves of four hosts, pods of 32 leaves under 32 spines, four pods; spine i has 32 uplinks
+    # over the fewest cores of 64 ports: 4 x 32 / 64 = 2
+    tree = read(512, "{kind: fat-tree, nic: 400 Gb/s}")
+    assert (tree.nodes_per_leaf, tree.leaves_per_pod, tree.spines, tree.cores) == (4, 32, 32, 2)
+    tree = read(512, "{kind: fat-tree, nic: 400 Gb/s, oversubscription: [1, 3]}")
+    assert (tree.leaves_per_pod, tree.core_oversubscription, tree.total_oversubscription) == (48, 3, 3)
+    assert uplinks_of_spine(tree, gpus_per_node=8) == 16
+    assert read(4, "{kind: fat-tree, nic: 400 Gb/s}").cores == 0
+
+
+def test_dragonfly_is_balanced_where_nothing_is_said() -> None:
+    # 64 ports: p = 16 NIC links (two hosts), 32 routers, 16 global links a router: 16 + 31 + 16 = 63
+    fly = read(200, "{kind: dragonfly, nic: 400 Gb/s}")
+    assert (fly.nodes_per_leaf, fly.leaves_per_pod, fly.local_links) == (2, 32, 1)
+    assert uplinks_of_leaf(fly, gpus_per_node=8) == 16
+
+
+def test_all_sizes_given() -> None:
+    tree = read(
+        16,
+        "{kind: fat-tree, nic: 300 Gb/s, nics_per_gpu: 2, nodes_per_leaf: 2, leaves_per_pod: 4, spines: 8, "
+        "cores: 16, oversubscription: [2, 2], latency: 1 us}",
+    )
+    assert (tree.nodes_per_pod, tree.spines, tree.cores, tree.nic_links_per_gpu) == (8, 8, 2, 2)
+    assert tree.fabric.latency_s.value == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("{kind: mesh, nic: 400 Gb/s}", "not one of rail"),
+        ("{kind: leaf-spine, nic: 300 Gb/s}", "needs the key `radix`"),
+        ("{kind: fat-tree, nic: 300 Gb/s}", "needs the key `radix`"),
+        ("{kind: dragonfly, nic: 300 Gb/s}", "needs the key `radix`"),
+        ("{kind: leaf-spine, nic: 400 Gb/s, radix: 8}", "no room for 8 links"),
+        ("{kind: dragonfly, nic: 400 Gb/s, radix: 16}", "`nodes_per_router` or a larger `radix`"),
+        ("{kind: leaf-spine, nic: 400 Gb/s, radix: 16}", "use `kind: fat-tree`"),
+        ("{kind: fat-tree, nic: 400 Gb/s, radix: 16}", "64 pods need 64 ports|no room|ports of each core"),
+        ("{kind: rail, nic: 400 Gb/s, oversubscription: [1, 4]}", "has 2 entries"),
+        ("{kind: fat-tree, nic: 400 Gb/s, oversubscription: [4]}", "has 1 entries"),
+        ("{kind: fat-tree, nic: 400 Gb/s, oversubscription: [1, -4]}", "greater than zero"),
+        ("{kind: fat-tree, nic: 400 Gb/s, oversubscription: [1, x]}", "greater than zero"),
+        ("{kind: fat-tree, nic: 400 Gb/s, spines: 5}", "evenly over 5"),
+        ("{kind: fat-tree, nic: 400 Gb/s, cores: 33}", "33 cores do not fill"),
+        ("{kind: rail, nic: 400 Gb/s, cores: 4}", "unknown key `cores`"),
+        ("{kind: rail, nic: 400 Gb/s, spines: 64}", "too few for one to each of 64"),
+        (
+            "{kind: dragonfly, nic: 400 Gb/s, nodes_per_router: 1, routers_per_group: 2}",
+            "global links from each",
+        ),
+    ],
+)
+def test_mistakes_in_a_fabric(row: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(256, row)
+    assert any(part in str(caught.value) for part in words.split("|")), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+KINDS = ["rail", "leaf-spine", "fat-tree", "dragonfly"]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from(KINDS),
+    st.sampled_from([1, 2, 3, 4, 7]),
+    st.sampled_from([16, 36, 64, 144]),
+    st.integers(2, 40),
+    st.data(),
+)
+def test_every_fabric_that_is_read_joins_all(
+    kind: str, over: int, radix: int, hosts: int, data: st.DataObject
+) -> None:
+    part = data.draw(st.sampled_from(["hgx-h100", "mi300x", "lecture-8"]))
+    row: dict[str, object] = {"kind": kind, "nic": "400 Gb/s", "oversubscription": over}
+    if kind != "rail":
+        row["radix"] = radix
+    try:
+        scale_out = read(hosts, row, part)
+        cluster = build_cluster(ClusterSpec("x", (load_domain(part),) * hosts, scale_out))
+        graph = cluster.graph
+    except InputError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - some sizes cannot be cabled, and say so
+        return
+    validate_graph(graph)
+    kinds = nx.get_node_attributes(graph, "kind")
+    fabric = graph.edge_subgraph(
+        [e for e in graph.edges if {"leaf", "spine", "core", "router"} & {kinds[n] for n in e}]
+    )
+    assert nx.is_connected(fabric)
+    assert {gpu.id for gpu in cluster.gpus} <= set(fabric)
+    if kind != "rail":  # a spine there is a plane, whatever its ports
+        for node in fabric:
+            if kinds[node] != "gpu":
+                assert sum(fabric.edges[node, o]["count"] for o in fabric[node]) <= radix
+
+
+def test_a_cluster_file_with_every_part(tmp_path: object) -> None:
+    from pathlib import Path
+
+    path = Path(str(tmp_path)) / "mixed.yaml"
+    path.write_text(
+        """
+domains:
+  - {part: gb200-nvl72, gpus: 16}
+  - {gpu: mi300x, structure: mesh, gpus: 8, gpus_per_node: 8, link: 64 GB/s, links_per_peer: 1}
+  - {part: tpu-v5p, shape: [2, 2, 2]}
+  - gpu: h100-sxm
+    structure: two-tier
+    gpus: 8
+    gpus_per_node: 4
+    links_per_switch: [9, 9]
+    upper_switches: 6
+    link: 25 GB/s
+fabric: {kind: leaf-spine, nic: 400 Gb/s, nodes_per_leaf: 2, spines: 4}
+"""
+    )
+    cluster = resolve_cluster(str(path))
+    validate_graph(cluster.graph)
+    assert nx.is_connected(cluster.graph)
+    assert Counter(domain.structure for domain in cluster.spec.domains) == Counter(
+        ["switch", "mesh", "torus", "two-tier"]
+    )
+    # hosts: 4 + 1 + 2 + 2 on leaves of two
+    assert sum(kind == "leaf" for kind in nx.get_node_attributes(cluster.graph, "kind").values()) == 5

@@ -1,0 +1,156 @@
+"""Physical limits: cables, optics and power by hand, and how they grow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology import (
+    ClusterSpec,
+    Fault,
+    RawLink,
+    RawNode,
+    RawTopology,
+    build_cluster,
+    cluster_names,
+    load_domain,
+    load_fabric,
+    load_gpu,
+    raw_cluster_spec,
+    resolve_cluster,
+)
+from topology.physical import Physical, growth, physical_limits
+
+
+def limits(name: str) -> Physical:
+    return physical_limits(resolve_cluster(name))
+
+
+def links(name: str) -> dict[str, tuple[int, int, int]]:
+    return {one.fabric: (one.board, one.copper, one.optical) for one in limits(name).cabling}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # 18 links of 72 GPUs, as 5,184 copper cables; nothing leaves the rack
+        ("gb200-nvl72", {"nvlink5": (0, 1296, 0)}),
+        # two racks: 144 NICs and 8 leaves of 18 uplinks
+        ("gb200-nvl72@144", {"nvlink5": (0, 2592, 0), "ib-ndr400": (0, 0, 288)}),
+        ("hgx-h100@16", {"nvlink4": (288, 0, 0), "ib-ndr400": (0, 0, 16 + 8 * 32)}),
+        ("mi300x", {"xgmi-mi300x": (28, 0, 0)}),
+        # eight racks and planes between them: every link leaves its rack
+        ("rubin-576", {"nvlink-576": (0, 0, 20736)}),
+        # 14 x 400 Gb/s modules a package at the first tier
+        ("cm384", {"ub-910c": (384 * 14, 0, 384 * 14)}),
+        # a cube of TPUs has 96 optical links on its faces; each closes a ring within the one cube: 48 links
+        ("tpu-v5p", {"ici-v5p": (64, 80, 48)}),
+        ("tpu-v5p@8x8x8", {"ici-v5p": (512, 640, 8 * 96 // 2)}),
+        ("trn2-ultra", {"neuronlink-v3": (128, 0, 0), "neuronlink-v3-ring": (0, 32, 32)}),
+    ],
+)
+def test_links_by_hand(name: str, expected: dict[str, tuple[int, int, int]]) -> None:
+    assert links(name) == expected
+
+
+@pytest.mark.parametrize("name", ["gb200-nvl72", "gb300-nvl72", "vr-nvl72"])
+def test_cables_of_one_rack(name: str) -> None:
+    (row,) = limits(name).cabling
+    assert row.copper_cables == 5184
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "racks", "watts", "words"),
+    [
+        ("gb200-nvl72@576", 144, 8, 8 * 132e3, "racks"),
+        ("gb200-nvl72@76", 19, 2, 2 * 132e3, "partly filled"),
+        ("hgx-h100@64", 8, 8, 81.6e3, "hosts"),
+        ("cm384", 48, 12, 559e3, "whole domain"),
+        ("mi300x@16", 2, 2, 12e3, "GPUs alone"),
+        ("hgx-h800", 1, 1, 5600, "GPUs alone"),
+        ("tpu-v5p", 16, 1, None, "no power of tpu-v5p"),
+        ("rubin-576", 144, 8, None, "no power of rubin"),
+    ],
+)
+def test_power(name: str, hosts: int, racks: int, watts: float | None, words: str) -> None:
+    found = limits(name)
+    assert (found.hosts, found.racks) == (hosts, racks)
+    assert found.power.watts == (None if watts is None else pytest.approx(watts))
+    assert words in found.power.basis
+    assert found.rack_w == (None if watts is None else pytest.approx(watts / racks))
+
+
+def test_one_unknown_power_makes_the_sum_unknown() -> None:
+    spec = ClusterSpec(
+        "both",
+        (load_domain("hgx-h100"), load_domain("tpu-v5p")),
+        resolve_cluster("hgx-h100@16").spec.scale_out,
+    )
+    found = physical_limits(build_cluster(spec))
+    assert found.power.watts is None
+    assert "hgx-h100" in found.power.basis
+    assert "tpu-v5p" in found.power.basis
+
+
+def test_what_is_broken_is_cabled_still() -> None:
+    spec = resolve_cluster("hgx-h100@16").spec
+    faults = (Fault(gpu="d0.n0.g0"), Fault(link=("d1.n0.g0", "d1.s0")))
+    assert physical_limits(build_cluster(replace(spec, faults=faults))) == limits("hgx-h100@16")
+
+
+def test_links_that_stand_for_others_are_not_counted() -> None:
+    found = limits("helios-72")
+    assert [one.counted for one in found.cabling] == [False]
+    assert (found.copper, found.optical) == (0, 0)
+    assert len(growth(load_domain("helios-72"))) == 1
+
+
+def test_a_raw_graph_by_racks() -> None:
+    gpu, nvlink, ndr = load_gpu("h100-sxm"), load_fabric("nvlink4"), load_fabric("ib-ndr400")
+    places = [("n0", "r0"), ("n0", "r0"), ("n1", "r0"), ("n2", "r1")]
+    nodes = [RawNode(f"g{i}", "gpu", "d", node, rack, gpu=gpu) for i, (node, rack) in enumerate(places)]
+    nodes += [
+        RawNode("nic", "nic", None, "n0", "r0"),
+        RawNode("leaf", "leaf"),
+        RawNode("pcie", "pcie", None, "n0", "r0"),
+    ]
+    pairs = [("g0", "g1"), ("g1", "g2"), ("g2", "g3")]
+    rows = [RawLink(pair, nvlink, 2) for pair in pairs]
+    rows += [RawLink(pair, ndr) for pair in (("g0", "pcie"), ("pcie", "nic"), ("nic", "leaf"))]
+    found = physical_limits(build_cluster(raw_cluster_spec("raw", RawTopology(tuple(nodes), tuple(rows)))))
+    assert {one.fabric: (one.board, one.copper, one.optical) for one in found.cabling} == {
+        "nvlink4": (2, 2, 2),
+        "ib-ndr400": (2, 0, 1),
+    }
+    assert (found.racks, found.hosts, dict(found.switches)) == (2, 3, {"leaf": 1})
+
+
+def test_growth_leaves_copper_behind() -> None:
+    rows = growth(load_domain("gb200-nvl72"))
+    assert [row.gpus for row in rows] == [72, 144, 288, 576, 1152]
+    assert [row.copper for row in rows] == [1296, 0, 0, 0, 0]
+    assert [row.optical for row in rows] == [0, 2592, 5184, 10368, 20736]
+    assert [row.power.watts for row in rows] == [pytest.approx(132e3 * racks) for racks in (1, 2, 4, 8, 16)]
+    cubes = growth(load_domain("tpu-v5p"))
+    assert [(row.gpus, row.optical) for row in cubes] == [(64 * n, 48 * n) for n in (1, 2, 4, 8, 16)]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.sampled_from([name for name in cluster_names() if load_domain(name).structure != "torus"]),
+    st.integers(1, 40),
+)
+def test_every_link_is_somewhere(name: str, hosts: int) -> None:
+    domain = load_domain(name)
+    if name == "rubin-ultra-nvl144":
+        hosts = min(hosts, 36)
+    cluster = resolve_cluster(f"{name}@{hosts * domain.gpus_per_node}")
+    found = physical_limits(cluster)
+    counted = sum(one.board + one.copper + one.optical for one in found.cabling)
+    assert counted == sum(count for _, _, count in cluster.graph.edges(data="count"))
+    kinds = [kind for _, kind in cluster.graph.nodes(data="kind")]
+    assert sum(found.switches.values()) == sum(kind != "gpu" for kind in kinds)
+    assert found.gpus == len(cluster.gpus)

@@ -1,0 +1,174 @@
+"""Shapes of tori: what a part is made in, where it wraps, and what a count is answered with."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology import InputError, load_domain, resolve_cluster
+from topology.builders import torus_coordinates
+from topology.tori import default_node_shape, parse_shape, shape_of, shaped
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "wrap"),
+    [
+        ("tpu-v5p", (4, 4, 4), (True, True, True)),
+        ("tpu-v5p@4x4x8", (4, 4, 8), (True, True, True)),
+        ("tpu-v5p@2x2x4", (2, 2, 4), (False, False, False)),
+        ("tpu-v5p@2x2x1", (2, 2, 1), (False, False, False)),
+        ("tpu-v6e", (16, 16), (True, True)),
+        ("tpu-v6e@8x16", (8, 16), (False, True)),
+        ("tpu-v6e@4x4", (4, 4), (False, False)),
+        ("tpu-v7@8x8x8", (8, 8, 8), (True, True, True)),
+        ("trn2-ultra@4x4x4", (4, 4, 4), (True, True, True)),
+    ],
+)
+def test_shapes_and_where_they_wrap(name: str, shape: tuple[int, ...], wrap: tuple[bool, ...]) -> None:
+    cluster = resolve_cluster(name)
+    (domain,) = cluster.spec.domains
+    assert (domain.shape, domain.wrap) == (shape, wrap)
+    assert len(cluster.gpus) == prod(shape)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tpu-v5p@128", "tpu-v5p@4x4x8"),
+        ("tpu-v5p@6144", "tpu-v5p@16x16x24"),
+        ("tpu-v5p@16", "tpu-v5p@2x2x4"),
+        ("tpu-v5p@100", "tpu-v5p@4x4x4"),
+        ("tpu-v6e@128", "tpu-v6e@8x16"),
+        ("tpu-v5p@", "tpu-v5p@4x4x4"),
+        ("tpu-v5p@4x", "tpu-v5p@4x4x4"),
+        ("tpu-v5p@4x4", "has 3 dimensions"),
+        ("tpu-v5p@3x4x4", "must divide"),
+        ("tpu-v5p@16x16x32", "at most 6144"),
+        ("tpu-v6e@2x128", "16 in a dimension"),
+        ("trn2-ultra@4x4x8", "one shape, 4x4x4"),
+        ("trn2-ultra@100", "multiple of 64"),
+        ("hgx-h100@2x4", "hgx-h100@8"),
+    ],
+)
+def test_what_is_no_shape(text: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        resolve_cluster(text)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_several_ultraservers() -> None:
+    cluster = resolve_cluster("trn2-ultra@128")
+    assert [domain.gpus for domain in cluster.spec.domains] == [64, 64]
+    assert len({gpu.node for gpu in cluster.gpus}) == 8
+    assert len({gpu.rack for gpu in cluster.gpus}) == 4
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 600))
+def test_a_suggested_shape_is_one(chips: int) -> None:
+    domain = load_domain("tpu-v5p")
+    shape = shape_of(domain, chips)
+    if shape is None:
+        assert chips % 4 or chips > 32  # no block of hosts inside one cube, and no whole cubes
+        return
+    assert prod(shape) == chips
+    assert shaped(domain, shape, "test").gpus == chips
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sampled_from([(4, 4, 4), (8, 4, 4), (2, 2, 4), (8, 8, 8)]))
+def test_every_place_once_and_hosts_are_blocks(shape: tuple[int, ...]) -> None:
+    domain = shaped(load_domain("tpu-v5p"), shape, "test")
+    places = torus_coordinates(domain)
+    assert sorted(places) == sorted(set(places))
+    assert len(places) == prod(shape)
+    for host in range(0, len(places), 4):
+        xs, ys, zs = zip(*places[host : host + 4], strict=True)
+        assert (max(xs) - min(xs), max(ys) - min(ys), max(zs) - min(zs)) == (1, 1, 0)
+
+
+def test_racks_are_cubes() -> None:
+    cluster = resolve_cluster("tpu-v5p@4x8x8")
+    places = dict(
+        zip((gpu.id for gpu in cluster.gpus), torus_coordinates(cluster.spec.domains[0]), strict=True)
+    )
+    racks: dict[str, set[tuple[int, ...]]] = {}
+    for gpu in cluster.gpus:
+        racks.setdefault(gpu.rack, set()).add(tuple(at // 4 for at in places[gpu.id]))
+    assert sorted(racks) == ["d0.r0", "d0.r1", "d0.r2", "d0.r3"]
+    assert all(len(cubes) == 1 for cubes in racks.values())
+
+
+@pytest.mark.parametrize(
+    ("shape", "gpus", "block"),
+    [
+        ((4, 4, 4), 4, (1, 1, 4)),
+        ((4, 4, 4), 16, (1, 4, 4)),
+        ((4, 4, 4), 2, (1, 1, 2)),
+        ((3, 4), 8, None),
+        ((4, 6), 12, (2, 6)),
+    ],
+)
+def test_hosts_as_runs(shape: tuple[int, ...], gpus: int, block: tuple[int, ...] | None) -> None:
+    if block is None:
+        with pytest.raises(InputError, match="node_shape"):
+            default_node_shape(shape, gpus, "test")
+    else:
+        assert default_node_shape(shape, gpus, "test") == block
+
+
+@pytest.mark.parametrize("text", ["4", "x", "4x", "4x-4", "0x4", "4x4.0", "٤x٤", "", "9999999x2"])
+def test_what_does_not_parse(text: str) -> None:
+    assert parse_shape(text) is None
+
+
+def written(folder: Path, row: str) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(f"domains: [{{{row}}}]\nfabric: {{kind: rail, nic: 100 Gb/s}}")
+    return str(path)
+
+
+def test_tori_in_a_file(tmp_path: Path) -> None:
+    row = "gpu: tpu-v5p, structure: torus, shape: [4, 4, 2], wrap: [true, true, false], link: 100 GB/s, count: 2"
+    domain, _ = resolve_cluster(written(tmp_path, row)).spec.domains
+    assert (domain.wrap, domain.node_shape, domain.gpus_per_node) == ((True, True, False), (2, 2, 1), 4)
+    assert (domain.links_per_gpu, domain.scale_up_bytes_per_s) == (5, 500e9)
+    row = "part: tpu-v5p, shape: [4, 4, 8], count: 2"
+    assert [d.gpus for d in resolve_cluster(written(tmp_path, row)).spec.domains] == [128, 128]
+    row = "gpu: h100-sxm, structure: torus, shape: [2, 3], wrap: true, link: 25 GB/s, gpus_per_node: 3"
+    domain = resolve_cluster(written(tmp_path, row)).spec.domains[0]
+    assert (domain.node_shape, domain.links_per_dimension) == ((1, 3), (2, 2))
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("part: tpu-v5p, gpus: 32", "a shape, not a count"),
+        ("part: hgx-h100, shape: [2, 4]", "is not a torus"),
+        ("gpu: h100-sxm, structure: torus, shape: [4, 4], wrap: true, link: 25 GB/s", "gpus_per_node"),
+        ("gpu: tpu-v5p, structure: torus, shape: [4, 4, 4], link: 100 GB/s", "wrap"),
+        ("gpu: tpu-v5p, structure: torus, shape: [4, 4, 4], wrap: yes please, link: 100 GB/s", "true, false"),
+        ("gpu: tpu-v5p, structure: torus, shape: [4, 4, 4], wrap: [true], link: 100 GB/s", "1 entries for 3"),
+        (
+            "gpu: tpu-v5p, structure: torus, shape: [4, 4, 4], wrap: true, link: [100 GB/s]",
+            "1 link rates for 3",
+        ),
+        ("gpu: tpu-v5p, structure: torus, shape: [4, 4, 0], wrap: true, link: 100 GB/s", "whole number"),
+        (
+            "gpu: tpu-v5p, structure: torus, shape: [4, 4, 4], wrap: true, link: 100 GB/s, gpus: 64",
+            "unknown key `gpus`",
+        ),
+    ],
+)
+def test_mistakes_in_a_torus(tmp_path: Path, row: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        resolve_cluster(written(tmp_path, row))
+    assert words in str(caught.value)

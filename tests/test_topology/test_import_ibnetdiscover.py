@@ -1,0 +1,179 @@
+"""ibnetdiscover: hosts from adapters, rails from names, and the audit of what is cabled otherwise."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from topology.errors import InputError
+from topology.importers.detect import kind_of
+from topology.importers.ibnetdiscover import read_ibnetdiscover
+from topology.importers.source import Source
+
+
+def read(fabric: Any) -> Any:
+    source = Source("ib.out", fabric if isinstance(fabric, str) else fabric.text())
+    assert kind_of(source) == "ibnetdiscover"
+    return read_ibnetdiscover(source)
+
+
+def test_hosts_rails_and_pods_of_two_naming_schemes(ib_rails: Any) -> None:
+    found = read(ib_rails())
+    assert list(found.hosts) == ["node-00", "node-01", "node-02", "node-10", "node-11", "node-12"]
+    assert found.rails == 4
+    assert found.switches == {f"leaf-{p}-{r}": 1 for p in (0, 1) for r in range(4)} | {
+        "spine-0": 2,
+        "spine-1": 2,
+    }
+    assert found.switch_rails == {f"leaf-{p}-{r}": r for p in (0, 1) for r in range(4)}
+    assert {port.rail for port in found.ports if port.nic in ("HCA-5", "mlx5_4")} == {2}
+    assert {found.pods[f"node-0{h}"] for h in range(3)} == {"pod0"}
+    assert {found.pods[f"node-1{h}"] for h in range(3)} == {"pod1"}
+    assert {port.rate.value for port in found.ports} == {50e9}
+    assert len(found.trunks) == 16
+    assert {trunk.count for trunk in found.trunks} == {1}
+    assert not found.anomalies
+    assert any("named in 2 ways, HCA-1/2/5/6, mlx5_0/1/4/5" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("rate", "gbit"), [("4xHDR", 200), ("2xHDR", 100), ("4xXDR", 800), ("4xEDR", 100), ("4xQDR", 32)]
+)
+def test_rates(ib_rails: Any, rate: str, gbit: float) -> None:
+    assert {port.rate.value * 8 / 1e9 for port in read(ib_rails(rate=rate)).ports} == {gbit}
+
+
+def swap(fabric: Any, a: str, b: str) -> None:
+    """Exchange the switch ends of the cables of two adapters."""
+    cables = fabric.cables
+    i, j = (next(n for n, cable in enumerate(cables) if cable[2] == name) for name in (a, b))
+    cables[i], cables[j] = (*cables[i][:2], *cables[j][2:]), (*cables[j][:2], *cables[i][2:])
+
+
+def test_swapped_adapters_are_named_and_kept(ib_rails: Any) -> None:
+    fabric = ib_rails()
+    swap(fabric, "p0h1r2", "p0h1r3")
+    found = read(fabric)
+    assert len(found.anomalies) == 2
+    assert "node-01 HCA-5 (rail 2) is on leaf-0-3, a leaf of rail 3 (2 others there)" in found.anomalies[0]
+    assert re.match(r"ib.out: line \d+: ", found.anomalies[0])
+    assert {(port.nic, port.switch) for port in found.ports if port.host == "node-01"} >= {
+        ("HCA-5", "leaf-0-3"),
+        ("HCA-6", "leaf-0-2"),
+    }
+
+
+def test_a_host_swapped_into_another_pod_stays_in_its_own(ib_rails: Any) -> None:
+    fabric = ib_rails()
+    swap(fabric, "p0h1r2", "p1h1r2")
+    found = read(fabric)
+    assert found.pods["node-01"] == "pod0"
+    assert found.pods["node-11"] == "pod1"
+
+
+def test_missing_cables_and_leaves_are_named(ib_rails: Any) -> None:
+    fabric = ib_rails(pods=3)
+    fabric.cables = [
+        c for c in fabric.cables if c[2] != "p1h0r1" and c[0] != "leaf-0-3" and c[:2] != ("leaf-2-0", 34)
+    ]
+    fabric.switches.remove("leaf-0-3")
+    lines = read(fabric).anomalies
+    assert any("pod0 (node-00 ...) has no leaf of rail 3; 3 of its 3 hosts" in line for line in lines)
+    assert any("pod1: no NIC of rail 1 is cabled at node-10" in line for line in lines)
+    assert any("leaf-2-0 has 1 uplinks to 1 switches; most have 2" in line for line in lines)
+    assert len(lines) == 3
+
+
+def test_adapters_without_a_host_take_the_host_on_their_port(ib_rails: Any) -> None:
+    fabric = ib_rails()
+    fabric.adapters["p0h1r2"] = "MT4129 ConnectX7   Mellanox Technologies"
+    found = read(fabric)
+    assert {(port.host, port.rail) for port in found.ports if port.nic == ""} == {("node-01", 2)}
+    assert len(found.hosts) == 6
+    assert "1 adapters do not name their host: 1 given" in found.anomalies[0]
+
+
+def test_hosts_without_any_name_are_counted_by_port(ib_rails: Any) -> None:
+    fabric = ib_rails()
+    for rail in range(4):
+        fabric.adapters[f"p0h1r{rail}"] = "MT4129 ConnectX7   Mellanox Technologies"
+        fabric.adapters[f"p1h2r{rail}"] = f"localhost mlx5_{(0, 1, 4, 5)[rail]}"
+    found = read(fabric)
+    assert len(found.hosts) == 6
+    assert "unnamed-pod0-port2" in found.hosts
+    assert "localhost-pod1-port3" in found.hosts
+    assert {port.rail for port in found.ports if port.host == "unnamed-pod0-port2"} == {0, 1, 2, 3}
+    assert "4 adapters do not name their host: 0 given" in found.anomalies[0]
+
+
+def test_a_nameless_host_with_one_cable_elsewhere_is_still_one_host(ib_rails: Any) -> None:
+    fabric = ib_rails()
+    for rail in range(4):
+        fabric.adapters[f"p0h1r{rail}"] = "MT4129 ConnectX7   Mellanox Technologies"
+    number = next(n for n, cable in enumerate(fabric.cables) if cable[2] == "p0h1r0")
+    fabric.cables[number] = ("leaf-0-0", 20, "p0h1r0", 1, "4xNDR")
+    assert len(read(fabric).hosts) == 6
+
+
+def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> None:
+    fabric = ib_rails()
+    extra = {
+        "sharp": "Mellanox Technologies Aggregation Node",
+        "u1": "x-CUFM-01 mlx5_0",
+        "b1": "ubuntu mlx5_0",
+        "b2": "ubuntu mlx5_1",
+    }
+    fabric.adapters |= extra
+    for name, leaf, port in (("sharp", 0, 65), ("u1", 0, 30), ("b1", 2, 31), ("b2", 3, 31)):
+        fabric.cables.append((f"leaf-0-{leaf}", port, name, 1, "4xNDR"))
+    found = read(fabric)
+    assert len(found.hosts) == 6
+    assert any("1 SHARP aggregation nodes" in note for note in found.notes)
+    assert any("x-CUFM-01" in note for note in found.notes)
+    assert any(
+        "ubuntu-pod0-port31: no adapter is on a leaf of its own rail" in line for line in found.anomalies
+    )
+
+
+def test_all_nics_on_one_leaf_are_no_rails(ib_rails: Any) -> None:
+    fabric = ib_rails(pods=2, hosts=2, rails=2)
+    fabric.cables = [
+        (f"leaf-{cable[2][1]}-0", 1 + 2 * int(cable[2][3]) + int(cable[2][5]), *cable[2:])
+        if cable[2] in fabric.adapters
+        else cable
+        for cable in fabric.cables
+    ]
+    found = read(fabric)
+    assert found.switch_rails == {}
+    assert not any("a leaf of rail" in line for line in found.anomalies)
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda t: t[: len(t) * 2 // 3], "cut?|does not say so|not described"),
+        (lambda t: t.replace(" 4xNDR", "", 1), "no width and speed"),
+        (lambda t: t.replace(" 4xNDR", " 4xHDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
+        (lambda t: t.replace("[1] ", "[2] ", 1), "port 2 is there twice"),
+        (lambda t: t.replace("[33] ", "[99] ", 1), "port 99 of a device with 65 ports"),
+        (lambda t: t.replace("Switch\t65", "Swtch\t65", 1), "is no line of ibnetdiscover"),
+        (lambda t: t[t.index("[1]") :], "before any Switch or Ca line"),
+        (lambda t: t[t.index("Ca\t") :], "has no switch"),
+    ],
+)
+def test_damage_is_one_line_with_its_place(ib_rails: Any, damage: Any, problem: str) -> None:
+    with pytest.raises(InputError, match=problem) as caught:
+        read_ibnetdiscover(Source("ib.out", damage(ib_rails().text())))
+    assert str(caught.value).startswith("ib.out: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_second_device_of_the_same_guid(ib_rails: Any) -> None:
+    text = ib_rails().text()
+    block = text[text.index("vendid") : text.index("vendid", text.index("vendid") + 1)]
+    with pytest.raises(
+        InputError, match=r"ib.out: line \d+: S-0*a0000000 is there twice \(first in line 7\)"
+    ):
+        read(text + block)

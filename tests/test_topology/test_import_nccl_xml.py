@@ -1,0 +1,162 @@
+"""NCCL and RCCL topology XML."""
+
+from __future__ import annotations
+
+import pytest
+
+from topology.errors import InputError
+from topology.importers.detect import kind_of
+from topology.importers.nccl_xml import read_nccl_xml
+from topology.importers.source import Source
+
+CHIPS = {"0000:1a:00.0": 4, "0000:1b:00.0": 5, "0000:1c:00.0": 5, "0000:1d:00.0": 4}
+NOWHERE = {"fffffff:ff:ff.0": 18}
+
+
+def gpu(number: int, links: dict[str, int] | None = None, *, tag: str = "nvlink", extra: str = "") -> str:
+    """One GPU below a PCI switch of its own, with a NIC beside it."""
+    targets = CHIPS if links is None else links
+    inside = "".join(f'<{tag} target="{t}" count="{n}" tclass="0x068000"/>' for t, n in targets.items())
+    return (
+        f'<pci busid="0000:{number:02x}:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">\n'
+        f'<pci busid="0000:{number:02x}:01.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">\n'
+        f'<gpu dev="{number}" sm="90" rank="{number}" gdr="1">{inside}</gpu>{extra}\n</pci>\n'
+        f'<pci busid="0000:{number:02x}:02.0" class="0x020700"><nic>'
+        f'<net name="mlx5_{number}" dev="{number}" speed="400000" port="1"/></nic></pci>\n</pci>\n'
+    )
+
+
+def system(*gpus: str, version: str = "1") -> str:
+    half = len(gpus) // 2 or 1
+    return (
+        f'<system version="{version}">\n<cpu numaid="0">\n{"".join(gpus[:half])}</cpu>\n'
+        f'<cpu numaid="1">\n{"".join(gpus[half:])}</cpu>\n</system>\n'
+    )
+
+
+def read(text: str):  # noqa: ANN201
+    source = Source("topo.xml", text)
+    assert kind_of(source) == "nccl-xml"
+    return read_nccl_xml(source)
+
+
+def test_switch_chips_are_told_apart() -> None:
+    node = read(system(*(gpu(i) for i in range(8))))
+    assert node.gpus == tuple(f"GPU{i}" for i in range(8))
+    assert not node.hidden
+    assert len(node.chips) == 4
+    assert sorted(count for name, _, count in node.links if name == "GPU3") == [4, 4, 5, 5]
+    assert node.sockets == ("0",) * 4 + ("1",) * 4
+    assert node.sm == "90"
+    assert [(nic.name, nic.near) for nic in node.nics][:2] == [("mlx5_0", (0,)), ("mlx5_1", (1,))]
+    assert {nic.rate.value for nic in node.nics if nic.rate} == {50e9}
+    assert node.pcie[0] is not None
+    assert node.pcie[0].value == pytest.approx(32e9 * 16 / 8 * 128 / 130)
+    assert not node.anomalies
+
+
+def test_a_switch_that_nccl_cannot_see_may_be_beyond_the_host() -> None:
+    node = read(system(*(gpu(i, NOWHERE) for i in range(4))))
+    assert node.hidden
+    assert node.beyond
+    assert node.links == tuple((f"GPU{i}", "switch", 18) for i in range(4))
+
+
+def test_a_gpu_without_links_is_named_and_kept() -> None:
+    node = read(system(*(gpu(i, {} if i == 5 else None) for i in range(8))))
+    assert len(node.gpus) == 8
+    assert len(node.anomalies) == 1
+    assert "GPU5 (0000:05:01.0) has no scale-up link, other GPUs 18" in node.anomalies[0]
+    assert "line " in node.anomalies[0]
+
+
+def test_dies_of_one_package_are_one_gpu() -> None:
+    die = '<gpu dev="0" sm="107" mlopart="{0}"><nvlink target="fffffff:ff:ff.0" count="36" tclass="0x068000"/></gpu>'
+    text = f'<system version="1"><cpu numaid="0"><pci busid="0002:81:00.0" class="0x030200">{die.format(0)}{die.format(1)}</pci></cpu></system>'
+    node = read(text)
+    assert node.gpus == ("GPU0",)
+    assert node.links == (("GPU0", "switch", 36),)
+    assert any("dies of one package" in note for note in node.notes)
+
+
+def test_a_fragment_is_read_and_said_to_be_one() -> None:
+    node = read('<pci busid="0002:81:00.0" class="0x030200"><gpu dev="0" sm="100"/></pci>')
+    assert node.gpus == ("GPU0",)
+    assert "a fragment" in node.anomalies[0]
+
+
+def test_a_static_file_has_no_gpu_but_devices() -> None:
+    pci = '<pci busid="{0}:00:00.0" class="0x{1}" link_speed="32.0 GT/s PCIe" link_width="16"/>'
+    body = "".join(pci.format(f"000{i}", "030200") + pci.format(f"010{i}", "020700") for i in range(4))
+    node = read(f'<system version="1"><cpu numaid="0">{body}</cpu></system>')
+    assert node.gpus == ()
+    assert node.devices == 4
+    assert any("0 GPUs, 4 PCI devices" in note for note in node.notes)
+
+
+def test_a_link_to_itself_is_left_out_and_said() -> None:
+    node = read(system(gpu(0, {"0000:00:01.0": 2}), gpu(1, {"0000:01:01.0": 2})))
+    assert node.links == ()
+    assert sum("links to itself" in line for line in node.anomalies) == 2
+
+
+def test_rccl_links_gpus_to_each_other() -> None:
+    ids = [f"0000:{i:02x}:01.0" for i in range(4)]
+    rows = [gpu(i, {other: 1 for other in ids if other != ids[i]}, tag="xgmi") for i in range(4)]
+    node = read(system(*rows, version="2"))
+    assert node.link_kind == "xgmi"
+    assert len(node.links) == 6
+
+
+def test_two_ports_of_one_nic_are_two() -> None:
+    text = system(gpu(0), gpu(1)).replace(
+        '<net name="mlx5_0" dev="0" speed="400000" port="1"/>',
+        '<net name="mlx5_0" dev="0" speed="180000" port="1"/><net name="mlx5_9" dev="9" speed="180000" port="2"/>',
+    )
+    node = read(text)
+    assert [(nic.name, nic.near) for nic in node.nics] == [
+        ("mlx5_0", (0,)),
+        ("mlx5_9", (0,)),
+        ("mlx5_1", (1,)),
+    ]
+    assert any("'mlx5_1' runs at '400000' Mb/s" in line for line in node.anomalies)
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda t: t[: len(t) // 2], "is not closed"),
+        (lambda t: '<!DOCTYPE x [<!ENTITY a "b">]>' + t, "document type or entity"),
+        (lambda t: t.replace('<gpu dev="1"', '<gpu dev="0"'), '<gpu dev="0"> comes twice'),
+        (lambda t: t.replace("0000:01:01.0", "0000:00:01.0"), "comes twice"),
+        (lambda t: t.replace('count="5"', 'count="-5"', 1), "must be a whole number"),
+        (lambda t: t.replace('count="5"', 'count="99999999"', 1), "must be a whole number"),
+        (lambda t: t.replace("0000:1c:00.0", "nowhere", 1), "is no PCI bus id"),
+        (lambda t: t.replace('sm="90"', 'sm="100"', 1), "different generations"),
+        (lambda t: t.replace('speed="400000"', 'speed="fast"', 1), "must be a whole number"),
+        (lambda t: t.replace("system", "topology"), "whose root is <system>"),
+        (lambda _: '<graphs version="1"><graph id="0"/></graphs>', "is an NCCL graph"),
+        (lambda _: '<system version="1"></system>', "empty or cut"),
+        (
+            lambda t: t.replace(
+                'target="0000:1c:00.0" count="5" tclass="0x068000"',
+                'target="0000:77:00.0" count="5" tclass="0x030200"',
+                1,
+            ),
+            "not in the file",
+        ),
+    ],
+)
+def test_damage_is_one_line_with_its_place(damage: object, problem: str) -> None:
+    assert callable(damage)
+    with pytest.raises(InputError) as caught:
+        read_nccl_xml(Source("topo.xml", damage(system(gpu(0), gpu(1)))))
+    assert str(caught.value).startswith("topo.xml: ")
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_gpus_that_disagree_on_their_links() -> None:
+    a, b = "0000:00:01.0", "0000:01:01.0"
+    with pytest.raises(InputError, match="GPU0 lists 2 links to GPU1, but GPU1 lists 1 to GPU0"):
+        read(system(gpu(0, {b: 2}, tag="xgmi"), gpu(1, {a: 1}, tag="xgmi")))

@@ -1,0 +1,224 @@
+"""Slurm's topology files, and topograph's models of the same trees."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from topology.errors import InputError
+from topology.importers.detect import kind_of, read_found
+from topology.importers.found import FabricFound
+from topology.importers.source import Source
+
+TREE = """# leaf = rack
+SwitchName=core Switches=spine[1-2]
+switchname=spine1 switches=leaf[1-2]   # keys in any case
+SwitchName=spine2 \\
+  Switches=leaf[3-4] LinkSpeed=400
+SwitchName=leaf1 Nodes=n[001-004]
+SwitchName=leaf2 Nodes=n[005-008]
+SwitchName=leaf3 Nodes=n[009-010],m[1-2]
+SwitchName=leaf4 Nodes=n[013-016]
+"""
+BLOCK = "BlockName=b1 Nodes=n[01-04]\nBlockName=b2 Nodes=n[05-08]\nBlockName=b3\nBlockSizes=4,8\n"
+
+
+def read(text: str, topology: str | None = None, name: str = "topology.conf") -> FabricFound:
+    found = read_found(Source(name, text), None, topology)
+    assert isinstance(found, FabricFound)
+    return found
+
+
+def test_tree() -> None:
+    assert kind_of(Source("t", TREE)) == "slurm-conf"
+    found = read(TREE)
+    assert len(found.hosts) == 16
+    assert found.hosts["n009"] == "topology.conf: line 8"
+    assert found.switches == {
+        "core": 3,
+        "spine1": 2,
+        "spine2": 2,
+        "leaf1": 1,
+        "leaf2": 1,
+        "leaf3": 1,
+        "leaf4": 1,
+    }
+    assert {trunk.ends for trunk in found.trunks} == {
+        ("spine1", "core"), ("spine2", "core"), ("leaf1", "spine1"), ("leaf2", "spine1"), ("leaf3", "spine2"),
+        ("leaf4", "spine2"),
+    }  # fmt: skip
+    assert all(trunk.count is None for trunk in found.trunks)
+    assert any("LinkSpeed is not used" in note for note in found.notes)
+
+
+def test_block_with_a_placeholder() -> None:
+    found = read(BLOCK)
+    assert found.domains["n05"] == "b2"
+    assert not found.switches
+    assert found.blocks
+    assert found.anomalies == ("topology.conf: line 3: block b3 has no hosts (a placeholder).",)
+
+
+def test_a_host_under_two_leaves_is_used_once_and_said() -> None:
+    found = read(TREE.replace("Nodes=n[005-008]", "Nodes=n[004-008]"))
+    assert len(found.ports) == 16
+    assert any("line 7: host n004 is under leaf2 too" in line for line in found.anomalies)
+
+
+def test_a_leaf_with_other_hosts_than_most_is_said() -> None:
+    found = read(TREE.replace("Nodes=n[005-008]", "Nodes=n[005-007]"))
+    assert found.anomalies == ("topology.conf: line 7: leaf leaf2 has 3 hosts, most leaves have 4.",)
+
+
+def test_hosts_and_switches_under_one_switch() -> None:
+    found = read("SwitchName=top Switches=leaf Nodes=a[1-2]\nSwitchName=leaf Nodes=b[1-2]\n")
+    assert found.switches == {"leaf": 1, "top": 2}
+    assert len(found.hosts) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "problem"),
+    [
+        (TREE.replace("leaf[3-4]", "leaf[3-5]"), "line 4", "child leaf5, which is not defined"),
+        (TREE + "SwitchName=leaf4 Nodes=x1\n", "line 10", "leaf4 is there twice (first in line 9)"),
+        (TREE + "SwitchName=leaf9\n", "line 10", "neither Nodes nor Switches"),
+        (TREE + "SwitchName=x Nodes=x[1-\n", "line 10", "does not close"),
+        (TREE + "Nonsense here\n", "line 10", "no KEY=VALUE"),
+        (TREE + "SwitchName=x Colour=red\n", "line 10", "unknown key 'Colour'"),
+        (TREE + "SwitchName=x Nodes=a Nodes=b\n", "line 10", "Nodes is there twice"),
+        (TREE + "Nodes=a\n", "line 10", "a line begins with SwitchName"),
+        (TREE + "SwitchName=x \\", "line 10", "the file is cut"),
+        (TREE + BLOCK, "topology.conf", "switches and blocks in one file"),
+        ("SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "line 2", "a cycle"),
+        ("SwitchName=a Switches=a Nodes=n1\n", "line 1", "its own child"),
+        (
+            "BlockName=b Nodes=n[1-2]\nBlockName=c Nodes=n[2-3]\n",
+            "line 2",
+            "host n2 is in block c, and in b already",
+        ),
+        ("BlockName=b\nBlockSizes=4\n", "topology.conf", "blocks have no hosts"),
+    ],
+)
+def test_damage_is_one_line_with_its_place(text: str, place: str, problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(text)
+    assert place in str(caught.value)
+    assert problem in str(caught.value)
+
+
+YAML = """- topology: fast
+  cluster_default: False
+  tree:
+    switches:
+    - {switch: root, children: "leaf[1-2]"}
+    - {switch: leaf1, nodes: "n[1-2]"}
+    - {switch: leaf2, nodes: "n[3-4]"}
+- topology: racks
+  cluster_default: true
+  block:
+    block_sizes: [2, 4]
+    blocks:
+    - {block: b1, nodes: "n[1-2]"}
+    - {block: b2, nodes: "n[3-4]"}
+- topology: plain
+  flat: true
+- topology: round
+  ring: {rings: [{ring: r1, nodes: "n[1-4]"}]}
+"""
+
+
+def test_yaml_has_several_topologies() -> None:
+    assert kind_of(Source("t.yaml", YAML)) == "slurm-yaml"
+    default = read(YAML)
+    assert default.domains == {"n1": "b1", "n2": "b1", "n3": "b2", "n4": "b2"}
+    assert any("fast, plain, round" in note for note in default.notes)
+    assert read(YAML, "fast").switches == {"root": 2, "leaf1": 1, "leaf2": 1}
+    assert list(read(YAML, "round").hosts) == ["n1", "n2", "n3", "n4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "topology", "problem"),
+    [
+        (YAML, "slow", "--topology slow: the file has fast, racks, plain, round"),
+        (
+            YAML.replace("cluster_default: true", "cluster_default: false"),
+            None,
+            "no default: give --topology",
+        ),
+        (YAML.replace("topology: racks", "topology: fast"), None, "topology 'fast' is there twice"),
+        (YAML, "plain", "names no hosts"),
+        (YAML.replace("leaf[1-2]", "leaf[1-3]"), "fast", "child leaf3"),
+        (YAML.replace("switch: leaf2", "switch: leaf1"), "fast", "leaf1 is there twice"),
+        ("- topology: a\n  tree: {}\n  flat: true\n", None, "exactly one of"),
+        ("- topology: a\n  tree: {switches: [1]}\n", None, "expected a mapping, found 1"),
+    ],
+)
+def test_yaml_damage(text: str, topology: str | None, problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(text, topology, "t.yaml")
+    assert str(caught.value).startswith("t.yaml: ")
+    assert problem in str(caught.value)
+
+
+MODEL = """switches:
+  core: {switches: [sw1, sw2]}
+  sw1: {labels: {zone: a}}
+  sw2: {}
+blocks:
+- switch: sw1
+  nodes: ["n[01-03]"]
+  annotations: {accelerator.example/domain: d1, accelerator.example/sub-domain: x}
+- switch: sw2
+  nodes: [n04, "n[05-06]"]
+  annotations: {accelerator.example/domain: d2}
+- nodes: ["cpu[1-2]"]
+"""
+
+
+def test_topograph_model() -> None:
+    assert kind_of(Source("m.yaml", MODEL)) == "topograph"
+    found = read(MODEL, name="m.yaml")
+    assert list(found.hosts) == ["n01", "n02", "n03", "n04", "n05", "n06"]
+    assert found.domains["n05"] == "d2"
+    assert found.switches == {"sw1": 1, "sw2": 1, "core": 2}
+    assert any("2 hosts under no switch" in line for line in found.anomalies)
+
+
+def test_topograph_capacity_blocks_name_their_switch_from_above() -> None:
+    text = (
+        "switches:\n- {name: top, switches: [a, b]}\n- {name: a, capacity_blocks: [c1]}\n- {name: b, capacity_blocks: [c2]}\n"
+        "capacity_blocks:\n- {name: c1, nvlink: nv1, nodes: [x1, x2]}\n- {name: c2, nodes: [y1]}\n"
+    )
+    found = read(text, name="m.yaml")
+    assert found.domains == {"x1": "nv1", "x2": "nv1"}
+    assert [port.switch for port in found.ports] == ["a", "a", "b"]
+
+
+def test_topograph_graph_json() -> None:
+    rows = [
+        {
+            "id": f"n{i}",
+            "network_layers": [f"leaf{i // 2}", "spine"],
+            "labels": {"accelerator.x.run/domain": "d"},
+        }
+        for i in range(4)
+    ]
+    found = read(json.dumps({"instances": rows}), name="g.json")
+    assert found.switches == {"leaf0": 1, "leaf1": 1, "spine": 2}
+    assert set(found.domains.values()) == {"d"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (MODEL.replace("- switch: sw2", "- switch: sw9"), "switch sw9 is not among"),
+        (MODEL.replace("n04", "n03"), "host n03 is in m.yaml: blocks[0] already"),
+        (MODEL.replace("[sw1, sw2]", "[core]"), "its own child"),
+        (MODEL.split("- switch: sw1")[0] + " []\n", "no hosts under a switch"),
+    ],
+)
+def test_topograph_damage(text: str, problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(text, name="m.yaml")
+    assert problem in str(caught.value)

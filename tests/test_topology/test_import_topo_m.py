@@ -1,0 +1,166 @@
+"""`nvidia-smi topo -m` as people paste it."""
+
+from __future__ import annotations
+
+import pytest
+
+from topology.errors import InputError
+from topology.importers.detect import kind_of
+from topology.importers.source import Source
+from topology.importers.topo_m import read_topo_m
+
+TRAILING = ["CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
+
+
+def matrix(
+    names: list[str], cells: dict[tuple[int, int], str], *, tabs: bool = True, legend: str = ""
+) -> str:
+    """A `topo -m` text with PHB wherever ``cells`` has nothing."""
+    between = "\t" if tabs else "   "
+    lines = [between + between.join([*names, *TRAILING])]
+    for i, name in enumerate(names):
+        row = [" X " if i == j else cells.get((min(i, j), max(i, j)), "PHB") for j in range(len(names))]
+        tail = ["0-63", "0", "N/A"] if name.startswith("GPU") else []
+        lines.append(between.join([name, *row, *tail]))
+    return "\n".join(lines) + "\n\nLegend:\n\n  X    = Self\n" + legend
+
+
+def gpus(count: int) -> list[str]:
+    return [f"GPU{i}" for i in range(count)]
+
+
+def pairs(count: int, cell: str) -> dict[tuple[int, int], str]:
+    return {(i, j): cell for i in range(count) for j in range(i + 1, count)}
+
+
+def read(text: str) -> object:
+    source = Source("topo.txt", text)
+    assert kind_of(source) == "topo-m"
+    return read_topo_m(source)
+
+
+@pytest.mark.parametrize("tabs", [True, False])
+def test_equal_counts_to_all_are_a_switch_not_a_mesh(tabs: bool) -> None:
+    node = read_topo_m(Source("t", matrix(gpus(8), pairs(8, "NV18"), tabs=tabs)))
+    assert node.hidden
+    assert node.chips == ("switch",)
+    assert sorted(node.links) == [(f"GPU{i}", "switch", 18) for i in range(8)]
+    assert not node.anomalies
+
+
+def test_few_links_to_each_peer_are_direct() -> None:
+    node = read_topo_m(Source("t", matrix(gpus(4), pairs(4, "NV4"))))
+    assert not node.hidden
+    assert len(node.links) == 6
+    assert {count for _, _, count in node.links} == {4}
+
+
+def test_a_bridged_pair_is_direct_however_many_links() -> None:
+    assert read_topo_m(Source("t", matrix(gpus(2), pairs(2, "NV12")))).links == (("GPU0", "GPU1", 12),)
+
+
+def test_unequal_links_are_direct_ones() -> None:
+    cells = pairs(4, "NV1") | {(0, 1): "NV2", (2, 3): "NV2", (0, 3): "SYS"}
+    node = read_topo_m(Source("t", matrix(gpus(4), cells)))
+    assert ("GPU0", "GPU1", 2) in node.links
+    assert all({a, b} != {"GPU0", "GPU3"} for a, b, _ in node.links)
+
+
+def test_a_gpu_without_nvlink_is_named_and_kept() -> None:
+    cells = pairs(8, "NV18") | {(min(3, j), max(3, j)): "NODE" for j in range(8) if j != 3}
+    node = read_topo_m(Source("t", matrix(gpus(8), cells)))
+    assert node.gpus == tuple(gpus(8))
+    assert [link[0] for link in node.links] == [f"GPU{i}" for i in range(8) if i != 3]
+    assert len(node.anomalies) == 1
+    assert "line 5: GPU3 has no NVLink, the other GPUs 18" in node.anomalies[0]
+
+
+def test_a_gpu_with_fewer_links_keeps_its_count() -> None:
+    cells = pairs(8, "NV18") | {(min(2, j), max(2, j)): "NV16" for j in range(8) if j != 2}
+    node = read_topo_m(Source("t", matrix(gpus(8), cells)))
+    assert ("GPU2", "switch", 16) in node.links
+    assert ("GPU1", "switch", 18) in node.links
+    assert "GPU2 has 16 NVLinks, the other GPUs 18" in node.anomalies[0]
+
+
+def test_nics_beside_gpus_need_not_be_in_order() -> None:
+    names = [*gpus(2), "NIC0", "NIC1", "NIC2"]
+    cells = {(0, 1): "NV18", (0, 3): "PIX", (1, 2): "PXB"}
+    legend = "\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_3\n  NIC2: mlx5_bond_0\n"
+    node = read_topo_m(Source("t", matrix(names, cells, legend=legend)))
+    assert [(nic.name, nic.near) for nic in node.nics] == [
+        ("mlx5_0", (1,)),
+        ("mlx5_3", (0,)),
+        ("mlx5_bond_0", ()),
+    ]
+
+
+def test_old_drivers_name_nics_in_the_columns() -> None:
+    text = "\tGPU0\tmlx5_0\tCPU Affinity\nGPU0\t X \tPIX\t0-7\nmlx5_0\tPIX\t X \t\n"
+    node = read_topo_m(Source("t", text))
+    assert [(nic.name, nic.near) for nic in node.nics] == [("mlx5_0", (0,))]
+
+
+def test_cells_and_names_that_run_together() -> None:
+    text = matrix([*gpus(2), "NIC0", "NIC1"], {(0, 1): "NV18", (0, 2): "SYS", (0, 3): "SYS"})
+    glued = (
+        text.replace("NIC0\tNIC1\tCPU", "NIC0NIC1\tCPU")
+        .replace("SYS\tSYS", "SYSSYS")
+        .replace("NV18\t X", "NV18 X")
+    )
+    assert glued != text
+    assert read_topo_m(Source("t", glued)) == read_topo_m(Source("t", text))
+
+
+def test_terminal_codes_windows_ends_and_a_prompt(tmp_path: object) -> None:
+    from pathlib import Path
+
+    from topology.importers.source import read_source
+
+    plain = matrix(gpus(2), {(0, 1): "NV4"})
+    first, rest = plain.split("\n", 1)
+    path = Path(str(tmp_path)) / "t.txt"
+    path.write_bytes(
+        f"$ nvidia-smi topo -m\r\n\x1b[4m{first}\x1b[0m\r\n{rest}".replace("\r\n", "\n")
+        .replace("\n", "\r\n")
+        .encode()
+    )
+    assert read_topo_m(read_source(path)).links == (("GPU0", "GPU1", 4),)
+
+
+def test_missing_trailing_columns_are_no_error() -> None:
+    text = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNODE\tPHB\t0\nGPU1\tNODE\t X \tSYS\t0\nNIC0\tPHB\tSYS\t X\n"
+    assert read_topo_m(Source("t", text)).link_kind == "pcie"
+
+
+def test_sockets_come_from_the_cells() -> None:
+    cells = {(0, 1): "NODE", (2, 3): "PIX"} | {(i, j): "SYS" for i in (0, 1) for j in (2, 3)}
+    assert read_topo_m(Source("t", matrix(gpus(4), cells))).sockets == ("0", "0", "1", "1")
+
+
+@pytest.mark.parametrize(
+    ("damage", "line", "problem"),
+    [
+        (lambda t: "\n".join(t.split("\n")[:3]), 3, "GPU2 to GPU3, with no row"),
+        (lambda t: "\n".join(t.split("\n")[:4])[:-20], 4, "row GPU2 has 1 of the 4 cells"),
+        (
+            lambda t: t.replace("NV4", "NV2", 1),
+            2,
+            "row GPU0, column GPU1 is NV2, but row GPU1, column GPU0 (line 3) is NV4",
+        ),
+        (lambda t: t.replace("GPU2\tNV4", "GPU1\tNV4"), 4, "row GPU1 comes twice"),
+        (lambda t: t.replace("GPU3\tNV4", "GPU9\tNV4"), 5, "row GPU9 is no column"),
+        (lambda t: t.replace("\tGPU3\t", "\tGPU2\t", 1), 1, "column GPU2 comes twice"),
+        (lambda t: t.replace(" X ", "NV4", 1), 2, "X belongs on the diagonal"),
+        (lambda t: t.replace("NV4", "NV0"), 2, "NV0"),
+        (lambda t: t.replace("NV4", "QPI", 1), 2, "then 'QPI'"),
+        (lambda t: t + "\n  NIC4: mlx5_9\n", 11, "NIC4, which is no column"),
+    ],
+)
+def test_damage_is_named_with_its_line(damage: object, line: int, problem: str) -> None:
+    assert callable(damage)
+    text = damage(matrix(gpus(4), pairs(4, "NV4")).replace("PHB\t", "PHB\t"))
+    with pytest.raises(InputError) as caught:
+        read_topo_m(Source("topo.txt", text))
+    assert str(caught.value).startswith(f"topo.txt: line {line}: "), str(caught.value)
+    assert problem in str(caught.value)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from topology.routes.demand import Demand
-    from topology.routes.ecmp import EcmpResult
     from topology.routes.network import Network
 
     Floats = NDArray[np.float64]
@@ -89,18 +88,14 @@ def route_first_way(
         if left is None:
             return found
         demand = left
-    raise unreachable(network, terminals, demand, result, where)
-
-
-def unreachable(
-    network: Network, terminals: Ints, demand: Demand, result: EcmpResult, where: str
-) -> InputError:
-    """Return the error that names a pair which no route joins."""
     sources, targets, _ = demand.pairs()
-    bad = result.missing[result.labels[sources], result.labels[targets]]
-    a, b = (network.names[terminals[ends[bad][0]]] for ends in (sources, targets))
-    count = int(bad.sum())
-    more = f" (nor do {count - 1:,} other pairs)" if count > 1 else ""
+    raise unreachable(network, terminals[sources], terminals[targets], where)
+
+
+def unreachable(network: Network, sources: Ints, targets: Ints, where: str) -> InputError:
+    """Return the error that names the first of some pairs of GPUs which no route joins."""
+    a, b = network.names[sources[0]], network.names[targets[0]]
+    more = f" (nor do {len(sources) - 1:,} other pairs)" if len(sources) > 1 else ""
     return InputError(
         f"traffic: GPU {a} does not reach GPU {b} {where}{more}; mend the links, or give the GPU as broken."
     )

@@ -101,9 +101,9 @@ class ScaleOut:
         demand = Demands(net.gpus, parts)
         result = route_ecmp(net, self._links, np.arange(net.gpus), demand)
         if result.missing.any():
-            raise unreachable(
-                net, np.arange(net.gpus), demand, result, "over the fabric between their domains"
-            )
+            sources, targets, _ = demand.pairs()
+            bad = result.missing[result.labels[sources], result.labels[targets]]
+            raise unreachable(net, sources[bad], targets[bad], "over the fabric between their domains")
         found = nothing_routed(net)
         found.load_bytes[self._links] = result.load_bytes
         found.tier_bytes = result.tier_bytes

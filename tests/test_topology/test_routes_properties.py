@@ -1,0 +1,396 @@
+"""What must hold of any loads: conservation, monotony, symmetry, scale; and closed forms by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology import ClusterSpec, build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology.cluster import Cluster
+from topology.errors import InputError, MissingFigureError
+from topology.figures import Evidence, Figure
+from topology.raw import raw_cluster_spec
+from topology.routes import Router, link_loads, pattern_traffic, uniform_bytes_per_s
+from topology.routes.network import network_of
+from topology.routes.scale_up import ScaleUp
+from topology.spec import FabricSpec, Fault, RawLink, RawNode, RawTopology
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+H100 = load_domain("hgx-h100")
+LINK = FabricSpec(
+    "link",
+    "link",
+    Figure(10e9, "byte/s", Evidence.USER, "test"),
+    Figure(1e-6, "s", Evidence.USER, "test"),
+)
+
+
+def hosts(kind: str, count: int, **rest: Any) -> Cluster:
+    scale_out = replace(load_scale_out("hgx-h100"), kind=kind, **rest)
+    return build_cluster(ClusterSpec(kind, (H100,) * count, scale_out))
+
+
+def torus(shape: tuple[int, ...], *, wrap: bool = True) -> Cluster:
+    n = int(np.prod(shape))
+    domain = replace(
+        H100,
+        structure="torus",
+        gpus=n,
+        gpus_per_node=1,
+        links_per_switch=(),
+        fabric=LINK,
+        shape=shape,
+        wrap=(wrap,) * len(shape),
+        links_per_neighbour=1,
+        node_shape=(1,) * len(shape),
+    )
+    return build_cluster(ClusterSpec("torus", (domain,), None))
+
+
+def mesh(n: int) -> Cluster:
+    domain = replace(
+        H100,
+        structure="mesh",
+        gpus=n,
+        gpus_per_node=n,
+        links_per_switch=(),
+        fabric=LINK,
+        links_per_neighbour=1,
+    )
+    return build_cluster(ClusterSpec("mesh", (domain,), None))
+
+
+def raw(nodes: dict[str, str], links: list[tuple[str, str, int]]) -> Cluster:
+    made = [RawNode(name, kind, gpu=H100.gpu if kind == "gpu" else None) for name, kind in nodes.items()]
+    cabled = [RawLink((a, b), LINK, count) for a, b, count in links]
+    return build_cluster(raw_cluster_spec("raw", RawTopology(tuple(made), tuple(cabled))))
+
+
+CLUSTERS = {
+    "rail": lambda: hosts("rail", 3, nodes_per_pod=2, spines=2),
+    "leaf-spine": lambda: hosts("leaf-spine", 4, nodes_per_pod=2, spines=2, oversubscription=4.0),
+    "fat-tree": lambda: hosts("fat-tree", 4, nodes_per_pod=2, leaves_per_pod=2, spines=2, cores=2),
+    "torus": lambda: torus((4, 3, 2)),
+    "mesh": lambda: mesh(5),
+    "nvl72": lambda: resolve_cluster("gb200-nvl72@80"),
+}
+
+
+@cache
+def made(name: str) -> Cluster:
+    return CLUSTERS[name]()
+
+
+def matrices(n: int) -> st.SearchStrategy[NDArray[np.float64]]:
+    def make(seed: int, filled: float) -> NDArray[np.float64]:
+        rng = np.random.default_rng(seed)
+        matrix = rng.random((n, n)) * (rng.random((n, n)) < filled)
+        matrix[0, n - 1] += 0.5
+        np.fill_diagonal(matrix, 0.0)
+        return matrix * 1e9
+
+    return st.builds(make, st.integers(0, 10**6), st.sampled_from([0.02, 0.3, 1.0]))
+
+
+names = st.sampled_from(sorted(CLUSTERS))
+
+
+@settings(deadline=None, max_examples=40)
+@given(names, st.data())
+def test_every_byte_leaves_arrives_and_is_kept_on_the_way(name: str, data: st.DataObject) -> None:
+    cluster = made(name)
+    matrix = data.draw(matrices(len(cluster.gpus)))
+    loads = link_loads(cluster, matrix)
+    out, into = dict.fromkeys(cluster.graph, 0.0), dict.fromkeys(cluster.graph, 0.0)
+    for (a, b), amount in loads.per_edge().items():
+        assert amount >= 0
+        out[a] += amount
+        into[b] += amount
+    for i, gpu in enumerate(cluster.gpus):
+        net = matrix[i].sum() - matrix[:, i].sum()
+        assert out[gpu.id] - into[gpu.id] == pytest.approx(net, abs=1e-6 * matrix.sum())
+        assert out[gpu.id] >= matrix[i].sum() * (1 - 1e-9)
+    for node, kind in cluster.graph.nodes(data="kind"):
+        if kind != "gpu":
+            assert out[node] == pytest.approx(into[node], abs=1e-6 * matrix.sum())
+    assert loads.total_bytes == pytest.approx(matrix.sum())
+    for tier in loads.tiers.values():
+        assert tier.seconds <= loads.transfer_s
+    assert max(tier.seconds for tier in loads.tiers.values()) == loads.transfer_s
+
+
+@settings(deadline=None, max_examples=20)
+@given(names, st.data())
+def test_twice_the_bytes_take_twice_the_time_without_latency(name: str, data: st.DataObject) -> None:
+    cluster = made(name)
+    matrix = data.draw(matrices(len(cluster.gpus)))
+    one, two = link_loads(cluster, matrix), link_loads(cluster, 2 * matrix)
+    assert two.completion_s - two.latency_s == pytest.approx(2 * (one.completion_s - one.latency_s))
+    assert two.latency_s == one.latency_s
+    np.testing.assert_allclose(two.load_bytes, 2 * one.load_bytes)
+
+
+@settings(deadline=None, max_examples=20)
+@given(names, st.data())
+def test_a_faster_link_is_never_slower(name: str, data: st.DataObject) -> None:
+    cluster = made(name)
+    matrix = data.draw(matrices(len(cluster.gpus)))
+    before = link_loads(cluster, matrix)
+    faster = Cluster(cluster.spec, cluster.gpus)
+    faster.__dict__["graph"] = graph = cluster.graph.copy()
+    for edge in data.draw(st.lists(st.sampled_from(sorted(graph.edges)), min_size=1, max_size=9)):
+        graph.edges[edge]["link_bytes_per_s"] *= 2
+        graph.edges[edge]["bytes_per_s"] *= 2
+    after = link_loads(faster, matrix)
+    np.testing.assert_allclose(after.load_bytes, before.load_bytes)
+    assert after.completion_s <= before.completion_s
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.sampled_from(["rail", "leaf-spine", "mesh", "nvl72"]), st.data())
+def test_equal_hosts_may_change_places(name: str, data: st.DataObject) -> None:
+    """Hosts of one pod (GPUs of one mesh, trays of one rack) are alike: which is which changes nothing."""
+    cluster = made(name)
+    n = len(cluster.gpus)
+    matrix = data.draw(matrices(n))
+    size, most = {"mesh": (1, 5), "nvl72": (4, 18)}.get(name, (8, 2))
+    order = np.arange(n).reshape(-1, size)
+    order[:most] = order[data.draw(st.permutations(range(most)))]
+    swap = order.reshape(-1)
+    one, two = link_loads(cluster, matrix), link_loads(cluster, matrix[np.ix_(swap, swap)])
+    assert two.completion_s == pytest.approx(one.completion_s)
+    for tier, load in one.tiers.items():
+        assert two.tiers[tier].bytes == pytest.approx(load.bytes)
+        assert two.tiers[tier].seconds == pytest.approx(load.seconds)
+
+
+@settings(deadline=None, max_examples=20)
+@given(names, st.data())
+def test_all_to_all_is_the_matrix_of_equal_bytes(name: str, data: st.DataObject) -> None:
+    cluster = made(name)
+    n = len(cluster.gpus)
+    first = data.draw(st.integers(0, n - 2))
+    members = range(first, data.draw(st.integers(first + 2, n)))
+    matrix = np.zeros((n, n))
+    matrix[np.ix_(members, members)] = 1e9 / (len(members) - 1)
+    np.fill_diagonal(matrix, 0.0)
+    pattern = link_loads(cluster, pattern_traffic("all-to-all", n, 1e9, members))
+    written = link_loads(cluster, matrix)
+    np.testing.assert_allclose(pattern.load_bytes, written.load_bytes, atol=1e-3)
+    np.testing.assert_allclose(pattern.tier_bytes, written.tier_bytes, atol=1e-3)
+    assert pattern.latency_s == pytest.approx(written.latency_s)
+    assert pattern.total_bytes == pytest.approx(written.total_bytes)
+    assert pattern.senders == written.senders == len(members)
+
+
+@pytest.mark.parametrize("name", ["hgx-h100@24", "gb200-nvl72@80", "rubin-576"])
+def test_the_sums_of_a_switched_domain_equal_the_general_engine(name: str) -> None:
+    cluster = resolve_cluster(name)
+    network, n = network_of(cluster), len(cluster.gpus)
+    fast, general = (ScaleUp(network, cluster.spec.domains) for _ in range(2))
+    assert fast._alike.all()
+    general._alike = np.zeros_like(fast._alike)
+    general._links = np.zeros(0, dtype=np.int64)
+    rng = np.random.default_rng(3)
+    sources, targets = rng.integers(0, n, (2, 4 * n))
+    inside = (network.domain[sources] == network.domain[targets]) & (sources != targets)
+    pairs = (sources[inside], targets[inside], rng.random(int(inside.sum())))
+    members = rng.random(n) < 0.7
+    one, two = fast.route(pairs, members, 0.1), general.route(pairs, members, 0.1)
+    np.testing.assert_allclose(one.load_bytes, two.load_bytes, atol=1e-9)
+    np.testing.assert_allclose(one.tier_bytes, two.tier_bytes)
+    assert one.longest_s == two.longest_s
+    np.testing.assert_allclose(fast.seconds(*pairs[:2]), general.seconds(*pairs[:2]))
+
+
+def test_a_domain_with_a_slow_link_is_not_summed() -> None:
+    faults = (Fault(link=("d0.n0.g0", "d0.s1"), factor=0.5),)
+    cluster = build_cluster(replace(hosts("rail", 2).spec, faults=faults))
+    up = ScaleUp(network_of(cluster), cluster.spec.domains)
+    assert up._alike.tolist() == [False, True]
+
+
+def test_h100_uses_all_its_links_equally() -> None:
+    cluster = resolve_cluster("hgx-h100")
+    loads = link_loads(cluster, pattern_traffic("permutation", 8, 18e9))
+    assert loads.of("d0.n0.g0", "d0.s0") == pytest.approx(5e9)
+    assert loads.of("d0.s3", "d0.n0.g4") == pytest.approx(4e9)
+    assert loads.completion_s == pytest.approx(18e9 / 450e9 + 2 * 0.5e-6)
+    assert loads.bytes_per_s_per_gpu == pytest.approx(18e9 / loads.completion_s)
+    with pytest.raises(InputError, match=r"no link goes from d0\.n0\.g0 to d0\.n0\.g1"):
+        loads.of("d0.n0.g0", "d0.n0.g1")
+
+
+def test_incast_is_bound_by_the_one_that_hears_all() -> None:
+    cluster = resolve_cluster("gb200-nvl72")
+    loads = link_loads(cluster, pattern_traffic("incast", 72, 1e9))
+    assert loads.completion_s == pytest.approx(71e9 / 900e9 + 1e-6)
+    assert loads.bottleneck.ends == ("d0.s0", "d0.n0.g0")
+    assert [group.count for group in loads.hottest(9)] == [18, 71 * 18]
+
+
+def test_rails_keep_cross_rail_traffic_off_the_spine() -> None:
+    cluster = hosts("rail", 2, nodes_per_pod=2, spines=2)
+    matrix = np.zeros((16, 16))
+    matrix[0, 8 + 3] = 1e9  # rail 0 to rail 3 of the other host, same pod
+    hop = link_loads(cluster, matrix)
+    assert hop.of("d0.n0.g3", "f.p0.l3") == pytest.approx(1e9)
+    assert hop.tiers["ib-ndr400 spine"].bytes == 0
+    assert hop.tiers["nvlink4"].bytes == pytest.approx(1e9)
+    assert hop.completion_s == pytest.approx(1e9 / 50e9 + 2 * 0.5e-6 + 2 * 2e-6)
+    spine = link_loads(cluster, matrix, rail_local_forward=False)
+    assert spine.of("d0.n0.g0", "f.p0.l0") == pytest.approx(1e9)
+    assert spine.tiers["ib-ndr400 spine"].bytes == pytest.approx(1e9)
+    assert spine.tiers["nvlink4"].bytes == 0
+    assert spine.latency_s == pytest.approx(4 * 2e-6)
+
+
+def test_bytes_of_two_domains_by_hand() -> None:
+    """Half of an all-to-all leaves its rack, less the GPU itself: 72 of 143 peers are in the other."""
+    cluster = resolve_cluster("gb200-nvl72@144")
+    loads = link_loads(cluster, pattern_traffic("all-to-all", 144, 143e6))
+    assert loads.tiers["ib-ndr400 leaf"].bytes == pytest.approx(144 * 72e6)
+    # the others: 71 peers of the own rack, and three in four of those outside, to reach their rail
+    assert loads.tiers["nvlink5"].bytes == pytest.approx(144 * (71e6 + 54e6))
+    assert loads.transfer_s == pytest.approx(72e6 / 50e9)
+    assert loads.scale_up_bytes / loads.scale_out_bytes == pytest.approx(125 / 72)
+
+
+@pytest.mark.parametrize("shape", [(8, 4), (4, 4, 4), (6, 2), (16, 2, 2)])
+def test_uniform_traffic_on_a_torus_takes_an_eighth_of_its_longest_ring(shape: tuple[int, ...]) -> None:
+    n, k = int(np.prod(shape)), max(shape)
+    per_pair = 1e6
+    for wrap, slower in ((True, 1), (False, 2)):
+        loads = link_loads(torus(shape, wrap=wrap), pattern_traffic("all-to-all", n, per_pair * (n - 1)))
+        assert loads.transfer_s == pytest.approx(slower * k / 8 * per_pair * n / 10e9)
+        hops = sum(size // 2 if wrap else size - 1 for size in shape)
+        assert loads.latency_s == pytest.approx(hops * 1e-6)
+
+
+def test_half_way_round_an_even_ring_goes_both_ways() -> None:
+    cluster = torus((6,))
+    ids = [gpu.id for gpu in cluster.gpus]
+    matrix = np.zeros((6, 6))
+    matrix[0, 3] = 4.0
+    matrix[0, 2] = 10.0
+    loads = link_loads(cluster, matrix)
+    around = [loads.of(ids[a], ids[b]) for a, b in pairwise([0, 1, 2, 3])]
+    back = [loads.of(ids[a], ids[b]) for a, b in pairwise([0, 5, 4, 3])]
+    assert around == pytest.approx([12.0, 12.0, 2.0])
+    assert back == pytest.approx([2.0, 2.0, 2.0])
+
+
+def test_effective_rates_of_an_all_to_all() -> None:
+    assert uniform_bytes_per_s(resolve_cluster("hgx-h100"), range(8)) == pytest.approx(450e9)
+    assert uniform_bytes_per_s(resolve_cluster("hgx-h100@16"), range(2, 7)) == pytest.approx(450e9)
+    assert uniform_bytes_per_s(mesh(5), range(5)) == pytest.approx(40e9)
+    assert uniform_bytes_per_s(mesh(5), [0, 3]) == pytest.approx(10e9)
+    ring = uniform_bytes_per_s(torus((8,)), range(8))
+    assert ring == pytest.approx(8 * 10e9 / 8 * 7 / 8)
+    line = uniform_bytes_per_s(torus((8,), wrap=False), range(8))
+    assert line == pytest.approx(ring / 2)
+
+
+def test_a_raw_ring_of_gpus_forwards_and_says_so() -> None:
+    ring = raw({f"g{i}": "gpu" for i in range(4)}, [(f"g{i}", f"g{(i + 1) % 4}", 1) for i in range(4)])
+    matrix = np.zeros((4, 4))
+    matrix[0, 1], matrix[0, 2] = 3e9, 2e9
+    loads = link_loads(ring, matrix)
+    assert loads.of("g0", "g1") == pytest.approx(4e9)
+    assert loads.of("g3", "g2") == pytest.approx(1e9)
+    assert any("forward" in note for note in loads.notes)
+    assert link_loads(ring, matrix * (matrix == 3e9)).notes == ()
+
+
+def test_pairs_without_a_scale_up_route_take_the_fabric_in_a_raw_graph() -> None:
+    nodes = {"a": "gpu", "b": "gpu", "c": "gpu", "s": "switch", "leaf": "leaf"}
+    links = [("a", "s", 2), ("b", "s", 2), ("a", "leaf", 1), ("b", "leaf", 1), ("c", "leaf", 1)]
+    made = [
+        RawNode(name, kind, "d" if kind == "gpu" else None, gpu=H100.gpu if kind == "gpu" else None)
+        for name, kind in nodes.items()
+    ]
+    cabled = tuple(RawLink((a, b), LINK, count) for a, b, count in links)
+    cluster = build_cluster(raw_cluster_spec("raw", RawTopology(tuple(made), cabled)))
+    matrix = np.zeros((3, 3))
+    matrix[0, 1], matrix[0, 2] = 4e9, 1e9
+    loads = link_loads(cluster, matrix)
+    assert loads.of("a", "s") == pytest.approx(4e9)
+    assert loads.of("leaf", "c") == pytest.approx(1e9)
+    assert loads.of("leaf", "b") == 0
+    assert any("outside it" in note for note in loads.notes)
+
+
+def test_uneven_links_share_by_their_number() -> None:
+    cluster = raw(
+        {"a": "gpu", "b": "gpu", "x": "switch", "y": "switch"},
+        [("a", "x", 3), ("a", "y", 1), ("x", "b", 1), ("y", "b", 1)],
+    )
+    loads = link_loads(cluster, np.array([[0.0, 8e9], [0.0, 0.0]]))
+    assert loads.of("x", "b") == pytest.approx(6e9)
+    assert loads.of("y", "b") == pytest.approx(2e9)
+    assert loads.bottleneck.ends == ("x", "b")
+
+
+def test_a_pair_without_a_route_is_named() -> None:
+    spec = hosts("rail", 2).spec
+    cut = tuple(Fault(link=("d0.n0.g2", f"d0.s{s}")) for s in range(4))
+    cluster = build_cluster(replace(spec, faults=cut))
+    matrix = np.zeros((16, 16))
+    matrix[0, 1] = matrix[1, 9] = 1e9
+    assert link_loads(cluster, matrix).total_bytes == 2e9
+    matrix[0, 2] = 1.0
+    with pytest.raises(InputError, match=r"GPU d0\.n0\.g0 does not reach GPU d0\.n0\.g2 over the scale-up"):
+        link_loads(cluster, matrix)
+
+
+def test_a_rate_that_nobody_published_has_no_time() -> None:
+    unknown = replace(LINK, link_bytes_per_s=replace(LINK.link_bytes_per_s, value=float("nan")))
+    spec = mesh(3).spec
+    cluster = build_cluster(replace(spec, domains=(replace(spec.domains[0], fabric=unknown),)))
+    with pytest.raises(MissingFigureError, match="not published"):
+        link_loads(cluster, np.ones((3, 3)))
+
+
+def test_traffic_of_another_size_is_refused() -> None:
+    with pytest.raises(InputError, match="traffic for 4 GPUs does not fit"):
+        Router(made("mesh")).loads(pattern_traffic("ring", 4, 1.0))
+
+
+@pytest.mark.parametrize("name", ["gb200-nvl72@16384", "hgx-h100@16384"])
+def test_the_largest_clusters_are_quick(name: str) -> None:
+    import time
+
+    start = time.process_time()
+    cluster = resolve_cluster(name)
+    router = Router(cluster)
+    found = {
+        pattern: router.loads(pattern_traffic(pattern, 16384, 1e9))
+        for pattern in ("all-to-all", "ring", "incast", "permutation")
+    }
+    assert time.process_time() - start < 20  # about 4 on an idle core
+    out = found["all-to-all"].tiers["ib-ndr400 leaf"].bytes
+    sizes = np.bincount([gpu.domain for gpu in cluster.gpus])
+    assert out == pytest.approx(1e9 / 16383 * float((sizes * (16384 - sizes)).sum()))
+    assert found["incast"].bottleneck.ends == ("f.p0.l0", "d0.n0.g0")
+    assert found["ring"].transfer_s == pytest.approx(1 / 50)
+
+
+def test_domains_that_the_fabric_does_not_join_are_named() -> None:
+    spec = hosts("leaf-spine", 4, nodes_per_pod=2, spines=2).spec
+    cut = tuple(Fault(link=("f.l1", f"f.s{s}"), factor=0.0) for s in range(2))
+    cluster = Cluster(replace(spec, faults=cut), build_cluster(spec).gpus)  # not checked for islands
+    matrix = np.zeros((32, 32))
+    matrix[0, 8] = matrix[24, 16] = 1e9
+    assert link_loads(cluster, matrix).completion_s > 0
+    matrix[5, 30] = 1.0
+    with pytest.raises(InputError, match=r"GPU d0\.n0\.g5 does not reach GPU d3\.n0\.g6 over the fabric"):
+        link_loads(cluster, matrix)

@@ -201,12 +201,14 @@ def read_traffic(path: Path, gpus: int, members: Sequence[int] | None = None) ->
     if not path.is_file():
         raise InputError(f'traffic file "{path}" does not exist or is not a file.')
     try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        with path.open("rb") as file:
+            start = file.read(2)
+        if start == b"PK":
+            raise InputError(f"{path.name}: an archive of arrays; give one .npy of [gpus, gpus] bytes.")
+        matrix = np.lib.format.open_memmap(path, mode="r")
+    except (ValueError, OSError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path.name}: not a .npy file of numbers ({reason}).") from None
-    if not isinstance(matrix, np.ndarray):
-        raise InputError(f"{path.name}: holds several arrays; give one .npy of [gpus, gpus] bytes.")
     return traffic_matrix(matrix, gpus, members, name=path.name, where=path.name)
 
 

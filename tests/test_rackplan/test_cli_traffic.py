@@ -1,0 +1,108 @@
+"""``rackplan traffic``: the summary, the contract of ``--json``, files, ranges, refusals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+
+def test_the_contract_of_json(run: Run) -> None:
+    data = run("traffic", "gb200-nvl72@144", "--bytes-per-gpu", 143e6, "--json").data
+    assert data["completion_s"] == pytest.approx(72e6 / 50e9 + 9e-6)
+    assert data["bytes"] == pytest.approx(144 * 143e6)
+    assert data["bottleneck"]["link"] == "d0.n0.g0 -> f.p0.l0"
+    assert data["bottleneck"]["bytes_per_s"] == 50e9
+    assert data["bottleneck"]["seconds"] == pytest.approx(72e6 / 50e9)
+    assert {name: set(tier) for name, tier in data["tiers"].items()} == {
+        name: {"bytes", "seconds"} for name in ("nvlink5", "ib-ndr400 leaf", "ib-ndr400 spine")
+    }
+    assert data["tiers"]["ib-ndr400 leaf"]["bytes"] == pytest.approx(144 * 72e6)
+    assert data["scale_up_over_scale_out"]["bytes_per_s"] == 18
+    assert data["bytes_per_s_per_gpu"] == pytest.approx(143e6 / data["completion_s"])
+    assert data["hottest"][0]["links"] == 2 * 144
+
+
+def test_the_summary(run: Run) -> None:
+    result = run("traffic", "hgx-h100", "--pattern", "incast")
+    assert result.code == 0
+    assert result.err == ""
+    assert max(map(len, result.out.splitlines())) <= 100
+    for words in (
+        "incast on hgx-h100, 8 GPUs",
+        "15.56 ms",
+        "7 GB from 7 GPUs, 1 GB each",
+        "d0.s0 -> d0.n0.g0",
+    ):
+        assert words in result.out
+    assert "9 : 1" in result.out
+    assert "no bytes leave a domain" in result.out
+
+
+def test_ranges_sizes_and_rails(run: Run) -> None:
+    pair = run(
+        "traffic", "hgx-h100@16", "--gpus", "3-4", "--pattern", "ring", "--bytes-per-gpu", "64 MB", "--json"
+    )
+    assert pair.data["bytes"] == 128e6
+    assert pair.data["completion_s"] == pytest.approx(64e6 / 450e9 + 1e-6)
+    assert pair.data["scale_up_over_scale_out"]["bytes"] is None
+    plain = ("traffic", "hgx-h100@16", "--pattern", "all-to-all", "--json")
+    hop, spine = run(*plain).data, run(*plain, "--no-rail-local-forward").data
+    assert hop["tiers"]["ib-ndr400 spine"]["bytes"] == 0 < spine["tiers"]["ib-ndr400 spine"]["bytes"]
+    assert hop["tiers"]["nvlink4"]["bytes"] > spine["tiers"]["nvlink4"]["bytes"]
+
+
+def test_a_matrix(run: Run, tmp_path: Path) -> None:
+    matrix = np.zeros((8, 8))
+    matrix[2, 5] = 45e9
+    matrix[3, 3] = 1e15  # stays where it is
+    np.save(tmp_path / "m.npy", matrix)
+    data = run("traffic", "hgx-h100", "--pattern", "m.npy", "--json").data
+    assert data["bytes"] == 45e9
+    assert data["completion_s"] == pytest.approx(0.1 + 1e-6)
+    assert data["senders"] == 1
+    refused = run("traffic", "hgx-h100", "--pattern", "m.npy", "--bytes-per-gpu", "1")
+    assert refused.code == 2
+    assert "has the bytes already" in refused.error_line
+    assert "(8, 8) must be (16, 16)" in run("traffic", "hgx-h100@16", "--pattern", "m.npy").error_line
+
+
+def test_random_by_seed(run: Run) -> None:
+    one, same, other = (
+        run("traffic", "hgx-h100", "--pattern", "random", "--seed", seed, "--json").data["completion_s"]
+        for seed in (1, 1, 2)
+    )
+    assert one == same != other
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--pattern", "rings"], "did you mean ring"),
+        (["--pattern", "none.npy"], "does not exist"),
+        (["--gpus", "5"], "like 0-7"),
+        (["--gpus", "0-8"], "GPUs are 0 to 7"),
+        (["--gpus", "4-4"], "at least two"),
+        (["--bytes-per-gpu", "0"], "greater than zero"),
+        (["--bytes-per-gpu", "nan"], "greater than zero"),
+        (["--bytes-per-gpu", "10 Gb/s"], "byte is needed"),
+        (["--bytes-per-gpu", "lots"], "not a number"),
+    ],
+)
+def test_refusals(run: Run, options: list[str], words: str) -> None:
+    result = run("traffic", "hgx-h100", *options)
+    assert result.code == 2
+    assert words in result.error_line
+
+
+def test_a_gpu_alone_has_no_traffic(run: Run, tmp_path: Path) -> None:
+    one = "gpu: h100-sxm, gpus: 1, gpus_per_node: 1, structure: switch, links_per_switch: [4], link: 25 GB/s"
+    (tmp_path / "one.yaml").write_text(f"domains: [{{{one}}}]\n")
+    assert "at least two GPUs" in run("traffic", "one.yaml").error_line

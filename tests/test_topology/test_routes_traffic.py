@@ -1,0 +1,135 @@
+"""Traffic: patterns by hand, files of all shapes, refusals."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from topology.errors import InputError
+from topology.routes import PATTERNS, Traffic, pattern_traffic, read_traffic, traffic_matrix
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+
+def dense(traffic: Traffic) -> NDArray[np.float64]:
+    matrix = np.zeros((traffic.gpus, traffic.gpus))
+    matrix[np.ix_(traffic.uniform, traffic.uniform)] = traffic.uniform_bytes
+    np.fill_diagonal(matrix, 0.0)
+    for sources, targets, amounts in traffic.blocks():
+        np.add.at(matrix, (sources, targets), amounts)
+    return matrix
+
+
+def test_patterns_by_hand() -> None:
+    ring = dense(pattern_traffic("ring", 4, 5.0))
+    assert np.argwhere(ring).tolist() == [[0, 1], [1, 2], [2, 3], [3, 0]]
+    incast = dense(pattern_traffic("incast", 4, 5.0))
+    assert np.argwhere(incast).tolist() == [[1, 0], [2, 0], [3, 0]]
+    half = dense(pattern_traffic("permutation", 6, 5.0))
+    assert np.argwhere(half).tolist() == [[0, 3], [1, 4], [2, 5], [3, 0], [4, 1], [5, 2]]
+    everyone = dense(pattern_traffic("all-to-all", 5, 8.0))
+    assert (everyone == 2.0 * (1 - np.eye(5))).all()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("members", [None, range(2, 7), [6, 1]])
+def test_each_gpu_sends_what_it_was_given(pattern: str, members: range | list[int] | None) -> None:
+    traffic = pattern_traffic(pattern, 8, 12.0, members)
+    who = list(range(8) if members is None else members)
+    rows = dense(traffic).sum(axis=1)
+    sends = who[1:] if pattern == "incast" else who
+    assert np.flatnonzero(rows).tolist() == sorted(sends)
+    assert rows[sends] == pytest.approx(12.0)
+    assert traffic.total_bytes == pytest.approx(12.0 * len(sends))
+    assert traffic.senders == len(sends)
+    others = np.setdiff1d(np.arange(8), who)
+    assert not dense(traffic)[:, others].any()
+
+
+def test_random_is_seeded() -> None:
+    one, same, other = (dense(pattern_traffic("random", 9, 1.0, seed=seed)) for seed in (1, 1, 2))
+    assert (one == same).all()
+    assert not np.allclose(one, other)
+    assert one[one > 0].max() > 5 * one[one > 0].min()
+
+
+def test_a_large_matrix_comes_in_blocks() -> None:
+    matrix = np.random.default_rng(0).random((3000, 3000))
+    blocks = list(traffic_matrix(matrix, 3000).blocks())
+    assert len(blocks) > 1
+    found = np.zeros_like(matrix)
+    for sources, targets, amounts in blocks:
+        found[sources, targets] = amounts
+    np.fill_diagonal(matrix, 0.0)
+    assert (found == matrix).all()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u4", ">f8"])
+def test_files(tmp_path: Path, dtype: str) -> None:
+    matrix = np.arange(16, dtype=dtype).reshape(4, 4)
+    np.save(tmp_path / "t.npy", matrix)
+    traffic = read_traffic(tmp_path / "t.npy", 4)
+    want = matrix.astype(float)
+    np.fill_diagonal(want, 0.0)
+    assert (dense(traffic) == want).all()
+    assert traffic.total_bytes == want.sum()
+    assert traffic.name == "t.npy"
+
+
+def test_files_that_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.npy"
+
+    def refused(message: str) -> None:
+        with pytest.raises(InputError, match=message) as caught:
+            read_traffic(path, 4)
+        assert "\n" not in str(caught.value)
+
+    refused("does not exist")
+    path.write_bytes(b"")
+    refused("not a .npy file")
+    path.write_bytes(b"PK\x03\x04 no archive")
+    refused("an archive of arrays")
+    np.save(path, np.array([[{}]], dtype=object), allow_pickle=True)
+    refused("not a .npy file")
+    with path.open("wb") as file:
+        np.savez(file, a=np.ones((4, 4)))
+    refused("an archive of arrays")
+    np.save(path, np.array([["a"] * 4] * 4))
+    refused("not numbers")
+    np.save(path, np.ones((4, 4), dtype=complex))
+    refused("not numbers")
+    for shape in ((3, 3), (4,), (4, 4, 1), (0, 0)):
+        np.save(path, np.ones(shape))
+        refused(r"must be \(4, 4\)")
+    for bad in (np.nan, np.inf, -1.0):
+        matrix = np.ones((4, 4))
+        matrix[2, 3] = bad
+        np.save(path, matrix)
+        refused("bytes from GPU 2 to GPU 3 are")
+    np.save(path, np.eye(4))
+    refused("no bytes between different GPUs")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "amount", "members", "message"),
+    [
+        ("all2all", 1.0, None, "did you mean all-to-all"),
+        ("ring", 0.0, None, "greater than zero"),
+        ("ring", float("nan"), None, "greater than zero"),
+        ("ring", 1.0, [3], "at least two"),
+        ("ring", 1.0, [3, 8], "from 0 to 7"),
+        ("ring", 1.0, [-1, 2], "from 0 to 7"),
+        ("ring", 1.0, [2, 2], "different"),
+    ],
+)
+def test_patterns_that_are_refused(
+    pattern: str, amount: float, members: list[int] | None, message: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        pattern_traffic(pattern, 8, amount, members)

@@ -62,7 +62,7 @@ def _raw(fields: Fields, name: str, gpus: Gpus, faults: tuple[Fault, ...]) -> Cl
 
 def _faults(fields: Fields) -> tuple[Fault, ...]:
     """Return what is broken or degraded."""
-    if "broken" not in fields:
+    if fields.get("broken", []) == []:
         return ()
     faults = []
     links: set[frozenset[str]] = set()

@@ -54,11 +54,11 @@ def spec_from_dict(data: Mapping[str, Any], where: str = "cluster") -> ClusterSp
         If a key is missing or unknown, or a value cannot be.
     """
     fields = Fields(data, where)
-    name = fields.text("name")
     faults = tuple(_fault(row) for row in fields.subs("faults")) if "faults" in fields else ()
     if fields.get("raw") is not None:
         for key in ("domains", "scale_out"):  # they follow from the graph
             fields.get(key)
+        name = fields.text("name")
         spec = raw_cluster_spec(name, read_raw_dict(fields.sub("raw")), faults, where)
         fields.done()
         return spec
@@ -67,6 +67,7 @@ def spec_from_dict(data: Mapping[str, Any], where: str = "cluster") -> ClusterSp
         domains += [_domain(row)] * row.count("count")
         row.done()
     scale_out = None if fields.get("scale_out") is None else _scale_out(fields.sub("scale_out"))
+    name = fields.text("name")
     fields.done()
     spec = check_cluster(ClusterSpec(name, tuple(domains), scale_out, faults), where)
     if faults:

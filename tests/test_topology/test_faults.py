@@ -151,6 +151,8 @@ def test_broken_in_a_file(tmp_path: Path) -> None:
         Fault(link=("d1.n0.g1", "d1.s0")),
     )
     assert len(cluster.gpus) == 15
+    path.write_text(ROWS + "broken: []")
+    assert resolve_cluster(str(path)).spec.faults == ()
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_broken_in_a_file(tmp_path: Path) -> None:
         ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "greater than zero"),
         ("[{link: [d0.n0.g0, d0.s0]}, {link: [d0.s0, d0.n0.g0], factor: 0.5}]", "twice"),
         ("[{gpu: d0.n0.g1, why: dust}]", "unknown key `why`"),
-        ("[]", "at least one"),
+        ("7", "at least one"),
     ],
 )
 def test_mistakes_under_broken(tmp_path: Path, rows: str, words: str) -> None:

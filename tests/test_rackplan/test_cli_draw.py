@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 if TYPE_CHECKING:
@@ -54,6 +56,10 @@ def test_a_plan_colours_the_gpus(run: Run, tmp_path: Path) -> None:
         (("hgx-h100", "-o", "absent/t.svg"), "absent/t.svg"),
         (("hgx-h100", "-o", "t.svg", "--level", "atom"), "atom"),
         (("hgx-h100", "-o", "t.svg", "--plan", "absent.json"), "absent.json"),
+        (("hgx-h100", "-o", "t.svg", "--level", "d1"), "no such domain"),
+        (("hgx-h100", "-o", "t.svg", "--traffic", "storm"), "storm"),
+        (("hgx-h100", "-o", "t.svg", "--traffic", "absent.npy"), "absent.npy"),
+        (("hgx-h100", "-o", "t.svg", "--traffic", "ring", "--plan", "p.json"), "two pictures"),
     ],
 )
 def test_bad_input_leaves_nothing(run: Run, args: tuple[str, ...], words: str, tmp_path: Path) -> None:
@@ -61,3 +67,42 @@ def test_bad_input_leaves_nothing(run: Run, args: tuple[str, ...], words: str, t
     assert result.code == 2
     assert words in result.error_line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_traffic_colours_the_links(run: Run, tmp_path: Path) -> None:
+    result = run("draw", "hgx-h100@16", "--traffic", "all-to-all", "-o", "t.svg")
+    assert (result.code, result.err) == (0, "")
+    text = (tmp_path / "t.svg").read_text().replace("\u00a0", " ").replace("&#160;", " ")
+    assert "Traffic: all&#45;to&#45;all, 1 GB from each GPU" in text
+    np.save(tmp_path / "m.npy", np.ones((16, 16)))
+    assert run("draw", "hgx-h100@16", "--traffic", "m.npy", "-o", "m.svg").code == 0
+    assert "Bottleneck (red): " in (tmp_path / "m.svg").read_text().replace("\u00a0", " ").replace(
+        "&#160;", " "
+    )
+
+
+def test_one_domain_is_opened_by_name(run: Run, tmp_path: Path) -> None:
+    assert run("draw", "hgx-h100@24", "--level", "d2", "-o", "t.svg").code == 0
+    assert "d2.n0" in (tmp_path / "t.svg").read_text()
+
+
+@pytest.mark.parametrize("name", ["t.graphml", "t.json", "t.yaml"])
+def test_the_graph_for_other_tools(run: Run, name: str, tmp_path: Path) -> None:
+    result = run("draw", "gb200-nvl72@144", "-o", name, "--json")
+    assert (result.code, result.err) == (0, "")
+    assert result.data == {"cluster": "gb200-nvl72@144", "gpus": 144, "file": name}
+    assert (tmp_path / name).stat().st_size > 100
+    refused = run("draw", "gb200-nvl72@144", "-o", f"x{name}", "--traffic", "ring")
+    assert refused.code == 2
+    assert "links alone" in refused.error_line
+
+
+def test_stages_and_replicas_are_named(run: Run, tmp_path: Path) -> None:
+    plan = ("plan", "--model", "llama-3.1-70b", "--cluster", "hgx-h100@16", "--time-limit", "0", "-o", "plan")
+    assert run(*plan).code == 0
+    layout = json.loads((tmp_path / "plan" / "plan.json").read_text())["layout"]
+    assert run("draw", "hgx-h100@16", "--plan", "plan/plan.json", "-o", "t.dot").code == 0
+    text = (tmp_path / "t.dot").read_text()
+    assert (f"R0 to R{layout['replicas'] - 1}: replicas" in text) == (layout["replicas"] > 1)
+    assert ("S1: layers" in text) == (layout["stages"] > 1)
+    assert "layers 0 to " in text

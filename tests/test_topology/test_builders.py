@@ -132,7 +132,7 @@ def test_two_tiers_by_hand() -> None:
     lower = [chip for chip in chips if graph.nodes[chip]["node"] is not None]
     upper = [chip for chip in chips if graph.nodes[chip]["node"] is None]
     assert (len(lower), len(upper)) == (336, 112)
-    assert {rate(graph, gpu, "switch") for gpu in of_kind(graph, "gpu")} == {392e9}
+    assert {rate(graph, gpu, "switch") for gpu in of_kind(graph, "gpu")} == {196e9}
     assert (
         {rate(graph, chip, "gpu") for chip in lower}
         == {rate(graph, chip, "switch") for chip in lower}

@@ -106,7 +106,7 @@ def test_no_link_left_is_said_when_scored() -> None:
         stage_rates(cluster, range(8), ["bf16"])
 
 
-NAMES = ("hgx-h100@24", "mi300x@16", "tpu-v5p", "trn2-ultra", "cm384@32")
+NAMES = ("hgx-h100@24", "mi300x@16", "tpu-v5p", "trn2-ultra", "cm384@64")
 
 
 @settings(deadline=None, max_examples=40)

@@ -19,7 +19,7 @@ __all__ = ["Block", "Column", "Row", "Section", "blocks_of", "by_shape", "choose
 _OPEN_PODS, _OPEN_GPUS = 4, 576
 _OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152
 _LONGEST_BLOCK, _KEPT_ROWS = 18, 6
-_MOST_SHAPES = 8
+_MOST_SHAPES, _MOST_GROUPS = 6, 3
 _MOST_BLOCKS = 3
 _LONGEST_ROW = 16
 
@@ -79,11 +79,15 @@ class Column:
 
 @dataclass
 class Section:
-    """Columns under the same spines; ``alike`` are the groups that look like this one and are not drawn."""
+    """Columns under the same spines; ``alike`` are the groups that are not drawn.
+
+    They look like this one, or (``differ``) none of them is drawn and each is different.
+    """
 
     group: Group
     columns: list[Column]
     alike: list[Group] = field(default_factory=list)
+    differ: bool = False
 
 
 def choose(painter: Painter) -> list[Section]:
@@ -93,31 +97,51 @@ def choose(painter: Painter) -> list[Section]:
     most = (_OPEN_PODS, _OPEN_GPUS) if painter.overlay is None else (_OVERLAY_PODS, _OVERLAY_GPUS)
     if pods <= most[0] and len(painter.cluster.gpus) <= most[1]:
         return [Section(group, [_column(painter, pod, full=True) for pod in group.pods]) for group in groups]
-    return [
-        Section(same[0], _columns(painter, same[0]), same[1:])
-        for same in by_shape(groups, lambda group: group.shape)
-    ]
+    shapes = by_shape(groups, lambda group: (group.shape, _own(painter, group.pods)))
+    kept = _kept(shapes, _MOST_GROUPS)
+    each = max(2, _MOST_SHAPES // len(kept))
+    sections = [Section(same[0], _columns(painter, same[0], each), same[1:]) for same in kept]
+    others = [group for same in shapes if same not in kept for group in same]
+    if others:
+        column = Column([pod for group in others for pod in group.pods])
+        sections.append(Section(others[0], [column], others[1:], differ=True))
+    return sections
 
 
-def _columns(painter: Painter, group: Group) -> list[Column]:
+def _kept(shapes: list[list[Thing]], most: int) -> list[list[Thing]]:
+    """Return the shapes to draw, in order: all if they are few, else the commonest one and the first others."""
+    if len(shapes) <= most + 1:
+        return shapes
+    usual = max(shapes, key=len)
+    chosen = [usual, *(same for same in shapes if same is not usual)][:most]
+    return [same for same in shapes if any(same is one for one in chosen)]
+
+
+def _columns(painter: Painter, group: Group, most: int) -> list[Column]:
     """Return the columns of one group: the first unit of each shape open, the others counted."""
     columns: list[Column] = []
-    shapes = by_shape(_units(group), lambda unit: tuple(pod.shape for pod in unit))
-    for same in shapes[:_MOST_SHAPES]:
+    shapes = by_shape(_units(group), lambda unit: (*(pod.shape for pod in unit), _own(painter, unit)))
+    kept = _kept(shapes, most)
+    for same in kept:
         columns += _unit_columns(painter, same[0])
         left = [pod for unit in same[1:] for pod in unit]
         if left:
             columns.append(Column(left, like=same[0][0]))
-    others = [pod for same in shapes[_MOST_SHAPES:] for unit in same for pod in unit]
+    others = [pod for same in shapes if same not in kept for unit in same for pod in unit]
     if others:
         columns.append(Column(others))
     return columns
 
 
+def _own(painter: Painter, pods: Sequence[Pod]) -> int:
+    """Return a number of its own for pods in which something is wrong, so that they are like no others; else -1."""
+    return pods[0].number if any(painter.is_odd(pod) for pod in pods) else -1
+
+
 def _unit_columns(painter: Painter, unit: Sequence[Pod]) -> list[Column]:
     """Return the columns of pods that share a domain, or of one pod: the first of each shape open."""
     columns: list[Column] = []
-    for same in by_shape(unit, lambda pod: pod.shape):
+    for same in by_shape(unit, lambda pod: (pod.shape, _own(painter, [pod]))):
         columns.append(_column(painter, same[0]))
         if len(same) > 1:
             columns.append(Column(same[1:], like=same[0], same_domain=True))
@@ -127,7 +151,7 @@ def _unit_columns(painter: Painter, unit: Sequence[Pod]) -> list[Column]:
 def _column(painter: Painter, pod: Pod, *, full: bool = False) -> Column:
     """Return a pod drawn open; ``full``: every GPU, if colours mean something."""
     blocks = blocks_of(painter, pod, every_row=full and painter.overlay is not None)
-    return Column([pod], _fewer(blocks) if not full or len(blocks) > _MOST_BLOCKS else blocks)
+    return Column([pod], _fewer(blocks) if len(blocks) > _MOST_BLOCKS else blocks)
 
 
 def _fewer(blocks: list[Block]) -> list[Block]:

@@ -76,6 +76,8 @@ def draw_domain_view(canvas: Canvas, painter: Painter, number: int) -> None:
 def _bundle(canvas: Canvas, painter: Painter, grid: _Grid, number: int, ends: tuple[str, str]) -> None:
     """Draw the scale-up links of a grid as one line."""
     links = _links(painter, grid)
+    if not links.count:
+        return
     colour, width, tip = NVLINK, 1.0 + min(4.0, links.count / 72), ""
     slow = any(health < 1 for _, health in links.counts)
     if painter.usage is not None:
@@ -108,7 +110,7 @@ def _say(
 ) -> None:
     """Write count x rate = total beside a bundle, the first time that it comes."""
     lines = broken_lines(_links(painter, grid).text().removesuffix(" each way"))
-    if tuple(lines) in said or grid.dashed:
+    if tuple(lines) in said or grid.dashed or not _links(painter, grid).count:
         return
     said.add(tuple(lines))
     canvas.note(f"said {grid.name}", (at[0], at[1] - 13 * len(lines) / 2), lines, ink="#2f4a00", points=8)
@@ -151,7 +153,7 @@ def _tray(painter: Painter, host: Host) -> _Grid:
     """Return one host: its GPUs in rows of four."""
     places = painter.places(host)
     columns = min(len(places), 4)
-    tag = painter.tag(places)
+    tag = painter.same_tag(places)
     ours = painter.cluster.spec.raw is None
     title = f"{host.id.rpartition('.')[2].replace('n', 'node ', 1) if ours else host.id} {tag}".strip()
     names = [host.id, *(painter.cluster.gpus[i].id for i in host.gpus)]
@@ -161,6 +163,9 @@ def _tray(painter: Painter, host: Host) -> _Grid:
     sheet.add([cell(title, bold=True, colspan=columns, height=16, port="head")], 16)
     for start in range(0, len(places), columns):
         sheet.add([painter.gpu(place, size, 20) for place in places[start : start + columns]], 20)
+        tags = painter.tag_row(places[start : start + columns])
+        if tags:
+            sheet.add(tags, 12)
     if painter.plain and len(places) == columns:
         sheet.add([_rail(painter, place, size) for place in places], 12)
     sheet.add_all(painter.fault_rows(names, columns, width=width - 8), 12)
@@ -186,7 +191,7 @@ def _width(painter: Painter, blocks: list[Block], columns: int) -> float:
 
 def _header(painter: Painter, header: str, host: Host) -> str:
     """Return the header of a row: the host, and what the overlay says it belongs to."""
-    return f"{header} {painter.tag(painter.places(host))}".strip()
+    return f"{header} {painter.same_tag(painter.places(host))}".strip()
 
 
 def _rack(painter: Painter, name: str, block: Block) -> _Grid:
@@ -203,6 +208,9 @@ def _rack(painter: Painter, name: str, block: Block) -> _Grid:
         text = _header(painter, row.header, row.host)
         cells = [painter.gpu(place, _CELL) for place in painter.places(row.host)]
         sheet.add([cell(text, width=round(header), size=8, align="left"), *cells], _ROW)
+        tags = painter.tag_row(painter.places(row.host))
+        if tags:
+            sheet.add([cell("", width=round(header), height=12), *tags], 12)
         names = [row.host.id, *(painter.cluster.gpus[i].id for i in row.host.gpus)]
         sheet.add_all(painter.fault_rows(names, columns + 1, 2, width=width - 8), 12)
     sheet.add([cell("", colspan=columns + 1, height=1, port="foot")], 1)
@@ -229,7 +237,7 @@ def _note(painter: Painter, name: str, title: str, hosts: list[Host]) -> _Grid:
     sheet = Sheet(width)
     sheet.add([cell("", height=2, port="head")], 2)
     for i, line in enumerate(lines):
-        sheet.add([cell(line, bold=i == 0, width=width - 8, height=15)], 15)
+        sheet.add([cell(line, bold=i == 0, width=width - 4, height=15)], 15)
     sheet.add([cell("", height=2, port="foot")], 2)
     return _Grid(name, width, sheet.height, sheet.html(color=NVLINK, style="dashed"), hosts, dashed=True)
 

@@ -118,12 +118,12 @@ class _FabricView:
                 self._spines(part, y, first=first)
             leaf_at = y + _BAR + _DROP
             self._caption(y + _BAR / 2, ["between groups"] if self.direct else ["spine"], INK)
-            self._caption(y + _BAR + _DROP / 2, self._uplink_words(), QUIET)
+            self._caption(y + _BAR + _DROP / 2, self._uplink_words() if first else [], QUIET)
         views = [view for part in parts for view in part.views]
         leaf_height = max(view.leaf_height for view in views)
         block_at = leaf_at + leaf_height + _DROP
         self._caption(leaf_at + 19, self._leaf_words(), INK)
-        self._caption(leaf_at + leaf_height + _DROP / 2, self._downlink_words(), QUIET)
+        self._caption(leaf_at + leaf_height + _DROP / 2, self._downlink_words() if first else [], QUIET)
         self._caption(block_at + 24, ["GPUs by domain", "and node"], INK)
         rails = sum(
             len(view.blocks) * len(view.pod.leaves) for view in views if view.by_rail and view.column.open
@@ -144,6 +144,8 @@ class _FabricView:
         part.bar = f"spine{part.number}.{len(self.captions)}"
         ports = [view.x + view.width / 2 for view in part.views]
         note = f"; x {len(alike)} more groups alike" if alike else ""
+        if part.section.differ:
+            note = f" and those of {plural(len(alike), 'more group')}, all different" if alike else ""
         if self.direct:
             text = f"groups linked directly, no switch between them{note}"
             self._box(part.bar, (part.left, y), part.right, text, ports)
@@ -359,18 +361,14 @@ class _FabricView:
             domain = self.painter.cluster.spec.domains[number]
             words = ", ".join(scale_up_words(self.painter.fold, domain, number))
             wide = run[-1].x + run[-1].width - run[0].x
-            text = fitting(f"{self.painter.domain_name(number)}, one domain: {words}", wide - 6, 9)
-            fill, ink = NVLINK_FILL, BAND_INK
+            name = self.painter.domain_name(number)
+            text, fill, ink = f"{name}, one domain: {words}", NVLINK_FILL, BAND_INK
             if self.painter.usage is not None:
                 share = self.painter.usage.busiest(self.painter.usage.inside([number]))
                 fill, ink = self.painter.usage.colour(share), self.painter.usage.ink(share)
-                text = f"{text}: {share * 100:.0f} % busy"
-            html = table(
-                [[cell(text, width=round(wide), height=18, bold=True, ink=ink)]],
-                border=1,
-                color=NVLINK,
-                bgcolor=fill,
-            )
+                text = f"{name}, {share * 100:.0f} % busy: {words}"
+            row = [cell(fitting(text, wide - 10, 8), width=round(wide), height=18, size=8, ink=ink)]
+            html = table([row], border=1, color=NVLINK, bgcolor=fill)
             y = block_at + max(view.height for view in run) + 8
             self.canvas.box(f"{run[0].name}.band", (run[0].x, y), (wide, 20), html)
 

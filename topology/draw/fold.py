@@ -294,8 +294,12 @@ class _Folder:
     def _pods(self, hosts: list[Host]) -> list[Pod]:
         """Put hosts that share a leaf, or a group of routers, into pods."""
         joined = _Joined()
-        for host in hosts:
+        beside: dict[int, str] = {}
+        for host in sorted(hosts, key=lambda host: not host.up):
             joined.join(host.id, *(self.switches[leaf].group for leaf in host.up))
+            if not host.up:  # without a link to the fabric: drawn beside the others of its domain
+                joined.join(beside.get(host.domain, host.id), host.id)
+            beside.setdefault(host.domain, host.id)
         members: dict[str, list[Host]] = defaultdict(list)
         for host in hosts:
             members[joined.root(host.id)].append(host)
@@ -345,11 +349,19 @@ def _hosts(cluster: Cluster) -> dict[str, Host]:
         node = (raw[name].node or name) if name in raw else name.rpartition(".")[0]
         if node not in hosts:  # all its GPUs are broken
             domain = _broken_domain(name, node, hosts)
-            hosts[node] = Host(node, domain, "")
+            hosts[node] = Host(node, domain, _rack(cluster, node, domain))
         hosts[node].broken.append(name)
     if cluster.spec.raw is None and broken:
         return dict(sorted(hosts.items(), key=lambda item: natural(item[0])))
     return hosts
+
+
+def _rack(cluster: Cluster, node: str, domain: int) -> str:
+    """Return the rack of a host of ours; nothing for one of a raw graph."""
+    number = node.rpartition(".n")[2]
+    if cluster.spec.raw is not None or not number.isdigit():
+        return ""
+    return f"d{domain}.r{int(number) // cluster.spec.domains[domain].nodes_per_rack}"
 
 
 def _broken_domain(name: str, node: str, hosts: Mapping[str, Host]) -> int:

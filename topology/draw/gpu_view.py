@@ -25,7 +25,7 @@ __all__ = ["MOST_LINKS", "draw_gpu_view", "links_note", "opened_hosts"]
 MOST_LINKS = 100
 _GPU_WIDTH, _GPU_HEIGHT, _GAP = 84, 62, 10
 _CHIP_HEIGHT, _DROP = 50, 170
-_NARROWEST_CHIP = 66
+_NARROWEST_CHIP, _MOST_WIDE = 66, 1140
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _spread(wide: float, boxes: int, width: float) -> list[float]:
 def _bundles(painter: Painter, domain: DomainSpec, number: int, gpus: int) -> list[_Bundle]:
     """Bundle equal chips that stand side by side until the links are few enough to draw."""
     chips = painter.fold.chips(number)
-    most = max(1, MOST_LINKS // gpus)
+    most = max(1, min(MOST_LINKS // gpus, _MOST_WIDE // (_NARROWEST_CHIP + _GAP)))
     step = -(-len(chips) // most)
     bundles: list[_Bundle] = []
     for place, (chip, count) in enumerate(zip(chips, domain.links_per_switch, strict=True)):

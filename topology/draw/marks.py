@@ -58,6 +58,8 @@ class Marks:
             self._below_most(names, "links")
         for hosts in folded.hosts_by_domain:
             self._below_most([(host.id, host.places) for host in hosts], "GPUs")
+            up = [(host.id, sum(links.count for links in host.up.values())) for host in hosts]
+            self._below_most(up, "links to the fabric")
         for tier, way, word in (("leaf", "up", "uplinks"), ("spine", "down", "downlinks")):
             links = [(switch.id, getattr(switch, way).count) for switch in folded.tier(tier)]
             self._below_most(links, word)
@@ -77,6 +79,11 @@ class Marks:
         if name in self.broken_gpus:
             return ["out of service"]
         return self._words.get(name, [])
+
+    @property
+    def names(self) -> set[str]:
+        """Ids of everything that is not as it was built, or not as its siblings are."""
+        return {*self.broken_gpus, *(name for name, words in self._words.items() if words)}
 
     def lines(self, names: Iterable[str], most: int = 3, *, full: bool = False) -> list[str]:
         """Return at most ``most`` short lines about ``names``: "g1: s5 broken"; ``full``: "n0.g1: s5 broken"."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from topology.draw.canvas import TEXT_POINTS, cell, table
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from topology.cluster import Cluster
     from topology.draw.canvas import Canvas
-    from topology.draw.fold import Fold, Host
+    from topology.draw.fold import Fold, Host, Pod
     from topology.draw.marks import Marks
     from topology.draw.overlay import Overlay
     from topology.draw.usage import Usage
@@ -54,6 +56,20 @@ class Painter:
     def plain(self) -> bool:
         """Whether colours are free to tell rails apart."""
         return self.overlay is None and self.usage is None
+
+    @cached_property
+    def odd(self) -> set[str]:
+        """Ids of hosts and switches with something wrong in them: they are not drawn as one of many."""
+        found = set(self.marks.names)
+        for host in self.fold.hosts:
+            if host.broken or any(self.cluster.gpus[i].id in found for i in host.gpus):
+                found.add(host.id)
+        return found
+
+    def is_odd(self, pod: Pod) -> bool:
+        """Whether something is wrong in a pod."""
+        parts = (*(host.id for host in pod.hosts), *(leaf.id for leaf in pod.leaves))
+        return any(name in self.odd for name in parts)
 
     def rail(self, number: int | None) -> str:
         """Return the colour of a rail: grey where the colours mean something else."""
@@ -113,13 +129,28 @@ class Painter:
         values = [self.overlay.values[i] for i in gpus]
         return f"{format_number(min(values))} to {format_number(max(values))}"
 
-    def tag(self, places: Iterable[Place]) -> str:
-        """Return the tag that the overlay gives to all of ``places``, "S0-S3" for several, or nothing."""
+    def tags(self, places: Iterable[Place]) -> list[str]:
+        """Return the different tags that the overlay gives to ``places``, in order."""
         if self.overlay is None or not self.overlay.tags:
-            return ""
-        tags = dict.fromkeys(self.overlay.tags[i] for i in places if isinstance(i, int))
-        named = [tag for tag in tags if tag]
-        return named[0] if len(named) == 1 else f"{named[0]}-{named[-1]}" if named else ""
+            return []
+        return list(dict.fromkeys(self.overlay.tags[i] for i in places if isinstance(i, int)))
+
+    def tag(self, places: Iterable[Place]) -> str:
+        """Return the tag of all of ``places``, "S0 to S3" for several, or nothing."""
+        named = [tag for tag in self.tags(places) if tag]
+        return named[0] if len(named) == 1 else f"{named[0]} to {named[-1]}" if named else ""
+
+    def same_tag(self, places: Iterable[Place]) -> str:
+        """Return the tag of ``places`` if all have the same one, else nothing."""
+        tags = self.tags(places)
+        return tags[0] if len(tags) == 1 else ""
+
+    def tag_row(self, places: Sequence[Place]) -> list[str]:
+        """Return a row of cells that names the tag of each run of GPUs; nothing where all have the same."""
+        if len(self.tags(places)) < 2:
+            return []
+        runs = [list(run) for _, run in groupby(places, key=lambda place: self.same_tag([place]))]
+        return [cell(self.tag(run), colspan=len(run), size=_SMALL_POINTS, height=12) for run in runs]
 
     def rail_cell(self, rail: int | None, width: int, text: str, port: str = "", height: int = 14) -> str:
         """Return a cell in the colour of a rail."""

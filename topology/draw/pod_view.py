@@ -84,7 +84,7 @@ def measure(painter: Painter, column: Column, cell_width: int) -> PodView:
 def block_links(pod: Pod, block: Block) -> Links:
     """Return the links from the hosts of a block (and those alike) to the leaves."""
     domains = {*block.numbers, *block.alike}
-    racks = {host.rack for host in block.hosts} if not block.whole else None
+    racks = None if block.whole or block.alike else {host.rack for host in block.hosts}
     hosts = [h for h in pod.hosts if h.domain in domains and (racks is None or h.rack in racks)]
     return Links.sum(links for host in hosts for links in host.up.values())
 
@@ -176,23 +176,26 @@ def _leaf(painter: Painter, leaf: Switch, name: str, width: int, port: str) -> s
     return painter.rail_cell(leaf.rail, width, name, port=port, height=16)
 
 
-def _header(painter: Painter, rows: list[Row]) -> int:
+def _header(painter: Painter, rows: list[Row], shared: str) -> int:
     """Return the width of the row headers."""
-    texts = [_row_header(painter, row) for row in rows if not row.more]
+    texts = [_row_header(painter, row, shared) for row in rows if not row.more]
     return max([28, *(text_width(text, _LEAF_TEXT) + 4 for text in texts)])
 
 
-def _row_header(painter: Painter, row: Row) -> str:
-    """Return the header of a row: the host or domain, and what the overlay says it belongs to."""
-    tag = painter.tag(painter.places(row.host))
-    return f"{row.header} {tag}".rstrip()
+def _row_header(painter: Painter, row: Row, shared: str) -> str:
+    """Return the header of a row: the host or domain, and its tag if the block does not have that one as a whole."""
+    tag = painter.same_tag(painter.places(row.host))
+    return row.header if tag == shared else f"{row.header} {tag}".rstrip()
 
 
 def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockView:
     """Return the grid of one block: its rails above, its scale-up band below if it is a whole domain."""
     columns = min(block.columns, _LONGEST_ROW)
-    header = _header(painter, list(block.rows))
-    title = f"{block.title} (x {len(block.alike) + 1} alike)" if block.alike else block.title
+    shared = painter.same_tag(i for host in block.hosts for i in host.gpus)
+    header = _header(painter, list(block.rows), shared)
+    title = f"{block.title}, {shared}" if shared else block.title
+    if block.alike:
+        title = f"{title} (x {len(block.alike) + 1} alike)"
     band = _band(painter, block) if block.whole else []
     texts = [text_width(title, 9, bold=True) + 8, *(text_width(line, _LEAF_TEXT) + 12 for line, _, _ in band)]
     wide = max(header + columns * (cell_width + 1) + 4, 130, *texts)
@@ -208,17 +211,21 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
         sheet.add([cell("", colspan=span, height=2, port="head", width=round(wide) - 6)], 2)
     sheet.add([cell(title, bold=True, colspan=span, height=15)], 15)
     if block.alike:
-        text = f"and {ranges(block.alike)}"
-        sheet.add([cell(text, colspan=span, height=13, size=_LEAF_TEXT)], 13)
+        others = sorted(set(block.alike) - set(block.numbers))
+        if others:
+            sheet.add([cell(f"and {ranges(others)}", colspan=span, height=13, size=_LEAF_TEXT)], 13)
     for row in block.rows:
         if row.more:
             sheet.add([cell(row.header, colspan=span, height=14, size=_LEAF_TEXT, bold=True)], 14)
             continue
         places = painter.places(row.host)
         for start in range(0, len(places), columns):
-            text = _row_header(painter, row) if start == 0 else ""
+            text = _row_header(painter, row, shared) if start == 0 else ""
             part = [painter.gpu(place, cell_width) for place in places[start : start + columns]]
             sheet.add([cell(text, width=header, size=_LEAF_TEXT, align="left"), *part], 14)
+            tags = painter.tag_row(places[start : start + columns])
+            if tags:
+                sheet.add([cell("", width=header, height=12), *tags], 12)
         sheet.add_all(painter.fault_rows(_host_names(painter, row.host), span, most=2), 12)
     for line, fill, ink in band:
         sheet.add([cell(line, colspan=span, height=13, bgcolor=fill, size=_LEAF_TEXT, ink=ink)], 13)
@@ -265,29 +272,28 @@ def _placeholder(painter: Painter, column: Column) -> PodView:
     leaves = [leaf for pod in pods for leaf in pod.leaves]
     domains = sorted({host.domain for host in hosts})
     gpus = sum(len(host.gpus) for host in hosts)
-    lines = ["" if column.like is None else f"x {len(pods):,} alike"]
-    if column.like is None:
-        lines = [f"{len(pods):,} more that differ"]
+    spread = not column.same_domain and len(domains) < len(pods)
+    alike = plural(len(domains), "domain") if spread else f"{len(pods):,}"
+    alike = f"{alike} more" if len(pods) == 1 else alike
+    first = f"{alike} alike" if len(pods) == 1 else f"x {alike} alike"
+    lines = [f"{len(pods):,} more, not all alike" if column.like is None else first]
     if column.same_domain:
         lines.append("of the same domain" if len(domains) == 1 else "of the same domains")
     else:
-        lines.append(f"{plural(len(domains), 'more domain') if len(domains) != 1 else '1 more domain'}")
-        lines.append(ranges(domains))
+        lines += [f"{plural(len(domains), 'more domain')}", ranges(domains)]
     lines.append(plural(gpus, "GPU"))
     numbers = [i for host in hosts for i in host.gpus]
     lines += [text for text in (painter.range_text(numbers), painter.tag(numbers)) if text]
     word = "router" if leaves and leaves[0].tier == "router" else "leaf"
-    first = plural(len(leaves), word)
-    if len(leaves) == 1:
-        first = ids_text([leaf.id for leaf in leaves])
+    above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), word)
     wide = max(_PLACEHOLDER, *(text_width(line, 9, bold=True) + 14 for line in lines))
     head = Sheet(wide)
-    head.add([cell(first, width=wide - 8, height=20, port="up", size=_LEAF_TEXT)], 20)
+    head.add([cell(above, width=wide - 4, height=20, port="up", size=_LEAF_TEXT)], 20)
     head.add([cell("", height=1, port="foot")], 1)
     body = Sheet(wide)
     body.add([cell("", height=6, port="head")], 6)
     for i, line in enumerate(lines):
-        body.add([cell(line, bold=i == 0, width=wide - 8, height=15)], 15)
+        body.add([cell(line, bold=i == 0, width=wide - 4, height=15)], 15)
     body.add([cell("", height=6)], 6)
     name = f"more{pods[0].number}"
     view = BlockView(None, body.html(color=NVLINK, style="dashed"), wide, body.height)

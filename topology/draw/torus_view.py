@@ -153,9 +153,9 @@ class _Grid:
         sheet = Sheet(118)
         gpus = count * self.rows * self.columns
         sheet.add(
-            [cell(f"x {plural(count, 'plane')} alike", bold=True, width=110, height=18, port="mid")], 18
+            [cell(f"x {plural(count, 'plane')} alike", bold=True, width=114, height=18, port="mid")], 18
         )
-        sheet.add([cell(plural(gpus, "GPU"), width=110, height=16)], 16)
+        sheet.add([cell(plural(gpus, "GPU"), width=114, height=16)], 16)
         return _Plane((), "", 118, sheet.height, sheet.html(color=NVLINK, style="dashed"), count)
 
     def _plane(self, rest: Coordinate) -> _Plane:

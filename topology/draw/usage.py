@@ -42,13 +42,14 @@ class Usage:
         self._graph = cluster.graph
         self._loads, self._title = overlay.loads, overlay.title
         self._bytes = overlay.loads.per_edge()
+        self._completion_s = overlay.loads.completion_s
         hottest = overlay.loads.hottest(1)
         self._hottest = hottest[0] if hottest else None
         self.bottleneck = self._hottest.link.ends if self._hottest else None
 
     def share(self, a: str, b: str) -> float:
         """Return the seconds of one link over the completion time, from 0 to 1."""
-        rate, total = self._graph[a][b]["bytes_per_s"], self._loads.completion_s
+        rate, total = self._graph[a][b]["bytes_per_s"], self._completion_s
         if not total > 0 or isnan(rate):
             return 0.0
         moved = max(self._bytes.get((a, b), 0.0), self._bytes.get((b, a), 0.0))
@@ -93,7 +94,7 @@ class Usage:
     def subtitles(self) -> list[str]:
         """Return the lines about the traffic: what it is, how long it takes, and what bounds it."""
         loads = self._loads
-        seconds = format_quantity(loads.completion_s, "s", 3)
+        seconds = format_quantity(self._completion_s, "s", 3)
         lines = [
             f"Traffic: {self._title}, {format_quantity(loads.total_bytes, 'byte', 3)} in all; takes {seconds}"
         ]

@@ -1,0 +1,63 @@
+"""What a plan adds to the picture: tags by stage and replica, loads as colour, a key that explains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cost.load_files import read_loads
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from rackplan.overlay import plan_overlay
+from topology import resolve_cluster
+from topology.draw import dot_source
+
+if TYPE_CHECKING:
+    from placement.plan import Plan
+
+
+def plan_of(model: str, cluster: str) -> Plan:
+    setting = Setting(resolve_cluster(cluster), resolve_model(model), Workload(4096, 0, "bf16", "decode"))
+    moe = setting.model.moe
+    loads = None
+    if moe is not None:
+        rows = {
+            "moe_layers": setting.model.moe_layers,
+            "layers": len(setting.model.layers),
+            "experts": moe.experts,
+        }
+        loads = read_loads(["lognormal:0.63"], seed=0, **rows)
+    return make_plan(setting, loads, PlanOptions(None, None, 0.0, 0))
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster"), [("llama-3.1-70b", "hgx-h100@16"), ("deepseek-v3", "hgx-h100@72")]
+)
+def test_every_gpu_has_the_tag_of_its_stage(model: str, cluster: str) -> None:
+    plan = plan_of(model, cluster)
+    overlay = plan_overlay(plan)
+    overlay.check(len(plan.setting.cluster.gpus))
+    several = plan.layout.stages > 1 or len(plan.layout.replicas) > 1
+    assert several
+    groups = {}
+    for r, stages in enumerate(plan.layout.replicas):
+        for s, stage in enumerate(stages):
+            tags = {overlay.tags[gpu] for gpu in stage.gpus}
+            assert len(tags) == 1
+            groups[r, s] = tags.pop()
+    assert len(set(groups.values())) == len(groups)
+    assert len(overlay.key) >= plan.layout.stages - 1
+    text = dot_source(plan.setting.cluster, overlay=overlay)
+    assert all(tag in text for tag in groups.values())
+
+
+def test_values_are_loads_over_the_mean() -> None:
+    plan = plan_of("mixtral-8x7b", "hgx-h100")
+    overlay = plan_overlay(plan)
+    assert overlay.values is not None
+    assert sum(overlay.values) / len(overlay.values) == pytest.approx(1.0)
+    assert plan_overlay(plan_of("llama-3.1-70b", "hgx-h100")).values is None

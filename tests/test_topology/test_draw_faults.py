@@ -1,0 +1,123 @@
+"""What is broken stands out: red with a word, never one of many alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from topology import resolve_cluster
+from topology.draw import dot_source
+from topology.draw.style import FAULT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PODS: dict[str, Any] = {"domains": [{"part": "gb200-nvl72", "count": 16}]}
+LEAVES: dict[str, Any] = {
+    "domains": [{"part": "hgx-h100", "count": 64}],
+    "fabric": {"kind": "leaf-spine", "nic": "400 Gb/s", "nodes_per_leaf": 4, "spines": 4},
+}
+
+
+def source(folder: Path, content: dict[str, Any], broken: list[dict[str, Any]], level: str = "auto") -> str:
+    path = folder / "c.yaml"
+    path.write_text(
+        yaml.safe_dump({"name": "c", **content, **({"broken": broken} if broken else {})}), encoding="utf-8"
+    )
+    return dot_source(resolve_cluster(str(path)), level=level)
+
+
+def test_alike_without_faults(tmp_path: Path) -> None:
+    text = source(tmp_path, PODS, [])
+    assert "x 15 alike" in text
+    assert FAULT not in text
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"gpu": "d5.n3.g1"}, ["x 14 alike", "d5: 71 GPUs", ">out<", "Out of service: d5.n3.g1"]),
+        ({"link": ["d5.n3.g1", "d5.s7"]}, ["x 14 alike", "d5: 72 GPUs", "g1: s7 broken", "Broken links:"]),
+        ({"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25}, ["x 14 alike", "g1: s7 x 0.25", "at x 0.25"]),
+        (
+            {"link": ["f.p5.l2", "f.s3"]},
+            ["x 14 alike", "l2: f.s3 broken", "s3: f.p5.l2 broken", "70 x 50 GB/s"],
+        ),
+        ({"link": ["d5.n3.g1", "f.p5.l1"]}, ["x 14 alike", "g1: f.p5.l1 broken", "l1: d5.n3.g1 broken"]),
+    ],
+)
+def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str], tmp_path: Path) -> None:
+    text = source(tmp_path, PODS, [fault])
+    for word in words:
+        assert word in text
+    assert FAULT in text
+
+
+def test_equal_faults_are_not_collapsed(tmp_path: Path) -> None:
+    text = source(tmp_path, PODS, [{"gpu": "d5.n3.g1"}, {"gpu": "d9.n3.g1"}])
+    assert "x 13 alike" in text
+    assert {"d5: 71 GPUs", "d9: 71 GPUs"} <= {word for word in ("d5: 71 GPUs", "d9: 71 GPUs") if word in text}
+
+
+def test_faults_beyond_what_fits_are_counted(tmp_path: Path) -> None:
+    broken = [{"gpu": f"d{4 * i}.n0.g0"} for i in range(12)]
+    text = source(tmp_path, LEAVES, broken)
+    assert "x 3 alike" in text  # 16 leaves, 12 of them with a broken GPU, one of the others open
+    assert "7 more, not all alike" in text
+    assert "and 8 more GPUs" in text
+    assert text.count(">out<") == 5
+
+
+def test_a_degraded_uplink_is_dashed_with_its_factor(tmp_path: Path) -> None:
+    text = source(tmp_path, LEAVES, [{"link": ["f.l5", "f.s1"], "factor": 0.5}])
+    assert "x 14 alike" in text
+    assert "+ 8 x 50 GB/s x 0.5" in text
+    line = next(line for line in text.splitlines() if '-- "pod5":"up":"n"' in line)
+    assert "dashed" in line
+
+
+def test_links_of_one_host_one_by_one(tmp_path: Path) -> None:
+    faults = [
+        {"gpu": "d0.n0.g6"},
+        {"link": ["d0.n0.g2", "d0.s1"], "factor": 0.5},
+        {"link": ["d0.n0.g4", "d0.s3"]},
+    ]
+    text = source(tmp_path, {"domains": [{"part": "hgx-h100"}]}, faults)
+    assert text.count(" -- ") == 7 * 4
+    assert text.count(f'color="{FAULT}", penwidth') == 1
+    assert ">broken<" in text
+    assert ">x 0.5<" in text
+    assert "out of service" in text
+    assert text.count("dashed") == 2
+
+
+def test_a_mesh_link(tmp_path: Path) -> None:
+    faults = [{"link": ["d0.n0.g1", "d0.n0.g5"]}, {"link": ["d0.n0.g2", "d0.n0.g3"], "factor": 0.5}]
+    text = source(tmp_path, {"domains": [{"part": "mi300x"}]}, faults)
+    assert text.count(" -- ") == 28
+    assert text.count("dashed") == 2
+    assert ">6 links<" in text
+
+
+def test_a_torus_link(tmp_path: Path) -> None:
+    text = source(tmp_path, {"domains": [{"part": "tpu-v5p"}]}, [{"link": ["d0.n0.g0", "d0.n0.g1"]}])
+    assert "n0.g0: n0.g1 broken" in text
+    assert f'bgcolor="{FAULT}"' in text
+
+
+def test_a_host_without_a_working_gpu_stays(tmp_path: Path) -> None:
+    faults = [{"gpu": f"d0.n3.g{g}"} for g in range(4)]
+    text = source(tmp_path, PODS, faults, level="d0")
+    assert text.count(">out<") == 4
+    assert "node 3" in text
+    assert text.count(" -- ") == 17
+    assert "d0: 68 GPUs" in source(tmp_path, PODS, faults)
+
+
+def test_a_two_tier_domain(tmp_path: Path) -> None:
+    faults = [{"link": ["d0.n3.s2", "d0.s2.u5"]}, {"gpu": "d0.n7.g0"}]
+    text = source(tmp_path, {"domains": [{"part": "cm384"}]}, faults)
+    assert "s2.u5 broken" in text
+    assert text.count(">out<") == 1

@@ -1,0 +1,296 @@
+"""Pictures of every structure and fabric: few parts, each with its count, and the same in any order of asking."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from topology import InputError, resolve_cluster
+from topology.draw import TrafficOverlay, draw_cluster
+from topology.draw.fold import fold
+from topology.routes import link_loads, pattern_traffic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SVG = "{http://www.w3.org/2000/svg}"
+H100 = {"part": "hgx-h100"}
+
+
+class Picture:
+    """One drawing, read back."""
+
+    def __init__(self, path: Path) -> None:
+        self.text = path.read_text(encoding="utf-8")
+        self.root = ET.fromstring(self.text)  # noqa: S314 - written by ourselves
+        self.words = [(t.text or "").replace("\u00a0", " ") for t in self.root.iter(f"{SVG}text")]
+
+    def count(self, kind: str) -> int:
+        return sum(group.get("class") == kind for group in self.root.iter(f"{SVG}g"))
+
+    def edge_colours(self) -> list[str]:
+        groups = [g for g in self.root.iter(f"{SVG}g") if g.get("class") == "edge"]
+        return [path.get("stroke", "") for g in groups for path in g.iter(f"{SVG}path")]
+
+    def has(self, part: str) -> bool:
+        return any(part in word for word in self.words)
+
+
+def write(folder: Path, **content: Any) -> Path:
+    path = folder / "c.yaml"
+    path.write_text(yaml.safe_dump({"name": "c", **content}), encoding="utf-8")
+    return path
+
+
+def draw(folder: Path, level: str = "auto", traffic: str | None = None, **content: Any) -> Picture:
+    cluster = resolve_cluster(str(write(folder, **content)))
+    overlay = None
+    if traffic is not None:
+        loads = link_loads(cluster, pattern_traffic(traffic, len(cluster.gpus), 1e9))
+        overlay = TrafficOverlay(loads, traffic)
+    draw_cluster(cluster, folder / "c.svg", level=level, traffic=overlay)
+    return Picture(folder / "c.svg")
+
+
+def fabric(kind: str, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "nic": "400 Gb/s", **more}
+
+
+TORUS = {
+    "gpu": "h100-sxm",
+    "structure": "torus",
+    "shape": [4, 4, 4],
+    "wrap": True,
+    "gpus_per_node": 4,
+    "link": "100 GB/s",
+    "link_kind": "ici",
+}
+MESH = {
+    "gpu": "h100-sxm",
+    "gpus": 8,
+    "gpus_per_node": 8,
+    "structure": "mesh",
+    "link": "64 GB/s",
+    "link_kind": "xgmi",
+}
+CLUSTERS: list[dict[str, Any]] = [
+    {"domains": [MESH]},
+    {"domains": [TORUS]},
+    {"domains": [{**TORUS, "shape": [16, 16, 16]}]},
+    {"domains": [{**TORUS, "shape": [4, 8], "wrap": False}]},
+    {"domains": [{"part": "cm384"}]},
+    {"domains": [{**H100, "count": 64}], "fabric": fabric("leaf-spine", nodes_per_leaf=4, spines=4)},
+    {"domains": [{**H100, "count": 512}], "fabric": fabric("fat-tree")},
+    {
+        "domains": [{**H100, "count": 320}],
+        "fabric": fabric("dragonfly", routers_per_group=8, nodes_per_router=2),
+    },
+    {
+        "domains": [
+            {"part": "gb200-nvl72", "count": 2},
+            {**H100, "count": 32},
+            {"part": "gb200-nvl72", "gpus": 64},
+        ],
+        "fabric": fabric("rail"),
+    },
+    {
+        "domains": [{"part": "tpu-v5p"}, {"part": "mi300x", "count": 4}, {"part": "cm384"}],
+        "fabric": fabric("leaf-spine", nodes_per_leaf=8, spines=2),
+    },
+]
+
+
+@pytest.mark.parametrize("content", CLUSTERS, ids=lambda content: str(content["domains"][0])[:40])
+def test_few_parts_in_a_readable_size(content: dict[str, Any], tmp_path: Path) -> None:
+    for level in ("auto", "gpu", "d0"):
+        picture = draw(tmp_path, level, **content)
+        assert picture.count("node") <= 60
+        assert picture.count("edge") <= 100
+        assert len(picture.text) < 1_000_000
+        assert float(picture.root.get("width", "0").removesuffix("pt")) <= 1200
+        sizes = [float(t.get("font-size", "0")) for t in picture.root.iter(f"{SVG}text")]
+        assert min(sizes) * 4 / 3 >= 10
+
+
+def test_a_mesh_has_a_line_for_each_pair_and_one_word(tmp_path: Path) -> None:
+    picture = draw(tmp_path, domains=[MESH])
+    assert picture.count("edge") == 28
+    assert sum("64 GB/s each way" in word for word in picture.words) == 1
+    assert picture.has("7 x 64 GB/s = 448 GB/s each way")
+
+
+def test_a_torus_shows_planes_and_what_joins_them(tmp_path: Path) -> None:
+    picture = draw(tmp_path, domains=[TORUS])
+    assert {f"z = {z}" for z in range(4)} <= set(picture.words)
+    assert {str(i) for i in range(64)} <= set(picture.words)
+    assert picture.has("16 x 100 GB/s")
+    # 4 planes of 4 x 4: in each, 4 rows and 4 columns with 3 links inside and a stub at both ends
+    assert (
+        len(re.findall(r"<title>d0\.n\d+\.g\d+ &#45; d0\.n\d+\.g\d+</title>", picture.text)) == 4 * 2 * 4 * 5
+    )
+
+
+def test_an_open_torus_has_no_stubs(tmp_path: Path) -> None:
+    picture = draw(tmp_path, domains=[{**TORUS, "shape": [4, 4], "wrap": False}])
+    assert len(re.findall(r"<title>d0\.n\d+\.g\d+ &#45; d0\.n\d+\.g\d+</title>", picture.text)) == 2 * 4 * 3
+    assert picture.has("line of 4")
+
+
+def test_a_large_torus_is_collapsed_but_not_where_it_is_broken(tmp_path: Path) -> None:
+    content: dict[str, Any] = {"domains": [{**TORUS, "shape": [16, 16, 16]}]}
+    assert draw(tmp_path, **content).has("x 15 planes alike")
+    cluster = resolve_cluster(str(tmp_path / "c.yaml"))
+    broken = next(n for n, data in cluster.graph.nodes(data=True) if data["coordinate"] == (3, 5, 9))
+    picture = draw(tmp_path, **content, broken=[{"gpu": broken}])
+    assert {"x 8 planes alike", "z = 9", "x 6 planes alike", "out"} <= set(picture.words)
+
+
+def test_leaf_spine_counts_leaves_and_says_the_ratio(tmp_path: Path) -> None:
+    content = {"domains": [{**H100, "count": 64}], "fabric": fabric("leaf-spine", nodes_per_leaf=4, spines=4)}
+    picture = draw(tmp_path, **content)
+    assert {"x 15 alike", "15 leaves", "leaf f.l0", "not oversubscribed", "d4 to d63"} <= set(picture.words)
+    over = draw(tmp_path, **{**content, "fabric": {**content["fabric"], "oversubscription": 2}})  # type: ignore[dict-item]
+    assert {"oversubscribed 2 : 1", "16 x 50 GB/s"} <= set(over.words)
+
+
+def test_a_fat_tree_has_cores_over_groups(tmp_path: Path) -> None:
+    picture = draw(tmp_path, domains=[{**H100, "count": 512}], fabric=fabric("fat-tree"))
+    assert {"core", "spine", "leaf"} <= set(picture.words)
+    assert picture.has("more groups alike")
+    assert picture.has("1024 x 50 GB/s")
+
+
+def test_a_dragonfly_shows_links_in_and_between_groups(tmp_path: Path) -> None:
+    net = fabric("dragonfly", routers_per_group=8, nodes_per_router=2)
+    picture = draw(tmp_path, domains=[{**H100, "count": 320}], fabric=net)
+    assert {"routers f.g0", "x 19 alike", "each to the others: 7 x 50 GB/s = 350 GB/s"} <= set(picture.words)
+    assert picture.has("groups linked directly")
+
+
+def test_mixed_generations_and_a_partial_domain_stand_side_by_side(tmp_path: Path) -> None:
+    domains = [
+        {"part": "gb200-nvl72", "count": 12},
+        {**H100, "count": 3},
+        {"part": "gb200-nvl72", "gpus": 64},
+    ]
+    picture = draw(tmp_path, domains=domains, fabric=fabric("rail"))
+    assert {"x 11 alike", "d0: 72 GPUs", "3 x HGX H100", "d15: 64 GPUs"} <= set(picture.words)
+    assert {f"r{rail}" for rail in range(8)} <= set(picture.words)
+
+
+def test_every_domain_can_be_opened(tmp_path: Path) -> None:
+    content: dict[str, Any] = {
+        "domains": [{"part": "tpu-v5p"}, {"part": "mi300x"}],
+        "fabric": fabric("leaf-spine", nodes_per_leaf=8, spines=2),
+    }
+    assert draw(tmp_path, "d0", **content).has("Drawn here: domain d0 of 2")
+    mesh = draw(tmp_path, "d1", **content)
+    assert mesh.count("edge") == 28
+    assert mesh.has("d1.n0.g7")
+    with pytest.raises(InputError, match="d0 to d1"):
+        draw(tmp_path, "d2", **content)
+
+
+def test_too_many_gpus_for_a_graph_are_still_named(tmp_path: Path) -> None:
+    draw_cluster(resolve_cluster("hgx-h100@200000"), tmp_path / "x.svg")
+    picture = Picture(tmp_path / "x.svg")
+    assert picture.has("25,000 x HGX H100")
+    assert picture.has("up to 131,072 GPUs")
+
+
+def raw(*, without: tuple[str, ...] = (), racks: int = 6, spines: int = 3) -> dict[str, Any]:
+    """Racks of 4 hosts of 4 GPUs on 2 chips, a leaf for each rail of a rack; the links ``without`` are missing."""
+    nodes: list[dict[str, Any]] = [{"id": f"spine{s}", "kind": "spine"} for s in range(spines)]
+    links: list[dict[str, Any]] = []
+
+    def link(a: str, b: str, rate: str) -> None:
+        if f"{a} {b}" not in without:
+            links.append({"between": [a, b], "count": 1, "rate": rate, "latency": "1 us", "fabric": rate})
+
+    for r in range(racks):
+        nodes += [{"id": f"r{r}-nvs{s}", "kind": "switch", "domain": f"rack{r}"} for s in range(2)]
+        for rail in range(4):
+            nodes.append({"id": f"LEAF-{rail}-{r}", "kind": "leaf", "rail": rail})
+            for s in range(spines):
+                link(f"LEAF-{rail}-{r}", f"spine{s}", "50 GB/s")
+        for h in range(4):
+            for g in range(4):
+                name = f"r{r}h{h}g{g}"
+                host = {"domain": f"rack{r}", "node": f"r{r}h{h}", "gpu": "gb200", "rail": g}
+                nodes.append({"id": name, "kind": "gpu", **host})
+                for s in range(2):
+                    link(name, f"r{r}-nvs{s}", "450 GB/s")
+                link(name, f"LEAF-{g}-{r}", "50 GB/s")
+    return {"nodes": nodes, "links": links}
+
+
+def test_raw_racks_that_are_alike_are_counted(tmp_path: Path) -> None:
+    picture = draw(tmp_path, **raw())
+    assert {"rack0: 16 GPUs", "x 5 alike", "each GPU to its rail:", "3 spines (spine0 to spine2)"} <= set(
+        picture.words
+    )
+
+
+def test_raw_siblings_that_differ_stay_open(tmp_path: Path) -> None:
+    picture = draw(tmp_path, **raw(without=("r2h1g3 r2-nvs1", "LEAF-1-4 spine2")))
+    assert {"x 3 alike", "rack2: 16 GPUs", "rack4: 16 GPUs"} <= set(picture.words)
+    assert picture.has("r2h1g3: 1 of 2 links")
+    assert picture.has("LEAF-1-4: 2 of 3 uplinks")
+    assert picture.has("spine2: 23 of 24 downlinks")
+
+
+def test_a_raw_host_is_drawn_node_by_node(tmp_path: Path) -> None:
+    nodes: list[dict[str, Any]] = []
+    links: list[dict[str, Any]] = []
+    for i in range(4):
+        nodes.append(
+            {"id": f"GPU{i}", "kind": "gpu", "domain": "n1", "node": "n1", "gpu": "h100-sxm", "rail": i}
+        )
+        nodes.append({"id": f"mlx5_{i}", "kind": "nic", "node": "n1", "rail": i})
+        links += [
+            {
+                "between": [f"GPU{i}", "nvs0"],
+                "count": 5,
+                "rate": "25 GB/s",
+                "latency": "1 us",
+                "fabric": "nvlink4",
+            },
+            {"between": [f"GPU{i}", f"plx{i // 2}"], "rate": "64 GB/s", "latency": "1 us", "fabric": "pcie5"},
+            {
+                "between": [f"mlx5_{i}", f"plx{i // 2}"],
+                "rate": "64 GB/s",
+                "latency": "1 us",
+                "fabric": "pcie5",
+            },
+        ]
+    nodes += [{"id": "nvs0", "kind": "switch", "domain": "n1"}, {"id": "cpu0", "kind": "host", "node": "n1"}]
+    nodes += [{"id": f"plx{i}", "kind": "pcie", "node": "n1"} for i in range(2)]
+    links += [
+        {"between": [f"plx{i}", "cpu0"], "rate": "64 GB/s", "latency": "1 us", "fabric": "pcie5"}
+        for i in range(2)
+    ]
+    picture = draw(tmp_path, nodes=nodes, links=links)
+    assert {"GPU0", "mlx5_3", "plx1", "cpu0", "nvs0", "PCIe switch", "NIC, rail 0"} <= set(picture.words)
+    assert picture.count("edge") == len(links)
+    assert sum(word == "5 x 25 GB/s" for word in picture.words) == 1
+
+
+def test_the_fold_finds_what_is_alike() -> None:
+    folded = fold(resolve_cluster("gb200-nvl72@288"))
+    assert len(folded.pods) == 4
+    assert len({pod.shape for pod in folded.pods}) == 1
+    assert len(set(folded.domain_shapes)) == 1
+    assert all(leaf.up.count == leaf.down.count == 18 for pod in folded.pods for leaf in pod.leaves)
+    partial = fold(resolve_cluster("gb200-nvl72@116"))
+    assert len({pod.shape for pod in partial.pods}) == 2
+
+
+def test_a_domain_over_several_pods_has_one_band(tmp_path: Path) -> None:
+    draw_cluster(resolve_cluster("rubin-576@1152"), tmp_path / "x.svg")
+    picture = Picture(tmp_path / "x.svg")
+    assert {"x 7 alike", "of the same domain", "one domain alike"} & set(picture.words) >= {"x 7 alike"}
+    assert picture.has("d0, one domain: 36 switch planes")

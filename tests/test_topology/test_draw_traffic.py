@@ -1,0 +1,69 @@
+"""Traffic in a picture: how busy each bundle is, and the bottleneck."""
+
+from __future__ import annotations
+
+import pytest
+
+from topology import InputError, resolve_cluster
+from topology.draw import Overlay, TrafficOverlay, dot_source
+from topology.draw.style import FAULT
+from topology.draw.usage import Usage
+from topology.routes import link_loads, pattern_traffic
+
+
+def overlay(name: str, pattern: str) -> TrafficOverlay:
+    cluster = resolve_cluster(name)
+    return TrafficOverlay(link_loads(cluster, pattern_traffic(pattern, len(cluster.gpus), 1e9)), pattern)
+
+
+def source(name: str, pattern: str, level: str = "auto") -> str:
+    return dot_source(resolve_cluster(name), level=level, traffic=overlay(name, pattern))
+
+
+def test_shares_are_seconds_over_completion() -> None:
+    cluster = resolve_cluster("gb200-nvl72@144")
+    shown = overlay("gb200-nvl72@144", "ring")
+    usage = Usage(cluster, shown)
+    # the one GPU whose neighbour is in the other domain sends its gigabyte over a link of 50 GB/s
+    assert usage.share("d0.n17.g3", "f.p0.l3") == 0.0  # the hop inside the domain goes to rail 0 first
+    assert usage.share("d0.n17.g0", "f.p0.l0") == pytest.approx(1e9 / 50e9 / shown.loads.completion_s)
+    every = [usage.share(a, b) for a, b in cluster.graph.edges]
+    assert max(every) == pytest.approx(shown.loads.bottleneck.seconds / shown.loads.completion_s)
+    assert usage.busiest([]) == 0.0
+
+
+def test_colours_and_widths_grow_with_use() -> None:
+    shares = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
+    assert len({Usage.colour(share) for share in shares}) == len(shares)
+    widths = [Usage.width(share) for share in shares]
+    assert widths == sorted(widths)
+    assert Usage.colour(1.0) == Usage.colour(0.9)
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "gb200-nvl72", "gb200-nvl72@576", "mi300x", "tpu-v5p", "cm384"])
+@pytest.mark.parametrize("pattern", ["all-to-all", "incast"])
+def test_each_picture_names_and_marks_the_bottleneck(name: str, pattern: str) -> None:
+    text = source(name, pattern)
+    ends = overlay(name, pattern).loads.bottleneck.ends
+    assert f"Bottleneck (red): {ends[0]} to {ends[1]}" in text
+    assert f"Traffic: {pattern}" in text
+    assert "of the time busy" in text
+    assert f'color="{FAULT}", penwidth' in text or f'bgcolor="{FAULT}"' in text
+
+
+def test_incast_is_busy_at_one_host_alone() -> None:
+    text = source("gb200-nvl72", "incast")
+    assert text.count(f'color="{FAULT}", penwidth') == 1
+    assert text.count(f'color="{Usage.colour(0.05)}", penwidth') == 17
+
+
+def test_rails_are_grey_under_traffic() -> None:
+    assert "#e69f00" in dot_source(resolve_cluster("gb200-nvl72@144"))
+    assert "#e69f00" not in source("gb200-nvl72@144", "ring")
+
+
+def test_a_plan_and_traffic_together_are_refused() -> None:
+    cluster = resolve_cluster("hgx-h100")
+    both = Overlay([1.0] * 8, [""] * 8, "x")
+    with pytest.raises(InputError, match="two pictures"):
+        dot_source(cluster, overlay=both, traffic=overlay("hgx-h100", "ring"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from placement.search import Fitted
     from topology.cluster import Cluster
 
-__all__ = ["CompareRow", "compare_clusters"]
+__all__ = ["CompareRow", "cluster_status", "compare_clusters"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class CompareRow:
         What was reached, in output tokens over all GPUs of the cluster; None where nothing reaches the target.
     reason:
         Why there is nothing.
+    status:
+        Whether the cluster's kind is shipping, announced, hypothetical...
     """
 
     cluster: str
@@ -48,6 +50,7 @@ class CompareRow:
     layout: str | None = None
     evidence: str | None = None
     reason: str = ""
+    status: str = ""
 
 
 def compare_clusters(
@@ -81,6 +84,11 @@ def compare_clusters(
     return rows
 
 
+def cluster_status(cluster: Cluster) -> str:
+    """Return the status of each kind of domain, as the catalog says it."""
+    return ", ".join(dict.fromkeys(domain.status for domain in cluster.spec.domains))
+
+
 def _row(
     setting: Setting,
     loads: ExpertLoads | None,
@@ -88,7 +96,8 @@ def _row(
     layouts: Sequence[Fitted],
     target: float | None,
 ) -> CompareRow:
-    empty = CompareRow(setting.cluster.name, len(setting.cluster.gpus), target)
+    cluster = setting.cluster
+    empty = CompareRow(cluster.name, len(cluster.gpus), target, status=cluster_status(cluster))
     wanted = replace(options, tpot_s=None if target is None else 1.0 / target)
     try:
         placed = choose_layout(setting, loads, wanted, layouts)

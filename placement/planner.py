@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Placed", "choose_layout", "make_plan"]
 
 MOST_PLACED = 6
-"""Fast layouts whose experts are really placed before a time per token is given up as out of reach."""
+"""Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +76,9 @@ def choose_layout(
 ) -> Placed:
     """Return the simplest layout, its experts placed the fast way, that is about as fast as the fastest.
 
-    Candidates come with their score under perfect balance, fastest first. Those alike to the fastest are tried
-    from the simplest on, until one is still alike with experts really placed. ``layouts`` are those of
+    Candidates come with their score under perfect balance, fastest first. They are placed in that order until
+    none can be faster than the best of those placed. Those alike to it are tried from the simplest on, until
+    one is still alike with experts really placed. ``layouts`` are those of
     :func:`placement.search.fitted_layouts`, if they are known already.
 
     Raises
@@ -92,17 +93,7 @@ def choose_layout(
     found = candidates(setting, layouts, options.tpot_s)
     if not found:
         refuse_speed(setting, options, fastest_step_s(layouts))
-    best: Placed | None = None
-    missed: list[Placed] = []
-    for candidate in found[:MOST_PLACED]:
-        trial = _place(candidate, loads, options, time_limit_s=0.0)
-        if options.tpot_s is None or trial.score.step_s <= options.tpot_s:
-            best = trial
-            break
-        missed.append(trial)
-    if best is None:
-        nearest = min(missed, key=lambda trial: trial.score.step_s)
-        refuse_speed(nearest.candidate.setting, options, nearest.score.step_s)
+    best = _fastest(found, loads, options)
     enough = (1 - ALIKE) * best.score.tok_s_per_gpu
     for candidate in sorted(found, key=lambda candidate: candidate.layout.simplicity):
         if candidate is best.candidate or candidate.score.tok_s_per_gpu < enough:
@@ -113,6 +104,30 @@ def choose_layout(
         meets = options.tpot_s is None or trial.score.step_s <= options.tpot_s
         if meets and trial.score.tok_s_per_gpu >= enough:
             return trial
+    return best
+
+
+def _fastest(found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions) -> Placed:
+    """Return the fastest of the first candidates with experts really placed; no placement beats perfect balance.
+
+    Raises
+    ------
+    InfeasibleError
+        If with experts really placed nothing meets the time per token.
+    """
+    best: Placed | None = None
+    missed: list[Placed] = []
+    for candidate in found[:MOST_PLACED]:
+        if best is not None and candidate.score.tok_s_per_gpu <= best.score.tok_s_per_gpu:
+            break
+        trial = _place(candidate, loads, options, time_limit_s=0.0)
+        if options.tpot_s is not None and trial.score.step_s > options.tpot_s:
+            missed.append(trial)
+        elif best is None or trial.score.tok_s_per_gpu > best.score.tok_s_per_gpu:
+            best = trial
+    if best is None:
+        nearest = min(missed, key=lambda trial: trial.score.step_s)
+        refuse_speed(nearest.candidate.setting, options, nearest.score.step_s)
     return best
 
 

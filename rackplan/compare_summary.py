@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rackplan.summary import table, underlined, wrapped
+from rackplan.summary import doubts, table, underlined, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,10 +37,12 @@ def compare_summary(
     for row in rows:
         if row.tok_s_per_gpu is None:
             lines += wrapped(row.cluster, row.reason)
-    weakest = {row.cluster: row.evidence for row in rows if row.evidence}
-    lines += wrapped(
-        "Evidence", "weakest figure: " + ", ".join(f"{name} {kind}" for name, kind in weakest.items())
-    )
+    weakest = {row.cluster: f"{row.cluster} {row.evidence}" for row in rows if row.evidence}
+    if weakest:
+        lines += wrapped("Evidence", "weakest figure: " + ", ".join(weakest.values()))
+    for name, doubt in {row.cluster: doubts(row.status) for row in rows}.items():
+        if doubt:
+            lines += wrapped("Note", f"{name} is {doubt}")
     return "\n".join(lines)
 
 

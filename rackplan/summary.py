@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cost.model import DenseFfn, MoeFfn
 from cost.terms.alltoall import vector_bytes
+from placement.compare import cluster_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from cost.score import Score
     from placement.plan import Plan
 
-__all__ = ["plan_summary", "score_summary", "table"]
+__all__ = ["doubts", "plan_summary", "score_summary", "table"]
 
 LABEL = 14
 
@@ -245,7 +246,18 @@ def _evidence(plan: Plan) -> list[str]:
     why = "kernel efficiencies are published fractions of peak, not calibrated on end-to-end runs"
     if plan.loads is not None and plan.loads.synthetic:
         why += "; the loads are synthetic"
+    cluster = plan.setting.cluster
+    doubt = doubts(cluster_status(cluster))
+    if doubt:
+        why = f"{cluster.name} is {doubt}; {why}"
     return wrapped("Evidence", f"the weakest figure used is {plan.score.evidence.label}: {why}.")
+
+
+def doubts(status: str) -> str:
+    """Return why figures of a machine of this ``status`` are not those of one that runs; empty if they are."""
+    if "hypothetical" in status:
+        return "hypothetical: nobody has announced such a machine"
+    return "announced, not shipping" if "announced" in status else ""
 
 
 def _mean(balancedness: Mapping[int, float]) -> float:

@@ -106,14 +106,21 @@ def _targets(text: str | None) -> list[float]:
 def _equal_sides(names: Sequence[str], gpus: int | None) -> list[Cluster]:
     """Resolve the clusters, those named without ``@GPUS`` at the common count."""
     from topology.catalog_files import cluster_names
+    from topology.errors import InputError
     from topology.resolve import resolve_cluster
 
     sides = [resolve_cluster(name) for name in names]
     count = gpus if gpus is not None else max(len(side.gpus) for side in sides)
-    return [
+    equal = [
         resolve_cluster(f"{name}@{count}") if name in cluster_names() and len(side.gpus) != count else side
         for name, side in zip(names, sides, strict=True)
     ]
+    for name, side in zip(names, equal, strict=True):
+        if gpus is not None and len(side.gpus) != gpus:
+            raise InputError(
+                f"--gpus {gpus}: {name} has {len(side.gpus)} GPUs; leave --gpus or its @GPUS out."
+            )
+    return equal
 
 
 def _as_json(row: CompareRow, model: str) -> dict[str, Any]:
@@ -131,5 +138,6 @@ def _as_json(row: CompareRow, model: str) -> dict[str, Any]:
         "bound_by": row.bound_by,
         "layout": row.layout,
         "evidence": row.evidence,
+        "status": row.status,
         "reason": row.reason,
     }

@@ -15,7 +15,7 @@ from cost.load_files import read_loads
 from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.workload import Workload
-from placement import planner
+from placement import planner, search
 from placement.options import PlanOptions
 from placement.plan import placement_scorer
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
@@ -289,3 +289,28 @@ def test_progress_is_told() -> None:
     setting = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=2))
     make_plan(setting, loads_of(setting), PlanOptions(time_limit_s=0.0), on_stage=said.append)
     assert said == ["comparing layouts", "placing experts"]
+
+
+WIDE_AND_FAST = """
+name: fast-links
+domains:
+  - {gpu: g, gpus: 16, gpus_per_node: 4, count: 2, structure: switch, links_per_switch: [9, 9], link: 100 GB/s,
+     latency: 0.5 us}
+fabric: {kind: rail, nic: 400 Gb/s, latency: 2 us}
+gpus:
+  g: {hbm_bytes: 185 GiB, hbm_bytes_per_s: 8 TB/s, bf16_flop_per_s: 2500 TFLOP/s, fp8_flop_per_s: 5000 TFLOP/s}
+"""
+
+
+def test_layouts_are_chosen_by_experts_really_placed(tmp_path: Path) -> None:
+    """Few experts on many GPUs are the fastest layout only while they are taken to be balanced."""
+    path = tmp_path / "fast-links.yaml"
+    path.write_text(WIDE_AND_FAST)
+    setting = Setting(resolve_cluster(str(path)), resolve_model("mixtral-8x7b"), Workload())
+    loads, options = loads_of(setting), PlanOptions(time_limit_s=0.0)
+    found = search.candidates(setting, search.fitted_layouts(setting, None), None)
+    placed = [planner._place(candidate, loads, options, time_limit_s=0.0) for candidate in found]
+    best = max(trial.score.tok_s_per_gpu for trial in placed)
+    assert placed[0].score.tok_s_per_gpu < (1 - search.ALIKE) * best  # else this shows nothing
+    chosen = planner.choose_layout(setting, loads, options)
+    assert chosen.score.tok_s_per_gpu >= (1 - search.ALIKE) * best

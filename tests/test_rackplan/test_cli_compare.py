@@ -86,3 +86,25 @@ def test_where_nobody_can_the_rows_still_say_why(run: Run) -> None:
     assert "HBM capacity binds" in result.data["rows"][0]["reason"]
     assert len(result.err.splitlines()) == 1
     assert "none of the clusters" in result.err
+
+
+def test_a_size_that_a_name_contradicts_is_refused(run: Run, tmp_path: Path) -> None:
+    result = run("compare", "hgx-h100@64", "hgx-h200", *MIXTRAL, "--gpus", 72, "-o", "out")
+    assert result.code == 2
+    assert "--gpus 72: hgx-h100@64 has 64 GPUs" in result.error_line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_machines_that_nobody_can_buy_are_marked(run: Run) -> None:
+    sides = ("compare", "gb200-nvl72", "rubin-576", "vr-nvl72", *MIXTRAL, "--gpus", 8)
+    assert [row["status"] for row in run(*sides, "--json").data["rows"]] == [
+        "shipping",
+        "hypothetical",
+        "announced",
+    ]
+    text = run(*sides).out
+    assert "rubin-576@8 is hypothetical: nobody has announced such a machine" in text
+    assert "vr-nvl72@8 is announced, not shipping" in text
+    assert "gb200-nvl72@8 is" not in text
+    plan = run("plan", *MIXTRAL, "--cluster", "rubin-576@8", "--time-limit", 0, "-o", "out").out
+    assert "rubin-576@8 is hypothetical" in plan

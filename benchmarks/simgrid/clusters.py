@@ -105,6 +105,26 @@ def random_raw(seed: int, gpus: int = 12, switches: int = 9) -> Cluster:
     return build_cluster(raw_cluster_spec(f"raw-{seed}", RawTopology(tuple(nodes), links)))
 
 
+def two_tier() -> Cluster:
+    """Return two domains of three planes, each with chips in the hosts and above them, on one leaf a host."""
+    spec = domain("two-tier", 12, 4, links_per_switch=(1, 2, 1), upper_switches=2)
+    out = replace(load_scale_out("hgx-h100"), kind="leaf-spine", nodes_per_pod=1, spines=2)
+    return build_cluster(ClusterSpec("two-tier", (spec, spec), out))
+
+
+def two_planes(deeper: bool) -> Cluster:
+    """Return GPUs with a NIC in each of two planes; with ``deeper`` the second has a tier more."""
+    h100 = load_domain("hgx-h100").gpu
+    nodes = [RawNode(f"g{i}", "gpu", f"d{i}", gpu=h100) for i in range(8)]
+    nodes += [RawNode(f"{plane}{i}", "leaf") for plane in "ab" for i in range(2)]
+    nodes += [RawNode(f"{plane}{i}", "spine") for plane in "xy" for i in range(2)]
+    ends = [(f"g{i}", f"{plane}{i // 4}") for i in range(8) for plane in "ab"]
+    ends += [(f"a{i}", f"x{j}") for i in range(2) for j in range(2)]
+    ends += [("b0", "y0"), ("y0", "y1"), ("y1", "b1")] if deeper else [("b0", "y0"), ("y0", "b1")]
+    links = tuple(RawLink(pair, OUT) for pair in ends)
+    return build_cluster(raw_cluster_spec("planes", RawTopology(tuple(nodes), links)))
+
+
 CLUSTERS = {
     "fat-tree": lambda: fabric_of(
         "fat-tree", 8, nodes_per_pod=4, leaves_per_pod=2, spines=2, cores=2, core_oversubscription=2.0
@@ -123,5 +143,8 @@ CLUSTERS = {
     "grid 4x4x4": lambda: torus(4, 4, 4, wrap=False),
     "torus 3x5x2": lambda: torus(3, 5, 2),
     "full mesh of 8": lambda: mesh(8),
+    "two-tier domains": two_tier,
+    "two planes": lambda: two_planes(deeper=False),
+    "two planes, one deeper": lambda: two_planes(deeper=True),
     **{f"random raw graph {seed}": (lambda seed=seed: random_raw(seed)) for seed in (1, 2, 3)},
 }

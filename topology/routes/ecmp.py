@@ -62,15 +62,26 @@ def route_ecmp(
     With ``forward`` the terminals pass on traffic of others, as the chips of a torus do.
     """
     small = contract(network, links, terminals, forward=forward)
+    router = _pushed(small, demand, len(network.tiers))
+    if router.uneven:
+        small = contract(network, links, terminals, forward=forward, planes=False)
+        router = _pushed(small, demand, len(network.tiers))
+    load = small.spread(router.load_bytes, demand.sent(), demand.received())
+    return EcmpResult(load, router.tier_bytes, router.latency_s, small.labels, router.missing)
+
+
+def _pushed(small: Contracted, demand: Demand, tiers: int) -> _Router:
+    """Push a demand through a contracted network."""
     between = demand.between(small.labels, small.classes)
-    router = _Router(small, len(network.tiers))
+    router = _Router(small, tiers)
     wanted = np.flatnonzero(between.any(axis=0))
     step = max(1, _CHUNK_CELLS // max(1, len(small.tail)))
     for first in range(0, len(wanted), step):
+        if router.uneven:
+            break
         chunk = wanted[first : first + step]
         router.push(between[:, chunk], chunk)
-    load = small.spread(router.load_bytes, demand.sent(), demand.received())
-    return EcmpResult(load, router.tier_bytes, router.latency_s, small.labels, router.missing)
+    return router
 
 
 class _Router:
@@ -83,7 +94,7 @@ class _Router:
         shape = (small.nodes, small.nodes)
         self._weights: Any = csr_array((small.weight, (small.tail, small.head)), shape=shape)
         self._back: Any = self._weights.T.tocsr()
-        # a tier that every route takes or leaves as a whole needs no search of its own
+        # for each tier the links outside it, over which bytes that have not crossed it yet move on
         self._outside: list[tuple[int, Any, Ints]] = []
         for tier in np.unique(small.tier):
             inside = np.flatnonzero(small.tier == tier)
@@ -98,6 +109,7 @@ class _Router:
         self.tier_bytes = np.zeros(tiers)
         self.latency_s = np.full((small.classes, small.classes), -np.inf)
         self.missing = np.zeros((small.classes, small.classes), dtype=bool)
+        self.uneven = False
 
     def push(self, between: Floats, targets: Ints) -> None:
         """Push ``between [classes, targets]`` bytes to the target classes."""
@@ -112,6 +124,9 @@ class _Router:
         for hop in range(len(steps) - 1, 0, -1):
             here, after = steps[hop], steps[hop - 1]
             onward = self._weights @ after
+            if len(net.whole):
+                begins = (here[net.exit] > 0) & used
+                self.uneven |= bool((begins & (onward[net.exit] != net.whole[:, None])).any())
             share = np.divide(here, onward, out=np.zeros_like(onward), where=(here > 0) & (onward > 0))
             out = flow * share
             flow += after * (self._back @ out)

@@ -1,0 +1,80 @@
+"""Time and memory of building clusters and routing traffic on them, each in a process of its own.
+
+``python benchmarks/traffic.py`` prints the table of ``benchmarks/RESULTS.md``.
+"""
+
+from __future__ import annotations
+
+import platform
+import resource
+import subprocess
+import sys
+import time
+
+CLUSTERS = (
+    "hgx-h100",
+    "gb200-nvl72",
+    "gb200-nvl72@576",
+    "rubin-576",
+    "gb200-nvl72@4608",
+    "gb200-nvl72@16384",
+    "hgx-h100@4608",
+    "hgx-h100@16384",
+    "tpu-v5p@8x8x9",
+    "tpu-v5p@16x16x18",
+    "tpu-v5p@16x32x32",
+)
+PATTERNS = ("all-to-all", "ring", "incast", "permutation")
+
+
+def main() -> None:
+    """Print one row a cluster."""
+    if len(sys.argv) > 1:
+        print(row(sys.argv[1]))
+        return
+    print(f"Python {platform.python_version()}, {platform.machine()}\n")
+    head = [
+        "cluster",
+        "GPUs",
+        "directed links",
+        "graph s",
+        "routes s",
+        *(f"{name} s" for name in PATTERNS),
+        "MB",
+    ]
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for name in CLUSTERS:
+        ran = subprocess.run(  # noqa: S603 - this file itself
+            [sys.executable, __file__, name], capture_output=True, text=True, check=True
+        )
+        print(ran.stdout.strip(), flush=True)
+
+
+def row(name: str) -> str:
+    """Build and route one cluster; return its line of the table."""
+    from topology import resolve_cluster
+    from topology.routes import Router, pattern_traffic
+
+    start = time.perf_counter()
+    cluster = resolve_cluster(name)
+    links = 2 * cluster.graph.number_of_edges()
+    built = time.perf_counter()
+    router = Router(cluster)
+    seconds = [built - start, time.perf_counter() - built]
+    for pattern in PATTERNS:
+        begin = time.perf_counter()
+        router.loads(pattern_traffic(pattern, len(cluster.gpus), 1e9))
+        seconds.append(time.perf_counter() - begin)
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    cells = [
+        name,
+        f"{len(cluster.gpus):,}",
+        f"{links:,}",
+        *(f"{value:.2f}" for value in seconds),
+        f"{peak_mb:.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -268,6 +268,9 @@ def _plan(fields: _PlanFields) -> Plan:
     workload = Workload(**inputs.workload.model_dump())
     setting = Setting(cluster, model, workload)
     layout = _layout(fields, setting)
+    strange = sorted(set(fields.experts.layers) - {str(layer) for layer in model.moe_layers})
+    if strange:
+        raise InputError(f"experts.layers.{strange[0]}: {model.name} has no such layer with experts.")
     experts = tuple(_assignment(fields, setting, layout, index) for index in range(layout.stages))
     loads = _loads(inputs.loads, setting)
     score, balancedness = score_placement(setting, layout, experts, loads)
@@ -323,6 +326,12 @@ def _assignment(fields: _PlanFields, setting: Setting, layout: Layout, index: in
         if held is None or len(held) != len(setting.cluster.gpus):
             raise InputError(f"{place}: expected one list for each of {len(setting.cluster.gpus)} GPUs.")
         here = [held[gpu] for gpu in stage.gpus]
+        inside = {gpu for stages in layout.replicas for gpu in stages[index].gpus}
+        outside = next((gpu for gpu, part in enumerate(held) if part and gpu not in inside), None)
+        if outside is not None:
+            raise InputError(
+                f"{place}: {fields.experts.gpus[outside]} has experts, but its stage lacks that layer."
+            )
         for stages in layout.replicas[1:]:
             if [held[gpu] for gpu in stages[index].gpus] != here:
                 raise InputError(f"{place}: replicas hold different experts; all must be alike.")

@@ -41,6 +41,10 @@ def _layers(plan: Plan) -> list[str]:
     return wrong
 
 
+def _run(layers: range) -> str:
+    return f"layers {layers.start} to {layers.stop - 1}"
+
+
 def _used(plan: Plan) -> list[int]:
     return [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
 
@@ -63,7 +67,7 @@ def _gpus(plan: Plan) -> list[str]:
         for stage in stages:
             domains = plan.setting.domains(stage)
             if len(domains) % tp or (np.ptp(domains.reshape(-1, tp), axis=1) != 0).any():
-                wrong.append(f"TP {tp} does not divide layers {stage.layers} into groups within a domain")
+                wrong.append(f"TP {tp} does not divide {_run(stage.layers)} into groups within a domain")
     return wrong
 
 
@@ -75,19 +79,19 @@ def _experts(plan: Plan) -> list[str]:
         if not rows:
             continue
         if moe is None or assignment is None:
-            wrong.append(f"layers {stage.layers}: no experts are placed")
+            wrong.append(f"{_run(stage.layers)}: no experts are placed")
             continue
         if assignment.gpus != len(stage.gpus):
             wrong.append(
-                f"layers {stage.layers}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}"
+                f"{_run(stage.layers)}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}"
             )
             continue
         try:
             problem = ExpertProblem(np.ones((len(rows), moe.experts)), assignment.slots_per_gpu)
         except InputError as error:
-            wrong.append(f"layers {stage.layers}: {error}")
+            wrong.append(f"{_run(stage.layers)}: {error}")
             continue
-        wrong += [f"layers {stage.layers}: {line}" for line in verify_experts(assignment, problem)]
+        wrong += [f"{_run(stage.layers)}: {line}" for line in verify_experts(assignment, problem)]
     return wrong
 
 
@@ -100,7 +104,7 @@ def _memory(plan: Plan) -> list[str]:
         for stage, memory in zip(stages, memories, strict=True):
             if memory.used(batch) > memory.usable:
                 wrong.append(
-                    f"replica {index}, layers {stage.layers}: {memory.used(batch) / 1e9:.2f} GB per GPU, "
+                    f"replica {index}, {_run(stage.layers)}: {memory.used(batch) / 1e9:.2f} GB per GPU, "
                     f"{memory.usable / 1e9:.2f} GB usable"
                 )
     return wrong

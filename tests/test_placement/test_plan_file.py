@@ -252,7 +252,7 @@ def first(value: list[int]) -> Callable[[list[list[int]]], list[list[int]]]:
         (one("stages", 1, "gpus", 0, to="d9.n0.g0"), "stages.1.gpus: 'd9.n0.g0' is no GPU of hgx-h100@16"),
         (one("stages", 1, "gpus", to=GPUS[8:12]), "replicas differ"),
         (one("stages", 1, "last_layer", to=2), "replicas differ"),
-        (one("stages", 1, "gpus", to=GPUS[:8]), "GPU d0.n0.g0 is in two stages"),
+        (one("stages", 1, "gpus", to=GPUS[:8]), "d1.n0.g0 has experts, but its stage lacks"),
         (everywhere(("last_layer",), 2), "do not hold layers 0 to 3"),
         (everywhere(("last_layer",), 10**12), "do not hold layers 0 to 3"),
         (everywhere(("last_layer",), 10**30), "do not hold layers 0 to 3"),
@@ -267,6 +267,14 @@ def first(value: list[int]) -> Callable[[list[list[int]]], list[list[int]]]:
         (layer(1, first([0, 1])), "experts.layers.1: its GPUs have other numbers of slots than in layer 0"),
         (layer(2, lambda row: [row[1], *row[1:]]), "experts.layers.2: expert"),
         (layer(2, lambda row: [[] for _ in row]), "experts.layers.2"),
+        (
+            one("experts", "layers", "4", to=[[]] * 16),
+            "has no such layer with experts",
+        ),
+        (
+            lambda data: put(data, ("stages",), data["stages"][:1]),
+            "experts.layers.0: d1.n0.g0 has experts, but its stage lacks that layer",
+        ),
         (one("layout", "tp", to=0), "layout.tp"),
         (one("layout", "tp", to=3), "TP 3 does not divide"),
         (one("layout", "tp", to=10**30), "HBM capacity binds"),

@@ -87,7 +87,7 @@ DOUBLE = experts_of([[0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6]] * 4)
         (plan_with([[(FIRST, range(2)), (FIRST, range(2, 4))]]), "is in two stages"),
         (plan_with([[(STRANGERS, ALL)]]), "GPU number 16 of 16"),
         (plan_with([[(range(-1, 7), ALL)]]), "GPU number -1 of 16"),
-        (plan_with([[(FIRST, ALL)]], tp=3), r"TP 3 does not divide layers range\(0, 4\)"),
+        (plan_with([[(FIRST, ALL)]], tp=3), r"TP 3 does not divide layers 0 to 3"),
         (plan_with([[(FIRST, ALL)]], tp=3), "TP 3 does not divide [0-9]+ query heads"),
         (plan_with([[(range(4, 12), ALL)]], tp=8), "into groups within a domain"),
         (plan_with([[(FIRST, ALL)]], experts=[None]), "no experts are placed"),

@@ -155,6 +155,25 @@ def test_an_overlay_colours_every_gpu(name: str, tmp_path: Path) -> None:
     assert len(text) < 1_000_000
 
 
+def test_a_wide_legend_does_not_move_the_picture() -> None:
+    gpus = 16
+    wide = Overlay([1.0] * gpus, ["1"] * gpus, "a legend much wider than the picture of two hosts " * 3)
+    plain = Overlay([1.0] * gpus, ["1"] * gpus, "x")
+    sources = [dot_source(resolve_cluster("hgx-h100@16"), overlay=one) for one in (wide, plain)]
+    lefts = []
+    for source in sources:
+        lines = source.splitlines()
+        at = {
+            name: next(line for line in lines if line.startswith(f'  "{name}"'))
+            for name in ("legend", "pod0")
+        }
+        x = {name: float(re.findall(r'pos="([-\d.]+),', line)[0]) for name, line in at.items()}
+        width = float(re.findall(r'width="([\d.]+)"', at["legend"])[0]) * 72
+        lefts.append((round(x["legend"] - width / 2, 1), x["pod0"]))
+    assert lefts[0] == lefts[1]
+    assert lefts[0][0] == 0.0
+
+
 def test_a_collapsed_overlay_says_its_range(tmp_path: Path) -> None:
     cluster = resolve_cluster("gb200-nvl72@7200")
     words = texts(draw_svg("gb200-nvl72@7200", tmp_path, overlay=overlay(len(cluster.gpus))))

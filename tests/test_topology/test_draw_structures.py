@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,9 +19,7 @@ from topology.draw import TrafficOverlay, draw_cluster
 from topology.draw.fold import fold
 from topology.routes import link_loads, pattern_traffic
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
 H100 = {"part": "hgx-h100"}
 
@@ -241,6 +244,44 @@ def test_raw_siblings_that_differ_stay_open(tmp_path: Path) -> None:
     assert picture.has("r2h1g3: 1 of 2 links")
     assert picture.has("LEAF-1-4: 2 of 3 uplinks")
     assert picture.has("spine2: 23 of 24 downlinks")
+
+
+def test_a_rail_without_a_leaf_is_red(tmp_path: Path) -> None:
+    content = raw()
+    content["nodes"] = [node for node in content["nodes"] if node["id"] != "LEAF-2-0"]
+    content["links"] = [link for link in content["links"] if "LEAF-2-0" not in link["between"]]
+    picture = draw(tmp_path, **content)
+    assert "none" in picture.words
+    assert "x 4 alike" in picture.words
+    assert (
+        picture.edge_colours().count("#009e73") == 1
+    )  # rail 2: drawn in the other open rack, not in this one
+
+
+def test_ids_may_hold_any_sign(tmp_path: Path) -> None:
+    content = json.loads(json.dumps(raw(racks=2)).replace("r0h1", "a:b<c>:"))
+    picture = draw(tmp_path, **content)
+    assert picture.has("a:b<c>:")
+    opened = draw(tmp_path, "d0", **content)
+    assert opened.has("a:b<c>:")
+    assert opened.count("edge") == 4
+
+
+def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
+    path = write(tmp_path, **raw(without=("r2h1g3 r2-nvs1",)))
+    code = (
+        "import sys; from topology import resolve_cluster; from topology.draw import dot_source\n"
+        "cluster = resolve_cluster(sys.argv[1])\n"
+        "for level in ('auto', 'gpu', 'd2'): print(dot_source(cluster, level=level))"
+    )
+    outputs = set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", code, str(path)]
+        done = subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True, text=True)
+        outputs.add(done.stdout)
+    assert len(outputs) == 1
+    assert "r0h0g0" in outputs.pop()
 
 
 def test_a_raw_host_is_drawn_node_by_node(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-    from topology.draw.fold import Group, Host, Pod, Shape
     from topology.draw.painter import Painter
+    from topology.draw.parts import Group, Host, Pod, Shape
     from topology.spec import DomainSpec
 
 __all__ = ["Block", "Column", "Row", "Section", "blocks_of", "by_shape", "choose", "rack_blocks"]
@@ -19,7 +19,7 @@ __all__ = ["Block", "Column", "Row", "Section", "blocks_of", "by_shape", "choose
 _OPEN_PODS, _OPEN_GPUS = 4, 576
 _OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152
 _LONGEST_BLOCK, _KEPT_ROWS = 18, 6
-_MOST_SHAPES, _MOST_GROUPS = 6, 3
+_MOST_SHAPES, _MOST_GROUPS = 8, 3
 _MOST_BLOCKS = 3
 _LONGEST_ROW = 16
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from topology.draw.metrics import fitting
 from topology.draw.style import gpu_line, is_projected, scale_out_line, scale_up_line
 from topology.draw.words import plural
 from topology.units import format_quantity
@@ -17,6 +18,7 @@ __all__ = ["physical_line", "subtitles", "title"]
 
 _MOST_KINDS = 3
 _MOST_TITLES = 4
+_MOST_WIDE = 1160
 
 
 def title(cluster: Cluster) -> str:
@@ -35,7 +37,7 @@ def title(cluster: Cluster) -> str:
         warning = " (round figures, no such machine)"
     broken = cluster.spec.gpus - len(cluster.gpus)
     gpus = f"{cluster.spec.gpus} GPUs" + (f", {broken} out of service" if broken else "")
-    return f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}"
+    return fitting(f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}", _MOST_WIDE, 13)
 
 
 def physical_line(cluster: Cluster) -> str:
@@ -55,7 +57,7 @@ def physical_line(cluster: Cluster) -> str:
 def _kind(domain: DomainSpec) -> str:
     """Return what a domain is; those of a raw graph by size and GPU, not by their own names."""
     if domain.structure == "raw":
-        return f"domain of {domain.gpus} {domain.gpu.title}"
+        return f"domain of {domain.gpus} {domain.gpu.title.partition(' (')[0]}"
     return domain.title
 
 

@@ -19,8 +19,8 @@ from topology.units import format_quantity
 if TYPE_CHECKING:
     from topology.draw.blocks import Block
     from topology.draw.canvas import Canvas
-    from topology.draw.fold import Host
     from topology.draw.painter import Painter
+    from topology.draw.parts import Host
     from topology.spec import DomainSpec
 
 __all__ = ["draw_domain_view"]
@@ -49,9 +49,10 @@ def draw_domain_view(canvas: Canvas, painter: Painter, number: int) -> None:
     """Draw one domain: trays where it is one rack, racks where it is several."""
     domain = painter.cluster.spec.domains[number]
     grids = _grids(painter, number)
-    per_row = -(-len(grids) // 2) if len(grids) > 4 else len(grids)
-    above, below = grids[:per_row], grids[per_row:]
     wide = max(grid.width for grid in grids)
+    fit = min(4, int(_MOST_WIDE // (wide + _GAP)))
+    per_row = -(-len(grids) // 2) if len(grids) > fit else len(grids)
+    above, below = grids[:per_row], grids[per_row:]
     band = _band_lines(painter, domain, number)
     narrowest = max(text_width(line, 11, bold=True) for line in band) + 20
     width = max(per_row * (wide + _GAP), narrowest)
@@ -170,7 +171,7 @@ def _tray(painter: Painter, host: Host) -> _Grid:
         sheet.add([_rail(painter, place, size) for place in places], 12)
     sheet.add_all(painter.fault_rows(names, columns, width=width - 8), 12)
     sheet.add([cell("", colspan=columns, height=2, port="foot")], 2)
-    return _Grid(host.id, width, sheet.height, sheet.html(color="#8a8a8a"), [host])
+    return _Grid(host.id.replace(":", ";"), width, sheet.height, sheet.html(color="#8a8a8a"), [host])
 
 
 def _rail(painter: Painter, place: int | str, width: int) -> str:

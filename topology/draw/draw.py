@@ -124,9 +124,9 @@ def _draw(canvas: Canvas, painter: Painter, level: str, number: int) -> list[str
         draw_torus_view(canvas, painter, number)
         return torus_notes(domain)
     elif level == "gpu" and domain.structure in ("raw", "two-tier"):
-        draw_raw_view(canvas, painter, nodes_of_host(painter, number))
-        host = painter.fold.hosts_by_domain[number][0]
-        return [f"Drawn here: host {host.id} and the switches next to it"]
+        names, words = nodes_of_host(painter, number)
+        draw_raw_view(canvas, painter, names)
+        return [words]
     elif domain.structure == "mesh":
         draw_mesh_view(canvas, painter, number)
         return [f"Each two GPUs: {each_way(domain.links_per_neighbour, domain.fabric)}"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from topology.draw.blocks import choose
 from topology.draw.canvas import cell, table
+from topology.draw.leaf_view import leaf_port
 from topology.draw.links import Links, most_common
 from topology.draw.metrics import fitting
 from topology.draw.pod_view import BAND_INK, block_links, measure
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
     from topology.draw.blocks import Block, Section
     from topology.draw.canvas import Canvas
-    from topology.draw.fold import Switch
     from topology.draw.painter import Painter
+    from topology.draw.parts import Switch
     from topology.draw.pod_view import BlockView, PodView
 
 __all__ = ["draw_fabric_view"]
@@ -256,16 +257,13 @@ class _FabricView:
 
     def _rails(self, view: PodView, block: Block, name: str) -> None:
         """Draw one link for each rail of a block."""
-        rails = {leaf.rail: (i, leaf) for i, leaf in enumerate(view.pod.leaves)}
         ids = self._ids(block)
         graph = self.painter.cluster.graph
-        for rail, (i, leaf) in rails.items():
-            if rail is None or rail >= block.columns:
-                continue
+        for leaf in view.pod.leaves:
             pairs = [(leaf.id, name) for name in ids if graph.has_edge(leaf.id, name)]
-            colour = self.painter.rail(rail)
-            if pairs:
-                self._link(f"{view.name}:l{i}:s", f"{name}:r{rail}:n", 1.5, pairs, colour=colour)
+            if pairs and leaf.rail is not None:
+                ends = (f"{view.name}:{leaf_port(leaf.id)}:s", f"{name}:r{leaf.rail}:n")
+                self._link(*ends, 1.5, pairs, colour=self.painter.rail(leaf.rail))
 
     def _downlink(self, view: PodView, block: BlockView, name: str, x: float, block_at: float) -> None:
         """Draw one bundle from the leaves to a block, or to what is left out."""

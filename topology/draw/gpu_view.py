@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from topology.draw.canvas import Canvas
-    from topology.draw.fold import Host, Switch
     from topology.draw.painter import Painter, Place
+    from topology.draw.parts import Host, Switch
     from topology.spec import DomainSpec
 
 __all__ = ["MOST_LINKS", "draw_gpu_view", "links_note", "opened_hosts"]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from topology.cluster import Cluster
-    from topology.draw.fold import Fold
+    from topology.draw.parts import Fold
 
 __all__ = ["Marks", "short_name"]
 

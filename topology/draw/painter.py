@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from topology.cluster import Cluster
     from topology.draw.canvas import Canvas
-    from topology.draw.fold import Fold, Host, Pod
     from topology.draw.marks import Marks
     from topology.draw.overlay import Overlay
+    from topology.draw.parts import Fold, Host, Pod
     from topology.draw.usage import Usage
 
 __all__ = ["Painter", "Place"]

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from topology.draw.canvas import cell
+from topology.draw.leaf_view import leaf_box
 from topology.draw.links import Links
-from topology.draw.metrics import fitting, text_width
+from topology.draw.metrics import text_width
 from topology.draw.sheet import Sheet
 from topology.draw.style import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, QUIET, scale_up_words
-from topology.draw.words import common_head, ids_text, plural, ranges
+from topology.draw.words import plural, ranges
 
 if TYPE_CHECKING:
     from topology.draw.blocks import Block, Column, Row
-    from topology.draw.fold import Host, Pod, Switch
     from topology.draw.painter import Painter
+    from topology.draw.parts import Host, Pod
 
 __all__ = ["BAND_INK", "PodView", "block_links", "measure"]
 
@@ -37,6 +38,7 @@ class BlockView:
     height: float
     by_rail: bool = False
     header: int = 28
+    columns: int = 0
 
 
 @dataclass
@@ -76,8 +78,11 @@ def measure(painter: Painter, column: Column, cell_width: int) -> PodView:
         return _placeholder(painter, column)
     blocks = [_block(painter, pod, block, cell_width) for block in column.blocks]
     inner = sum(view.width + GAP for view in blocks) - GAP
-    header = blocks[0].header if len(blocks) == 1 else None
-    leaves, wide, tall = _leaves(painter, pod, inner, cell_width, header)
+    only = blocks[0] if len(blocks) == 1 and blocks[0].by_rail else None
+    if only and max(leaf.rail or 0 for leaf in pod.leaves) >= only.columns:
+        only = None
+    rails = (only.header, only.columns) if only else None
+    leaves, wide, tall = leaf_box(painter, pod, inner, cell_width, rails)
     return PodView(column, f"pod{pod.number}", leaves, wide, tall, blocks, max(inner, wide))
 
 
@@ -87,93 +92,6 @@ def block_links(pod: Pod, block: Block) -> Links:
     racks = None if block.whole or block.alike else {host.rack for host in block.hosts}
     hosts = [h for h in pod.hosts if h.domain in domains and (racks is None or h.rack in racks)]
     return Links.sum(links for host in hosts for links in host.up.values())
-
-
-def _leaves(
-    painter: Painter, pod: Pod, inner: float, cell_width: int, header: int | None
-) -> tuple[str, float, float]:
-    """Return the table of the leaves of a pod, its width and height; ``header`` is that of the one block below."""
-    leaves = pod.leaves
-    if not leaves:
-        return _no_leaf(inner)
-    names, title = _leaf_names(leaves)
-    rails = [leaf.rail for leaf in leaves]
-    several = len(leaves) > 1
-    aligned = header is not None and several and None not in rails and len(set(rails)) == len(rails)
-    shown = leaves[:_MOST_LEAF_CELLS] if several else []
-    local = (
-        f"each to the others: {leaves[0].side.text().removesuffix(' each way')}"
-        if leaves[0].side.count
-        else ""
-    )
-    faults = painter.marks.lines([leaf.id for leaf in leaves])
-    wide = float(max(70, *(text_width(text, _LEAF_TEXT) + 10 for text in (title, local, *faults))))
-    if aligned:
-        size, per_row, indent = cell_width, len(shown), [cell("", width=header)]
-        if max(text_width(name, _LEAF_TEXT) for name in names) > cell_width - 2:
-            names = [f"l{rail}" for rail in rails]
-        title, wide = fitting(title, inner - 8, _LEAF_TEXT), inner
-    else:
-        size = max(cell_width, *(text_width(name, _LEAF_TEXT) + 4 for name in ["", *names[: len(shown)]]))
-        per_row = max(1, min(len(shown), int(max(inner, 150) // (size + 1))))
-        wide = max(wide, per_row * (size + 1) + 3)
-        size, indent = (round(wide) - 3) // per_row - 1, []
-    sheet = Sheet(wide)
-    span = per_row + len(indent)
-    sheet.add([cell(title, colspan=span, height=14, size=_LEAF_TEXT, port="up", width=round(wide) - 4)], 14)
-    for start in range(0, len(shown), per_row):
-        part = shown[start : start + per_row]
-        cells = [_leaf(painter, leaf, names[start + i], size, f"l{start + i}") for i, leaf in enumerate(part)]
-        sheet.add([*indent, *cells], 16)
-    word = "router" if leaves[0].tier == "router" else "leaf"
-    more = f"and {plural(len(leaves) - len(shown), word)} more" if len(leaves) > len(shown) > 0 else ""
-    for text in (more, local):
-        if text:
-            sheet.add([cell(text, colspan=span, size=_LEAF_TEXT, height=12)], 12)
-    for line in painter.fault_rows([leaf.id for leaf in leaves], span, width=wide - 8):
-        sheet.add(line, 12)
-    sheet.add([cell("", colspan=span, height=1, port="foot")], 1)
-    return sheet.html(color=QUIET), wide, sheet.height
-
-
-def _no_leaf(inner: float) -> tuple[str, float, float]:
-    """Return what stands in the place of leaves where there are none."""
-    sheet = Sheet(inner)
-    text = "no link to the fabric"
-    sheet.add([cell(text, width=round(inner) - 4, port="up", size=_LEAF_TEXT, height=14, ink=FAULT)], 14)
-    sheet.add([cell("", height=1, port="foot")], 1)
-    return sheet.html(color=QUIET), inner, sheet.height
-
-
-def _leaf_names(leaves: list[Switch]) -> tuple[list[str], str]:
-    """Return a short name for each leaf, and a title for all."""
-    word = "router" if leaves[0].tier == "router" else "leaf"
-    if len(leaves) == 1:
-        return [leaves[0].id], f"{word} {leaves[0].id}"
-    head = common_head([leaf.id for leaf in leaves])
-    names = [leaf.id.removeprefix(f"{head}.") if head else leaf.id for leaf in leaves]
-    title = f"{plural(len(leaves), word).partition(' ')[2]} {head}" if head else ids_text(names)
-    return names, title
-
-
-def _leaf(painter: Painter, leaf: Switch, name: str, width: int, port: str) -> str:
-    """Return the cell of one leaf: in the colour of its rail, red where something is wrong with it."""
-    if painter.marks.of(leaf.id):
-        tip = "; ".join([leaf.id, *painter.marks.of(leaf.id)])
-        return cell(
-            name,
-            width=width,
-            height=16,
-            bgcolor=FAULT_FILL,
-            ink=FAULT,
-            border=1,
-            color=FAULT,
-            size=_LEAF_TEXT,
-            port=port,
-            tooltip=tip,
-            href="#",
-        )
-    return painter.rail_cell(leaf.rail, width, name, port=port, height=16)
 
 
 def _header(painter: Painter, rows: list[Row], shared: str) -> int:
@@ -203,9 +121,15 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     sheet = Sheet(wide)
     span = columns + 1
     rails = {painter.cluster.gpus[i].rail for host in block.hosts for i in host.gpus}
-    by_rail = len(pod.leaves) > 1 and {leaf.rail for leaf in pod.leaves} >= rails and len(rails) <= columns
+    cabled = {leaf.rail for leaf in pod.leaves if leaf.rail is not None}
+    by_rail = len(cabled) > 1 and len(cabled) == len(pod.leaves) and max(rails, default=0) < columns
     if by_rail:
-        cells = [painter.rail_cell(r, cell_width, f"r{r}", port=f"r{r}", height=13) for r in range(columns)]
+        cells = [
+            painter.rail_cell(r, cell_width, f"r{r}", port=f"r{r}", height=13)
+            if r in cabled
+            else cell(f"r{r}", width=cell_width, height=13, size=_LEAF_TEXT, ink=FAULT, bgcolor=FAULT_FILL)
+            for r in range(columns)
+        ]
         sheet.add([cell("", width=header, port="head"), *cells], 13)
     else:
         sheet.add([cell("", colspan=span, height=2, port="head", width=round(wide) - 6)], 2)
@@ -229,7 +153,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
         sheet.add_all(painter.fault_rows(_host_names(painter, row.host), span, most=2), 12)
     for line, fill, ink in band:
         sheet.add([cell(line, colspan=span, height=13, bgcolor=fill, size=_LEAF_TEXT, ink=ink)], 13)
-    return BlockView(block, sheet.html(color=NVLINK), wide, sheet.height, by_rail, header)
+    return BlockView(block, sheet.html(color=NVLINK), wide, sheet.height, by_rail, header, columns)
 
 
 def _host_names(painter: Painter, host: Host) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from math import ceil
 from typing import TYPE_CHECKING
 
 from topology.draw.canvas import cell, table
@@ -49,13 +50,29 @@ def fits(cluster: Cluster, names: Sequence[str]) -> bool:
     return len(names) <= MOST_NODES and _drawn_edges(part) <= MOST_EDGES
 
 
-def nodes_of_host(painter: Painter, number: int) -> list[str]:
-    """Return the first host of a domain with all its parts, the chips and leaves next to it."""
-    host = painter.fold.hosts_by_domain[number][0]
-    inside = [name for name, owner in painter.fold.owner.items() if owner is host]
+def nodes_of_host(painter: Painter, number: int) -> tuple[list[str], str]:
+    """Return the first host of a domain with its parts, the chips and leaves next to it, and what that is in words.
+
+    Of a host with many links, some GPUs and their links alone.
+    """
     graph = painter.cluster.graph
-    near = {other for name in inside for other in graph[name] if other in painter.fold.switches}
-    return [*inside, *sorted(near, key=natural)]
+    host = painter.fold.hosts_by_domain[number][0]
+    inside = sorted((name for name, owner in painter.fold.owner.items() if owner is host), key=natural)
+    gpus = [name for name in inside if name in painter.fold.number]
+    shown = list(gpus)
+    while True:
+        parts = [name for name in inside if name in shown or name not in painter.fold.number]
+        near = {other for name in parts for other in graph[name] if other in painter.fold.switches}
+        names = [*parts, *sorted(near, key=natural)]
+        if len(shown) <= 1 or fits(painter.cluster, names):
+            break
+        shown.pop()
+    which = (
+        f"host {host.id}"
+        if len(shown) == len(gpus)
+        else f"{len(shown)} of {len(gpus)} GPUs of host {host.id}"
+    )
+    return names, f"Drawn here: {which} and the switches next to it"
 
 
 def draw_raw_view(canvas: Canvas, painter: Painter, names: Sequence[str]) -> None:
@@ -69,19 +86,26 @@ def draw_raw_view(canvas: Canvas, painter: Painter, names: Sequence[str]) -> Non
         x = (widest - size) / 2
         for name in row:
             wide = _width(painter, name)
-            canvas.box(f"node {name}", (x, y), (wide, _HEIGHT), _box(painter, name, wide))
+            canvas.box(_box_name(name), (x, y), (wide, _HEIGHT), _box(painter, name, wide))
             where[name] = (x + wide / 2, y + _HEIGHT / 2)
             x += wide + _GAP
         y += _HEIGHT + _DROP
     said: set[tuple[str, ...]] = set()
     broken = [ends for ends in painter.marks.broken_links if ends[0] in where and ends[1] in where]
-    for a, b, edge in sorted(part.edges(data=True), key=lambda item: (natural(item[0]), natural(item[1]))):
+    # the view of a part lists its links in an order of its own
+    ends = [tuple(sorted(link, key=natural)) for link in part.edges]
+    for a, b in sorted(ends, key=lambda link: (natural(link[0]), natural(link[1]))):
         if not _is_peer(part, a, b):
-            _link(canvas, painter, (a, b), edge, where, said)
+            _link(canvas, painter, (a, b), part.edges[a, b], where, said)
     for a, b in broken:
-        canvas.link(f"node {a}", f"node {b}", FAULT, width=1.0, style="dashed")
+        canvas.link(_box_name(a), _box_name(b), FAULT, width=1.0, style="dashed")
         canvas.text(f"broken {a} {b}", _middle(where[a], where[b]), ["broken"], FAULT)
     painter.draw_legend(canvas, (0.0, y - _DROP + 20))
+
+
+def _box_name(name: str) -> str:
+    """Return the name of a node's box: its id without the sign that separates ports."""
+    return f"node {name}".replace(":", ";")
 
 
 def _is_peer(graph: Any, a: str, b: str) -> bool:
@@ -104,7 +128,14 @@ def _rows(painter: Painter, names: Sequence[str]) -> list[list[str]]:
             kind = {"chip": "switch"}.get(switch.tier, switch.tier)
         kinds[kind].append(name)
     rows = [[n for kind in row for n in sorted(kinds[kind], key=natural)] for row in _ROWS]
-    return [row for row in rows if row]
+    return [part for row in rows if row for part in _wrapped(painter, row)]
+
+
+def _wrapped(painter: Painter, row: list[str]) -> list[list[str]]:
+    """Break a row that is too wide into rows of about equal length."""
+    lines = ceil(_row_width(painter, row) / _MOST_WIDE)
+    size = ceil(len(row) / lines)
+    return [row[i : i + size] for i in range(0, len(row), size)]
 
 
 def _width(painter: Painter, name: str) -> int:
@@ -193,7 +224,9 @@ def _link(
         if painter.usage.holds_bottleneck([ends]):
             colour = FAULT
     style = "dashed" if slow else "solid"
-    canvas.link(f"node {a}", f"node {b}", colour, width=width, style=style, tip=f"{a} - {b}: {links.text()}")
+    canvas.link(
+        _box_name(a), _box_name(b), colour, width=width, style=style, tip=f"{a} - {b}: {links.text()}"
+    )
     key = (*sorted((graph.nodes[a]["kind"], graph.nodes[b]["kind"])), links.text())
     middle = _middle(where[a], where[b])
     if slow:

@@ -11,7 +11,7 @@ from topology.figures import Evidence, weakest
 from topology.units import format_quantity
 
 if TYPE_CHECKING:
-    from topology.draw.fold import Fold
+    from topology.draw.parts import Fold
     from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
 
 __all__ = [

@@ -135,7 +135,9 @@ CLUSTERS = {
     "hgx-h100": lambda: resolve_cluster("hgx-h100"),
     "gb200-nvl72": lambda: resolve_cluster("gb200-nvl72"),
     "hgx-h100@32, rails, pods of 2": lambda: fabric_of("rail", 4, nodes_per_pod=2, spines=2),
-    "the same, 4:1": lambda: fabric_of("rail", 4, nodes_per_pod=2, spines=1, oversubscription=2.0),
+    "the same, 2:1 on one spine": lambda: fabric_of(
+        "rail", 4, nodes_per_pod=2, spines=1, oversubscription=2.0
+    ),
     "the same, with faults": broken,
     "leaf-spine 4:1": lambda: fabric_of("leaf-spine", 4, nodes_per_pod=1, spines=2, oversubscription=4.0),
     "leaf-spine, 3 spines": lambda: fabric_of("leaf-spine", 6, nodes_per_pod=2, spines=3),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -55,8 +55,7 @@ class LinkGroup:
     count: int
 
 
-@dataclass(frozen=True)
-class TierLoad:
+class TierLoad(NamedTuple):
     """Bytes that cross a tier, each once, and the seconds of its busiest link."""
 
     bytes: float

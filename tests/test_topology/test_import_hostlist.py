@@ -47,7 +47,7 @@ def test_expands(text: str, hosts: list[str]) -> None:
     ],
 )
 def test_refuses_with_the_place(text: str, problem: str) -> None:
-    with pytest.raises(InputError, match="^f: line 7: ") as caught:
+    with pytest.raises(InputError, match=r"^f: line 7: ") as caught:
         expand_hosts(text, "f: line 7")
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)

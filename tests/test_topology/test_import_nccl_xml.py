@@ -34,7 +34,7 @@ def system(*gpus: str, version: str = "1") -> str:
     )
 
 
-def read(text: str):  # noqa: ANN201
+def read(text: str):
     source = Source("topo.xml", text)
     assert kind_of(source) == "nccl-xml"
     return read_nccl_xml(source)
@@ -72,7 +72,8 @@ def test_a_gpu_without_links_is_named_and_kept() -> None:
 
 def test_dies_of_one_package_are_one_gpu() -> None:
     die = '<gpu dev="0" sm="107" mlopart="{0}"><nvlink target="fffffff:ff:ff.0" count="36" tclass="0x068000"/></gpu>'
-    text = f'<system version="1"><cpu numaid="0"><pci busid="0002:81:00.0" class="0x030200">{die.format(0)}{die.format(1)}</pci></cpu></system>'
+    package = f'<pci busid="0002:81:00.0" class="0x030200">{die.format(0)}{die.format(1)}</pci>'
+    text = f'<system version="1"><cpu numaid="0">{package}</cpu></system>'
     node = read(text)
     assert node.gpus == ("GPU0",)
     assert node.links == (("GPU0", "switch", 36),)

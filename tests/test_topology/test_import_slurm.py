@@ -187,7 +187,8 @@ def test_topograph_model() -> None:
 
 def test_topograph_capacity_blocks_name_their_switch_from_above() -> None:
     text = (
-        "switches:\n- {name: top, switches: [a, b]}\n- {name: a, capacity_blocks: [c1]}\n- {name: b, capacity_blocks: [c2]}\n"
+        "switches:\n- {name: top, switches: [a, b]}\n- {name: a, capacity_blocks: [c1]}\n"
+        "- {name: b, capacity_blocks: [c2]}\n"
         "capacity_blocks:\n- {name: c1, nvlink: nv1, nodes: [x1, x2]}\n- {name: c2, nodes: [y1]}\n"
     )
     found = read(text, name="m.yaml")
@@ -215,7 +216,7 @@ def test_topograph_graph_json() -> None:
         (MODEL.replace("- switch: sw2", "- switch: sw9"), "switch sw9 is not among"),
         (MODEL.replace("n04", "n03"), "host n03 is in m.yaml: blocks[0] already"),
         (MODEL.replace("[sw1, sw2]", "[core]"), "its own child"),
-        (MODEL.split("- switch: sw1")[0] + " []\n", "no hosts under a switch"),
+        (MODEL.split("- switch: sw1", maxsplit=1)[0] + " []\n", "no hosts under a switch"),
     ],
 )
 def test_topograph_damage(text: str, problem: str) -> None:

@@ -49,7 +49,8 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
     add_domain(draft, host, {host: node}, parts)
     anomalies = []
     system, gpus = parts.system, gpu_count(node, parts)
-    if system is not None and system.gpus > gpus and (node.beyond or node.hidden):
+    rack_scale = system is not None and system.gpus > system.gpus_per_node
+    if system is not None and rack_scale and system.gpus > gpus and node.hidden:
         anomalies.append(
             f"{node.place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}: the other hosts are not "
             "in this file; add a Slurm block file or the fabric's."
@@ -63,6 +64,8 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
             f"{node.place}: 0 GPUs, {node.devices} PCI devices taken as GPUs; their links are the catalog's."
         )
     notes = []
+    if system is not None and not rack_scale and system.gpus_per_node != gpus:
+        notes.append(f"{gpus} GPUs in this host; one of {system.part} has {system.gpus_per_node}.")
     if node.nics:
         rates = sorted({nic.rate.text for nic in node.nics if nic.rate})
         of_rate = f" of {', '.join(rates)}" if rates else ""

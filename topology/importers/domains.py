@@ -32,7 +32,7 @@ def domains_of(
         If domains hold several hosts and nothing says which.
     """
     system, notes = parts.system, []
-    wide = _wide(system, nodes, parts)
+    wide = _wide(system, nodes)
     how = parts.options.domains
     if how == "node" or (how is None and not wide):
         if fabric.domains and how is None:
@@ -66,11 +66,12 @@ def domains_of(
     return dict(groups), notes
 
 
-def _wide(system: DomainSpec | None, nodes: Mapping[str, NodeFound | None], parts: Parts) -> bool:
-    """Whether a domain holds several hosts: as the system says, else where links leave a host."""
+def _wide(system: DomainSpec | None, nodes: Mapping[str, NodeFound | None]) -> bool:
+    """Whether a domain holds several hosts: where the system says so and no dump shows the switches inside a host."""
     if system is None:
         return any(node is not None and node.beyond for node in nodes.values())
-    return system.gpus > gpu_count(next(iter(nodes.values())), parts)
+    inside = all(node is not None and node.gpus and not node.hidden for node in nodes.values())
+    return system.gpus > system.gpus_per_node and not inside
 
 
 def _leaves_are_domains(system: DomainSpec | None, parts: Parts) -> bool:

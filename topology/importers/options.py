@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from topology.errors import InputError
 
 __all__ = ["ImportOptions"]
 
@@ -43,3 +46,12 @@ class ImportOptions:
     domains: str | None = None
     topology: str | None = None
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        ratio = self.oversubscription
+        if ratio is not None and not (math.isfinite(ratio) and 0 < ratio <= 1000):
+            raise InputError(
+                f"--oversubscription {ratio:g}: must be above 0 and at most 1000 (1: as downlinks)."
+            )
+        if self.domains not in (None, "leaf", "node"):
+            raise InputError(f"--domains {self.domains}: leaf or node.")

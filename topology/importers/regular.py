@@ -224,6 +224,10 @@ def _rail(
     first = fabric.ports[0].rate
     if len(rates) != 1 or first is None or count is None:
         return None
+    number = {node.id: node.rail for node in assembled.raw.nodes if node.kind == "gpu"}
+    pairs = [link.between for link in assembled.raw.links if link.between[1] in fabric.switch_rails]
+    if any(a in number and number[a] != fabric.switch_rails[leaf] for a, leaf in pairs):
+        return None
     per_pod = size.pop()
     order = [host for hosts in _domains_by_pod(fabric, assembled) for host in hosts]
     return order, ScaleOutSpec(

@@ -1,0 +1,214 @@
+"""Exports: GraphML and JSON as networkx reads them, Slurm's YAML as our importer does."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+import networkx as nx
+import pytest
+import yaml
+
+from topology.errors import InputError
+from topology.exporters import EXPORT_SUFFIXES, cluster_to_yaml, write_topology
+from topology.importers import ImportOptions, import_files
+from topology.importers.slurm import read_slurm_yaml
+from topology.importers.source import read_source
+from topology.resolve import resolve_cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from topology.cluster import Cluster
+
+CLUSTERS = ["hgx-h100", "hgx-h100@32", "gb200-nvl72@144", "mi300x", "tpu-v5p@4x4x4"]
+
+
+def broken(tmp_path: Path) -> Cluster:
+    path = tmp_path / "b.yaml"
+    path.write_text(
+        'name: "a <b> & c"\ndomains: [{part: hgx-h100, count: 2}]\n'
+        "fabric: {kind: rail, nic: 400 Gb/s, nodes_per_pod: 2}\n"
+        "broken: [{gpu: d0.n0.g1}, {link: [d1.n0.g2, d1.s1], factor: 0.5}]\n"
+    )
+    return resolve_cluster(str(path))
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_graphml_is_the_graph(tmp_path: Path, name: str) -> None:
+    cluster = resolve_cluster(name)
+    write_topology(cluster, tmp_path / "g.graphml")
+    read = nx.read_graphml(tmp_path / "g.graphml")
+    assert {frozenset(edge) for edge in read.edges} == {frozenset(edge) for edge in cluster.graph.edges}
+    for a, b, data in cluster.graph.edges(data=True):
+        assert read.edges[a, b]["bytes_per_s"] == data["bytes_per_s"]
+        assert read.edges[a, b]["count"] == data["count"]
+    for node, kind in cluster.graph.nodes(data="kind"):
+        assert read.nodes[node]["kind"] == kind
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_node_link_json_is_the_graph(tmp_path: Path, name: str) -> None:
+    cluster = resolve_cluster(name)
+    write_topology(cluster, tmp_path / "g.json")
+    data = json.loads((tmp_path / "g.json").read_text(), parse_constant=pytest.fail)
+    read = nx.node_link_graph(data, edges="links")
+    assert {frozenset(edge) for edge in read.edges} == {frozenset(edge) for edge in cluster.graph.edges}
+    assert all(read.edges[a, b]["fabric"] == fabric for a, b, fabric in cluster.graph.edges(data="fabric"))
+
+
+def test_names_are_escaped_and_faults_written(tmp_path: Path) -> None:
+    cluster = broken(tmp_path)
+    write_topology(cluster, tmp_path / "g.graphml")
+    ET.parse(tmp_path / "g.graphml")  # noqa: S314 - our own file
+    read = nx.read_graphml(tmp_path / "g.graphml")
+    assert read.graph["name"] == "a <b> & c"
+    assert read.graph["broken_gpus"] == "d0.n0.g1"
+    assert "d0.n0.g1" not in read
+    assert read.edges["d1.n0.g2", "d1.s1"]["health"] == 0.5
+
+
+def test_unpublished_rates_are_left_out_not_written_as_nan(tmp_path: Path) -> None:
+    write_topology(resolve_cluster("rubin-ultra-nvl144"), tmp_path / "g.json")
+    text = (tmp_path / "g.json").read_text()
+    assert "NaN" not in text
+    json.loads(text)
+
+
+def test_suffix_decides_and_others_are_refused(tmp_path: Path) -> None:
+    for suffix in EXPORT_SUFFIXES:
+        write_topology(resolve_cluster("hgx-h100@16"), tmp_path / f"x{suffix.upper()}")
+    with pytest.raises(InputError, match="the suffix must be one of"):
+        write_topology(resolve_cluster("hgx-h100"), tmp_path / "x.txt")
+    with pytest.raises(InputError, match="cannot write there"):
+        write_topology(resolve_cluster("hgx-h100"), tmp_path / "no" / "x.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "leaves"), [("hgx-h100@512", 64, 2), ("gb200-nvl72@288", 72, 4), ("hgx-h100@16", 2, 1)]
+)
+def test_slurm_tree_puts_each_host_under_one_leaf(tmp_path: Path, name: str, hosts: int, leaves: int) -> None:
+    cluster = resolve_cluster(name)
+    write_topology(cluster, tmp_path / "topology.yaml")
+    found = read_slurm_yaml(read_source(tmp_path / "topology.yaml"), "tree")
+    assert list(found.hosts) == list(dict.fromkeys(gpu.node for gpu in cluster.gpus))
+    assert len(found.hosts) == hosts == len(found.ports)
+    assert sum(level == 1 for level in found.switches.values()) == leaves
+    assert not found.anomalies
+
+
+def test_slurm_blocks_are_domains_of_several_hosts(tmp_path: Path) -> None:
+    write_topology(resolve_cluster("gb200-nvl72@288"), tmp_path / "topology.yaml")
+    data = {row["topology"]: row for row in yaml.safe_load((tmp_path / "topology.yaml").read_text())}
+    assert data["tree"]["cluster_default"] is True
+    assert data["block"]["block"]["block_sizes"] == [18, 36, 72]
+    found = read_slurm_yaml(read_source(tmp_path / "topology.yaml"), "block")
+    assert len(set(found.domains.values())) == 4
+    assert found.domains["d2.n17"] == "d2"
+
+
+def test_one_rack_has_blocks_alone_and_one_host_nothing(tmp_path: Path) -> None:
+    write_topology(resolve_cluster("gb200-nvl72"), tmp_path / "topology.yaml")
+    assert [row["topology"] for row in yaml.safe_load((tmp_path / "topology.yaml").read_text())] == ["block"]
+    with pytest.raises(InputError, match="one host"):
+        write_topology(resolve_cluster("hgx-h100"), tmp_path / "topology.yaml")
+
+
+TREE = (
+    "SwitchName=core Switches=s[1-2]\nSwitchName=s1 Switches=l[1-2]\nSwitchName=s2 Switches=l[3-4]\n"
+    "SwitchName=l1 Nodes=a[01-03]\nSwitchName=l2 Nodes=a[04-05]\nSwitchName=l3 Nodes=b[1-3]\n"
+    "SwitchName=l4 Nodes=b[5-7]\n"
+)
+
+
+def test_a_tree_survives_import_and_export(tmp_path: Path) -> None:
+    """An irregular tree to a cluster, to a Slurm YAML, and back: the same switches, hosts and levels."""
+    from topology.cluster import build_cluster
+    from topology.importers.slurm import read_slurm_conf
+
+    (tmp_path / "topology.conf").write_text(TREE)
+    imported = import_files([str(tmp_path / "topology.conf")], ImportOptions(gpu="hgx-h100"))
+    assert imported.spec.raw is not None
+    write_topology(build_cluster(imported.spec), tmp_path / "topology.yaml")
+    first = read_slurm_conf(read_source(tmp_path / "topology.conf"))
+    second = read_slurm_yaml(read_source(tmp_path / "topology.yaml"), "tree")
+    assert {(port.host, port.switch) for port in first.ports} == {
+        (port.host, port.switch) for port in second.ports
+    }
+    assert first.switches == second.switches
+    assert {trunk.ends for trunk in first.trunks} == {trunk.ends for trunk in second.trunks}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *CLUSTERS, "hgx-h100@16", "gb200-nvl72@100", "tpu-v5p@4x4x8", "trn2-ultra", "cm384", "helios-72", "rubin-576",
+    ],
+)  # fmt: skip
+def test_cluster_yaml_is_read_back_as_the_same_graph(tmp_path: Path, name: str) -> None:
+    cluster = resolve_cluster(name)
+    path = tmp_path / "c.yaml"
+    path.write_text(cluster_to_yaml(cluster.spec))
+    again = resolve_cluster(str(path))
+    assert again.spec == cluster.spec
+    assert nx.utils.graphs_equal(again.graph, cluster.graph)
+
+
+WRITTEN = {
+    "a name that YAML would read as true": """
+name: 'on'
+domains: [{gpu: h100-sxm, gpus: 4, gpus_per_node: 4, structure: mesh, link: 25 GB/s, links_per_peer: 6}]
+""",
+    "a torus": """
+name: b
+domains:
+- {gpu: tpu-v5p, structure: torus, shape: [2, 2, 4], wrap: false, link: 100 GB/s, gpus_per_node: 4}
+""",
+    "a fat tree": """
+name: c
+domains: [{part: hgx-h100, count: 8}]
+fabric:
+  {kind: fat-tree, nic: 400 Gb/s, oversubscription: [2, 2], nodes_per_leaf: 2, leaves_per_pod: 2, spines: 4}
+""",
+    "a dragonfly": """
+name: d
+domains: [{part: hgx-h100, count: 8}]
+fabric: {kind: dragonfly, nic: 400 Gb/s, nodes_per_router: 1, routers_per_group: 4}
+""",
+    "a GPU of one's own": """
+name: e
+gpus: {mine: {hbm_bytes: 40 GiB, bf16_flop_per_s: 100 TFLOP/s}}
+domains:
+- {gpu: mine, gpus: 8, gpus_per_node: 4, structure: switch, links_per_switch: [2, 2], link: 25 GB/s, latency: 1 us}
+""",
+    "prices and faults": """
+name: f
+prices: {h100-sxm: 2.5 USD/h}
+domains: [{part: hgx-h100, count: 2}]
+broken: [{gpu: d0.n0.g1}, {link: [d1.n0.g2, d1.s1], factor: 0.5}]
+""",
+    "a raw graph with odd names": """
+name: g
+nodes:
+- {id: 'a b', kind: gpu, gpu: h100-sxm, rack: 'yes'}
+- {id: '007', kind: gpu, gpu: h100-sxm}
+links:
+- {between: ['a b', '007'], count: 3, rate: 12.5 GB/s, latency: 700 ns}
+""",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
+def test_cluster_yaml_of_what_users_write(tmp_path: Path, text: str) -> None:
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text(text)
+    cluster = resolve_cluster(str(first))
+    second.write_text(cluster_to_yaml(cluster.spec, ["where it is from"]))
+    again = resolve_cluster(str(second))
+    assert nx.utils.graphs_equal(again.graph, cluster.graph)
+    assert again.spec.name == cluster.spec.name
+    assert [d.gpu.hbm_bytes for d in again.spec.domains] == [d.gpu.hbm_bytes for d in cluster.spec.domains]
+    assert [d.gpu.figures.keys() for d in again.spec.domains] == [
+        d.gpu.figures.keys() for d in cluster.spec.domains
+    ]

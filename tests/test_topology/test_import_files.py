@@ -1,0 +1,424 @@
+"""Whole imports: one file or several to a cluster, what is asked for, and what is read back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from topology.cluster import build_cluster
+from topology.cluster_file import read_cluster_file
+from topology.errors import InputError
+from topology.exporters import cluster_to_yaml
+from topology.graph import validate_graph
+from topology.importers import Imported, ImportOptions, import_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TREE = "SwitchName=core Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4-6]\n"
+BLOCK = "BlockName=b1 Nodes=n[1-3]\nBlockName=b2 Nodes=n[4-6]\nBlockSizes=3\n"
+
+
+def topo_m(count: int, cell: str, nics: int = 0) -> str:
+    """A host of equal GPUs, NIC i beside GPU i."""
+    names = [*(f"GPU{i}" for i in range(count)), *(f"NIC{i}" for i in range(nics))]
+
+    def value(a: str, b: str) -> str:
+        if a == b:
+            return " X "
+        if a[:3] == b[:3] == "GPU":
+            return cell
+        return "PIX" if a[3:] == b[3:] else "SYS"
+
+    lines = ["\t" + "\t".join([*names, "CPU Affinity"])]
+    lines += [
+        "\t".join([a, *(value(a, b) for b in names), "0-31" if a.startswith("GPU") else ""]) for a in names
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def take(tmp_path: Path) -> Any:
+    """Write files, import them, and read the cluster file back: it must be the same graph."""
+
+    def call(files: dict[str, str], *names: str, **options: Any) -> Imported:
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        paths = [
+            f"{name.split('=')[0]}={tmp_path / name.split('=')[1]}" if "=" in name else str(tmp_path / name)
+            for name in names or files
+        ]
+        imported = import_files(paths, ImportOptions(**options))
+        same_graph(imported, tmp_path / "back.yaml")
+        return imported
+
+    return call
+
+
+def same_graph(imported: Imported, path: Path) -> None:
+    path.write_text(cluster_to_yaml(imported.spec, ["a comment"], rates_unusual=imported.rates_unusual))
+    first, second = build_cluster(imported.spec), build_cluster(read_cluster_file(path))
+    validate_graph(second.graph)
+    assert [gpu.id for gpu in first.gpus] == [gpu.id for gpu in second.gpus]
+    assert dict(first.graph.nodes(data=True)) == dict(second.graph.nodes(data=True))
+    assert {frozenset(edge) for edge in first.graph.edges} == {frozenset(edge) for edge in second.graph.edges}
+    for a, b, data in first.graph.edges(data=True):
+        other = second.graph.edges[a, b]
+        assert data["count"] == other["count"]
+        assert data["latency_s"] == other["latency_s"]
+        assert data["bytes_per_s"] == pytest.approx(other["bytes_per_s"], rel=1e-12)
+
+
+def rates(imported: Imported) -> Counter[tuple[str, str, float]]:
+    """Edges by the kinds of their ends and their rate."""
+    graph = build_cluster(imported.spec).graph
+    kinds = dict(graph.nodes(data="kind"))
+    return Counter(
+        (*sorted((kinds[a], kinds[b])), data["bytes_per_s"] / 1e9) for a, b, data in graph.edges(data=True)
+    )
+
+
+# One host
+
+
+def test_a_switched_host_is_one_domain(take: Any) -> None:
+    imported = take({"t.txt": topo_m(8, "NV18")}, gpu="h100-sxm")
+    (domain,) = imported.spec.domains
+    assert imported.spec.raw is None
+    assert domain.links_per_switch == (5, 5, 4, 4)
+    assert domain.scale_up_bytes_per_s == 450e9
+    assert any("nvlink4" in line for line in imported.taken)
+
+
+def test_a_named_system_is_written_as_its_part(take: Any) -> None:
+    imported = take({"t.txt": topo_m(8, "NV18")}, gpu="hgx-h100")
+    assert imported.spec.domains[0].part == "hgx-h100"
+
+
+def test_direct_links_are_a_mesh(take: Any) -> None:
+    imported = take({"t.txt": topo_m(4, "NV4")}, gpu="h100-sxm")
+    assert imported.spec.domains[0].structure == "mesh"
+    assert rates(imported) == {("gpu", "gpu", 100.0): 6}
+
+
+def test_the_gpu_is_asked_for_by_name(take: Any) -> None:
+    with pytest.raises(InputError, match=r"t\.txt: it does not say what its GPUs are .*: give --gpu NAME"):
+        take({"t.txt": topo_m(8, "NV18")})
+    with pytest.raises(InputError, match=r'--gpu h100: unknown GPU "h100"; did you mean .*h100-sxm'):
+        take({"t.txt": topo_m(8, "NV18")}, gpu="h100")
+
+
+def test_a_gpu_of_ones_own_needs_memory_and_link(take: Any) -> None:
+    with pytest.raises(InputError, match="--hbm"):
+        take({"t.txt": topo_m(2, "NV4")}, gpu="a100")
+    with pytest.raises(InputError, match="--fabric"):
+        take({"t.txt": topo_m(2, "NV4")}, gpu="a100", hbm="80 GB")
+    imported = take({"t.txt": topo_m(2, "NV4")}, gpu="a100", hbm="80 GB", fabrics=("nvlink4",))
+    assert imported.spec.domains[0].gpu.hbm_bytes == 80e9
+
+
+def test_pcie_hosts_ask_for_pcie_and_sockets(take: Any) -> None:
+    text = (
+        topo_m(4, "SYS")
+        .replace("GPU0\t X \tSYS", "GPU0\t X \tNODE")
+        .replace("GPU1\tSYS\t X ", "GPU1\tNODE\t X ")
+    )
+    with pytest.raises(
+        InputError,
+        match=r"PCIe rate of a GPU and the rate between its sockets: give --pcie RATE .* --socket-link",
+    ):
+        take({"t.txt": text}, gpu="h100-sxm")
+    imported = take({"t.txt": text}, gpu="h100-sxm", pcie="64 GB/s", socket_link="40 GB/s")
+    found = rates(imported)
+    assert found["gpu", "host", 64.0] == 4
+    assert found["host", "host", 40.0] == 3
+
+
+def test_a_gpu_without_nvlink_keeps_its_place_over_pcie(take: Any) -> None:
+    cells = topo_m(8, "NV18").split("\n")
+    cells = [line if i != 4 else line.replace("NV18", "NODE") for i, line in enumerate(cells)]
+    for i in (*range(1, 4), *range(5, 9)):
+        parts = cells[i].split("\t")
+        parts[4] = "NODE"
+        cells[i] = "\t".join(parts)
+    with pytest.raises(InputError, match="PCIe rate of a GPU: give --pcie"):
+        take({"t.txt": "\n".join(cells)}, gpu="h100-sxm")
+    imported = take({"t.txt": "\n".join(cells)}, gpu="h100-sxm", pcie="64 GB/s")
+    graph = build_cluster(imported.spec).graph
+    assert imported.spec.gpus == 8
+    assert {graph.nodes[other]["kind"] for other in graph["node0.g3"]} == {"host"}
+    assert {graph.nodes[other]["kind"] for other in graph["node0.g4"]} == {"host", "switch"}
+    assert "GPU3 has no NVLink" in imported.anomalies[0]
+
+
+def test_a_tray_says_that_its_domain_is_larger(take: Any) -> None:
+    imported = take({"t.txt": topo_m(4, "NV18")}, gpu="gb200")
+    assert "4 GPUs of a domain that in gb200-nvl72 has 72" in imported.anomalies[0]
+    assert imported.spec.domains[0].scale_up_bytes_per_s == 900e9
+
+
+# A fabric
+
+
+def test_a_tree_asks_for_everything_at_once(take: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        take({"t.conf": TREE})
+    for option in ("--gpu", "--gpus-per-node", "--nic", "--oversubscription"):
+        assert option in str(caught.value)
+
+
+def test_a_regular_tree_is_a_leaf_spine(take: Any) -> None:
+    imported = take({"t.conf": TREE}, gpu="h100-sxm", gpus_per_node=8, nic="400 Gb/s", oversubscription=2.0)
+    out = imported.spec.scale_out
+    assert imported.spec.raw is None
+    assert out is not None
+    assert (out.kind, out.nodes_per_leaf, out.spines, out.oversubscription) == ("leaf-spine", 3, 1, 2.0)
+    assert imported.hosts == tuple(f"n{i}" for i in range(1, 7))
+    assert rates(imported)["leaf", "spine", 600.0] == 2
+
+
+def test_a_tree_of_three_levels_is_a_fat_tree(take: Any) -> None:
+    text = (
+        "SwitchName=core Switches=s[1-2]\nSwitchName=s1 Switches=l[1-2]\nSwitchName=s2 Switches=l[3-4]\n"
+        + "".join(f"SwitchName=l{i} Nodes=n[{2 * i}-{2 * i + 1}]\n" for i in range(1, 5))
+    )
+    imported = take({"t.conf": text}, gpu="hgx-h100")
+    out = imported.spec.scale_out
+    assert out is not None
+    assert (out.kind, out.nodes_per_leaf, out.leaves_per_pod, out.cores) == ("fat-tree", 2, 2, 1)
+    assert rates(imported)["core", "spine", 1600.0] == 2
+
+
+def test_an_irregular_tree_keeps_names_and_differences(take: Any) -> None:
+    text = (
+        TREE.replace("leaf[1-2]", "leaf[1-3]").replace("n[4-6]", "n[4-5]") + "SwitchName=leaf3 Nodes=n[7-9]\n"
+    )
+    imported = take({"t.conf": text}, gpu="hgx-h100")
+    assert imported.spec.raw is not None
+    assert "leaf leaf2 has 2 hosts, most leaves have 3" in imported.anomalies[0]
+    graph = build_cluster(imported.spec).graph
+    assert graph.edges["leaf1", "core"]["bytes_per_s"] == 3 * 8 * 50e9
+    assert graph.edges["leaf2", "core"]["bytes_per_s"] == 2 * 8 * 50e9
+    assert graph.nodes["n4.g0"]["node"] == "n4"
+
+
+def test_uplinks_that_are_no_whole_number_keep_their_rate(take: Any) -> None:
+    imported = take({"t.conf": TREE}, gpu="hgx-h100", oversubscription=7.0)
+    assert imported.spec.raw is not None
+    found = [rate for low, high, rate in rates(imported) if (low, high) == ("leaf", "spine")]
+    assert found == [pytest.approx(1200 / 7)]
+
+
+def test_blocks_are_domains_of_a_rack_scale_system(take: Any) -> None:
+    imported = take({"t.conf": TREE, "b.conf": BLOCK}, gpu="gb200-nvl72")
+    assert [domain.gpus for domain in imported.spec.domains] == [12, 12]
+    assert imported.domains == {"b1": ["n1", "n2", "n3"], "b2": ["n4", "n5", "n6"]}
+    assert any("blocks of b.conf" in line for line in imported.taken)
+
+
+def test_blocks_of_hosts_that_are_domains_themselves(take: Any) -> None:
+    imported = take({"b.conf": BLOCK}, gpu="hgx-h100")
+    assert [domain.gpus for domain in imported.spec.domains] == [8] * 6
+    assert any("each host is a scale-up domain of its own" in line for line in imported.taken)
+
+
+def test_blocks_alone_do_not_say_how_they_are_cabled(take: Any) -> None:
+    with pytest.raises(
+        InputError, match=r"how its domains are cabled to each other: give the fabric's file too"
+    ):
+        take({"b.conf": BLOCK}, gpu="gb200")
+    imported = take({"b.conf": BLOCK}, gpu="gb200-nvl72", nic="800 Gb/s")
+    assert imported.spec.scale_out is not None
+    assert imported.spec.scale_out.scale_out_bytes_per_s == 100e9
+
+
+def test_a_block_larger_than_a_domain_is_refused(take: Any) -> None:
+    with pytest.raises(
+        InputError, match=r"b\.conf: line 1: b1 has 19 hosts with 76 GPUs, but a domain of gb200-nvl72 has 72"
+    ):
+        take({"b.conf": "BlockName=b1 Nodes=n[1-19]\n"}, gpu="gb200-nvl72")
+
+
+def test_which_hosts_share_a_domain_is_asked_for(take: Any) -> None:
+    options: dict[str, Any] = {"gpu": "rubin-576", "nic": "800 Gb/s", "oversubscription": 1.0}
+    with pytest.raises(InputError, match="which hosts share a scale-up domain"):
+        take({"t.conf": TREE}, **options)
+    assert len(take({"t.conf": TREE}, domains="leaf", **options).spec.domains) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"gpu": "hgx-h100", "gpus_per_node": 4}, "hgx-h100 has 8 GPUs to a node"),
+        ({"gpu": "tpu-v5p"}, "is a torus"),
+        ({"gpu": "hgx-h100", "fabrics": ("nvlink9",)}, 'unknown fabric "nvlink9"'),
+        ({"gpu": "hgx-h100", "nic": "400"}, "has no unit"),
+        ({"gpu": "hgx-h100", "kind": "netq"}, "t.conf: "),
+        ({"gpu": "hgx-h100", "kind": "slrum"}, "--from slrum: not one of"),
+    ],
+)
+def test_options_that_cannot_be(take: Any, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        take({"t.conf": TREE}, **options)
+
+
+# Several files
+
+
+def test_a_node_and_a_tree_merge(take: Any) -> None:
+    files = {"t.conf": TREE, "node.txt": topo_m(4, "NV6", nics=4)}
+    imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
+    assert imported.spec.gpus == 24
+    assert [domain.scale_up_bytes_per_s for domain in imported.spec.domains] == [150e9] * 6
+
+
+def test_a_node_of_its_own_is_matched_by_its_file_name(take: Any) -> None:
+    files = {"t.conf": TREE, "all.txt": topo_m(8, "NV18"), "n5.txt": topo_m(4, "NV18")}
+    imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
+    assert Counter(domain.gpus for domain in imported.spec.domains) == {8: 5, 4: 1}
+    assert "n5.txt: n5 has 4 GPUs, most hosts have 8" in imported.anomalies[0]
+
+
+def test_a_node_of_certain_hosts_is_given_with_them(take: Any) -> None:
+    files = {"t.conf": TREE, "a.txt": topo_m(8, "NV18"), "b.txt": topo_m(4, "NV18")}
+    imported = take(
+        files, "t.conf", "n[1-3]=a.txt", "n[4-6]=b.txt", gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0
+    )
+    assert [domain.gpus for domain in imported.spec.domains] == [8, 8, 8, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("files", "names", "problem"),
+    [
+        ({"t.conf": TREE, "u.conf": TREE}, (), r"t\.conf and u\.conf: both describe switches"),
+        (
+            {"t.conf": TREE, "b.conf": BLOCK.replace("n[4-6]", "n[4-7]")},
+            (),
+            r"b\.conf: line 2: host n7 is not in t\.conf",
+        ),
+        (
+            {"t.conf": TREE, "b.conf": BLOCK.replace("n[4-6]", "n[4-5]")},
+            (),
+            r"t\.conf: line 3: host n6 is not in b\.conf",
+        ),
+        (
+            {"b.conf": BLOCK, "c.conf": BLOCK.replace("b2", "b3")},
+            (),
+            r"b\.conf and c\.conf: both name domains",
+        ),
+        (
+            {"t.conf": TREE, "a.txt": topo_m(8, "NV18")},
+            ("t.conf", "n9=a.txt"),
+            r"a\.txt: host n9 is not in t\.conf",
+        ),
+        (
+            {"t.conf": TREE, "a.txt": topo_m(8, "NV18"), "b.txt": topo_m(4, "NV18")},
+            (),
+            r"a\.txt and b\.txt: which hosts",
+        ),
+        (
+            {"t.conf": TREE, "n1.txt": topo_m(8, "NV18")},
+            (),
+            r"t\.conf: line 2: host n2 has no dump of its own",
+        ),
+        ({"a.txt": topo_m(8, "NV18"), "b.txt": topo_m(8, "NV18")}, (), "two nodes and no file that says how"),
+        ({"t.conf": TREE, "a.txt": topo_m(8, "NV18")}, ("n1=t.conf", "a.txt"), "is not of single hosts"),
+    ],
+)
+def test_files_that_contradict_each_other(
+    take: Any, files: dict[str, str], names: tuple[str, ...], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        take(files, *names, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
+
+
+def test_gpu_counts_that_contradict_each_other(take: Any) -> None:
+    with pytest.raises(InputError, match=r"a\.txt: n1 has 8 GPUs, but --gpus-per-node says 4"):
+        take(
+            {"t.conf": TREE, "a.txt": topo_m(8, "NV18")},
+            gpu="h100-sxm",
+            gpus_per_node=4,
+            nic="400 Gb/s",
+            oversubscription=1.0,
+        )
+
+
+# ibnetdiscover
+
+
+def test_a_regular_rail_fabric_is_written_short(take: Any, ib_rails: Any) -> None:
+    text = ib_rails(pods=2, hosts=3, rails=8, spines=3, links=1).text()
+    imported = take({"ib.out": text}, gpu="h100-sxm")
+    out = imported.spec.scale_out
+    assert imported.spec.raw is None
+    assert out is not None
+    assert (out.kind, out.nodes_per_pod, out.spines, out.oversubscription) == ("rail", 3, 3, 1.0)
+    assert imported.hosts[0] == "node-00"
+
+
+def test_domains_of_a_rack_scale_system_are_its_leaf_sets(take: Any, ib_rails: Any) -> None:
+    imported = take({"ib.out": ib_rails(pods=2, hosts=3, spines=3).text()}, gpu="gb200")
+    assert [domain.gpus for domain in imported.spec.domains] == [12, 12]
+    assert any("as catalog system gb200-nvl72 is cabled" in line for line in imported.taken)
+
+
+def test_a_missing_cable_leaves_that_gpu_without_a_nic(take: Any, ib_rails: Any) -> None:
+    fabric = ib_rails(pods=2, hosts=3, rails=8)
+    fabric.cables = [cable for cable in fabric.cables if cable[2] != "p0h1r5"]
+    imported = take({"ib.out": fabric.text()}, gpu="h100-sxm")
+    graph = build_cluster(imported.spec).graph
+    assert {graph.nodes[o]["kind"] for o in graph["node-01.g5"]} == {"switch"}
+    assert {graph.nodes[o]["kind"] for o in graph["node-01.g4"]} == {"switch", "leaf"}
+    assert any("no NIC of rail 5 is cabled at node-01" in line for line in imported.anomalies)
+    assert graph.edges["node-00.g0", "leaf-0-0"]["fabric"] == "ib-ndr400"
+
+
+def test_a_node_dump_says_which_nic_is_whose(take: Any, ib_rails: Any) -> None:
+    fabric = ib_rails(pods=1, hosts=2, rails=2)
+    fabric.adapters = {key: value.replace("HCA-", "mlx5_") for key, value in fabric.adapters.items()}
+    text = topo_m(2, "NV18", nics=2) + "\nNIC Legend:\n  NIC0: mlx5_2\n  NIC1: mlx5_1\n"
+    imported = take({"ib.out": fabric.text(), "node.txt": text}, gpu="h100-sxm")
+    graph = build_cluster(imported.spec).graph
+    assert "leaf-0-1" in graph["node-00.g0"]
+    assert "leaf-0-0" in graph["node-00.g1"]
+
+
+def test_a_cabled_nic_that_the_node_does_not_have(take: Any, ib_rails: Any) -> None:
+    text = topo_m(4, "NV18", nics=2) + "\nNIC Legend:\n  NIC0: HCA-1\n  NIC1: HCA-2\n"
+    with pytest.raises(
+        InputError,
+        match=r"ib\.out: line \d+: NIC HCA-5 of node-00 is cabled, but node\.txt lists only HCA-1, HCA-2",
+    ):
+        take({"ib.out": ib_rails(pods=1).text(), "node.txt": text}, gpu="h100-sxm")
+
+
+def test_a_nic_beside_a_gpu_that_is_not_cabled(take: Any, ib_rails: Any) -> None:
+    legend = "".join(f"  NIC{i}: HCA-{n}\n" for i, n in enumerate((1, 2, 5, 6, 99)))
+    text = topo_m(5, "NV18", nics=5) + "\nNIC Legend:\n" + legend
+    imported = take({"ib.out": ib_rails(pods=1).text(), "node.txt": text}, gpu="h100-sxm")
+    assert any("HCA-99 beside a GPU, but ib.out has no cable" in line for line in imported.anomalies)
+
+
+def test_fewer_nics_than_gpus_are_shared_nodes(take: Any, ib_rails: Any) -> None:
+    imported = take({"ib.out": ib_rails(pods=2, rails=4).text()}, gpu="h100-sxm")
+    found = rates(imported)
+    assert found["leaf", "nic", 50.0] == 2 * 3 * 4
+    assert found["gpu", "nic", 50.0] == 2 * 3 * 8
+    assert any("each NIC serves 2 GPUs" in line for line in imported.taken)
+
+
+def test_nics_that_do_not_divide_ask_for_a_node(take: Any, ib_rails: Any) -> None:
+    with pytest.raises(InputError, match="3 NICs for 8 GPUs, and no file says which is whose"):
+        take({"ib.out": ib_rails(pods=2, rails=3).text()}, gpu="h100-sxm")
+
+
+def test_hosts_without_a_name_join_the_domain_of_their_leaves(take: Any, ib_rails: Any) -> None:
+    fabric = ib_rails(pods=2, hosts=3)
+    for rail in range(4):
+        fabric.adapters[f"p0h1r{rail}"] = "MT4129 ConnectX7   Mellanox Technologies"
+    blocks = "BlockName=b0 Nodes=node-[00-02]\nBlockName=b1 Nodes=node-[10-12]\n"
+    imported = take({"ib.out": fabric.text(), "b.conf": blocks}, gpu="gb200")
+    assert imported.domains["b0"] == ["node-00", "node-02", "unnamed-pod0-port2"]
+    assert any("node-01 are not named in ib.out" in line for line in imported.anomalies)

@@ -1,0 +1,123 @@
+"""Files that are cut, hostile or none at all: one line with the place, quickly, and no traceback."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from topology.errors import InputError, RackplanError
+from topology.importers import ImportOptions, import_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BOMB = """<?xml version="1.0"?>
+<!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
+<system version="1"><cpu numaid="&b;"/></system>"""
+
+FILES: list[tuple[str, bytes | str, str]] = [
+    ("bomb.xml", BOMB, r"bomb\.xml: line 2: a document type or entity"),
+    ("external.xml", '<!DOCTYPE s SYSTEM "file:///etc/passwd"><system/>', "line 1: a document type"),
+    (
+        "deep.xml",
+        "<system>" + '<pci busid="0000:00:00.0">' * 5000,
+        "line 1: elements are nested more than 64",
+    ),
+    ("many.xml", "<system>" + "<a/>" * 300_000 + "</system>", "more than 200000 elements"),
+    ("other.xml", "<html><body/></html>", "<html> is no NCCL topology"),
+    ("route.xml", "<interserver_route><nic_pairs/></interserver_route>", "FlagCX"),
+    ("net.yml", "topology: [Ring]\nnpus_count: [4]\n", "ASTRA-sim"),
+    ("cluster.yaml", "name: x\ndomains: [{part: hgx-h100}]\n", "a cluster YAML already"),
+    ("nul.txt", b"\tGPU0\tGPU1\nGPU0\t X \x00NV2\n", "line 2: has the control character 0x00"),
+    ("wide.txt", "\tGPU0\n".encode("utf-16"), "UTF-16"),
+    ("latin.conf", b"SwitchName=s Nodes=n1\n# caf\xe9\n", "line 2: byte 0xe9 is not UTF-8"),
+    ("elf", b"\x7fELF\x02\x01" + bytes(range(256)), "not UTF-8"),
+    ("empty", "", "is empty"),
+    ("blank", " \n\n", "is empty"),
+    ("words.txt", "the quick brown fox\n", "is none of the kinds that are read"),
+    ("gpu.txt", "GPU0 is broken\n", "looks like `nvidia-smi topo -m`"),
+    ("alias.yaml", "a: &x [1, 2]\nswitches: *x\n", "line 2: YAML aliases"),
+    ("tag.yaml", '- topology: !!python/object/apply:os.system ["id"]\n', "line 1: not valid YAML"),
+    (
+        "twice.yaml",
+        "switches: {a: {}}\nswitches: {b: {}}\nblocks: []\n",
+        "line 2: the key 'switches' is given twice",
+    ),
+    ("deep.yaml", "a: " + "[" * 3000, "nested more than 64 deep|not valid YAML|none of the kinds"),
+    ("open.yaml", "switches: {a: \n", "not valid YAML"),
+    ("two.yaml", "- topology: a\n  flat: true\n---\n- topology: b\n", "line 3: not valid YAML"),
+    ("deep.json", "[" * 100_000, "nested too deeply"),
+    ("huge.json", '{"instances": [{"network_layers": [' + "9" * 5000 + "]}]}", "not valid JSON"),
+    ("nan.json", '{"instances": [{"network_layers": [NaN]}]}', "NaN is no JSON number"),
+    ("cut.json", '[{"links": [{"compounded_links": [', "line 1: column .*is the file cut"),
+    ("twice.json", '{"instances": [], "instances": []}', "'instances' is given twice"),
+    ("hosts.conf", "SwitchName=s Nodes=n[1-1000000000]\n", "line 1: hostlist .* more than 200000"),
+    ("product.conf", "SwitchName=s Nodes=n[1-999][1-999][1-999]\n", "line 1: hostlist .* more than 200000"),
+    ("none.conf", "SwitchName=a Switches=b\nSwitchName=b Switches=c\nSwitchName=c Switches=a\n", "a cycle"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "problem"), FILES, ids=[name for name, _, _ in FILES])
+def test_one_line_with_the_place(tmp_path: Path, name: str, content: bytes | str, problem: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    start = time.monotonic()
+    with pytest.raises(InputError, match=problem) as caught:
+        import_files([str(path)], ImportOptions(gpu="hgx-h100"))
+    assert str(caught.value).startswith(f"{name}: ")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert time.monotonic() - start < 10
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist or is not a file"):
+        import_files([str(tmp_path / "no")], ImportOptions())
+    with pytest.raises(InputError, match="does not exist or is not a file"):
+        import_files([str(tmp_path)], ImportOptions())
+
+
+NCCL = (
+    '<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" '
+    'link_width="16"><gpu dev="0" sm="90"><nvlink target="0000:1c:00.0" count="18" tclass="0x068000"/></gpu></pci>'
+    "</cpu></system>"
+)
+IB = (
+    'Switch\t65 "S-00a0"\t\t# "leaf" base port 0 lid 1 lmc 0\n[1]\t"H-00b0"[1](b0)\t# "n1 mlx5_0" lid 2 4xNDR\n\n'
+    'Ca\t1 "H-00b0"\t# "n1 mlx5_0"\n[1](b0)\t"S-00a0"[1]\t# lid 2 lmc 0 "leaf" lid 1 4xNDR\n'
+)
+SEEDS = (
+    "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNV2\tPIX\t0\nGPU1\tNV2\t X \tSYS\t1\nNIC0\tPIX\tSYS\t X\n",
+    "SwitchName=c Switches=l[1-2]\nSwitchName=l1 Nodes=n[1-2]\nSwitchName=l2 Nodes=n[3-4]\n",
+    "BlockName=b Nodes=n[1-4]\nBlockSizes=2,4\n",
+    "- topology: t\n  tree: {switches: [{switch: s, nodes: 'n[1-4]'}]}\n",
+    "switches: {c: {switches: [a]}, a: {}}\nblocks: [{switch: a, nodes: ['n[1-4]']}]\n",
+    '{"instances": [{"id": "n1", "network_layers": ["a", "b"]}, {"id": "n2", "network_layers": ["a", "b"]}]}',
+    "4 2 2 0 4 H100\n",
+    NCCL,
+    IB,
+)
+
+
+@settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_happens_to_a_file_it_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(SEEDS))
+    for _ in range(data.draw(st.integers(0, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, min(len(text), start + 12)))
+        text = text[:start] + data.draw(st.text('019anX[]{}<>",:=- \t\n/\x00é', max_size=4)) + text[end:]
+    path = tmp_path / "f"
+    path.write_text(text, encoding="utf-8")
+    message, gpus = "", 1
+    try:
+        options = ImportOptions(gpu="hgx-h100", pcie="32 GB/s", socket_link="40 GB/s")
+        gpus = import_files([str(path)], options).spec.gpus
+    except RackplanError as error:
+        message = str(error)
+    assert "\n" not in message
+    assert gpus > 0

@@ -23,7 +23,7 @@ from cost.lecture import (
     tokens_per_s,
 )
 from cost.terms.alltoall import alltoall_volume
-from topology import cluster_names, gpu_names, load_domain, load_gpu, load_scale_out
+from topology import cluster_names, find_scale_out, gpu_names, load_domain, load_gpu, load_scale_out
 
 LECTURE_EXPERTS, LECTURE_ACTIVE = 256, 32
 """The lecture's sparse model: 32 of every 256 weights are active."""
@@ -35,11 +35,14 @@ DTYPES = ("bf16", "fp8", "fp4")
 def chips() -> None:
     """Flop per byte of each catalog GPU: about 300 in BF16 on Hopper and Blackwell."""
     print("Flop per byte of HBM, dense (a dash: no such unit)")
-    print(f"  {'GPU':<10}{'bf16':>8}{'fp8':>8}{'fp4':>8}{'read all of HBM':>18}")
+    print(f"  {'GPU':<12}{'bf16':>8}{'fp8':>8}{'fp4':>8}{'read all of HBM':>18}")
     for name in gpu_names():
         gpu = load_gpu(name)
+        if not gpu.multiplies("bf16"):
+            print(f"  {name:<12}{'nothing is published yet':>24}")
+            continue
         ratios = [f"{flop_per_byte(gpu, dtype):.0f}" if gpu.multiplies(dtype) else "-" for dtype in DTYPES]
-        print(f"  {name:<10}{''.join(f'{ratio:>8}' for ratio in ratios)}{hbm_read_s(gpu) * 1e3:15.1f} ms")
+        print(f"  {name:<12}{''.join(f'{ratio:>8}' for ratio in ratios)}{hbm_read_s(gpu) * 1e3:15.1f} ms")
 
 
 def batches() -> None:
@@ -108,8 +111,9 @@ def ratios() -> None:
     """How much slower the fabric between domains is, from the links."""
     print("\nScale-up over scale-out rate of a GPU, from its links")
     for name in cluster_names():
-        domain, out = load_domain(name), load_scale_out(name)
-        print(f"  {name:<12}{domain.scale_up_bytes_per_s / out.scale_out_bytes_per_s:5.3g}")
+        domain, out = load_domain(name), find_scale_out(name)
+        if out is not None:
+            print(f"  {name:<12}{domain.scale_up_bytes_per_s / out.scale_out_bytes_per_s:5.3g}")
 
 
 def main() -> None:

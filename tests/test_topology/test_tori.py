@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,10 @@ def test_a_suggested_shape_is_one(chips: int) -> None:
     domain = load_domain("tpu-v5p")
     shape = shape_of(domain, chips)
     if shape is None:
-        assert chips % 4 or chips > 32  # no block of hosts inside one cube, and no whole cubes
+        # no block of 2x2x1 hosts inside one cube of 4, and no whole cubes
+        inside = product((2, 4), (2, 4), (1, 2, 3, 4))
+        assert chips % 64
+        assert all(prod(block) != chips for block in inside)
         return
     assert prod(shape) == chips
     assert shaped(domain, shape, "test").gpus == chips

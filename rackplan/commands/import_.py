@@ -106,8 +106,21 @@ def run(
     text = cluster_to_yaml(
         imported.spec, import_comments(imported, __version__), rates_unusual=imported.rates_unusual
     )
+    _check_readable(text)
     write_whole(output, text.encode())
     if json:
         print_json(import_json(imported, output))
     else:
         print_text(import_summary(imported, output))
+
+
+def _check_readable(text: str) -> None:
+    """Read the text back before it replaces anything: what other commands would refuse is not written."""
+    from tempfile import TemporaryDirectory
+
+    from topology.cluster_file import read_cluster_file
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "imported.yaml"
+        path.write_text(text, encoding="utf-8")
+        read_cluster_file(path)

@@ -112,8 +112,9 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
     found = read_links(source, names, {gpu.busid: gpu.elements for gpu in host.gpus})
     counts = Counter(dict.fromkeys(names.values(), 0))
     for a, b, count in found.links:
-        counts[a] += count
-        counts[b] += count
+        for end in (a, b):
+            if end in counts:
+                counts[end] += count
     notes = [f"{len(host.gpus)} GPUs and {len(host.nets)} NIC ports."]
     devices = sum(n for kind_, n in host.devices.items() if kind_.startswith(_GPU_CLASSES))
     if not host.gpus:

@@ -98,7 +98,8 @@ def _row(
 ) -> CompareRow:
     cluster = setting.cluster
     empty = CompareRow(cluster.name, len(cluster.gpus), target, status=cluster_status(cluster))
-    wanted = replace(options, tpot_s=None if target is None else 1.0 / target)
+    # the fastest, not the simplest among alike: a faster machine must never come out slower
+    wanted = replace(options, tpot_s=None if target is None else 1.0 / target, alike=0.0)
     try:
         placed = choose_layout(setting, loads, wanted, layouts)
     except InfeasibleError as error:

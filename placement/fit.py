@@ -81,6 +81,18 @@ def refuse_speed(setting: Setting, options: PlanOptions, fastest_s: float) -> No
     )
 
 
+def refuse_layout(setting: Setting, options: PlanOptions, layouts: Sequence[Fitted]) -> NoReturn:
+    """Raise InfeasibleError: no layout that fits is the one asked for, and which there are."""
+    asked = {"--ep": options.ep, "--tp": options.tp, "--stages": options.stages}
+    said = " ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
+    shapes = sorted({(fit.layout.ep, fit.layout.tp, fit.layout.stages) for fit in layouts}, reverse=True)
+    some = ", ".join(f"EP {ep} TP {tp} in {stages}" for ep, tp, stages in shapes[:6])
+    raise InfeasibleError(
+        f"{said}: no such layout fits on {setting.cluster.name}; of the {len(shapes)} that do, the widest are "
+        f"{some} stage(s)."
+    )
+
+
 def fastest_step_s(layouts: Sequence[Fitted]) -> float:
     """Return the shortest step over the layouts, at the user's batch or at 1."""
     return min(fit.scorer.at(fit.batch if fit.fixed else 1).step_s for fit in layouts)

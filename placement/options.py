@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from topology.errors import InputError
 
-__all__ = ["PlanOptions"]
+if TYPE_CHECKING:
+    from cost.layout import Layout
+
+__all__ = ["ALIKE", "PlanOptions"]
+
+ALIKE = 0.10
+"""The published ranges of kernel efficiency (:mod:`cost.efficiency`) are wider than that, so layouts that are
+closer cannot be told apart."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +32,33 @@ class PlanOptions:
         Seconds for CP-SAT to improve the experts' placement; 0 for the reproducible fast path alone.
     seed:
         Seed of synthetic loads and of the search.
+    ep, tp, stages:
+        GPUs that one layer's experts are spread over, tensor-parallel width and pipeline stages; None leaves
+        them to the search.
+    alike:
+        Of layouts within this fraction of the fastest the simplest is taken; 0 takes the fastest.
     """
 
     redundant: int | None = None
     tpot_s: float | None = None
     time_limit_s: float = 10.0
     seed: int = 0
+    ep: int | None = None
+    tp: int | None = None
+    stages: int | None = None
+    alike: float = ALIKE
+
+    def admits(self, layout: Layout) -> bool:
+        """Whether a layout is what was asked for."""
+        asked = ((self.ep, layout.ep), (self.tp, layout.tp), (self.stages, layout.stages))
+        return all(wanted is None or wanted == got for wanted, got in asked)
 
     def __post_init__(self) -> None:
+        for name, count in (("--ep", self.ep), ("--tp", self.tp), ("--stages", self.stages)):
+            if count is not None and count < 1:
+                raise InputError(f"{name} {count}: expected a whole number from 1 up.")
+        if not 0 <= self.alike < 1:
+            raise InputError(f"alike {self.alike:g}: expected a fraction from 0 up to 1.")
         if self.redundant is not None and self.redundant < 0:
             raise InputError(
                 f"--redundant {self.redundant}: expected 0 or more copies above one of each expert."

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.assignment import Assignment
-from placement.fit import fastest_step_s, refuse_capacity, refuse_speed
+from placement.fit import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.plan import BaselineScore, Plan, Proof, moe_rows, placement_scorer, score_placement
 from placement.problem import expert_problem
 from placement.scenarios import over_scenarios
-from placement.search import ALIKE, candidates, fitted_layouts
+from placement.search import candidates, fitted_layouts
 from placement.verify_plan import verify_plan
 
 if TYPE_CHECKING:
@@ -90,11 +90,14 @@ def choose_layout(
         layouts = fitted_layouts(setting, options.redundant)
     if not layouts:
         refuse_capacity(setting, options.redundant)
-    found = candidates(setting, layouts, options.tpot_s)
+    asked = [fit for fit in layouts if options.admits(fit.layout)]
+    if not asked:
+        refuse_layout(setting, options, layouts)
+    found = candidates(setting, asked, options.tpot_s, options.alike)
     if not found:
-        refuse_speed(setting, options, fastest_step_s(layouts))
+        refuse_speed(setting, options, fastest_step_s(asked))
     best = _fastest(found, loads, options)
-    enough = (1 - ALIKE) * best.score.tok_s_per_gpu
+    enough = (1 - options.alike) * best.score.tok_s_per_gpu
     for candidate in sorted(found, key=lambda candidate: candidate.layout.simplicity):
         if candidate is best.candidate or candidate.score.tok_s_per_gpu < enough:
             continue

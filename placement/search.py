@@ -14,6 +14,7 @@ from cost.memory import replica_memory
 from cost.model import MoeFfn
 from cost.score import LayoutScorer
 from placement.layouts import enumerate_shapes
+from placement.options import ALIKE
 from placement.problem import spread_slots
 from placement.split import equal_ranges, largest_batch, split_layers, stage_specs
 from topology.errors import InfeasibleError, InputError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from placement.layouts import Shape
 
 __all__ = [
-    "ALIKE",
     "Candidate",
     "Fitted",
     "Fitting",
@@ -39,10 +39,6 @@ __all__ = [
     "fitting_shapes",
     "tightest",
 ]
-
-ALIKE = 0.10
-"""Of layouts within this fraction of the fastest the simplest is chosen: the published ranges of kernel
-efficiency (:mod:`cost.efficiency`) are wider than that, so closer layouts cannot be told apart."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +159,9 @@ def fitted_layouts(setting: Setting, redundant: int | None) -> list[Fitted]:
     return found
 
 
-def candidates(setting: Setting, layouts: Sequence[Fitted], tpot_s: float | None) -> list[Candidate]:
+def candidates(
+    setting: Setting, layouts: Sequence[Fitted], tpot_s: float | None, alike: float = ALIKE
+) -> list[Candidate]:
     """Return the layouts that may be chosen, fastest first (output tokens per second over all GPUs).
 
     Every layout is scored with ideally balanced experts, which no placement beats: one that loses even so
@@ -178,7 +176,7 @@ def candidates(setting: Setting, layouts: Sequence[Fitted], tpot_s: float | None
     best = 0.0
     for candidate in scored:
         fit = candidate.fitted
-        batch = _largest_within(fit, tpot_s, (1 - ALIKE) * best * tpot_s * len(setting.cluster.gpus))
+        batch = _largest_within(fit, tpot_s, (1 - alike) * best * tpot_s * len(setting.cluster.gpus))
         if batch:
             score = fit.scorer.at(batch)
             best = max(best, score.tok_s_per_gpu)

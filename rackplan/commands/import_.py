@@ -67,6 +67,10 @@ def run(
         str | None,
         typer.Option("--domains", metavar="HOW", help="leaf or node: which hosts share a scale-up domain."),
     ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option("--hosts", metavar="LIST", help="Hosts with GPUs, like n[1-64], if not all are."),
+    ] = None,
     topology: Annotated[
         str | None,
         typer.Option("--topology", metavar="NAME", help="Which topology of a Slurm topology.yaml."),
@@ -99,6 +103,7 @@ def run(
         hbm=hbm,
         oversubscription=oversubscription,
         domains=domains,
+        hosts=hosts,
         topology=topology,
         name=name,
     )

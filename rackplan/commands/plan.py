@@ -48,6 +48,11 @@ def run(
         int | None,
         typer.Option("--redundant", help="Extra expert copies per layer; default: fewest that divide."),
     ] = None,
+    ep: Annotated[
+        int | None, typer.Option("--ep", help="GPUs that a layer's experts are spread over.")
+    ] = None,
+    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel width.")] = None,
+    stages: Annotated[int | None, typer.Option("--stages", help="Pipeline stages.")] = None,
     weights: Weights = None,
     kv_dtype: KvDtype = "bf16",
     time_limit: Annotated[
@@ -68,7 +73,9 @@ def run(
     from rackplan.summary import plan_summary
     from topology.resolve import resolve_cluster
 
-    options = PlanOptions(redundant, tpot_ms / 1e3 if tpot_ms is not None else None, time_limit, seed)
+    options = PlanOptions(
+        redundant, None if tpot_ms is None else tpot_ms / 1e3, time_limit, seed, ep, tp, stages
+    )
     workload = Workload(context, batch, kv_dtype, phase)
     setting = Setting(resolve_cluster(cluster), resolve_model(model, weights=weights), workload)
     expert_loads = model_loads(setting.model, loads or [], seed)

@@ -16,7 +16,7 @@ from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.workload import Workload
 from placement import planner, search
-from placement.options import PlanOptions
+from placement.options import ALIKE, PlanOptions
 from placement.plan import placement_scorer
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
 from placement.planner import make_plan
@@ -311,6 +311,31 @@ def test_layouts_are_chosen_by_experts_really_placed(tmp_path: Path) -> None:
     found = search.candidates(setting, search.fitted_layouts(setting, None), None)
     placed = [planner._place(candidate, loads, options, time_limit_s=0.0) for candidate in found]
     best = max(trial.score.tok_s_per_gpu for trial in placed)
-    assert placed[0].score.tok_s_per_gpu < (1 - search.ALIKE) * best  # else this shows nothing
+    assert placed[0].score.tok_s_per_gpu < (1 - ALIKE) * best  # else this shows nothing
     chosen = planner.choose_layout(setting, loads, options)
-    assert chosen.score.tok_s_per_gpu >= (1 - search.ALIKE) * best
+    assert chosen.score.tok_s_per_gpu >= (1 - ALIKE) * best
+
+
+@cache
+def mixtral_on_a_node() -> tuple[Setting, ExpertLoads | None]:
+    setting = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
+    return setting, loads_of(setting)
+
+
+@pytest.mark.parametrize("asked", [{"ep": 4}, {"stages": 4}, {"tp": 2}, {"ep": 2, "stages": 2}])
+def test_a_layout_can_be_asked_for(asked: dict[str, int]) -> None:
+    layout = make_plan(*mixtral_on_a_node(), PlanOptions(time_limit_s=0, **asked)).layout
+    assert {name: getattr(layout, name) for name in asked} == asked
+
+
+def test_a_layout_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(
+        InfeasibleError, match=r"--ep 5: no such layout fits on hgx-h100; of the [0-9]+ that do"
+    ):
+        make_plan(*mixtral_on_a_node(), PlanOptions(time_limit_s=0, ep=5))
+
+
+def test_comparisons_take_the_fastest_layout() -> None:
+    simple = planner.choose_layout(*mixtral_on_a_node(), PlanOptions(time_limit_s=0))
+    fastest = planner.choose_layout(*mixtral_on_a_node(), PlanOptions(time_limit_s=0, alike=0.0))
+    assert fastest.score.tok_s_per_gpu >= simple.score.tok_s_per_gpu

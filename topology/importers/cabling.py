@@ -275,7 +275,7 @@ class _Cabling:
     def audit(self) -> list[str]:
         """Return adapters on a leaf of another rail, rails without a leaf, and hosts that miss a rail."""
         if not self.leaf_rails:
-            return []
+            return self._unlike_hosts()
         found = []
         for adapter in sorted(self.adapters, key=_order):
             rail = self.leaf_rails.get(adapter.switch)
@@ -295,6 +295,16 @@ class _Cabling:
             f"{self.place}: {pod} has {size} hosts, most pods have {usual}."
             for pod, size in sorted(sizes.items(), key=lambda item: _natural(item[0]))
             if size != usual
+        ]
+
+    def _unlike_hosts(self) -> list[str]:
+        """Return hosts with another number of NICs than most."""
+        counts = Counter(adapter.host for adapter in self.adapters)
+        usual = Counter(counts.values()).most_common(1)[0][0] if counts else 0
+        return [
+            f"{self.place}: {host} has {count} cabled NICs, most hosts have {usual}."
+            for host, count in sorted(counts.items(), key=lambda item: _natural(item[0]))
+            if count != usual
         ]
 
     def _missing(self) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from topology.errors import InputError
 from topology.importers.found import FabricFound, NodeFound, WholeFound
+from topology.importers.hostlist import expand_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +22,8 @@ _UNNAMED = "unnamed-"
 _MOST_LISTED = 6
 
 
-def merge_found(found: Sequence[Found]) -> Merged:
-    """Return the fabric (if any), the dump of each host, and what is unlike.
+def merge_found(found: Sequence[Found], hosts: str | None = None) -> Merged:
+    """Return the fabric (if any), the dump of each host, and what is unlike; ``hosts`` are those with GPUs.
 
     Raises
     ------
@@ -46,7 +47,24 @@ def merge_found(found: Sequence[Found]) -> Merged:
                 "the fabric's (Slurm topology, ibnetdiscover, ...)."
             )
         return None, {}, anomalies
+    if hosts is not None:
+        fabric = _only(fabric, expand_hosts(hosts, "--hosts"))
     return fabric, _by_host(fabric, nodes, anomalies), anomalies
+
+
+def _only(fabric: FabricFound, hosts: Sequence[str]) -> FabricFound:
+    """Return the fabric with these hosts alone."""
+    unknown = [host for host in hosts if host not in fabric.hosts]
+    if unknown:
+        raise InputError(f"--hosts: host {unknown[0]} is not in {fabric.place}.")
+    keep = set(hosts)
+    return replace(
+        fabric,
+        hosts={host: place for host, place in fabric.hosts.items() if host in keep},
+        ports=tuple(port for port in fabric.ports if port.host in keep),
+        domains={host: domain for host, domain in fabric.domains.items() if host in keep},
+        pods={host: pod for host, pod in fabric.pods.items() if host in keep},
+    )
 
 
 def _one_fabric(fabrics: Sequence[FabricFound], anomalies: list[str]) -> FabricFound | None:

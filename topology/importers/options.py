@@ -29,6 +29,8 @@ class ImportOptions:
         Downlink rate of a leaf over its uplink rate, where a file does not count uplinks.
     domains:
         ``leaf`` (hosts under the same leaves share a scale-up domain) or ``node`` (each host is one).
+    hosts:
+        Hostlist of the hosts that have GPUs, where a fabric's file has others too.
     topology:
         Which topology of a Slurm file that has several.
     """
@@ -44,6 +46,7 @@ class ImportOptions:
     hbm: str | None = None
     oversubscription: float | None = None
     domains: str | None = None
+    hosts: str | None = None
     topology: str | None = None
     name: str | None = None
 

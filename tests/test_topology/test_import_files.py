@@ -352,6 +352,8 @@ def test_gpu_counts_that_contradict_each_other(take: Any) -> None:
             nic="400 Gb/s",
             oversubscription=1.0,
         )
+    with pytest.raises(InputError, match=r"a\.txt: node0 has 8 GPUs, but --gpus-per-node says 4"):
+        take({"a.txt": topo_m(8, "NV18")}, gpu="h100-sxm", gpus_per_node=4)
 
 
 # ibnetdiscover

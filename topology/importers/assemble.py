@@ -46,6 +46,7 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
     )
     draft = Draft()
     host = node.hosts[0] if node.hosts else "node0"
+    _check_count(node, host, parts)
     add_domain(draft, host, {host: node}, parts)
     anomalies = []
     system, gpus = parts.system, gpu_count(node, parts)
@@ -80,11 +81,8 @@ def assemble_fabric(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], 
     """Return the graph of a fabric and the hosts on it."""
     _ask(fabric, nodes, parts)
     for host, node in nodes.items():
-        wanted = parts.options.gpus_per_node
-        if node is not None and wanted is not None and gpu_count(node, parts) != wanted:
-            raise InputError(
-                f"{node.place}: {host} has {gpu_count(node, parts)} GPUs, but --gpus-per-node says {wanted}."
-            )
+        if node is not None:
+            _check_count(node, host, parts)
     anomalies = check_nics(fabric, nodes)
     domains, notes = domains_of(fabric, nodes, parts)
     draft = Draft()
@@ -95,6 +93,13 @@ def assemble_fabric(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], 
     notes += add_nics(draft, fabric, nodes, parts)
     _add_trunks(draft, fabric, parts)
     return Assembled(draft.topology(), domains, notes, anomalies)
+
+
+def _check_count(node: NodeFound, host: str, parts: Parts) -> None:
+    """Refuse a dump with another number of GPUs than the user says."""
+    wanted, has = parts.options.gpus_per_node, gpu_count(node, parts)
+    if wanted is not None and has != wanted:
+        raise InputError(f"{node.place}: {host} has {has} GPUs, but --gpus-per-node says {wanted}.")
 
 
 def assemble_hosts(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> Assembled:

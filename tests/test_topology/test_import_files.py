@@ -273,6 +273,11 @@ def test_hosts_without_gpus_are_left_out_by_name(take: Any) -> None:
         take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-7]")
 
 
+def test_options_that_nothing_needs_are_said_to_be_so(take: Any, ib_rails: Any) -> None:
+    imported = take({"ib.out": ib_rails(rails=8).text()}, gpu="h100-sxm", nic="200 Gb/s", pcie="64 GB/s")
+    assert imported.taken[-2:] == ("Not needed: --nic.", "Not needed: --pcie.")
+
+
 # Several files
 
 

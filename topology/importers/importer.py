@@ -85,7 +85,7 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
         files=tuple(FileRead(one.place, one.kind, one.notes) for one in found),
         domains=assembled.domains,
         hosts=tuple(order),
-        taken=(*parts.taken, *assembled.notes),
+        taken=(*parts.taken, *assembled.notes, *(f"Not needed: {name}." for name in parts.unused())),
         anomalies=(*anomalies, *([unusual] if unusual else [])),
         rates_unusual=bool(unusual),
     )

@@ -180,6 +180,7 @@ class Parts:
             If neither the user nor the one system of this GPU says.
         """
         if self.options.gpus_per_node is not None:
+            self._take(f"{self.options.gpus_per_node} GPUs to a node (--gpus-per-node).")
             return self.options.gpus_per_node
         if self.options.gpu is not None and self.system is not None:
             self._take(f"{self.system.gpus_per_node} GPUs to a node: catalog system {self.system.part}.")
@@ -305,6 +306,21 @@ class Parts:
             raise AskError("the rate between its sockets", "--socket-link RATE (like '100 GB/s')")
         self._take(f"Link between sockets: {self.options.socket_link} each way (--socket-link).")
         return self.inner_fabric("socket-link", self._figure(self.options.socket_link, "--socket-link"))
+
+    def unused(self) -> list[str]:
+        """Return rates and counts that the user gave and nothing needed, as options."""
+        given = {
+            "--nic": self.options.nic,
+            "--uplink": self.options.uplink,
+            "--pcie": self.options.pcie,
+            "--socket-link": self.options.socket_link,
+            "--oversubscription": self.options.oversubscription,
+        }
+        return [
+            name
+            for name, value in given.items()
+            if value is not None and f"({name})" not in " ".join(self.taken)
+        ]
 
     def out_fabric(self, rate: Figure) -> FabricSpec:
         """Return a scale-out link of ``rate``: of a catalog fabric where an InfiniBand file states its rate."""

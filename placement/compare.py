@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cost.model import Model
     from cost.workload import Workload
     from placement.options import PlanOptions
+    from placement.planner import Known
     from placement.search import Fitted
     from topology.cluster import Cluster
 
@@ -80,7 +81,8 @@ def compare_clusters(
     for cluster in clusters:
         setting = Setting(cluster, model, workload)
         layouts = fitted_layouts(setting, options.redundant)
-        rows += [_row(setting, loads, options, layouts, target) for target in targets or (None,)]
+        known: Known = {}
+        rows += [_row(setting, loads, options, layouts, known, target) for target in targets or (None,)]
     return rows
 
 
@@ -94,6 +96,7 @@ def _row(
     loads: ExpertLoads | None,
     options: PlanOptions,
     layouts: Sequence[Fitted],
+    known: Known,
     target: float | None,
 ) -> CompareRow:
     cluster = setting.cluster
@@ -101,7 +104,7 @@ def _row(
     # the fastest, not the simplest among alike: a faster machine must never come out slower
     wanted = replace(options, tpot_s=None if target is None else 1.0 / target, alike=0.0)
     try:
-        placed = choose_layout(setting, loads, wanted, layouts)
+        placed = choose_layout(setting, loads, wanted, layouts, known)
     except InfeasibleError as error:
         return replace(empty, reason=str(error))
     score = placed.score

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from placement.options import PlanOptions
     from placement.search import Candidate, Fitted
 
+    Known = dict[tuple[bytes, bytes, int], ExpertResult]
+
 __all__ = ["Placed", "choose_layout", "make_plan"]
 
-MOST_PLACED = 6
+MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
 
 
@@ -72,14 +74,19 @@ def make_plan(
 
 
 def choose_layout(
-    setting: Setting, loads: ExpertLoads | None, options: PlanOptions, layouts: Sequence[Fitted] | None = None
+    setting: Setting,
+    loads: ExpertLoads | None,
+    options: PlanOptions,
+    layouts: Sequence[Fitted] | None = None,
+    known: Known | None = None,
 ) -> Placed:
     """Return the simplest layout, its experts placed the fast way, that is about as fast as the fastest.
 
     Candidates come with their score under perfect balance, fastest first. They are placed in that order until
     none can be faster than the best of those placed. Those alike to it are tried from the simplest on, until
     one is still alike with experts really placed. ``layouts`` are those of
-    :func:`placement.search.fitted_layouts`, if they are known already.
+    :func:`placement.search.fitted_layouts`, if they are known already; ``known`` keeps fast placements for
+    another choice on the same cluster and loads.
 
     Raises
     ------
@@ -93,24 +100,27 @@ def choose_layout(
     asked = [fit for fit in layouts if options.admits(fit.layout)]
     if not asked:
         refuse_layout(setting, options, layouts)
-    found = candidates(setting, asked, options.tpot_s, options.alike)
+    found = candidates(setting, asked, options.tpot_s)
     if not found:
         refuse_speed(setting, options, fastest_step_s(asked))
-    best = _fastest(found, loads, options)
+    known = {} if known is None else known
+    best = _fastest(found, loads, options, known)
     enough = (1 - options.alike) * best.score.tok_s_per_gpu
     for candidate in sorted(found, key=lambda candidate: candidate.layout.simplicity):
         if candidate is best.candidate or candidate.score.tok_s_per_gpu < enough:
             continue
         if candidate.layout.simplicity >= best.candidate.layout.simplicity:
             break
-        trial = _place(candidate, loads, options, time_limit_s=0.0)
+        trial = _place(candidate, loads, options, time_limit_s=0.0, known=known)
         meets = options.tpot_s is None or trial.score.step_s <= options.tpot_s
         if meets and trial.score.tok_s_per_gpu >= enough:
             return trial
     return best
 
 
-def _fastest(found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions) -> Placed:
+def _fastest(
+    found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions, known: Known
+) -> Placed:
     """Return the fastest of the first candidates with experts really placed; no placement beats perfect balance.
 
     Raises
@@ -123,7 +133,7 @@ def _fastest(found: Sequence[Candidate], loads: ExpertLoads | None, options: Pla
     for candidate in found[:MOST_PLACED]:
         if best is not None and candidate.score.tok_s_per_gpu <= best.score.tok_s_per_gpu:
             break
-        trial = _place(candidate, loads, options, time_limit_s=0.0)
+        trial = _place(candidate, loads, options, time_limit_s=0.0, known=known)
         if options.tpot_s is not None and trial.score.step_s > options.tpot_s:
             missed.append(trial)
         elif best is None or trial.score.tok_s_per_gpu > best.score.tok_s_per_gpu:
@@ -150,8 +160,12 @@ def _place(
     *,
     time_limit_s: float,
     on_progress: OnProgress | None = None,
+    known: Known | None = None,
 ) -> Placed:
-    """Place the experts of a candidate; stages with the same slots are placed together."""
+    """Place the experts of a candidate; stages with the same slots are placed together.
+
+    ``known`` holds fast placements by slots, layers and domains: layouts that differ elsewhere share them.
+    """
     setting, layout = candidate.setting, candidate.layout
     moe = setting.model.moe
     experts: list[Assignment | None] = [None] * layout.stages
@@ -162,17 +176,23 @@ def _place(
         members = _members(candidate)
         for stages in members:
             rows = [moe_rows(setting, layout.replicas[0][index].layers) for index in stages]
-            result = place_experts(
-                expert_problem(loads.mean[np.concatenate(rows)], candidate.slots[stages[0]]),
-                time_limit_s=time_limit_s / len(members),
-                seed=options.seed,
-                eplb_groups=moe.groups,
-                nodes=len(set(setting.domains(layout.replicas[0][stages[0]]).tolist())),
-                on_progress=on_progress,
-            )
-            if loads.tokens.shape[0] > 1:
-                tokens = loads.normalised[:, np.concatenate(rows)]
-                result = over_scenarios(result, tokens, candidate.slots[stages[0]])
+            slots, held = candidate.slots[stages[0]], np.concatenate(rows)
+            nodes = len(setting.domain_set(layout.replicas[0][stages[0]]))
+            key = slots.tobytes(), held.tobytes(), nodes
+            result = None if known is None else known.get(key)
+            if result is None:
+                result = place_experts(
+                    expert_problem(loads.mean[held], slots),
+                    time_limit_s=time_limit_s / len(members),
+                    seed=options.seed,
+                    eplb_groups=moe.groups,
+                    nodes=nodes,
+                    on_progress=on_progress,
+                )
+                if loads.tokens.shape[0] > 1:
+                    result = over_scenarios(result, loads.normalised[:, held], slots)
+                if known is not None:
+                    known[key] = result
             results.append(result)
             for index, part in zip(stages, _by_stage(result.assignment, rows), strict=True):
                 experts[index] = part

@@ -14,7 +14,6 @@ from cost.memory import replica_memory
 from cost.model import MoeFfn
 from cost.score import LayoutScorer
 from placement.layouts import enumerate_shapes
-from placement.options import ALIKE
 from placement.problem import spread_slots
 from placement.split import equal_ranges, largest_batch, split_layers, stage_specs
 from topology.errors import InfeasibleError, InputError
@@ -39,6 +38,11 @@ __all__ = [
     "fitting_shapes",
     "tightest",
 ]
+
+
+LOST_AT_MOST = 0.4
+"""A layout this far behind the best under perfect balance is not searched for its batch: imbalance seldom costs
+the best that much."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +163,7 @@ def fitted_layouts(setting: Setting, redundant: int | None) -> list[Fitted]:
     return found
 
 
-def candidates(
-    setting: Setting, layouts: Sequence[Fitted], tpot_s: float | None, alike: float = ALIKE
-) -> list[Candidate]:
+def candidates(setting: Setting, layouts: Sequence[Fitted], tpot_s: float | None) -> list[Candidate]:
     """Return the layouts that may be chosen, fastest first (output tokens per second over all GPUs).
 
     Every layout is scored with ideally balanced experts, which no placement beats: one that loses even so
@@ -176,7 +178,7 @@ def candidates(
     best = 0.0
     for candidate in scored:
         fit = candidate.fitted
-        batch = _largest_within(fit, tpot_s, (1 - alike) * best * tpot_s * len(setting.cluster.gpus))
+        batch = _largest_within(fit, tpot_s, (1 - LOST_AT_MOST) * best * tpot_s * len(setting.cluster.gpus))
         if batch:
             score = fit.scorer.at(batch)
             best = max(best, score.tok_s_per_gpu)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fields", "load_yaml", "nearest"]
 
-_LONGEST_YAML_BYTES = 4_000_000
+_LONGEST_YAML_BYTES = 32_000_000
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -195,12 +195,7 @@ def _fabric(members: Sequence[RawNode], raw: RawTopology, graph: nx.Graph[str]) 
     if not used:
         unknown = Figure(UNPUBLISHED, "byte/s", Evidence.USER, "a GPU without links")
         return FabricSpec("none", "none", unknown, Figure(UNPUBLISHED, "s", Evidence.USER, unknown.source))
-    return _fabrics(raw)[used.most_common(1)[0][0]]
-
-
-def _fabrics(raw: RawTopology) -> dict[tuple[str, float], FabricSpec]:
-    """Return the fabrics of a raw graph by name and rate."""
-    return {(link.fabric.name, link.fabric.link_bytes_per_s.value): link.fabric for link in raw.links}
+    return raw.fabrics[used.most_common(1)[0][0]]
 
 
 def _key(edge: Mapping[str, Any]) -> tuple[str, float]:
@@ -240,7 +235,7 @@ def raw_scale_out(graph: nx.Graph[str], raw: RawTopology) -> ScaleOutSpec | None
             rates.append(sum(graph.edges[edge]["bytes_per_s"] for edge in leaving) / gpus)
     if not rates:
         return None
-    fabric = _fabrics(raw)[used.most_common(1)[0][0]]
+    fabric = raw.fabrics[used.most_common(1)[0][0]]
     ratios = [ratio for node in graph if kind[node] == "leaf" if (ratio := _down_over_up(graph, node)) > 0]
     return ScaleOutSpec(
         kind="raw",

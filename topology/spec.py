@@ -6,6 +6,7 @@ All rates are bytes per second **per direction**; all peaks are dense, never 2:4
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from topology.errors import MissingFigureError
@@ -285,6 +286,11 @@ class RawTopology:
 
     nodes: tuple[RawNode, ...]
     links: tuple[RawLink, ...]
+
+    @cached_property
+    def fabrics(self) -> dict[tuple[str, float], FabricSpec]:
+        """The fabrics of the links by name and rate of a link."""
+        return {(link.fabric.name, link.fabric.link_bytes_per_s.value): link.fabric for link in self.links}
 
 
 @dataclass(frozen=True)

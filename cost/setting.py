@@ -83,7 +83,11 @@ class Setting:
         gpus = np.array(stage.gpus)
         groups = [gpus[where == domain].tolist() for domain in np.unique(where)]
         return min(
-            (uniform_bytes_per_s(self.cluster, group, self._known[key]) for group in groups if len(group) > 1),
+            (
+                uniform_bytes_per_s(self.cluster, group, self._known[key])
+                for group in groups
+                if len(group) > 1
+            ),
             default=alone,
         )
 

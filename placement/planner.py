@@ -106,10 +106,10 @@ def choose_layout(
     known = {} if known is None else known
     best = _fastest(found, loads, options, known)
     enough = (1 - options.alike) * best.score.tok_s_per_gpu
-    for candidate in sorted(found, key=lambda candidate: candidate.layout.simplicity):
+    for candidate in sorted(found, key=lambda candidate: candidate.simplicity):
         if candidate is best.candidate or candidate.score.tok_s_per_gpu < enough:
             continue
-        if candidate.layout.simplicity >= best.candidate.layout.simplicity:
+        if candidate.simplicity >= best.candidate.simplicity:
             break
         trial = _place(candidate, loads, options, time_limit_s=0.0, known=known)
         meets = options.tpot_s is None or trial.score.step_s <= options.tpot_s

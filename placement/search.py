@@ -86,6 +86,14 @@ class Candidate:
         """Slots of each GPU of each stage."""
         return self.fitted.slots
 
+    @property
+    def simplicity(self) -> tuple[int, bool, int, int]:
+        """Smaller is simpler: as :attr:`Layout.simplicity`, but not where most copies would be redundant ones."""
+        moe = self.setting.model.moe
+        crowded = moe is not None and any(int(slots.sum()) > 2 * moe.experts for slots in self.slots)
+        tp, groups, stages = self.layout.simplicity
+        return tp, crowded, groups, stages
+
 
 def stage_slots(
     setting: Setting, shape: Shape, redundant: int | None
@@ -171,7 +179,7 @@ def candidates(setting: Setting, layouts: Sequence[Fitted], tpot_s: float | None
     cannot come near the best are left out.
     """
     scored = [Candidate(fit, setting.with_batch(fit.batch), fit.scorer.at(fit.batch)) for fit in layouts]
-    scored.sort(key=lambda c: (-c.score.tok_s_per_gpu, c.layout.simplicity))
+    scored.sort(key=lambda c: (-c.score.tok_s_per_gpu, c.simplicity))
     if tpot_s is None:
         return scored
     found: list[Candidate] = []
@@ -183,7 +191,7 @@ def candidates(setting: Setting, layouts: Sequence[Fitted], tpot_s: float | None
             score = fit.scorer.at(batch)
             best = max(best, score.tok_s_per_gpu)
             found.append(Candidate(fit, setting.with_batch(batch), score))
-    return sorted(found, key=lambda c: (-c.score.tok_s_per_gpu, c.layout.simplicity))
+    return sorted(found, key=lambda c: (-c.score.tok_s_per_gpu, c.simplicity))
 
 
 def _largest_within(fit: Fitted, tpot_s: float, sequences: float) -> int:

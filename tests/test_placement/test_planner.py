@@ -338,3 +338,11 @@ def test_comparisons_take_the_fastest_layout() -> None:
     simple = planner.choose_layout(*mixtral_on_a_node(), PlanOptions(time_limit_s=0))
     fastest = planner.choose_layout(*mixtral_on_a_node(), PlanOptions(time_limit_s=0, alike=0.0))
     assert fastest.score.tok_s_per_gpu >= simple.score.tok_s_per_gpu
+
+
+def test_experts_are_not_copied_to_fill_a_cluster() -> None:
+    """Eight experts on 72 GPUs: groups of a few GPUs, not one of 72 with 64 redundant copies a layer."""
+    setting = Setting(resolve_cluster("gb200-nvl72"), resolve_model("mixtral-8x7b"), Workload())
+    chosen = planner.choose_layout(setting, loads_of(setting), PlanOptions(time_limit_s=0))
+    assert chosen.candidate.slots[0].sum() <= 16
+    assert len(chosen.candidate.layout.replicas) > 1

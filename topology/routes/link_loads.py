@@ -250,10 +250,30 @@ class Router:
         found, hops = nothing_routed(self._net), no_pairs()
         if self._out is not None:
             away = (sources[~inside], targets[~inside], amounts[~inside])
-            found, hops = self._out.route(away, members, amount)
+            found, hops = self._between(self._out, away, members, amount)
         local = tuple(np.concatenate([a[inside], b]) for a, b in zip(pairs, hops, strict=True))
         found.add(self._up.route((local[0], local[1], local[2]), members, amount))
         return found
+
+    def _between(
+        self, out: ScaleOut, away: Pairs, members: NDArray[np.bool_], amount: float
+    ) -> tuple[Routed, Pairs]:
+        """Route between domains, others standing in for GPUs without a way out; return the hops inside too."""
+        orphans = out.orphans
+        if not orphans.mask.any():
+            return out.route(away, members, amount)
+        lost = orphans.pairs_of_uniform(members, amount, self._net.domain[: self._net.gpus])
+        joined = tuple(np.concatenate(both) for both in zip(away, lost, strict=True))
+        pairs, more = orphans.replaced((joined[0], joined[1], joined[2]))
+        found, hops = out.route(pairs, members & ~orphans.mask, amount)
+        if len(more[0]):
+            found.longest_s += 2 * float(self._up.seconds(more[0], more[1]).max())
+            count = len(np.unique(np.concatenate(more[:2])[orphans.mask[np.concatenate(more[:2])]]))
+            found.notes.append(
+                f"{count} GPUs without a link out of their domain hand over to others of their node or domain."
+            )
+        both = tuple(np.concatenate(parts) for parts in zip(hops, more, strict=True))
+        return found, (both[0], both[1], both[2])
 
     def _check_rates(self, found: Routed) -> None:
         """Refuse bytes on a link without a rate."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from topology.routes.demand import Demands, OuterDemand, PairDemand, no_pairs, summed
 from topology.routes.ecmp import route_ecmp
+from topology.routes.orphans import Orphans
 from topology.routes.rails import no_relays, relays
 from topology.routes.routed import nothing_routed, unreachable
 
@@ -68,9 +69,10 @@ class ScaleOut:
         self._up = up
         self._domain = network.domain[: network.gpus]
         self._links = links_between_domains(network)
+        has_nic = np.zeros(len(network.names), dtype=bool)
+        has_nic[network.tail[self._links]] = True
+        self.orphans = Orphans(gpus, has_nic[: network.gpus])
         if relay:
-            has_nic = np.zeros(len(network.names), dtype=bool)
-            has_nic[network.tail[self._links]] = True
             _, self._rail = np.unique([gpu.rail for gpu in gpus], return_inverse=True)
             self._relays = relays(gpus, self._rail, has_nic)
         else:

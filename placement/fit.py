@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from cost.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
 from cost.model import MoeFfn
 from cost.setting import USABLE_HBM, Setting
+from placement.bisection import last_where
 from placement.search import fitting_shapes, tightest
 from topology import build_cluster, load_domain
 from topology.errors import InfeasibleError, InputError
@@ -120,10 +121,8 @@ def smallest_nodes(setting: Setting, redundant: int | None) -> int | None:
         low, high = high, 2 * high
         if high * step > MOST_NODES:
             return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _fits(setting, domain, middle * step, redundant) else (middle, high)
-    return high * step
+    too_few = last_where(low, high, lambda steps: not _fits(setting, domain, steps * step, redundant))
+    return (too_few + 1) * step
 
 
 def _experts(layer: Layer) -> int:

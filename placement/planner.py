@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.assignment import Assignment
+from placement.bisection import last_where
 from placement.fit import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.plan import BaselineScore, Plan, Proof, moe_rows, placement_scorer, score_placement
 from placement.problem import expert_problem
@@ -211,13 +212,11 @@ def _within_tpot(
     if tpot_s is None or candidate.fitted.fixed:
         return candidate
     scorer = placement_scorer(candidate.setting, candidate.layout, experts, loads)
-    low, high = 1, candidate.setting.workload.batch
-    if scorer.at(high).step_s <= tpot_s:
+    batch = candidate.setting.workload.batch
+    if scorer.at(batch).step_s <= tpot_s:
         return candidate
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if scorer.at(middle).step_s <= tpot_s else (low, middle)
-    return replace(candidate, setting=candidate.setting.with_batch(low))
+    within = last_where(1, batch, lambda fewer: scorer.at(fewer).step_s <= tpot_s)
+    return replace(candidate, setting=candidate.setting.with_batch(within))
 
 
 def _by_stage(assignment: Assignment, rows: Sequence[Sequence[int]]) -> list[Assignment]:

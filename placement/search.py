@@ -13,6 +13,7 @@ from cost.layout import Layout
 from cost.memory import replica_memory
 from cost.model import MoeFfn
 from cost.score import LayoutScorer
+from placement.bisection import last_where
 from placement.layouts import enumerate_shapes
 from placement.problem import spread_slots
 from placement.split import equal_ranges, largest_batch, split_layers, stage_specs
@@ -201,14 +202,7 @@ def _largest_within(fit: Fitted, tpot_s: float, sequences: float) -> int:
     low = max(1, math.ceil(sequences / fit.layout.gpus_used))
     if fit.fixed or low > fit.batch or fit.scorer.at(low).step_s > tpot_s:
         return 0
-    high = fit.batch
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fit.scorer.at(middle).step_s <= tpot_s:
-            low = middle
-        else:
-            high = middle
-    return low
+    return last_where(low, fit.batch, lambda batch: fit.scorer.at(batch).step_s <= tpot_s)
 
 
 def _balanced_uses(

@@ -13,6 +13,7 @@ from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch
 from cost.model import MoeFfn
 from cost.setting import USABLE_HBM
 from cost.step import stage_cost
+from placement.bisection import last_where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,20 +49,12 @@ def largest_batch(setting: Setting, groups: Groups, *, tp: int, slots: Sequence[
     if len(groups) == 1:
         stages = stage_specs(groups, [range(len(setting.model.layers))])
         return replica_max_batch(replica_memory(setting, stages, tp=tp, slots=[int(slots[0].sum())]))
-    most = min(
-        replica_max_batch(replica_memory(setting, stage_specs(groups, ranges), tp=tp, slots=_sums(slots)))
-        for ranges in [equal_ranges(len(setting.model.layers), len(groups))]
-    )
+    even = stage_specs(groups, equal_ranges(len(setting.model.layers), len(groups)))
+    most = replica_max_batch(replica_memory(setting, even, tp=tp, slots=_sums(slots)))
     low, high = most, max(4, 2 * most + 4)
     while _fits(setting.with_batch(high), groups, tp=tp, slots=slots):
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _fits(setting.with_batch(middle), groups, tp=tp, slots=slots):
-            low = middle
-        else:
-            high = middle
-    return low
+    return last_where(low, high, lambda batch: _fits(setting.with_batch(batch), groups, tp=tp, slots=slots))
 
 
 def _sums(slots: Sequence[NDArray[np.int64]]) -> list[int]:

@@ -14,6 +14,7 @@ import typer
 
 from rackplan import __version__
 from rackplan.commands import catalog, compare, draw, import_, plan, score, traffic
+from rackplan.commands.options import INTERRUPTED
 from topology.errors import RackplanError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 BAD_INPUT = 2
-INTERRUPTED = 130
 # typer carries its own click; the base of its public exception is the one for every mistake on a command line
 _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cost.model import DenseFfn, MoeFfn
 from cost.terms.alltoall import vector_bytes
 from placement.compare import cluster_status
+from rackplan.output import WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ def table(rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
     return lines
 
 
-def wrapped(label: str, text: str, width: int = 100) -> list[str]:
+def wrapped(label: str, text: str, width: int = WIDTH) -> list[str]:
     """One labelled paragraph, its lines aligned after the label."""
     import textwrap
 

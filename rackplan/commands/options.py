@@ -7,7 +7,21 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Context", "JsonFlag", "KvDtype", "Loads", "ModelName", "OutputFolder", "Phase", "Seed", "Weights"]
+__all__ = [
+    "INTERRUPTED",
+    "Context",
+    "JsonFlag",
+    "KvDtype",
+    "Loads",
+    "ModelName",
+    "OutputFolder",
+    "Phase",
+    "Seed",
+    "Weights",
+]
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
 
 ModelName = Annotated[
     str, typer.Option("--model", metavar="M", help="Catalog name, or path of a Hugging Face config.json.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rackplan.commands.options import (
+    INTERRUPTED,
     Context,
     JsonFlag,
     KvDtype,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "run"]
 
 NAME = "plan"
-INTERRUPTED = 130
 
 
 def run(

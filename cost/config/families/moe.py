@@ -62,17 +62,22 @@ def dense_part(f: Facts, hidden: int, sparse: Sequence[bool], *, bias: bool = Fa
     return DenseFfn(gated(hidden, f.count("intermediate_size"), bias=bias))
 
 
-@family("mixtral")
-def mixtral(f: Facts) -> Decoder:
-    """Mixtral: a layer of eight experts in place of each feed-forward part."""
-    hidden = f.count("hidden_size")
-    experts = moe(
+def _gated_experts(f: Facts, hidden: int) -> MoeFfn:
+    """Read gated experts as wide as ``intermediate_size``, in place of each feed-forward part."""
+    return moe(
         f,
         hidden,
         experts=expert_count(f, *EXPERT_NAMES),
         top_k=f.count("num_experts_per_tok"),
         expert_params=gated(hidden, f.count("intermediate_size")),
     )
+
+
+@family("mixtral")
+def mixtral(f: Facts) -> Decoder:
+    """Mixtral: a layer of eight experts in place of each feed-forward part."""
+    hidden = f.count("hidden_size")
+    experts = _gated_experts(f, hidden)
     layers = [
         Layer(grouped_query(f, hidden, kv_heads_required=True, window=window), experts, 2 * hidden)
         for window in window_everywhere(f)
@@ -131,13 +136,7 @@ def qwen3_moe(f: Facts) -> Decoder:
 def olmoe(f: Facts) -> Decoder:
     """OLMoE and FlexOlmo: queries and keys normed over all heads."""
     hidden = f.count("hidden_size")
-    experts = moe(
-        f,
-        hidden,
-        experts=expert_count(f, *EXPERT_NAMES),
-        top_k=f.count("num_experts_per_tok"),
-        expert_params=gated(hidden, f.count("intermediate_size")),
-    )
+    experts = _gated_experts(f, hidden)
     bias = f.flag("attention_bias", default=False)
     attention = grouped_query(f, hidden, qkv_bias=bias, out_bias=bias, qk_norm="full")
     layers = [Layer(attention, experts, 2 * hidden)] * f.layers()
@@ -148,13 +147,7 @@ def olmoe(f: Facts) -> Decoder:
 def phimoe(f: Facts) -> Decoder:
     """Phi-3.5-MoE: norms with bias, and a head with bias where the config says so."""
     hidden = f.count("hidden_size")
-    experts = moe(
-        f,
-        hidden,
-        experts=expert_count(f, *EXPERT_NAMES),
-        top_k=f.count("num_experts_per_tok"),
-        expert_params=gated(hidden, f.count("intermediate_size")),
-    )
+    experts = _gated_experts(f, hidden)
     bias = f.flag("attention_bias")
     layers = [
         Layer(

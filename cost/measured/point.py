@@ -153,7 +153,7 @@ class Point:
     accept_length: float = 1.0
     imbalance: float = 0.0
     kernel: str = ""
-    token_kind: str = "output"
+    token_kind: str = "output"  # noqa: S105 - tokens of text
     out_bytes_per_s: float = 0.0
     engine: str = ""
     engine_version: str = ""

@@ -59,7 +59,7 @@ class AllToAll:
     Attributes
     ----------
     kernel:
-        Kernel family (:mod:`cost.terms.alltoall`).
+        Kernel family or implementation, in any spelling that :func:`cost.calibration.alltoall.find_kernel` knows.
     tokens:
         Tokens per GPU.
     hidden, experts, top_k:
@@ -120,8 +120,11 @@ class Point:
         All-to-all kernel family of the decode or prefill pool; empty: the phase's default on that fabric.
     token_kind:
         ``output``, ``input`` or ``total``: what a throughput counts.
-    out_bytes_per_s:
-        Bytes/s per GPU of the scale-out fabric where the row's differs from the cluster's; 0: as the cluster.
+    gpus_per_domain:
+        GPUs of one scale-up domain where the row's differs from the cluster's; 0: as the cluster.
+    up_bytes_per_s, out_bytes_per_s:
+        Bytes/s per GPU and direction of the scale-up and the scale-out fabric where the row's differ from the
+        cluster's; 0: as the cluster.
     engine, engine_version:
         ``trtllm``, ``sglang``, ``vllm``..., or empty.
     pair:
@@ -154,6 +157,8 @@ class Point:
     imbalance: float = 0.0
     kernel: str = ""
     token_kind: str = "output"  # noqa: S105 - tokens of text
+    gpus_per_domain: int = 0
+    up_bytes_per_s: float = 0.0
     out_bytes_per_s: float = 0.0
     engine: str = ""
     engine_version: str = ""

@@ -1,0 +1,247 @@
+"""Why a plan costs what it costs: each part of the step, the memory, and what the numbers rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cost.efficiency import PEAK
+from cost.setting import USABLE_HBM
+from placement.compare import cluster_status
+from placement.plan import score_placement
+from placement.plan_file import score_to_dict
+from rackplan.evidence import term_evidence, used_figures, weakest_figures
+from rackplan.summary import doubts
+
+if TYPE_CHECKING:
+    from cost.score import Score
+    from placement.plan import Plan
+    from rackplan.evidence import UsedFigure
+    from topology.figures import Evidence
+
+__all__ = [
+    "Explanation",
+    "TermRow",
+    "at_peaks",
+    "cache_note",
+    "explain_plan",
+    "explanation_to_dict",
+    "verdict",
+]
+
+COMPUTED = ("compute", "HBM bandwidth")
+SENT = ("dispatch", "combine", "tp_all_reduce", "pipeline_hops")
+WAITED = {"pipeline_bubble": "pipeline imbalance"}
+
+
+@dataclass(frozen=True)
+class TermRow:
+    """One part of the step.
+
+    Attributes
+    ----------
+    seconds, share:
+        Expected seconds, and the fraction of the step.
+    peak_s:
+        Seconds of the same part at data-sheet peaks, without delays of kernels.
+    bound_by:
+        The resources that may bind it; one where it is certain.
+    evidence:
+        The weakest coefficient behind it; None where it has none.
+    """
+
+    name: str
+    seconds: float
+    share: float
+    peak_s: float
+    bound_by: tuple[str, ...]
+    evidence: Evidence | None
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """A plan and what explains its score.
+
+    ``peaks`` is the score of the same placement at data-sheet peaks, its parts one after another;
+    ``figures`` are all that the score rests on, ``weakest`` those of the weakest kind.
+    """
+
+    plan: Plan
+    verdict: str
+    terms: tuple[TermRow, ...]
+    peaks: Score
+    figures: tuple[UsedFigure, ...]
+    weakest: tuple[UsedFigure, ...]
+    assumptions: tuple[str, ...]
+
+    @property
+    def step_over_lower(self) -> float:
+        """Expected step over the lower bound, at least 1."""
+        return self.plan.score.step_s / self.plan.score.lower_step_s
+
+    @property
+    def left_bytes(self) -> float:
+        """Usable bytes of HBM that nothing is in, on the fullest GPU."""
+        return self.plan.score.hbm_bytes["free"]
+
+
+def explain_plan(plan: Plan) -> Explanation:
+    """Return the explanation of a plan that fits."""
+    score, peaks = plan.score, at_peaks(plan)
+    rows = [
+        TermRow(
+            name,
+            seconds,
+            seconds / score.step_s,
+            peaks.terms_s.get(name, 0.0),
+            _bound_by(score, name),
+            term_evidence(plan, name),
+        )
+        for name, seconds in sorted(score.terms_s.items(), key=lambda item: -item[1])
+        if seconds > 0
+    ]
+    figures = used_figures(plan)
+    return Explanation(
+        plan,
+        verdict(plan),
+        tuple(rows),
+        peaks,
+        tuple(figures),
+        tuple(weakest_figures(figures)),
+        tuple(_assumptions(plan)),
+    )
+
+
+def at_peaks(plan: Plan) -> Score:
+    """Return the score of the same placement with every kernel at its data-sheet peak and without delay."""
+    setting = replace(plan.setting, efficiency=PEAK)
+    return score_placement(setting, plan.layout, plan.experts, plan.loads)[0]
+
+
+def verdict(plan: Plan) -> str:
+    """Return the plan in one sentence: that it fits, how fast it is, what binds."""
+    score, setting = plan.score, plan.setting
+    share = score.limits_s[score.bound_by] / score.step_s
+    text = (
+        f"{setting.model.name} fits {setting.cluster.name} ({len(setting.cluster.gpus)} GPUs): "
+        f"{score.tok_s_per_gpu:,.0f} output tok/s/GPU at {score.tok_s_per_user:,.1f} output tok/s/user; "
+        f"a step takes {score.step_s * 1e3:,.2f} ms, {score.step_s / score.lower_step_s:.1f} times its lower bound; "
+        f"{score.bound_by} binds ({share:.0%} of the step)."
+    )
+    doubt = doubts(cluster_status(setting.cluster))
+    if doubt:
+        text += f" {setting.cluster.name} is {doubt}."
+    if plan.interrupted:
+        text += " The search was interrupted: this is the best so far."
+    return text
+
+
+def cache_note(plan: Plan) -> str:
+    """Return how pipeline stages change what a GPU holds: weights shrink, the cache does not."""
+    stages = plan.layout.stages
+    if stages == 1:
+        return (
+            "KV per GPU would not shrink with pipeline stages: with more of them each GPU has fewer layers, "
+            "and more sequences are in flight in the same proportion. Stages save weights only."
+        )
+    return (
+        f"KV per GPU does not shrink with stages: each GPU holds about 1/{stages} of the layers, for {stages} "
+        f"micro-batches in flight. The {stages} stages save weights only."
+    )
+
+
+def _bound_by(score: Score, term: str) -> tuple[str, ...]:
+    """The resources with a share of the step that may bind ``term``: the score sums them over all parts."""
+    binding = [name for name, seconds in score.limits_s.items() if seconds > 0]
+    if term in WAITED:
+        return (WAITED[term],)
+    if term in SENT:
+        return tuple(name for name in binding if name not in (*COMPUTED, *WAITED.values()))
+    return tuple(name for name in binding if name in COMPUTED)
+
+
+def _assumptions(plan: Plan) -> list[str]:
+    """What a careful reader should know, in the order of weight."""
+    setting, loads = plan.setting, plan.loads
+    found = []
+    if loads is not None and loads.synthetic:
+        found.append(f"Expert loads are synthetic ({', '.join(loads.names)}): nobody measured them.")
+    doubt = doubts(cluster_status(setting.cluster))
+    if doubt:
+        found.append(f"{setting.cluster.name} is {doubt}.")
+    found.append(
+        f"An engine may fill {USABLE_HBM:.0%} of the HBM that the driver reports; the rest is reserved."
+    )
+    found.append(f"Every sequence has {setting.workload.context:,} tokens of context at the costed step.")
+    found += [f"Left out of the model: {part}." for part in setting.model.omitted]
+    found += [f"{note[0].upper()}{note[1:]}." for note in (*setting.notes, *setting.model.notes) if note]
+    found += [f"Loads: {note}." for note in (loads.notes if loads is not None else ()) if note]
+    return [text.replace("..", ".") if text.endswith("..") else text for text in found]
+
+
+def explanation_to_dict(found: Explanation) -> dict[str, Any]:
+    """Return an explanation as JSON-able data; seconds and bytes."""
+    plan, score = found.plan, found.plan.score
+    layout = plan.layout
+    total = sum(score.hbm_bytes.values())
+    return {
+        "verdict": found.verdict,
+        "model": plan.setting.model.name,
+        "cluster": plan.setting.cluster.name,
+        "gpus": len(plan.setting.cluster.gpus),
+        "layout": {
+            "stages": layout.stages,
+            "ep": layout.ep if plan.setting.model.moe else 1,
+            "tp": layout.tp,
+            "attention_dp": layout.attention_dp,
+            "replicas": len(layout.replicas),
+            "batch_per_gpu": score.batch,
+            "gpus_used": layout.gpus_used,
+        },
+        "score": score_to_dict(score, dict(plan.balancedness)),
+        "step_over_lower": found.step_over_lower,
+        "terms": [
+            {
+                "term": row.name,
+                "seconds": row.seconds,
+                "share": row.share,
+                "peak_s": row.peak_s,
+                "bound_by": list(row.bound_by),
+                "evidence": row.evidence.label if row.evidence is not None else None,
+            }
+            for row in found.terms
+        ],
+        "limits": [
+            {"resource": name, "seconds": seconds, "share": seconds / score.step_s}
+            for name, seconds in sorted(score.limits_s.items(), key=lambda item: -item[1])
+            if seconds > 0
+        ],
+        "memory": {
+            "parts": [
+                {"use": name, "bytes": amount, "share": amount / total}
+                for name, amount in score.hbm_bytes.items()
+            ],
+            "left_bytes": found.left_bytes,
+            "max_batch_per_gpu": score.max_batch,
+            "note": cache_note(plan),
+        },
+        "figures": [_figure_to_dict(used) for used in found.figures],
+        "weakest": {
+            "kind": score.evidence.label,
+            "figures": [f"{used.of}: {used.name}" for used in found.weakest],
+        },
+        "assumptions": list(found.assumptions),
+    }
+
+
+def _figure_to_dict(used: UsedFigure) -> dict[str, Any]:
+    figure = used.figure
+    return {
+        "of": used.of,
+        "name": used.name,
+        "value": figure.value if figure.published else None,
+        "unit": figure.unit,
+        "text": figure.text,
+        "kind": figure.kind.label,
+        "source": figure.source,
+    }

@@ -1,15 +1,14 @@
 """Identities of the blackboard lecture: what a roofline says before any detail.
 
 Each is the simplest form of a term that the cost model computes in full; ``examples/blackboard.py`` prints them.
+Latency, cost and prices are in :mod:`cost.economics`.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from topology.errors import InputError
+from cost.economics.roofline import Roofline
 
 if TYPE_CHECKING:
     from topology.spec import DomainSpec, GpuSpec
@@ -95,71 +94,3 @@ def pipeline_hop_ratio(
     """
     ratio = domain.scale_up_bytes_per_s / scale_out_bytes_per_s
     return active_experts * 2 * layers_per_stage / ratio
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """A step of a whole domain by the lecture's two terms: compute and memory.
-
-    Attributes
-    ----------
-    domain:
-        The GPUs that hold the model; their rates add up.
-    dtype:
-        Precision that weights are multiplied at; ``param_bytes`` each.
-    routed_fraction:
-        Fraction of the routed experts that a token uses (8/256); 1 for a dense model.
-    kv_bytes_per_token:
-        Cache bytes of one token of context in all layers.
-    """
-
-    domain: DomainSpec
-    total_params: float
-    active_params: float
-    dtype: str
-    param_bytes: float
-    routed_fraction: float = 1.0
-    kv_bytes_per_token: float = 0.0
-    context: float = 0.0
-
-    def compute_s(self, batch: float) -> float:
-        """``2 * batch * active / flop_per_s``."""
-        return (
-            2 * batch * self.active_params / (self.domain.gpus * self.domain.gpu.dense_flop_per_s(self.dtype))
-        )
-
-    def params_read(self, batch: float) -> float:
-        """Weights that some token of the batch uses: the active ones at batch 1, soon all of them.
-
-        An expert is left alone by ``batch`` tokens with probability ``(1 - routed_fraction) ** batch``.
-        """
-        idle = math.pow(1 - self.routed_fraction, batch - 1)
-        return self.total_params - (self.total_params - self.active_params) * idle
-
-    def memory_s(self, batch: float) -> float:
-        """The weights in use and the caches of the batch, read once."""
-        read = self.params_read(batch) * self.param_bytes + batch * self.context * self.kv_bytes_per_token
-        return read / (self.domain.gpus * self.domain.gpu.hbm_bytes_per_s)
-
-    def step_s(self, batch: float) -> float:
-        """A step takes at least the larger of the two.
-
-        Raises
-        ------
-        InputError
-            If the batch is not a positive number.
-        """
-        if not (math.isfinite(batch) and batch > 0):
-            raise InputError(f"batch {batch}: expected a number above 0.")
-        return max(self.compute_s(batch), self.memory_s(batch))
-
-    def cost_per_token(self, batch: float) -> float:
-        """GPU-seconds per token."""
-        return self.domain.gpus * self.step_s(batch) / batch
-
-    def best_cost_per_token(self) -> float:
-        """GPU-seconds per token that no batch beats: weights are read for nothing, compute or caches remain."""
-        per_token_read = (
-            self.context * self.kv_bytes_per_token / (self.domain.gpus * self.domain.gpu.hbm_bytes_per_s)
-        )
-        return self.domain.gpus * max(self.compute_s(1.0), per_token_read)

@@ -10,6 +10,20 @@ from dataclasses import replace
 import numpy as np
 
 from cost import resolve_model
+from cost.economics.bubble import bubble_share, bubble_slowdown
+from cost.economics.cache_tiers import cache_tier, cache_tier_names, hbm_tier, tier_spans
+from cost.economics.fast_mode import cache_over_weights, fast_mode_for_price
+from cost.economics.lifetime import equal_spend
+from cost.economics.phases import batch_for_output_price, output_over_input, prefill_cost_per_token
+from cost.economics.price_step import kv_bytes_from_price_step, price_step_context
+from cost.economics.prices import (
+    gpu_price,
+    power_w_per_gpu,
+    price_per_gpu_s,
+    tok_s_per_mw,
+    usd_per_million_tokens,
+)
+from cost.economics.roofline import batch_curve
 from cost.expert_use import balanced_use
 from cost.lecture import (
     Roofline,
@@ -23,11 +37,24 @@ from cost.lecture import (
     tokens_per_s,
 )
 from cost.terms.alltoall import alltoall_volume
-from topology import cluster_names, find_scale_out, gpu_names, load_domain, load_gpu, load_scale_out
+from topology import (
+    cluster_names,
+    find_scale_out,
+    gpu_names,
+    load_domain,
+    load_gpu,
+    load_scale_out,
+    resolve_cluster,
+)
 
 LECTURE_EXPERTS, LECTURE_ACTIVE = 256, 32
 """The lecture's sparse model: 32 of every 256 weights are active."""
 
+ACTIVE_PARAMS, LONG_CONTEXT, KV_BYTES = 100e9, 200_000, 2_000.0
+"""The lecture's model in numbers of one byte: 100 B active of 800 B, 2 kB of cache a token, 200k tokens of it."""
+CHUNK = 8_192
+"""Tokens that prefill computes at once: any chunk that keeps compute busy prices them alike."""
+MONTH_S = 365.25 / 12 * 24 * 3600
 
 DTYPES = ("bf16", "fp8", "fp4")
 
@@ -116,13 +143,143 @@ def ratios() -> None:
             print(f"  {name:<12}{domain.scale_up_bytes_per_s / out.scale_out_bytes_per_s:5.3g}")
 
 
+def lecture_line(context: float) -> Roofline:
+    """The lecture's model on a rack of 72, each sequence with ``context`` tokens cached."""
+    total = ACTIVE_PARAMS * LECTURE_EXPERTS / LECTURE_ACTIVE
+    share = LECTURE_ACTIVE / LECTURE_EXPERTS
+    return Roofline(load_domain("lecture-72"), total, ACTIVE_PARAMS, "fp8", 1.0, share, KV_BYTES, context)
+
+
+def both_floors() -> None:
+    """Latency and cost against batch."""
+    line = lecture_line(LONG_CONTEXT)
+    curve = batch_curve(line, np.geomspace(1, 4**8, 9))
+    print("\nLatency and cost against batch")
+    print(f"  (a rack of 72, 100 B of 800 B parameters active, FP8, {LONG_CONTEXT:,} tokens of context)")
+    print(f"  {'batch':>8}{'step':>12}{'cost over its floor':>22}")
+    for batch, step_s, cost in zip(curve.batch, curve.step_s, curve.gpu_s_per_token, strict=True):
+        print(f"  {batch:8,.0f}{step_s * 1e3:9.2f} ms{cost / curve.cost_floor_gpu_s:22,.1f}")
+    print(
+        f"  no step is shorter than {curve.latency_floor_s * 1e3:.2f} ms (one token's weights), none that uses all"
+    )
+    print(
+        f"  experts than {curve.weights_s * 1e3:.2f} ms; no token is cheaper than what compute and its caches take"
+    )
+
+
+def fast() -> None:
+    """What a fast mode sells."""
+    speed, price = 2.5, 6.0
+    line = lecture_line(LONG_CONTEXT)
+    mode = fast_mode_for_price(line, speed, price)
+    print(f"\nA fast mode of {speed} times the speed for {price:.0f} times the price")
+    print(
+        f"  is a batch {speed * price:.0f} times smaller: {mode.fast_batch:,.0f} sequences for {mode.regular_batch:,.0f}"
+    )
+    share = cache_over_weights(speed, price)
+    print(
+        f"  at {mode.regular_batch:,.0f}, caches take {share:.1f} times as long to read as weights, and no batch that uses"
+    )
+    print(f"  all experts is more than {1 + share:.1f} times as fast")
+
+
+def price_steps() -> None:
+    """What a price that steps up says of the caches."""
+    gpu = load_gpu("lecture")
+    kv = kv_bytes_from_price_step(gpu, "fp8", ACTIVE_PARAMS, LONG_CONTEXT)
+    print(f"\nA price that steps up at {LONG_CONTEXT:,} tokens of context with 100 B active (FP8)")
+    print(f"  says {kv:,.0f} bytes of cache a token, about {kv / 1e3:.0f} kB")
+    own = resolve_model("deepseek-v3")
+    bytes_per_token = sum(layer.attention.cache_bytes(1.0, 2.0) for layer in own.layers)
+    context = price_step_context(gpu, "fp8", own.active_params, bytes_per_token)
+    print(
+        f"  DeepSeek-V3 keeps {bytes_per_token:,.0f} bytes (BF16): reading them overtakes multiplying the weights"
+    )
+    print(f"  at {context:,.0f} tokens")
+
+
+def phases() -> None:
+    """Output tokens against input tokens."""
+    line = lecture_line(LONG_CONTEXT)
+    print(f"\nOutput over input price, from decode over prefill ({LONG_CONTEXT:,} tokens of context)")
+    for batch in (240.0, 1_000.0, 3_600.0, 1e6):
+        print(f"  batch {batch:9,.0f}: {output_over_input(line, batch, chunk=CHUNK):5.1f}")
+    print(f"  5 is a batch of {batch_for_output_price(line, 5.0, chunk=CHUNK):,.0f}")
+
+
+def tiers() -> None:
+    """Where to keep a cached context."""
+    gpu = load_gpu("gb200")
+    price = gpu_price(gpu, "rental")
+    choices = [hbm_tier(gpu, price), *map(cache_tier, cache_tier_names())]
+    line = replace(lecture_line(LONG_CONTEXT), domain=load_domain("gb200-nvl72"))
+    usd_per_token = prefill_cost_per_token(line, float(CHUNK)) * price.value / 3600
+    print(
+        "\nThe cheapest place for a cached context, by how long it is kept (drain time: capacity over bandwidth)"
+    )
+    drains = {tier.name: f", drains in {duration(tier.drain_s)}" for tier in choices}
+    for span in tier_spans(choices, recompute_usd_per_byte=usd_per_token / KV_BYTES):
+        until = f"to {duration(span.to_s)}" if np.isfinite(span.to_s) else "on"
+        print(f"  {span.name:<10}from {duration(span.from_s)} {until}{drains.get(span.name, '')}")
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    for unit, size in (("years", 365.25 * 86400), ("hours", 3600), ("minutes", 60), ("s", 1)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def bubbles() -> None:
+    """Stages that wait."""
+    print("\nPipeline bubble: time over the ideal, and share of it idle")
+    for stages, micro_batches in ((4, 4), (4, 16), (8, 8), (8, 64)):
+        slowdown, idle = bubble_slowdown(stages, micro_batches), bubble_share(stages, micro_batches)
+        print(f"  {stages} stages, {micro_batches:>2} micro-batches: {slowdown:.2f} times, {idle:.0%} idle")
+
+
+def life() -> None:
+    """Equal spending on training and serving."""
+    served = 50e6 * 2 * MONTH_S
+    spend = equal_spend(ACTIVE_PARAMS, served, decode_efficiency=1 / 3, trained=1.0)
+    print(
+        "\nEqual spending on pre-training, reinforcement learning and inference (decode a third as efficient)"
+    )
+    trained, rl = spend.pretraining_tokens / 1e12, spend.rl_tokens / 1e12
+    print(f"  50 M tokens/s for two months serve {served / 1e12:,.0f} T tokens:")
+    print(f"  train on {trained:,.0f} T and generate {rl:,.0f} T in reinforcement learning;")
+    print(
+        f"  with 100 B active parameters, {spend.over_training:.0f} times Chinchilla's 20 a parameter (the lecture: about 100)"
+    )
+
+
+def prices() -> None:
+    """Dollars and watts of a throughput."""
+    cluster, tok_s = resolve_cluster("gb200-nvl72"), 5_789.6
+    usd, power = price_per_gpu_s(cluster, "owner"), power_w_per_gpu(cluster)
+    print(f"\n{tok_s:,} tokens/s on a GPU of {usd * 3600:.2f} USD/h and {power / 1e3:.2f} kW all in")
+    per_mw = tok_s_per_mw(tok_s, power) / 1e6
+    print(
+        f"  {usd_per_million_tokens(tok_s, usd):.3f} USD per million tokens, {per_mw:.3f} M tokens/s per MW"
+    )
+
+
 def main() -> None:
     """Print the lecture."""
     chips()
     batches()
     experts()
     pipeline()
+    bubbles()
     cost_of_small_batches()
+    both_floors()
+    fast()
+    price_steps()
+    phases()
+    tiers()
+    life()
+    prices()
     ratios()
 
 

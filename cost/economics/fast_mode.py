@@ -4,7 +4,8 @@ Nothing but the batch differs, so ``price * speed = regular batch / fast batch``
 the speed at 6 times the price is a batch 15 times smaller. The curve says which two batches those are. Where
 memory binds, a step takes ``w + k * batch`` (weights once, caches of each sequence), and with ``x = k * batch / w``
 at the regular batch ``(1 + x) = speed * (1 + x / (price * speed))``, so ``x = price * (speed - 1) / (price - 1)``:
-for 2.5 and 6 caches take 1.8 times as long as weights, and no fast mode there exceeds 2.8 times the speed.
+for 2.5 and 6 caches take 1.8 times as long as weights, and no smaller batch is more than 2.8 times as fast while it
+still uses all experts.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class FastMode:
 def cache_over_weights(speed: float, price: float) -> float:
     """Seconds for the caches over seconds for the weights, at the regular batch, where memory binds both.
 
-    ``price * (speed - 1) / (price - 1)``; a fast mode there is at most one more than this times as fast.
+    ``price * (speed - 1) / (price - 1)``; while all weights are read, no batch is more than one more than this
+    times as fast.
 
     Raises
     ------

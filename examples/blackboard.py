@@ -159,12 +159,8 @@ def both_floors() -> None:
     print(f"  {'batch':>8}{'step':>12}{'cost over its floor':>22}")
     for batch, step_s, cost in zip(curve.batch, curve.step_s, curve.gpu_s_per_token, strict=True):
         print(f"  {batch:8,.0f}{step_s * 1e3:9.2f} ms{cost / curve.cost_floor_gpu_s:22,.1f}")
-    print(
-        f"  no step is shorter than {curve.latency_floor_s * 1e3:.2f} ms (one token's weights), none that uses all"
-    )
-    print(
-        f"  experts than {curve.weights_s * 1e3:.2f} ms; no token is cheaper than what compute and its caches take"
-    )
+    print(f"  shortest step: {curve.latency_floor_s * 1e3:.2f} ms for the weights of one token,")
+    print(f"  {curve.weights_s * 1e3:.2f} ms for all; the floor of cost is the larger of compute and caches")
 
 
 def fast() -> None:
@@ -172,15 +168,13 @@ def fast() -> None:
     speed, price = 2.5, 6.0
     line = lecture_line(LONG_CONTEXT)
     mode = fast_mode_for_price(line, speed, price)
+    fast_batch, regular, caches = mode.fast_batch, mode.regular_batch, cache_over_weights(speed, price)
     print(f"\nA fast mode of {speed} times the speed for {price:.0f} times the price")
     print(
-        f"  is a batch {speed * price:.0f} times smaller: {mode.fast_batch:,.0f} sequences for {mode.regular_batch:,.0f}"
+        f"  is a batch {speed * price:.0f} times smaller: {fast_batch:,.0f} sequences instead of {regular:,.0f},"
     )
-    share = cache_over_weights(speed, price)
-    print(
-        f"  at {mode.regular_batch:,.0f}, caches take {share:.1f} times as long to read as weights, and no batch that uses"
-    )
-    print(f"  all experts is more than {1 + share:.1f} times as fast")
+    print(f"  where caches take {caches:.1f} times as long to read as weights;")
+    print(f"  no batch that uses all experts is more than {1 + caches:.1f} times as fast as that")
 
 
 def price_steps() -> None:
@@ -193,9 +187,9 @@ def price_steps() -> None:
     bytes_per_token = sum(layer.attention.cache_bytes(1.0, 2.0) for layer in own.layers)
     context = price_step_context(gpu, "fp8", own.active_params, bytes_per_token)
     print(
-        f"  DeepSeek-V3 keeps {bytes_per_token:,.0f} bytes (BF16): reading them overtakes multiplying the weights"
+        f"  DeepSeek-V3 keeps {bytes_per_token:,.0f} bytes (BF16): from {context:,.0f} tokens on, reading them takes"
     )
-    print(f"  at {context:,.0f} tokens")
+    print("  longer than multiplying the weights")
 
 
 def phases() -> None:
@@ -250,8 +244,9 @@ def life() -> None:
     print(f"  50 M tokens/s for two months serve {served / 1e12:,.0f} T tokens:")
     print(f"  train on {trained:,.0f} T and generate {rl:,.0f} T in reinforcement learning;")
     print(
-        f"  with 100 B active parameters, {spend.over_training:.0f} times Chinchilla's 20 a parameter (the lecture: about 100)"
+        f"  that is {spend.over_training:.0f} times Chinchilla's 20 tokens for each of 100 B active parameters"
     )
+    print("  (the lecture: about 100 times)")
 
 
 def prices() -> None:

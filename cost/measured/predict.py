@@ -1,0 +1,103 @@
+"""What the model says about measured points: one list of predictions, whatever the points measure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from cost.measured.point import Prediction
+from cost.measured.pool_cells import NO_LAYOUT
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from cost.measured.point import Point
+
+    Predictor = Callable[[Sequence[Point]], Sequence[Prediction]]
+
+__all__ = ["ALLTOALL", "SERVING", "predict", "unpredictable"]
+
+ALLTOALL, SERVING = "alltoall", "serving"
+"""The two kinds of predictors: of all-to-all times, and of everything a served model does."""
+
+
+def predict(points: Sequence[Point], predictors: Mapping[str, Predictor] | None = None) -> list[Prediction]:
+    """Return a prediction for each point, in their order; one without a value says why.
+
+    Parameters
+    ----------
+    predictors:
+        By :data:`ALLTOALL` and :data:`SERVING`, what predicts such points; None: the model's own.
+    """
+    reasons = [unpredictable(point) for point in points]
+    found = [Prediction(None, reason) for reason in reasons]
+    for kind in (ALLTOALL, SERVING):
+        chosen = [
+            i
+            for i, point in enumerate(points)
+            if not reasons[i] and (point.phase == ALLTOALL) == (kind == ALLTOALL)
+        ]
+        if chosen:
+            predictor = predictors[kind] if predictors is not None else _own_predictor(kind)
+            for i, prediction in zip(chosen, predictor([points[i] for i in chosen]), strict=True):
+                found[i] = prediction
+    return found
+
+
+def _own_predictor(kind: str) -> Predictor:
+    """The model's own predictor, imported when it is needed: it brings the whole cost model with it."""
+    name = f"predict_{kind}"
+    return cast("Predictor", getattr(import_module(f"cost.measured.{name}"), name))
+
+
+def unpredictable(point: Point) -> str:
+    """Return why nobody could predict a point from what its row says; empty if it says enough."""
+    reason = _unknown_cluster(point.cluster)
+    if reason or point.phase == ALLTOALL:
+        return reason
+    return _unknown_model(point.model) or _incomplete(point)
+
+
+def _incomplete(point: Point) -> str:
+    """Return what a row of a served model leaves out that every prediction of its phase needs."""
+    served = point.phase in ("aggregated", "disaggregated")
+    lacks = {
+        "the row gives no parallel layout (tp, attention_dp, ep, moe_tp are all blank)": point.pool
+        == NO_LAYOUT,
+        "the row gives neither batch_per_gpu nor concurrency": (
+            point.phase != "prefill" and not point.batch and not point.concurrency
+        ),
+        "the row does not give isl and osl": served and not (point.isl and point.osl),
+        "the row gives neither context nor isl": not (point.context or point.isl),
+    }
+    return next((reason for reason, lacking in lacks.items() if lacking), "")
+
+
+@lru_cache(maxsize=256)
+def _unknown_cluster(name: str) -> str:
+    from topology.catalog_files import cluster_names
+    from topology.fields import nearest
+    from topology.resolve import resolve_cluster
+
+    if name in cluster_names():
+        return ""
+    if not name.lower().endswith((".yaml", ".yml")):
+        return f"cluster {name!r} is not in the catalog; {nearest(name, cluster_names())}"
+    try:
+        resolve_cluster(name)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@lru_cache(maxsize=256)
+def _unknown_model(name: str) -> str:
+    from cost.resolve import resolve_model
+
+    try:
+        resolve_model(name)
+    except InputError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,42 @@
+"""Reading a file of measurements in whichever form it has, and the files that ship with us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cost.measured.cells import table_of
+from cost.measured.points_csv import is_points, points_from_table
+from cost.measured.silicon import is_silicon, silicon_from_table
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from cost.measured.point import Point
+
+__all__ = ["read_measurements", "shipped_files"]
+
+_DATA = Path(__file__).parent / "data"
+
+
+def shipped_files() -> list[Path]:
+    """Return the files of published measurements that ship with the package, sorted by name."""
+    return sorted(_DATA.glob("*.csv"))
+
+
+def read_measurements(path: str | Path) -> list[Point]:
+    """Read a CSV of measured points: our own format, or the silicon sample's.
+
+    Raises
+    ------
+    InputError
+        If it is neither, or a value in it cannot be read.
+    """
+    header, table = table_of(path)
+    if is_silicon(header):
+        return silicon_from_table(path, header, table)
+    if is_points(header):
+        return points_from_table(path, header, table)
+    raise InputError(
+        f"{path}: neither measured points (columns id, quantity, measured, phase, cluster, ...: see "
+        "docs/measurements.md) nor the silicon sample (silicon_tpot_ms, ...)."
+    )

@@ -24,5 +24,14 @@ def test_blackboard_prints_the_lecture(capsys: pytest.CaptureFixture[str]) -> No
         "4.0 times as long with both networks side by side, 4.5 times one after the other",
         "300 x 671/37 = 5,496",
         "weights alone: 300 times",
+        "4 stages,  4 micro-batches: 1.75 times, 43% idle",
+        "is a batch 15 times smaller: 240 sequences instead of 3,600",
+        "caches take 1.8 times as long to read as weights",
+        "1,667 bytes of cache a token, about 2 kB",
+        "batch     3,600:   1.9",
+        "disk      from 48.2 minutes",
+        "serve 263 T tokens",
+        "131 times Chinchilla's 20 tokens",
+        "0.106 USD per million tokens, 2.757 M tokens/s per MW",
     ):
         assert said in text

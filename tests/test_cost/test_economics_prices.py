@@ -1,0 +1,141 @@
+"""Prices and powers of GPUs, and what they make of a throughput."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.economics.figure_file import FigureFile, figure_file
+from cost.economics.prices import (
+    PRICE_BASES,
+    gpu_power,
+    gpu_price,
+    power_w_per_gpu,
+    price_per_gpu_s,
+    tok_s_per_mw,
+    usd_per_million_tokens,
+)
+from topology import Evidence, InputError, MissingFigureError, gpu_names, load_gpu, resolve_cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIXED = """
+name: mixed
+domains:
+  - {part: gb200-nvl72, count: 1}
+  - {part: hgx-h100, count: 3}
+fabric: {kind: leaf-spine, nic: 400 Gb/s}
+"""
+
+
+def cluster_file(folder: Path, text: str) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_published_checks() -> None:
+    cluster = resolve_cluster("gb200-nvl72")
+    usd, power = price_per_gpu_s(cluster, "owner"), power_w_per_gpu(cluster)
+    assert (usd * 3600, power) == pytest.approx((2.21, 2100))
+    assert usd_per_million_tokens(5789.6, usd) == pytest.approx(0.106, abs=5e-4)
+    assert tok_s_per_mw(5789.6, power) == pytest.approx(2.757e6, rel=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kw", "usd"),
+    [
+        ("h100-sxm", 1.73, (1.30, 1.69, 1.30, 3.95)),
+        ("b300-sxm", 2.17, (2.34, 2.808, 3.48, 7.85)),
+        ("gb200", 2.10, (2.21, 2.75, 3.30, 10.58)),
+        ("mi355x", 2.65, (1.48, 1.90, 2.10, 8.60)),
+    ],
+)
+def test_catalog_rows(gpu: str, kw: float, usd: tuple[float, ...]) -> None:
+    spec = load_gpu(gpu)
+    assert gpu_power(spec).value == pytest.approx(kw * 1000)
+    assert [gpu_price(spec, basis).value for basis in PRICE_BASES] == pytest.approx(usd)
+
+
+def test_every_entry_is_a_known_gpu_with_sourced_figures() -> None:
+    names = figure_file("economics", "gpus").names
+    assert set(names) <= set(gpu_names())
+    for name in names:
+        for figure in (
+            gpu_power(load_gpu(name)),
+            *(gpu_price(load_gpu(name), basis) for basis in PRICE_BASES[:3]),
+        ):
+            assert figure.kind is Evidence.ASSUMED
+            assert "InferenceX" in figure.source
+
+
+def test_the_users_price_and_power_go_first(tmp_path: Path) -> None:
+    own = MIXED + "prices: {gb200: 9 USD/h}\ngpus: {gb200: {power_w: 2.5 kW}}\n"
+    cluster = resolve_cluster(cluster_file(tmp_path, own))
+    gb200 = cluster.spec.domains[0].gpu
+    for basis in PRICE_BASES:
+        assert gpu_price(gb200, basis).value == 9
+        assert gpu_price(gb200, basis).kind is Evidence.USER
+    assert gpu_power(gb200).value == 2500
+    # 72 of the one and 24 of the other, whose own figures stay
+    assert price_per_gpu_s(cluster, "rental") == pytest.approx((72 * 9 + 24 * 1.30) / 96 / 3600)
+    assert power_w_per_gpu(cluster) == pytest.approx((72 * 2500 + 24 * 1730) / 96)
+
+
+def test_means_are_of_the_gpus_that_work(tmp_path: Path) -> None:
+    own = MIXED + "broken: [{gpu: d1.n0.g0}, {gpu: d1.n0.g1}]\n"
+    cluster = resolve_cluster(cluster_file(tmp_path, own))
+    assert power_w_per_gpu(cluster) == pytest.approx((72 * 2100 + 22 * 1730) / 94)
+
+
+def test_missing_figures_say_how_to_give_them() -> None:
+    with pytest.raises(MissingFigureError, match=r"prices: \{h20-sxm: 2\.5 USD/h\}`\.$"):
+        gpu_price(load_gpu("h20-sxm"), "rental")
+    with pytest.raises(MissingFigureError, match="or take the basis list"):
+        gpu_price(load_gpu("tpu-v5p"), "owner")
+    with pytest.raises(MissingFigureError, match="or take the basis owner or neocloud or rental"):
+        gpu_price(load_gpu("gb300"), "list")
+    # the chip's own 400 W is no all-in power
+    with pytest.raises(MissingFigureError, match=r"gpus: \{h20-sxm: \{power_w: 2\.1 kW\}\}"):
+        gpu_power(load_gpu("h20-sxm"))
+    with pytest.raises(InputError, match="price basis 'rent': did you mean rental"):
+        gpu_price(load_gpu("gb200"), "rent")
+
+
+@given(st.floats(1e-3, 1e6), st.floats(1e-6, 1.0), st.floats(1.01, 10))
+@settings(deadline=None, max_examples=40)
+def test_faster_is_cheaper_and_dearer_is_dearer(tok_s: float, usd: float, times: float) -> None:
+    cost = usd_per_million_tokens(tok_s, usd)
+    assert usd_per_million_tokens(tok_s * times, usd) < cost < usd_per_million_tokens(tok_s, usd * times)
+    assert (
+        tok_s_per_mw(tok_s * times, 1000.0)
+        > tok_s_per_mw(tok_s, 1000.0)
+        > tok_s_per_mw(tok_s, 1000.0 * times)
+    )
+
+
+def test_arrays_of_throughputs() -> None:
+    tok_s = np.array([1.0, 2.0])
+    assert usd_per_million_tokens(tok_s, 1e-3) == pytest.approx([1000.0, 500.0])
+    assert tok_s_per_mw(tok_s, 2000.0) == pytest.approx([500.0, 1000.0])
+    with pytest.raises(InputError, match="tok_s_per_gpu 0"):
+        usd_per_million_tokens(np.array([1.0, 0.0]), 1e-3)
+    with pytest.raises(InputError, match="usd_per_gpu_s"):
+        usd_per_million_tokens(1.0, 0.0)
+    with pytest.raises(InputError, match="power_w"):
+        tok_s_per_mw(1.0, float("nan"))
+
+
+def test_a_source_must_be_listed(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        "sources: {a: somebody}\ngpus: {g: {p: {value: 1 kW, kind: assumed, source: b}}}\n", encoding="utf-8"
+    )
+    file = FigureFile(path, "gpus")
+    with pytest.raises(InputError, match="'b' is not among the file's sources"):
+        file.figures(file.entry("g"), {"p": "W"})

@@ -1,0 +1,88 @@
+"""How far predictions are off: one set of figures per quantity, never one over several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cost.measured.point import Point, Prediction
+
+__all__ = ["Errors", "errors_by", "errors_of", "signed_error"]
+
+_WITHIN = 0.20
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of the predicted rows of one quantity, as fractions of the measured values.
+
+    Attributes
+    ----------
+    rows, predicted:
+        Measured rows, and those of them with a prediction.
+    median_abs_error, mean_abs_error:
+        Of ``|predicted - measured| / measured``; None where nothing was predicted, like all that follow.
+    bias:
+        Median of ``(predicted - measured) / measured``: below 0, most predictions are too small.
+    mean_error:
+        Mean of the same.
+    within_20_percent:
+        Share of the predicted rows with ``|predicted - measured| <= 0.2 measured``.
+    """
+
+    rows: int
+    predicted: int
+    median_abs_error: float | None = None
+    mean_abs_error: float | None = None
+    bias: float | None = None
+    mean_error: float | None = None
+    within_20_percent: float | None = None
+
+    @property
+    def coverage(self) -> float:
+        """Share of the rows with a prediction."""
+        return self.predicted / self.rows if self.rows else 0.0
+
+
+def signed_error(point: Point, prediction: Prediction) -> float | None:
+    """Return ``(predicted - measured) / measured``, None where nothing was predicted."""
+    if prediction.value is None:
+        return None
+    return (prediction.value - point.measured) / point.measured
+
+
+def errors_of(points: Sequence[Point], predictions: Sequence[Prediction]) -> dict[str, Errors]:
+    """Return the errors by quantity, in the order in which the quantities first come."""
+    found = errors_by(points, predictions, lambda _: "")
+    return {quantity: errors for (quantity, _), errors in found.items()}
+
+
+def errors_by(
+    points: Sequence[Point], predictions: Sequence[Prediction], group: Callable[[Point], str]
+) -> dict[tuple[str, str], Errors]:
+    """Return the errors by quantity and by what ``group`` says of a point, in the order of first appearance."""
+    signed: dict[tuple[str, str], list[float | None]] = {}
+    for point, prediction in zip(points, predictions, strict=True):
+        signed.setdefault((point.quantity, group(point)), []).append(signed_error(point, prediction))
+    return {key: _errors(values) for key, values in signed.items()}
+
+
+def _errors(signed: Sequence[float | None]) -> Errors:
+    known = np.array([value for value in signed if value is not None])
+    if not known.size:
+        return Errors(len(signed), 0)
+    size = np.abs(known)
+    return Errors(
+        len(signed),
+        known.size,
+        float(np.median(size)),
+        float(size.mean()),
+        float(np.median(known)),
+        float(known.mean()),
+        float((size <= _WITHIN).mean()),
+    )

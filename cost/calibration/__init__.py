@@ -1,0 +1,1 @@
+"""Coefficients fitted to measurements, as data with their sources."""

@@ -1,0 +1,272 @@
+"""All-to-all kernels by name: their coefficients, and which one runs where nobody says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cost.terms.alltoall_seconds import Leg
+from cost.terms.alltoall_volumes import FAMILIES, Family, require_family
+from topology.catalog_files import read_evidence
+from topology.errors import InputError
+from topology.fields import Fields, load_yaml
+from topology.figures import Figure
+from topology.units import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "Kernel",
+    "KernelUse",
+    "default_kernel",
+    "find_kernel",
+    "kernel_names",
+    "load_kernels",
+    "read_kernels",
+]
+
+PATH = Path(__file__).with_name("alltoall.yaml")
+
+_UNITS = {
+    "alpha_up_s": "s",
+    "alpha_out_s": "s",
+    "floor_s": "s",
+    "peer_s": "s",
+    "copy_bytes_per_s": "byte/s",
+    "vector_s": "s",
+    "unpack_s": "s",
+    "up": "1",
+    "out": "1",
+}
+LOW_LATENCY_TOKENS = 1024
+"""Low-latency kernels keep a buffer for every token of every peer; above this, those sources ran the others."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One implementation of dispatch and combine.
+
+    Attributes
+    ----------
+    name, family, text:
+        Its name here, its kernel family, and what it is.
+    fabrics:
+        Fabrics of the catalog that it was measured on.
+    dispatch, combine:
+        Coefficients of the two directions.
+    notify_s:
+        Seconds of the exchange of counts before a dispatch and a combine, where it is timed apart from the rest.
+    rows, median_error, worst_error:
+        Measured rows behind the coefficients and how far the fit is off them, as fractions; no rows: not fitted.
+    """
+
+    name: str
+    family: Family
+    text: str
+    fabrics: tuple[str, ...]
+    dispatch: Leg
+    combine: Leg
+    notify_s: Figure | None = None
+    rows: int = 0
+    median_error: float = 0.0
+    worst_error: float = 0.0
+    words: tuple[tuple[str, ...], ...] = ()
+    many_tokens: str = ""
+
+    def stand_in(self, up_fabric: str, out_fabric: str = "") -> str:
+        """Say that the kernel was not measured on these fabrics, empty where it was."""
+        missing = [name for name in (up_fabric, out_fabric) if name and name not in self.fabrics]
+        if not missing:
+            return ""
+        return f"{self.name} was not measured on {', '.join(missing)}: figures of {', '.join(self.fabrics)}"
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """A kernel as somebody asked for it.
+
+    ``spread``: the benchmark routes each token to as many GPUs as it can. ``note`` says what was chosen where
+    more than one kernel goes by that name.
+    """
+
+    kernel: Kernel
+    spread: bool = False
+    note: str = ""
+
+
+@cache
+def load_kernels() -> Mapping[str, Kernel]:
+    """All kernels by name, in the order in which spellings are tried."""
+    return read_kernels(load_yaml(PATH, "all-to-all coefficients"))
+
+
+def kernel_names() -> tuple[str, ...]:
+    """Families and implementations that :func:`find_kernel` knows."""
+    return (*FAMILIES, *load_kernels())
+
+
+def read_kernels(data: object) -> dict[str, Kernel]:
+    """Return the kernels of a coefficient file.
+
+    Raises
+    ------
+    InputError
+        If a key, unit or family in it is not known.
+    """
+    file = Fields(data, "all-to-all coefficients")
+    sources = file.sub("sources")
+    texts = {name: sources.text(name) for name in sources.names()}
+    common = file.sub("shared")
+    shared = {}
+    for name in common.names():
+        entry = common.sub(name)
+        shared[name] = _figure(entry, entry.text("unit"), texts)
+    table = file.sub("kernels")
+    kernels = {name: _kernel(name, table.sub(name), shared, texts) for name in table.names()}
+    file.done()
+    return kernels
+
+
+def _kernel(name: str, fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str]) -> Kernel:
+    fit = fields.sub("fit") if "fit" in fields else None
+    words = fields.get("words", [])
+    found = Kernel(
+        name=name,
+        family=require_family(fields.text("family")),
+        text=fields.text("text"),
+        fabrics=fields.texts("fabrics"),
+        dispatch=_leg(fields.sub("dispatch"), shared, texts),
+        combine=_leg(fields.sub("combine"), shared, texts),
+        notify_s=_figure(fields.sub("notify_s"), "s", texts) if "notify_s" in fields else None,
+        rows=fit.count("rows") if fit else 0,
+        median_error=float(fit.need("median_error")) if fit else 0.0,
+        worst_error=float(fit.need("worst_error")) if fit else 0.0,
+        words=tuple(tuple(group) for group in words),
+        many_tokens=fields.get("many_tokens", ""),
+    )
+    fields.done()
+    return found
+
+
+def _leg(fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str]) -> Leg:
+    """A coefficient given as a text is the shared one of that name; ``same`` borrows one as weaker evidence."""
+    figures = {}
+    for key in fields.names():
+        if key not in _UNITS:
+            raise InputError(f"{fields.at(key)}: no such coefficient; known: {', '.join(_UNITS)}.")
+        if isinstance(fields.get(key), str):
+            figures[key] = _shared(fields.text(key), _UNITS[key], fields.at(key), shared)
+            continue
+        entry = fields.sub(key)
+        if "same" in entry:
+            found = _shared(entry.text("same"), _UNITS[key], entry.at("same"), shared)
+            figures[key] = replace(found, kind=read_evidence(entry), source=_source(entry, texts))
+            entry.done()
+        else:
+            figures[key] = _figure(entry, _UNITS[key], texts)
+    return Leg(**figures)
+
+
+def _shared(name: str, unit: str, where: str, shared: Mapping[str, Figure]) -> Figure:
+    if name not in shared:
+        raise InputError(f"{where}: {name!r} is none of {', '.join(shared)}.")
+    if shared[name].unit != unit:
+        raise InputError(f"{where}: {name} is in {shared[name].unit}, but {unit} is needed here.")
+    return shared[name]
+
+
+def _source(fields: Fields, texts: Mapping[str, str]) -> str:
+    source = fields.text("source")
+    if source not in texts:
+        raise InputError(f"{fields.at('source')}: {source!r} is none of {', '.join(texts)}.")
+    return texts[source]
+
+
+def _figure(fields: Fields, unit: str, texts: Mapping[str, str]) -> Figure:
+    kind, source = read_evidence(fields), _source(fields, texts)
+    if unit == "1":
+        value = fields.number("value")
+        if value > 1:
+            raise InputError(f"{fields.at('value')}: {value} is no fraction of a link's rate.")
+        text = f"{value:.3g}"
+    else:
+        text = fields.text("value")
+        value = parse_quantity(text, unit, fields.at("value"))
+    fields.done()
+    return Figure(value, unit, kind, source, text)
+
+
+def find_kernel(name: str, *, tokens: float = 0.0, up_fabric: str = "", crosses: bool = False) -> KernelUse:
+    """Return the kernel that ``name`` means: a family, an implementation, or a spelling that sources use.
+
+    Parameters
+    ----------
+    tokens:
+        Tokens per GPU: some sources give one name to the low-latency kernel and to the one for many tokens.
+    up_fabric, crosses:
+        Scale-up fabric of the cluster, and whether the group spans domains: a family means its implementation
+        there.
+
+    Raises
+    ------
+    InputError
+        If nothing goes by that name.
+    """
+    kernels = load_kernels()
+    asked = name.strip().lower()
+    for family in FAMILIES:
+        if asked == family:
+            return KernelUse(_of_family(family, up_fabric, crosses=crosses))
+    plain = re.sub(r"[^a-z0-9]+", "", asked)
+    spread = "perfectrouter" in plain or "postquant" in plain
+    for kernel in kernels.values():
+        exact = plain == re.sub(r"[^a-z0-9]+", "", kernel.name)
+        if exact or any(all(word in plain for word in words) for words in kernel.words):
+            if kernel.many_tokens and not exact and tokens > LOW_LATENCY_TOKENS:
+                note = f"{name}: {tokens:g} tokens a GPU, so {kernel.many_tokens}"
+                return KernelUse(kernels[kernel.many_tokens], spread, note)
+            return KernelUse(kernel, spread)
+    raise InputError(f"all-to-all kernel {name!r} is not known; choose one of {', '.join(kernel_names())}.")
+
+
+def default_kernel(phase: str, *, up_fabric: str, crosses: bool) -> Kernel:
+    """Return the kernel of a phase where nobody names one.
+
+    Prefill: one copy to each domain, then forwarded. Decode inside a domain: one copy to each GPU, or what was
+    made for that fabric alone; across domains: one for each expert. What serves a fabric that nobody measured
+    says so (:meth:`Kernel.stand_in`).
+
+    Raises
+    ------
+    InputError
+        If the phase is neither ``prefill`` nor ``decode``.
+    """
+    if phase not in {"prefill", "decode"}:
+        raise InputError(f"phase {phase!r}: choose prefill or decode.")
+    if phase == "prefill" or crosses:
+        return _of_family("per-node" if phase == "prefill" else "per-copy", up_fabric, crosses=crosses)
+    made_for_it = [
+        kernel
+        for kernel in load_kernels().values()
+        if up_fabric in kernel.fabrics and kernel.dispatch.out is None and kernel.many_tokens == ""
+    ]
+    per_rank = _of_family("per-rank", up_fabric, crosses=False)
+    if up_fabric in per_rank.fabrics or not made_for_it:
+        return per_rank
+    return made_for_it[0]
+
+
+def _of_family(family: Family, up_fabric: str, *, crosses: bool) -> Kernel:
+    """Return the first kernel of a family that can do it, one measured on that scale-up fabric before others."""
+    able = [
+        kernel
+        for kernel in load_kernels().values()
+        if kernel.family == family and (not crosses or kernel.dispatch.out is not None)
+    ]
+    if not able:
+        raise InputError(f"no {family} kernel has figures across domains; choose per-copy or per-node.")
+    return next((kernel for kernel in able if up_fabric in kernel.fabrics), able[0])

@@ -1,0 +1,119 @@
+"""How long a dispatch or a combine takes: a fixed part, then bytes over the slower of the two fabrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from cost.terms.alltoall_volumes import Volumes
+    from topology.figures import Figure
+
+__all__ = ["Leg", "alltoall_seconds"]
+
+
+@dataclass(frozen=True)
+class Leg:
+    """Coefficients of one direction (dispatch or combine) of a kernel; absent ones play no part in it.
+
+    Attributes
+    ----------
+    alpha_up_s, alpha_out_s:
+        Fixed seconds where all GPUs share a domain, and where vectors cross the scale-out fabric.
+    floor_s:
+        Least seconds, however few the bytes.
+    peer_s:
+        Seconds for each GPU of the group (flags to raise and to wait for), added to fixed part and floor.
+    up, out:
+        Fractions of the links' rate that the kernel reaches on each fabric.
+    copy_bytes_per_s:
+        Rate at which the kernel's cores move bytes between buffers, after the scale-up link has brought them:
+        once inside a domain, twice where they forward what the scale-out fabric brought.
+    vector_s:
+        Seconds of the kernel's cores for each vector received, while the links work.
+    unpack_s:
+        Seconds for each vector received, after the links' work.
+    """
+
+    alpha_up_s: Figure
+    up: Figure
+    alpha_out_s: Figure | None = None
+    out: Figure | None = None
+    floor_s: Figure | None = None
+    peer_s: Figure | None = None
+    copy_bytes_per_s: Figure | None = None
+    vector_s: Figure | None = None
+    unpack_s: Figure | None = None
+
+    def figures(self) -> dict[str, Figure]:
+        """All coefficients there are, by name."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def alltoall_seconds(
+    leg: Leg,
+    volumes: Volumes,
+    *,
+    vector_bytes: ArrayLike,
+    up_bytes_per_s: ArrayLike,
+    out_bytes_per_s: ArrayLike,
+    ep: ArrayLike,
+) -> NDArray[np.float64]:
+    """Return the seconds of one dispatch or combine, ``[...]`` as the arguments broadcast.
+
+    Parameters
+    ----------
+    volumes:
+        Vectors a GPU moves (:mod:`cost.terms.alltoall_volumes`).
+    vector_bytes:
+        Bytes of one hidden vector with its scales.
+    up_bytes_per_s, out_bytes_per_s:
+        Peak bytes/s per GPU and direction of the two fabrics; ``out_bytes_per_s`` is not read where nothing
+        crosses.
+    ep:
+        GPUs of the group.
+
+    Notes
+    -----
+    ``max(floor, alpha + max(up, out, cores)) + unpack``: both fabrics and the kernel's cores work at the same
+    time, chunk by chunk; never less than bytes over the links' peak. The form (alpha and beta a fabric, floor) is
+    that of the fits in the project's collection of formulas; the coefficients are data with their own sources.
+
+    Raises
+    ------
+    InputError
+        If vectors cross the scale-out fabric and the kernel has no coefficients for that.
+    """
+    size = np.asarray(vector_bytes, dtype=np.float64)
+    crosses = volumes.out > 0
+    alpha = np.asarray(leg.alpha_up_s.value)
+    over_out = np.zeros(())
+    if crosses.any():
+        if leg.alpha_out_s is None or leg.out is None:
+            raise InputError(
+                "all-to-all: this kernel was only measured inside a scale-up domain, and the group spans "
+                "several; choose per-copy or per-node."
+            )
+        alpha = np.where(crosses, leg.alpha_out_s.value, alpha)
+        rate = np.where(crosses, out_bytes_per_s, np.inf)
+        over_out = volumes.out * size / (leg.out.value * rate)
+    over_up = volumes.up * size / (leg.up.value * np.asarray(up_bytes_per_s, dtype=np.float64))
+    if leg.copy_bytes_per_s is not None:
+        over_up = over_up + np.where(crosses, 2, 1) * volumes.up * size / leg.copy_bytes_per_s.value
+    cores = volumes.received * _value(leg.vector_s)
+    peers = _value(leg.peer_s) * np.asarray(ep, dtype=np.float64)
+    moving = peers + alpha + np.maximum(np.maximum(over_up, over_out), cores)
+    seconds = np.maximum(peers + _value(leg.floor_s), moving) + volumes.received * _value(leg.unpack_s)
+    moved = (volumes.up > 0) | crosses
+    return np.where(moved, seconds, 0.0)
+
+
+def _value(figure: Figure | None) -> float:
+    return 0.0 if figure is None else figure.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -42,8 +43,15 @@ def predict(points: Sequence[Point], predictors: Mapping[str, Predictor] | None 
         if chosen:
             predictor = predictors[kind] if predictors is not None else _own_predictor(kind)
             for i, prediction in zip(chosen, predictor([points[i] for i in chosen]), strict=True):
-                found[i] = prediction
+                found[i] = _finite(prediction)
     return found
+
+
+def _finite(prediction: Prediction) -> Prediction:
+    """A value that is no time and no rate is no prediction."""
+    if prediction.value is None or (math.isfinite(prediction.value) and prediction.value > 0):
+        return prediction
+    return Prediction(None, f"the model gives {prediction.value:g}")
 
 
 def _own_predictor(kind: str) -> Predictor:

@@ -13,7 +13,7 @@ from topology.errors import InputError
 if TYPE_CHECKING:
     from cost.measured.point import Point
 
-__all__ = ["read_measurements", "shipped_files"]
+__all__ = ["read_counted", "read_measurements", "shipped_files"]
 
 _DATA = Path(__file__).parent / "data"
 
@@ -31,11 +31,18 @@ def read_measurements(path: str | Path) -> list[Point]:
     InputError
         If it is neither, or a value in it cannot be read.
     """
+    return read_counted(path)[0]
+
+
+def read_counted(path: str | Path) -> tuple[list[Point], int]:
+    """Return the points of a file and its rows: a row of the silicon sample gives two points."""
     header, table = table_of(path)
     if is_silicon(header):
-        return silicon_from_table(path, header, table)
+        points = silicon_from_table(path, header, table)
+        return points, len(points) // 2
     if is_points(header):
-        return points_from_table(path, header, table)
+        points = points_from_table(path, header, table)
+        return points, len(points)
     raise InputError(
         f"{path}: neither measured points (columns id, quantity, measured, phase, cluster, ...: see "
         "docs/measurements.md) nor the silicon sample (silicon_tpot_ms, ...)."

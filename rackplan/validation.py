@@ -1,0 +1,50 @@
+"""A file of measured points with what the model says about each, and the figures that sum it up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cost.measured.ordering import Ordering, named_orderings, served_orderings
+from cost.measured.predict import predict
+from cost.measured.statistics import Errors, errors_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cost.measured.point import Point, Prediction
+    from cost.measured.predict import Predictor
+
+__all__ = ["Validation", "validate"]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Points of one file of ``rows`` rows, predictions in the same order, errors and order of pairs by quantity.
+
+    ``named`` compares rows that share the name of a pair, ``served`` rows of the same model, cluster and requests.
+    """
+
+    name: str
+    rows: int
+    points: tuple[Point, ...]
+    predictions: tuple[Prediction, ...]
+    errors: Mapping[str, Errors]
+    named: Mapping[str, Ordering]
+    served: Mapping[str, Ordering]
+
+
+def validate(
+    name: str, points: Sequence[Point], rows: int, predictors: Mapping[str, Predictor] | None = None
+) -> Validation:
+    """Predict ``points`` (:func:`cost.measured.predict.predict`) and sum up how far off that is."""
+    predictions = predict(points, predictors)
+    return Validation(
+        name,
+        rows,
+        tuple(points),
+        tuple(predictions),
+        errors_of(points, predictions),
+        named_orderings(points, predictions),
+        served_orderings(points, predictions),
+    )

@@ -65,7 +65,7 @@ def unpredictable(point: Point) -> str:
     reason = _unknown_cluster(point.cluster)
     if reason or point.phase == ALLTOALL:
         return reason
-    return _unknown_model(point.model) or _incomplete(point)
+    return _unknown_model(point.model) or _unknown_dtype(point) or _incomplete(point)
 
 
 def _incomplete(point: Point) -> str:
@@ -106,6 +106,17 @@ def _unknown_model(name: str) -> str:
 
     try:
         resolve_model(name)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _unknown_dtype(point: Point) -> str:
+    from cost.dtypes import dtype
+
+    try:
+        for name in filter(None, (point.weights, point.experts_dtype)):
+            dtype(name)
     except InputError as error:
         return str(error)
     return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ _MODES = {"agg": "aggregated", "disagg": "disaggregated"}
 _FORMATS = {
     "fp8": "fp8",
     "fp8_block": "fp8",
+    "fp8_static": "fp8",
+    "fp8_ootb": "fp8",
     "nvfp4": "nvfp4",
     "fp4": "nvfp4",
     "mxfp4": "mxfp4",
@@ -40,6 +42,10 @@ _FORMATS = {
     "int4": "int4",
     "int8": "int8",
     "int8_wo": "int8",
+    "sq": "int8",
+    "w4afp8": "int4",
+    "w4a16_mxfp4": "mxfp4",
+    "w4a8_mxfp4_mxfp8": "mxfp4",
     "bf16": "bf16",
     "float16": "fp16",
     "fp16": "fp16",
@@ -87,16 +93,16 @@ def _point(row: Row) -> Point:
         row.need("mode")
     model, named = model_name(row.need("model_path"))
     cluster, _ = cluster_name(row.need("system"))
-    moe, params = _size(model)
+    kind = _kind(model)
     weights, experts = _formats(row, model, named)
     origin = row.text("silicon_data_source")
     found = _CONCURRENCY.search(origin)
     concurrency = int(found.group(1)) if found else 0
     if phase == "aggregated":
-        pool, prefill, concurrency, note = _aggregated(row, concurrency, moe=moe)
+        pool, prefill, concurrency, note = _aggregated(row, concurrency, moe=kind.moe)
         phase = "disaggregated" if prefill else phase
     else:
-        pool, prefill, concurrency, note = _disaggregated(row, concurrency, params, moe=moe)
+        pool, prefill, concurrency, note = _disaggregated(row, concurrency, kind)
     return Point(
         id=row.need("id"),
         source=origin,
@@ -143,17 +149,15 @@ def _aggregated(row: Row, concurrency: int, *, moe: bool) -> tuple[Pool, Pool | 
     return pool, None, concurrency, "" if kept == recorded or not moe else _said(recorded)
 
 
-def _disaggregated(
-    row: Row, concurrency: int, params: float, *, moe: bool
-) -> tuple[Pool, Pool | None, int, str]:
+def _disaggregated(row: Row, concurrency: int, kind: _Kind) -> tuple[Pool, Pool | None, int, str]:
     engine = row.text("backend")
     first, last = _recorded(row, "prefill_"), _recorded(row, "decode_")
     lost = Recorded(1, 1, 1, 1)
-    if first == last == lost and params > _SMALLEST_MULTI_GPU_PARAMS:
+    if first == last == lost and kind.params > _SMALLEST_MULTI_GPU_PARAMS:
         prefill, pool = lost_pools(concurrency, 8 if row.text("gemm_quant_mode").startswith("fp8") else 4)
         return pool, prefill, concurrency, "the layout was not recorded; read as the usual one of its kind"
-    pool = _stages(decode_pool(last, first, concurrency, engine, moe=moe), row, "decode_")
-    prefill = _stages(prefill_pool(first, moe=moe), row, "prefill_")
+    pool = _stages(decode_pool(last, first, concurrency, engine, moe=kind.moe), row, "decode_")
+    prefill = _stages(prefill_pool(first, moe=kind.moe), row, "prefill_")
     if not concurrency:
         concurrency = last.batch * last.attention_dp * pool.workers
     note = "" if last.workers else f"workers were not recorded; {_said(last)}"
@@ -167,26 +171,38 @@ def _said(recorded: Recorded) -> str:
     )
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """What reading a row needs to know of its model.
+
+    ``moe``: whether it routes experts; ``params``: its weights; ``weights`` and ``experts``: the checkpoint's own
+    formats of attention and of experts (of dense layers, where nothing is routed).
+    """
+
+    moe: bool
+    params: float
+    weights: str
+    experts: str
+
+
+_UNKNOWN = _Kind(moe=True, params=0.0, weights="?", experts="?")
+
+
 @lru_cache(maxsize=256)
-def _size(model: str) -> tuple[bool, float]:
-    """Whether a model routes experts, and its weights; a model that the catalog lacks is taken to route."""
+def _kind(model: str) -> _Kind:
     from cost.resolve import model_names, resolve_model
 
     if model not in model_names():
-        return True, 0.0
+        return _UNKNOWN
     found = resolve_model(model)
-    return found.moe is not None, float(found.total_params)
+    experts = found.precision["experts" if found.moe else "dense"]
+    return _Kind(found.moe is not None, float(found.total_params), found.precision["attention"], experts)
 
 
-@lru_cache(maxsize=256)
-def _own(model: str) -> tuple[str, str]:
-    """The checkpoint's own formats of attention and of experts (of dense layers, where nothing is routed)."""
-    from cost.resolve import model_names, resolve_model
-
-    if model not in model_names():
-        return "", ""
-    found = resolve_model(model)
-    return found.precision["attention"], found.precision["experts" if found.moe else "dense"]
+def _format(row: Row, column: str, default: str) -> str:
+    """The format that a cell names; one that is not known stays as it is, and is not predicted."""
+    text = row.text(column).lower()
+    return _FORMATS.get(text, text) or default
 
 
 def _formats(row: Row, model: str, named: str) -> tuple[str, str]:
@@ -194,15 +210,13 @@ def _formats(row: Row, model: str, named: str) -> tuple[str, str]:
 
     GPT-OSS and INT4 checkpoints come in one precision alone, whatever the row calls it.
     """
-    given = row.known("precision", _FORMATS.get, _FORMATS, named)
-    weights = row.known("gemm_quant_mode", _FORMATS.get, _FORMATS, given)
-    experts = row.known("moe_quant_mode", _FORMATS.get, _FORMATS, given)
-    own_weights, own_experts = _own(model)
-    moe, _ = _size(model)
-    if own_experts.startswith("mxfp4") or (own_experts.startswith("int4") and experts == "int4"):
+    given = _format(row, "precision", named)
+    weights, experts = _format(row, "gemm_quant_mode", given), _format(row, "moe_quant_mode", given)
+    own = _kind(model)
+    if own.experts.startswith("mxfp4") or (own.experts.startswith("int4") and experts == "int4"):
         return "", ""
-    if not moe:
-        return ("" if weights == own_weights else weights), ""
-    if own_weights.startswith(weights) and experts == own_experts:
+    if not own.moe:
+        return ("" if weights == own.weights else weights), ""
+    if own.weights.startswith(weights) and experts == own.experts:
         return "", ""
     return weights, ("" if experts == weights else experts)

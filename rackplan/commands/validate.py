@@ -19,7 +19,7 @@ def run(
         list[Path] | None,
         typer.Argument(
             metavar="[POINTS.csv ...]",
-            help="Measured points in our format (docs/measurements.md) or the silicon sample; default: those shipped.",
+            help="Points in our format (docs/measurements.md) or the silicon sample's; default: those shipped.",
         ),
     ] = None,
     show_all: Annotated[

@@ -1,74 +1,83 @@
-"""Which fraction of a data-sheet peak real kernels reach, each with the source it was read from.
-
-These are published fractions per kind of work, not a calibration: a score that uses them says so.
-"""
+"""Which fraction of a data-sheet peak real kernels reach, and the fixed delays around them, each with its source."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from topology.figures import Evidence, Figure
 
-__all__ = ["PEAK", "PUBLISHED", "Efficiency"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["COEFFICIENTS", "PEAK", "Efficiency"]
+
+COEFFICIENTS = {
+    "gemm.bf16": "flop/s of projections, dense and shared feed-forward in BF16",
+    "gemm.fp8": "the same in FP8",
+    "gemm.fp4": "the same in FP4",
+    "experts.bf16": "flop/s of routed experts (grouped GEMM) in BF16",
+    "experts.fp8": "the same in FP8",
+    "experts.fp4": "the same in FP4",
+    "attention.decode": "BF16 flop/s of scores over a cache",
+    "attention.prefill": "BF16 flop/s of scores inside prompts",
+    "hbm.weights": "HBM bandwidth of reading weights that every token uses",
+    "hbm.experts": "HBM bandwidth of reading routed experts",
+    "hbm.cache": "HBM bandwidth of reading the KV cache",
+    "links.all_reduce": "link rate in a tensor-parallel all-reduce",
+    "links.hop": "link rate in a hand-over between pipeline stages",
+    "columns.gemm": "columns at which a slice of a weight reaches half of its fraction",
+    "columns.experts": "the same for routed experts",
+    "delay.all_reduce": "fixed seconds of one all-reduce",
+    "delay.layer": "fixed seconds of a layer (launches, norms, synchronisation)",
+    "delay.moe_layer": "fixed seconds of a MoE layer besides (routing, sorting tokens)",
+    "delay.sequence": "seconds of a step for each sequence (sampling, scheduling)",
+    "delay.step": "fixed seconds of a step",
+    "overlap": "part of the shorter of computing and sending that two half batches hide",
+    "prefill_share": "part of the prefill of other requests that delays a decoding one, engines that mix phases",
+}
+"""Every coefficient by name. ``gemm``, ``experts``, ``attention``, ``hbm`` and ``links`` are fractions of a peak."""
+
+_FRACTIONS = ("gemm.", "experts.", "attention.", "hbm.", "links.")
 
 
-def _fraction(value: float, kind: Evidence, source: str) -> Figure:
-    return Figure(value, "1", kind, source, f"{value:.2f}")
-
-
-_KERNELS = "ranges read from the kernel tables of aiconfigurator 0.12.0; middle of the range"
-_NO_LOSS = _fraction(1.0, Evidence.DATASHEET, "data-sheet peak")
-_NO_DELAY = Figure(0.0, "s", Evidence.DATASHEET, "data-sheet peak", "0 us")
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Efficiency:
-    """Fractions of peak (``0 < f <= 1``) and fixed delays.
+    """One value for each of :data:`COEFFICIENTS`.
 
-    ``attention``, ``gemm`` and ``experts`` derate flop/s; ``hbm`` derates HBM bandwidth; ``scale_up`` and
-    ``scale_out`` derate links in all-to-alls and collectives. The delays in seconds are added once to each
-    dispatch or combine, on the scale-up fabric and across the scale-out one.
+    Attributes
+    ----------
+    table:
+        Figures by name: fractions in (0, 1], delays in seconds, columns, shares in [0, 1].
+    chip, engine:
+        What they were fitted for, as summaries print it.
+    ideal:
+        Links and kernels lose nothing either: the pure roofline.
     """
 
-    hbm: Figure = _NO_LOSS
-    attention: Figure = _NO_LOSS
-    gemm: Figure = _NO_LOSS
-    experts: Figure = _NO_LOSS
-    scale_up: Figure = _NO_LOSS
-    scale_out: Figure = _NO_LOSS
-    dispatch_up_s: Figure = _NO_DELAY
-    combine_up_s: Figure = _NO_DELAY
-    dispatch_out_s: Figure = _NO_DELAY
-    combine_out_s: Figure = _NO_DELAY
+    table: Mapping[str, Figure]
+    chip: str = ""
+    engine: str = ""
+    ideal: bool = False
 
-    def figures(self) -> dict[str, Figure]:
+    def __getitem__(self, name: str) -> float:
+        """Value of the coefficient called ``name``."""
+        return self._values[name]
+
+    @cached_property
+    def _values(self) -> dict[str, float]:
+        return {name: figure.value for name, figure in self.table.items()}
+
+    def figures(self) -> Mapping[str, Figure]:
         """All coefficients by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return self.table
 
 
-PEAK = Efficiency()
+def _peak(name: str) -> Figure:
+    unit = "s" if name.startswith("delay.") else "1"
+    return Figure(1.0 if name.startswith(_FRACTIONS) else 0.0, unit, Evidence.DATASHEET, "data-sheet peak")
+
+
+PEAK = Efficiency({name: _peak(name) for name in COEFFICIENTS}, "data-sheet peak", ideal=True)
 """Every part at its data-sheet peak, no delays: the pure roofline."""
-
-PUBLISHED = Efficiency(
-    hbm=_fraction(0.8, Evidence.ASSUMED, "aiconfigurator 0.12.0 system files; TensorRT-LLM tech blog 14"),
-    attention=_fraction(
-        0.5, Evidence.ASSUMED, f"MLA decode, BF16, Hopper and Blackwell: {_KERNELS} 0.43-0.57"
-    ),
-    gemm=_fraction(0.53, Evidence.ASSUMED, f"dense GEMM, FP8 block scales: {_KERNELS} 0.48-0.58"),
-    experts=_fraction(0.29, Evidence.ASSUMED, f"grouped GEMM, FP8, large batch: {_KERNELS} 0.22-0.35"),
-    scale_up=_fraction(
-        0.72, Evidence.ASSUMED, "NVL72 all-to-all, fit to the grid of TensorRT-LLM tech blog 18"
-    ),
-    scale_out=_fraction(
-        0.86, Evidence.ASSUMED, "InfiniBand all-to-all, fit to DeepEP's low-latency table: 0.80-0.92"
-    ),
-    dispatch_up_s=Figure(
-        14.5e-6, "s", Evidence.ASSUMED, "fit to the grid of TensorRT-LLM tech blog 18", "14.5 us"
-    ),
-    combine_up_s=Figure(
-        20e-6, "s", Evidence.ASSUMED, "fit to the grid of TensorRT-LLM tech blog 18", "20 us"
-    ),
-    dispatch_out_s=Figure(35e-6, "s", Evidence.ASSUMED, "fit to DeepEP's low-latency table", "35 us"),
-    combine_out_s=Figure(6e-6, "s", Evidence.ASSUMED, "fit to DeepEP's low-latency table", "6 us"),
-)
-"""What published measurements reach: an expectation that has not been calibrated on end-to-end runs yet."""

@@ -90,28 +90,32 @@ def layer_weight_bytes(layer: Layer, size: Mapping[str, float], *, tp: int, slot
 def layer_cache_bytes(layer: Layer, setting: Setting, tp: int) -> float:
     """Cache bytes of one sequence on each GPU of its tensor-parallel group, times the group's width."""
     element = cache_bytes_per_element(setting.workload.kv_dtype)
-    cache = layer.attention.cache_bytes(setting.workload.context, element)
-    return tp * cache / layer.attention.kv_shards(tp)
+    cache = float(layer.attention.cache_bytes(setting.workload.context, element))
+    return tp * cache / float(layer.attention.kv_shards(tp))
 
 
 def _workspace_bytes(setting: Setting, stage: StageSpec, slots: int, *, tp: int, last: bool) -> float:
-    """Workspace of one GPU per token of a step.
+    """Workspace of one GPU per sequence of a step.
 
-    Activations, logits (FP32, on the last stage) and all-to-all buffers. In one domain a buffer takes one
-    vector from every rank, in and out. Across domains DeepEP's low-latency layout holds a BF16 vector for
-    each slot of the group, to send and to receive, twice (double buffering).
+    Activations, logits (FP32, on the last stage, of the tokens that are sampled) and all-to-all buffers. Decode in
+    one domain: a buffer takes one vector from every rank, in and out; across domains DeepEP's low-latency layout
+    holds a BF16 vector for each slot of the group, to send and to receive, twice (double buffering). Prefill: a
+    buffer for the vectors that arrive, at most one for each expert of a token, in and out.
     """
-    model = setting.model
-    tokens = ACTIVATION_VECTORS * tp * model.hidden * 2.0
-    if last:
-        tokens += LOGIT_BYTES * model.vocab
+    model, workload = setting.model, setting.workload
+    moe, tokens = model.moe, ACTIVATION_VECTORS * tp * model.hidden * 2.0
     ranks = len(stage.gpus)
-    if ranks > 1 and any(isinstance(layer.ffn, MoeFfn) for layer, _ in model.kind_counts(stage.layers)):
+    if moe is not None and ranks > 1 and not workload.decodes:
+        tokens += min(ranks, moe.top_k) * sum(vector_bytes(model.hidden, model.precision["experts"]))
+    elif ranks > 1 and any(isinstance(layer.ffn, MoeFfn) for layer, _ in model.kind_counts(stage.layers)):
         if len(setting.domain_set(stage)) == 1:
             tokens += ranks * sum(vector_bytes(model.hidden, model.precision["experts"]))
         else:
             tokens += 4 * slots * model.hidden * 2.0
-    return tokens
+    logits = LOGIT_BYTES * model.vocab if last else 0.0
+    return tokens * workload.tokens_per_pass + logits * (
+        workload.tokens_per_pass if workload.decodes else 1.0
+    )
 
 
 def replica_memory(
@@ -154,8 +158,8 @@ def replica_memory(
             weights += model.final_norm_params * size["norm"]
         held = total / gpus
         kv = held * sum(n * layer_cache_bytes(layer, setting, tp) for layer, n in members)
-        step_tokens = held / len(stages)
-        workspace = step_tokens * _workspace_bytes(setting, stage, slots[index], tp=tp, last=last)
+        step_sequences = held / len(stages)
+        workspace = step_sequences * _workspace_bytes(setting, stage, slots[index], tp=tp, last=last)
         capacity = min(setting.cluster.spec.domains[d].gpu.hbm_bytes for d in setting.domain_set(stage))
         memories.append(StageMemory(weights, kv, workspace, capacity))
     return memories

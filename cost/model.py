@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cost.quantity import Quantity
+
 __all__ = ["Attention", "DenseFfn", "Ffn", "Layer", "Model", "MoeFfn"]
 
 
@@ -44,23 +46,23 @@ class Attention(Protocol):
         """Weights besides (norms, biases, sinks)."""
         ...
 
-    def cache_bytes(self, context: float, kv_bytes: float) -> float:
+    def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Cache bytes that one sequence of ``context`` tokens holds in this layer."""
         ...
 
-    def read_bytes(self, context: float, kv_bytes: float) -> float:
+    def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Cache bytes that one decode step reads for one sequence in this layer."""
         ...
 
-    def decode_flop(self, context: float) -> float:
+    def decode_flop(self, context: Quantity) -> Quantity:
         """Flop of one decoded token besides ``2 * matmul_params``: scores and weighted values."""
         ...
 
-    def prefill_flop(self, context: float) -> float:
+    def prefill_flop(self, context: Quantity) -> Quantity:
         """Flop of one prompt token besides ``2 * matmul_params``, averaged over a prompt of ``context``."""
         ...
 
-    def kv_shards(self, tp: int) -> int:
+    def kv_shards(self, tp: Quantity) -> Quantity:
         """Into how many parts ``tp``-way tensor parallelism divides the cache (MLA: 1, replicated)."""
         ...
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from topology.cluster import Cluster
+    from topology.spec import GpuSpec
 
 __all__ = ["Rates", "stage_rates"]
 
@@ -28,6 +29,10 @@ class Rates:
     ----------
     flop_per_s:
         Dense peak in flop/s by weight dtype name: the rate of the unit that multiplies it.
+    unit:
+        That unit (``bf16``, ``fp8``, ``fp4``), the widest where GPUs differ.
+    chip:
+        Name of the slowest GPU: what kernels reach is taken from it.
     hbm_bytes_per_s, hbm_bytes:
         HBM bandwidth and capacity.
     up_bytes_per_s, out_bytes_per_s:
@@ -45,6 +50,8 @@ class Rates:
     """
 
     flop_per_s: Mapping[str, float]
+    unit: Mapping[str, str]
+    chip: str
     hbm_bytes_per_s: float
     hbm_bytes: float
     up_bytes_per_s: float
@@ -83,12 +90,14 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
     members: dict[int, None] = dict.fromkeys(cluster.gpus[gpu].domain for gpu in gpus)
     domains = [cluster.spec.domains[member] for member in members]
     peaks: dict[str, float] = {}
+    units: dict[str, str] = {}
     notes: dict[str, None] = {}
     for dtype in dict.fromkeys(dtypes):
         for domain in domains:
             unit, note = multiply_dtype(dtype, domain.gpu)
             peak = domain.gpu.dense_flop_per_s(unit)
-            peaks[dtype] = min(peaks.get(dtype, peak), peak)
+            if peak <= peaks.get(dtype, peak):
+                peaks[dtype], units[dtype] = peak, unit
             if note:
                 notes[note] = None
     slowest = min(domains, key=lambda domain: domain.scale_up_bytes_per_s)
@@ -96,6 +105,8 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
     out = cluster.spec.scale_out
     return Rates(
         flop_per_s=peaks,
+        unit=units,
+        chip=min(domains, key=lambda domain: peaks_of(domain.gpu)).gpu.name,
         hbm_bytes_per_s=min(domain.gpu.hbm_bytes_per_s for domain in domains),
         hbm_bytes=min(domain.gpu.hbm_bytes for domain in domains),
         up_bytes_per_s=up,
@@ -107,6 +118,11 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
         out_fabric=out.fabric.name if out else "",
         notes=tuple(notes),
     )
+
+
+def peaks_of(gpu: GpuSpec) -> tuple[float, float]:
+    """Return the two peaks by which a GPU is the slower one: BF16 flop/s, then HBM bytes/s."""
+    return gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s
 
 
 def _scale_up(cluster: Cluster, gpus: Sequence[int], slowest: float) -> float:

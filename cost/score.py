@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.dtypes import multiply_dtype
 from cost.memory import replica_max_batch, replica_memory
-from cost.step import hop_seconds, stage_cost
+from cost.step import batch_cost, hop_seconds
 from cost.terms.links import hop_bytes, return_bytes
 from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence, weakest
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cost.expert_use import ExpertUse
     from cost.layout import Layout, StageSpec
     from cost.memory import StageMemory
+    from cost.quantity import Quantity
     from cost.setting import Setting
 
     Uses = Sequence[Sequence[ExpertUse | None]]
@@ -34,13 +35,14 @@ class Score:
     Attributes
     ----------
     step_s:
-        Expected seconds between two tokens of a sequence (the slowest replica's).
+        Expected seconds of a step (the slowest replica's): decode, between two tokens of a sequence, or between
+        two groups of ``accept_length`` tokens where tokens are drafted; prefill, of a batch of prompts.
     lower_step_s:
         No step of this layout can be faster: each resource at its data-sheet peak, all overlapped.
     tok_s_per_gpu, tok_s_per_gpu_used:
-        Output tokens per second over all GPUs given, and over those in use.
+        Output tokens (prefill: input tokens) per second over all GPUs given, and over those in use.
     tok_s_per_user:
-        Output tokens per second of one sequence.
+        Output (prefill: input) tokens per second of one sequence.
     bound_by:
         The resource that most of ``step_s`` is spent on.
     terms_s, limits_s:
@@ -51,6 +53,8 @@ class Score:
         Sequences per GPU in use: at this score, and the most that fit.
     evidence:
         The weakest kind of figure that the score rests on.
+    tokens_per_step:
+        Output tokens of a sequence that a step yields (prefill: 1).
     """
 
     step_s: float
@@ -65,6 +69,12 @@ class Score:
     batch: int
     max_batch: int
     evidence: Evidence
+    tokens_per_step: float = 1.0
+
+    @property
+    def tpot_s(self) -> float:
+        """Decode: seconds per output token of a sequence. Prefill: seconds of a batch of prompts."""
+        return self.step_s / max(1.0, self.tokens_per_step)
 
 
 @dataclass(frozen=True)
@@ -131,7 +141,8 @@ class LayoutScorer:
         of_replica = [costs[key] for key in self._keys]
         slowest = max(of_replica, key=lambda cost: cost.step_s)
         sequences = [batch * sum(len(stage.gpus) for stage in stages) for stages in layout.replicas]
-        tok_s = sum(n / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
+        each = setting.workload.tokens_per_step
+        tok_s = sum(n * each / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
         stages = [memory for memories in self._memories for memory in memories]
         fullest = min(stages, key=lambda memory: memory.usable - memory.used(batch))
         return Score(
@@ -139,7 +150,7 @@ class LayoutScorer:
             lower_step_s=slowest.lower_step_s,
             tok_s_per_gpu=tok_s / len(setting.cluster.gpus),
             tok_s_per_gpu_used=tok_s / layout.gpus_used,
-            tok_s_per_user=1.0 / slowest.step_s,
+            tok_s_per_user=each / slowest.step_s,
             bound_by=max(slowest.limits_s, key=lambda name: slowest.limits_s[name]),
             terms_s=slowest.terms_s,
             limits_s=slowest.limits_s,
@@ -147,6 +158,7 @@ class LayoutScorer:
             batch=batch,
             max_batch=limit,
             evidence=self._evidence,
+            tokens_per_step=each if setting.workload.decodes else 1.0,
         )
 
 
@@ -204,18 +216,19 @@ def _replica_cost(
     floors: list[float] = []
     seconds: list[float] = []
     for index, stage in enumerate(stages):
-        tokens = batch * total / (depth * len(stage.gpus))
+        sequences = batch * total / (depth * len(stage.gpus))
         last = index == depth - 1
-        cost = stage_cost(setting, stage, tokens=tokens, tp=tp, use=uses[index], last=last)
-        seconds.append(cost.total_s)
-        floors.append(max(cost.floor_s.values()))
+        cost = batch_cost(setting, stage, sequences, tp, uses[index], last=last)
+        seconds.append(float(cost.total_s))
+        floors.append(float(cost.lower_s))
         _merge(terms, cost.terms_s)
         _merge(limits, cost.limits_s)
     hops_s = hops_floor_s = 0.0
     if depth > 1:
         for stage, after in zip(stages, _after(stages), strict=True):
             # the side with fewer GPUs moves more through each
-            tokens = batch * total / (depth * min(len(stage.gpus), len(after.gpus)))
+            sequences = batch * total / (depth * min(len(stage.gpus), len(after.gpus)))
+            tokens = sequences * setting.workload.tokens_per_pass
             back = after is stages[0]
             moved = return_bytes(tokens=tokens) if back else hop_bytes(setting.model.hidden, tokens=tokens)
             fabric, hop_s, peak_s = hop_seconds(setting, stage, after, moved=moved)
@@ -230,15 +243,19 @@ def _replica_cost(
     return _ReplicaCost(sum(terms.values()), lower, terms, limits)
 
 
-def _merge(into: dict[str, float], more: Mapping[str, float]) -> None:
+def _merge(into: dict[str, float], more: Mapping[str, Quantity]) -> None:
     for name, value in more.items():
-        into[name] = into.get(name, 0.0) + value
+        if value_s := float(value):
+            into[name] = into.get(name, 0.0) + value_s
 
 
 def _evidence(setting: Setting, layout: Layout, *, synthetic: bool) -> Evidence:
     """The weakest kind among the figures of the GPUs and fabrics in use, the efficiencies and the loads."""
     used = {setting.cluster.gpus[gpu].domain for stages in layout.replicas for s in stages for gpu in s.gpus}
-    kinds = [figure.kind for figure in setting.efficiency.figures().values()]
+    stages = [stage for stages in layout.replicas for stage in stages]
+    kinds = [
+        figure.kind for stage in stages for figure in setting.machine(stage).efficiency.figures().values()
+    ]
     for index in used:
         domain = setting.cluster.spec.domains[index]
         dtypes = {*setting.model.precision.values(), "bf16"}

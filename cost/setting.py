@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cost.calibration.serving import calibrated
 from cost.dtypes import cache_bytes_per_element
-from cost.efficiency import PUBLISHED, Efficiency
+from cost.machine import Machine, kernels_for
 from cost.rates import stage_rates
 from topology.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cost.efficiency import Efficiency
     from cost.layout import StageSpec
     from cost.model import Model
     from cost.rates import Rates
@@ -32,12 +34,20 @@ class Setting:
     """What is costed: a model on a cluster under a workload.
 
     What depends on cluster and model alone is computed once and shared by settings at other batches.
+
+    Attributes
+    ----------
+    efficiency:
+        What kernels reach; None: as calibrated for each chip (:func:`cost.calibration.serving.calibrated`).
+    engine:
+        Serving engine whose fixed delays are counted; empty: between those that were measured.
     """
 
     cluster: Cluster
     model: Model
     workload: Workload
-    efficiency: Efficiency = PUBLISHED
+    efficiency: Efficiency | None = None
+    engine: str = ""
     _known: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -56,6 +66,31 @@ class Setting:
             self.cluster, range(len(self.cluster.gpus)), list(self.model.precision.values())
         )
         return everywhere.notes
+
+    def machine(self, stage: StageSpec) -> Machine:
+        """What ``stage`` runs on: its rates, what its slowest chip reaches of them, and its all-to-all kernels."""
+        rates = self.rates(stage)
+        key = (
+            "machine",
+            id(rates),
+            id(self.efficiency),
+            self.engine,
+            self.workload.kv_dtype,
+            self.workload.phase,
+        )
+        if key not in self._known:
+            domains = (self.cluster.spec.domains[domain] for domain in self.domain_set(stage))
+            gpu = next(domain.gpu for domain in domains if domain.gpu.name == rates.chip)
+            efficiency = self.efficiency or calibrated(gpu, self.engine)
+            kernels = kernels_for(rates, self.workload.phase)
+            self._known[key] = Machine(rates, efficiency, kernels, self.workload.kv_dtype)
+        found: Machine = self._known[key]
+        return found
+
+    def kernels_reach(self) -> Efficiency:
+        """What kernels reach on the cluster's first GPU: what reports print."""
+        first = self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu
+        return self.efficiency or calibrated(first, self.engine)
 
     def rates(self, stage: StageSpec) -> Rates:
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
@@ -98,6 +133,10 @@ class Setting:
             self._known[key] = frozenset(self.domains(stage).tolist())
         found: frozenset[int] = self._known[key]
         return found
+
+    def smallest_part(self, stage: StageSpec) -> int:
+        """GPUs of ``stage`` in the scale-up domain that holds fewest of them."""
+        return int(np.unique(self.domains(stage), return_counts=True)[1].min())
 
     def domains(self, stage: StageSpec) -> NDArray[np.int64]:
         """Scale-up domain of each GPU of ``stage``, ``[gpus]``."""

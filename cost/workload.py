@@ -2,45 +2,86 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from topology.errors import InputError
 
-__all__ = ["Workload"]
+__all__ = ["PHASES", "PROMPT_TOKENS", "Workload"]
 
 LONGEST_CONTEXT = 1_000_000_000
+PHASES = ("decode", "prefill")
+PROMPT_TOKENS = 16_384
+"""Prompt tokens per GPU in one prefill step where no batch is asked for: what DeepSeek's and SGLang's prefill of
+DeepSeek-V3 ran with (profile-data; SGLang blog of 2025-05-05)."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A decode workload.
+    """One phase of serving.
 
     Attributes
     ----------
     context:
-        Tokens already in each sequence (its KV cache), at the step that is costed.
+        Decode: tokens already in each sequence (its KV cache) at the step costed. Prefill: tokens of a prompt.
     batch:
-        Concurrent sequences per GPU in use; 0 means "the largest that fits".
+        Decode: concurrent sequences per GPU in use; 0: the largest that fits. Prefill: prompts per GPU in a step;
+        0: those of :data:`PROMPT_TOKENS` tokens, at least one.
     kv_dtype:
         Format of the KV cache (:mod:`cost.dtypes`).
+    draft_tokens, accept_length:
+        Multi-token prediction: tokens drafted a step, and tokens that a step yields on average, the first included.
+    overlap:
+        Two half batches take turns at computing and sending.
     """
 
     context: int = 4096
     batch: int = 0
     kv_dtype: str = "bf16"
     phase: str = "decode"
+    draft_tokens: int = 0
+    accept_length: float = 1.0
+    overlap: bool = False
 
     def __post_init__(self) -> None:
-        if self.phase != "decode":
-            raise InputError(
-                f"--phase {self.phase}: only decode is modelled in this version; use --phase decode."
-            )
+        if self.phase not in PHASES:
+            raise InputError(f"--phase {self.phase}: choose {' or '.join(PHASES)}.")
         for name, value, least, most in (
             ("--context", self.context, 1, LONGEST_CONTEXT),
             ("--batch", self.batch, 0, 10**9),
+            ("--draft-tokens", self.draft_tokens, 0, 64),
         ):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise InputError(f"{name} {value}: expected a whole number from {least} to {most}.")
+        most_accepted = 1 + self.draft_tokens
+        if not (math.isfinite(self.accept_length) and 1 <= self.accept_length <= most_accepted):
+            raise InputError(
+                f"--accept-length {self.accept_length}: with {self.draft_tokens} draft tokens a step yields 1 to "
+                f"{most_accepted} tokens."
+            )
+        if self.draft_tokens and not self.decodes:
+            raise InputError("--draft-tokens: only decode drafts tokens; leave it out with --phase prefill.")
+
+    @property
+    def decodes(self) -> bool:
+        """Whether the phase is decode."""
+        return self.phase == "decode"
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Tokens of one sequence that pass the layers in one step."""
+        return 1.0 + self.draft_tokens if self.decodes else float(self.context)
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens of one sequence that a step gains: output tokens, or those of its prompt."""
+        return self.accept_length if self.decodes else float(self.context)
+
+    def wanted_batch(self, most: int) -> int:
+        """Return the batch to use where ``most`` sequences per GPU fit: the one asked for, or the phase's own."""
+        if self.batch:
+            return self.batch
+        return most if self.decodes else min(most, max(1, PROMPT_TOKENS // self.context))
 
     def with_batch(self, batch: int) -> Workload:
         """Return the same workload at another batch."""

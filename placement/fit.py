@@ -96,7 +96,7 @@ def refuse_layout(setting: Setting, options: PlanOptions, layouts: Sequence[Fitt
 
 def fastest_step_s(layouts: Sequence[Fitted]) -> float:
     """Return the shortest step over the layouts, at the user's batch or at 1."""
-    return min(fit.scorer.at(fit.batch if fit.fixed else 1).step_s for fit in layouts)
+    return min(fit.scorer.at(fit.batch if fit.fixed else 1).tpot_s for fit in layouts)
 
 
 def smallest_nodes(setting: Setting, redundant: int | None) -> int | None:

@@ -113,7 +113,7 @@ def choose_layout(
         if candidate.simplicity >= best.candidate.simplicity:
             break
         trial = _place(candidate, loads, options, time_limit_s=0.0, known=known)
-        meets = options.tpot_s is None or trial.score.step_s <= options.tpot_s
+        meets = options.tpot_s is None or trial.score.tpot_s <= options.tpot_s
         if meets and trial.score.tok_s_per_gpu >= enough:
             return trial
     return best
@@ -135,13 +135,13 @@ def _fastest(
         if best is not None and candidate.score.tok_s_per_gpu <= best.score.tok_s_per_gpu:
             break
         trial = _place(candidate, loads, options, time_limit_s=0.0, known=known)
-        if options.tpot_s is not None and trial.score.step_s > options.tpot_s:
+        if options.tpot_s is not None and trial.score.tpot_s > options.tpot_s:
             missed.append(trial)
         elif best is None or trial.score.tok_s_per_gpu > best.score.tok_s_per_gpu:
             best = trial
     if best is None:
-        nearest = min(missed, key=lambda trial: trial.score.step_s)
-        refuse_speed(nearest.candidate.setting, options, nearest.score.step_s)
+        nearest = min(missed, key=lambda trial: trial.score.tpot_s)
+        refuse_speed(nearest.candidate.setting, options, nearest.score.tpot_s)
     return best
 
 
@@ -213,9 +213,9 @@ def _within_tpot(
         return candidate
     scorer = placement_scorer(candidate.setting, candidate.layout, experts, loads)
     batch = candidate.setting.workload.batch
-    if scorer.at(batch).step_s <= tpot_s:
+    if scorer.at(batch).tpot_s <= tpot_s:
         return candidate
-    within = last_where(1, batch, lambda fewer: scorer.at(fewer).step_s <= tpot_s)
+    within = last_where(1, batch, lambda fewer: scorer.at(fewer).tpot_s <= tpot_s)
     return replace(candidate, setting=candidate.setting.with_batch(within))
 
 

@@ -157,7 +157,7 @@ def fitted_layouts(setting: Setting, redundant: int | None) -> list[Fitted]:
     """Return every layout that fits, its layers split, at the user's batch or else its largest."""
     found = []
     for fitting in fitting_shapes(setting, redundant):
-        batch = setting.workload.batch or fitting.max_batch
+        batch = setting.workload.wanted_batch(fitting.max_batch)
         if batch > fitting.max_batch:
             continue
         shape, at_batch = fitting.shape, setting.with_batch(batch)
@@ -197,12 +197,12 @@ def candidates(setting: Setting, layouts: Sequence[Fitted], tpot_s: float | None
 
 def _largest_within(fit: Fitted, tpot_s: float, sequences: float) -> int:
     """Return the largest batch whose step takes at most ``tpot_s``; 0 if it holds fewer than ``sequences``."""
-    if fit.scorer.at(fit.batch).step_s <= tpot_s:
+    if fit.scorer.at(fit.batch).tpot_s <= tpot_s:
         return fit.batch
     low = max(1, math.ceil(sequences / fit.layout.gpus_used))
-    if fit.fixed or low > fit.batch or fit.scorer.at(low).step_s > tpot_s:
+    if fit.fixed or low > fit.batch or fit.scorer.at(low).tpot_s > tpot_s:
         return 0
-    return last_where(low, fit.batch, lambda batch: fit.scorer.at(batch).step_s <= tpot_s)
+    return last_where(low, fit.batch, lambda batch: fit.scorer.at(batch).tpot_s <= tpot_s)
 
 
 def _balanced_uses(

@@ -12,7 +12,7 @@ from cost.layout import StageSpec
 from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory, weight_sizes
 from cost.model import MoeFfn
 from cost.setting import USABLE_HBM
-from cost.step import stage_cost
+from cost.step import batch_cost
 from placement.bisection import last_where
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def stage_problem(
     fixed_s = np.zeros(stages)
     size, kind_of = weight_sizes(model), np.array(model.kind_of)
     for stage, group in enumerate(groups):
-        tokens = batch * total / (stages * len(group))
+        sequences = batch * total / (stages * len(group))
         each = -(-int(slots[stage].sum()) // len(group))
         kind_seconds, kind_memory = np.zeros(len(model.kinds)), np.zeros(len(model.kinds))
         for kind, layer in enumerate(model.kinds):
@@ -107,13 +107,13 @@ def stage_problem(
             if times:
                 index = model.kind_of.index(kind)
                 spec, use = StageSpec(group, range(index, index + 1)), _layer_use(layer, slots[stage])
-                cost = stage_cost(setting, spec, tokens=tokens, tp=tp, use=use, last=False)
-                kind_seconds[kind] = cost.total_s
+                cost = batch_cost(setting, spec, sequences, tp, use, last=False)
+                kind_seconds[kind] = float(cost.total_s)
         seconds[:, stage], memory[:, stage] = kind_seconds[kind_of], kind_memory[kind_of]
         fixed[stage] -= memory[list(trial[stage].layers), stage].sum()
         if times and stage == stages - 1:
             none = StageSpec(group, range(0))
-            fixed_s[stage] = stage_cost(setting, none, tokens=tokens, tp=tp, use=None, last=True).total_s
+            fixed_s[stage] = float(batch_cost(setting, none, sequences, tp, None, last=True).total_s)
     capacity = np.array([USABLE_HBM * part.capacity for part in whole])
     return StageProblem(seconds, fixed_s, memory, np.maximum(fixed, 0.0), capacity)
 

@@ -37,12 +37,12 @@ class UsedFigure:
 
 def coefficients(plan: Plan) -> list[UsedFigure]:
     """Return what kernels reach of the peaks, and their delays, as the expected step uses them."""
-    return [UsedFigure("kernels", name, figure) for name, figure in plan.setting.efficiency.figures().items()]
+    return [UsedFigure("kernels", name, figure) for name, figure in plan.setting.kernels_reach().figures().items()]
 
 
 def term_evidence(plan: Plan, term: str) -> Evidence | None:
     """Return the weakest kind among the coefficients of one part of the step; None where none is known."""
-    figures = plan.setting.efficiency.figures()
+    figures = plan.setting.kernels_reach().figures()
     names: tuple[str, ...] = ()
     if term in _WORK:
         names = (_WORK[term], "hbm")

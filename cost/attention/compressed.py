@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cost.attention.latent import INDEX_SCALE_BYTES
 from cost.attention.spans import mean_prompt_span, span
+
+if TYPE_CHECKING:
+    from cost.quantity import Quantity
 
 __all__ = ["CompressedAttention"]
 
@@ -91,37 +95,37 @@ class CompressedAttention:
         kept = self.rate * self._overlap
         return sum(2 * kept * self._overlap * width * _STATE_BYTES for width in self._compressors)
 
-    def entries(self, context: float) -> float:
+    def entries(self, context: Quantity) -> Quantity:
         """Compressed entries of ``context`` tokens."""
         return context / self.rate if self.rate else 0.0
 
-    def index_bytes(self, context: float) -> float:
+    def index_bytes(self, context: Quantity) -> Quantity:
         """Index keys in FP8 with one FP32 scale per 128 elements, one for each entry."""
         each = self.index_dim + INDEX_SCALE_BYTES * self.index_dim / _INDEX_BLOCK
         return each * self.entries(context) if self.top_k else 0.0
 
-    def cache_bytes(self, context: float, kv_bytes: float) -> float:
+    def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Window, entries, index keys, and the state of the compressors."""
         elements = self.head_dim * (span(context, self.window) + self.entries(context))
         return elements * kv_bytes + self.index_bytes(context) + self.state_bytes
 
-    def _read_entries(self, context: float) -> float:
+    def _read_entries(self, context: Quantity) -> Quantity:
         entries = self.entries(context)
         return span(entries, self.top_k) if self.top_k else entries
 
-    def read_bytes(self, context: float, kv_bytes: float) -> float:
+    def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Window, the entries attended to, all index keys, and one write of compressor state."""
         elements = self.head_dim * (span(context, self.window) + self._read_entries(context))
         written = self.state_bytes / (self.rate * self._overlap) if self.rate else 0.0
         return elements * kv_bytes + self.index_bytes(context) + written
 
-    def decode_flop(self, context: float) -> float:
+    def decode_flop(self, context: Quantity) -> Quantity:
         """Scores and weighted values ``4 n_h d`` an entry read; ``2 n_i d_i`` an entry indexed."""
         seen = span(context, self.window) + self._read_entries(context)
         index = 2 * self.index_heads * self.index_dim * self.entries(context) if self.top_k else 0.0
         return 4 * self.heads * self.head_dim * seen + index
 
-    def prefill_flop(self, context: float) -> float:
+    def prefill_flop(self, context: Quantity) -> Quantity:
         """As :meth:`decode_flop`, averaged over the tokens of a prompt of ``context`` tokens."""
         entries = self.entries(context)
         read = mean_prompt_span(entries, self.top_k or None)
@@ -129,6 +133,6 @@ class CompressedAttention:
         index = 2 * self.index_heads * self.index_dim * entries / 2 if self.top_k else 0.0
         return 4 * self.heads * self.head_dim * seen + index
 
-    def kv_shards(self, tp: int) -> int:  # noqa: ARG002 - the protocol's signature
+    def kv_shards(self, tp: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
         """One key-value head for all: tensor parallelism replicates it."""
         return 1

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cost.attention.spans import mean_prompt_span, span
+from cost.attention.spans import at_most, mean_prompt_span, span
+
+if TYPE_CHECKING:
+    from cost.quantity import Quantity
 
 __all__ = ["GroupedQuery"]
 
@@ -61,22 +65,22 @@ class GroupedQuery:
         """Projections of queries (and gate), keys, values and output."""
         return sum(self.modules.values())
 
-    def cache_bytes(self, context: float, kv_bytes: float) -> float:
+    def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """``kv_heads * (head_dim + value_dim)`` elements a token, ``2 * n_kv * d`` where both are alike."""
         return self.kv_heads * (self.head_dim + self.value_dim) * kv_bytes * span(context, self.window)
 
-    def read_bytes(self, context: float, kv_bytes: float) -> float:
+    def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """All that is cached is read once a step: the query heads of a group share the read."""
         return self.cache_bytes(context, kv_bytes)
 
-    def decode_flop(self, context: float) -> float:
+    def decode_flop(self, context: Quantity) -> Quantity:
         """Scores ``2 n_h d``, weighted values ``2 n_h d_v`` a cached token: ``4 n_h d ctx`` where alike."""
         return 2 * self.heads * (self.head_dim + self.value_dim) * span(context, self.window)
 
-    def prefill_flop(self, context: float) -> float:
+    def prefill_flop(self, context: Quantity) -> Quantity:
         """As :meth:`decode_flop`, averaged over the tokens of a prompt of ``context`` tokens."""
         return 2 * self.heads * (self.head_dim + self.value_dim) * mean_prompt_span(context, self.window)
 
-    def kv_shards(self, tp: int) -> int:
+    def kv_shards(self, tp: Quantity) -> Quantity:
         """Key and value heads are split over at most ``kv_heads`` ranks, then replicated."""
-        return min(tp, self.kv_heads)
+        return at_most(tp, self.kv_heads)

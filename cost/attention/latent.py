@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cost.attention.spans import mean_prompt_span, span
+
+if TYPE_CHECKING:
+    from cost.quantity import Quantity
 
 __all__ = ["INDEX_SCALE_BYTES", "IndexedLatent", "Latent"]
 
@@ -61,35 +65,35 @@ class Latent:
         """All projections (DeepSeek-V3: 187.1 M); absorbed decode multiplies with the up-projection by halves."""
         return sum(self.modules.values())
 
-    def latent_bytes(self, context: float, kv_bytes: float) -> float:
+    def latent_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Latents of ``context`` tokens: 576 elements each in DeepSeek-V3."""
         return (self.kv_rank + self.rope) * kv_bytes * context
 
-    def cache_bytes(self, context: float, kv_bytes: float) -> float:
+    def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """One latent a token."""
         return self.latent_bytes(context, kv_bytes)
 
-    def read_bytes(self, context: float, kv_bytes: float) -> float:
+    def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Return the whole cache: all heads share one read a step."""
         return self.latent_bytes(context, kv_bytes)
 
-    def absorbed_flop(self, tokens: float) -> float:
+    def absorbed_flop(self, tokens: Quantity) -> Quantity:
         """``2 n_h ((rank + rope) + rank)`` a cached token (V3: 278,528): scores, weighted latents."""
         return 2 * self.heads * (2 * self.kv_rank + self.rope) * tokens
 
-    def decode_flop(self, context: float) -> float:
+    def decode_flop(self, context: Quantity) -> Quantity:
         """Absorbed form: the heads work on latents directly."""
         return self.absorbed_flop(context)
 
-    def prefill_flop(self, context: float) -> float:
+    def prefill_flop(self, context: Quantity) -> Quantity:
         """Rebuilt keys and values: ``2 n_h (nope + rope + v)`` a seen token (V3: 40,960 ctx a token)."""
         return self.rebuilt_flop(mean_prompt_span(context, None))
 
-    def rebuilt_flop(self, tokens: float) -> float:
+    def rebuilt_flop(self, tokens: Quantity) -> Quantity:
         """Scores and weighted values over ``tokens`` keys and values rebuilt from their latents."""
         return 2 * self.heads * (self.nope + self.rope + self.value_dim) * tokens
 
-    def kv_shards(self, tp: int) -> int:  # noqa: ARG002 - the protocol's signature
+    def kv_shards(self, tp: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
         """Return 1: the latent belongs to all heads, tensor parallelism replicates it."""
         return 1
 
@@ -127,29 +131,29 @@ class IndexedLatent(Latent):
         index = q_in * self.index_heads * self.index_dim + self.hidden * (self.index_dim + self.index_heads)
         return {**super().modules, "index": index}
 
-    def index_bytes(self, context: float) -> float:
+    def index_bytes(self, context: Quantity) -> Quantity:
         """Index keys of ``context`` tokens in FP8: 128 + 4 bytes each."""
         if not self.own_index:
             return 0.0
         return (self.index_dim + INDEX_SCALE_BYTES * self.index_dim / _INDEX_BLOCK) * context
 
-    def cache_bytes(self, context: float, kv_bytes: float) -> float:
+    def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Latents and index keys of every token."""
         return self.latent_bytes(context, kv_bytes) + self.index_bytes(context)
 
-    def read_bytes(self, context: float, kv_bytes: float) -> float:
+    def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Index keys of the whole context, then the latents of the chosen tokens."""
         return self.index_bytes(context) + self.latent_bytes(span(context, self.top_k), kv_bytes)
 
-    def index_flop(self, tokens: float) -> float:
+    def index_flop(self, tokens: Quantity) -> Quantity:
         """One dot product a head and token: ``2 n_i d_i``."""
         return 2.0 * self.index_heads * self.index_dim * tokens if self.own_index else 0.0
 
-    def decode_flop(self, context: float) -> float:
+    def decode_flop(self, context: Quantity) -> Quantity:
         """Index over the whole context, absorbed attention over the chosen tokens."""
         return self.index_flop(context) + self.absorbed_flop(span(context, self.top_k))
 
-    def prefill_flop(self, context: float) -> float:
+    def prefill_flop(self, context: Quantity) -> Quantity:
         """Index over all earlier tokens, absorbed attention over those that each token chose."""
         seen = mean_prompt_span(context, None)
         return self.index_flop(seen) + self.absorbed_flop(mean_prompt_span(context, self.top_k))

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cost.attention.spans import at_most
+
+if TYPE_CHECKING:
+    from cost.quantity import Quantity
 
 __all__ = ["GatedDelta"]
 
@@ -77,22 +83,22 @@ class GatedDelta:
         state = self.value_heads * self.key_dim * self.value_dim * _STATE_BYTES
         return state + self._channels * (self.kernel - 1) * _CONV_BYTES
 
-    def cache_bytes(self, context: float, kv_bytes: float) -> float:  # noqa: ARG002 - the protocol's signature
+    def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:  # noqa: ARG002 - the protocol's signature
         """Return the state, whatever the context."""
         return self.state_bytes
 
-    def read_bytes(self, context: float, kv_bytes: float) -> float:  # noqa: ARG002 - the protocol's signature
+    def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:  # noqa: ARG002 - the protocol's signature
         """Return the state twice: it is read and written back every step."""
         return 2 * self.state_bytes
 
-    def decode_flop(self, context: float) -> float:  # noqa: ARG002 - the protocol's signature
+    def decode_flop(self, context: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
         """Flop of the state (an element: decay 1, look-up 2, update 2, query 2) and the convolution."""
         return 7 * self.value_heads * self.key_dim * self.value_dim + 2 * self.kernel * self._channels
 
-    def prefill_flop(self, context: float) -> float:
+    def prefill_flop(self, context: Quantity) -> Quantity:
         """Flop of the recurrence; the chunked form trades a few more flop for larger multiplications."""
         return self.decode_flop(context)
 
-    def kv_shards(self, tp: int) -> int:
+    def kv_shards(self, tp: Quantity) -> Quantity:
         """States are split by value head."""
-        return min(tp, self.value_heads)
+        return at_most(tp, self.value_heads)

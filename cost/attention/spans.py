@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-__all__ = ["mean_prompt_span", "span"]
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from cost.quantity import Quantity
+
+__all__ = ["at_most", "mean_prompt_span", "span"]
 
 
-def span(context: float, window: int | None) -> float:
+def at_most(value: Quantity, limit: float) -> Quantity:
+    """Return ``value``, or ``limit`` where that is smaller."""
+    if isinstance(value, np.ndarray):
+        return np.minimum(value, limit)
+    return min(value, limit)
+
+
+def span(context: Quantity, window: int | None) -> Quantity:
     """Return the cached tokens that one decoded token attends to; ``window`` caps ``context``."""
-    return context if window is None else min(context, float(window))
+    return context if window is None else at_most(context, float(window))
 
 
-def mean_prompt_span(context: float, window: int | None) -> float:
+def mean_prompt_span(context: Quantity, window: int | None) -> Quantity:
     """Tokens attended to, averaged over the tokens of a prompt of ``context`` tokens (causal: half of it).
 
     With a window ``w < context`` the first ``w`` tokens see ``w / 2`` on average and the rest see ``w``.
     """
-    if window is None or context <= window:
+    if window is None:
         return context / 2
-    return window - window * window / (2 * context)
+    seen = at_most(context, float(window))
+    return seen - seen * seen / (2 * context)

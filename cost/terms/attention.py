@@ -1,4 +1,4 @@
-"""Attention of one layer in a decode step."""
+"""Attention of one layer: projections, scores over the cache of decoding sequences, scores inside prompts."""
 
 from __future__ import annotations
 
@@ -10,33 +10,45 @@ from cost.terms.work import Work
 if TYPE_CHECKING:
     from cost.model import Attention
     from cost.rates import Rates
+    from cost.shape import StepShape
 
-__all__ = ["attention_work"]
+__all__ = ["attention_works"]
 
 
-def attention_work(
-    attention: Attention, *, tokens: float, tp: int, context: float, kv_dtype: str, weights: str, rates: Rates
-) -> Work:
-    """Work of one GPU: projections, scores over the cache, and reading weights and cache.
-
-    Parameters
-    ----------
-    tokens:
-        Tokens per GPU of this step; a tensor-parallel group of ``tp`` GPUs serves ``tp * tokens`` sequences.
+def attention_works(
+    attention: Attention, shape: StepShape, *, hidden: int, kv_dtype: str, weights: str, rates: Rates
+) -> list[Work]:
+    """Work of one GPU in one layer.
 
     Notes
     -----
-    flop = tokens * (2 * projections + flop over the cache); bytes = weights / tp + the cache of the group's
-    sequences over the parts that tensor parallelism cuts it into (1 for MLA: every rank reads all of it).
-    Scores are multiplied in BF16 whatever the cache's format.
+    Projections: ``2 * matmul_params`` flop a token, weights / tp read once a step. Decode scores: the attention's
+    own flop over the cache, and the cache of the group's sequences over the parts that tensor parallelism cuts it
+    into (1 for MLA: every rank reads all of it). Scores are multiplied in BF16 whatever the cache's format.
+    Prompt scores: flop alone, since keys and values were just computed.
     """
-    projections_s = 2 * attention.matmul_params * tokens / rates.flop_per_s[weights]
-    scores_s = attention.decode_flop(context) * tokens / rates.flop_per_s["bf16"]
-    stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / tp
-    cache = (
-        tokens
-        * tp
-        * attention.read_bytes(context, cache_bytes_per_element(kv_dtype))
-        / attention.kv_shards(tp)
-    )
-    return Work(projections_s + scores_s, (stored + cache) / rates.hbm_bytes_per_s)
+    stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / shape.tp
+    works = [
+        Work(
+            "attention",
+            f"gemm.{rates.unit[weights]}",
+            "hbm.weights",
+            2 * attention.matmul_params * shape.tokens / rates.flop_per_s[weights],
+            stored / rates.hbm_bytes_per_s,
+            columns=hidden / shape.tp,
+        )
+    ]
+    flop_per_s = rates.flop_per_s["bf16"]
+    if shape.decodes:
+        read = attention.read_bytes(shape.context, cache_bytes_per_element(kv_dtype))
+        cache = shape.sequences * shape.tp * read / attention.kv_shards(shape.tp)
+        flop = shape.sequences * shape.queries * attention.decode_flop(shape.context)
+        works.append(
+            Work(
+                "attention", "attention.decode", "hbm.cache", flop / flop_per_s, cache / rates.hbm_bytes_per_s
+            )
+        )
+    if shape.prefills:
+        flop = shape.prompt_tokens * attention.prefill_flop(shape.prompt_length)
+        works.append(Work("attention", "attention.prefill", "hbm.cache", flop / flop_per_s, 0.0 * flop))
+    return works

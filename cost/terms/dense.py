@@ -8,17 +8,33 @@ from cost.dtypes import bytes_per_param
 from cost.terms.work import Work
 
 if TYPE_CHECKING:
+    from cost.quantity import Quantity
     from cost.rates import Rates
 
 __all__ = ["dense_work"]
 
 
-def dense_work(params: float, *, tokens: float, tp: int, weights: str, rates: Rates) -> Work:
+def dense_work(
+    params: float,
+    *,
+    tokens: Quantity,
+    tp: Quantity,
+    hidden: int,
+    weights: str,
+    rates: Rates,
+    term: str = "dense",
+) -> Work:
     """Work of one GPU for ``params`` weights cut over ``tp`` GPUs that serve ``tp * tokens`` tokens.
 
     Notes
     -----
     flop = 2 * params * tokens; bytes = params * (bytes of one) / tp, read once a step whatever the batch.
     """
-    compute_s = 2 * params * tokens / rates.flop_per_s[weights]
-    return Work(compute_s, params * bytes_per_param(weights) / tp / rates.hbm_bytes_per_s)
+    return Work(
+        term,
+        f"gemm.{rates.unit[weights]}",
+        "hbm.weights",
+        2 * params * tokens / rates.flop_per_s[weights],
+        params * bytes_per_param(weights) / tp / rates.hbm_bytes_per_s,
+        columns=hidden / tp,
+    )

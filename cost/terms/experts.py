@@ -1,20 +1,31 @@
-"""Routed experts of some layers in a step."""
+"""Routed experts of one layer: flop by the tokens received, bytes by the experts that some token uses."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cost.dtypes import bytes_per_param
+from cost.terms.work import Work
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from cost.expert_use import ExpertUse
     from cost.model import MoeFfn
     from cost.rates import Rates
+    from cost.shape import StepShape
 
-__all__ = ["expert_times"]
+__all__ = ["even_expert_work", "expert_columns", "expert_times"]
+
+MATRICES = 3
+"""An expert is a gated feed-forward: gate, up and down, each ``hidden`` by the expert's own width."""
+
+
+def expert_columns(moe: MoeFfn, hidden: int) -> float:
+    """Width of one expert (DeepSeek-V3: 2,048)."""
+    return moe.expert_params / (MATRICES * hidden)
 
 
 def expert_times(
@@ -36,3 +47,28 @@ def expert_times(
     compute_s = 2 * moe.expert_params * pairs / rates.flop_per_s[weights]
     read = use.touched_slots(tokens) * moe.expert_params * bytes_per_param(weights)
     return compute_s, read / rates.hbm_bytes_per_s
+
+
+def even_expert_work(moe: MoeFfn, shape: StepShape, *, hidden: int, weights: str, rates: Rates) -> Work:
+    """Work of the busiest GPU of a group whose experts are equally loaded but for ``shape.imbalance``.
+
+    Notes
+    -----
+    Each expert is cut into ``moe_tp`` parts and each GPU holds ``slots`` of ``ep`` such shares. A slot is read if
+    one of the group's tokens uses it, with chance ``1 - (1 - top_k / slots) ** tokens``: few at small batch, all
+    of them soon after.
+    """
+    group = shape.tokens * shape.gpus
+    slots = np.maximum(shape.slots, moe.experts)
+    touched = -slots / shape.ep * np.expm1(group * np.log1p(-np.minimum(moe.top_k / slots, 1 - 1e-15)))
+    pairs = shape.imbalance * group * moe.top_k / shape.ep
+    flop = 2 * moe.expert_params * pairs / shape.moe_tp
+    read = touched * moe.expert_params * bytes_per_param(weights) / shape.moe_tp
+    return Work(
+        "experts",
+        f"experts.{rates.unit[weights]}",
+        "hbm.experts",
+        flop / rates.flop_per_s[weights],
+        read / rates.hbm_bytes_per_s,
+        columns=expert_columns(moe, hidden) / shape.moe_tp,
+    )

@@ -1,0 +1,48 @@
+"""Tensor-parallel all-reduce: the partial sums of attention and of the feed-forward part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.terms.links import ACTIVATION_BYTES
+from cost.terms.work import LinkPart
+
+if TYPE_CHECKING:
+    from cost.efficiency import Efficiency
+    from cost.quantity import Quantity
+    from cost.rates import Rates
+    from cost.shape import StepShape
+
+__all__ = ["all_reduce_part"]
+
+
+def all_reduce_part(
+    hidden: int, shape: StepShape, *, times: Quantity, rates: Rates, efficiency: Efficiency, layers: float
+) -> LinkPart:
+    """``times`` all-reduces a layer of the hidden vectors of ``tp * tokens`` tokens over ``tp`` GPUs.
+
+    Notes
+    -----
+    A reduce-scatter and an all-gather, each ``(n - 1) / n`` of the vectors through every GPU's links (jax-ml
+    scaling book, "Sharded Matrices and How to Multiply Them"). A group over ``d`` domains reduces inside each
+    first; then each of its ``tp / d`` GPUs sends its part of the vectors over the scale-out fabric.
+    """
+    tp = np.asarray(shape.tp, dtype=np.float64)
+    vectors = tp * shape.tokens * hidden * ACTIVATION_BYTES
+    inside = np.minimum(tp, shape.domain_gpus)
+    domains = tp / inside
+    up_bytes = 2 * (inside - 1) / inside * vectors
+    out_bytes = 2 * (domains - 1) / domains * vectors / inside
+    calls = np.where(tp > 1, times, 0.0)
+    up_s = up_bytes / rates.up_bytes_per_s
+    out_s = np.zeros_like(up_s)
+    if np.any(out_bytes > 0):
+        rates.require_scale_out()
+        out_s = out_bytes / rates.out_bytes_per_s
+    latency_s = (
+        0.0 if efficiency.ideal else rates.up_latency_s + np.where(out_bytes > 0, rates.out_latency_s, 0.0)
+    )
+    seconds = (up_s + out_s) / efficiency["links.all_reduce"] + efficiency["delay.all_reduce"] + latency_s
+    return LinkPart("all_reduce", calls * up_s, calls * out_s, calls * seconds, layers)

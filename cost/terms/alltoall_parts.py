@@ -1,0 +1,118 @@
+"""Dispatch and combine as parts of a step: volumes of a kernel family, seconds of its kernel on these links."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.terms.alltoall import alltoall_volume, vector_bytes, wire_bytes
+from cost.terms.alltoall_routing import Routing
+from cost.terms.alltoall_seconds import alltoall_seconds
+from cost.terms.alltoall_volumes import Volumes, alltoall_volumes
+from cost.terms.work import LinkPart
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cost.calibration.alltoall import Kernel
+    from cost.expert_use import ExpertUse
+    from cost.machine import Machine
+    from cost.model import Model, MoeFfn
+    from cost.quantity import Quantity
+    from cost.shape import StepShape
+
+__all__ = ["alltoall_parts", "even_alltoall_parts"]
+
+
+def _sizes(model: Model, machine: Machine) -> tuple[float, float]:
+    """Bytes of one hidden vector on its way to the experts and back."""
+    dispatch, combine = vector_bytes(model.hidden, model.precision["experts"])
+    if machine.dispatch_dtype:
+        dispatch = wire_bytes(model.hidden, machine.dispatch_dtype)
+    return dispatch, combine
+
+
+def even_alltoall_parts(model: Model, moe: MoeFfn, shape: StepShape, machine: Machine) -> list[LinkPart]:
+    """Dispatch and combine of one layer where experts are loaded evenly but for ``shape.imbalance``.
+
+    One attention group alone needs none: each of its GPUs has every token, and the all-reduce adds up. Experts
+    that are cut into parts (``moe_tp``) get every token of the group: an all-gather.
+    """
+    groups, ep = np.asarray(shape.attention_dp), np.asarray(shape.gpus)
+    if not np.any(groups > 1):
+        return []
+    routing = Routing(moe.experts, moe.top_k, *_group_limit(moe))
+    crosses = ep > np.asarray(shape.domain_gpus)
+    cut = np.asarray(shape.moe_tp) > 1
+    kernels = machine.kernels
+    choices = [(kernels.inside, ~crosses & ~cut)]
+    if np.any(crosses & ~cut):
+        machine.rates.require_scale_out()
+        choices.append((kernels.across, crosses & ~cut))
+    if np.any(cut):
+        choices.append((kernels.gather, cut))
+    totals: dict[str, list[Quantity]] = {"dispatch": [0.0, 0.0, 0.0], "combine": [0.0, 0.0, 0.0]}
+    for kernel, where in choices:
+        active = where & (groups > 1)
+        if not np.any(active):
+            continue
+        volumes = alltoall_volumes(
+            kernel.family,
+            routing,
+            tokens=np.where(active, shape.tokens * np.asarray(shape.imbalance), 0.0),
+            ep=ep,
+            domain_gpus=np.where(where & ~crosses, ep, np.minimum(ep, shape.domain_gpus)),
+        )
+        for part in _legs(kernel, volumes, model, machine, ep):
+            sums = totals[part.term]
+            for index, value in enumerate((part.up_s, part.out_s, part.expected_s)):
+                sums[index] = sums[index] + value
+    return [LinkPart(term, sums[0], sums[1], sums[2]) for term, sums in totals.items()]
+
+
+def alltoall_parts(
+    model: Model, use: ExpertUse, *, tokens: float, domain: NDArray[np.int64], machine: Machine
+) -> list[LinkPart]:
+    """Dispatch and combine of each layer of an actual placement, seconds ``[scenarios, layers]``."""
+    if use.gpus == 1:
+        return []
+    crosses = len(np.unique(domain)) > 1
+    if crosses:
+        machine.rates.require_scale_out()
+    kernel = machine.kernels.across if crosses else machine.kernels.inside
+    volume = alltoall_volume(use, tokens=tokens, domain=domain)
+    received = tokens * use.gpus * use.token_share().max(axis=-1)
+    return _legs(kernel, Volumes(volume.up, volume.out, received), model, machine, np.asarray(use.gpus))
+
+
+def _legs(
+    kernel: Kernel, volumes: Volumes, model: Model, machine: Machine, ep: NDArray[np.int64]
+) -> list[LinkPart]:
+    """Both directions over these links, at peak and as the kernel was measured."""
+    rates = machine.rates
+    parts = []
+    for term, leg, size in zip(
+        ("dispatch", "combine"), (kernel.dispatch, kernel.combine), _sizes(model, machine), strict=True
+    ):
+        up_s = volumes.up * size / rates.alltoall_bytes_per_s
+        out_s = np.zeros_like(up_s)
+        if np.any(volumes.out > 0):
+            out_s = volumes.out * size / rates.out_bytes_per_s
+        expected: Quantity = np.maximum(up_s, out_s)
+        if not machine.efficiency.ideal:
+            expected = alltoall_seconds(
+                leg,
+                volumes,
+                vector_bytes=size,
+                up_bytes_per_s=rates.alltoall_bytes_per_s,
+                out_bytes_per_s=max(rates.out_bytes_per_s, 1.0),
+                ep=ep,
+            )
+        parts.append(LinkPart(term, up_s, out_s, expected))
+    return parts
+
+
+def _group_limit(moe: MoeFfn) -> tuple[int, int]:
+    """Groups of experts and how many of them a token may use; 0, 0 where there is no such limit."""
+    return (moe.groups, moe.topk_groups) if moe.groups > 1 and moe.topk_groups < moe.groups else (0, 0)

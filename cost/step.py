@@ -9,13 +9,13 @@ import numpy as np
 
 from cost.model import MoeFfn
 from cost.shape import StepShape
-from cost.step_cost import SENDING, StepCost, smooth_max, work_seconds
+from cost.step_cost import SENDING, StepCost, priced, smooth_max, work_seconds
 from cost.terms.all_reduce import all_reduce_part
 from cost.terms.alltoall_parts import alltoall_parts, even_alltoall_parts
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
 from cost.terms.experts import even_expert_work, expert_columns, expert_times
-from cost.terms.work import Work
+from cost.terms.work import Parts, Work
 
 if TYPE_CHECKING:
     from cost.expert_use import ExpertUse
@@ -23,42 +23,32 @@ if TYPE_CHECKING:
     from cost.machine import Machine
     from cost.model import Layer, Model
     from cost.quantity import Quantity
-    from cost.rates import Rates
     from cost.setting import Setting
 
-__all__ = ["batch_cost", "even_step", "hop_seconds", "overlapped", "stage_cost"]
+__all__ = ["batch_cost", "even_parts", "even_step", "hop_seconds", "overlapped", "stage_cost"]
 
 
-def even_step(
-    model: Model, shape: StepShape, machine: Machine, *, layers: range | None = None, head: bool = True
-) -> StepCost:
-    """Return what a step of ``layers`` costs where experts are loaded evenly but for ``shape.imbalance``.
+def even_step(model: Model, shape: StepShape, machine: Machine) -> StepCost:
+    """Return what a step of the whole model costs where experts are loaded evenly but for ``shape.imbalance``.
 
     Every attribute of ``shape`` may be an array: all configurations are computed at once.
     """
-    cost = StepCost()
-    chosen = range(len(model.layers)) if layers is None else layers
-    for layer, count in model.kind_counts(chosen):
-        _add_layer(cost, model, layer, count, shape, machine)
-        if isinstance(layer.ffn, MoeFfn):
-            work = even_expert_work(
-                layer.ffn,
-                shape,
-                hidden=model.hidden,
-                weights=model.precision["experts"],
-                rates=machine.rates,
-            )
-            cost.add_work(replace(work, layers=count), machine.efficiency)
-            for part in even_alltoall_parts(model, layer.ffn, shape, machine):
-                cost.add_links(replace(part, layers=count), machine.rates.up_fabric, machine.rates.out_fabric)
-    _add_head(cost, model, shape, machine, head=head)
-    return cost
+    return priced(even_parts(model, shape, machine), machine.efficiency, machine.rates)
+
+
+def even_parts(model: Model, shape: StepShape, machine: Machine) -> Parts:
+    """Return the parts of :func:`even_step`, before it is said what kernels reach."""
+    parts = Parts()
+    _add_layers(parts, model, range(len(model.layers)), shape, machine, experts=True)
+    _add_head(parts, model, shape, machine)
+    _add_drafts(parts, model, shape, machine)
+    return parts
 
 
 def batch_cost(
     setting: Setting, stage: StageSpec, sequences: float, tp: int, use: ExpertUse | None, *, last: bool
 ) -> StepCost:
-    """Return what a micro-batch of ``sequences`` per GPU costs on one stage, in two halves where that was asked for."""
+    """Return what ``sequences`` per GPU cost on one stage, in two half batches where that was asked for."""
     workload, gpus = setting.workload, len(stage.gpus)
     whole = StepShape(tp=tp, attention_dp=gpus / tp, ep=gpus, domain_gpus=setting.smallest_part(stage))
     if workload.decodes:
@@ -90,24 +80,25 @@ def stage_cost(
         Whether the stage holds the output head.
     """
     model, machine = setting.model, setting.machine(stage)
-    cost = StepCost()
-    for layer, count in model.kind_counts(stage.layers):
-        _add_layer(cost, model, layer, count, shape, machine)
+    parts = Parts()
+    _add_layers(parts, model, stage.layers, shape, machine, experts=False)
+    if last:
+        _add_head(parts, model, shape, machine)
+        _add_drafts(parts, model, shape, machine)
+    cost = priced(parts, machine.efficiency, machine.rates)
     if use is not None:
         moe = next(ffn for i in stage.layers if isinstance(ffn := model.layers[i].ffn, MoeFfn))
-        _add_experts(cost, model, moe, use, float(shape.tokens), machine)
-        weight = use.repeats / use.share.shape[0]
+        _add_placed_experts(cost, model, moe, use, float(shape.tokens), machine)
         if np.any(np.asarray(shape.attention_dp) > 1):
-            domain = setting.domains(stage)
+            domain, weight = setting.domains(stage), use.repeats / use.share.shape[0]
             for part in alltoall_parts(
                 model, use, tokens=float(shape.tokens), domain=domain, machine=machine
             ):
-                _add_spread(cost, part.term, part.up_s, part.out_s, part.expected_s, weight, machine.rates)
-    _add_head(cost, model, shape, machine, head=last)
+                cost.add_spread(part, weight, machine.rates)
     return cost
 
 
-def overlapped(whole: StepCost, half: StepCost, share: float) -> StepCost:
+def overlapped(whole: StepCost, half: StepCost, share: Quantity) -> StepCost:
     """Return the step of two half batches that compute and send in turns.
 
     Parameters
@@ -120,27 +111,46 @@ def overlapped(whole: StepCost, half: StepCost, share: float) -> StepCost:
     Notes
     -----
     ``2 (compute + send) - share * min(2 compute, 2 send)``: halves read all weights twice, which is why it pays
-    at large batch alone (both ablations of SGLang's two-batch overlap are matched by ``share = 0.6``).
+    at large batch alone (a share of 0.6 matches both ablations of SGLang's two-batch overlap).
     """
     sending = sum((half.terms_s.get(term, 0.0) for term in SENDING), 0.0)
     computing = half.total_s - sending
-    hidden = share * 2 * np.minimum(sending, computing)
-    exposed = 1 - np.divide(
-        hidden, 2 * sending, out=np.zeros_like(hidden * 1.0), where=np.asarray(sending) > 0
-    )
+    hidden = share * np.minimum(sending, computing)
+    exposed = 1 - np.where(np.asarray(sending) > 0, hidden / np.maximum(sending, 1e-30), 0.0)
     result = StepCost(floor_s=dict(whole.floor_s))
     for term, seconds in half.terms_s.items():
         result.terms_s[term] = 2 * seconds * (exposed if term in SENDING else 1.0)
-    ratio = np.divide(result.total_s, 2 * half.total_s)
+    ratio = result.total_s / (2 * half.total_s)
     result.limits_s = {name: 2 * seconds * ratio for name, seconds in half.limits_s.items()}
     return result
 
 
-def _add_layer(
-    cost: StepCost, model: Model, layer: Layer, count: int, shape: StepShape, machine: Machine
+def _add_layers(
+    parts: Parts, model: Model, layers: range, shape: StepShape, machine: Machine, *, experts: bool
 ) -> None:
-    """Everything of ``count`` equal layers but routed experts and their all-to-all."""
-    rates, efficiency, precision = machine.rates, machine.efficiency, model.precision
+    """Everything of ``layers``; routed experts and their all-to-all only with ``experts``, loaded evenly."""
+    for layer, count in model.kind_counts(layers):
+        works = _layer_works(model, layer, shape, machine)
+        if experts and isinstance(layer.ffn, MoeFfn):
+            weights = model.precision["experts"]
+            works.append(
+                even_expert_work(layer.ffn, shape, hidden=model.hidden, weights=weights, rates=machine.rates)
+            )
+            for link in even_alltoall_parts(model, layer.ffn, shape, machine):
+                parts.links.append(replace(link, layers=count))
+        parts.works += [replace(work, layers=count) for work in works]
+        if np.any(np.asarray(shape.tp) > 1):
+            times = _all_reduces(layer, shape)
+            parts.reduces.append(
+                all_reduce_part(model.hidden, shape, times=times, rates=machine.rates, layers=count)
+            )
+        parts.layers += count
+        parts.moe_layers += count * isinstance(layer.ffn, MoeFfn)
+
+
+def _layer_works(model: Model, layer: Layer, shape: StepShape, machine: Machine) -> list[Work]:
+    """Attention, dense or shared feed-forward, and router of one layer."""
+    rates, precision, ffn = machine.rates, model.precision, layer.ffn
     works = attention_works(
         layer.attention,
         shape,
@@ -149,28 +159,18 @@ def _add_layer(
         weights=precision["attention"],
         rates=rates,
     )
-    ffn, moe = layer.ffn, isinstance(layer.ffn, MoeFfn)
     if isinstance(ffn, MoeFfn):
-        parts = [
+        dense = [
             (ffn.shared_params, shape.tp, precision["shared"]),
             (ffn.router_params, 1.0, precision["router"]),
         ]
     else:
-        parts = [(ffn.params, shape.tp, precision["dense"])]
-    works += [
+        dense = [(ffn.params, shape.tp, precision["dense"])]
+    return works + [
         dense_work(params, tokens=shape.tokens, tp=tp, hidden=model.hidden, weights=weights, rates=rates)
-        for params, tp, weights in parts
+        for params, tp, weights in dense
+        if params
     ]
-    for work in works:
-        cost.add_work(replace(work, layers=count), efficiency)
-    if np.any(np.asarray(shape.tp) > 1):
-        reduced = _all_reduces(layer, shape)
-        part = all_reduce_part(
-            model.hidden, shape, times=reduced, rates=rates, efficiency=efficiency, layers=count
-        )
-        cost.add_links(part, rates.up_fabric, rates.out_fabric)
-    fixed = efficiency["delay.layer"] + moe * efficiency["delay.moe_layer"]
-    cost.add("overhead", "fixed overhead", count * fixed)
 
 
 def _all_reduces(layer: Layer, shape: StepShape) -> Quantity:
@@ -183,30 +183,51 @@ def _all_reduces(layer: Layer, shape: StepShape) -> Quantity:
     return np.where(np.asarray(shape.attention_dp) > 1, 1.0, 2.0)
 
 
-def _add_head(cost: StepCost, model: Model, shape: StepShape, machine: Machine, *, head: bool) -> None:
-    """Output head (decoding tokens, last token of each prompt) and what a step costs whatever it does."""
-    efficiency = machine.efficiency
-    if head:
-        tokens = shape.sequences * shape.queries + shape.prompt_tokens / np.maximum(shape.prompt_length, 1.0)
-        work = dense_work(
-            model.head_params,
-            tokens=tokens,
-            tp=shape.tp,
-            hidden=model.hidden,
-            weights=model.precision["head"],
-            rates=machine.rates,
-            term="head",
-        )
-        cost.add_work(work, efficiency)
-        requests = shape.sequences * shape.tp
-        cost.add(
-            "overhead",
-            "fixed overhead",
-            efficiency["delay.step"] + efficiency["delay.sequence"] * requests,
-        )
+def _add_head(parts: Parts, model: Model, shape: StepShape, machine: Machine) -> None:
+    """Output head of decoding tokens and of the last token of each prompt, and the fixed costs of a step."""
+    prompts = shape.prompt_tokens / np.maximum(shape.prompt_length, 1.0)
+    work = dense_work(
+        model.head_params,
+        tokens=shape.sequences * shape.queries + prompts,
+        tp=shape.tp,
+        hidden=model.hidden,
+        weights=model.precision["head"],
+        rates=machine.rates,
+        term="head",
+    )
+    parts.works.append(work)
+    parts.steps += 1
+    parts.requests = parts.requests + shape.sequences * shape.tp
 
 
-def _add_experts(
+def _add_drafts(parts: Parts, model: Model, shape: StepShape, machine: Machine) -> None:
+    """Draft tokens, one after the other: each takes one layer like the model's last, and the head.
+
+    DeepSeek-V3 report, section 2.2: a draft module is one decoder layer that shares embedding and head.
+    """
+    drafts = shape.queries - 1
+    if not np.any(np.asarray(drafts) > 0):
+        return
+    one = replace(shape, queries=1.0, prompt_tokens=0.0)
+    extra, last = Parts(), len(model.layers) - 1
+    _add_layers(extra, model, range(last, last + 1), one, machine, experts=True)
+    _add_head(extra, model, one, machine)
+    parts.works += [
+        replace(w, compute_s=drafts * w.compute_s, memory_s=drafts * w.memory_s) for w in extra.works
+    ]
+    parts.links += [
+        replace(p, up_s=drafts * p.up_s, out_s=drafts * p.out_s, expected_s=drafts * p.expected_s)
+        for p in extra.links
+    ]
+    parts.reduces += [
+        replace(r, up_s=drafts * r.up_s, out_s=drafts * r.out_s, calls=drafts * r.calls)
+        for r in extra.reduces
+    ]
+    parts.layers = parts.layers + drafts
+    parts.moe_layers = parts.moe_layers + drafts * extra.moe_layers
+
+
+def _add_placed_experts(
     cost: StepCost, model: Model, moe: MoeFfn, use: ExpertUse, tokens: float, machine: Machine
 ) -> None:
     """Experts of each layer: the step waits for the GPU that has most; the mean over scenarios is counted."""
@@ -220,7 +241,7 @@ def _add_experts(
         read_s,
         columns=expert_columns(moe, model.hidden),
     )
-    compute, read = work_seconds(work, machine.efficiency)
+    compute, read = (np.asarray(value) for value in work_seconds(work, machine.efficiency))
     seconds = np.max(smooth_max(compute, read), axis=2)
     weight = use.repeats / use.share.shape[0]
     by_compute = np.max(compute, axis=2) >= np.max(read, axis=2)
@@ -228,25 +249,6 @@ def _add_experts(
     cost.add("experts", "HBM bandwidth", float(seconds[~by_compute].sum()) * weight)
     cost.busy("compute", float(compute_s.max(axis=2).sum()) * weight)
     cost.busy("HBM bandwidth", float(read_s.max(axis=2).sum()) * weight)
-
-
-def _add_spread(
-    cost: StepCost,
-    term: str,
-    up_s: Quantity,
-    out_s: Quantity,
-    expected_s: Quantity,
-    weight: float,
-    rates: Rates,
-) -> None:
-    """Dispatch or combine of every layer in every scenario, ``[scenarios, layers]``."""
-    up, out, seconds = (np.asarray(value) for value in (up_s, out_s, expected_s))
-    over_out = out > up
-    cost.add(term, rates.up_fabric, float(seconds[~over_out].sum()) * weight)
-    cost.busy(rates.up_fabric, float(up.sum()) * weight)
-    if out.any():
-        cost.add(term, rates.out_fabric, float(seconds[over_out].sum()) * weight)
-        cost.busy(rates.out_fabric, float(out.sum()) * weight)
 
 
 def hop_seconds(

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
     from cost.efficiency import Efficiency
     from cost.quantity import Quantity
-    from cost.terms.work import LinkPart, Work
+    from cost.rates import Rates
+    from cost.terms.work import AllReduce, LinkPart, Parts, Work
 
-__all__ = ["StepCost", "smooth_max"]
+__all__ = ["SENDING", "StepCost", "priced", "smooth_max", "work_seconds"]
 
 SENDING = ("dispatch", "combine", "all_reduce")
 """Terms that travel over links, which two half batches hide behind computing."""
+FIXED = "fixed overhead"
 
 
 def smooth_max(first: Quantity, second: Quantity) -> Quantity:
@@ -79,15 +81,38 @@ class StepCost:
         self.add(term, "compute", computing)
         self.add(term, "HBM bandwidth", seconds - computing)
 
-    def add_links(self, part: LinkPart, up_fabric: str, out_fabric: str) -> None:
-        """Count sending of ``part``."""
-        over_out = np.asarray(part.out_s) > np.asarray(part.up_s)
-        seconds = part.layers * part.expected_s
-        self.add(part.term, up_fabric, np.where(over_out, 0.0, seconds))
-        self.busy(up_fabric, part.layers * part.up_s)
-        if np.any(np.asarray(part.out_s) > 0):
-            self.add(part.term, out_fabric, np.where(over_out, seconds, 0.0))
-            self.busy(out_fabric, part.layers * part.out_s)
+    def add_links(self, part: LinkPart, rates: Rates) -> None:
+        """Count a dispatch or combine."""
+        self._sent(
+            part.term, part.layers * part.up_s, part.layers * part.out_s, part.layers * part.expected_s, rates
+        )
+
+    def add_reduce(self, part: AllReduce, efficiency: Efficiency, rates: Rates) -> None:
+        """Count all-reduces: bytes at the rate that they reach, then what each call costs."""
+        up_s, out_s = part.layers * part.up_s, part.layers * part.out_s
+        seconds = (up_s + out_s) / efficiency["links.all_reduce"]
+        if not efficiency.ideal:
+            calls = part.layers * part.calls
+            seconds = seconds + calls * (efficiency["delay.all_reduce"] + part.latency_s)
+        self._sent("all_reduce", up_s, out_s, seconds, rates)
+
+    def add_spread(self, part: LinkPart, weight: float, rates: Rates) -> None:
+        """Count dispatch or combine of every layer in every scenario, seconds ``[scenarios, layers]``."""
+        up, out, seconds = (np.asarray(value) for value in (part.up_s, part.out_s, part.expected_s))
+        over_out = out > up
+        self.add(part.term, rates.up_fabric, float(seconds[~over_out].sum()) * weight)
+        self.busy(rates.up_fabric, float(up.sum()) * weight)
+        if out.any():
+            self.add(part.term, rates.out_fabric, float(seconds[over_out].sum()) * weight)
+            self.busy(rates.out_fabric, float(out.sum()) * weight)
+
+    def _sent(self, term: str, up_s: Quantity, out_s: Quantity, seconds: Quantity, rates: Rates) -> None:
+        over_out = np.asarray(out_s) > np.asarray(up_s)
+        self.add(term, rates.up_fabric, np.where(over_out, 0.0, seconds))
+        self.busy(rates.up_fabric, up_s)
+        if np.any(np.asarray(out_s) > 0):
+            self.add(term, rates.out_fabric, np.where(over_out, seconds, 0.0))
+            self.busy(rates.out_fabric, out_s)
 
 
 def work_seconds(work: Work, efficiency: Efficiency) -> tuple[Quantity, Quantity]:
@@ -100,3 +125,18 @@ def work_seconds(work: Work, efficiency: Efficiency) -> tuple[Quantity, Quantity
     half = 0.0 if kind == "attention" else efficiency[f"columns.{kind}"]
     compute_s = work.compute_s * (1 + half / work.columns) / efficiency[work.fraction]
     return compute_s, work.memory_s / efficiency[work.hbm]
+
+
+def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
+    """Return the seconds of ``parts`` where kernels reach what ``efficiency`` says."""
+    cost = StepCost()
+    for work in parts.works:
+        cost.add_work(work, efficiency)
+    for link in parts.links:
+        cost.add_links(link, rates)
+    for reduce in parts.reduces:
+        cost.add_reduce(reduce, efficiency, rates)
+    fixed = parts.layers * efficiency["delay.layer"] + parts.moe_layers * efficiency["delay.moe_layer"]
+    fixed = fixed + parts.steps * efficiency["delay.step"] + parts.requests * efficiency["delay.sequence"]
+    cost.add("overhead", FIXED, fixed)
+    return cost

@@ -1,4 +1,4 @@
-"""What kernels and engines reach on each chip, as fitted to end-to-end measurements; a neighbour's where nobody measured."""
+"""What kernels and engines reach on each chip, fitted to served requests; a neighbour's where nobody measured."""
 
 from __future__ import annotations
 

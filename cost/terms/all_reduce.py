@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.terms.links import ACTIVATION_BYTES
-from cost.terms.work import LinkPart
+from cost.terms.work import AllReduce
 
 if TYPE_CHECKING:
-    from cost.efficiency import Efficiency
     from cost.quantity import Quantity
     from cost.rates import Rates
     from cost.shape import StepShape
@@ -19,8 +18,8 @@ __all__ = ["all_reduce_part"]
 
 
 def all_reduce_part(
-    hidden: int, shape: StepShape, *, times: Quantity, rates: Rates, efficiency: Efficiency, layers: float
-) -> LinkPart:
+    hidden: int, shape: StepShape, *, times: Quantity, rates: Rates, layers: float
+) -> AllReduce:
     """``times`` all-reduces a layer of the hidden vectors of ``tp * tokens`` tokens over ``tp`` GPUs.
 
     Notes
@@ -33,16 +32,12 @@ def all_reduce_part(
     vectors = tp * shape.tokens * hidden * ACTIVATION_BYTES
     inside = np.minimum(tp, shape.domain_gpus)
     domains = tp / inside
-    up_bytes = 2 * (inside - 1) / inside * vectors
-    out_bytes = 2 * (domains - 1) / domains * vectors / inside
     calls = np.where(tp > 1, times, 0.0)
-    up_s = up_bytes / rates.up_bytes_per_s
-    out_s = np.zeros_like(up_s)
+    up_s = calls * 2 * (inside - 1) / inside * vectors / rates.up_bytes_per_s
+    out_bytes = calls * 2 * (domains - 1) / domains * vectors / inside
+    out_s = np.zeros_like(out_bytes)
     if np.any(out_bytes > 0):
         rates.require_scale_out()
         out_s = out_bytes / rates.out_bytes_per_s
-    latency_s = (
-        0.0 if efficiency.ideal else rates.up_latency_s + np.where(out_bytes > 0, rates.out_latency_s, 0.0)
-    )
-    seconds = (up_s + out_s) / efficiency["links.all_reduce"] + efficiency["delay.all_reduce"] + latency_s
-    return LinkPart("all_reduce", calls * up_s, calls * out_s, calls * seconds, layers)
+    latency_s = rates.up_latency_s + np.where(out_bytes > 0, rates.out_latency_s, 0.0)
+    return AllReduce(up_s, out_s, calls, latency_s, layers)

@@ -1,15 +1,15 @@
-"""One part of a step on one GPU: what it computes, reads and sends, in seconds at data-sheet peaks."""
+"""The parts of a step on one GPU: what each computes, reads and sends, in seconds at data-sheet peaks."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cost.quantity import Quantity
 
-__all__ = ["LinkPart", "Work"]
+__all__ = ["AllReduce", "LinkPart", "Parts", "Work"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +45,16 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class LinkPart:
-    """Sending over the two fabrics for one part of ``layers`` equal layers.
+    """Dispatch or combine of ``layers`` equal layers.
 
     Attributes
     ----------
     term:
-        ``dispatch``, ``combine``, ``all_reduce``.
+        ``dispatch`` or ``combine``.
     up_s, out_s:
         Seconds at the links' peak on the scale-up and the scale-out fabric; both work at the same time.
     expected_s:
-        Seconds as kernels were measured, fixed parts included.
+        Seconds as the kernel was measured, fixed parts included.
     """
 
     term: str
@@ -62,3 +62,37 @@ class LinkPart:
     out_s: Quantity
     expected_s: Quantity
     layers: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class AllReduce:
+    """All-reduces of ``layers`` equal layers: seconds at peak on each fabric, calls, latency of one."""
+
+    up_s: Quantity
+    out_s: Quantity
+    calls: Quantity
+    latency_s: Quantity
+    layers: float = 1.0
+
+
+@dataclass
+class Parts:
+    """Everything that a step does, before it is known how well.
+
+    Attributes
+    ----------
+    works, links, reduces:
+        Computing and reading; dispatch and combine; all-reduces.
+    layers, moe_layers, steps:
+        How often the fixed delays of a layer, of a MoE layer and of a step are paid.
+    requests:
+        Sequences that one GPU's group schedules and samples in a step.
+    """
+
+    works: list[Work] = field(default_factory=list)
+    links: list[LinkPart] = field(default_factory=list)
+    reduces: list[AllReduce] = field(default_factory=list)
+    layers: Quantity = 0.0
+    moe_layers: Quantity = 0.0
+    steps: float = 0.0
+    requests: Quantity = 0.0

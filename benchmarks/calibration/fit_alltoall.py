@@ -49,7 +49,7 @@ LARGEST_FRACTION = 0.95  # of a link's rate: more than any of the sources report
 START = {"s": 15e-6, "byte/s": 500e9, "1": 0.8}  # where the search starts: no figure of any source
 START_FLOOR_S = 25e-6  # above the fixed part, else it tells nothing
 START_SMALL_S = 50e-9  # peers and vectors
-PULL = 0.002  # weight that keeps what no row tells at its start
+PULL = 0.02  # weight that keeps what no row tells at its start
 HEADER = """\
 # All-to-all kernels, per direction: max(floor, alpha + max(bytes / (fraction x link rate), cores)) + unpack seconds.
 # Written by benchmarks/calibration/fit_alltoall.py: what has the source `fit` is fitted, the rest is carried over.
@@ -139,6 +139,11 @@ def with_values(data: dict[str, Any], logs: NDArray[np.float64], digits: int = 1
     return changed
 
 
+def fitted_to(points: Sequence[Point]) -> NDArray[np.int64]:
+    """Rows that the fit may see: all but those whose notes say that they are not to be."""
+    return np.array([i for i, point in enumerate(points) if "not fitted to" not in point.notes])
+
+
 def fit(data: dict[str, Any], cases: Sequence[Case], measured_s: NDArray[np.float64]) -> dict[str, Any]:
     """Return the coefficient file with the free coefficients fitted to the points."""
     rows = grouped(cases)
@@ -179,7 +184,7 @@ def cross_validated(
         folds[fold(point, case)].append(i)
     found = np.empty(len(points))
     for held in folds.values():
-        kept = np.setdiff1d(np.arange(len(points)), held)
+        kept = np.setdiff1d(fitted_to(points), held)
         fitted = fit(data, [cases[i] for i in kept], measured[kept])
         found[held] = errors(fitted, [cases[i] for i in held], measured[held])
     return found
@@ -223,7 +228,8 @@ def main() -> None:
     cases = [alltoall_case(point) for point in points]
     measured = np.array([point.measured for point in points]) * 1e-6
     data = yaml.safe_load(PATH.read_text(encoding="utf-8"))
-    fitted = fit(data, cases, measured)
+    seen = fitted_to(points)
+    fitted = fit(data, [cases[i] for i in seen], measured[seen])
     signed = errors(fitted, cases, measured)
     for name, kernel in fitted["kernels"].items():
         mine = np.array([case.use.kernel.name == name for case in cases])

@@ -58,10 +58,15 @@ class Kernel:
         Fabrics of the catalog that it was measured on.
     dispatch, combine:
         Coefficients of the two directions.
+    standard:
+        Whether its family means this one where nobody says more.
     notify_s:
         Seconds of the exchange of counts before a dispatch and a combine, where it is timed apart from the rest.
     rows, median_error, worst_error:
-        Measured rows behind the coefficients and how far the fit is off them, as fractions; no rows: not fitted.
+        Measured rows of this kernel and how far the fit is off them, as fractions; no rows: not fitted.
+    words, many_tokens:
+        Groups of words, one of which occurs whole in other names of it; the kernel that such a name means above
+        :data:`LOW_LATENCY_TOKENS` tokens per GPU.
     """
 
     name: str
@@ -70,6 +75,7 @@ class Kernel:
     fabrics: tuple[str, ...]
     dispatch: Leg
     combine: Leg
+    standard: bool = False
     notify_s: Figure | None = None
     rows: int = 0
     median_error: float = 0.0
@@ -141,6 +147,7 @@ def _kernel(name: str, fields: Fields, shared: Mapping[str, Figure], texts: Mapp
         fabrics=fields.texts("fabrics"),
         dispatch=_leg(fields.sub("dispatch"), shared, texts),
         combine=_leg(fields.sub("combine"), shared, texts),
+        standard=fields.flag("standard"),
         notify_s=_figure(fields.sub("notify_s"), "s", texts) if "notify_s" in fields else None,
         rows=fit.count("rows") if fit else 0,
         median_error=float(fit.need("median_error")) if fit else 0.0,
@@ -252,7 +259,7 @@ def default_kernel(phase: str, *, up_fabric: str, crosses: bool) -> Kernel:
     made_for_it = [
         kernel
         for kernel in load_kernels().values()
-        if up_fabric in kernel.fabrics and kernel.dispatch.out is None and kernel.many_tokens == ""
+        if kernel.standard and up_fabric in kernel.fabrics and kernel.dispatch.out is None
     ]
     per_rank = _of_family("per-rank", up_fabric, crosses=False)
     if up_fabric in per_rank.fabrics or not made_for_it:
@@ -261,11 +268,11 @@ def default_kernel(phase: str, *, up_fabric: str, crosses: bool) -> Kernel:
 
 
 def _of_family(family: Family, up_fabric: str, *, crosses: bool) -> Kernel:
-    """Return the first kernel of a family that can do it, one measured on that scale-up fabric before others."""
+    """Return the standard kernel of a family, one measured on that scale-up fabric before others."""
     able = [
         kernel
         for kernel in load_kernels().values()
-        if kernel.family == family and (not crosses or kernel.dispatch.out is not None)
+        if kernel.standard and kernel.family == family and (not crosses or kernel.dispatch.out is not None)
     ]
     if not able:
         raise InputError(f"no {family} kernel has figures across domains; choose per-copy or per-node.")

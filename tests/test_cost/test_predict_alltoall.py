@@ -1,0 +1,118 @@
+"""Measured dispatches and combines: transcription against the shared table, and how far off predictions are."""
+
+import csv
+import math
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cost.measured
+from cost.calibration.alltoall import find_kernel
+from cost.measured.point import AllToAll, Point, Pool
+from cost.measured.points_csv import read_points
+from cost.measured.predict_alltoall import alltoall_case, predict_alltoall
+
+OURS = Path(cost.measured.__file__).parent / "data" / "alltoall.csv"
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "serving_measurements" / "alltoall.csv"
+POINTS = read_points(OURS)
+SHAPE = AllToAll("deepep-ll", 128, 7168, 256, 8, "fp8", "bf16")
+
+
+def point(**changes):
+    base = Point("p", "test", "dispatch_us", 1.0, "alltoall", "hgx-h100", pool=Pool(ep=32), alltoall=SHAPE)
+    return replace(base, **changes)
+
+
+def predicted(**changes):
+    return predict_alltoall([point(**changes)])[0]
+
+
+def test_transcribed_points_are_predicted_within_a_few_percent():
+    values = [prediction.value for prediction in predict_alltoall(POINTS)]
+    assert None not in values
+    errors = np.abs(np.array(values) / np.array([row.measured for row in POINTS]) - 1)
+    assert np.median(errors) < 0.03
+    assert np.mean(errors < 0.2) > 0.98
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared all-to-all table is not here")
+def test_every_time_of_the_shared_table_is_transcribed():
+    with SHARED.open(encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    wanted, rates = Counter(), 0
+    for row in table:
+        nodes = re.fullmatch(r"(\d+)x(\d+)", row["ep"])
+        ep = int(nodes[1]) * int(nodes[2]) if nodes else int(row["ep"])
+        for leg in ("dispatch", "combine"):
+            if row[f"{leg}_us"]:
+                key = (row["source"], ep, float(row["tokens_per_rank"]), f"{leg}_us", float(row[f"{leg}_us"]))
+                wanted[key] += 1
+            else:
+                rates += len(re.findall(r"[\d.]+(?= \(|$)", row[f"{leg}_GBps"]))
+    ours = Counter(
+        (row.source, row.pool.ep, row.alltoall.tokens, row.quantity, row.measured)
+        for row in POINTS
+        if "GB/s:" not in row.notes
+    )
+    assert ours == wanted
+    assert sum("GB/s:" in row.notes for row in POINTS) == rates
+
+
+def test_rates_became_times_by_their_definition():
+    for row in POINTS:
+        found = re.search(
+            r"from ([\d.]+) GB/s: (\d+) tokens x ([\d.]+) copies .* x ([\d.]+) bytes", row.notes
+        )
+        if found:
+            rate, tokens, copies, size = map(float, found.groups())
+            assert row.measured == pytest.approx(tokens * copies * size / rate / 1e3, rel=1e-3)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared all-to-all table is not here")
+def test_the_sources_own_names_mean_the_kernels_of_the_transcription():
+    with SHARED.open(encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    theirs = {
+        (row["source"], find_kernel(row["kernel"], tokens=float(row["tokens_per_rank"] or 4096)).kernel.name)
+        for row in table
+    }
+    assert theirs == {(row.source, alltoall_case(row).use.kernel.name) for row in POINTS}
+
+
+def test_rows_are_unique():
+    assert max(Counter(row.id for row in POINTS).values()) == 1
+
+
+def test_a_row_says_why_it_is_not_predicted():
+    assert "not known" in predicted(alltoall=replace(SHAPE, kernel="telegraph")).reason
+    assert "format not known" in predicted(alltoall=replace(SHAPE, dispatch_dtype="fp3")).reason
+    assert "no dispatch" not in predicted(quantity="combine_us").reason
+    assert "not the time of" in predicted(alltoall=None).reason
+    assert predicted(cluster="hgx-h999").value is None
+    assert predicted(cluster="tpu-v6e", pool=Pool(ep=512)).value is None  # nothing joins its domains
+    assert "inside a scale-up domain" in predicted(alltoall=replace(SHAPE, kernel="nvlink-one-sided")).reason
+
+
+def test_links_and_domains_of_the_row_come_first():
+    base = predicted().value
+    assert predicted(out_bytes_per_s=25e9).value > 1.5 * base
+    assert predicted(gpus_per_domain=32).value < base  # all of it over NVLink
+    alone = point(pool=Pool(ep=8))
+    slower = replace(alone, up_bytes_per_s=200e9)
+    assert predict_alltoall([slower])[0].value > predict_alltoall([alone])[0].value
+
+
+def test_a_stand_in_is_said():
+    prediction = predicted(cluster="mi355x", pool=Pool(ep=8))
+    assert math.isfinite(prediction.value)
+    assert "not measured on xgmi-mi355x" in prediction.reason
+
+
+def test_a_row_without_a_kernel_takes_that_of_its_phase():
+    decode = alltoall_case(point(alltoall=replace(SHAPE, kernel="")))
+    prefill = alltoall_case(point(alltoall=replace(SHAPE, kernel="", tokens=4096)))
+    assert (decode.use.kernel.name, prefill.use.kernel.name) == ("deepep-ll", "deepep-normal")

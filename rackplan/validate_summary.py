@@ -22,6 +22,7 @@ __all__ = ["file_names", "validate_json", "validate_summary"]
 _SHORT_FILE = 200
 _WORST = 20
 _LONGEST_ID = 46
+_LONGEST_GROUP = 32
 _GROUPS: dict[str, Callable[[Point], str]] = {
     "cluster": lambda point: point.cluster,
     "model": lambda point: point.model,
@@ -130,10 +131,10 @@ def _furthest(validation: Validation, chosen: Sequence[int]) -> list[int]:
     return sorted(known, key=lambda i: (-known[i], i))[:_WORST]
 
 
-def _cut(name: str) -> str:
-    if len(name) <= _LONGEST_ID:
+def _cut(name: str, most: int = _LONGEST_ID) -> str:
+    if len(name) <= most:
         return name
-    half = (_LONGEST_ID - 3) // 2
+    half = (most - 3) // 2
     return f"{name[:half]}...{name[-half:]}"
 
 
@@ -158,7 +159,11 @@ def _breakdown(validation: Validation, name: str, group: Callable[[Point], str])
     lines: list[str] = []
     by_group = errors_by(validation.points, validation.predictions, group)
     for quantity in validation.errors:
-        found = {key or "-": errors for (one, key), errors in sorted(by_group.items()) if one == quantity}
+        found = {
+            _cut(key or "-", _LONGEST_GROUP): errors
+            for (one, key), errors in sorted(by_group.items())
+            if one == quantity
+        }
         if len(found) > 1:
             lines += ["", *table([[f"{quantity} by {name}", *_ERROR_HEADER], *_error_rows(found)])]
     return lines

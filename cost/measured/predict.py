@@ -102,8 +102,11 @@ def _unknown_cluster(name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _unknown_model(name: str) -> str:
-    from cost.resolve import resolve_model
+    from cost.resolve import model_names, resolve_model
+    from topology.fields import nearest
 
+    if name not in model_names() and not name.lower().endswith(".json"):
+        return f"model {name!r} is not in the catalog; {nearest(name, model_names())}"
     try:
         resolve_model(name)
     except InputError as error:

@@ -50,6 +50,7 @@ _FORMATS = {
     "float16": "fp16",
     "fp16": "fp16",
 }
+_LOG = "gap-analysis"  # in the path of the logs that were benchmarked for the sample itself
 _CONCURRENCY = re.compile(r"silicon_concurrency=(\d+)")
 _SMALLEST_MULTI_GPU_PARAMS = 3e11  # at half a byte each, more than any single GPU of the sample holds
 
@@ -127,7 +128,8 @@ def _point(row: Row) -> Point:
 def _recorded(row: Row, prefix: str = "") -> Recorded:
     tp, _, dp, moe_tp, ep = (max(1, row.count(prefix + name)) for name in _POOL)
     workers = row.count(f"{prefix}num_workers") if prefix else 0
-    return Recorded(tp, dp, moe_tp, ep, workers, row.count(f"{prefix}batch_size"))
+    logged = _LOG in row.text("silicon_data_source")
+    return Recorded(tp, dp, moe_tp, ep, workers, row.count(f"{prefix}batch_size"), logged)
 
 
 def _stages(pool: Pool, row: Row, prefix: str = "") -> Pool:
@@ -145,15 +147,15 @@ def _aggregated(row: Row, concurrency: int, *, moe: bool) -> tuple[Pool, Pool | 
     pool = _stages(aggregated_pool(recorded, concurrency, moe=moe), row)
     if not concurrency:
         concurrency = recorded.batch * recorded.attention_dp
-    kept = Recorded(pool.tp, pool.attention_dp, pool.moe_tp, pool.ep, 0, recorded.batch)
-    return pool, None, concurrency, "" if kept == recorded or not moe else _said(recorded)
+    widths = (recorded.tp, recorded.attention_dp, recorded.moe_tp, recorded.ep)
+    kept = widths == (pool.tp, pool.attention_dp, pool.moe_tp, pool.ep)
+    return pool, None, concurrency, "" if kept or not moe else _said(recorded)
 
 
 def _disaggregated(row: Row, concurrency: int, kind: _Kind) -> tuple[Pool, Pool | None, int, str]:
     engine = row.text("backend")
     first, last = _recorded(row, "prefill_"), _recorded(row, "decode_")
-    lost = Recorded(1, 1, 1, 1)
-    if first == last == lost and kind.params > _SMALLEST_MULTI_GPU_PARAMS:
+    if first == last and first.lost and kind.params > _SMALLEST_MULTI_GPU_PARAMS:
         prefill, pool = lost_pools(concurrency, 8 if row.text("gemm_quant_mode").startswith("fp8") else 4)
         return pool, prefill, concurrency, "the layout was not recorded; read as the usual one of its kind"
     pool = _stages(decode_pool(last, first, concurrency, engine, moe=kind.moe), row, "decode_")

@@ -6,7 +6,9 @@ The sample joins records of several origins, and some of them lost or multiplied
 - ``0`` and blank mean 1.
 - *Multiplied widths*: ``tp 64, moe_tp 8, moe_ep 8`` is ``tp 8, ep 8`` (11 twins), ``attention_dp 64, moe_tp 8,
   moe_ep 8`` is ``attention_dp 8, ep 8`` (11 twins), ``tp 4, attention_dp 4, moe_ep 16`` is ``tp 4, ep 4``
-  (42 twins). ``batch_size`` of such rows is divided by the wrong width; the concurrency holds.
+  (42 twins). That holds for rows that come from dumps of a database, where every width of experts above 1 is so; in
+  rows of benchmark logs ``tp 4, moe_tp 2, moe_ep 2`` is what ran (the model would not fit on 2 GPUs, or the batch
+  is that of one of 4 ranks). ``batch_size`` of such rows is divided by the wrong width; the concurrency holds.
 - *Ranks*: where the concurrency is ``batch_size`` times the width of tensor parallelism, the batch is that of a
   rank, so attention was data-parallel.
 - *Disaggregated without counts of workers*: ``moe_ep`` of the decode pool repeats the prefill pool's and ``moe_tp``
@@ -41,7 +43,10 @@ _LARGEST_DECODE_GPUS = 32
 
 @dataclass(frozen=True)
 class Recorded:
-    """The widths of one pool as the file has them; ``workers`` and ``batch`` are 0 where it does not say."""
+    """The widths of one pool as the file has them; ``workers`` and ``batch`` are 0 where it does not say.
+
+    ``logged``: the row comes from a benchmark log, not from a dump of a database.
+    """
 
     tp: int
     attention_dp: int
@@ -49,16 +54,23 @@ class Recorded:
     ep: int
     workers: int = 0
     batch: int = 0
+    logged: bool = False
 
     @property
     def multiplied(self) -> bool:
         """Whether the attention's width is the product of two equal experts' widths."""
-        return self.moe_tp == self.ep > 1 and self.tp * self.attention_dp == self.moe_tp * self.ep
+        equal = self.moe_tp == self.ep > 1 and self.tp * self.attention_dp == self.moe_tp * self.ep
+        return equal and not self.logged
 
     @property
     def squared(self) -> bool:
         """Whether ``tp`` was written into ``attention_dp`` too and their product into ``ep``."""
         return self.tp == self.attention_dp > 1 and self.moe_tp == 1 and self.ep == self.tp**2
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing was recorded."""
+        return self.tp == self.attention_dp == self.moe_tp == self.ep == 1 and not self.workers
 
     @property
     def total(self) -> int:

@@ -1,0 +1,258 @@
+"""Our format of measured points: what is read, what is refused, and what the page says of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.measured.columns import COLUMNS
+from cost.measured.point import AllToAll, Point, Pool
+from cost.measured.points_csv import points_text, read_points
+from cost.measured.read import read_counted, read_measurements, shipped_files
+from topology.errors import InputError
+
+PAGE = (Path(__file__).parents[2] / "docs" / "measurements.md").read_text()
+EXAMPLES = re.findall(r"^```csv\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+DECODE = {
+    "id": "a",
+    "quantity": "tok_s_per_gpu",
+    "measured": "100",
+    "phase": "decode",
+    "model": "deepseek-v3",
+    "cluster": "hgx-h100",
+    "attention_dp": "16",
+    "batch_per_gpu": "8",
+    "context": "4000",
+}
+ALLTOALL = {
+    "id": "b",
+    "quantity": "dispatch_us",
+    "measured": "118",
+    "phase": "alltoall",
+    "cluster": "H800",
+    "ep": "16",
+    "kernel": "DeepEP LL",
+    "tokens_per_gpu": "128",
+}
+
+
+def read(folder, **cells):
+    """The one point of a file with these cells."""
+    path = folder / "points.csv"
+    path.write_text(",".join(cells) + "\n" + ",".join(f'"{cell}"' for cell in cells.values()) + "\n")
+    (point,) = read_points(path)
+    return point
+
+
+def refusal(folder, **cells):
+    with pytest.raises(InputError) as caught:
+        read(folder, **cells)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("text", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_examples_of_the_page_can_be_read(tmp_path, text):
+    (tmp_path / "points.csv").write_text(text)
+    points = read_points(tmp_path / "points.csv")
+    assert len(points) == len(text.splitlines()) - 1
+    for point in points:
+        pool = point.pool
+        if point.phase != "alltoall":
+            assert pool.tp * pool.attention_dp == pool.ep * pool.moe_tp
+            assert point.model in ("deepseek-v3", "deepseek-r1")
+        assert point.cluster in ("hgx-h100", "hgx-h20", "hgx-h800", "gb200-nvl72", "cm384")
+
+
+def test_the_page_names_every_column():
+    assert [name for name in COLUMNS if f"`{name}`" not in PAGE] == []
+
+
+def test_what_an_example_says(tmp_path):
+    (tmp_path / "points.csv").write_text(EXAMPLES[3])
+    first, second = read_points(tmp_path / "points.csv")
+    assert first.pool == Pool(tp=8, ep=8, workers=4)
+    assert first.prefill_pool == Pool(tp=4, moe_tp=4)
+    assert (first.gpus, first.token_kind, first.draft_tokens, first.accept_length) == (36, "total", 1, 1.79)
+    assert (second.quantity, second.measured, second.phase) == ("tpot_ms", 4.82, "disaggregated")
+
+
+@pytest.mark.parametrize(
+    ("cells", "pool"),
+    [
+        ({"tp": "8"}, Pool(tp=8, moe_tp=8)),
+        ({"tp": "8", "ep": "8"}, Pool(tp=8, ep=8)),
+        ({"ep": "72"}, Pool(attention_dp=72, ep=72)),
+        ({"attention_dp": "72"}, Pool(attention_dp=72, ep=72)),
+        ({"tp": "4", "attention_dp": "4"}, Pool(tp=4, attention_dp=4, ep=16)),
+        ({"tp": "4", "ep": "16"}, Pool(tp=4, attention_dp=4, ep=16)),
+        ({"attention_dp": "8", "moe_tp": "2"}, Pool(attention_dp=8, ep=4, moe_tp=2)),
+        ({"moe_tp": "8"}, Pool(tp=8, moe_tp=8)),
+        ({"ep": "4", "moe_tp": "2"}, Pool(attention_dp=8, ep=4, moe_tp=2)),
+        ({"tp": "8", "ep": "2"}, Pool(tp=8, ep=2, moe_tp=4)),
+        ({}, Pool(tp=0, attention_dp=0, ep=0, moe_tp=0)),
+    ],
+)
+def test_blank_widths_follow_from_the_others(tmp_path, cells, pool):
+    row = {name: cell for name, cell in DECODE.items() if name != "attention_dp"}
+    assert read(tmp_path, **row, **cells).pool == pool
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "name", "value"),
+    [
+        ("cluster", "H20-96G", "cluster", "hgx-h20"),
+        ("cluster", "h200_sxm", "cluster", "hgx-h200"),
+        ("cluster", "NVIDIA GB200 NVL72", "cluster", "gb200-nvl72"),
+        ("cluster", "Ascend 910C (per NPU = 2 dies)", "cluster", "cm384"),
+        ("cluster", "DGX-B200", "cluster", "hgx-b200"),
+        ("model", "DeepSeek-V3/R1", "model", "deepseek-v3"),
+        ("model", "DeepSeek 671B", "model", "deepseek-v3"),
+        ("model", "Kimi-K2 (384 experts)", "model", "kimi-k2"),
+        ("model", "moonshotai/Kimi-K2-Instruct-0905", "model", "kimi-k2"),
+        ("model", "DeepSeek-V4-Pro 1.6T", "model", "deepseek-v4-pro"),
+        ("model", "nvidia/DeepSeek-R1-0528-NVFP4-v2", "weights", "nvfp4"),
+        ("model", "meta-llama/Meta-Llama-3.1-70B-Instruct", "model", "llama-3.1-70b"),
+        ("model", "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "model", "qwen3-235b-a22b"),
+        ("model", "zai-org/GLM-5-FP8", "model", "glm-5"),
+        ("model", "nvidia/DeepSeek-V3.1-NVFP4", "model", "deepseek-v3.1-nvfp4"),
+        ("weights", "FP8_block", "weights", "fp8"),
+        ("phase", " Decode ", "phase", "decode"),
+        ("overlap", "TRUE", "overlap", True),
+        ("overlap", "TBO", "overlap", True),
+        ("overlap", "No", "overlap", False),
+        ("draft_tokens", "MTP", "draft_tokens", 1),
+        ("draft_tokens", "mtp3", "draft_tokens", 3),
+        ("draft_tokens", "2", "accept_length", 2.27),
+        ("nic_gb_s", "25", "out_bytes_per_s", 25e9),
+        ("quantity", "TPOT", "quantity", "tpot_ms"),
+        ("measured", "1,234.5", "measured", 1234.5),
+        ("engine", "SGLang", "engine", "sglang"),
+        ("cluster", "hgx-h100@32", "gpus", 32),
+    ],
+)
+def test_spellings(tmp_path, column, text, name, value):
+    assert getattr(read(tmp_path, **(DECODE | {column: text})), name) == value
+
+
+def test_names_that_nobody_knows_stay_as_they_are(tmp_path):
+    point = read(tmp_path, **(DECODE | {"cluster": "L40S", "model": "acme/Foo-9B"}))
+    assert (point.cluster, point.model) == ("L40S", "acme/Foo-9B")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"measured": "nan"}, "row 2, column measured: 'nan' must be a number"),
+        ({"measured": "-3"}, "column measured: '-3' must be a number of 0 or more"),
+        ({"measured": "0"}, "column measured: '0' must be a number above 0"),
+        ({"measured": "12 ms"}, "'12 ms' must be a number"),
+        ({"measured": ""}, "column measured: it is blank"),
+        ({"id": ""}, "column id: it is blank"),
+        ({"model": ""}, "column model: it is blank"),
+        ({"quantity": "tok/s"}, "column quantity: unknown value 'tok/s'"),
+        ({"phase": "decoding"}, "did you mean decode?"),
+        ({"weights": "fp9"}, "column weights: unknown value 'fp9'"),
+        ({"tp": "1.5"}, "column tp: '1.5' must be a whole number"),
+        ({"tp": "4", "ep": "6"}, "column ep: ep 6 x moe_tp"),
+        ({"overlap": "maybe"}, "column overlap: 'maybe' must be yes or no"),
+        ({"cache_hit": "56.3"}, "column cache_hit: '56.3' must be a number from 0 to 1"),
+        ({"imbalance": "0.8"}, "column imbalance: 0.8 must be 1 or more"),
+        ({"draft_tokens": "5"}, "column accept_length: it is blank; 5 draft tokens"),
+        ({"draft_tokens": "1", "accept_length": "2.5"}, "from 1 to 1 + draft_tokens = 2"),
+        ({"quantity": "dispatch_us"}, "dispatch_us does not go with phase decode"),
+        ({"batch_size": "3"}, "unknown column 'batch_size'; did you mean"),
+    ],
+)
+def test_refusals_name_row_and_column(tmp_path, change, says):
+    message = refusal(tmp_path, **(DECODE | change))
+    assert says in message
+    assert "points.csv" in message
+    assert "\n" not in message
+
+
+def test_alltoall_takes_the_layer_of_a_model(tmp_path):
+    named = read(tmp_path, **ALLTOALL, model="deepseek-v3")
+    assert named.alltoall == AllToAll("DeepEP LL", 128, 7168, 256, 8, "fp8", "bf16", 8, 4)
+    assert named.pool.ep == 16
+    plain = read(tmp_path, **ALLTOALL, hidden="4096", experts="128", top_k="4", combine_dtype="FP8")
+    assert plain.alltoall == AllToAll("DeepEP LL", 128, 4096, 128, 4, "fp8", "fp8")
+    assert "column hidden: it is blank" in refusal(tmp_path, **ALLTOALL)
+    assert "has no routed experts" in refusal(tmp_path, **ALLTOALL, model="llama-3.1-8b")
+    assert "column ep: '1'" in refusal(tmp_path, **(ALLTOALL | {"ep": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "has no header"),
+        ("id,quantity,measured,phase\n", "column cluster is missing"),
+        ("id,ID,quantity,measured,phase,cluster\n", "column id stands twice"),
+        ("id,quantity,measured,phase,cluster\na,tpot_ms,3\n", "row 2: 3 cells, but the header names 5"),
+        ("a,b,c\n1,2,3\n", "neither measured points"),
+        ('id,quantity,measured,phase,cluster\n"a,b\n', "not a CSV file"),
+    ],
+)
+def test_files_that_are_none(tmp_path, text, says):
+    (tmp_path / "points.csv").write_text(text)
+    with pytest.raises(InputError, match=re.escape(says)):
+        read_measurements(tmp_path / "points.csv")
+
+
+def test_a_file_that_is_missing_or_no_text(tmp_path):
+    with pytest.raises(InputError, match="cannot read it"):
+        read_measurements(tmp_path / "none.csv")
+    (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="is not UTF-8 text"):
+        read_measurements(tmp_path / "bytes.csv")
+
+
+def test_shipped_files_come_back_from_their_own_text(tmp_path):
+    assert {path.name for path in shipped_files()} >= {"published.csv"}
+    for path in shipped_files():
+        points, rows = read_counted(path)
+        assert rows == len(points) > 0
+        (tmp_path / "again.csv").write_text(points_text(points))
+        assert read_points(tmp_path / "again.csv") == points
+        assert all(point.source for point in points)
+
+
+counts = st.integers(1, 4).map(lambda power: 2**power)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    measured=st.floats(1e-3, 1e6),
+    widths=st.tuples(counts, counts, st.integers(0, 3), st.integers(1, 9)),
+    fractions=st.tuples(st.floats(0, 1), st.floats(1, 3), st.floats(0, 1e4)),
+    drafts=st.integers(0, 3),
+    overlap=st.booleans(),
+    notes=st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=12),
+)
+def test_points_come_back_from_their_text(
+    tmp_path_factory, measured, widths, fractions, drafts, overlap, notes
+):
+    tp, dp, cut, workers = widths
+    hit, imbalance, batch = fractions
+    moe_tp = min(2**cut, tp * dp)
+    pool = Pool(tp, dp, tp * dp // moe_tp, moe_tp, workers=workers)
+    point = Point(
+        *("x", "there", "tok_s_per_gpu", measured, "disaggregated", "hgx-h100", "deepseek-v3"),
+        pool=pool,
+        prefill_pool=replace(pool, workers=1),
+        batch=batch,
+        cache_hit=hit,
+        imbalance=imbalance,
+        draft_tokens=drafts,
+        accept_length=1 + drafts / 2,
+        overlap=overlap,
+        notes="" if notes in ("-", "\N{EN DASH}") else notes,
+    )
+    path = tmp_path_factory.mktemp("points") / "points.csv"
+    path.write_text(points_text([point]), encoding="utf-8", newline="")
+    assert read_points(path) == [point]

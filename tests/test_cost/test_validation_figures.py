@@ -1,0 +1,157 @@
+"""Errors, order of pairs, and who predicts what: against hand-counted and brute-force answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.measured.ordering import named_orderings, served_orderings
+from cost.measured.point import AllToAll, Point, Pool, Prediction
+from cost.measured.predict import ALLTOALL, SERVING, predict, unpredictable
+from cost.measured.statistics import errors_by, errors_of
+
+POINT = Point(
+    *("a", "test", "tpot_ms", 10.0, "decode", "hgx-h100", "deepseek-v3"),
+    pool=Pool(attention_dp=8, ep=8),
+    batch=8,
+    context=1000,
+)
+
+
+def points(*measured, **changes):
+    return [replace(POINT, id=str(i), measured=value, **changes) for i, value in enumerate(measured)]
+
+
+def said(*values):
+    return [Prediction(value, "" if value else "no reason") for value in values]
+
+
+def test_errors_by_hand():
+    found = errors_of(points(10, 10, 10, 10, 10), said(11, 8, 12, 20, None))["tpot_ms"]
+    assert (found.rows, found.predicted, found.coverage) == (5, 4, 0.8)
+    assert found.median_abs_error == pytest.approx(0.2)
+    assert found.mean_abs_error == pytest.approx((0.1 + 0.2 + 0.2 + 1.0) / 4)
+    assert found.bias == pytest.approx(0.15)
+    assert found.mean_error == pytest.approx((0.1 - 0.2 + 0.2 + 1.0) / 4)
+    assert found.within_20_percent == pytest.approx(3 / 4)
+
+
+def test_nothing_predicted_has_no_figures():
+    found = errors_of(points(10, 10), said(None, None))["tpot_ms"]
+    assert (found.rows, found.predicted, found.coverage) == (2, 0, 0.0)
+    assert (found.median_abs_error, found.bias, found.within_20_percent) == (None, None, None)
+
+
+def test_quantities_and_groups_are_kept_apart():
+    rows = [*points(10, 20), *points(5, quantity="ttft_ms", cluster="hgx-h200")]
+    found = errors_by(rows, said(10, 30, 6), lambda point: point.cluster)
+    assert list(found) == [("tpot_ms", "hgx-h100"), ("ttft_ms", "hgx-h200")]
+    assert found["tpot_ms", "hgx-h100"].mean_abs_error == pytest.approx(0.25)
+    assert set(errors_of(rows, said(10, 30, 6))) == {"tpot_ms", "ttft_ms"}
+
+
+def test_named_pairs_by_hand():
+    rows = [
+        replace(point, pair=pair, batch=batch)
+        for batch, (point, pair) in enumerate(
+            zip(points(100, 101, 150, 90, 1), ["x", "x", "x", "y", ""], strict=True), 1
+        )
+    ]
+    found = named_orderings(rows, said(10, 9, 9.5, 3, 99))["tpot_ms"]
+    # 100 and 101 differ by less than 2 %; 100 < 150 is predicted the other way, 101 < 150 the right way
+    assert (found.compared, found.right) == (2, 1)
+    assert [(pair.first, pair.second, pair.right) for pair in found.pairs] == [(0, 2, False), (1, 2, True)]
+
+
+def test_rows_without_a_prediction_and_repeated_runs_are_not_compared():
+    rows = points(100, 200, pair="x")
+    assert named_orderings(rows, said(1, 2))["tpot_ms"].compared == 0  # one and the same configuration
+    rows = [replace(rows[0], overlap=True), rows[1]]
+    assert named_orderings(rows, said(1, 2))["tpot_ms"].right == 1
+    assert named_orderings(rows, said(1, None))["tpot_ms"].compared == 0
+    assert named_orderings(rows, said(2, 2))["tpot_ms"].right == 0  # a tie says nothing
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(1, 100), st.floats(1, 100), st.sampled_from([8, 64]), st.integers(1, 3), st.booleans()
+        ),
+        max_size=12,
+    )
+)
+def test_served_pairs_against_all_pairs(rows):
+    found = [
+        replace(
+            POINT,
+            measured=measured,
+            concurrency=concurrency,
+            isl=1024,
+            osl=512,
+            pool=Pool(tp=2**width, moe_tp=2**width),
+        )
+        for measured, _, concurrency, width, _ in rows
+    ]
+    values = [None if blank else value for _, value, _, _, blank in rows]
+    compared = right = 0
+    for i, j in combinations(range(len(rows)), 2):
+        a, b, first, second = found[i], found[j], values[i], values[j]
+        apart = abs(a.measured - b.measured) > 0.05 * min(a.measured, b.measured)
+        if a.concurrency == b.concurrency and a.pool != b.pool and apart and first and second:
+            compared += 1
+            right += (a.measured < b.measured) == (first < second) and first != second
+    ordering = served_orderings(found, said(*values)).get("tpot_ms")
+    assert (ordering.compared, ordering.right) == (compared, right) if ordering else compared == 0
+
+
+def test_each_kind_has_its_predictor():
+    times = AllToAll("DeepEP LL", 128, 7168, 256, 8, "fp8", "bf16")
+    other = replace(POINT, phase="alltoall", quantity="dispatch_us", alltoall=times)
+    seen = []
+
+    def fake(name):
+        def predictor(chosen):
+            seen.append((name, [point.id for point in chosen]))
+            return [Prediction(float(len(chosen)))] * len(chosen)
+
+        return predictor
+
+    rows = [POINT, other, replace(POINT, id="b"), replace(POINT, cluster="l40s")]
+    found = predict(rows, {ALLTOALL: fake(ALLTOALL), SERVING: fake(SERVING)})
+    assert [one.value for one in found] == [2.0, 1.0, 2.0, None]
+    assert sorted(seen) == [(ALLTOALL, ["a"]), (SERVING, ["a", "b"])]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])
+def test_values_that_are_no_time_are_no_predictions(value):
+    (found,) = predict([POINT], {SERVING: lambda _: [Prediction(value)]})
+    assert found.value is None
+    assert "the model gives" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, ""),
+        ({"cluster": "h1000"}, "cluster 'h1000' is not in the catalog"),
+        ({"cluster": "mine.yaml"}, '"mine.yaml" does not exist'),
+        ({"model": "deepseek-v33"}, "did you mean deepseek-v3"),
+        ({"model": "none/config.json"}, "none/config.json"),
+        ({"weights": "fp3"}, "'fp3' is not known"),
+        ({"pool": Pool(tp=0, attention_dp=0, ep=0, moe_tp=0)}, "no parallel layout"),
+        ({"batch": 0.0}, "neither batch_per_gpu nor concurrency"),
+        ({"context": 0.0}, "neither context nor isl"),
+        ({"phase": "aggregated"}, "isl and osl"),
+        ({"phase": "prefill", "batch": 0.0}, ""),
+    ],
+)
+def test_reasons(change, reason):
+    found = unpredictable(replace(POINT, **change))
+    assert reason in found
+    assert bool(found) == bool(reason)

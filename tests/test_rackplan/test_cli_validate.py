@@ -1,0 +1,135 @@
+"""``rackplan validate``: the report, the JSON, and what it refuses; predictions are made up here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cost.measured.point import Point, Prediction
+from cost.measured.read import shipped_files
+from rackplan.validate_summary import file_names, validate_summary
+from rackplan.validation import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+HEADER = "id,quantity,measured,phase,model,cluster,attention_dp,batch_per_gpu,context,pair\n"
+ROWS = (
+    "one,tok_s_per_gpu,100,decode,deepseek-v3,hgx-h100,16,8,4000,x\n"
+    "two,tok_s_per_gpu,200,decode,deepseek-v3,H200,16,16,4000,x\n"
+    "two,tpot_ms,80,decode,deepseek-v3,H200,16,16,4000,\n"
+    "lost,tpot_ms,80,decode,deepseek-v3,A100,16,16,4000,\n"
+)
+
+
+def made_up(points: Sequence[Point]) -> list[Prediction]:
+    """A tenth too much for throughput, half for times."""
+    return [Prediction(point.measured * (1.1 if "tok" in point.quantity else 0.5)) for point in points]
+
+
+@pytest.fixture
+def points_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of four rows, and a predictor that needs no model."""
+    monkeypatch.setattr("cost.measured.predict._own_predictor", lambda _: made_up)
+    path = tmp_path / "points.csv"
+    path.write_text(HEADER + ROWS)
+    return path
+
+
+def test_json_is_the_contract(run: Callable[..., Any], points_file: Path) -> None:
+    done = run("validate", points_file, "--json")
+    assert done.code == 0, done.err
+    found = done.data["files"]["points.csv"]
+    assert found["rows"] == 4
+    speed, times = found["quantities"]["tok_s_per_gpu"], found["quantities"]["tpot_ms"]
+    assert speed["rows"] == speed["predicted"] == 2
+    assert speed["median_abs_error"] == speed["mean_abs_error"] == speed["bias"] == pytest.approx(0.1)
+    assert speed["within_20_percent"] == 1.0
+    assert (times["rows"], times["predicted"], times["coverage"]) == (2, 1, 0.5)
+    assert times["bias"] == pytest.approx(-0.5)
+    assert found["pairs"]["tok_s_per_gpu"] == {
+        "compared": 1,
+        "right": 1,
+        "list": [{"ids": ["one", "two"], "right": True}],
+    }
+    first, *_, last = found["points"]
+    assert (first["id"], first["measured"], first["reason"]) == ("one", 100.0, "")
+    assert first["predicted"] == pytest.approx(110)
+    assert (last["predicted"], last["error"]) == (None, None)
+    assert "'A100' is not in the catalog" in last["reason"]
+
+
+def test_report(run: Callable[..., Any], points_file: Path) -> None:
+    done = run("validate", points_file)
+    assert done.code == 0, done.err
+    lines = [" ".join(line.split()) for line in done.out.splitlines()]
+    assert lines[0] == "points.csv: 4 rows, 4 measured figures"
+    assert "one 100 110 +10.0%" in lines
+    assert "lost 80 - -" in lines
+    assert "tpot_ms 2 1 50.0% 50.0% 50.0% -50.0% 0.0%" in lines
+    assert "hgx-h200 1 1 100.0% 10.0% 10.0% +10.0% 100.0%" in lines
+    assert "Order tok_s_per_gpu: 1 of 1 pairs (100.0%), A/B pairs" in lines
+    assert any(line.startswith("Left out 1: cluster 'A100' is not in the catalog") for line in lines)
+    assert max(map(len, done.out.splitlines())) <= 100
+
+
+def test_without_a_file_the_shipped_points(run: Callable[..., Any], points_file: Path) -> None:
+    assert points_file.exists()
+    found = run("validate", "--json").data["files"]
+    assert set(found) == {path.name for path in shipped_files()}
+    assert found["published.csv"]["quantities"]["tok_s_per_gpu"]["predicted"] >= 35
+
+
+def test_long_files_show_the_rows_that_are_furthest_off() -> None:
+    points = [
+        Point(
+            f"row-{i:03d}-{'x' * 60}",
+            "test",
+            "dispatch_us",
+            100.0,
+            "alltoall",
+            "hgx-h100",
+        )
+        for i in range(250)
+    ]
+    found = validate(
+        "long.csv",
+        points,
+        250,
+        {"alltoall": lambda chosen: [Prediction(100.0 + i) for i in range(len(chosen))]},
+    )
+    short, full = validate_summary(found), validate_summary(found, show_all=True)
+    assert "the 20 rows that are furthest off" in short
+    assert next(word for word in short.split() if word.startswith("row-")).startswith("row-249")
+    assert (short.count("row-"), full.count("row-")) == (20, 250)
+    assert max(map(len, full.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (HEADER + ROWS.replace("200,", "fast,", 1), "row 3, column measured: 'fast' must be a number"),
+        (HEADER.replace("pair", "piar") + ROWS, "unknown column 'piar'; did you mean pair"),
+        ("x,y\n1,2\n", "neither measured points"),
+    ],
+)
+def test_bad_files_end_with_one_line(
+    run: Callable[..., Any], points_file: Path, text: str, says: str
+) -> None:
+    points_file.write_text(text)
+    done = run("validate", points_file)
+    assert done.code == 2
+    assert says in done.error_line
+
+
+def test_a_missing_file(run: Callable[..., Any]) -> None:
+    done = run("validate", "none.csv")
+    assert done.code == 2
+    assert "none.csv: cannot read it" in done.error_line
+
+
+def test_files_of_one_name_keep_their_folders(tmp_path: Path) -> None:
+    a, b, c = tmp_path / "a" / "p.csv", tmp_path / "b" / "p.csv", tmp_path / "q.csv"
+    assert file_names([a, b, c, c]) == [str(a), str(b), str(c), f"{c} (2)"]

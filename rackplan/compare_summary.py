@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cost.workload import Workload
     from placement.compare import CompareRow
 
-__all__ = ["compare_summary"]
+__all__ = ["compare_summary", "compare_verdict", "comparison_table"]
 
 
 def compare_summary(
@@ -28,7 +28,7 @@ def compare_summary(
     if loads is not None:
         warning = ": nobody measured them; give yours with --loads" if loads.synthetic else ""
         lines += wrapped("Loads", ", ".join(loads.names) + warning)
-    lines += ["", *table(_table_rows(rows))]
+    lines += ["", *table(comparison_table(rows))]
     lines += [
         "",
         "tok/s are output tokens; tok/s/GPU over all GPUs of the cluster; batch: sequences per GPU in use;",
@@ -46,7 +46,8 @@ def compare_summary(
     return "\n".join(lines)
 
 
-def _table_rows(rows: Sequence[CompareRow]) -> list[list[str]]:
+def comparison_table(rows: Sequence[CompareRow]) -> list[list[str]]:
+    """Return the table of the rows, its header first; what nobody reaches is ``unreachable``."""
     found = [["cluster", "tok/s/user", "tok/s/GPU", "ratio", "step ms", "batch", "layout", "bound by"]]
     base = {
         row.target_tok_s_per_user: row.tok_s_per_gpu
@@ -74,3 +75,45 @@ def _table_rows(rows: Sequence[CompareRow]) -> list[list[str]]:
             ]
         )
     return found
+
+
+def compare_verdict(rows: Sequence[CompareRow], tokens: str) -> str:
+    """Return the comparison in a few sentences: who cannot run it first, then the best at a speed, then limits.
+
+    The speed is the highest that the first cluster reaches and another too; where there is none, the highest that
+    any two reach, or one. ``tokens`` is the word for those counted.
+    """
+    clusters = list(dict.fromkeys(row.cluster for row in rows))
+    said = [_cannot(cluster, rows) for cluster in clusters]
+    reached: dict[float, list[CompareRow]] = {}
+    for row in rows:
+        if row.tok_s_per_gpu is not None:
+            reached.setdefault(row.target_tok_s_per_user or 0.0, []).append(row)
+    if not reached:
+        return " ".join([*filter(None, said), "No cluster reaches a speed that was asked for."])
+    several = {speed: found for speed, found in reached.items() if len(found) > 1} or reached
+    common = {s: found for s, found in several.items() if any(row.cluster == clusters[0] for row in found)}
+    speed = max(common or several)
+    said.append(_best(reached[speed], clusters[0], speed, tokens))
+    highest = max(reached)
+    if highest > speed:
+        said.append(f"Only {', '.join(row.cluster for row in reached[highest])} reach {highest:g}.")
+    said += [f"{row.cluster} is {doubts(row.status)}." for row in reached[speed] if doubts(row.status)]
+    return " ".join(filter(None, said))
+
+
+def _cannot(cluster: str, rows: Sequence[CompareRow]) -> str:
+    mine = [row for row in rows if row.cluster == cluster]
+    if any(row.tok_s_per_gpu is not None for row in mine):
+        return ""
+    return f"{cluster} cannot: {mine[0].reason}"
+
+
+def _best(rows: Sequence[CompareRow], base: str, speed: float, tokens: str) -> str:
+    best = max(rows, key=lambda row: row.tok_s_per_gpu or 0.0)
+    first = next((row.tok_s_per_gpu for row in rows if row.cluster == base), None)
+    where = f"At {speed:g} {tokens} tok/s/user" if speed else "With as much throughput as fits"
+    text = f"{where} {best.cluster} gives most: {best.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU"
+    if first and best.cluster != base:
+        text += f", {(best.tok_s_per_gpu or 0.0) / first:.2f} times {base}"
+    return f"{text}; {best.bound_by} binds."

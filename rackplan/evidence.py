@@ -9,46 +9,109 @@ from cost.dtypes import multiply_dtype
 from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+    from cost.calibration.alltoall import Kernel
+    from cost.layout import StageSpec
+    from cost.machine import Machine
     from placement.plan import Plan
 
 __all__ = [
     "UsedFigure",
     "coefficients",
+    "kernel_notes",
     "machine_figures",
     "term_evidence",
     "used_figures",
     "weakest_figures",
 ]
 
-_WORK = {"attention": "attention", "experts": "experts", "dense": "gemm", "head": "gemm"}
-_SENT = ("dispatch", "combine", "tp_all_reduce", "pipeline_hops")
+_BEHIND = {
+    "attention": ("attention", "gemm", "hbm"),
+    "experts": ("experts", "hbm"),
+    "dense": ("gemm", "hbm"),
+    "head": ("gemm", "hbm"),
+    "all_reduce": ("links.all_reduce", "delay.all_reduce"),
+    "pipeline_hops": ("links.hop",),
+    "overhead": ("delay",),
+    "dispatch": ("dispatch",),
+    "combine": ("combine",),
+}
+"""Beginnings of the names of the coefficients behind each part of the step."""
 
 
 @dataclass(frozen=True)
 class UsedFigure:
-    """A figure and what it is a figure of: ``of`` a GPU, a fabric, ``kernels`` or ``loads``."""
+    """A figure, and what it is a figure of: a GPU, a fabric, kernels on a chip, an all-to-all kernel, loads.
 
+    ``group`` is ``machine``, ``kernels`` or ``loads``.
+    """
+
+    group: str
     of: str
     name: str
     figure: Figure
 
+    @property
+    def title(self) -> str:
+        """What it is a figure of, and its name."""
+        return f"{self.of} {self.name}" if self.of else self.name
+
 
 def coefficients(plan: Plan) -> list[UsedFigure]:
-    """Return what kernels reach of the peaks, and their delays, as the expected step uses them."""
-    return [UsedFigure("kernels", name, figure) for name, figure in plan.setting.kernels_reach().figures().items()]
+    """Return what kernels reach of the peaks, and their delays, for the chips and fabrics of the plan's stages."""
+    found: dict[tuple[str, str], UsedFigure] = {}
+    for stage, machine in _machines(plan):
+        efficiency = machine.efficiency
+        for name, figure in efficiency.figures().items():
+            found.setdefault((efficiency.chip, name), UsedFigure("kernels", efficiency.chip, name, figure))
+        kernel = _kernel(plan, stage, machine)
+        if kernel is None:
+            continue
+        for way, leg in (("dispatch", kernel.dispatch), ("combine", kernel.combine)):
+            for part, figure in leg.figures().items():
+                name = f"{way}.{part}"
+                found.setdefault((kernel.name, name), UsedFigure("kernels", kernel.name, name, figure))
+    return list(found.values())
+
+
+def kernel_notes(plan: Plan) -> list[str]:
+    """Return which all-to-all kernels stand in for those of fabrics on which nobody measured them."""
+    notes = []
+    for stage, machine in _machines(plan):
+        kernel, rates = _kernel(plan, stage, machine), machine.rates
+        if kernel is not None:
+            crosses = len(plan.setting.domain_set(stage)) > 1
+            notes.append(kernel.stand_in(rates.up_fabric, rates.out_fabric if crosses else ""))
+    return [note for note in dict.fromkeys(notes) if note]
+
+
+def _machines(plan: Plan) -> Iterator[tuple[StageSpec, Machine]]:
+    """Yield each stage that runs on another machine, or in one domain rather than several, than those before it."""
+    seen = set()
+    for stages in plan.layout.replicas:
+        for stage in stages:
+            machine = plan.setting.machine(stage)
+            key = id(machine), len(plan.setting.domain_set(stage)) > 1
+            if key not in seen:
+                seen.add(key)
+                yield stage, machine
+
+
+def _kernel(plan: Plan, stage: StageSpec, machine: Machine) -> Kernel | None:
+    """Return the kernel that sends tokens to the experts of a stage; None where nothing is sent."""
+    if plan.setting.model.moe is None or len(stage.gpus) == 1:
+        return None
+    crosses = len(plan.setting.domain_set(stage)) > 1
+    return machine.kernels.across if crosses else machine.kernels.inside
 
 
 def term_evidence(plan: Plan, term: str) -> Evidence | None:
     """Return the weakest kind among the coefficients of one part of the step; None where none is known."""
-    figures = plan.setting.kernels_reach().figures()
-    names: tuple[str, ...] = ()
-    if term in _WORK:
-        names = (_WORK[term], "hbm")
-    elif term in _SENT:
-        names = tuple(name for name in figures if name.startswith((term, "scale_")))
-    kinds = [figures[name].kind for name in names if name in figures]
+    behind = _BEHIND.get(term)
+    if behind is None:
+        return None
+    kinds = [used.figure.kind for used in coefficients(plan) if used.name.startswith(behind)]
     return weakest(kinds) if kinds else None
 
 
@@ -60,7 +123,7 @@ def machine_figures(plan: Plan) -> list[UsedFigure]:
     found: dict[tuple[str, str], UsedFigure] = {}
 
     def add(of: str, name: str, figure: Figure) -> None:
-        found.setdefault((of, name), UsedFigure(of, name, figure))
+        found.setdefault((of, name), UsedFigure("machine", of, name, figure))
 
     for index in used:
         domain = cluster.spec.domains[index]
@@ -84,7 +147,7 @@ def used_figures(plan: Plan) -> list[UsedFigure]:
     figures = [*machine_figures(plan), *coefficients(plan)]
     if plan.loads is not None and plan.loads.synthetic:
         assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic: nobody measured them")
-        figures.append(UsedFigure("loads", ", ".join(plan.loads.names), assumed))
+        figures.append(UsedFigure("loads", "", ", ".join(plan.loads.names), assumed))
     return figures
 
 

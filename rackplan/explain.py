@@ -10,7 +10,7 @@ from cost.setting import USABLE_HBM
 from placement.compare import cluster_status
 from placement.plan import score_placement
 from placement.plan_file import score_to_dict
-from rackplan.evidence import term_evidence, used_figures, weakest_figures
+from rackplan.evidence import kernel_notes, term_evidence, used_figures, weakest_figures
 from rackplan.summary import doubts
 
 if TYPE_CHECKING:
@@ -26,12 +26,13 @@ __all__ = [
     "cache_note",
     "explain_plan",
     "explanation_to_dict",
+    "token_word",
     "verdict",
 ]
 
 COMPUTED = ("compute", "HBM bandwidth")
-SENT = ("dispatch", "combine", "tp_all_reduce", "pipeline_hops")
-WAITED = {"pipeline_bubble": "pipeline imbalance"}
+SENT = ("dispatch", "combine", "all_reduce", "tp_all_reduce", "pipeline_hops")
+WAITED = {"pipeline_bubble": "pipeline imbalance", "overhead": "fixed overhead"}
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,10 @@ def verdict(plan: Plan) -> str:
     """Return the plan in one sentence: that it fits, how fast it is, what binds."""
     score, setting = plan.score, plan.setting
     share = score.limits_s[score.bound_by] / score.step_s
+    tokens = token_word(setting.workload.phase)
     text = (
         f"{setting.model.name} fits {setting.cluster.name} ({len(setting.cluster.gpus)} GPUs): "
-        f"{score.tok_s_per_gpu:,.0f} output tok/s/GPU at {score.tok_s_per_user:,.1f} output tok/s/user; "
+        f"{score.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU at {score.tok_s_per_user:,.1f} {tokens} tok/s/user; "
         f"a step takes {score.step_s * 1e3:,.2f} ms, {score.step_s / score.lower_step_s:.1f} times its lower bound; "
         f"{score.bound_by} binds ({share:.0%} of the step)."
     )
@@ -134,6 +136,11 @@ def verdict(plan: Plan) -> str:
     if plan.interrupted:
         text += " The search was interrupted: this is the best so far."
     return text
+
+
+def token_word(phase: str) -> str:
+    """Return which tokens a throughput counts."""
+    return "input" if phase == "prefill" else "output"
 
 
 def cache_note(plan: Plan) -> str:
@@ -173,6 +180,7 @@ def _assumptions(plan: Plan) -> list[str]:
         f"An engine may fill {USABLE_HBM:.0%} of the HBM that the driver reports; the rest is reserved."
     )
     found.append(f"Every sequence has {setting.workload.context:,} tokens of context at the costed step.")
+    found += [f"All-to-all: {note}." for note in kernel_notes(plan)]
     found += [f"Left out of the model: {part}." for part in setting.model.omitted]
     found += [f"{note[0].upper()}{note[1:]}." for note in (*setting.notes, *setting.model.notes) if note]
     found += [f"Loads: {note}." for note in (loads.notes if loads is not None else ()) if note]
@@ -228,7 +236,7 @@ def explanation_to_dict(found: Explanation) -> dict[str, Any]:
         "figures": [_figure_to_dict(used) for used in found.figures],
         "weakest": {
             "kind": score.evidence.label,
-            "figures": [f"{used.of}: {used.name}" for used in found.weakest],
+            "figures": [used.title for used in found.weakest],
         },
         "assumptions": list(found.assumptions),
     }
@@ -237,6 +245,7 @@ def explanation_to_dict(found: Explanation) -> dict[str, Any]:
 def _figure_to_dict(used: UsedFigure) -> dict[str, Any]:
     figure = used.figure
     return {
+        "group": used.group,
         "of": used.of,
         "name": used.name,
         "value": figure.value if figure.published else None,

@@ -61,8 +61,8 @@ def explanation_blocks(found: Explanation) -> list[str | Table]:
         f"Layout: {layout}; {plan.layout.gpus_used} of {len(plan.setting.cluster.gpus)} GPUs in use.",
         _memory(found),
         left,
-        _figures("What kernels reach, as the expected step uses it", found.figures, kernels=True),
-        _figures("The machine", found.figures, kernels=False),
+        _figures("What kernels reach, as the expected step uses it", found.figures, "kernels"),
+        _figures("The machine", found.figures, "machine"),
         _weakest(found),
         "Assumptions:\n" + "\n".join(f"- {text}" for text in found.assumptions),
     ]
@@ -105,24 +105,22 @@ def _memory(found: Explanation) -> Table:
     return Table("HBM of the fullest GPU", ("use", "bytes", "GB", "share"), rows)
 
 
-def _figures(title: str, figures: Sequence[UsedFigure], *, kernels: bool) -> Table:
+def _figures(title: str, figures: Sequence[UsedFigure], group: str) -> Table:
     rows = [
         (
-            used.name if kernels else f"{used.of} {used.name}",
+            used.title,
             used.figure.text or f"{used.figure.value:g} {used.figure.unit}",
             used.figure.kind.label,
             used.figure.source,
         )
         for used in figures
-        if used.of != "loads" and (used.of == "kernels") == kernels
+        if used.group == group
     ]
     return Table(title, ("figure", "value", "kind", "source"), rows, text_right=2)
 
 
 def _weakest(found: Explanation) -> str:
-    named = [
-        used.name if used.of in ("kernels", "loads") else f"{used.of} {used.name}" for used in found.weakest
-    ]
+    named = [used.title for used in found.weakest]
     return f"Weakest evidence: {found.plan.score.evidence.label} ({', '.join(named)})."
 
 

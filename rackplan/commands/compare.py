@@ -44,15 +44,15 @@ def run(
     kv_dtype: KvDtype = "bf16",
     seed: Seed = 0,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write compare.json.")
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write compare.json and report.html.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Compare clusters for one model: step time, output tok/s/GPU, tok/s/user and what binds."""
-    import json as json_module
     from contextlib import nullcontext
 
     from cost.resolve import resolve_model
+    from cost.setting import Setting
     from cost.workload import Workload
     from placement.compare import compare_clusters
     from placement.options import PlanOptions
@@ -60,30 +60,52 @@ def run(
     from rackplan.inputs import model_loads
     from rackplan.output import output_folder, print_json, print_text
     from rackplan.progress import progress
+    from rackplan.report.compare_page import compare_report
     from topology.errors import InfeasibleError
-    from topology.files import write_whole
 
     targets = _targets(tok_s_user)
     resolved = resolve_model(model, weights=weights)
     workload = Workload(context, batch, kv_dtype, phase)
     sides = _equal_sides(clusters, gpus)
     expert_loads = model_loads(resolved, loads or [], seed)
-    with output_folder(output) if output else nullcontext() as folder:
-        with progress() as reporter:
-            reporter.stage("comparing clusters")
-            rows = compare_clusters(
-                sides, resolved, workload, expert_loads, PlanOptions(time_limit_s=0.0, seed=seed), targets
-            )
+    with output_folder(output) if output else nullcontext() as folder, progress() as reporter:
+        reporter.stage("comparing clusters")
+        rows = compare_clusters(
+            sides, resolved, workload, expert_loads, PlanOptions(time_limit_s=0.0, seed=seed), targets
+        )
         data = {"rows": [_as_json(row, resolved.name) for row in rows]}
         if folder:
-            text = json_module.dumps(data, indent=2, allow_nan=False) + "\n"
-            write_whole(folder / "compare.json", text.encode())
+            reporter.stage("writing")
+            settings = [Setting(side, resolved, workload) for side in sides]
+            _write(folder, data, compare_report(rows, settings, expert_loads, command=_command()))
     if json:
         print_json(data)
     else:
         print_text(compare_summary(rows, resolved, workload, expert_loads))
     if all(row.tok_s_per_gpu is None for row in rows):
         raise InfeasibleError("none of the clusters runs this: " + rows[0].reason)
+
+
+def _command() -> str:
+    import shlex
+    import sys
+
+    return shlex.join(["rackplan", *sys.argv[1:]])
+
+
+def _write(folder: Path, data: dict[str, Any], report: str) -> None:
+    """Write the rows and the report, both or neither."""
+    import json
+
+    from rackplan.output import write_together
+    from topology.files import write_whole
+
+    text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+    writers = {
+        "compare.json": lambda path: write_whole(path, text.encode()),
+        "report.html": lambda path: write_whole(path, report.encode()),
+    }
+    write_together(folder, writers)
 
 
 def _targets(text: str | None) -> list[float]:

@@ -61,7 +61,7 @@ def run(
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Plan what goes where, and what a step costs; writes plan.json and topology.svg."""
+    """Plan what goes where, and what a step costs; writes plan.json, report.html and topology.svg."""
     from cost.resolve import resolve_model
     from cost.setting import Setting
     from cost.workload import Workload
@@ -96,23 +96,31 @@ def run(
 
 
 def _write(plan: Plan, folder: Path, sha256: dict[str, str]) -> dict[str, str]:
-    """Write the plan and its picture; return their paths by what they are."""
+    """Write the plan, its picture and its report; return their paths by what they are."""
     import shlex
 
     from placement.plan_file import plan_to_dict, plan_to_json
     from rackplan.output import write_together
     from rackplan.overlay import plan_overlay
+    from rackplan.report.plan_page import plan_report
     from topology.draw import draw_cluster
     from topology.files import write_whole
 
     command = shlex.join(["rackplan", *sys.argv[1:]])
     text = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
+
+    def report(path: Path) -> None:
+        drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it
+        write_whole(path, plan_report(plan, drawing, command=command, sha256=sha256).encode())
+
     writers = {
         "topology.svg": lambda path: draw_cluster(plan.setting.cluster, path, overlay=plan_overlay(plan)),
+        "report.html": report,
         "plan.json": lambda path: write_whole(path, text.encode()),
     }
     write_together(folder, writers)
-    return {"plan": str(folder / "plan.json"), "topology": str(folder / "topology.svg")}
+    names = {"plan": "plan.json", "report": "report.html", "topology": "topology.svg"}
+    return {what: str(folder / name) for what, name in names.items()}
 
 
 def _as_json(plan: Plan, files: dict[str, str]) -> dict[str, Any]:

@@ -31,13 +31,14 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
     written = json.loads((tmp_path / "plan/plan.json").read_text())
     for key in ("schema_version", "model", "cluster", "stages", "layout", "score", "proof", "baselines"):
         assert result.data[key] == written[key]
-    assert result.data["files"] == {"plan": "plan/plan.json", "topology": "plan/topology.svg"}
+    files = {"plan": "plan/plan.json", "report": "plan/report.html", "topology": "plan/topology.svg"}
+    assert result.data["files"] == files
 
 
 def test_files_that_it_writes(run: Run, tmp_path: Path) -> None:
     assert run(*PLAN, "-o", "deep/er/plan").code == 0
     folder = tmp_path / "deep/er/plan"
-    assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "topology.svg"]
+    assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "report.html", "topology.svg"]
     assert ET.parse(folder / "topology.svg").getroot().tag.endswith("svg")  # noqa: S314
     assert read_plan(folder / "plan.json").setting.model.name == "mixtral-8x7b"
 
@@ -78,9 +79,11 @@ def test_the_fast_path_writes_the_same_bytes(run: Run, tmp_path: Path) -> None:
     assert run(*PLAN, *OUT).code == 0
     first = (tmp_path / "plan/plan.json").read_bytes()
     picture = (tmp_path / "plan/topology.svg").read_bytes()
+    report = (tmp_path / "plan/report.html").read_bytes()
     assert run(*PLAN, *OUT).code == 0
     assert (tmp_path / "plan/plan.json").read_bytes() == first
     assert (tmp_path / "plan/topology.svg").read_bytes() == picture
+    assert (tmp_path / "plan/report.html").read_bytes() == report
 
 
 def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:
@@ -179,7 +182,7 @@ BAD = [
     ((*PLAN, "--batch", -1), "--batch -1"),
     ((*PLAN, "--context", 0), "--context 0"),
     ((*PLAN, "--context", 10**12), "--context"),
-    ((*PLAN, "--phase", "prefill"), "--phase prefill"),
+    ((*PLAN, "--phase", "training"), "--phase training"),
     ((*PLAN, "--kv-dtype", "fp3"), "fp3"),
     ((*PLAN, "--weights", "fp3"), "fp3"),
 ]

@@ -1,0 +1,284 @@
+"""The report of a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rackplan.explain import cache_note, explain_plan, token_word
+from rackplan.explain_summary import PARTS
+from rackplan.report.charts import balance_chart, memory_chart, pareto_chart, step_chart
+from rackplan.report.html import Markup, element, join, table
+from rackplan.report.page import chart, page, tiles
+from rackplan.report.points import frontier, report_points
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from placement.plan import Plan
+    from rackplan.explain import Explanation
+    from rackplan.report.points import ReportPoint
+
+__all__ = ["plan_report"]
+
+MOST_ROWS = 16
+
+
+def plan_report(plan: Plan, drawing: str, *, command: str, sha256: Mapping[str, str]) -> str:
+    """Return the page of a plan; ``drawing`` is the SVG file of the cluster with the plan on it."""
+    found = explain_plan(plan)
+    redundant = plan.options.get("redundant")
+    points = report_points(plan.setting, redundant if isinstance(redundant, int) else None)
+    title = f"{plan.setting.model.name} on {plan.setting.cluster.name}"
+    return page(
+        f"{title} - rackplan",
+        element("h1", title),
+        element("p", found.verdict, class_="verdict"),
+        _key_figures(found),
+        _pareto(found, points),
+        _step(found),
+        _memory(found),
+        _balance(plan) if plan.balancedness else None,
+        _picture(drawing),
+        _inputs(plan, command, sha256),
+        _figures(found),
+    )
+
+
+def _key_figures(found: Explanation) -> Markup:
+    plan, score = found.plan, found.plan.score
+    tokens = token_word(plan.setting.workload.phase)
+    shown = [
+        (f"{score.tok_s_per_gpu:,.0f}", f"{tokens} tok/s/GPU, all GPUs counted"),
+        (f"{score.tok_s_per_user:,.1f}", f"{tokens} tok/s/user"),
+        (f"{score.step_s * 1e3:,.2f} ms", "expected step"),
+        (f"{score.lower_step_s * 1e3:,.2f} ms", "lower bound, pure roofline"),
+        (f"{score.batch:,}", f"sequences per GPU; {score.max_batch:,} fit"),
+        (f"{found.left_bytes / 1e9:,.1f} GB", "usable HBM left, fullest GPU"),
+    ]
+    if plan.balancedness:
+        shown.append((f"{_mean(plan.balancedness):.4f}", f"balancedness, proven gap {plan.proof.gap:.2%}"))
+    shown.append((score.evidence.label, "weakest evidence used"))
+    return tiles(shown)
+
+
+def _pareto(found: Explanation, points: list[ReportPoint]) -> Markup:
+    plan, tokens = found.plan, token_word(found.plan.setting.workload.phase)
+    layout = plan.layout.short(moe=plan.setting.model.moe is not None)
+    best = frontier(points)
+    shown = (
+        best
+        if len(best) <= MOST_ROWS
+        else [best[i * (len(best) - 1) // (MOST_ROWS - 1)] for i in range(MOST_ROWS)]
+    )
+    rows = [
+        (
+            p.layout,
+            str(p.batch),
+            f"{p.tok_s_per_user:,.1f}",
+            f"{p.tok_s_per_gpu:,.0f}",
+            f"{p.step_s * 1e3:,.2f}",
+            p.bound_by,
+        )
+        for p in shown
+    ]
+    columns = ("layout", "batch", "tok/s/user", "tok/s/GPU", "step ms", "bound by")
+    return join(
+        [
+            element("h2", "Throughput against speed per user"),
+            chart(
+                "pareto",
+                pareto_chart(points, plan.score, layout, tokens),
+                says=f"{tokens} tok/s/GPU against {tokens} tok/s/user, by layout and batch",
+                height=460,
+            ),
+            element(
+                "p",
+                f"{tokens.capitalize()} tokens, over all GPUs. Points take experts as perfectly balanced; "
+                "the star is this plan with its experts as placed. Layout: EP and TP width, PP stages, x replicas; "
+                "batch: sequences per GPU in use.",
+                class_="note",
+            ),
+            table(columns, rows, words=(0, 5), caption="On the frontier"),
+        ]
+    )
+
+
+def _step(found: Explanation) -> Markup:
+    score = found.plan.score
+    parts = [
+        (
+            row.name.replace("_", " "),
+            f"{row.seconds * 1e3:,.3f}",
+            f"{row.share:.1%}",
+            f"{row.peak_s * 1e3:,.3f}",
+            " or ".join(row.bound_by),
+            row.evidence.label if row.evidence is not None else "-",
+        )
+        for row in found.terms
+    ]
+    limits = [
+        (name, f"{seconds * 1e3:,.3f}", f"{seconds / score.step_s:.1%}")
+        for name, seconds in sorted(score.limits_s.items(), key=lambda item: -item[1])
+        if seconds > 0
+    ]
+    return join(
+        [
+            element("h2", "The step"),
+            element(
+                "p",
+                f"Expected {score.step_s * 1e3:,.2f} ms; no schedule of this layout beats "
+                f"{score.lower_step_s * 1e3:,.2f} ms (pure roofline, dotted line). Ratio "
+                f"{found.step_over_lower:.2f}. In between: every part at its data-sheet peak, one after another.",
+            ),
+            chart(
+                "step",
+                step_chart(found),
+                says="The step in ms: expected by part, at peaks, and the lower bound",
+                height=300,
+            ),
+            table(
+                ("part of the step", "ms", "share", "ms at peak", "bound by", "evidence"),
+                parts,
+                words=(0, 4, 5),
+            ),
+            table(("what the step waits for", "ms", "share"), limits),
+        ]
+    )
+
+
+def _memory(found: Explanation) -> Markup:
+    plan, score = found.plan, found.plan.score
+    total = sum(score.hbm_bytes.values())
+    rows = [
+        (PARTS.get(use, use), f"{amount:,.0f}", f"{amount / 1e9:,.2f}", f"{amount / total:.1%}")
+        for use, amount in score.hbm_bytes.items()
+    ]
+    rows.append(("in all", f"{total:,.0f}", f"{total / 1e9:,.2f}", "100.0%"))
+    return join(
+        [
+            element("h2", "HBM"),
+            chart("memory", memory_chart(score.hbm_bytes), says="HBM of the fullest GPU by use", height=190),
+            table(("use", "bytes", "GB", "share"), rows, caption="The fullest GPU"),
+            element(
+                "p",
+                f"{found.left_bytes / 1e9:,.2f} GB are left; the largest batch that fits is {score.max_batch:,} "
+                f"sequences per GPU. {cache_note(plan)}",
+            ),
+        ]
+    )
+
+
+def _balance(plan: Plan) -> Markup:
+    rows = [
+        (
+            "rackplan",
+            *_balance_cells(plan.balancedness),
+            f"{plan.score.step_s * 1e3:,.2f}",
+            f"{plan.score.tok_s_per_gpu:,.0f}",
+        )
+    ]
+    absent = []
+    for name, entry in plan.baselines.items():
+        word = name.replace("eplb_", "EPLB ")
+        if entry.score is None:
+            absent.append(element("li", f"{word} does not apply: {entry.reason}"))
+        else:
+            rows.append(
+                (
+                    word,
+                    *_balance_cells(entry.balancedness),
+                    f"{entry.score.step_s * 1e3:,.2f}",
+                    f"{entry.score.tok_s_per_gpu:,.0f}",
+                )
+            )
+    proof = plan.proof
+    return join(
+        [
+            element("h2", "Balance of the experts"),
+            element(
+                "p",
+                f"{proof.status}: largest over mean GPU load {proof.objective:.4f}, none can be below "
+                f"{proof.bound:.4f}: gap {proof.gap:.2%}. Rivals under the same loads, layout and batch.",
+            ),
+            chart(
+                "balance",
+                balance_chart(plan),
+                says="Balancedness of each layer: this plan and its rivals",
+                height=340,
+            ),
+            table(("placement", "mean", "worst layer", "step ms", "tok/s/GPU"), rows),
+            element("ul", *absent) if absent else None,
+        ]
+    )
+
+
+def _balance_cells(balancedness: Mapping[int, float]) -> tuple[str, str]:
+    return f"{_mean(balancedness):.4f}", f"{min(balancedness.values()):.4f}"
+
+
+def _picture(drawing: str) -> Markup:
+    """Inline the SVG, without the prologue that only a file of its own may have."""
+    return join(
+        [
+            element("h2", "The cluster with the plan on it"),
+            element("div", Markup(drawing[drawing.index("<svg") :]), class_="drawing"),
+        ]
+    )
+
+
+def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> Markup:
+    setting = plan.setting
+    model, workload, cluster = setting.model, setting.workload, setting.cluster
+    domains = len(cluster.spec.domains)
+    kinds: dict[str, list[str]] = {}
+    for part, dtype in model.precision.items():
+        kinds.setdefault(dtype, []).append(part)
+    weights = "; ".join(f"{dtype}: {', '.join(parts)}" for dtype, parts in kinds.items())
+    asked = {name: value for name, value in plan.options.items() if value is not None}
+    rows = [
+        (
+            "model",
+            f"{model.name}: {model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active",
+        ),
+        ("weights", f"{weights} ({model.precision_source})"),
+        ("cluster", f"{cluster.name}: {len(cluster.gpus)} GPUs in {domains} domain{'s' * (domains > 1)}"),
+        (
+            "workload",
+            f"{workload.phase}, {workload.context:,} tokens of context, KV cache {workload.kv_dtype}",
+        ),
+        ("batch", f"{workload.batch:,} sequences per GPU in use"),
+        ("layout", f"{plan.layout.describe(moe=model.moe is not None)}; {plan.layout.gpus_used} GPUs in use"),
+        ("loads", ", ".join(plan.loads.names) if plan.loads is not None else "none: no routed experts"),
+        ("options", ", ".join(f"{name} {value}" for name, value in asked.items())),
+        *((f"SHA-256 of {name}", digest) for name, digest in sha256.items()),
+        ("command", command),
+    ]
+    return join([element("h2", "Inputs"), table(("input", "value"), rows, words=(0, 1))])
+
+
+def _figures(found: Explanation) -> Markup:
+    rows = [
+        (
+            used.of or used.group,
+            used.name,
+            used.figure.text
+            or (f"{used.figure.value:g} {used.figure.unit}" if used.figure.published else "-"),
+            used.figure.kind.label,
+            used.figure.source,
+        )
+        for used in found.figures
+    ]
+    named = ", ".join(used.title for used in found.weakest)
+    return join(
+        [
+            element("h2", "Figures and where they come from"),
+            element("p", f"Weakest evidence: {found.plan.score.evidence.label} ({named})."),
+            table(("of", "figure", "value", "kind", "source"), rows, words=(0, 1, 3, 4)),
+            element("h2", "Assumptions"),
+            element("ul", *(element("li", text) for text in found.assumptions)),
+        ]
+    )
+
+
+def _mean(values: Mapping[int, float]) -> float:
+    return sum(values.values()) / len(values)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cost.dtypes import bytes_per_param, dtype
+from cost.terms.alltoall_placed import placed_volumes
+from cost.terms.alltoall_volumes import Volumes
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,15 +54,7 @@ def wire_bytes(hidden: int, fmt: str) -> float:
     return hidden * WIRE_BYTES_PER_VALUE[key]
 
 
-@dataclass(frozen=True)
-class Volume:
-    """Vectors that the busiest GPU sends or receives in one dispatch, ``[scenarios, layers]`` each.
-
-    ``up`` crosses the scale-up fabric, ``out`` the scale-out one. A combine returns the same number.
-    """
-
-    up: NDArray[np.float64]
-    out: NDArray[np.float64]
+Volume = Volumes
 
 
 def vector_bytes(hidden: int, weights: str) -> tuple[float, float]:
@@ -75,43 +68,10 @@ def vector_bytes(hidden: int, weights: str) -> tuple[float, float]:
     return combine, combine
 
 
-def alltoall_volume(use: ExpertUse, *, tokens: float, domain: NDArray[np.int64]) -> Volume:
+def alltoall_volume(use: ExpertUse, *, tokens: float, domain: NDArray[np.int64]) -> Volumes:
     """Return the vectors that the busiest GPU moves, as the decode kernels of the fabric do.
 
-    Parameters
-    ----------
-    tokens:
-        Tokens per GPU of the EP group.
-    domain:
-        Scale-up domain of each GPU of the group, ``[gpus]``.
-
-    Notes
-    -----
-    Inside one switched domain a token goes once to each GPU that holds one of its experts (one-sided,
-    rank-major kernels). Across domains it goes once per expert copy (DeepEP low latency): over the scale-out
-    fabric to other domains, over the scale-up one to other GPUs of its own, nowhere for experts on its own GPU.
-    The busiest GPU is the one that receives most, or any sender where receivers are even.
+    Inside one domain one copy to each GPU, across domains one for each expert (:func:`placed_volumes`).
     """
-    if len(np.unique(domain)) == 1:
-        return _one_domain(use, tokens)
-    group = tokens * len(domain)
-    members = np.bincount(np.unique(domain, return_inverse=True)[1])
-    index = np.unique(domain, return_inverse=True)[1]
-    domain_share = np.stack([use.share[..., index == d].sum(axis=-1) for d in range(len(members))], axis=-1)
-    in_domain = tokens * members[index]
-    received_out = (group - in_domain) * use.top_k * use.share
-    received_up = (in_domain - tokens) * use.top_k * use.share
-    sent_out = tokens * use.top_k * (1 - domain_share)
-    sent_up = tokens * use.top_k * (domain_share[..., index] - use.share)
-    return Volume(
-        up=np.maximum(received_up.max(axis=-1), sent_up.max(axis=-1)),
-        out=np.maximum(received_out.max(axis=-1), sent_out.max(axis=-1)),
-    )
-
-
-def _one_domain(use: ExpertUse, tokens: float) -> Volume:
-    """One copy per GPU: a sender reaches every GPU but itself, a receiver hears from every GPU but itself."""
-    reached = use.token_share()
-    sent = tokens * (reached.sum(axis=-1) - reached.min(axis=-1))
-    received = tokens * (use.gpus - 1) * reached.max(axis=-1)
-    return Volume(up=np.maximum(sent, received), out=np.zeros_like(sent))
+    family = "per-rank" if len(np.unique(domain)) == 1 else "per-copy"
+    return placed_volumes(family, use, tokens=tokens, domain=domain)

@@ -22,8 +22,8 @@ def enumerated(routing, part_gpus, ep):
     hits = []
     for chosen in itertools.combinations(range(groups), routing.topk_groups or 1):
         eligible = [expert for group in chosen for expert in range(group * size, (group + 1) * size)]
-        for experts in itertools.combinations(eligible, routing.top_k):
-            hits.append(np.mean([bool(part & set(experts)) for part in parts]))
+        choices = itertools.combinations(eligible, routing.top_k)
+        hits.extend(np.mean([bool(part & set(experts)) for part in parts]) for experts in choices)
     return np.mean(hits)
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Case", "alltoall_case", "predict_alltoall"]
 
+LARGEST_DECODE_TOKENS = 1024
+"""A point that names no kernel and has more tokens per GPU is taken for prefill."""
+
 LEGS = {"dispatch_us": "dispatch", "combine_us": "combine"}
 
 
@@ -77,6 +80,10 @@ def alltoall_case(point: Point) -> Case:
     what = point.alltoall
     if what is None or point.quantity not in LEGS:
         raise InputError(f"{point.id}: {point.quantity} is not the time of a dispatch or a combine.")
+    if what.tokens <= 0 or what.hidden <= 0:
+        raise InputError(
+            f"{point.id}: tokens per GPU and hidden size are needed; found {what.tokens:g}, {what.hidden}."
+        )
     fabric = _fabrics(point.cluster)
     ep, domain = point.pool.ep, point.gpus_per_domain or fabric.domain_gpus
     crosses = ep > domain
@@ -105,10 +112,6 @@ def alltoall_case(point: Point) -> Case:
         ep,
         "; ".join(note for note in (use.note, stand_in) if note),
     )
-
-
-LARGEST_DECODE_TOKENS = 1024
-"""A point that names no kernel and has more tokens per GPU is taken for prefill."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def test_rows_are_unique():
 def test_a_row_says_why_it_is_not_predicted():
     assert "not known" in predicted(alltoall=replace(SHAPE, kernel="telegraph")).reason
     assert "format not known" in predicted(alltoall=replace(SHAPE, dispatch_dtype="fp3")).reason
-    assert "no dispatch" not in predicted(quantity="combine_us").reason
+    assert "tokens per GPU" in predicted(alltoall=replace(SHAPE, tokens=0)).reason
     assert "not the time of" in predicted(alltoall=None).reason
     assert predicted(cluster="hgx-h999").value is None
     assert predicted(cluster="tpu-v6e", pool=Pool(ep=512)).value is None  # nothing joins its domains

@@ -31,6 +31,8 @@ class Pool:
         Pipeline stages.
     slots:
         Expert copies per layer over the whole EP group; 0: one of each expert.
+
+    All four widths are 0 where a row gives no layout (:data:`cost.measured.pool_cells.NO_LAYOUT`).
     """
 
     tp: int = 1
@@ -114,12 +116,14 @@ class Point:
         Whether two half batches overlap computing and sending.
     draft_tokens, accept_length:
         Tokens drafted a step (0: no multi-token prediction), tokens a step yields on average (1 without drafts).
+    drafts_recorded:
+        False where a model that can draft may have done so and the row does not say.
     imbalance:
         Busiest GPU's expert load over the mean; 0: not stated.
     kernel:
         All-to-all kernel family of the decode or prefill pool; empty: the phase's default on that fabric.
     token_kind:
-        ``output``, ``input`` or ``total``: what a throughput counts.
+        ``output``, ``input`` or ``total``: what a throughput counts; ``input_cached``: input, cached tokens too.
     gpus_per_domain:
         GPUs of one scale-up domain where the row's differs from the cluster's; 0: as the cluster.
     up_bytes_per_s, out_bytes_per_s:
@@ -153,6 +157,7 @@ class Point:
     cache_hit: float = 0.0
     overlap: bool = False
     draft_tokens: int = 0
+    drafts_recorded: bool = True
     accept_length: float = 1.0
     imbalance: float = 0.0
     kernel: str = ""

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from cost.measured.cells import rows_of, table_of
 from cost.measured.point import Point, Pool
-from cost.measured.silicon_layout import Recorded, aggregated_pool, decode_pool, lost_pools, prefill_pool
+from cost.measured.silicon_layout import (
+    Recorded,
+    aggregated_pool,
+    decode_pool,
+    lost_pools,
+    prefill_pool,
+    total_pools,
+)
 from cost.measured.spelling import cluster_name, model_name
 from topology.errors import InputError
 
@@ -51,7 +58,15 @@ _FORMATS = {
     "fp16": "fp16",
 }
 _LOG = "gap-analysis"  # in the path of the logs that were benchmarked for the sample itself
+_DATED_DUMP = "source_file=20"
+_DRAFTING = (
+    "deepseek-",
+    "glm-",
+    "qwen3.5-",
+    "qwen3-next-",
+)  # models that ship with layers for multi-token prediction
 _CONCURRENCY = re.compile(r"silicon_concurrency=(\d+)")
+_TOTAL = "only the GPUs of the whole deployment were recorded, as a width; read as disaggregated pools"
 _SMALLEST_MULTI_GPU_PARAMS = 3e11  # at half a byte each, more than any single GPU of the sample holds
 
 
@@ -117,6 +132,7 @@ def _point(row: Row) -> Point:
         weights=weights,
         experts_dtype=experts,
         concurrency=concurrency,
+        drafts_recorded=not (origin.startswith(_DATED_DUMP) and model.startswith(_DRAFTING)),
         isl=int(row.positive("isl")),
         osl=int(row.positive("osl")),
         engine=row.text("backend"),
@@ -139,11 +155,8 @@ def _stages(pool: Pool, row: Row, prefix: str = "") -> Pool:
 def _aggregated(row: Row, concurrency: int, *, moe: bool) -> tuple[Pool, Pool | None, int, str]:
     recorded = _recorded(row)
     if moe and recorded.total:
-        decode = decode_pool(recorded, recorded, concurrency, row.text("backend"), moe=moe)
-        note = (
-            f"recorded as one layout of {recorded.tp} GPUs; read as the total of a disaggregated deployment"
-        )
-        return decode, prefill_pool(recorded, moe=moe), concurrency, note
+        prefill, decode = total_pools(recorded.total, concurrency, row.text("backend"))
+        return decode, prefill, concurrency, _TOTAL
     pool = _stages(aggregated_pool(recorded, concurrency, moe=moe), row)
     if not concurrency:
         concurrency = recorded.batch * recorded.attention_dp
@@ -156,8 +169,11 @@ def _disaggregated(row: Row, concurrency: int, kind: _Kind) -> tuple[Pool, Pool 
     engine = row.text("backend")
     first, last = _recorded(row, "prefill_"), _recorded(row, "decode_")
     if first == last and first.lost and kind.params > _SMALLEST_MULTI_GPU_PARAMS:
-        prefill, pool = lost_pools(concurrency, 8 if row.text("gemm_quant_mode").startswith("fp8") else 4)
+        prefill, pool = lost_pools(concurrency, fp8=row.text("gemm_quant_mode").startswith("fp8"))
         return pool, prefill, concurrency, "the layout was not recorded; read as the usual one of its kind"
+    if kind.moe and first == last and first.total and not last.workers:
+        prefill, pool = total_pools(first.total, concurrency, engine)
+        return pool, prefill, concurrency, _TOTAL
     pool = _stages(decode_pool(last, first, concurrency, engine, moe=kind.moe), row, "decode_")
     prefill = _stages(prefill_pool(first, moe=kind.moe), row, "prefill_")
     if not concurrency:

@@ -19,7 +19,8 @@ The sample joins records of several origins, and some of them lost or multiplied
 - *All ones* on a model that no single GPU holds: nothing was recorded (twins: decode pools of 4 and of 32).
 - Counts of workers that are not recorded are the medians of the 123 rows that have them, by kind of pool and engine.
 
-Whether a disaggregated run drafted tokens is recorded nowhere: equal rows differ by two times for that reason.
+Whether a run drafted tokens is recorded nowhere: equal rows of the dated dumps differ by up to two times for that
+reason. The rows of the database dump (``db-dump``) did not: the others scatter below them, never they below others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from cost.measured.point import Pool
 
-__all__ = ["Recorded", "aggregated_pool", "decode_pool", "lost_pools", "prefill_pool"]
+__all__ = ["Recorded", "aggregated_pool", "decode_pool", "lost_pools", "prefill_pool", "total_pools"]
 
 # medians of the recorded counts: pools with tensor-parallel attention by engine, narrow and wide data-parallel pools
 _TP_WORKERS = {"sglang": 1}
@@ -39,6 +40,8 @@ _DP_CONCURRENCY = (
     512  # recorded pools of 4 and 8 GPUs attend in data parallel beyond 700 requests, most from 512 on
 )
 _LARGEST_DECODE_GPUS = 32
+_NODE = 4
+_PREFILL = Pool(attention_dp=_NODE, ep=_NODE)
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Recorded:
 
 
 def aggregated_pool(recorded: Recorded, concurrency: int, *, moe: bool) -> Pool:
-    """Return the pool of an aggregated row (those with a total as width are :func:`decode_pool`'s)."""
+    """Return the pool of an aggregated row (those with a total as width: :func:`total_pools`)."""
     if not moe:
         return Pool(tp=recorded.tp, moe_tp=recorded.tp)
     if recorded.multiplied:
@@ -102,9 +105,6 @@ def decode_pool(recorded: Recorded, prefill: Recorded, concurrency: int, engine:
         return Pool(tp=recorded.tp, moe_tp=recorded.tp, workers=recorded.workers or tp_workers)
     if recorded.workers:
         return _experts_spread(replace(_consistent(recorded), workers=recorded.workers))
-    if recorded.total and recorded == prefill:
-        width = _decode_gpus(recorded.total)
-        return Pool(attention_dp=width, ep=width)
     width = recorded.tp * recorded.attention_dp
     repeated = 1 < recorded.ep == prefill.ep * prefill.attention_dp < width
     if recorded.attention_dp > 1 or (repeated and width >= _WIDE_GPUS) or concurrency >= _DP_CONCURRENCY:
@@ -116,30 +116,35 @@ def decode_pool(recorded: Recorded, prefill: Recorded, concurrency: int, engine:
 
 
 def prefill_pool(recorded: Recorded, *, moe: bool) -> Pool:
-    """Return the prefill pool of a disaggregated row; a total as width leaves one worker of a node of 4."""
+    """Return the prefill pool of a disaggregated row."""
     workers = recorded.workers or 1
     if not moe:
         return Pool(tp=recorded.tp, moe_tp=recorded.tp, workers=workers)
-    if recorded.total:
-        rest = recorded.total - _decode_gpus(recorded.total)
-        return Pool(attention_dp=4, ep=4, workers=max(1, rest // 4))
     return _experts_spread(replace(_consistent(recorded), workers=workers))
 
 
-def lost_pools(concurrency: int, width: int) -> tuple[Pool, Pool]:
-    """Return the prefill and the decode pool of a row that is all ones though no single GPU holds the model."""
-    prefill = Pool(attention_dp=width, ep=width)
-    if concurrency >= _DP_CONCURRENCY:
-        return prefill, Pool(attention_dp=_LARGEST_DECODE_GPUS, ep=_LARGEST_DECODE_GPUS)
-    return prefill, Pool(tp=width, moe_tp=width, workers=_NARROW_DP_WORKERS)
+def total_pools(total: int, concurrency: int, engine: str) -> tuple[Pool, Pool]:
+    """Return the prefill and the decode pool of a deployment of which only all GPUs are recorded.
 
-
-def _decode_gpus(total: int) -> int:
-    """GPUs of the decode pool among those of a whole deployment; the others are prefill workers."""
+    Few requests on up to 28 GPUs: one prefill worker of 4 and as many narrow decode workers as the rest holds (their
+    concurrencies are multiples of that number). Else one wide decode pool, and prefill workers of 4 in the rest.
+    """
+    if concurrency < _DP_CONCURRENCY and total < _LARGEST_DECODE_GPUS:
+        workers = max(1, (total - _NODE) // (_NODE if engine == "sglang" else 2 * _NODE))
+        narrow = Pool(tp=4, moe_tp=4) if engine == "sglang" else Pool(tp=8, ep=8)
+        return _PREFILL, replace(narrow, workers=workers)
     width = _LARGEST_DECODE_GPUS
     while width >= total * 0.9:
         width //= 2
-    return width
+    return replace(_PREFILL, workers=max(1, (total - width) // _NODE)), Pool(attention_dp=width, ep=width)
+
+
+def lost_pools(concurrency: int, *, fp8: bool) -> tuple[Pool, Pool]:
+    """Return the prefill and the decode pool of a row that is all ones though no single GPU holds the model."""
+    if concurrency < _DP_CONCURRENCY:
+        return _PREFILL, Pool(tp=4, moe_tp=4, workers=_NARROW_DP_WORKERS)
+    prefill = Pool(attention_dp=8, ep=8) if fp8 else _PREFILL
+    return prefill, Pool(attention_dp=_LARGEST_DECODE_GPUS, ep=_LARGEST_DECODE_GPUS)
 
 
 def _consistent(recorded: Recorded) -> Pool:

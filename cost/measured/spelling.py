@@ -175,8 +175,8 @@ def dtype_name(text: str) -> str | None:
     return _FORMATS.get(key)
 
 
-_YES = frozenset({"yes", "y", "true", "t", "1", "on", "tbo"})
-_NO = frozenset({"", "no", "n", "false", "f", "0", "off", "none"})
+_YES = frozenset({"yes", "y", "true", "t", "1", "on", "tbo", "dbo"})
+_NO = frozenset({"", "no", "n", "false", "f", "0", "off", "none", "sbo"})
 
 
 def yes_or_no(text: str) -> bool | None:

@@ -130,7 +130,10 @@ def test_layouts_that_are_a_total(tmp_path):
     assert point.phase == "disaggregated"
     assert point.pool == Pool(attention_dp=32, ep=32)
     assert point.prefill_pool == Pool(attention_dp=4, ep=4, workers=4)
-    assert "48 GPUs" in point.notes
+    assert "the whole deployment" in point.notes
+    point = read(tmp_path, **widths(28, 1, 28, 1), silicon_data_source="silicon_concurrency=12")
+    assert point.pool == Pool(tp=8, ep=8, workers=3)
+    assert point.prefill_pool == Pool(attention_dp=4, ep=4)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +165,12 @@ def test_layouts_that_are_a_total(tmp_path):
             ((24, 1, 24, 1), ""),
             ((24, 1, 24, 1), ""),
             (Pool(attention_dp=4, ep=4, workers=2), Pool(attention_dp=16, ep=16)),
+        ),
+        (
+            64,
+            ((1, 1, 1, 1), ""),
+            ((1, 1, 1, 1), ""),
+            (Pool(attention_dp=4, ep=4), Pool(tp=4, moe_tp=4, workers=2)),
         ),
         (
             512,
@@ -210,6 +219,13 @@ def test_precision(tmp_path, model, quantised, formats):
 
 def test_concurrency_that_is_not_stated_follows_from_the_batch(tmp_path):
     assert read(tmp_path, silicon_data_source="nothing", batch_size="24").concurrency == 24
+
+
+def test_drafts_are_not_recorded_in_dated_dumps(tmp_path):
+    dated = {"silicon_data_source": "source_file=2026-03-25.csv; silicon_concurrency=8"}
+    assert not read(tmp_path, **dated).drafts_recorded
+    assert read(tmp_path, **dated, model_path="openai/gpt-oss-120b").drafts_recorded
+    assert read(tmp_path, silicon_data_source="db-dump; silicon_concurrency=8").drafts_recorded
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.model import MoeFfn
 from cost.setting import USABLE_HBM
@@ -14,17 +16,23 @@ from cost.terms.alltoall import vector_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import ArrayLike
+
     from cost.layout import StageSpec
     from cost.model import Layer, Model
+    from cost.quantity import Quantity
     from cost.setting import Setting
+    from cost.workload import Workload
 
 __all__ = [
     "StageMemory",
     "layer_cache_bytes",
     "layer_weight_bytes",
+    "logit_bytes",
     "replica_max_batch",
     "replica_memory",
     "weight_sizes",
+    "workspace_bytes",
 ]
 
 LOGIT_BYTES = 4.0
@@ -75,7 +83,7 @@ def weight_sizes(model: Model) -> dict[str, float]:
     return {part: bytes_per_param(dtype) for part, dtype in model.precision.items()}
 
 
-def layer_weight_bytes(layer: Layer, size: Mapping[str, float], *, tp: int, slots: int) -> float:
+def layer_weight_bytes(layer: Layer, size: Mapping[str, float], *, tp: Quantity, slots: Quantity) -> Quantity:
     """Weight bytes that one GPU holds of ``layer``, with ``slots`` expert copies on it."""
     attention = (layer.attention.matmul_params + layer.attention.other_params) * size["attention"] / tp
     norms = layer.norm_params * size["norm"]
@@ -94,28 +102,50 @@ def layer_cache_bytes(layer: Layer, setting: Setting, tp: int) -> float:
     return tp * cache / float(layer.attention.kv_shards(tp))
 
 
-def _workspace_bytes(setting: Setting, stage: StageSpec, slots: int, *, tp: int, last: bool) -> float:
-    """Workspace of one GPU per sequence of a step.
+def workspace_bytes(
+    model: Model,
+    workload: Workload,
+    *,
+    tp: Quantity,
+    ranks: Quantity,
+    slots: Quantity,
+    crosses: ArrayLike,
+    moe: bool,
+) -> Quantity:
+    """Workspace of one GPU per sequence of a step, without logits; arrays broadcast.
 
-    Activations, logits (FP32, on the last stage, of the tokens that are sampled) and all-to-all buffers. Decode in
-    one domain: a buffer takes one vector from every rank, in and out; across domains DeepEP's low-latency layout
-    holds a BF16 vector for each slot of the group, to send and to receive, twice (double buffering). Prefill: a
-    buffer for the vectors that arrive, at most one for each expert of a token, in and out.
+    Activations and all-to-all buffers. Decode in one domain: a buffer takes one vector from every rank, in and out;
+    across domains (``crosses``) DeepEP's low-latency layout holds a BF16 vector for each of the group's ``slots``, to
+    send and to receive, twice (double buffering). Prefill: a buffer for the vectors that arrive, at most one for each
+    expert of a token, in and out.
     """
+    tokens: Quantity = ACTIVATION_VECTORS * tp * model.hidden * 2.0
+    if moe and model.moe is not None:
+        pair = sum(vector_bytes(model.hidden, model.precision["experts"]))
+        spread = np.asarray(ranks) > 1
+        inside = ranks if workload.decodes else np.minimum(ranks, model.moe.top_k)
+        apart = 4 * slots * model.hidden * 2.0 if workload.decodes else inside * pair
+        tokens = tokens + np.where(spread, np.where(crosses, apart, inside * pair), 0.0)
+    return tokens * workload.tokens_per_pass
+
+
+def logit_bytes(model: Model, workload: Workload) -> float:
+    """FP32 logits per sequence of a step: of every token that decodes, of the last one of a prompt."""
+    return LOGIT_BYTES * model.vocab * (workload.tokens_per_pass if workload.decodes else 1.0)
+
+
+def _stage_workspace_bytes(setting: Setting, stage: StageSpec, slots: int, *, tp: int, last: bool) -> float:
     model, workload = setting.model, setting.workload
-    moe, tokens = model.moe, ACTIVATION_VECTORS * tp * model.hidden * 2.0
-    ranks = len(stage.gpus)
-    if moe is not None and ranks > 1 and not workload.decodes:
-        tokens += min(ranks, moe.top_k) * sum(vector_bytes(model.hidden, model.precision["experts"]))
-    elif ranks > 1 and any(isinstance(layer.ffn, MoeFfn) for layer, _ in model.kind_counts(stage.layers)):
-        if len(setting.domain_set(stage)) == 1:
-            tokens += ranks * sum(vector_bytes(model.hidden, model.precision["experts"]))
-        else:
-            tokens += 4 * slots * model.hidden * 2.0
-    logits = LOGIT_BYTES * model.vocab if last else 0.0
-    return tokens * workload.tokens_per_pass + logits * (
-        workload.tokens_per_pass if workload.decodes else 1.0
+    bytes_ = workspace_bytes(
+        model,
+        workload,
+        tp=float(tp),
+        ranks=float(len(stage.gpus)),
+        slots=float(slots),
+        crosses=len(setting.domain_set(stage)) > 1,
+        moe=any(isinstance(layer.ffn, MoeFfn) for layer, _ in model.kind_counts(stage.layers)),
     )
+    return float(bytes_) + last * logit_bytes(model, workload)
 
 
 def replica_memory(
@@ -149,7 +179,9 @@ def replica_memory(
         first, last = index == 0, index == len(stages) - 1
         per_gpu = math.ceil(slots[index] / gpus) if most is None else most[index]
         members = model.kind_counts(stage.layers)
-        weights = sum(n * layer_weight_bytes(layer, size, tp=tp, slots=per_gpu) for layer, n in members)
+        weights = sum(
+            n * float(layer_weight_bytes(layer, size, tp=tp, slots=per_gpu)) for layer, n in members
+        )
         if first or (last and model.tied):
             weights += model.embedding_params * size["embedding"] / tp
         if last:
@@ -159,7 +191,7 @@ def replica_memory(
         held = total / gpus
         kv = held * sum(n * layer_cache_bytes(layer, setting, tp) for layer, n in members)
         step_sequences = held / len(stages)
-        workspace = step_sequences * _workspace_bytes(setting, stage, slots[index], tp=tp, last=last)
+        workspace = step_sequences * _stage_workspace_bytes(setting, stage, slots[index], tp=tp, last=last)
         capacity = min(setting.cluster.spec.domains[d].gpu.hbm_bytes for d in setting.domain_set(stage))
         memories.append(StageMemory(weights, kv, workspace, capacity))
     return memories

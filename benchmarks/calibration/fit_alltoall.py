@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import copy
 import math
+import zlib
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ HEADER = """\
 # All-to-all kernels, per direction: max(floor, alpha + max(bytes / (fraction x link rate), cores)) + unpack seconds.
 # Written by benchmarks/calibration/fit_alltoall.py: what has the source `fit` is fitted, the rest is carried over.
 # The first kernel whose `words` all occur in a name is meant by it; `same` borrows a shared figure as weaker
-# evidence. Rows and errors under `fit` are those of the points fitted to, as fractions.
+# evidence. `fit` gives rows and errors of a kernel's points, `errors` those of all, seen and unseen; as fractions.
 """
 
 
@@ -191,7 +192,7 @@ def cross_validated(
 
 
 FOLDS: Mapping[str, Callable[[Point, Case], Hashable]] = {
-    "one row out": lambda point, _: point.id,
+    "one tenth of the rows out": lambda point, _: zlib.crc32(point.id.encode()) % 10,
     "one EP size of a kernel out": lambda point, case: (case.use.kernel.name, point.cluster, point.pool.ep),
     "one token count of a kernel out": lambda point, case: (case.use.kernel.name, point.alltoall.tokens),
     "one cluster of a source out": lambda point, _: (point.source, point.cluster),
@@ -205,6 +206,12 @@ def summary(signed: NDArray[np.float64]) -> str:
         f"{len(size):4d} rows  median {np.median(size):6.1%}  mean {size.mean():6.1%}  worst {size.max():6.1%}"
         f"  bias {np.median(signed):+6.1%}"
     )
+
+
+def sizes(signed: NDArray[np.float64]) -> dict[str, float]:
+    """Median and mean size of the errors, for the coefficient file."""
+    size = abs(signed)
+    return {"median": round(float(np.median(size)), 4), "mean": round(float(size.mean()), 4)}
 
 
 def dump(data: dict[str, Any]) -> str:
@@ -246,9 +253,13 @@ def main() -> None:
     if options.rows:
         for point, error, second in zip(points, signed, measured * (1 + signed), strict=True):
             print(f"{point.id:44s} {point.measured:9.1f} {second * 1e6:9.1f} {error:+7.1%}")
+    known = fitted.setdefault("errors", {})
+    known["fitted"] = {"rows": len(points), "coefficients": len(free_entries(fitted)), **sizes(signed)}
     if not options.no_folds:
         for name, fold in FOLDS.items():
-            print(f"{name:32s}", summary(cross_validated(data, points, cases, fold)))
+            unseen = cross_validated(data, points, cases, fold)
+            known[name] = {"rows": len(points), **sizes(unseen)}
+            print(f"{name:32s}", summary(unseen))
     if options.write:
         PATH.write_text(dump(fitted), encoding="utf-8")
 

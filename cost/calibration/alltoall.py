@@ -133,6 +133,7 @@ def read_kernels(data: object) -> dict[str, Kernel]:
         shared[name] = _figure(entry, entry.text("unit"), texts)
     table = file.sub("kernels")
     kernels = {name: _kernel(name, table.sub(name), shared, texts) for name in table.names()}
+    file.get("errors")  # of the fit and of its cross-validation, for readers
     file.done()
     return kernels
 

@@ -59,12 +59,7 @@ _FORMATS = {
 }
 _LOG = "gap-analysis"  # in the path of the logs that were benchmarked for the sample itself
 _DATED_DUMP = "source_file=20"
-_DRAFTING = (
-    "deepseek-",
-    "glm-",
-    "qwen3.5-",
-    "qwen3-next-",
-)  # models that ship with layers for multi-token prediction
+_DRAFTING = "deepseek-"  # the models whose equal rows of that origin differ by up to two times
 _CONCURRENCY = re.compile(r"silicon_concurrency=(\d+)")
 _TOTAL = "only the GPUs of the whole deployment were recorded, as a width; read as disaggregated pools"
 _SMALLEST_MULTI_GPU_PARAMS = 3e11  # at half a byte each, more than any single GPU of the sample holds
@@ -132,7 +127,9 @@ def _point(row: Row) -> Point:
         weights=weights,
         experts_dtype=experts,
         concurrency=concurrency,
-        drafts_recorded=not (origin.startswith(_DATED_DUMP) and model.startswith(_DRAFTING)),
+        drafts_recorded=not (
+            phase == "disaggregated" and origin.startswith(_DATED_DUMP) and model.startswith(_DRAFTING)
+        ),
         isl=int(row.positive("isl")),
         osl=int(row.positive("osl")),
         engine=row.text("backend"),

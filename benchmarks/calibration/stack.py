@@ -1,0 +1,82 @@
+"""Parts of the steps of many groups of points, laid side by side: one evaluation prices all points at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.step import even_parts
+from cost.step_cost import smooth_max
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from cost.machine import Machine
+    from cost.measured.serving_groups import Group
+    from cost.shape import StepShape
+
+__all__ = ["Stack"]
+
+Table = "Mapping[str, NDArray[np.float64]]"
+
+
+@dataclass
+class _Slot:
+    compute: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    inverse_columns: NDArray[np.float64]
+
+
+@dataclass
+class Stack:
+    """Work of ``size`` points by (fraction, HBM fraction, place in the step), seconds at peak of all layers."""
+
+    size: int
+    slots: dict[tuple[str, str, int], _Slot] = field(default_factory=dict)
+    sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    def _sum(self, name: str) -> NDArray[np.float64]:
+        return self.sums.setdefault(name, np.zeros(self.size))
+
+    def add(self, group: Group, shape: StepShape, machine: Machine) -> None:
+        """Take in a group's step; arrays of ``shape`` have one entry a point of the group."""
+        parts, at = even_parts(group.model, shape, machine), group.index
+        seen: dict[tuple[str, str], int] = defaultdict(int)
+        for work in parts.works:
+            key = (work.fraction, work.hbm)
+            slot = self.slots.setdefault(
+                (*key, seen[key]), _Slot(np.zeros(self.size), np.zeros(self.size), np.zeros(self.size))
+            )
+            seen[key] += 1
+            slot.compute[at] = work.layers * work.compute_s
+            slot.memory[at] = work.layers * work.memory_s
+            slot.inverse_columns[at] = 1 / np.asarray(work.columns)
+        for link in parts.links:
+            self._sum("links")[at] += link.layers * link.expected_s
+        for reduce in parts.reduces:
+            self._sum("reduce")[at] += reduce.layers * (reduce.up_s + reduce.out_s)
+            self._sum("calls")[at] += reduce.layers * reduce.calls
+            self._sum("latency")[at] += reduce.layers * reduce.calls * reduce.latency_s
+        self._sum("layers")[at] += parts.layers
+        self._sum("moe_layers")[at] += parts.moe_layers
+        self._sum("steps")[at] += parts.steps
+        self._sum("requests")[at] += parts.requests
+
+    def seconds(self, table: Mapping[str, NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Seconds of computing and of sending of each point; ``table`` has each coefficient of each point."""
+        computing, sums = np.zeros(self.size), defaultdict(lambda: np.zeros(self.size), self.sums)
+        for (fraction, hbm, _), slot in self.slots.items():
+            kind = fraction.partition(".")[0]
+            half = 0.0 if kind == "attention" else table[f"columns.{kind}"]
+            compute = slot.compute * (1 + half * slot.inverse_columns) / table[fraction]
+            computing += smooth_max(compute, slot.memory / table[hbm])
+        for count in ("layer", "moe_layer", "step"):
+            computing += sums[f"{count}s"] * table[f"delay.{count}"]
+        computing += sums["requests"] * table["delay.sequence"]
+        sending = sums["links"] + sums["reduce"] / table["links.all_reduce"]
+        return computing, sending + sums["calls"] * table["delay.all_reduce"] + sums["latency"]

@@ -1,0 +1,74 @@
+"""What the cost model says about measured points of served models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.calibration.serving import calibrated
+from cost.measured.point import Prediction
+from cost.measured.serving_groups import group_points
+from cost.measured.serving_times import group_times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cost.efficiency import Efficiency
+    from cost.measured.point import Point
+    from cost.measured.serving_groups import Group
+    from cost.measured.serving_times import Times
+    from cost.quantity import Quantity
+
+__all__ = ["UNRECORDED_GAIN", "predict_serving", "quantity_of"]
+
+UNRECORDED_GAIN = 1.25
+"""Tokens a step yields where a model can draft and the row does not say whether it did: between 1 and 1.7."""
+
+
+def predict_serving(
+    points: Sequence[Point], efficiency_of: Callable[[Group], Efficiency] | None = None
+) -> list[Prediction]:
+    """Return a prediction for each point, in the order of ``points``; one without a value says why.
+
+    Parameters
+    ----------
+    efficiency_of:
+        What kernels reach on a group's machine; None: as calibrated.
+    """
+    groups, refused = group_points(points)
+    found = [refused.get(i, Prediction(None)) for i in range(len(points))]
+    for group in groups:
+        efficiency = efficiency_of(group) if efficiency_of else calibrated(group.gpu, group.engine)
+        times = group_times(group, efficiency)
+        for position, i in enumerate(group.index.tolist()):
+            value = quantity_of(points[i], group, times, position)
+            found[i] = (
+                Prediction(value) if np.isfinite(value) else Prediction(None, "the phase has no such time")
+            )
+    return found
+
+
+def quantity_of(point: Point, group: Group, times: Times, position: int) -> float:
+    """Return the value of a point's quantity in its unit, NaN where its phase has none."""
+
+    def at(values: Quantity) -> float:
+        return float(np.broadcast_to(values, group.index.shape)[position])
+
+    gain = 1.0 if group.recorded[position] else UNRECORDED_GAIN
+    if point.quantity == "tpot_ms":
+        return at(times.tpot_s) * 1e3 / gain
+    if point.quantity == "ttft_ms":
+        return at(times.ttft_s) * 1e3
+    if point.quantity == "step_ms":
+        return at(times.step_s) * 1e3
+    output, given = at(times.tokens_per_s), at(times.input_per_s)
+    if point.phase == "decode":
+        rate = output
+    elif point.phase == "prefill":
+        rate = given
+    else:
+        rate = {"output": output, "input": given}.get(point.token_kind, output + given)
+    if point.token_kind == "input_cached":  # noqa: S105 - tokens of text
+        rate /= 1 - point.cache_hit
+    return rate / float(group.gpus[position])

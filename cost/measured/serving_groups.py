@@ -1,0 +1,226 @@
+"""Points of served models, grouped so that each group is one model on one machine and computed as arrays."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.calibration.serving import engine_names
+from cost.dtypes import dtype
+from cost.measured.point import Prediction
+from cost.rates import stage_rates
+from cost.resolve import resolve_model
+from cost.serving import Requests
+from cost.shape import StepShape
+from cost.workload import Workload
+from topology.errors import InputError
+from topology.resolve import resolve_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.measured.point import Point, Pool
+    from cost.model import Model
+    from cost.rates import Rates
+    from topology.spec import GpuSpec
+
+__all__ = ["Group", "group_points"]
+
+LATENT = ("mla", "dsa")
+FP4_BESIDES = {"attention": "fp8", "dense": "nvfp4", "shared": "nvfp4"}
+"""What NVFP4 checkpoints keep besides experts: NVIDIA's of MLA models mix FP4 and BF16 in attention, about 8 bits;
+those of other MoE models leave everything but experts in BF16."""
+UNSTATED_WORKERS = 1e6
+"""Prefill workers where a row does not say: so many that they never limit the decode pool."""
+CACHE_OF_ENGINE = {"trtllm": "fp8"}
+"""KV format where a row does not give it: TensorRT-LLM keeps FP8 under quantised weights, others BF16."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Points of one phase of one model on one machine; arrays have one entry a point.
+
+    Attributes
+    ----------
+    index:
+        Positions of the points in the list that was grouped.
+    pool, prefill_pool:
+        Layouts; of aggregated and single-phase points both are the same.
+    workers, prefill_workers:
+        Engines of each pool.
+    tokens:
+        Prompt tokens per GPU of a prefill step, 0 where not stated; ``batch`` sequences per GPU, likewise.
+    """
+
+    index: NDArray[np.int64]
+    phase: str
+    model: Model
+    gpu: GpuSpec
+    rates: Rates
+    engine: str
+    kernel: str
+    overlap: bool
+    workload: Workload
+    pool: StepShape
+    prefill_pool: StepShape
+    workers: NDArray[np.float64]
+    prefill_workers: NDArray[np.float64]
+    requests: Requests
+    batch: NDArray[np.float64]
+    tokens: NDArray[np.float64]
+    recorded: NDArray[np.bool_]
+    gpus: NDArray[np.float64]
+
+
+def group_points(points: Sequence[Point]) -> tuple[list[Group], dict[int, Prediction]]:
+    """Return the groups, and the reason for each point that cannot be predicted."""
+    members: dict[object, list[int]] = defaultdict(list)
+    refused: dict[int, Prediction] = {}
+    for i, point in enumerate(points):
+        try:
+            _machine(_key(point)[2])
+        except InputError as error:
+            refused[i] = Prediction(None, str(error))
+            continue
+        members[_key(point)].append(i)
+    return [_group(points, indices) for indices in members.values()], refused
+
+
+def _key(point: Point) -> tuple[object, tuple[str, str, str], tuple[str, int, float, float], str]:
+    engine = point.engine.strip().lower()
+    engine = engine if engine in engine_names() else ""
+    machine = (point.cluster, point.gpus_per_domain, point.up_bytes_per_s, point.out_bytes_per_s)
+    formats = (point.model, point.weights, point.experts_dtype)
+    rest = (point.phase, engine, point.kernel, point.overlap, point.quantity == "ttft_ms")
+    return rest, formats, machine, _cache_dtype(point)
+
+
+@cache
+def _model(name: str, weights: str, experts: str) -> Model:
+    """Return the model with the row's formats; FP4 of all weights means FP4 of the feed-forward parts."""
+    model = resolve_model(name)
+    if not weights and not experts:
+        return model
+    precision = dict(model.precision)
+    latent = model.kinds[0].attention.kind in LATENT
+    for part in ("attention", "dense", "shared", "experts"):
+        wanted = (experts or weights) if part == "experts" else weights
+        if wanted and model.moe and "fp4" in wanted and part != "experts":
+            wanted = FP4_BESIDES[part] if latent else "bf16"
+        precision[part] = wanted or precision[part]
+    return replace(model, precision=precision)
+
+
+@cache
+def _machine(key: tuple[str, int, float, float]) -> tuple[GpuSpec, int]:
+    cluster, gpus_per_domain, _, _ = key
+    spec = resolve_cluster(cluster).spec.domains[0]
+    return spec.gpu, gpus_per_domain or spec.gpus
+
+
+@cache
+def _rates(key: tuple[str, int, float, float], dtypes: tuple[str, ...]) -> Rates:
+    cluster = resolve_cluster(key[0])
+    rates = stage_rates(cluster, range(len(cluster.gpus)), dtypes)
+    _, _, up, out = key
+    if up:
+        rates = replace(rates, up_bytes_per_s=up, alltoall_bytes_per_s=up)
+    return replace(rates, out_bytes_per_s=out) if out else rates
+
+
+def _cache_dtype(point: Point) -> str:
+    if point.kv_dtype:
+        return point.kv_dtype
+    model = _model(point.model, point.weights, point.experts_dtype)
+    quantised = dtype(model.precision["experts" if model.moe else "dense"]).bits <= 8
+    return CACHE_OF_ENGINE.get(point.engine, "bf16") if quantised else "bf16"
+
+
+def _group(points: Sequence[Point], index: list[int]) -> Group:
+    first = points[index[0]]
+    _, formats, machine, _ = _key(first)
+    model = _model(*formats)
+    gpu, domain_gpus = _machine(machine)
+    chosen = [points[i] for i in index]
+
+    def column(get: Callable[[Point], float]) -> NDArray[np.float64]:
+        return np.array([get(point) for point in chosen], dtype=np.float64)
+
+    requests = Requests(
+        isl=column(lambda p: p.isl or p.context),
+        osl=column(lambda p: p.osl or 1),
+        concurrency=column(lambda p: p.concurrency or p.batch * p.pool.gpus),
+        draft_tokens=column(lambda p: p.draft_tokens),
+        accept_length=column(lambda p: p.accept_length),
+    )
+    context = column(lambda p: p.context or p.isl + p.osl / 2)
+    imbalance = column(lambda p: p.imbalance)
+    phase = "prefill" if first.phase == "prefill" else "decode"
+    pools = [p.pool for p in chosen]
+    return Group(
+        index=np.array(index),
+        phase=first.phase,
+        model=model,
+        gpu=gpu,
+        rates=_rates(machine, (*model.precision.values(), "bf16")),
+        engine=_key(first)[0][1],  # type: ignore[index]
+        kernel=first.kernel,
+        overlap=first.overlap,
+        workload=Workload(kv_dtype=_cache_dtype(first), phase=phase),
+        pool=replace(_shape(pools, domain_gpus), imbalance=imbalance, context=context),
+        prefill_pool=replace(
+            _shape([_prefill(p) for p in chosen], domain_gpus),
+            imbalance=imbalance if first.phase == "prefill" else np.zeros(len(chosen)),
+        ),
+        workers=column(lambda p: p.pool.workers),
+        prefill_workers=column(_prefill_workers),
+        requests=requests,
+        batch=column(lambda p: p.batch),
+        tokens=column(lambda p: p.tokens),
+        recorded=np.array([p.drafts_recorded for p in chosen]),
+        gpus=column(_gpus),
+    )
+
+
+def _gpus(point: Point) -> float:
+    """GPUs that a figure per GPU is divided by, NaN where the row leaves the prefill pool open."""
+    if point.gpus:
+        return float(point.gpus)
+    if point.phase != "disaggregated":
+        return float(point.pool.gpus)
+    return float(point.pool.gpus + _prefill(point).gpus) if _stated(point) else math.nan
+
+
+def _stated(point: Point) -> bool:
+    """Whether the row says which GPUs prefill."""
+    return point.prefill_pool is not None and point.prefill_pool.gpus > 0
+
+
+def _prefill_workers(point: Point) -> float:
+    return float(_prefill(point).workers) if _stated(point) else UNSTATED_WORKERS
+
+
+def _prefill(point: Point) -> Pool:
+    """Return the pool that prefills; one like the decode pool where the row does not say."""
+    return point.prefill_pool if _stated(point) and point.prefill_pool else point.pool
+
+
+def _shape(pools: Sequence[Pool], domain_gpus: int) -> StepShape:
+    def column(name: str) -> NDArray[np.float64]:
+        return np.array([getattr(pool, name) for pool in pools], dtype=np.float64)
+
+    return StepShape(
+        tp=column("tp"),
+        attention_dp=column("attention_dp"),
+        ep=column("ep"),
+        moe_tp=column("moe_tp"),
+        slots=column("slots"),
+        domain_gpus=np.full(len(pools), float(domain_gpus)),
+    )

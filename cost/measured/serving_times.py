@@ -1,0 +1,134 @@
+"""What the cost model says about a group of points of served models: step, TPOT, TTFT and rate of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.capacity import largest_batch
+from cost.machine import Machine, kernels_for
+from cost.serving import CHUNK_TOKENS, Served, aggregated, disaggregated
+from cost.step import even_step, overlapped
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cost.efficiency import Efficiency
+    from cost.measured.serving_groups import Group
+    from cost.quantity import Quantity
+    from cost.shape import StepShape
+
+__all__ = ["Times", "group_times", "machines", "stepper", "with_imbalance"]
+
+IMBALANCE = {"decode": 1.25, "prefill": 1.35}
+"""Busiest expert GPU over the mean where a row does not say: production decode with EPLB, default prefill
+(fits to DeepSeek's and SGLang's published throughput)."""
+IMBALANCE_FROM_EP = 16
+"""Smaller groups hold so many experts a GPU that their loads even out; nothing is added for them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """One value for each point of a group, and the shapes of the last steps that were asked for."""
+
+    tpot_s: Quantity
+    ttft_s: Quantity
+    step_s: Quantity
+    tokens_per_s: Quantity
+    input_per_s: Quantity
+
+
+def machines(group: Group, efficiency: Efficiency) -> tuple[Machine, Machine]:
+    """Return what the group's decode and prefill run on."""
+    rates, kv_dtype = group.rates, group.workload.kv_dtype
+    decode = Machine(rates, efficiency, kernels_for(rates, "decode", group.kernel), kv_dtype)
+    named = group.kernel if group.phase == "prefill" else ""
+    return decode, Machine(rates, efficiency, kernels_for(rates, "prefill", named), kv_dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class stepper:  # noqa: N801 - called like a function
+    """Seconds of a step of a group's model on a machine, in two halves where the group overlaps."""
+
+    group: Group
+    machine: Machine
+
+    def __call__(self, shape: StepShape) -> Quantity:
+        """Return the expected seconds of a step."""
+        model, efficiency = self.group.model, self.machine.efficiency
+        whole = even_step(model, shape, self.machine)
+        if not self.group.overlap:
+            return whole.total_s
+        half = replace(shape, sequences=shape.sequences / 2, prompt_tokens=shape.prompt_tokens / 2)
+        return overlapped(whole, even_step(model, half, self.machine), efficiency["overlap"]).total_s
+
+
+def with_imbalance(shape: StepShape, phase: str) -> StepShape:
+    """Return the shape with the usual imbalance of wide groups where none is stated (1 exactly is stated)."""
+    stated = np.asarray(shape.imbalance) > 0
+    usual = np.where(np.asarray(shape.ep) >= IMBALANCE_FROM_EP, IMBALANCE[phase], 1.0)
+    return replace(shape, imbalance=np.where(stated, shape.imbalance, usual))
+
+
+def group_times(group: Group, efficiency: Efficiency, decode: stepper | None = None) -> Times:
+    """Return the times of a group of points.
+
+    Parameters
+    ----------
+    decode:
+        What gives the seconds of a step of the pool that decodes (or of the only one); the cost model's own if None.
+    """
+    on_decode, on_prefill = machines(group, efficiency)
+    pool = with_imbalance(group.pool, "decode")
+    prefill_pool = with_imbalance(group.prefill_pool, "prefill")
+    step = decode or stepper(group, on_prefill if group.phase == "prefill" else on_decode)
+    if group.phase == "prefill":
+        return _prefill(group, step, prefill_pool)
+    requests = group.requests
+    context = replace(pool, context=requests.context)
+    most = largest_batch(group.model, group.workload, context, group.rates.hbm_bytes)
+    if group.phase == "decode":
+        return _decode(group, step, pool)
+    if group.phase == "aggregated":
+        share = efficiency["prefill_share"]
+        served = aggregated(step, pool, requests, workers=group.workers, most=most, share=share)
+    else:
+        served = disaggregated(
+            step,
+            pool,
+            stepper(group, on_prefill),
+            prefill_pool,
+            requests,
+            workers=group.workers,
+            prefill_workers=group.prefill_workers,
+            most=most,
+        )
+    return _served(group, served)
+
+
+def _served(group: Group, served: Served) -> Times:
+    requests = group.requests
+    output = served.requests_per_s * requests.osl
+    return Times(served.tpot_s, served.ttft_s, served.step_s, output, served.requests_per_s * requests.isl)
+
+
+def _decode(group: Group, step: stepper, pool: StepShape) -> Times:
+    requests, gpus = group.requests, np.asarray(pool.gpus)
+    batch = np.where(group.batch > 0, group.batch, requests.concurrency / (gpus * group.workers))
+    shape = replace(pool, sequences=batch, queries=1.0 + requests.draft_tokens)
+    step_s = step(shape)
+    tpot_s = step_s / requests.accept_length
+    output = group.workers * gpus * batch / tpot_s
+    return Times(tpot_s, np.full_like(batch, np.nan), step_s, output, np.full_like(batch, np.nan))
+
+
+def _prefill(group: Group, step: stepper, pool: StepShape) -> Times:
+    isl = group.requests.isl
+    per_gpu = np.maximum(np.maximum(isl, CHUNK_TOKENS) / pool.tp, 1.0)
+    tokens: NDArray[np.float64] = np.where(group.tokens > 0, group.tokens, per_gpu)
+    step_s = step(replace(pool, prompt_tokens=tokens, prompt_length=isl, sequences=0.0))
+    nothing = np.full_like(isl, np.nan)
+    rate = group.workers * np.asarray(pool.gpus) * tokens / step_s
+    return Times(nothing, step_s, step_s, nothing, rate)

@@ -1,0 +1,189 @@
+"""Requests served by one pool of engines, or by a pool that prefills and one that decodes, in steady state.
+
+Closed loop: a fixed number of requests is in the system, each answered before the next is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from cost.quantity import Quantity  # noqa: TC001 - dataclass fields
+
+if TYPE_CHECKING:
+    from cost.shape import StepShape
+
+__all__ = ["CHUNK_TOKENS", "Requests", "Served", "Stepper", "aggregated", "disaggregated"]
+
+CHUNK_TOKENS = 8192.0
+"""Prompt tokens of one engine step: the default of TensorRT-LLM (``max_num_tokens``) and of vLLM's and SGLang's
+chunked prefill on these chips."""
+ROUNDS = 12
+
+
+class Stepper(Protocol):
+    """Seconds of a step of one engine for shapes of it."""
+
+    def __call__(self, shape: StepShape) -> Quantity:
+        """Return the expected seconds."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """What is asked: prompt and answer lengths in tokens, and requests in the system at a time."""
+
+    isl: Quantity
+    osl: Quantity
+    concurrency: Quantity
+    draft_tokens: Quantity = 0.0
+    accept_length: Quantity = 1.0
+
+    @property
+    def context(self) -> Quantity:
+        """Mean tokens in the cache while a request decodes."""
+        return self.isl + self.osl / 2
+
+    @property
+    def steps(self) -> Quantity:
+        """Decode steps of one request."""
+        return self.osl / self.accept_length
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What a request sees, and how many are served.
+
+    ``tpot_s`` seconds per output token after the first, ``ttft_s`` to the first with waiting, ``requests_per_s`` in
+    all, ``batch`` sequences per GPU of the pool that decodes, ``step_s`` of one decode step.
+    """
+
+    tpot_s: Quantity
+    ttft_s: Quantity
+    requests_per_s: Quantity
+    batch: Quantity
+    step_s: Quantity
+
+
+def _decode(pool: StepShape, requests: Requests, batch: Quantity) -> StepShape:
+    return replace(
+        pool,
+        sequences=batch,
+        context=requests.context,
+        queries=1.0 + requests.draft_tokens,
+        prompt_tokens=0.0,
+    )
+
+
+def _prompts(pool: StepShape, requests: Requests, tokens: Quantity) -> StepShape:
+    return replace(pool, sequences=0.0, prompt_tokens=tokens, prompt_length=requests.isl)
+
+
+def prefill_seconds(
+    step: Stepper, pool: StepShape, requests: Requests, waiting: Quantity
+) -> tuple[Quantity, Quantity]:
+    """Seconds of one prefill step of an engine, and the prompts that it finishes.
+
+    An attention group takes whole prompts up to :data:`CHUNK_TOKENS`, at least one; a longer prompt takes several
+    chunks, which cost what the prompt costs at once. A step takes as long where some groups have no prompt.
+    """
+    groups = np.minimum(pool.attention_dp, np.maximum(waiting, 1.0))
+    each = np.maximum(1.0, np.minimum(CHUNK_TOKENS / requests.isl, waiting / groups))
+    return step(_prompts(pool, requests, each * requests.isl / pool.tp)), groups * each
+
+
+def _data_parallel(pool: StepShape) -> StepShape:
+    one = np.ones_like(np.asarray(pool.tp, dtype=np.float64))
+    return replace(pool, tp=one, attention_dp=pool.gpus, ep=pool.gpus, moe_tp=one)
+
+
+def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity:
+    """Prompts per second that one engine finishes where enough of them wait, every attention group busy.
+
+    An engine with tensor-parallel attention is counted with data-parallel attention where that is faster: who has
+    more prompts than GPUs runs it so.
+    """
+    many = np.full_like(requests.isl, np.inf)
+
+    def rate(split: StepShape) -> Quantity:
+        seconds, prompts = prefill_seconds(step, split, requests, many)
+        return prompts / seconds
+
+    return np.maximum(rate(pool), rate(_data_parallel(pool)))
+
+
+def aggregated(
+    step: Stepper, pool: StepShape, requests: Requests, *, workers: Quantity, most: Quantity, share: Quantity
+) -> Served:
+    """Return how ``workers`` engines that mix both phases serve.
+
+    Parameters
+    ----------
+    most:
+        Sequences per GPU that fit.
+    share:
+        Part of the prefill of other requests that delays a decoding one (``prefill_share``).
+
+    Notes
+    -----
+    While a request decodes, each of the others in its engine is prefilled once: a decode step carries
+    ``(batch - 1) / steps`` prompts on average. What that adds to the step counts by ``share``, since prompts come in
+    bursts that many requests wait for before their first token, not between two.
+    """
+    each = requests.concurrency / workers
+    batch = np.minimum(each / pool.gpus, np.maximum(most, 1.0 / pool.gpus))
+    decode = _decode(pool, requests, batch)
+    alone_s = step(decode)
+    others = np.maximum(0.0, batch * pool.gpus - 1.0) / pool.gpus
+    mixed_s = step(
+        replace(decode, prompt_tokens=others * requests.isl / requests.steps, prompt_length=requests.isl)
+    )
+    step_s = alone_s + share * (mixed_s - alone_s)
+    tpot_s = step_s / requests.accept_length
+    prefill_s, _ = prefill_seconds(step, pool, requests, np.ones_like(batch))
+    residence_s = requests.osl * tpot_s + prefill_s
+    rate = batch * pool.gpus / residence_s
+    ttft_s = np.maximum(prefill_s, each / rate - requests.osl * tpot_s)
+    return Served(tpot_s, ttft_s, workers * rate, batch, step_s)
+
+
+def disaggregated(
+    decode_step: Stepper,
+    pool: StepShape,
+    prefill_step: Stepper,
+    prefill_pool: StepShape,
+    requests: Requests,
+    *,
+    workers: Quantity,
+    prefill_workers: Quantity,
+    most: Quantity,
+) -> Served:
+    """Return how a pool of engines that decode and one of engines that prefill serve together.
+
+    Notes
+    -----
+    Little's law: requests in the system = rate x (time to first token + time of decoding). The rate is at most what
+    the prefill pool finishes, and the decode pool holds no more than ``most`` sequences per GPU; what is left waits.
+    """
+    slots = workers * pool.gpus
+    batch = requests.concurrency / slots
+    prefill_s, _ = prefill_seconds(prefill_step, prefill_pool, requests, np.ones_like(requests.isl))
+    most_rate = prefill_workers * prefill_rate(prefill_step, prefill_pool, requests)
+    tpot_s: Quantity = 0.0
+    rate: Quantity = 0.0
+    for _ in range(ROUNDS):
+        batch = np.minimum(np.maximum(batch, 0.5 / slots), np.maximum(most, 1.0 / pool.gpus))
+        step_s = decode_step(_decode(pool, requests, np.maximum(batch, 1.0 / slots)))
+        tpot_s = step_s / requests.accept_length
+        decoding_s = requests.osl * tpot_s
+        waiting = np.maximum(1.0, requests.concurrency - batch * slots) / prefill_workers
+        prefill_s, prompts = prefill_seconds(prefill_step, prefill_pool, requests, waiting)
+        rate = np.minimum(
+            requests.concurrency / (decoding_s + prefill_s), prefill_workers * prompts / prefill_s
+        )
+        batch = np.sqrt(batch * np.minimum(rate * decoding_s, requests.concurrency) / slots)
+    rate = np.minimum(rate, batch * slots / decoding_s)
+    ttft_s = np.maximum(prefill_s, requests.concurrency / rate - decoding_s)
+    return Served(tpot_s, ttft_s, rate, batch, step_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ __all__ = [
 
 COMPUTED = ("compute", "HBM bandwidth")
 SENT = ("dispatch", "combine", "all_reduce", "tp_all_reduce", "pipeline_hops")
+LEAST_BOUND = 0.05
 WAITED = {"pipeline_bubble": "pipeline imbalance", "overhead": "fixed overhead"}
 
 
@@ -158,8 +160,12 @@ def cache_note(plan: Plan) -> str:
 
 
 def _bound_by(score: Score, term: str) -> tuple[str, ...]:
-    """The resources with a share of the step that may bind ``term``: the score sums them over all parts."""
-    binding = [name for name, seconds in score.limits_s.items() if seconds > 0]
+    """The resources that may bind ``term``; the score sums their seconds over all parts.
+
+    One that binds less of the whole step than a twentieth of ``term`` is left out.
+    """
+    least = max(LEAST_BOUND * score.terms_s[term], math.ulp(0.0))
+    binding = [name for name, seconds in score.limits_s.items() if seconds >= least]
     if term in WAITED:
         return (WAITED[term],)
     if term in SENT:

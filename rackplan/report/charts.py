@@ -11,6 +11,7 @@ from rackplan.report.palette import (
     NEUTRAL,
     SYMBOLS,
     by_resource,
+    by_term,
     ink_on,
     plotly_text,
     series,
@@ -46,7 +47,7 @@ def layout_of(**more: Any) -> dict[str, Any]:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, Segoe UI, Roboto, DejaVu Sans, sans-serif", "size": 13},
-        "margin": {"l": 70, "r": 20, "t": 20, "b": 60},
+        "margin": {"l": 70, "r": 20, "t": 50, "b": 60},
         "hoverlabel": {"align": "left"},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": NEUTRAL, "activecolor": NEUTRAL},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
@@ -109,7 +110,7 @@ def pareto_chart(points: Sequence[ReportPoint], score: Score, layout: str, token
                     "color": colours[name],
                     "symbol": SYMBOLS[index % len(SYMBOLS)],
                     "size": 6,
-                    "opacity": 0.55,
+                    "opacity": 0.8,
                 },
             }
         )
@@ -157,7 +158,7 @@ def step_chart(found: Explanation) -> dict[str, Any]:
     """Return the expected step by part, the same parts at peak by part and by resource, and the lower bound."""
     score, peaks = found.plan.score, found.peaks
     rows = ["lower bound", "at peaks, by resource", "at peaks, by part", "expected, by part"]
-    colours = dict(zip(score.terms_s, series(len(score.terms_s)), strict=True))
+    colours = by_term(score.terms_s)
     resources = by_resource(peaks.limits_s)
     parts = [(rows[0], "lower bound", score.lower_step_s, NEUTRAL)]
     parts += [(rows[1], name, value, resources[name]) for name, value in _largest_first(peaks.limits_s)]
@@ -185,7 +186,12 @@ def step_chart(found: Explanation) -> dict[str, Any]:
         "xaxis": axis("ms", tickformat=",~r"),
         "yaxis": {"categoryorder": "array", "categoryarray": rows, "automargin": True, "ticksuffix": " "},
     }
-    return {"data": data, "layout": layout_of(barmode="stack", bargap=0.3, shapes=[line], **axes)}
+    return {
+        "data": data,
+        "layout": layout_of(
+            barmode="stack", bargap=0.3, shapes=[line], margin={"l": 70, "r": 20, "t": 76, "b": 50}, **axes
+        ),
+    }
 
 
 def _largest_first(parts: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DASHES", "NEUTRAL", "SYMBOLS", "by_resource", "ink_on", "plotly_text", "series"]
+__all__ = ["DASHES", "NEUTRAL", "SYMBOLS", "by_resource", "by_term", "ink_on", "plotly_text", "series"]
 
 # Okabe and Ito, "Color Universal Design" (2008), without black and yellow: they vanish on dark and on white
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = (
@@ -19,6 +19,8 @@ BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = (
     "#e69f00",
     "#56b4e9",
 )
+# three more of Tol, "Colour Schemes" (2021), for parts of a step alone
+WINE, SAND, FOREST = "#aa4466", "#ddcc77", "#44aa99"
 NEUTRAL = "#8c959f"
 """Grey that reads on white and on black."""
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
@@ -28,6 +30,20 @@ _FIXED = {
     "HBM bandwidth": VERMILION,
     "pipeline imbalance": ORANGE,
     "fixed overhead": NEUTRAL,
+}
+
+
+_TERMS = {
+    "attention": BLUE,
+    "experts": VERMILION,
+    "dense": ORANGE,
+    "head": FOREST,
+    "dispatch": SKY,
+    "combine": PURPLE,
+    "all_reduce": GREEN,
+    "pipeline_hops": WINE,
+    "pipeline_bubble": SAND,
+    "overhead": NEUTRAL,
 }
 
 
@@ -44,9 +60,14 @@ def by_resource(names: Iterable[str]) -> dict[str, str]:
     return _FIXED | {name: fabrics[index % len(fabrics)] for index, name in enumerate(rest)}
 
 
+def by_term(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each part of a step: the same in every report."""
+    return {name: _TERMS.get(name, SAND) for name in names}
+
+
 def ink_on(colour: str) -> str:
     """Return the colour of letters on ``colour``."""
-    return "#ffffff" if colour in (BLUE, VERMILION, GREEN) else "#1b1f24"
+    return "#ffffff" if colour in (BLUE, VERMILION, GREEN, WINE) else "#1b1f24"
 
 
 def plotly_text(text: str) -> str:

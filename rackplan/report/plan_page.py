@@ -89,7 +89,7 @@ def _pareto(found: Explanation, points: list[ReportPoint]) -> Markup:
                 "pareto",
                 pareto_chart(points, plan.score, layout, tokens),
                 says=f"{tokens} tok/s/GPU against {tokens} tok/s/user, by layout and batch",
-                height=460,
+                height=480,
             ),
             element(
                 "p",
@@ -134,7 +134,7 @@ def _step(found: Explanation) -> Markup:
                 "step",
                 step_chart(found),
                 says="The step in ms: expected by part, at peaks, and the lower bound",
-                height=300,
+                height=330,
             ),
             table(
                 ("part of the step", "ms", "share", "ms at peak", "bound by", "evidence"),
@@ -157,7 +157,7 @@ def _memory(found: Explanation) -> Markup:
     return join(
         [
             element("h2", "HBM"),
-            chart("memory", memory_chart(score.hbm_bytes), says="HBM of the fullest GPU by use", height=190),
+            chart("memory", memory_chart(score.hbm_bytes), says="HBM of the fullest GPU by use", height=210),
             table(("use", "bytes", "GB", "share"), rows, caption="The fullest GPU"),
             element(
                 "p",
@@ -204,7 +204,7 @@ def _balance(plan: Plan) -> Markup:
                 "balance",
                 balance_chart(plan),
                 says="Balancedness of each layer: this plan and its rivals",
-                height=340,
+                height=360,
             ),
             table(("placement", "mean", "worst layer", "step ms", "tok/s/GPU"), rows),
             element("ul", *absent) if absent else None,
@@ -232,6 +232,8 @@ def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> Markup:
     domains = len(cluster.spec.domains)
     kinds: dict[str, list[str]] = {}
     for part, dtype in model.precision.items():
+        if model.moe is None and part in ("experts", "shared", "router"):
+            continue
         kinds.setdefault(dtype, []).append(part)
     weights = "; ".join(f"{dtype}: {', '.join(parts)}" for dtype, parts in kinds.items())
     asked = {name: value for name, value in plan.options.items() if value is not None}
@@ -240,7 +242,7 @@ def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> Markup:
             "model",
             f"{model.name}: {model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active",
         ),
-        ("weights", f"{weights} ({model.precision_source})"),
+        ("precision", f"{weights} ({model.precision_source})"),
         ("cluster", f"{cluster.name}: {len(cluster.gpus)} GPUs in {domains} domain{'s' * (domains > 1)}"),
         (
             "workload",

@@ -1,0 +1,280 @@
+"""``report.html``: figures equal to the score's, nothing to load, nothing a name could smuggle in."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rackplan
+from cost.resolve import model_from_config, resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from rackplan.inputs import model_loads
+from rackplan.report.html import Markup, element, table
+from rackplan.report.plan_page import plan_report
+from rackplan.report.points import ReportPoint, frontier, report_points
+from topology import build_cluster, resolve_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from placement.plan import Plan
+
+    Run = Callable[..., Any]
+
+ROOT = Path(rackplan.__file__).parent.parent
+DRAWING = '<?xml version="1.0"?>\n<!DOCTYPE svg>\n<svg width="8"><title>the drawing</title></svg>\n'
+LOADS = {"src", "href", "action", "data", "poster", "srcset", "xlink:href", "formaction", "background"}
+EVIL = '</script><script>alert(1)</script><img src=x onerror="alert(1)"><a href="javascript:1">x'
+
+
+class Page(HTMLParser):
+    """What a browser would find: elements, tables, charts, text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.tables: list[list[list[str]]] = []
+        self.charts: dict[str, dict[str, Any]] = {}
+        self.text = ""
+        self.scripts: list[str] = []
+        self._chart = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.tags.append((tag, given))
+        if tag not in {"meta", "br"}:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in {"td", "th"}:
+            self.tables[-1][-1].append("")
+        elif tag == "figure":
+            self._chart = str(given["id"])
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"{tag} closes what is not open"
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+            if "figure" in self.open:
+                self.charts[self._chart] = json.loads(data)
+        elif self.open and self.open[-1] != "style":
+            self.text += data
+            if {"td", "th"} & set(self.open):
+                self.tables[-1][-1][-1] += data
+
+
+def check_safe(page: Page, text: str) -> None:
+    """Nothing is loaded from anywhere, and the only scripts are the charts, the library and ours."""
+    assert page.open == []
+    for tag, attributes in page.tags:
+        assert tag not in {"link", "iframe", "object", "embed", "base", "form", "img"}
+        assert not LOADS & set(attributes), (tag, attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+        assert "url(" not in (attributes.get("style") or "")
+    assert "@import" not in text[: text.index("</style>")]
+    assert "url(" not in text[text.index("<style>") : text.index("</style>")]
+    assert sum(tag == "script" for tag, _ in page.tags) == len(page.charts) + 2
+    policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    assert "http" not in policy
+
+
+@cache
+def made(model: str, cluster: str, phase: str = "decode") -> Plan:
+    setting = Setting(resolve_cluster(cluster), resolve_model(model), Workload(phase=phase))
+    return make_plan(setting, model_loads(setting.model, [], 0), PlanOptions(time_limit_s=0.0))
+
+
+@cache
+def report(model: str, cluster: str, phase: str = "decode") -> tuple[str, Page]:
+    text = plan_report(made(model, cluster, phase), DRAWING, command="rackplan plan", sha256={"a.npy": "0f"})
+    return text, Page(text)
+
+
+CASES = [("mixtral-8x7b", "hgx-h100", "decode"), ("llama-3.1-70b", "hgx-h100@16", "decode")]
+CASES += [("mixtral-8x7b", "hgx-h100", "prefill")]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_charts_hold_the_score(case: tuple[str, str, str]) -> None:
+    plan, (_, page) = made(*case), report(*case)
+    score, charts = plan.score, page.charts
+    for chart in charts.values():
+        assert set(chart) == {"data", "layout"}
+    step: dict[str, dict[str, float]] = {}
+    for bar in charts["chart-step"]["data"]:
+        step.setdefault(bar["y"][0], {})[bar["name"].replace(" ", "_")] = bar["x"][0] / 1e3
+    wanted = {name: seconds for name, seconds in score.terms_s.items() if seconds > 0}
+    assert step["expected, by part"] == pytest.approx(wanted)
+    assert step["lower bound"] == {"lower_bound": pytest.approx(score.lower_step_s)}
+    by_part, by_resource = (sum(step[f"at peaks, by {way}"].values()) for way in ("part", "resource"))
+    assert by_part == pytest.approx(by_resource)
+    assert score.lower_step_s <= by_part * (1 + 1e-9)
+    assert by_part <= score.step_s
+    memory = [bar["x"][0] * 1e9 for bar in charts["chart-memory"]["data"]]
+    assert memory == pytest.approx(list(score.hbm_bytes.values()))
+    star = charts["chart-pareto"]["data"][-1]
+    assert (star["x"], star["y"]) == ([score.tok_s_per_user], [score.tok_s_per_gpu])
+    assert ("chart-balance" in charts) == bool(plan.balancedness)
+    if plan.balancedness:
+        ours = charts["chart-balance"]["data"][0]
+        assert dict(zip(ours["x"], ours["y"], strict=True)) == plan.balancedness
+        applying = [name for name, entry in plan.baselines.items() if entry.score is not None]
+        assert len(charts["chart-balance"]["data"]) == 1 + len(applying)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_key_figures_stand_without_scripts(case: tuple[str, str, str]) -> None:
+    plan, (_, page) = made(*case), report(*case)
+    score = plan.score
+    word = "input" if case[2] == "prefill" else "output"
+    for words in (
+        f"{score.tok_s_per_gpu:,.0f} {word} tok/s/GPU",
+        f"{score.step_s * 1e3:,.2f} ms",
+        f"{score.lower_step_s * 1e3:,.2f} ms",
+        f"{score.max_batch:,} sequences per GPU",
+        f"Weakest evidence: {score.evidence.label}",
+        "the drawing",
+        "rackplan plan",
+        "Charts need JavaScript",
+    ):
+        assert words in page.text
+    rows = {row[0]: row for rows in page.tables for row in rows}
+    for name, seconds in score.terms_s.items():
+        if seconds > 0:
+            assert rows[name.replace("_", " ")][1] == f"{seconds * 1e3:,.3f}"
+    assert rows["weights"][1] == f"{score.hbm_bytes['weights']:,.0f}"
+    assert rows["SHA-256 of a.npy"][1] == "0f"
+    assert ("Balance of the experts" in page.text) == bool(plan.balancedness)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nothing_is_loaded(case: tuple[str, str, str]) -> None:
+    text, page = report(*case)
+    check_safe(page, text)
+    assert text.count("<svg width") == 1
+    assert "<?xml" not in text.split("<script>", maxsplit=1)[0]
+    assert text == plan_report(made(*case), DRAWING, command="rackplan plan", sha256={"a.npy": "0f"})
+
+
+def test_names_cannot_smuggle_anything_in() -> None:
+    spec = resolve_cluster("hgx-h100").spec
+    from dataclasses import replace
+
+    cluster = build_cluster(replace(spec, name=EVIL))
+    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 2}
+    setting = Setting(cluster, model_from_config(config, name=EVIL), Workload(batch=4))
+    plan = make_plan(setting, model_loads(setting.model, [], 0), PlanOptions(time_limit_s=0.0))
+    text = plan_report(plan, DRAWING, command=f"rackplan {EVIL}", sha256={EVIL: EVIL})
+    page = Page(text)
+    check_safe(page, text)
+    assert page.text.count(EVIL) >= 5
+    charts = json.dumps(page.charts)
+    assert "<script" not in charts
+    assert "<img" not in charts
+
+
+def test_the_drawing_of_a_real_plan_is_inlined_and_safe(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        json.dumps({"name": "<b onclick=x>", "domains": [{"part": "hgx-h100"}]}), encoding="utf-8"
+    )
+    result = run(
+        "plan", "--model", "mixtral-8x7b", "--cluster", "c.yaml", "--time-limit", 0, "-o", "out", "--json"
+    )
+    assert (result.code, result.err) == (0, "")
+    assert result.data["files"]["report"] == "out/report.html"
+    text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    check_safe(page, text)
+    assert sum(tag == "svg" for tag, _ in page.tags) == 1
+    assert "polygon" in {tag for tag, _ in page.tags}
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_plotly_takes_every_chart() -> None:
+    """Plotly checks names and values of a figure that is made of its own classes."""
+    graph = pytest.importorskip("plotly.graph_objects")
+    for case in CASES:
+        for chart in report(*case)[1].charts.values():
+            assert len(graph.Figure(chart).data) == len(chart["data"])
+
+
+def point(user: float, gpu: float) -> ReportPoint:
+    return ReportPoint("EP1", 1, 1.0, user, gpu, "compute")
+
+
+def test_frontier_is_what_no_other_beats() -> None:
+    points = [point(1, 9), point(2, 8), point(2, 7), point(3, 8), point(4, 1), point(1, 10), point(0.5, 10)]
+    best = [(p.tok_s_per_user, p.tok_s_per_gpu) for p in frontier(points)]
+    assert best == [(1, 10), (3, 8), (4, 1)]
+    for p in points:
+        beaten = any(
+            q.tok_s_per_user >= p.tok_s_per_user and q.tok_s_per_gpu >= p.tok_s_per_gpu and q != p
+            for q in points
+        )
+        assert beaten != ((p.tok_s_per_user, p.tok_s_per_gpu) in best)
+    assert frontier([]) == []
+
+
+def test_points_cover_all_layouts_and_batches() -> None:
+    plan = made("mixtral-8x7b", "hgx-h100")
+    points = report_points(plan.setting, None)
+    by_layout: dict[str, list[int]] = {}
+    for p in points:
+        assert p.tok_s_per_user == pytest.approx(1 / p.step_s)
+        by_layout.setdefault(p.layout, []).append(p.batch)
+    assert len(by_layout) > 5
+    ours = by_layout[plan.layout.short(moe=True)]
+    assert {1, plan.score.max_batch} <= set(ours)
+    edge = frontier(points)
+    assert {1 << power for power in range(plan.score.max_batch.bit_length())} <= set(
+        by_layout[edge[0].layout]
+    )
+    assert max(p.tok_s_per_gpu for p in points) == edge[0].tok_s_per_gpu
+    assert points == report_points(plan.setting.with_batch(1), None), "the batch asked for plays no part"
+
+
+def test_elements_escape_what_is_not_markup() -> None:
+    assert (
+        element("p", "a<b", element("b", "&"), None, class_='"') == '<p class="&quot;">a&lt;b<b>&amp;</b></p>'
+    )
+    drawn = table(("n", "v"), [("<i>", "1")])
+    assert isinstance(drawn, Markup)
+    assert '<td>&lt;i&gt;</td><td class="figure">1</td>' in drawn
+
+
+def test_plotly_is_imported_by_the_report_alone() -> None:
+    found = set()
+    for package in ("topology", "cost", "placement", "rackplan"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                if any(name.split(".")[0] == "plotly" for name in names):
+                    found.add(path.relative_to(ROOT).as_posix())
+    assert found == {"rackplan/report/page.py"}
+
+
+def test_ours_of_the_scripts_names_no_address() -> None:
+    for name in ("draw.js", "style.css"):
+        text = (ROOT / "rackplan/report" / name).read_text(encoding="utf-8")
+        assert not re.search(r"https?://|//\w+\.\w", text)

@@ -1,0 +1,112 @@
+"""The report of ``rackplan compare``: its figures are those of the rows; who cannot is said first."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from placement.compare import CompareRow
+from rackplan.compare_summary import compare_verdict
+from rackplan.report.compare_charts import speed_chart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+CHART = re.compile(r'id="chart-(\w+)".*?<script type="application/json">(.*?)</script>', re.DOTALL)
+CLUSTERS = ("hgx-h100", "hgx-h200")
+
+
+@pytest.fixture
+def written(run: Run, tmp_path: Path) -> tuple[list[dict[str, Any]], str]:
+    speeds = ("--tok-s-user", "25,1000000")
+    assert run("compare", *CLUSTERS, "--model", "mixtral-8x7b", *speeds, "-o", "out").code == 0
+    rows = json.loads((tmp_path / "out/compare.json").read_text())["rows"]
+    return rows, (tmp_path / "out/report.html").read_text(encoding="utf-8")
+
+
+def test_figures_are_those_of_the_rows(written: tuple[list[dict[str, Any]], str]) -> None:
+    rows, text = written
+    charts = {name: json.loads(data) for name, data in CHART.findall(text)}
+    assert set(charts) == {"speeds", "frontiers"}
+    for bars in charts["speeds"]["data"]:
+        mine = [row["tok_s_per_gpu"] for row in rows if row["cluster"] == bars["name"]]
+        assert bars["y"] == mine
+    assert charts["speeds"]["data"][0]["x"][1].count("unreachable: ") == 2
+    for cluster, (line, stars) in zip(
+        CLUSTERS, zip(*[iter(charts["frontiers"]["data"])] * 2, strict=True), strict=True
+    ):
+        assert line["name"] == stars["name"] == cluster
+        assert line["x"] == sorted(line["x"])
+        assert line["y"] == sorted(line["y"], reverse=True)
+        reached = [row for row in rows if row["cluster"] == cluster and row["tok_s_per_gpu"] is not None]
+        assert stars["x"] == [row["reached_tok_s_per_user"] for row in reached]
+        # no placement beats perfect balance
+        for row in reached:
+            faster = [
+                y for x, y in zip(line["x"], line["y"], strict=True) if x >= row["reached_tok_s_per_user"]
+            ]
+            assert row["tok_s_per_gpu"] <= 1.1 * max(faster)
+    plain = text[: text.rindex("<noscript>")]
+    for row in rows:
+        figure = "unreachable" if row["tok_s_per_gpu"] is None else f"{row['tok_s_per_gpu']:,.0f}"
+        assert f"<td>{row['cluster']}</td>" in plain
+        assert f'<td class="figure">{figure}</td>' in plain
+    assert "out of reach" in plain
+    assert not re.search(r"\b(src|href)=", plain)
+
+
+def test_a_failed_comparison_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    assert run("compare", "hgx-h100", "no-such", "--model", "mixtral-8x7b", "-o", "out").code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_cluster_holds_the_model(run: Run, tmp_path: Path) -> None:
+    result = run("compare", "hgx-h100", "--model", "deepseek-v3", "-o", "out")
+    assert result.code == 3
+    text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    verdict = text[text.index('class="verdict"') :]
+    assert verdict.index("HBM capacity binds") < verdict.index("No cluster reaches")
+
+
+def row(
+    cluster: str, speed: float | None, gpu: float | None, reason: str = "", status: str = ""
+) -> CompareRow:
+    filled = CompareRow(cluster, 8, speed, status=status, reason=reason)
+    return (
+        filled
+        if gpu is None
+        else replace(filled, tok_s_per_user=speed, tok_s_per_gpu=gpu, bound_by="compute")
+    )
+
+
+def test_verdict_says_capacity_first_then_the_best() -> None:
+    rows = [
+        row("small", 50.0, None, "HBM capacity binds: too small."),
+        row("old", 50.0, 100.0),
+        row("new", 50.0, 250.0, status="announced"),
+        row("new", 90.0, 10.0, status="announced"),
+        row("old", 90.0, None, "out of reach"),
+        row("small", 90.0, None, "HBM capacity binds: too small."),
+    ]
+    assert compare_verdict(rows, "output") == (
+        "small cannot: HBM capacity binds: too small. At 50 output tok/s/user new gives most: 250 output tok/s/GPU; "
+        "compute binds. Only new reach 90. new is announced, not shipping."
+    )
+    assert "2.50 times old" in compare_verdict(rows[1:5], "output")
+    assert compare_verdict([row("a", None, 5.0)], "input").startswith(
+        "With as much throughput as fits a gives most"
+    )
+
+
+def test_bars_of_unreached_speeds_are_left_out() -> None:
+    chart = speed_chart([row("<b>", 5.0, 10.0), row("<b>", 9.0, None)], "output")
+    (bars,) = chart["data"]
+    assert (bars["name"], bars["y"], bars["text"]) == ("&lt;b&gt;", [10.0, None], ["10", ""])
+    assert bars["x"] == ["5 tok/s/user", "9 tok/s/user<br>unreachable: &lt;b&gt;"]

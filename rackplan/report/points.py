@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ReportPoint", "frontier", "report_points"]
 
-MOST_LAYOUTS = 24
+MOST_LAYOUTS = 12
 """Layouts followed over all powers of two: those that come nearest to the frontier at three batches."""
-STEPS = 4
+STEPS = 3
 """Batches between a power of two and the next, for the layouts that the frontier is made of."""
 
 

@@ -178,11 +178,7 @@ def disaggregated(
         step_s = decode_step(_decode(pool, requests, np.maximum(batch, 1.0 / slots)))
         tpot_s = step_s / requests.accept_length
         decoding_s = requests.osl * tpot_s
-        waiting = np.maximum(1.0, requests.concurrency - batch * slots) / prefill_workers
-        prefill_s, prompts = prefill_seconds(prefill_step, prefill_pool, requests, waiting)
-        rate = np.minimum(
-            requests.concurrency / (decoding_s + prefill_s), prefill_workers * prompts / prefill_s
-        )
+        rate = np.minimum(requests.concurrency / (decoding_s + prefill_s), most_rate)
         batch = np.sqrt(batch * np.minimum(rate * decoding_s, requests.concurrency) / slots)
     rate = np.minimum(rate, batch * slots / decoding_s)
     ttft_s = np.maximum(prefill_s, requests.concurrency / rate - decoding_s)

@@ -99,7 +99,7 @@ class Setting:
         routed = bool(spec.faults) or any(spec.domains[d].structure != "switch" for d in domains)
         key = "rates", id(self.cluster), id(self.model), stage.gpus if routed else domains
         if key not in self._known:
-            dtypes = [*self.model.precision.values(), "bf16"]
+            dtypes = [*self.model.precision.values(), "bf16", self.workload.kv_dtype]
             rates = stage_rates(self.cluster, stage.gpus, dtypes)
             if routed:
                 rates = replace(rates, alltoall_bytes_per_s=self._uniform(stage, rates.up_bytes_per_s))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,12 +70,14 @@ START = {
     "delay.step": 1e-3,
     "columns.gemm": 500.0,
     "columns.experts": 500.0,
-    "prefill_share": 0.4,
 }
 DELAYS = [name for name in COEFFICIENTS if name.startswith("delay.")]
-SHARED = ["columns.gemm", "columns.experts", "prefill_share"]
-FIXED = {"overlap": 0.6, "links.hop": 0.8}
-"""Not seen in the measurements: overlap by SGLang's ablations, hops as large messages reach over InfiniBand."""
+SHARED = ["columns.gemm", "columns.experts"]
+FIXED = {"overlap": 0.6, "links.hop": 0.8, "prefill_share": 0.5}
+"""Not fitted. Overlap: both of SGLang's ablations. Hops: what large messages reach over InfiniBand. Prefill share: in
+a closed loop requests arrive in bursts, and of those before it in the queue a request waits for half."""
+BALANCE = 300.0
+"""Flop per byte at which the columns are those shared: chips with fewer flop fill their multipliers more easily."""
 SCALES = ("compute", "memory", "delay")
 LARGEST = 0.95
 ROUNDS = 4
@@ -124,8 +127,8 @@ class Space:
             else:
                 each = [values["delay", kind, one, name] for one in ENGINES]
                 found[name] = float(np.exp(np.mean(np.log(each)))) * scale["delay"]
-        found |= {name: values["shared", name] for name in SHARED}
-        found["prefill_share"] = min(1.0, found["prefill_share"])
+        flop_per_s, bytes_per_s = _peaks(chip)
+        found |= {name: values["shared", name] * flop_per_s / bytes_per_s / BALANCE for name in SHARED}
         return found
 
 
@@ -280,6 +283,7 @@ def predicted(points: Sequence[Point], space: Space, x: NDArray[np.float64]) -> 
     return np.array([p.value if p.value is not None else np.nan for p in predict_serving(points, reach)])
 
 
+@cache
 def _peaks(chip: str) -> tuple[float, float]:
     for name in ("hgx-h100", "hgx-h200", "hgx-h800", "hgx-h20", "hgx-b200", "hgx-b300", "gb200-nvl72", "gb300-nvl72", "cm384"):
         gpu = resolve_cluster(name).spec.domains[0].gpu
@@ -327,7 +331,7 @@ def write(space: Space, x: NDArray[np.float64], errors: Mapping[str, float], chi
     data = {
         "source": "fit of benchmarks/calibration/fit_serving.py to served requests (silicon sample of aiconfigurator 0.12.0, calibration part) and published throughput",
         "fit": {name: rounded(value) for name, value in errors.items()},
-        "shared": {**{n: rounded(values["shared", n]) for n in SHARED}, **FIXED},
+        "shared": FIXED,
         "delays": {
             chip: {engine or ANY_ENGINE: delays(CLASSES[chip], engine, values["chip", chip, "delay"]) for engine in ("", *ENGINES)}
             for chip in chips
@@ -337,7 +341,7 @@ def write(space: Space, x: NDArray[np.float64], errors: Mapping[str, float], chi
                 "delays": chip,
                 "bf16_flop_per_s": _peaks(chip)[0],
                 "hbm_bytes_per_s": _peaks(chip)[1],
-                "fractions": {n: rounded(space.table(x, chip, "")[n]) for n in FRACTIONS},
+                "fractions": {n: rounded(space.table(x, chip, "")[n]) for n in (*FRACTIONS, *SHARED)},
             }
             for chip in chips
         },
@@ -369,6 +373,7 @@ def main() -> None:
         print(f"    {point.id:36s} {point.quantity:14s} {point.measured:9.1f} {value:9.1f} {value / point.measured - 1:+.2f}")
     if options.folds:
         held_out(silicon, published, options.folds)
+    np.savez("/tmp/fit/x.npz", x=x, v=values)
     if options.write:
         error = np.abs(values / np.array([p.measured for p in silicon]) - 1)
         write(space, x, {"rows": len(data.points), "median_abs_error": float(np.nanmedian(error)), "mean_abs_error": float(np.nanmean(error))}, data.chips)

@@ -169,7 +169,7 @@ def _group(points: Sequence[Point], index: list[int]) -> Group:
         phase=first.phase,
         model=model,
         gpu=gpu,
-        rates=_rates(machine, (*model.precision.values(), "bf16")),
+        rates=_rates(machine, (*model.precision.values(), "bf16", _cache_dtype(first))),
         engine=_key(first)[0][1],  # type: ignore[index]
         kernel=first.kernel,
         overlap=first.overlap,

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.terms.alltoall import alltoall_volume, vector_bytes, wire_bytes
+from cost.terms.alltoall import vector_bytes, wire_bytes
+from cost.terms.alltoall_placed import placed_volumes
 from cost.terms.alltoall_routing import Routing
 from cost.terms.alltoall_seconds import alltoall_seconds
-from cost.terms.alltoall_volumes import Volumes, alltoall_volumes
+from cost.terms.alltoall_volumes import alltoall_volumes
 from cost.terms.work import LinkPart
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from cost.expert_use import ExpertUse
     from cost.machine import Machine
     from cost.model import Model, MoeFfn
+    from cost.terms.alltoall_volumes import Volumes
     from cost.quantity import Quantity
     from cost.shape import StepShape
 
@@ -81,9 +83,11 @@ def alltoall_parts(
     if crosses:
         machine.rates.require_scale_out()
     kernel = machine.kernels.across if crosses else machine.kernels.inside
-    volume = alltoall_volume(use, tokens=tokens, domain=domain)
-    received = tokens * use.gpus * use.token_share().max(axis=-1)
-    return _legs(kernel, Volumes(volume.up, volume.out, received), model, machine, np.asarray(use.gpus))
+    groups, topk_groups = _group_limit(model.moe) if model.moe else (0, 0)
+    volumes = placed_volumes(
+        kernel.family, use, tokens=tokens, domain=domain, groups=groups, topk_groups=topk_groups
+    )
+    return _legs(kernel, volumes, model, machine, np.asarray(use.gpus))
 
 
 def _legs(

@@ -104,7 +104,8 @@ def _token_share(use: ExpertUse, limit: tuple[int, int], parts: int) -> NDArray[
 def _direct(group: _Group, chance: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Each vector straight to the GPU that needs it; ``chance [..., gpus]`` copies of a token go to each."""
     of_domain = group.by_domain(chance)[..., group.index]
-    everywhere = chance.sum(axis=-1, keepdims=True)
+    # one domain has all: the same sum in another order would leave a residue that seems to leave it
+    everywhere = of_domain if len(group.members) == 1 else chance.sum(axis=-1, keepdims=True)
     received_up = (group.in_domain - group.tokens) * chance
     received_out = (group.all_tokens - group.in_domain) * chance
     sent_up = group.tokens * (of_domain - chance)

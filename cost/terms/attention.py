@@ -24,7 +24,8 @@ def attention_works(
     -----
     Projections: ``2 * matmul_params`` flop a token, weights / tp read once a step. Decode scores: the attention's
     own flop over the cache, and the cache of the group's sequences over the parts that tensor parallelism cuts it
-    into (1 for MLA: every rank reads all of it). Scores are multiplied in BF16 whatever the cache's format.
+    into (1 for MLA: every rank reads all of it). Scores are multiplied in the cache's own format where the chip can,
+    as FlashMLA and TensorRT-LLM do with FP8 caches, else in BF16.
     Prompt scores: flop alone, since keys and values were just computed.
     """
     stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / shape.tp
@@ -38,7 +39,7 @@ def attention_works(
             columns=hidden / shape.tp,
         )
     ]
-    flop_per_s = rates.flop_per_s["bf16"]
+    flop_per_s = rates.flop_per_s.get(kv_dtype, rates.flop_per_s["bf16"])
     if shape.decodes:
         read = attention.read_bytes(shape.context, cache_bytes_per_element(kv_dtype))
         cache = shape.sequences * shape.tp * read / attention.kv_shards(shape.tp)
@@ -50,5 +51,6 @@ def attention_works(
         )
     if shape.prefills:
         flop = shape.prompt_tokens * attention.prefill_flop(shape.prompt_length)
+        flop_per_s = rates.flop_per_s["bf16"]
         works.append(Work("attention", "attention.prefill", "hbm.cache", flop / flop_per_s, 0.0 * flop))
     return works

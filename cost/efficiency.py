@@ -30,6 +30,7 @@ COEFFICIENTS = {
     "columns.gemm": "columns at which a slice of a weight reaches half of its fraction",
     "columns.experts": "the same for routed experts",
     "delay.all_reduce": "fixed seconds of one all-reduce",
+    "delay.all_reduce_out": "fixed seconds besides of one that crosses domains",
     "delay.layer": "fixed seconds of a layer (launches, norms, synchronisation)",
     "delay.moe_layer": "fixed seconds of a MoE layer besides (routing, sorting tokens)",
     "delay.sequence": "seconds of a step for each sequence (sampling, scheduling)",

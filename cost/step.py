@@ -220,7 +220,7 @@ def _add_drafts(parts: Parts, model: Model, shape: StepShape, machine: Machine) 
         for p in extra.links
     ]
     parts.reduces += [
-        replace(r, up_s=drafts * r.up_s, out_s=drafts * r.out_s, calls=drafts * r.calls)
+        replace(r, up_s=drafts * r.up_s, out_s=drafts * r.out_s, calls=drafts * r.calls, crossing=drafts * r.crossing)
         for r in extra.reduces
     ]
     parts.layers = parts.layers + drafts

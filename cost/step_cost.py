@@ -94,6 +94,7 @@ class StepCost:
         if not efficiency.ideal:
             calls = part.layers * part.calls
             seconds = seconds + calls * (efficiency["delay.all_reduce"] + part.latency_s)
+            seconds = seconds + part.layers * part.crossing * efficiency["delay.all_reduce_out"]
         self._sent("all_reduce", up_s, out_s, seconds, rates)
 
     def add_spread(self, part: LinkPart, weight: float, rates: Rates) -> None:

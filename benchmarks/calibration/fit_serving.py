@@ -56,14 +56,13 @@ CLASSES = {
     "ascend-910c": "hopper",
 }
 FRACTIONS = [name for name in COEFFICIENTS if name.startswith(("gemm.", "experts.", "attention.", "hbm."))]
-FRACTIONS.append("links.all_reduce")
 START = {
     "gemm": 0.4,
     "experts": 0.3,
     "attention": 0.35,
     "hbm": 0.7,
-    "links": 0.35,
     "delay.all_reduce": 6e-6,
+    "delay.all_reduce_out": 20e-6,
     "delay.layer": 50e-6,
     "delay.moe_layer": 35e-6,
     "delay.sequence": 1e-5,
@@ -73,9 +72,9 @@ START = {
 }
 DELAYS = [name for name in COEFFICIENTS if name.startswith("delay.")]
 SHARED = ["columns.gemm", "columns.experts"]
-FIXED = {"overlap": 0.6, "links.hop": 0.8, "prefill_share": 0.5}
-"""Not fitted. Overlap: both of SGLang's ablations. Hops: what large messages reach over InfiniBand. Prefill share: in
-a closed loop requests arrive in bursts, and of those before it in the queue a request waits for half."""
+FIXED = {"overlap": 0.6, "links.all_reduce": 0.82, "links.hop": 0.82, "prefill_share": 0.5}
+"""Not fitted. Overlap: both of SGLang's ablations. Links: 370 of 450 GB/s that NCCL reaches inside a node (jax-ml scaling
+book). Prefill share: in a closed loop requests arrive in bursts, and a request waits for half of those before it."""
 BALANCE = 300.0
 """Flop per byte at which the columns are those shared: chips with fewer flop fill their multipliers more easily."""
 SCALES = ("compute", "memory", "delay")

@@ -61,6 +61,7 @@ class Stack:
         for reduce in parts.reduces:
             self._sum("reduce")[at] += reduce.layers * (reduce.up_s + reduce.out_s)
             self._sum("calls")[at] += reduce.layers * reduce.calls
+            self._sum("crossing")[at] += reduce.layers * reduce.crossing
             self._sum("latency")[at] += reduce.layers * reduce.calls * reduce.latency_s
         self._sum("layers")[at] += parts.layers
         self._sum("moe_layers")[at] += parts.moe_layers
@@ -79,4 +80,5 @@ class Stack:
             computing += sums[f"{count}s"] * table[f"delay.{count}"]
         computing += sums["requests"] * table["delay.sequence"]
         sending = sums["links"] + sums["reduce"] / table["links.all_reduce"]
-        return computing, sending + sums["calls"] * table["delay.all_reduce"] + sums["latency"]
+        sending = sending + sums["calls"] * table["delay.all_reduce"] + sums["latency"]
+        return computing, sending + sums["crossing"] * table["delay.all_reduce_out"]

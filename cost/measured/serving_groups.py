@@ -200,11 +200,12 @@ def _gpus(point: Point) -> float:
 
 def _stated(point: Point) -> bool:
     """Whether the row says which GPUs prefill."""
-    return point.prefill_pool is not None and point.prefill_pool.gpus > 0
+    return point.prefill_pool is not None and point.prefill_pool.tp > 0
 
 
 def _prefill_workers(point: Point) -> float:
-    return float(_prefill(point).workers) if _stated(point) else UNSTATED_WORKERS
+    workers = _prefill(point).workers if _stated(point) else 0
+    return float(workers) or UNSTATED_WORKERS
 
 
 def _prefill(point: Point) -> Pool:

@@ -116,8 +116,8 @@ def decode_pool(recorded: Recorded, prefill: Recorded, concurrency: int, engine:
 
 
 def prefill_pool(recorded: Recorded, *, moe: bool) -> Pool:
-    """Return the prefill pool of a disaggregated row."""
-    workers = recorded.workers or 1
+    """Return the prefill pool of a disaggregated row; 0 workers where their count was not recorded."""
+    workers = recorded.workers
     if not moe:
         return Pool(tp=recorded.tp, moe_tp=recorded.tp, workers=workers)
     return _experts_spread(replace(_consistent(recorded), workers=workers))

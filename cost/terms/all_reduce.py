@@ -40,4 +40,4 @@ def all_reduce_part(
         rates.require_scale_out()
         out_s = out_bytes / rates.out_bytes_per_s
     latency_s = rates.up_latency_s + np.where(out_bytes > 0, rates.out_latency_s, 0.0)
-    return AllReduce(up_s, out_s, calls, latency_s, layers)
+    return AllReduce(up_s, out_s, calls, latency_s, layers, np.where(out_bytes > 0, calls, 0.0))

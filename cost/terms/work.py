@@ -66,13 +66,17 @@ class LinkPart:
 
 @dataclass(frozen=True, eq=False)
 class AllReduce:
-    """All-reduces of ``layers`` equal layers: seconds at peak on each fabric, calls, latency of one."""
+    """All-reduces of ``layers`` equal layers: seconds at peak on each fabric, calls, latency of one.
+
+    ``crossing`` of the calls span domains.
+    """
 
     up_s: Quantity
     out_s: Quantity
     calls: Quantity
     latency_s: Quantity
     layers: float = 1.0
+    crossing: Quantity = 0.0
 
 
 @dataclass

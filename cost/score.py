@@ -15,12 +15,11 @@ from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence, weakest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cost.expert_use import ExpertUse
     from cost.layout import Layout, StageSpec
     from cost.memory import StageMemory
-    from cost.quantity import Quantity
     from cost.setting import Setting
 
     Uses = Sequence[Sequence[ExpertUse | None]]
@@ -47,6 +46,11 @@ class Score:
         The resource that most of ``step_s`` is spent on.
     terms_s, limits_s:
         ``step_s`` by part and by resource.
+    parts_s:
+        ``step_s`` by part and resource: what binds each part, and for how long.
+    floor_s:
+        Seconds at its data-sheet peak that each resource is busy in a step, on the stage where it is busiest;
+        none is above ``lower_step_s``.
     hbm_bytes:
         The fullest GPU, by use; adds up to what the driver reports.
     batch, max_batch:
@@ -55,6 +59,8 @@ class Score:
         The weakest kind of figure that the score rests on.
     tokens_per_step:
         Output tokens of a sequence that a step yields (prefill: 1).
+    tokens:
+        Which tokens are counted: ``output`` or ``input``.
     """
 
     step_s: float
@@ -65,11 +71,14 @@ class Score:
     bound_by: str
     terms_s: Mapping[str, float]
     limits_s: Mapping[str, float]
+    parts_s: Mapping[tuple[str, str], float]
+    floor_s: Mapping[str, float]
     hbm_bytes: Mapping[str, float]
     batch: int
     max_batch: int
     evidence: Evidence
     tokens_per_step: float = 1.0
+    tokens: str = "output"
 
     @property
     def tpot_s(self) -> float:
@@ -81,8 +90,15 @@ class Score:
 class _ReplicaCost:
     step_s: float
     lower_step_s: float
-    terms_s: Mapping[str, float]
-    limits_s: Mapping[str, float]
+    parts_s: Mapping[tuple[str, str], float]
+    floor_s: Mapping[str, float]
+
+    def by(self, place: int) -> dict[str, float]:
+        """Seconds by part (0) or by resource (1)."""
+        found: dict[str, float] = {}
+        for names, seconds in self.parts_s.items():
+            found[names[place]] = found.get(names[place], 0.0) + seconds
+        return found
 
 
 class LayoutScorer:
@@ -145,20 +161,24 @@ class LayoutScorer:
         tok_s = sum(n * each / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
         stages = [memory for memories in self._memories for memory in memories]
         fullest = min(stages, key=lambda memory: memory.usable - memory.used(batch))
+        limits = slowest.by(1)
         return Score(
             step_s=slowest.step_s,
             lower_step_s=slowest.lower_step_s,
             tok_s_per_gpu=tok_s / len(setting.cluster.gpus),
             tok_s_per_gpu_used=tok_s / layout.gpus_used,
             tok_s_per_user=each / slowest.step_s,
-            bound_by=max(slowest.limits_s, key=lambda name: slowest.limits_s[name]),
-            terms_s=slowest.terms_s,
-            limits_s=slowest.limits_s,
+            bound_by=max(limits, key=lambda name: limits[name]),
+            terms_s=slowest.by(0),
+            limits_s=limits,
+            parts_s=slowest.parts_s,
+            floor_s=slowest.floor_s,
             hbm_bytes=fullest.breakdown(batch),
             batch=batch,
             max_batch=limit,
             evidence=self._evidence,
             tokens_per_step=each if setting.workload.decodes else 1.0,
+            tokens="output" if setting.workload.decodes else "input",
         )
 
 
@@ -211,8 +231,8 @@ def _replica_cost(
     total = sum(len(stage.gpus) for stage in stages)
     depth = len(stages)
     batch = setting.workload.batch
-    terms: dict[str, float] = {}
-    limits: dict[str, float] = {}
+    parts: dict[tuple[str, str], float] = {}
+    busy: dict[str, float] = {}
     floors: list[float] = []
     seconds: list[float] = []
     for index, stage in enumerate(stages):
@@ -221,40 +241,53 @@ def _replica_cost(
         cost = batch_cost(setting, stage, sequences, tp, uses[index], last=last)
         seconds.append(float(cost.total_s))
         floors.append(float(cost.lower_s))
-        _merge(terms, cost.terms_s)
-        _merge(limits, cost.limits_s)
+        for names, value in cost.parts_s.items():
+            _add(parts, names, float(value))
+        for resource, value in cost.floor_s.items():
+            busy[resource] = max(busy.get(resource, 0.0), depth * float(value))
     hops_s = hops_floor_s = 0.0
     if depth > 1:
-        for stage, after in zip(stages, _after(stages), strict=True):
-            # the side with fewer GPUs moves more through each
-            sequences = batch * total / (depth * min(len(stage.gpus), len(after.gpus)))
-            tokens = sequences * setting.workload.tokens_per_pass
-            back = after is stages[0]
-            moved = return_bytes(tokens=tokens) if back else hop_bytes(setting.model.hidden, tokens=tokens)
-            fabric, hop_s, peak_s = hop_seconds(setting, stage, after, moved=moved)
+        for fabric, hop_s, peak_s in _hops(setting, stages, batch):
             hops_s += hop_s
             hops_floor_s += peak_s
-            _merge(limits, {fabric: hop_s})
-        terms["pipeline_hops"] = hops_s
+            _add(parts, ("pipeline_hops", fabric), hop_s)
         bubble_s = max(0.0, depth * max(seconds) - sum(seconds) - hops_s)
-        terms["pipeline_bubble"] = bubble_s
-        _merge(limits, {"pipeline imbalance": bubble_s})
+        _add(parts, ("pipeline_bubble", "pipeline imbalance"), bubble_s)
     lower = max(sum(floors) + hops_floor_s, depth * max(floors))
-    return _ReplicaCost(sum(terms.values()), lower, terms, limits)
+    floor_s = {resource: value for resource, value in busy.items() if value}
+    return _ReplicaCost(sum(parts.values()), lower, parts, floor_s)
 
 
-def _merge(into: dict[str, float], more: Mapping[str, Quantity]) -> None:
-    for name, value in more.items():
-        if value_s := float(value):
-            into[name] = into.get(name, 0.0) + value_s
+def _hops(setting: Setting, stages: Sequence[StageSpec], batch: int) -> Iterator[tuple[str, float, float]]:
+    """Fabric, expected seconds and seconds at peak of each hop of a micro-batch, back to the first stage too."""
+    total, depth = sum(len(stage.gpus) for stage in stages), len(stages)
+    for stage, after in zip(stages, _after(stages), strict=True):
+        # the side with fewer GPUs moves more through each
+        sequences = batch * total / (depth * min(len(stage.gpus), len(after.gpus)))
+        tokens = sequences * setting.workload.tokens_per_pass
+        back = after is stages[0]
+        moved = return_bytes(tokens=tokens) if back else hop_bytes(setting.model.hidden, tokens=tokens)
+        yield hop_seconds(setting, stage, after, moved=moved)
+
+
+def _add(into: dict[tuple[str, str], float], names: tuple[str, str], seconds: float) -> None:
+    if seconds:
+        into[names] = into.get(names, 0.0) + seconds
 
 
 def _evidence(setting: Setting, layout: Layout, *, synthetic: bool) -> Evidence:
-    """The weakest kind among the figures of the GPUs and fabrics in use, the efficiencies and the loads."""
+    """The weakest kind among the figures of GPUs, fabrics, kernels and all-to-all in use, and of the loads."""
     used = {setting.cluster.gpus[gpu].domain for stages in layout.replicas for s in stages for gpu in s.gpus}
     stages = [stage for stages in layout.replicas for stage in stages]
     kinds = [
         figure.kind for stage in stages for figure in setting.machine(stage).efficiency.figures().values()
+    ]
+    kinds += [
+        figure.kind
+        for stage in stages
+        for kernel in [setting.kernel(stage, tp=layout.tp)]
+        if kernel is not None
+        for figure in kernel.figures().values()
     ]
     for index in used:
         domain = setting.cluster.spec.domains[index]

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cost.calibration.serving import calibrated
+from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
 from cost.machine import Machine, kernels_for
+from cost.model import MoeFfn
 from cost.rates import stage_rates
 from topology.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cost.calibration.alltoall import Kernel
     from cost.efficiency import Efficiency
     from cost.layout import StageSpec
     from cost.model import Model
@@ -52,6 +54,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         cache_bytes_per_element(self.workload.kv_dtype)
+        require_engine(self.engine)
         if not self.cluster.gpus:
             raise InputError(f"cluster {self.cluster.name}: it has no GPU.")
 
@@ -86,6 +89,18 @@ class Setting:
             self._known[key] = Machine(rates, efficiency, kernels, self.workload.kv_dtype)
         found: Machine = self._known[key]
         return found
+
+    def kernel(self, stage: StageSpec, *, tp: int = 1) -> Kernel | None:
+        """The kernel that sends tokens to the experts of ``stage``; None where nothing is sent.
+
+        One attention group alone (``tp`` GPUs) has every token on each of its GPUs; at data-sheet peaks no kernel
+        loses anything.
+        """
+        moe = any(isinstance(self.model.layers[layer].ffn, MoeFfn) for layer in stage.layers)
+        machine = self.machine(stage)
+        if not moe or len(stage.gpus) <= tp or machine.efficiency.ideal:
+            return None
+        return machine.kernels.across if len(self.domain_set(stage)) > 1 else machine.kernels.inside
 
     def kernels_reach(self) -> Efficiency:
         """What kernels reach on the cluster's first GPU: what reports print."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.model import MoeFfn
 from cost.shape import StepShape
-from cost.step_cost import SENDING, StepCost, priced, smooth_max, work_seconds
+from cost.step_cost import SENDING, StepCost, kernel_seconds, priced, work_seconds
 from cost.terms.all_reduce import all_reduce_part
 from cost.terms.alltoall_parts import alltoall_parts, even_alltoall_parts
 from cost.terms.attention import attention_works
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from cost.setting import Setting
 
 __all__ = ["batch_cost", "even_parts", "even_step", "hop_seconds", "overlapped", "stage_cost"]
+
+
+LATENT = ("mla", "dsa", "csa", "hca")
+"""Kinds of attention that work on latents: their layers run more kernels than those of grouped queries."""
 
 
 def even_step(model: Model, shape: StepShape, machine: Machine) -> StepCost:
@@ -113,15 +117,13 @@ def overlapped(whole: StepCost, half: StepCost, share: Quantity) -> StepCost:
     ``2 (compute + send) - share * min(2 compute, 2 send)``: halves read all weights twice, which is why it pays
     at large batch alone (a share of 0.6 matches both ablations of SGLang's two-batch overlap).
     """
-    sending = sum((half.terms_s.get(term, 0.0) for term in SENDING), 0.0)
+    sending = sum((seconds for (term, _), seconds in half.parts_s.items() if term in SENDING), 0.0)
     computing = half.total_s - sending
     hidden = share * np.minimum(sending, computing)
     exposed = 1 - np.where(np.asarray(sending) > 0, hidden / np.maximum(sending, 1e-30), 0.0)
     result = StepCost(floor_s=dict(whole.floor_s))
-    for term, seconds in half.terms_s.items():
-        result.terms_s[term] = 2 * seconds * (exposed if term in SENDING else 1.0)
-    ratio = result.total_s / (2 * half.total_s)
-    result.limits_s = {name: 2 * seconds * ratio for name, seconds in half.limits_s.items()}
+    for (term, limit), seconds in half.parts_s.items():
+        result.parts_s[term, limit] = 2 * seconds * (exposed if term in SENDING else 1.0)
     return result
 
 
@@ -146,6 +148,7 @@ def _add_layers(
             )
         parts.layers += count
         parts.moe_layers += count * isinstance(layer.ffn, MoeFfn)
+        parts.latent_layers += count * (layer.attention.kind in LATENT)
 
 
 def _layer_works(model: Model, layer: Layer, shape: StepShape, machine: Machine) -> list[Work]:
@@ -220,11 +223,18 @@ def _add_drafts(parts: Parts, model: Model, shape: StepShape, machine: Machine) 
         for p in extra.links
     ]
     parts.reduces += [
-        replace(r, up_s=drafts * r.up_s, out_s=drafts * r.out_s, calls=drafts * r.calls, crossing=drafts * r.crossing)
+        replace(
+            r,
+            up_s=drafts * r.up_s,
+            out_s=drafts * r.out_s,
+            calls=drafts * r.calls,
+            crossing=drafts * r.crossing,
+        )
         for r in extra.reduces
     ]
     parts.layers = parts.layers + drafts
     parts.moe_layers = parts.moe_layers + drafts * extra.moe_layers
+    parts.latent_layers = parts.latent_layers + drafts * extra.latent_layers
 
 
 def _add_placed_experts(
@@ -242,7 +252,7 @@ def _add_placed_experts(
         columns=expert_columns(moe, model.hidden),
     )
     compute, read = (np.asarray(value) for value in work_seconds(work, machine.efficiency))
-    seconds = np.max(smooth_max(compute, read), axis=2)
+    seconds = np.max(kernel_seconds(compute, read, machine.efficiency), axis=2)
     weight = use.repeats / use.share.shape[0]
     by_compute = np.max(compute, axis=2) >= np.max(read, axis=2)
     cost.add("experts", "compute", float(seconds[by_compute].sum()) * weight)

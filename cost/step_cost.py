@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cost.rates import Rates
     from cost.terms.work import AllReduce, LinkPart, Parts, Work
 
-__all__ = ["SENDING", "StepCost", "priced", "smooth_max", "work_seconds"]
+__all__ = ["SENDING", "StepCost", "kernel_seconds", "priced", "smooth_max", "work_seconds"]
 
 SENDING = ("dispatch", "combine", "all_reduce")
 """Terms that travel over links, which two half batches hide behind computing."""
@@ -27,28 +27,47 @@ def smooth_max(first: Quantity, second: Quantity) -> Quantity:
     return np.hypot(first, second)
 
 
+def kernel_seconds(compute_s: Quantity, memory_s: Quantity, efficiency: Efficiency) -> Quantity:
+    """Seconds of a kernel that computes and reads at once: the larger at peaks, else :func:`smooth_max`."""
+    return np.maximum(compute_s, memory_s) if efficiency.ideal else smooth_max(compute_s, memory_s)
+
+
 @dataclass
 class StepCost:
     """Seconds of a step; each value is a number, or an array over configurations.
 
     Attributes
     ----------
-    terms_s:
-        Expected seconds by part; parts follow each other, so they add up.
-    limits_s:
-        The same seconds by what bound them (``compute``, ``HBM bandwidth``, a fabric, ``fixed overhead``).
+    parts_s:
+        Expected seconds by part and by what bound them (``compute``, ``HBM bandwidth``, a fabric, ``fixed
+        overhead``); parts follow each other, so they add up.
     floor_s:
         Seconds at data-sheet peaks that each resource is busy: no schedule is faster than the largest.
     """
 
-    terms_s: dict[str, Quantity] = field(default_factory=dict)
-    limits_s: dict[str, Quantity] = field(default_factory=dict)
+    parts_s: dict[tuple[str, str], Quantity] = field(default_factory=dict)
     floor_s: dict[str, Quantity] = field(default_factory=dict)
+
+    @property
+    def terms_s(self) -> dict[str, Quantity]:
+        """Expected seconds by part."""
+        return self._by(0)
+
+    @property
+    def limits_s(self) -> dict[str, Quantity]:
+        """Expected seconds by what bound them."""
+        return self._by(1)
+
+    def _by(self, place: int) -> dict[str, Quantity]:
+        found: dict[str, Quantity] = {}
+        for names, seconds in self.parts_s.items():
+            found[names[place]] = found.get(names[place], 0.0) + seconds
+        return found
 
     @property
     def total_s(self) -> Quantity:
         """Expected seconds."""
-        return sum(self.terms_s.values(), 0.0)
+        return sum(self.parts_s.values(), 0.0)
 
     @property
     def lower_s(self) -> Quantity:
@@ -60,8 +79,7 @@ class StepCost:
 
     def add(self, term: str, limit: str, seconds: Quantity) -> None:
         """Count ``seconds`` of ``term``, bound by ``limit``."""
-        self.terms_s[term] = self.terms_s.get(term, 0.0) + seconds
-        self.limits_s[limit] = self.limits_s.get(limit, 0.0) + seconds
+        self.parts_s[term, limit] = self.parts_s.get((term, limit), 0.0) + seconds
 
     def busy(self, resource: str, seconds: Quantity) -> None:
         """Count ``seconds`` at peak on ``resource``."""
@@ -70,7 +88,7 @@ class StepCost:
     def add_work(self, work: Work, efficiency: Efficiency) -> None:
         """Count computing and reading of ``work``."""
         compute_s, memory_s = work_seconds(work, efficiency)
-        seconds = work.layers * smooth_max(compute_s, memory_s)
+        seconds = work.layers * kernel_seconds(compute_s, memory_s, efficiency)
         self.split(work.term, seconds, compute_s >= memory_s)
         self.busy("compute", work.layers * work.compute_s)
         self.busy("HBM bandwidth", work.layers * work.memory_s)
@@ -138,6 +156,7 @@ def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
     for reduce in parts.reduces:
         cost.add_reduce(reduce, efficiency, rates)
     fixed = parts.layers * efficiency["delay.layer"] + parts.moe_layers * efficiency["delay.moe_layer"]
+    fixed = fixed + parts.latent_layers * efficiency["delay.latent_layer"]
     fixed = fixed + parts.steps * efficiency["delay.step"] + parts.requests * efficiency["delay.sequence"]
     cost.add("overhead", FIXED, fixed)
     return cost

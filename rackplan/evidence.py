@@ -11,7 +11,6 @@ from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cost.calibration.alltoall import Kernel
     from cost.layout import StageSpec
     from cost.machine import Machine
     from placement.plan import Plan
@@ -34,8 +33,8 @@ _BEHIND = {
     "all_reduce": ("links.all_reduce", "delay.all_reduce"),
     "pipeline_hops": ("links.hop",),
     "overhead": ("delay",),
-    "dispatch": ("dispatch",),
-    "combine": ("combine",),
+    "dispatch": ("dispatch", "notify_s"),
+    "combine": ("combine", "notify_s"),
 }
 """Beginnings of the names of the coefficients behind each part of the step."""
 
@@ -65,12 +64,9 @@ def coefficients(plan: Plan) -> list[UsedFigure]:
         efficiency = machine.efficiency
         for name, figure in efficiency.figures().items():
             found.setdefault((efficiency.chip, name), UsedFigure("kernels", efficiency.chip, name, figure))
-        kernel = _kernel(plan, stage, machine)
-        if kernel is None:
-            continue
-        for way, leg in (("dispatch", kernel.dispatch), ("combine", kernel.combine)):
-            for part, figure in leg.figures().items():
-                name = f"{way}.{part}"
+        kernel = plan.setting.kernel(stage, tp=plan.layout.tp)
+        if kernel is not None:
+            for name, figure in kernel.figures().items():
                 found.setdefault((kernel.name, name), UsedFigure("kernels", kernel.name, name, figure))
     return list(found.values())
 
@@ -79,7 +75,7 @@ def kernel_notes(plan: Plan) -> list[str]:
     """Return which all-to-all kernels stand in for those of fabrics on which nobody measured them."""
     notes = []
     for stage, machine in _machines(plan):
-        kernel, rates = _kernel(plan, stage, machine), machine.rates
+        kernel, rates = plan.setting.kernel(stage, tp=plan.layout.tp), machine.rates
         if kernel is not None:
             crosses = len(plan.setting.domain_set(stage)) > 1
             notes.append(kernel.stand_in(rates.up_fabric, rates.out_fabric if crosses else ""))
@@ -96,14 +92,6 @@ def _machines(plan: Plan) -> Iterator[tuple[StageSpec, Machine]]:
             if key not in seen:
                 seen.add(key)
                 yield stage, machine
-
-
-def _kernel(plan: Plan, stage: StageSpec, machine: Machine) -> Kernel | None:
-    """Return the kernel that sends tokens to the experts of a stage; None where nothing is sent."""
-    if plan.setting.model.moe is None or len(stage.gpus) == 1:
-        return None
-    crosses = len(plan.setting.domain_set(stage)) > 1
-    return machine.kernels.across if crosses else machine.kernels.inside
 
 
 def term_evidence(plan: Plan, term: str) -> Evidence | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +30,7 @@ __all__ = [
     "verdict",
 ]
 
-COMPUTED = ("compute", "HBM bandwidth")
-SENT = ("dispatch", "combine", "all_reduce", "tp_all_reduce", "pipeline_hops")
 LEAST_BOUND = 0.05
-WAITED = {"pipeline_bubble": "pipeline imbalance", "overhead": "fixed overhead"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ class TermRow:
     peak_s:
         Seconds of the same part at data-sheet peaks, without delays of kernels.
     bound_by:
-        The resources that may bind it; one where it is certain.
+        The resources that bind it somewhere, the one that binds most of it first.
     evidence:
         The weakest coefficient behind it; None where it has none.
     """
@@ -160,17 +156,10 @@ def cache_note(plan: Plan) -> str:
 
 
 def _bound_by(score: Score, term: str) -> tuple[str, ...]:
-    """The resources that may bind ``term``; the score sums their seconds over all parts.
-
-    One that binds less of the whole step than a twentieth of ``term`` is left out.
-    """
-    least = max(LEAST_BOUND * score.terms_s[term], math.ulp(0.0))
-    binding = [name for name, seconds in score.limits_s.items() if seconds >= least]
-    if term in WAITED:
-        return (WAITED[term],)
-    if term in SENT:
-        return tuple(name for name in binding if name not in (*COMPUTED, *WAITED.values()))
-    return tuple(name for name in binding if name in COMPUTED)
+    """The resources that bind ``term``, most of it first; one that binds less than a twentieth is left out."""
+    mine = {limit: seconds for (name, limit), seconds in score.parts_s.items() if name == term}
+    least = LEAST_BOUND * sum(mine.values())
+    return tuple(sorted((limit for limit in mine if mine[limit] >= least), key=lambda limit: -mine[limit]))
 
 
 def _assumptions(plan: Plan) -> list[str]:
@@ -221,12 +210,18 @@ def explanation_to_dict(found: Explanation) -> dict[str, Any]:
                 "share": row.share,
                 "peak_s": row.peak_s,
                 "bound_by": list(row.bound_by),
+                "limits_s": {limit: s for (name, limit), s in score.parts_s.items() if name == row.name},
                 "evidence": row.evidence.label if row.evidence is not None else None,
             }
             for row in found.terms
         ],
         "limits": [
-            {"resource": name, "seconds": seconds, "share": seconds / score.step_s}
+            {
+                "resource": name,
+                "seconds": seconds,
+                "share": seconds / score.step_s,
+                "busy_at_peak_s": score.floor_s.get(name, 0.0),
+            }
             for name, seconds in sorted(score.limits_s.items(), key=lambda item: -item[1])
             if seconds > 0
         ],

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from cost.score import Score
     from rackplan.evidence import UsedFigure
     from rackplan.explain import Explanation
 
-__all__ = ["PARTS", "explanation_blocks", "print_blocks"]
+__all__ = ["PARTS", "busy_text", "explanation_blocks", "print_blocks"]
 
 PARTS = {
     "weights": "weights",
@@ -75,7 +76,7 @@ def _terms(found: Explanation) -> Table:
             f"{row.seconds * 1e3:,.3f}",
             f"{row.share:.1%}",
             f"{row.peak_s * 1e3:,.3f}",
-            " or ".join(row.bound_by) or "-",
+            ", ".join(row.bound_by) or "-",
             row.evidence.label if row.evidence is not None else "-",
         )
         for row in found.terms
@@ -87,11 +88,18 @@ def _terms(found: Explanation) -> Table:
 def _limits(found: Explanation) -> Table:
     score = found.plan.score
     rows = [
-        (name, f"{seconds * 1e3:,.3f}", f"{seconds / score.step_s:.1%}")
+        (name, f"{seconds * 1e3:,.3f}", f"{seconds / score.step_s:.1%}", busy_text(score, name))
         for name, seconds in sorted(score.limits_s.items(), key=lambda item: -item[1])
         if seconds > 0
     ]
-    return Table("What the step waits for", ("resource", "ms", "share"), rows)
+    columns = ("resource", "ms", "share", "ms busy at peak")
+    return Table("What the step waits for", columns, rows)
+
+
+def busy_text(score: Score, resource: str) -> str:
+    """Return the milliseconds that a resource would be busy at its data-sheet peak."""
+    seconds = score.floor_s.get(resource)
+    return "-" if seconds is None else f"{seconds * 1e3:,.3f}"
 
 
 def _memory(found: Explanation) -> Table:

@@ -83,6 +83,13 @@ class Kernel:
     words: tuple[tuple[str, ...], ...] = ()
     many_tokens: str = ""
 
+    def figures(self) -> dict[str, Figure]:
+        """All coefficients by name, like ``dispatch.up``."""
+        found: dict[str, Figure] = {}
+        for way, leg in (("dispatch", self.dispatch), ("combine", self.combine)):
+            found |= {f"{way}.{name}": figure for name, figure in leg.figures().items()}
+        return found | ({"notify_s": self.notify_s} if self.notify_s is not None else {})
+
     def stand_in(self, up_fabric: str, out_fabric: str = "") -> str:
         """Say that the kernel was not measured on these fabrics, empty where it was."""
         missing = [name for name in (up_fabric, out_fabric) if name and name not in self.fabrics]

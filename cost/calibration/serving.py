@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
     from topology.spec import GpuSpec
 
-__all__ = ["ANY_ENGINE", "calibrated", "calibrated_chips", "engine_names", "read_calibration"]
+__all__ = [
+    "ANY_ENGINE",
+    "calibrated",
+    "calibrated_chips",
+    "engine_names",
+    "fit_errors",
+    "read_calibration",
+    "require_engine",
+]
 
 PATH = Path(__file__).with_name("serving.yaml")
 ANY_ENGINE = "any"
@@ -108,6 +116,11 @@ def calibrated_chips() -> tuple[str, ...]:
     return tuple(_calibration().chips)
 
 
+def fit_errors() -> Mapping[str, float]:
+    """Rows that the coefficients were fitted to, and how far off the fit is: median and mean error as fractions."""
+    return _calibration().fit
+
+
 def engine_names() -> tuple[str, ...]:
     """Names of the engines that were measured."""
     return _calibration().engines
@@ -123,12 +136,24 @@ def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
     InputError
         If the engine is not one of those measured.
     """
+    name = require_engine(engine)
+    return _found(gpu.name, gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s, name)
+
+
+def require_engine(engine: str) -> str:
+    """Return the name of a measured engine as the calibration spells it; empty means any.
+
+    Raises
+    ------
+    InputError
+        If it is not one of those measured.
+    """
     name = _SHORT.get(engine.strip().lower(), engine.strip().lower()) or ANY_ENGINE
     if name not in (*engine_names(), ANY_ENGINE):
         raise InputError(
             f"--engine {engine}: measured are {', '.join(engine_names())}; leave it out for any."
         )
-    return _found(gpu.name, gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s, name)
+    return name
 
 
 @cache

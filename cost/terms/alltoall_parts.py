@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from cost.expert_use import ExpertUse
     from cost.machine import Machine
     from cost.model import Model, MoeFfn
-    from cost.terms.alltoall_volumes import Volumes
     from cost.quantity import Quantity
     from cost.shape import StepShape
+    from cost.terms.alltoall_volumes import Volumes
 
 __all__ = ["alltoall_parts", "even_alltoall_parts"]
 
@@ -93,7 +93,7 @@ def alltoall_parts(
 def _legs(
     kernel: Kernel, volumes: Volumes, model: Model, machine: Machine, ep: NDArray[np.int64]
 ) -> list[LinkPart]:
-    """Both directions over these links, at peak and as the kernel was measured."""
+    """Both directions over these links, at peak and as the kernel was measured, with its exchange of counts."""
     rates = machine.rates
     parts = []
     for term, leg, size in zip(
@@ -113,6 +113,8 @@ def _legs(
                 out_bytes_per_s=max(rates.out_bytes_per_s, 1.0),
                 ep=ep,
             )
+            if kernel.notify_s is not None:
+                expected = expected + np.where(expected > 0, kernel.notify_s.value, 0.0)
         parts.append(LinkPart(term, up_s, out_s, expected))
     return parts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rackplan.explain import cache_note, explain_plan, token_word
-from rackplan.explain_summary import PARTS
+from rackplan.explain_summary import PARTS, busy_text
 from rackplan.report.charts import balance_chart, memory_chart, pareto_chart, step_chart
 from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart, page, tiles
@@ -111,13 +111,13 @@ def _step(found: Explanation) -> Markup:
             f"{row.seconds * 1e3:,.3f}",
             f"{row.share:.1%}",
             f"{row.peak_s * 1e3:,.3f}",
-            " or ".join(row.bound_by),
+            ", ".join(row.bound_by),
             row.evidence.label if row.evidence is not None else "-",
         )
         for row in found.terms
     ]
     limits = [
-        (name, f"{seconds * 1e3:,.3f}", f"{seconds / score.step_s:.1%}")
+        (name, f"{seconds * 1e3:,.3f}", f"{seconds / score.step_s:.1%}", busy_text(score, name))
         for name, seconds in sorted(score.limits_s.items(), key=lambda item: -item[1])
         if seconds > 0
     ]
@@ -141,7 +141,7 @@ def _step(found: Explanation) -> Markup:
                 parts,
                 words=(0, 4, 5),
             ),
-            table(("what the step waits for", "ms", "share"), limits),
+            table(("what the step waits for", "ms", "share", "ms busy at peak"), limits),
         ]
     )
 

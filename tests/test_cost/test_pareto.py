@@ -1,0 +1,62 @@
+"""The frontier against brute force, with ties, NaN and infinities."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.pareto import pareto
+from topology.errors import InputError
+
+COORDINATE = st.one_of(
+    st.integers(-3, 3).map(float), st.sampled_from([math.nan, math.inf, -math.inf, 0.5]), st.floats(-5, 5)
+)
+
+
+def brute(points: list[tuple[float, float]]) -> list[int]:
+    """Every point against every other, by the definition."""
+    kept = []
+    for i, (x, y) in enumerate(points):
+        if math.isnan(x) or math.isnan(y):
+            continue
+        beaten = any(
+            (u >= x and v >= y and (u > x or v > y)) or ((u, v) == (x, y) and j < i)
+            for j, (u, v) in enumerate(points)
+            if j != i
+        )
+        if not beaten:
+            kept.append(i)
+    return sorted(kept, key=lambda i: points[i][0])
+
+
+@given(st.lists(st.tuples(COORDINATE, COORDINATE), max_size=12))
+@settings(max_examples=300, deadline=None)
+def test_as_brute_force(points: list[tuple[float, float]]) -> None:
+    x, y = [p[0] for p in points], [p[1] for p in points]
+    assert pareto(x, y).tolist() == brute(points)
+
+
+def test_ties_keep_the_first() -> None:
+    assert pareto([1, 2, 2, 2, 3], [5, 4, 4, 1, 4]).tolist() == [0, 4]
+    assert pareto([2, 2], [4, 4]).tolist() == [0]
+
+
+def test_nan_is_never_on_the_frontier() -> None:
+    assert pareto([math.nan, 1, 9], [9, 1, math.nan]).tolist() == [1]
+    assert pareto([], []).tolist() == []
+
+
+def test_a_circle_is_all_frontier_and_a_diagonal_one_point() -> None:
+    angle = np.linspace(0.01, np.pi / 2 - 0.01, 1000)
+    assert pareto(np.cos(angle), np.sin(angle)).tolist() == list(range(999, -1, -1))
+    line = np.arange(100_000.0)
+    assert pareto(line, line).tolist() == [99_999]
+
+
+def test_lengths_must_agree() -> None:
+    with pytest.raises(InputError, match="equal lengths"):
+        pareto([1, 2], [1])

@@ -32,6 +32,7 @@ COEFFICIENTS = {
     "delay.all_reduce": "fixed seconds of one all-reduce",
     "delay.all_reduce_out": "fixed seconds besides of one that crosses domains",
     "delay.layer": "fixed seconds of a layer (launches, norms, synchronisation)",
+    "delay.latent_layer": "fixed seconds of a layer with latent attention besides (more projections, each its own kernel)",
     "delay.moe_layer": "fixed seconds of a MoE layer besides (routing, sorting tokens)",
     "delay.sequence": "seconds of a step for each sequence (sampling, scheduling)",
     "delay.step": "fixed seconds of a step",

@@ -178,7 +178,7 @@ class LayoutScorer:
             max_batch=limit,
             evidence=self._evidence,
             tokens_per_step=each if setting.workload.decodes else 1.0,
-            tokens="output" if setting.workload.decodes else "input",
+            tokens=setting.workload.token_word,
         )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cost.held import whole_model
 from cost.model import MoeFfn
 from cost.shape import StepShape
 from cost.step_cost import SENDING, StepCost, kernel_seconds, priced, work_seconds
@@ -18,7 +19,10 @@ from cost.terms.experts import even_expert_work, expert_columns, expert_times
 from cost.terms.work import Parts, Work
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cost.expert_use import ExpertUse
+    from cost.held import Held
     from cost.layout import StageSpec
     from cost.machine import Machine
     from cost.model import Layer, Model
@@ -32,20 +36,22 @@ LATENT = ("mla", "dsa", "csa", "hca")
 """Kinds of attention that work on latents: their layers run more kernels than those of grouped queries."""
 
 
-def even_step(model: Model, shape: StepShape, machine: Machine) -> StepCost:
-    """Return what a step of the whole model costs where experts are loaded evenly but for ``shape.imbalance``.
+def even_step(model: Model, shape: StepShape, machine: Machine, held: Held | None = None) -> StepCost:
+    """Return what a step costs where experts are loaded evenly but for ``shape.imbalance``.
 
-    Every attribute of ``shape`` may be an array: all configurations are computed at once.
+    Every attribute of ``shape`` and of ``held`` may be an array: all configurations are computed at once.
+    ``held`` is what the stage holds of the model; None: all of it.
     """
-    return priced(even_parts(model, shape, machine), machine.efficiency, machine.rates)
+    return priced(even_parts(model, shape, machine, held), machine.efficiency, machine.rates)
 
 
-def even_parts(model: Model, shape: StepShape, machine: Machine) -> Parts:
+def even_parts(model: Model, shape: StepShape, machine: Machine, held: Held | None = None) -> Parts:
     """Return the parts of :func:`even_step`, before it is said what kernels reach."""
+    held = held or whole_model(model)
     parts = Parts()
-    _add_layers(parts, model, range(len(model.layers)), shape, machine, experts=True)
-    _add_head(parts, model, shape, machine)
-    _add_drafts(parts, model, shape, machine)
+    _add_layers(parts, model, held.layers, shape, machine, experts=True)
+    _add_head(parts, model, shape, machine, held.last)
+    _add_drafts(parts, model, shape, machine, held.last)
     return parts
 
 
@@ -54,7 +60,10 @@ def batch_cost(
 ) -> StepCost:
     """Return what ``sequences`` per GPU cost on one stage, in two half batches where that was asked for."""
     workload, gpus = setting.workload, len(stage.gpus)
-    whole = StepShape(tp=tp, attention_dp=gpus / tp, ep=gpus, domain_gpus=setting.smallest_part(stage))
+    slots = 0.0 if use is None else float(gpus * np.bincount(use.slot_gpu).max())
+    whole = StepShape(
+        tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, domain_gpus=setting.smallest_part(stage)
+    )
     if workload.decodes:
         shape = replace(
             whole, sequences=sequences, context=workload.context, queries=1.0 + workload.draft_tokens
@@ -85,10 +94,10 @@ def stage_cost(
     """
     model, machine = setting.model, setting.machine(stage)
     parts = Parts()
-    _add_layers(parts, model, stage.layers, shape, machine, experts=False)
+    _add_layers(parts, model, model.kind_counts(stage.layers), shape, machine, experts=False)
     if last:
-        _add_head(parts, model, shape, machine)
-        _add_drafts(parts, model, shape, machine)
+        _add_head(parts, model, shape, machine, 1.0)
+        _add_drafts(parts, model, shape, machine, 1.0)
     cost = priced(parts, machine.efficiency, machine.rates)
     if use is not None:
         moe = next(ffn for i in stage.layers if isinstance(ffn := model.layers[i].ffn, MoeFfn))
@@ -128,10 +137,16 @@ def overlapped(whole: StepCost, half: StepCost, share: Quantity) -> StepCost:
 
 
 def _add_layers(
-    parts: Parts, model: Model, layers: range, shape: StepShape, machine: Machine, *, experts: bool
+    parts: Parts,
+    model: Model,
+    layers: Iterable[tuple[Layer, Quantity]],
+    shape: StepShape,
+    machine: Machine,
+    *,
+    experts: bool,
 ) -> None:
     """Everything of ``layers``; routed experts and their all-to-all only with ``experts``, loaded evenly."""
-    for layer, count in model.kind_counts(layers):
+    for layer, count in layers:
         works = _layer_works(model, layer, shape, machine)
         if experts and isinstance(layer.ffn, MoeFfn):
             weights = model.precision["experts"]
@@ -146,9 +161,9 @@ def _add_layers(
             parts.reduces.append(
                 all_reduce_part(model.hidden, shape, times=times, rates=machine.rates, layers=count)
             )
-        parts.layers += count
-        parts.moe_layers += count * isinstance(layer.ffn, MoeFfn)
-        parts.latent_layers += count * (layer.attention.kind in LATENT)
+        parts.layers = parts.layers + count
+        parts.moe_layers = parts.moe_layers + count * isinstance(layer.ffn, MoeFfn)
+        parts.latent_layers = parts.latent_layers + count * (layer.attention.kind in LATENT)
 
 
 def _layer_works(model: Model, layer: Layer, shape: StepShape, machine: Machine) -> list[Work]:
@@ -186,8 +201,11 @@ def _all_reduces(layer: Layer, shape: StepShape) -> Quantity:
     return np.where(np.asarray(shape.attention_dp) > 1, 1.0, 2.0)
 
 
-def _add_head(parts: Parts, model: Model, shape: StepShape, machine: Machine) -> None:
-    """Output head of decoding tokens and of the last token of each prompt, and the fixed costs of a step."""
+def _add_head(parts: Parts, model: Model, shape: StepShape, machine: Machine, last: Quantity) -> None:
+    """Output head of decoding tokens and of the last token of each prompt, and the fixed costs of a step.
+
+    ``last`` is 1 where the stage has the head, else 0.
+    """
     prompts = shape.prompt_tokens / np.maximum(shape.prompt_length, 1.0)
     work = dense_work(
         model.head_params,
@@ -198,23 +216,23 @@ def _add_head(parts: Parts, model: Model, shape: StepShape, machine: Machine) ->
         rates=machine.rates,
         term="head",
     )
-    parts.works.append(work)
-    parts.steps += 1
-    parts.requests = parts.requests + shape.sequences * shape.tp
+    parts.works.append(replace(work, layers=last))
+    parts.steps = parts.steps + last
+    parts.requests = parts.requests + last * shape.sequences * shape.tp
 
 
-def _add_drafts(parts: Parts, model: Model, shape: StepShape, machine: Machine) -> None:
+def _add_drafts(parts: Parts, model: Model, shape: StepShape, machine: Machine, last: Quantity) -> None:
     """Draft tokens, one after the other: each takes one layer like the model's last, and the head.
 
     DeepSeek-V3 report, section 2.2: a draft module is one decoder layer that shares embedding and head.
     """
-    drafts = shape.queries - 1
+    drafts = last * (shape.queries - 1)
     if not np.any(np.asarray(drafts) > 0):
         return
     one = replace(shape, queries=1.0, prompt_tokens=0.0)
-    extra, last = Parts(), len(model.layers) - 1
-    _add_layers(extra, model, range(last, last + 1), one, machine, experts=True)
-    _add_head(extra, model, one, machine)
+    extra = Parts()
+    _add_layers(extra, model, [(model.layers[-1], 1.0)], one, machine, experts=True)
+    _add_head(extra, model, one, machine, 1.0)
     parts.works += [
         replace(w, compute_s=drafts * w.compute_s, memory_s=drafts * w.memory_s) for w in extra.works
     ]

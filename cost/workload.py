@@ -68,6 +68,11 @@ class Workload:
         return self.phase == "decode"
 
     @property
+    def token_word(self) -> str:
+        """Which tokens throughput counts."""
+        return "output" if self.decodes else "input"
+
+    @property
     def tokens_per_pass(self) -> float:
         """Tokens of one sequence that pass the layers in one step."""
         return 1.0 + self.draft_tokens if self.decodes else float(self.context)

@@ -65,6 +65,7 @@ class Stack:
             self._sum("latency")[at] += reduce.layers * reduce.calls * reduce.latency_s
         self._sum("layers")[at] += parts.layers
         self._sum("moe_layers")[at] += parts.moe_layers
+        self._sum("latent_layers")[at] += parts.latent_layers
         self._sum("steps")[at] += parts.steps
         self._sum("requests")[at] += parts.requests
 
@@ -76,7 +77,7 @@ class Stack:
             half = 0.0 if kind == "attention" else table[f"columns.{kind}"]
             compute = slot.compute * (1 + half * slot.inverse_columns) / table[fraction]
             computing += smooth_max(compute, slot.memory / table[hbm])
-        for count in ("layer", "moe_layer", "step"):
+        for count in ("layer", "latent_layer", "moe_layer", "step"):
             computing += sums[f"{count}s"] * table[f"delay.{count}"]
         computing += sums["requests"] * table["delay.sequence"]
         sending = sums["links"] + sums["reduce"] / table["links.all_reduce"]

@@ -1,22 +1,11 @@
-"""Dispatch and combine: tokens to the GPUs of their experts and back."""
+"""Bytes of a hidden vector on its way to experts and back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 from cost.dtypes import bytes_per_param, dtype
-from cost.terms.alltoall_placed import placed_volumes
-from cost.terms.alltoall_volumes import Volumes
 from topology.errors import InputError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cost.expert_use import ExpertUse
-
-__all__ = ["Volume", "alltoall_volume", "vector_bytes", "wire_bytes"]
+__all__ = ["vector_bytes", "wire_bytes"]
 
 SCALE_BYTES_PER_VALUE = 4 / 128
 """FP8 dispatch sends one FP32 scale for each 128 values (DeepEP: 7,168 values are 7,392 bytes)."""
@@ -54,9 +43,6 @@ def wire_bytes(hidden: int, fmt: str) -> float:
     return hidden * WIRE_BYTES_PER_VALUE[key]
 
 
-Volume = Volumes
-
-
 def vector_bytes(hidden: int, weights: str) -> tuple[float, float]:
     """Return the bytes of one hidden vector in dispatch and in combine.
 
@@ -66,12 +52,3 @@ def vector_bytes(hidden: int, weights: str) -> tuple[float, float]:
     if dtype(weights).bits <= 8 * bytes_per_param("fp8"):  # scales apart: MXFP8 is 8 bits too
         return wire_bytes(hidden, "fp8"), combine
     return combine, combine
-
-
-def alltoall_volume(use: ExpertUse, *, tokens: float, domain: NDArray[np.int64]) -> Volumes:
-    """Return the vectors that the busiest GPU moves, as the decode kernels of the fabric do.
-
-    Inside one domain one copy to each GPU, across domains one for each expert (:func:`placed_volumes`).
-    """
-    family = "per-rank" if len(np.unique(domain)) == 1 else "per-copy"
-    return placed_volumes(family, use, tokens=tokens, domain=domain)

@@ -39,7 +39,7 @@ class Work:
     hbm: str
     compute_s: Quantity
     memory_s: Quantity
-    layers: float = 1.0
+    layers: Quantity = 1.0
     columns: Quantity = math.inf
 
 
@@ -61,7 +61,7 @@ class LinkPart:
     up_s: Quantity
     out_s: Quantity
     expected_s: Quantity
-    layers: float = 1.0
+    layers: Quantity = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class AllReduce:
     out_s: Quantity
     calls: Quantity
     latency_s: Quantity
-    layers: float = 1.0
+    layers: Quantity = 1.0
     crossing: Quantity = 0.0
 
 
@@ -87,8 +87,8 @@ class Parts:
     ----------
     works, links, reduces:
         Computing and reading; dispatch and combine; all-reduces.
-    layers, moe_layers, steps:
-        How often the fixed delays of a layer, of a MoE layer and of a step are paid.
+    layers, latent_layers, moe_layers, steps:
+        How often the fixed delays of a layer, of one with latent attention, of a MoE layer and of a step are paid.
     requests:
         Sequences that one GPU's group schedules and samples in a step.
     """
@@ -97,6 +97,7 @@ class Parts:
     links: list[LinkPart] = field(default_factory=list)
     reduces: list[AllReduce] = field(default_factory=list)
     layers: Quantity = 0.0
+    latent_layers: Quantity = 0.0
     moe_layers: Quantity = 0.0
-    steps: float = 0.0
+    steps: Quantity = 0.0
     requests: Quantity = 0.0

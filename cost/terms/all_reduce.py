@@ -18,7 +18,7 @@ __all__ = ["all_reduce_part"]
 
 
 def all_reduce_part(
-    hidden: int, shape: StepShape, *, times: Quantity, rates: Rates, layers: float
+    hidden: int, shape: StepShape, *, times: Quantity, rates: Rates, layers: Quantity
 ) -> AllReduce:
     """``times`` all-reduces a layer of the hidden vectors of ``tp * tokens`` tokens over ``tp`` GPUs.
 

@@ -32,7 +32,7 @@ COEFFICIENTS = {
     "delay.all_reduce": "fixed seconds of one all-reduce",
     "delay.all_reduce_out": "fixed seconds besides of one that crosses domains",
     "delay.layer": "fixed seconds of a layer (launches, norms, synchronisation)",
-    "delay.latent_layer": "fixed seconds of a layer with latent attention besides (more projections, each its own kernel)",
+    "delay.latent_layer": "fixed seconds of a layer with latent attention besides (more kernels)",
     "delay.moe_layer": "fixed seconds of a MoE layer besides (routing, sorting tokens)",
     "delay.sequence": "seconds of a step for each sequence (sampling, scheduling)",
     "delay.step": "fixed seconds of a step",
@@ -56,12 +56,15 @@ class Efficiency:
         What they were fitted for, as summaries print it.
     ideal:
         Links and kernels lose nothing either: the pure roofline.
+    stand_in_for:
+        The chip that nobody measured and whose place ``chip`` takes; empty where it is the chip itself.
     """
 
     table: Mapping[str, Figure]
     chip: str = ""
     engine: str = ""
     ideal: bool = False
+    stand_in_for: str = ""
 
     def __getitem__(self, name: str) -> float:
         """Value of the coefficient called ``name``."""

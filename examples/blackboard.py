@@ -36,7 +36,7 @@ from cost.lecture import (
     spanning_slowdown,
     tokens_per_s,
 )
-from cost.terms.alltoall import alltoall_volume
+from cost.terms.alltoall_placed import placed_volumes
 from topology import (
     cluster_names,
     find_scale_out,
@@ -101,7 +101,7 @@ def experts() -> None:
     )
     # the same from the cost model: pairs that the busiest GPU moves over each network
     use = balanced_use(1, np.full(2 * used, each, dtype=np.int64), LECTURE_EXPERTS, 8)
-    volume = alltoall_volume(use, tokens=1.0, domain=np.repeat(np.arange(2), used))
+    volume = placed_volumes("per-copy", use, tokens=1.0, domain=np.repeat(np.arange(2), used))
     moved = volume.out[0, 0] + volume.up[0, 0]
     print(
         f"  the cost model's volumes: {volume.out[0, 0] / moved:.1%} of what moves goes over the scale-out fabric"

@@ -33,7 +33,8 @@ class CompareRow:
     target_tok_s_per_user:
         The speed asked for; None for "as much throughput as fits".
     tok_s_per_user, tok_s_per_gpu, step_s, batch, bound_by, layout, evidence:
-        What was reached, in output tokens over all GPUs of the cluster; None where nothing reaches the target.
+        What was reached, in output tokens (prefill: input) over all GPUs of the cluster; None where nothing
+        reaches the target.
     reason:
         Why there is nothing.
     status:
@@ -61,6 +62,8 @@ def compare_clusters(
     loads: ExpertLoads | None,
     options: PlanOptions,
     targets: Sequence[float] = (),
+    *,
+    engine: str = "",
 ) -> list[CompareRow]:
     """Return a row per cluster and target (one per cluster where there is no target).
 
@@ -79,7 +82,7 @@ def compare_clusters(
         )
     rows = []
     for cluster in clusters:
-        setting = Setting(cluster, model, workload)
+        setting = Setting(cluster, model, workload, engine=engine)
         layouts = fitted_layouts(setting, options.redundant)
         known: Known = {}
         rows += [_row(setting, loads, options, layouts, known, target) for target in targets or (None,)]

@@ -21,6 +21,7 @@ from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from cost.score import Score
@@ -52,10 +53,13 @@ class _LayoutFields(BaseModel):
 
 class _WorkloadFields(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
-    phase: Literal["decode"]
+    phase: Literal["decode", "prefill"]
     context: int
     batch: Annotated[int, Field(ge=1)]
     kv_dtype: str
+    draft_tokens: int = 0
+    accept_length: float = 1.0
+    overlap: bool = False
 
 
 class _ModelFields(BaseModel):
@@ -72,13 +76,18 @@ class _LoadsFields(BaseModel):
     tokens: list[list[list[float]]]
 
 
+class _OptionFields(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    engine: Annotated[str, Field(strict=True)] = ""
+
+
 class _Inputs(BaseModel):
     model_config = ConfigDict(extra="ignore")
     model: _ModelFields
     cluster: dict[str, Any]
     workload: _WorkloadFields
     loads: _LoadsFields | None = None
-    options: dict[str, Any] = {}
+    options: _OptionFields = _OptionFields()
 
 
 class _ProofFields(BaseModel):
@@ -108,10 +117,13 @@ def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any
         "tok_s_per_gpu": score.tok_s_per_gpu,
         "tok_s_per_gpu_used": score.tok_s_per_gpu_used,
         "tok_s_per_user": score.tok_s_per_user,
-        "tokens": "output",
+        "tokens": score.tokens,
+        "tokens_per_step": score.tokens_per_step,
         "bound_by": score.bound_by,
         "terms_s": dict(score.terms_s),
         "limits_s": dict(score.limits_s),
+        "parts_s": _nested(score.parts_s),
+        "floor_s": dict(score.floor_s),
         "hbm_bytes": dict(score.hbm_bytes),
         "batch_per_gpu": score.batch,
         "max_batch_per_gpu": score.max_batch,
@@ -119,6 +131,14 @@ def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any
         "balancedness_mean": mean,
         "balancedness": {str(layer): value for layer, value in balancedness.items()},
     }
+
+
+def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, float]]:
+    """Seconds by part, then by what bound it."""
+    found: dict[str, dict[str, float]] = {}
+    for (term, limit), seconds in parts_s.items():
+        found.setdefault(term, {})[limit] = seconds
+    return found
 
 
 def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
@@ -203,12 +223,15 @@ def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
             "context": workload.context,
             "batch": workload.batch,
             "kv_dtype": workload.kv_dtype,
+            "draft_tokens": workload.draft_tokens,
+            "accept_length": workload.accept_length,
+            "overlap": workload.overlap,
         },
         "loads": None
         if loads is None
         else {"names": list(loads.names), "synthetic": loads.synthetic, "tokens": loads.tokens.tolist()},
         "seed": plan.options.get("seed", 0),
-        "options": dict(plan.options),
+        "options": {**plan.options, "engine": setting.engine},
         "sha256": sha256,
         "command": command,
     }
@@ -266,7 +289,7 @@ def _plan(fields: _PlanFields) -> Plan:
     cluster = build_cluster(spec_from_dict(inputs.cluster))
     model = model_from_config(inputs.model.config, name=inputs.model.name, weights=inputs.model.weights)
     workload = Workload(**inputs.workload.model_dump())
-    setting = Setting(cluster, model, workload)
+    setting = Setting(cluster, model, workload, engine=inputs.options.engine)
     layout = _layout(fields, setting)
     strange = sorted(set(fields.experts.layers) - {str(layer) for layer in model.moe_layers})
     if strange:
@@ -275,7 +298,8 @@ def _plan(fields: _PlanFields) -> Plan:
     loads = _loads(inputs.loads, setting)
     score, balancedness = score_placement(setting, layout, experts, loads)
     proof = Proof(**fields.proof.model_dump())
-    return Plan(setting, layout, experts, loads, score, balancedness, proof, options=inputs.options)
+    options = inputs.options.model_dump(exclude={"engine"})
+    return Plan(setting, layout, experts, loads, score, balancedness, proof, options=options)
 
 
 def _layout(fields: _PlanFields, setting: Setting) -> Layout:

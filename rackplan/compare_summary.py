@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rackplan.summary import doubts, table, underlined, wrapped
+from rackplan.summary import doubts, phase_words, serving_words, table, underlined, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,21 +18,20 @@ __all__ = ["compare_summary", "compare_verdict", "comparison_table"]
 
 
 def compare_summary(
-    rows: Sequence[CompareRow], model: Model, workload: Workload, loads: ExpertLoads | None
+    rows: Sequence[CompareRow], model: Model, workload: Workload, loads: ExpertLoads | None, engine: str = ""
 ) -> str:
     """Return a table of the rows, with ratios to the first cluster at the same speed per user."""
-    title = (
-        f"{model.name}, {workload.phase} at {workload.context:,} tokens of context, {rows[0].gpus} GPUs each"
-    )
-    lines = underlined(title)
+    lines = underlined(f"{model.name}, {phase_words(workload)}, {rows[0].gpus} GPUs each")
+    asked = serving_words(workload, engine)
+    lines += wrapped("Serving", "; ".join(asked)) if asked else []
     if loads is not None:
         warning = ": nobody measured them; give yours with --loads" if loads.synthetic else ""
         lines += wrapped("Loads", ", ".join(loads.names) + warning)
     lines += ["", *table(comparison_table(rows))]
     lines += [
         "",
-        "tok/s are output tokens; tok/s/GPU over all GPUs of the cluster; batch: sequences per GPU in use;",
-        "layout: EP and TP width, PP stages, x replicas.",
+        f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster;",
+        "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x replicas.",
     ]
     for row in rows:
         if row.tok_s_per_gpu is None:

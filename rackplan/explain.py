@@ -11,7 +11,7 @@ from placement.compare import cluster_status
 from placement.plan import score_placement
 from placement.plan_file import score_to_dict
 from rackplan.evidence import kernel_notes, term_evidence, used_figures, weakest_figures
-from rackplan.summary import doubts
+from rackplan.summary import coefficient_words, doubts, serving_words
 
 if TYPE_CHECKING:
     from cost.score import Score
@@ -26,7 +26,6 @@ __all__ = [
     "cache_note",
     "explain_plan",
     "explanation_to_dict",
-    "token_word",
     "verdict",
 ]
 
@@ -121,7 +120,7 @@ def verdict(plan: Plan) -> str:
     """Return the plan in one sentence: that it fits, how fast it is, what binds."""
     score, setting = plan.score, plan.setting
     share = score.limits_s[score.bound_by] / score.step_s
-    tokens = token_word(setting.workload.phase)
+    tokens = setting.workload.token_word
     text = (
         f"{setting.model.name} fits {setting.cluster.name} ({len(setting.cluster.gpus)} GPUs): "
         f"{score.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU at {score.tok_s_per_user:,.1f} {tokens} tok/s/user; "
@@ -134,11 +133,6 @@ def verdict(plan: Plan) -> str:
     if plan.interrupted:
         text += " The search was interrupted: this is the best so far."
     return text
-
-
-def token_word(phase: str) -> str:
-    """Return which tokens a throughput counts."""
-    return "input" if phase == "prefill" else "output"
 
 
 def cache_note(plan: Plan) -> str:
@@ -174,7 +168,18 @@ def _assumptions(plan: Plan) -> list[str]:
     found.append(
         f"An engine may fill {USABLE_HBM:.0%} of the HBM that the driver reports; the rest is reserved."
     )
-    found.append(f"Every sequence has {setting.workload.context:,} tokens of context at the costed step.")
+    what = (
+        "has {} tokens of context at the costed step"
+        if setting.workload.decodes
+        else "is a prompt of {} tokens"
+    )
+    found.append(f"Every sequence {what.format(f'{setting.workload.context:,}')}.")
+    found += [f"{text[0].upper()}{text[1:]}." for text in serving_words(setting.workload, setting.engine)]
+    found += dict.fromkeys(
+        f"Coefficients: {coefficient_words(setting.machine(stage).efficiency)}."
+        for stages in plan.layout.replicas
+        for stage in stages
+    )
     found += [f"All-to-all: {note}." for note in kernel_notes(plan)]
     found += [f"Left out of the model: {part}." for part in setting.model.omitted]
     found += [f"{note[0].upper()}{note[1:]}." for note in (*setting.notes, *setting.model.notes) if note]

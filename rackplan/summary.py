@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cost.calibration.serving import ANY_ENGINE, fit_errors
 from cost.model import DenseFfn, MoeFfn
 from cost.terms.alltoall import vector_bytes
 from placement.compare import cluster_status
@@ -12,10 +13,20 @@ from rackplan.output import WIDTH
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from cost.efficiency import Efficiency
     from cost.score import Score
+    from cost.workload import Workload
     from placement.plan import Plan
 
-__all__ = ["doubts", "plan_summary", "score_summary", "table"]
+__all__ = [
+    "coefficient_words",
+    "doubts",
+    "phase_words",
+    "plan_summary",
+    "score_summary",
+    "serving_words",
+    "table",
+]
 
 LABEL = 14
 
@@ -98,8 +109,7 @@ def _head(plan: Plan) -> list[str]:
     setting = plan.setting
     workload, model = setting.workload, setting.model
     title = (
-        f"{model.name} on {setting.cluster.name} ({len(setting.cluster.gpus)} GPUs), {workload.phase} at "
-        f"{workload.context:,} tokens of context"
+        f"{model.name} on {setting.cluster.name} ({len(setting.cluster.gpus)} GPUs), {phase_words(workload)}"
     )
     parts = (
         f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active per token "
@@ -131,7 +141,10 @@ def _layout(plan: Plan) -> list[str]:
     at_most = (
         "the largest that fits" if plan.score.batch == plan.score.max_batch else f"{plan.score.max_batch} fit"
     )
-    lines += wrapped("Batch", f"{plan.score.batch} sequences per GPU in use ({at_most})")
+    what = "sequences" if setting.workload.decodes else "prompts"
+    lines += wrapped("Batch", f"{plan.score.batch} {what} per GPU in use ({at_most})")
+    asked = serving_words(setting.workload, setting.engine)
+    lines += wrapped("Serving", "; ".join(asked)) if asked else []
     lines += wrapped("Precision", _precision(plan))
     for note in (*setting.notes, *model.notes):
         lines += wrapped("", note)
@@ -167,14 +180,14 @@ def _precision(plan: Plan) -> str:
 def _speed(plan: Plan) -> list[str]:
     score = plan.score
     given = len(plan.setting.cluster.gpus)
-    text = f"{score.tok_s_per_gpu:,.0f} output tok/s/GPU over all {given} GPUs"
+    text = f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU over all {given} GPUs"
     if plan.layout.gpus_used != given:
         text += f" ({score.tok_s_per_gpu_used:,.0f} over the {plan.layout.gpus_used} in use)"
-    lines = wrapped("Throughput", f"{text}; {score.tok_s_per_user:.1f} output tok/s/user")
-    lines += wrapped(
-        "Step time",
-        f"{_ms(score.step_s)} expected; no schedule beats {_ms(score.lower_step_s)} (pure roofline)",
-    )
+    lines = wrapped("Throughput", f"{text}; {score.tok_s_per_user:,.1f} {score.tokens} tok/s/user")
+    step = f"{_ms(score.step_s)} expected; no schedule beats {_ms(score.lower_step_s)} (pure roofline)"
+    if score.tokens_per_step > 1:
+        step += f"; {_ms(score.tpot_s)} per output token"
+    lines += wrapped("Step time", step)
     shares = sorted(score.limits_s.items(), key=lambda item: -item[1])
     said = ", ".join(f"{name} {seconds / score.step_s:.0%}" for name, seconds in shares if seconds > 0)
     return lines + wrapped("Bound by", f"{score.bound_by} (share of the step: {said})")
@@ -204,7 +217,7 @@ def _memory(score: Score) -> list[str]:
 
 def _balance(plan: Plan) -> list[str]:
     """Ours beside the rivals, under the same loads, layout and batch."""
-    rows = [["placement", "balancedness", "worst layer", "step ms", "output tok/s/GPU"]]
+    rows = [["placement", "balancedness", "worst layer", "step ms", f"{plan.score.tokens} tok/s/GPU"]]
     rows.append(_balance_row("rackplan", plan.balancedness, plan.score))
     absent = []
     for name, entry in plan.baselines.items():
@@ -244,14 +257,54 @@ def _proof(plan: Plan) -> list[str]:
 
 
 def _evidence(plan: Plan) -> list[str]:
-    why = "kernel efficiencies are published fractions of peak, not calibrated on end-to-end runs"
+    setting = plan.setting
+    stages = [stage for stages in plan.layout.replicas for stage in stages]
+    why = list(dict.fromkeys(coefficient_words(setting.machine(stage).efficiency) for stage in stages))
     if plan.loads is not None and plan.loads.synthetic:
-        why += "; the loads are synthetic"
-    cluster = plan.setting.cluster
-    doubt = doubts(cluster_status(cluster))
+        why.append("the loads are synthetic")
+    doubt = doubts(cluster_status(setting.cluster))
     if doubt:
-        why = f"{cluster.name} is {doubt}; {why}"
-    return wrapped("Evidence", f"the weakest figure used is {plan.score.evidence.label}: {why}.")
+        why.insert(0, f"{setting.cluster.name} is {doubt}")
+    return wrapped("Evidence", f"the weakest figure used is {plan.score.evidence.label}: {'; '.join(why)}.")
+
+
+def coefficient_words(efficiency: Efficiency) -> str:
+    """Return what the coefficients of kernels and engines rest on, with the error of their fit."""
+    if efficiency.ideal:
+        return "every part at its data-sheet peak"
+    errors = fit_errors()
+    found = f"{errors['rows']:,.0f} measured rows"
+    if "median_abs_error" in errors:
+        found += f", median error {errors['median_abs_error']:.0%}"
+    if "mean_abs_error" in errors:
+        found += f", mean {errors['mean_abs_error']:.0%}"
+    engine = "all engines" if efficiency.engine in ("", ANY_ENGINE) else efficiency.engine
+    text = f"what kernels reach is fitted to served requests on {efficiency.chip} ({engine}; {found})"
+    if efficiency.stand_in_for:
+        text = f"nobody measured {efficiency.stand_in_for}, its neighbour stands in: {text}"
+    return text
+
+
+def phase_words(workload: Workload) -> str:
+    """Return the phase and its length, as titles print them."""
+    if workload.decodes:
+        return f"decode at {workload.context:,} tokens of context"
+    return f"prefill of prompts of {workload.context:,} tokens"
+
+
+def serving_words(workload: Workload, engine: str) -> list[str]:
+    """Return what was asked of the serving besides phase and batch: drafts, overlap, the engine."""
+    found = []
+    if workload.draft_tokens:
+        plural = "s" * (workload.draft_tokens > 1)
+        found.append(
+            f"{workload.draft_tokens} draft token{plural} a step, which yields {workload.accept_length:g} tokens"
+        )
+    if workload.overlap:
+        found.append("two half batches take turns at computing and sending")
+    if engine:
+        found.append(f"fixed delays of {engine}")
+    return found
 
 
 def doubts(status: str) -> str:

@@ -74,7 +74,7 @@ class Calibration:
             unit = "s" if name.startswith("delay.") else "1"
             text = f"{values[name] * 1e6:.3g} us" if unit == "s" else f"{values[name]:.3g}"
             table[name] = Figure(values[name], unit, kind, note + self.source, text)
-        return Efficiency(table, chip, engine)
+        return Efficiency(table, chip, engine, stand_in_for=stand_in_for)
 
 
 class _Chip:

@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rackplan.commands.options import Context, JsonFlag, KvDtype, Loads, ModelName, Phase, Seed, Weights
+from rackplan.commands.options import (
+    AcceptLength,
+    Batch,
+    Context,
+    DraftTokens,
+    Engine,
+    JsonFlag,
+    KvDtype,
+    Loads,
+    ModelName,
+    Overlap,
+    Phase,
+    Seed,
+    Weights,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,24 +45,26 @@ def run(
     tok_s_user: Annotated[
         str | None,
         typer.Option(
-            "--tok-s-user", metavar="LIST", help="Speeds per user to compare at: 25,50,100 (output tok/s)."
+            "--tok-s-user", metavar="LIST", help="Speeds per user to compare at: 25,50,100 (tok/s)."
         ),
     ] = None,
     loads: Loads = None,
     phase: Phase = "decode",
     context: Context = 4096,
-    batch: Annotated[
-        int, typer.Option("--batch", help="Sequences per GPU in use; 0: the largest that fits.")
-    ] = 0,
+    batch: Batch = 0,
     weights: Weights = None,
     kv_dtype: KvDtype = "bf16",
+    draft_tokens: DraftTokens = 0,
+    accept_length: AcceptLength = 1.0,
+    overlap: Overlap = False,
+    engine: Engine = "",
     seed: Seed = 0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write compare.json and report.html.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Compare clusters for one model: step time, output tok/s/GPU, tok/s/user and what binds."""
+    """Compare clusters for one model: step time, tok/s/GPU, tok/s/user and what binds."""
     from contextlib import nullcontext
 
     from cost.resolve import resolve_model
@@ -65,23 +81,29 @@ def run(
 
     targets = _targets(tok_s_user)
     resolved = resolve_model(model, weights=weights)
-    workload = Workload(context, batch, kv_dtype, phase)
+    workload = Workload(context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap)
     sides = _equal_sides(clusters, gpus)
     expert_loads = model_loads(resolved, loads or [], seed)
     with output_folder(output) if output else nullcontext() as folder, progress() as reporter:
         reporter.stage("comparing clusters")
         rows = compare_clusters(
-            sides, resolved, workload, expert_loads, PlanOptions(time_limit_s=0.0, seed=seed), targets
+            sides,
+            resolved,
+            workload,
+            expert_loads,
+            PlanOptions(time_limit_s=0.0, seed=seed),
+            targets,
+            engine=engine,
         )
-        data = {"rows": [_as_json(row, resolved.name) for row in rows]}
+        data = {"rows": [_as_json(row, resolved.name, workload.token_word) for row in rows]}
         if folder:
             reporter.stage("writing")
-            settings = [Setting(side, resolved, workload) for side in sides]
+            settings = [Setting(side, resolved, workload, engine=engine) for side in sides]
             _write(folder, data, compare_report(rows, settings, expert_loads, command=_command()))
     if json:
         print_json(data)
     else:
-        print_text(compare_summary(rows, resolved, workload, expert_loads))
+        print_text(compare_summary(rows, resolved, workload, expert_loads, engine))
     if all(row.tok_s_per_gpu is None for row in rows):
         raise InfeasibleError("none of the clusters runs this: " + rows[0].reason)
 
@@ -145,7 +167,7 @@ def _equal_sides(names: Sequence[str], gpus: int | None) -> list[Cluster]:
     return equal
 
 
-def _as_json(row: CompareRow, model: str) -> dict[str, Any]:
+def _as_json(row: CompareRow, model: str, tokens: str) -> dict[str, Any]:
     speed = row.tok_s_per_user if row.target_tok_s_per_user is None else row.target_tok_s_per_user
     return {
         "cluster": row.cluster,
@@ -154,7 +176,7 @@ def _as_json(row: CompareRow, model: str) -> dict[str, Any]:
         "tok_s_per_user": speed,
         "reached_tok_s_per_user": row.tok_s_per_user,
         "tok_s_per_gpu": row.tok_s_per_gpu,
-        "tokens": "output",
+        "tokens": tokens,
         "step_s": row.step_s,
         "batch": row.batch,
         "bound_by": row.bound_by,

@@ -9,12 +9,17 @@ import typer
 
 __all__ = [
     "INTERRUPTED",
+    "AcceptLength",
+    "Batch",
     "Context",
+    "DraftTokens",
+    "Engine",
     "JsonFlag",
     "KvDtype",
     "Loads",
     "ModelName",
     "OutputFolder",
+    "Overlap",
     "Phase",
     "Seed",
     "Weights",
@@ -26,8 +31,37 @@ INTERRUPTED = 130
 ModelName = Annotated[
     str, typer.Option("--model", metavar="M", help="Catalog name, or path of a Hugging Face config.json.")
 ]
-Context = Annotated[int, typer.Option("--context", help="Tokens already in each sequence.")]
-Phase = Annotated[str, typer.Option("--phase", help="decode (prefill is not modelled yet).")]
+Context = Annotated[
+    int, typer.Option("--context", help="Tokens already in each sequence; prefill: of each prompt.")
+]
+Batch = Annotated[
+    int,
+    typer.Option(
+        "--batch",
+        help="Sequences per GPU in use; 0: the largest that fits (prefill: prompts of 16,384 tokens in all).",
+    ),
+]
+Phase = Annotated[str, typer.Option("--phase", help="decode or prefill.")]
+DraftTokens = Annotated[
+    int, typer.Option("--draft-tokens", metavar="K", help="Tokens that each sequence drafts in a step.")
+]
+AcceptLength = Annotated[
+    float,
+    typer.Option(
+        "--accept-length",
+        metavar="A",
+        help="Tokens that a step yields on average, drafts included: 1 to K + 1.",
+    ),
+]
+Overlap = Annotated[
+    bool, typer.Option("--overlap/--no-overlap", help="Two half batches take turns at computing and sending.")
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="NAME", help="Engine whose fixed delays count; default: between those measured."
+    ),
+]
 Loads = Annotated[
     list[str] | None,
     typer.Option(

@@ -10,12 +10,17 @@ import typer
 
 from rackplan.commands.options import (
     INTERRUPTED,
+    AcceptLength,
+    Batch,
     Context,
+    DraftTokens,
+    Engine,
     JsonFlag,
     KvDtype,
     Loads,
     ModelName,
     OutputFolder,
+    Overlap,
     Phase,
     Seed,
     Weights,
@@ -38,9 +43,7 @@ def run(
     loads: Loads = None,
     phase: Phase = "decode",
     context: Context = 4096,
-    batch: Annotated[
-        int, typer.Option("--batch", help="Sequences per GPU in use; 0: the largest that fits.")
-    ] = 0,
+    batch: Batch = 0,
     tpot_ms: Annotated[
         float | None, typer.Option("--tpot-ms", help="Longest time per output token, in ms.")
     ] = None,
@@ -55,6 +58,10 @@ def run(
     stages: Annotated[int | None, typer.Option("--stages", help="Pipeline stages.")] = None,
     weights: Weights = None,
     kv_dtype: KvDtype = "bf16",
+    draft_tokens: DraftTokens = 0,
+    accept_length: AcceptLength = 1.0,
+    overlap: Overlap = False,
+    engine: Engine = "",
     time_limit: Annotated[
         float, typer.Option("--time-limit", help="Seconds for CP-SAT; 0: fast path only.")
     ] = 10.0,
@@ -76,8 +83,10 @@ def run(
     options = PlanOptions(
         redundant, None if tpot_ms is None else tpot_ms / 1e3, time_limit, seed, ep, tp, stages
     )
-    workload = Workload(context, batch, kv_dtype, phase)
-    setting = Setting(resolve_cluster(cluster), resolve_model(model, weights=weights), workload)
+    workload = Workload(context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap)
+    setting = Setting(
+        resolve_cluster(cluster), resolve_model(model, weights=weights), workload, engine=engine
+    )
     expert_loads = model_loads(setting.model, loads or [], seed)
     with output_folder(output) as folder:
         with progress() as reporter:

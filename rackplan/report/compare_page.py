@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rackplan.compare_summary import compare_verdict, comparison_table
-from rackplan.explain import token_word
 from rackplan.report.compare_charts import frontier_chart, speed_chart
 from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart, page
 from rackplan.report.points import frontier, report_points
-from rackplan.summary import doubts
+from rackplan.summary import doubts, phase_words, serving_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ def compare_report(
     """Return the page of a comparison: ``settings`` has each cluster with the model and the workload."""
     first = settings[0]
     points = {setting.cluster.name: report_points(setting, None) for setting in settings}
-    tokens = token_word(first.workload.phase)
+    tokens = first.workload.token_word
     title = f"{first.model.name} on {len(points)} clusters of {len(first.cluster.gpus)} GPUs"
     return page(
         f"{title} - rackplan",
@@ -113,7 +112,12 @@ def _grounds(rows: Sequence[CompareRow], first: Setting, loads: ExpertLoads | No
         ("model", f"{model.name} ({model.precision_source})"),
         (
             "workload",
-            f"{workload.phase}, {workload.context:,} tokens of context, {batch}, KV cache {workload.kv_dtype}",
+            "; ".join(
+                [
+                    f"{phase_words(workload)}, {batch}, KV cache {workload.kv_dtype}",
+                    *serving_words(workload, first.engine),
+                ]
+            ),
         ),
         ("loads", ", ".join(loads.names) if loads is not None else "none: no routed experts"),
         ("command", command),

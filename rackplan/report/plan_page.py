@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rackplan.explain import cache_note, explain_plan, token_word
+from rackplan.explain import cache_note, explain_plan
 from rackplan.explain_summary import PARTS, busy_text
 from rackplan.report.charts import balance_chart, memory_chart, pareto_chart, step_chart
 from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart, page, tiles
 from rackplan.report.points import frontier, report_points
+from rackplan.summary import phase_words, serving_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +47,7 @@ def plan_report(plan: Plan, drawing: str, *, command: str, sha256: Mapping[str, 
 
 def _key_figures(found: Explanation) -> Markup:
     plan, score = found.plan, found.plan.score
-    tokens = token_word(plan.setting.workload.phase)
+    tokens = plan.setting.workload.token_word
     shown = [
         (f"{score.tok_s_per_gpu:,.0f}", f"{tokens} tok/s/GPU, all GPUs counted"),
         (f"{score.tok_s_per_user:,.1f}", f"{tokens} tok/s/user"),
@@ -62,7 +63,7 @@ def _key_figures(found: Explanation) -> Markup:
 
 
 def _pareto(found: Explanation, points: list[ReportPoint]) -> Markup:
-    plan, tokens = found.plan, token_word(found.plan.setting.workload.phase)
+    plan, tokens = found.plan, found.plan.setting.workload.token_word
     layout = plan.layout.short(moe=plan.setting.model.moe is not None)
     best = frontier(points)
     shown = (
@@ -246,7 +247,12 @@ def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> Markup:
         ("cluster", f"{cluster.name}: {len(cluster.gpus)} GPUs in {domains} domain{'s' * (domains > 1)}"),
         (
             "workload",
-            f"{workload.phase}, {workload.context:,} tokens of context, KV cache {workload.kv_dtype}",
+            "; ".join(
+                [
+                    f"{phase_words(workload)}, KV cache {workload.kv_dtype}",
+                    *serving_words(workload, setting.engine),
+                ]
+            ),
         ),
         ("batch", f"{workload.batch:,} sequences per GPU in use"),
         ("layout", f"{plan.layout.describe(moe=model.moe is not None)}; {plan.layout.gpus_used} GPUs in use"),

@@ -32,4 +32,4 @@ def mean_prompt_span(context: Quantity, window: int | None) -> Quantity:
     if window is None:
         return context / 2
     seen = at_most(context, float(window))
-    return seen - seen * seen / (2 * context)
+    return seen - seen * seen / (2 * (context + (context == 0)))  # an empty prompt sees nothing

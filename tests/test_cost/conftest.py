@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cost.attention import GroupedQuery
-from cost.efficiency import PEAK
+from cost.calibration.serving import calibrated
+from cost.efficiency import PEAK, Efficiency
 from cost.expert_use import balanced_use
 from cost.layout import Layout, StageSpec
+from cost.machine import Machine, kernels_for
 from cost.model import DenseFfn, Layer, Model, MoeFfn
+from cost.rates import stage_rates
 from cost.score import LayoutScorer
 from cost.setting import Setting
 from cost.workload import Workload
@@ -24,6 +28,7 @@ from topology import (
     GpuSpec,
     ScaleOutSpec,
     build_cluster,
+    load_domain,
 )
 
 PARTS = ("experts", "shared", "attention", "dense", "router", "embedding", "head", "norm")
@@ -86,8 +91,26 @@ def model(*, dense=1, moe=2, precision="bf16", tied=False, hidden=64, layer=MOE,
     )
 
 
-def setting(machine, what=None, *, batch=1, context=100, efficiency=PEAK, kv="bf16") -> Setting:
-    return Setting(machine, what or model(), Workload(context, batch, kv), efficiency)
+def coefficients(ideal=True, **changed: float) -> Efficiency:
+    """The peak but for some coefficients, dots written as two underscores: ``hbm__cache=0.5``."""
+    named = {name.replace("__", "."): figure(value, "1") for name, value in changed.items()}
+    assert set(named) <= set(PEAK.table)
+    return replace(PEAK, table={**PEAK.table, **named}, ideal=ideal)
+
+
+def fitted() -> Efficiency:
+    """What is calibrated for an H100, whatever that is."""
+    return calibrated(load_domain("hgx-h100").gpu)
+
+
+def machine(where, *, efficiency=PEAK, phase="decode", kv="bf16", gpus=None) -> Machine:
+    """All GPUs of a cluster as one machine, for weights in BF16 and FP8."""
+    rates = stage_rates(where, gpus or range(len(where.gpus)), ["bf16", "fp8", "nvfp4"])
+    return Machine(rates, efficiency, kernels_for(rates, phase), kv)
+
+
+def setting(machine, what=None, *, batch=1, context=100, efficiency=PEAK, kv="bf16", **workload) -> Setting:
+    return Setting(machine, what or model(), Workload(context, batch, kv, **workload), efficiency)
 
 
 def layout(*replicas, tp=1) -> Layout:
@@ -124,7 +147,8 @@ def scorer(where, what=None, *, slots=None, tp=1, synthetic=False) -> LayoutScor
 @pytest.fixture(scope="session")
 def toy() -> SimpleNamespace:
     """Makers of small machines, models, settings, layouts and scores."""
-    makers = (figure, gpu, domain, cluster, model, setting, layout, even_slots, uses, scorer)
+    makers = (figure, gpu, domain, cluster, coefficients, fitted, machine, model, setting, layout)
+    makers += (even_slots, uses, scorer)
     return SimpleNamespace(
         **{make.__name__: make for make in makers}, attention=ATTENTION, dense=DENSE, moe=MOE, parts=PARTS
     )

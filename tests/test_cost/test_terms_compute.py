@@ -1,15 +1,17 @@
 """Work of attention, dense weights and experts: flop and bytes by hand, on 100 Tflop/s and 1 TB/s."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cost.expert_use import balanced_use
 from cost.rates import stage_rates
 from cost.resolve import resolve_model
-from cost.terms.attention import attention_work
+from cost.shape import StepShape
+from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
-from cost.terms.experts import expert_times
-from cost.terms.work import Work
+from cost.terms.experts import even_expert_work, expert_columns, expert_times
 from topology import resolve_cluster
 
 
@@ -18,24 +20,22 @@ def rates(toy):
     return stage_rates(toy.cluster(4), range(4), ["bf16", "fp8"])
 
 
-def test_work_is_the_larger_of_computing_and_reading():
-    work = Work(compute_s=2.0, memory_s=3.0)
-    assert work.seconds(1.0, 1.0) == 3.0
-    assert work.limit(1.0, 1.0) == "HBM bandwidth"
-    assert work.seconds(0.5, 1.0) == 4.0  # half of the peak: twice as long
-    assert work.limit(0.5, 1.0) == "compute"
-    assert Work(1.0, 1.0).limit(1.0, 1.0) == "compute"
+def works_of(toy, shape, rates, *, kv="bf16", weights="bf16"):
+    return attention_works(toy.attention, shape, hidden=64, kv_dtype=kv, weights=weights, rates=rates)
 
 
 def test_dense_flop_and_bytes(rates):
     # 2 flop a weight and token; 2 bytes a weight once, cut by tp, while tp times the tokens keep the flop alike
-    work = dense_work(1e6, tokens=10, tp=1, weights="bf16", rates=rates)
+    work = dense_work(1e6, tokens=10, tp=1, hidden=64, weights="bf16", rates=rates)
     assert work.compute_s == pytest.approx(2e7 / 1e14)
     assert work.memory_s == pytest.approx(2e6 / 1e12)
-    cut = dense_work(1e6, tokens=10, tp=4, weights="bf16", rates=rates)
+    assert (work.term, work.fraction, work.hbm, work.columns) == ("dense", "gemm.bf16", "hbm.weights", 64)
+    cut = dense_work(1e6, tokens=10, tp=4, hidden=64, weights="bf16", rates=rates)
     assert cut.compute_s == work.compute_s
     assert cut.memory_s == pytest.approx(work.memory_s / 4)
-    eight = dense_work(1e6, tokens=10, tp=1, weights="fp8", rates=rates)
+    assert cut.columns == 16
+    eight = dense_work(1e6, tokens=10, tp=1, hidden=64, weights="fp8", rates=rates, term="head")
+    assert (eight.term, eight.fraction) == ("head", "gemm.fp8")
     assert eight.compute_s == pytest.approx(2e7 / 2e14)
     assert eight.memory_s == pytest.approx(1e6 * (1 + 4 / 128**2) / 1e12)
 
@@ -46,19 +46,54 @@ def test_dense_flop_and_bytes(rates):
 def test_grouped_attention(toy, rates, tp, weights, cache):
     # 12,288 weights. 3 tokens x 100 cached x 2 heads x 32 elements x 2 bytes = 38,400 bytes; four ranks share two
     # KV heads, so each holds half of what four times the sequences need.
-    work = attention_work(
-        toy.attention, tokens=3, tp=tp, context=100, kv_dtype="bf16", weights="bf16", rates=rates
-    )
-    assert work.compute_s == pytest.approx((2 * 12_288 * 3 + 3 * 100 * 2 * 4 * 32) / 1e14)
-    assert work.memory_s == pytest.approx((weights + cache) / 1e12)
+    shape = StepShape(tp=tp, sequences=3, context=100)
+    projections, scores = works_of(toy, shape, rates)
+    assert projections.compute_s == pytest.approx(2 * 12_288 * 3 / 1e14)
+    assert projections.memory_s == pytest.approx(weights / 1e12)
+    assert projections.columns == 64 / tp
+    assert scores.compute_s == pytest.approx(3 * 100 * 2 * 4 * 32 / 1e14)
+    assert scores.memory_s == pytest.approx(cache / 1e12)
+    assert (scores.fraction, scores.hbm) == ("attention.decode", "hbm.cache")
 
 
-def test_scores_multiply_in_bf16_whatever_the_cache(toy, rates):
-    eight = attention_work(
-        toy.attention, tokens=3, tp=1, context=100, kv_dtype="fp8", weights="fp8", rates=rates
+def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
+    shape = StepShape(sequences=3, context=100)
+    both = stage_rates(toy.cluster(4), range(4), ["bf16", "fp8"])
+    projections, scores = works_of(toy, shape, both, kv="fp8", weights="fp8")
+    assert projections.compute_s == pytest.approx(2 * 12_288 * 3 / 2e14)
+    assert projections.memory_s == pytest.approx(12_288 * (1 + 4 / 128**2) / 1e12)
+    assert scores.compute_s == pytest.approx(76_800 / 2e14)
+    assert scores.memory_s == pytest.approx(19_200 / 1e12)
+    old = stage_rates(toy.cluster(toy.domain(4, chip=toy.gpu(fp8=0))), range(4), ["bf16", "fp8"])
+    assert works_of(toy, shape, old, kv="fp8")[1].compute_s == pytest.approx(76_800 / 1e14)
+
+
+def test_drafts_multiply_flop_and_leave_the_cache_alone(toy, rates):
+    plain, drafted = (
+        works_of(toy, StepShape(sequences=3, context=100, queries=queries), rates) for queries in (1, 4)
     )
-    assert eight.compute_s == pytest.approx(2 * 12_288 * 3 / 2e14 + 76_800 / 1e14)
-    assert eight.memory_s == pytest.approx((12_288 * (1 + 4 / 128**2) + 19_200) / 1e12)
+    for one, four in zip(plain, drafted, strict=True):
+        assert four.compute_s == pytest.approx(4 * one.compute_s)
+        assert four.memory_s == one.memory_s
+
+
+def test_a_prompt_computes_tokens_times_half_its_length(toy, rates):
+    # 6 tokens of prompts of 100: each sees 50 on average, 2 x 4 heads x 32 flop for each
+    projections, scores = works_of(toy, StepShape(prompt_tokens=6, prompt_length=100), rates)
+    assert projections.compute_s == pytest.approx(2 * 12_288 * 6 / 1e14)
+    assert scores.compute_s == pytest.approx(6 * 50 * 2 * 4 * 32 / 1e14)
+    assert scores.memory_s == 0
+    assert scores.fraction == "attention.prefill"
+    longer = works_of(toy, StepShape(prompt_tokens=6, prompt_length=200), rates)[1]
+    assert longer.compute_s == pytest.approx(2 * scores.compute_s)
+
+
+def test_a_mixed_step_has_both_kinds_of_scores(toy, rates):
+    shape = StepShape(sequences=3, context=100, prompt_tokens=6, prompt_length=100)
+    projections, decoding, prompts = works_of(toy, shape, rates)
+    assert projections.compute_s == pytest.approx(2 * 12_288 * 9 / 1e14)
+    assert decoding.compute_s == works_of(toy, replace(shape, prompt_tokens=0.0), rates)[1].compute_s
+    assert prompts.compute_s == works_of(toy, replace(shape, sequences=0.0), rates)[1].compute_s
 
 
 def test_latent_attention_is_not_cut_by_tensor_parallelism():
@@ -66,16 +101,24 @@ def test_latent_attention_is_not_cut_by_tensor_parallelism():
         resolve_model("deepseek-v3"),
         stage_rates(resolve_cluster("hgx-h100"), range(8), ["fp8", "bf16"]),
     )
-    shared = {"context": 4096, "kv_dtype": "bf16", "weights": "fp8", "rates": rates}
-    works = {tp: attention_work(model.layers[0].attention, tokens=16, tp=tp, **shared) for tp in (1, 8)}
+    works = {
+        tp: attention_works(
+            model.layers[0].attention,
+            StepShape(tp=tp, sequences=16, context=4096),
+            hidden=model.hidden,
+            kv_dtype="bf16",
+            weights="fp8",
+            rates=rates,
+        )
+        for tp in (1, 8)
+    }
     stored = 187_107_328 * (1 + 4 / 128**2)  # 187.1 M weights with the norms of the latents
     cache = 16 * 4096 * 576 * 2
-    assert works[1].memory_s * 3.35e12 == pytest.approx(stored + cache)
-    assert works[8].memory_s * 3.35e12 == pytest.approx(stored / 8 + 8 * cache)
-    assert works[1].compute_s == works[8].compute_s
-    assert works[1].compute_s == pytest.approx(
-        16 * 2 * 187_105_280 / 1979e12 + 16 * 278_528 * 4096 / 989.5e12
-    )
+    for tp, (projections, scores) in works.items():
+        assert projections.memory_s * 3.35e12 == pytest.approx(stored / tp)
+        assert scores.memory_s * 3.35e12 == pytest.approx(tp * cache)
+        assert projections.compute_s == pytest.approx(16 * 2 * 187_105_280 / 1979e12)
+        assert scores.compute_s == pytest.approx(16 * 278_528 * 4096 / 989.5e12)
 
 
 def test_experts_compute_their_pairs_and_read_what_is_touched(toy, rates):
@@ -85,6 +128,44 @@ def test_experts_compute_their_pairs_and_read_what_is_touched(toy, rates):
     assert compute_s.shape == read_s.shape == (1, 1, 4)
     assert compute_s == pytest.approx(2 * 3_000 * 6 / 1e14)
     assert read_s == pytest.approx(2 * (1 - 0.75**12) * 3_000 * 2 / 1e12)
+    shape = StepShape(attention_dp=4, ep=4, sequences=3)
+    even = even_expert_work(toy.moe.ffn, shape, hidden=64, weights="bf16", rates=rates)
+    assert even.compute_s == pytest.approx(compute_s[0, 0, 0])
+    assert even.memory_s == pytest.approx(read_s[0, 0, 0])
+
+
+def test_copies_are_read_too_and_each_draws_less(toy, rates):
+    # 16 slots of 8 experts: 4 a GPU, a token uses a slot with chance 2/16
+    shape = StepShape(attention_dp=4, ep=4, sequences=3, slots=16)
+    even = even_expert_work(toy.moe.ffn, shape, hidden=64, weights="bf16", rates=rates)
+    assert even.compute_s == pytest.approx(2 * 3_000 * 6 / 1e14)
+    assert even.memory_s == pytest.approx(4 * (1 - 0.875**12) * 3_000 * 2 / 1e12)
+
+
+def test_experts_cut_in_parts_share_flop_bytes_and_columns(toy, rates):
+    # 2 groups of 2 GPUs: 4 experts a group, each cut in two; 12 tokens give 24 pairs
+    shape = StepShape(attention_dp=4, ep=2, moe_tp=2, sequences=3)
+    cut = even_expert_work(toy.moe.ffn, shape, hidden=64, weights="bf16", rates=rates)
+    assert cut.compute_s == pytest.approx(2 * 3_000 * 12 / 2 / 1e14)
+    assert cut.memory_s == pytest.approx(4 * (1 - 0.75**12) * 3_000 * 2 / 2 / 1e12)
+    assert cut.columns == pytest.approx(3_000 / (3 * 64) / 2)
+
+
+def test_imbalance_is_flop_of_the_busiest_gpu(toy, rates):
+    shape = StepShape(attention_dp=4, ep=4, sequences=3)
+    even, skew = (
+        even_expert_work(
+            toy.moe.ffn, replace(shape, imbalance=imbalance), hidden=64, weights="bf16", rates=rates
+        )
+        for imbalance in (1.0, 1.5)
+    )
+    assert skew.compute_s == pytest.approx(1.5 * even.compute_s)
+    assert skew.memory_s == even.memory_s
+
+
+def test_width_of_a_deepseek_expert():
+    model = resolve_model("deepseek-v3")
+    assert expert_columns(model.moe, model.hidden) == 2048
 
 
 def test_crossover_from_reading_to_computing_on_h100():

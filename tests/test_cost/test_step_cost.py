@@ -1,0 +1,70 @@
+"""Adding up parts: seconds by part and by limit, what kernels lose, what resources are busy at peak."""
+
+import numpy as np
+import pytest
+
+from cost.step_cost import StepCost, kernel_seconds, priced, smooth_max, work_seconds
+from cost.terms.work import LinkPart, Parts, Work
+
+
+def work(compute=2.0, memory=3.0, *, fraction="gemm.bf16", hbm="hbm.weights", layers=1.0, columns=np.inf):
+    return Work("a part", fraction, hbm, compute, memory, layers, columns)
+
+
+def test_at_peak_the_larger_counts_and_else_both(toy):
+    assert kernel_seconds(3.0, 4.0, toy.coefficients()) == 4.0
+    assert kernel_seconds(3.0, 4.0, toy.coefficients(ideal=False)) == smooth_max(3.0, 4.0) == 5.0
+
+
+def test_fractions_stretch_their_own_side(toy):
+    lossy = toy.coefficients(gemm__bf16=0.5, hbm__weights=0.25, experts__bf16=0.1, hbm__cache=0.1)
+    assert work_seconds(work(), lossy) == (4.0, 12.0)
+
+
+def test_narrow_slices_use_multipliers_badly(toy):
+    # 100 columns where 300 reach half of the fraction: a quarter
+    narrow = toy.coefficients(columns__gemm=300.0, columns__experts=900.0)
+    assert work_seconds(work(columns=100.0), narrow) == (8.0, 3.0)
+    assert work_seconds(work(fraction="experts.bf16", columns=100.0), narrow) == (20.0, 3.0)
+    assert work_seconds(work(fraction="attention.decode"), narrow) == (2.0, 3.0)
+
+
+def test_parts_add_up_by_name_and_by_limit(toy):
+    cost, peak = StepCost(), toy.coefficients()
+    cost.add_work(work(2.0, 3.0, layers=2), peak)
+    cost.add_work(work(5.0, 1.0), peak)
+    assert cost.parts_s == {("a part", "compute"): 5.0, ("a part", "HBM bandwidth"): 6.0}
+    assert cost.terms_s == {"a part": 11.0}
+    assert cost.limits_s == {"compute": 5.0, "HBM bandwidth": 6.0}
+    assert cost.total_s == 11.0
+    assert cost.floor_s == {"compute": 9.0, "HBM bandwidth": 7.0}
+    assert cost.lower_s == 9.0
+
+
+def test_limits_are_found_for_each_of_many(toy):
+    cost = StepCost()
+    cost.add_work(work(np.array([1.0, 9.0]), 3.0), toy.coefficients())
+    assert cost.limits_s["compute"].tolist() == [0.0, 9.0]
+    assert cost.limits_s["HBM bandwidth"].tolist() == [3.0, 0.0]
+    assert cost.lower_s.tolist() == [3.0, 9.0]
+
+
+def test_the_slower_fabric_binds_a_dispatch(toy):
+    rates = toy.machine(toy.cluster(4, 4)).rates
+    cost = StepCost()
+    cost.add_links(LinkPart("dispatch", np.array([2.0, 1.0]), np.array([1.0, 2.0]), 5.0, 3.0), rates)
+    assert cost.parts_s["dispatch", "up"].tolist() == [15.0, 0.0]
+    assert cost.parts_s["dispatch", "out"].tolist() == [0.0, 15.0]
+    assert cost.floor_s["up"].tolist() == [6.0, 3.0]
+    assert cost.floor_s["out"].tolist() == [3.0, 6.0]
+
+
+def test_fixed_delays_are_counted_by_what_they_belong_to(toy):
+    parts = Parts(layers=10, latent_layers=4, moe_layers=6, steps=1, requests=8)
+    names = ("delay__layer", "delay__latent_layer", "delay__moe_layer", "delay__step", "delay__sequence")
+    counts = (10, 4, 6, 1, 8)
+    rates = toy.machine(toy.cluster(4)).rates
+    for name, count in zip(names, counts, strict=True):
+        cost = priced(parts, toy.coefficients(**{name: 1e-3}), rates)
+        assert cost.parts_s == {("overhead", "fixed overhead"): pytest.approx(count * 1e-3)}, name
+    assert priced(parts, toy.coefficients(), rates).total_s == 0

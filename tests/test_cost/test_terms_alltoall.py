@@ -1,0 +1,134 @@
+"""Dispatch and combine as parts of a step: even loads against placed ones, and what each kernel adds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.calibration.alltoall import load_kernels
+from cost.expert_use import balanced_use
+from cost.machine import kernels_for
+from cost.shape import StepShape
+from cost.terms.alltoall_parts import alltoall_parts, even_alltoall_parts
+from cost.terms.alltoall_seconds import alltoall_seconds
+from cost.terms.alltoall_volumes import Volumes
+from topology.errors import InputError
+
+
+def both(toy, sizes, *, tokens=10.0, slots=8, phase="decode", efficiency=None, kernel=""):
+    """The same group priced as even and as an ideal placement."""
+    where, gpus = toy.cluster(*sizes), sum(sizes)
+    machine = toy.machine(where, efficiency=efficiency or toy.fitted(), phase=phase)
+    if kernel:
+        machine = replace(machine, kernels=kernels_for(machine.rates, phase, kernel))
+    shape = StepShape(attention_dp=gpus, ep=gpus, sequences=tokens, slots=slots, domain_gpus=min(sizes))
+    even = even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine)
+    use = balanced_use(1, toy.even_slots(slots, gpus), 8, 2)
+    domain = np.repeat(np.arange(len(sizes)), sizes)
+    return even, alltoall_parts(toy.model(), use, tokens=tokens, domain=domain, machine=machine)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    sizes=st.sampled_from([(2,), (4,), (8,), (2, 2), (4, 4), (2, 2, 2, 2)]),
+    tokens=st.floats(0.5, 5000),
+    kernel=st.sampled_from(["", "per-node", "per-copy", "all-gather"]),
+)
+def test_even_loads_are_an_ideal_placement(toy, sizes, tokens, kernel):
+    even, placed = both(toy, sizes, tokens=tokens, kernel=kernel)
+    assert [part.term for part in even] == [part.term for part in placed] == ["dispatch", "combine"]
+    for one, other in zip(even, placed, strict=True):
+        for name in ("up_s", "out_s", "expected_s"):
+            assert float(getattr(one, name)) == pytest.approx(float(getattr(other, name).squeeze())), name
+
+
+def test_at_peak_a_kernel_is_its_slower_fabric(toy):
+    # 8 GPUs over two domains, 10 tokens: 10 pairs leave at 10 GB/s, 7.5 stay at 100 GB/s; 128 bytes
+    even, _ = both(toy, (4, 4), efficiency=toy.coefficients())
+    for part in even:
+        assert part.out_s == pytest.approx(10 * 128 / 1e10)
+        assert part.up_s == pytest.approx(7.5 * 128 / 1e11)
+        assert part.expected_s == part.out_s
+
+
+def test_one_attention_group_sends_nothing(toy):
+    machine = toy.machine(toy.cluster(4))
+    shape = StepShape(tp=4, attention_dp=1, ep=4, sequences=10, domain_gpus=4)
+    assert even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine) == []
+    use = balanced_use(1, np.array([8]), 8, 2)
+    assert (
+        alltoall_parts(toy.model(), use, tokens=10, domain=np.zeros(1, dtype=np.int64), machine=machine) == []
+    )
+
+
+def test_of_many_shapes_those_with_one_group_send_nothing(toy):
+    machine = toy.machine(toy.cluster(4), efficiency=toy.fitted())
+    shape = StepShape(
+        tp=np.array([4.0, 2.0, 1.0]),
+        attention_dp=np.array([1.0, 2.0, 4.0]),
+        ep=4.0,
+        sequences=10.0,
+        domain_gpus=4.0,
+    )
+    for part in even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine):
+        assert part.expected_s[0] == part.up_s[0] == 0
+        assert (part.expected_s[1:] > 0).all()
+
+
+def test_experts_cut_in_parts_get_every_token(toy):
+    # an all-gather: 3 other GPUs' 10 tokens of 128 bytes arrive, at 100 GB/s
+    machine = toy.machine(toy.cluster(4))
+    shape = StepShape(attention_dp=4, ep=1, moe_tp=4, sequences=10, domain_gpus=4)
+    for part in even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine):
+        assert part.up_s == pytest.approx(30 * 128 / 1e11)
+
+
+def test_imbalance_sends_more(toy):
+    machine = toy.machine(toy.cluster(4))
+    shape = StepShape(attention_dp=4, ep=4, sequences=10, domain_gpus=4)
+    even, skew = (
+        even_alltoall_parts(toy.model(), toy.moe.ffn, replace(shape, imbalance=i), machine)[0]
+        for i in (1.0, 1.5)
+    )
+    assert skew.up_s == pytest.approx(1.5 * even.up_s)
+
+
+def test_domains_that_nothing_joins_are_refused(toy):
+    machine = toy.machine(toy.cluster(4, 4, out=0))
+    shape = StepShape(attention_dp=8, ep=8, sequences=10, domain_gpus=4)
+    with pytest.raises(InputError, match="no `fabric:`"):
+        even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine)
+    use = balanced_use(1, np.ones(8, dtype=np.int64), 8, 2)
+    with pytest.raises(InputError, match="no `fabric:`"):
+        alltoall_parts(toy.model(), use, tokens=1, domain=np.repeat([0, 1], 4), machine=machine)
+
+
+def test_the_exchange_of_counts_is_paid_both_ways(toy):
+    kernel = next(kernel for kernel in load_kernels().values() if kernel.notify_s is not None)
+    even, _ = both(toy, (4, 4), kernel=kernel.name)
+    rates = toy.machine(toy.cluster(4, 4)).rates
+    for part, leg in zip(even, (kernel.dispatch, kernel.combine), strict=True):
+        assert leg.vector_s is leg.unpack_s is None  # so what a GPU receives plays no part
+        alone = alltoall_seconds(
+            leg,
+            Volumes(
+                part.up_s * rates.alltoall_bytes_per_s / 128,
+                part.out_s * rates.out_bytes_per_s / 128,
+                np.zeros(()),
+            ),
+            vector_bytes=128,
+            up_bytes_per_s=rates.alltoall_bytes_per_s,
+            out_bytes_per_s=rates.out_bytes_per_s,
+            ep=8,
+        )
+        assert part.expected_s == pytest.approx(float(alone) + kernel.notify_s.value)
+
+
+def test_figures_of_a_kernel_have_their_way_in_the_name():
+    for kernel in load_kernels().values():
+        figures = kernel.figures()
+        assert {"dispatch.up", "combine.up"} <= set(figures)
+        assert ("notify_s" in figures) == (kernel.notify_s is not None)
+        assert all(figure.source for figure in figures.values())

@@ -1,0 +1,220 @@
+"""Steps of evenly loaded experts: many at once as one by one, as an ideal placement, drafts, prompts, overlap."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.layout import StageSpec
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.shape import StepShape
+from cost.step import batch_cost, even_step, overlapped, stage_cost
+from cost.step_cost import SENDING, StepCost
+from cost.workload import Workload
+from topology import resolve_cluster
+
+SPLITS = [(tp, 8 // tp, ep, 8 // ep) for tp in (1, 2, 4, 8) for ep in (1, 2, 4, 8)]
+
+
+@st.composite
+def one_shape(draw):
+    tp, groups, ep, moe_tp = draw(st.sampled_from(SPLITS))
+    return StepShape(
+        tp=float(tp),
+        attention_dp=float(groups),
+        ep=float(ep),
+        moe_tp=float(moe_tp),
+        sequences=draw(st.sampled_from([0.0, 0.5, 3.0, 200.0])),
+        context=draw(st.sampled_from([1.0, 100.0, 5000.0])),
+        queries=draw(st.sampled_from([1.0, 3.0])),
+        prompt_tokens=draw(st.sampled_from([0.0, 64.0, 10_000.0])),
+        prompt_length=draw(st.sampled_from([1.0, 1000.0])),
+        slots=draw(st.sampled_from([0.0, 8.0, 16.0])),
+        imbalance=draw(st.sampled_from([1.0, 1.7])),
+        domain_gpus=draw(st.sampled_from([4.0, 8.0])),
+    )
+
+
+def efficiencies(toy):
+    return {"peak": toy.coefficients(), "fitted": toy.fitted()}
+
+
+def small_model(toy):
+    return toy.model(dense=1, moe=2, precision="fp8")
+
+
+@pytest.mark.parametrize("kind", ["peak", "fitted"])
+@settings(deadline=None, max_examples=30)
+@given(shapes=st.lists(one_shape(), min_size=2, max_size=5))
+def test_many_shapes_at_once_are_the_same_one_by_one(toy, kind, shapes):
+    machine = toy.machine(toy.cluster(4, 4), efficiency=efficiencies(toy)[kind])
+    together = StepShape(
+        **{
+            field.name: np.array([getattr(shape, field.name) for shape in shapes])
+            for field in fields(StepShape)
+        }
+    )
+    model, size = small_model(toy), (len(shapes),)
+    many = even_step(model, together, machine)
+    for index, shape in enumerate(shapes):
+        one = even_step(model, shape, machine)
+        assert np.broadcast_to(many.total_s, size)[index] == pytest.approx(float(one.total_s))
+        assert np.broadcast_to(many.lower_s, size)[index] == pytest.approx(float(one.lower_s))
+        for name, seconds in many.parts_s.items():
+            alone = float(one.parts_s.get(name, 0.0))
+            assert np.broadcast_to(seconds, size)[index] == pytest.approx(alone, rel=1e-9, abs=1e-30), name
+
+
+@pytest.mark.parametrize("kind", ["peak", "fitted"])
+@settings(deadline=None, max_examples=30)
+@given(
+    sizes=st.sampled_from([(1,), (4,), (8,), (4, 4), (2, 2)]),
+    tp=st.sampled_from([1, 2, 4]),
+    sequences=st.sampled_from([1.0, 7.5, 400.0]),
+    slots=st.sampled_from([8, 16]),
+    phase=st.sampled_from(["decode", "prefill"]),
+    drafts=st.integers(0, 2),
+)
+def test_even_experts_cost_what_an_ideal_placement_costs(
+    toy, kind, sizes, tp, sequences, slots, phase, drafts
+):
+    gpus = sum(sizes)
+    tp = min(tp, gpus)
+    drafts = drafts if phase == "decode" else 0
+    where = toy.setting(
+        toy.cluster(*sizes),
+        small_model(toy),
+        efficiency=efficiencies(toy)[kind],
+        phase=phase,
+        draft_tokens=drafts,
+        accept_length=1.0,
+    )
+    stage = StageSpec(tuple(range(gpus)), range(3))
+    use = toy.uses(where, toy.layout([(stage.gpus, stage.layers)]), slots=slots)[0][0]
+    placed = batch_cost(where, stage, sequences, tp, use, last=True)
+    shape = StepShape(
+        tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, context=100.0, domain_gpus=min(sizes)
+    )
+    if phase == "decode":
+        shape = replace(shape, sequences=sequences, queries=1.0 + drafts)
+    else:
+        shape = replace(shape, prompt_tokens=100 * sequences, prompt_length=100.0)
+    even = even_step(where.model, shape, where.machine(stage))
+    assert float(even.total_s) == pytest.approx(float(placed.total_s))
+    assert float(even.lower_s) == pytest.approx(float(placed.lower_s))
+    for (term, limit), seconds in even.parts_s.items():
+        assert float(seconds) == pytest.approx(
+            float(placed.parts_s.get((term, limit), 0.0)), rel=1e-9, abs=1e-30
+        )
+
+
+def test_deepseek_v3_on_a_rack_both_ways():
+    model, cluster = resolve_model("deepseek-v3"), resolve_cluster("gb200-nvl72")
+    where = Setting(cluster, model, Workload(batch=128))
+    stage = StageSpec(tuple(range(72)), range(61))
+    shape = StepShape(
+        attention_dp=72.0, ep=72.0, slots=288.0, sequences=128.0, context=4096.0, domain_gpus=72.0
+    )
+    even = even_step(model, shape, where.machine(stage))
+    from cost.expert_use import balanced_use
+
+    use = balanced_use(58, np.full(72, 4), 256, 8)
+    placed = stage_cost(where, stage, shape=shape, use=use, last=True)
+    assert float(placed.total_s) == pytest.approx(float(even.total_s))
+    assert 0 < float(even.lower_s) < float(even.total_s) < 1
+
+
+def test_a_prompt_takes_its_tokens_times_its_length(toy):
+    # at peak on chips that compute only: projections by token, scores by token and half of the length
+    machine = toy.machine(toy.cluster(toy.domain(1, chip=toy.gpu(bf16=1e6, fp8=0))), phase="prefill")
+    model = toy.model(dense=1, moe=0)
+
+    def seconds(tokens, length):
+        shape = StepShape(prompt_tokens=tokens, prompt_length=length)
+        return {name: float(value) for name, value in even_step(model, shape, machine).terms_s.items()}
+
+    found = seconds(200.0, 100.0)
+    assert found["attention"] == pytest.approx(200 * (2 * 12_288 + 50 * 2 * 4 * 32) / 1e6)
+    assert found["dense"] == pytest.approx(200 * 2 * 20_000 / 1e6)
+    assert found["head"] == pytest.approx(2 * 2 * 64_000 / 1e6)  # the last token of each of two prompts
+    assert seconds(400.0, 100.0)["attention"] == pytest.approx(2 * found["attention"])
+    longer = seconds(200.0, 300.0)
+    assert longer["attention"] - found["attention"] == pytest.approx(200 * 100 * 2 * 4 * 32 / 1e6)
+
+
+def test_drafts_add_flop_and_a_layer_each_and_no_reads_of_the_cache(toy):
+    machine, model = toy.machine(toy.cluster(1)), toy.model(dense=2, moe=0)
+    plain = StepShape(sequences=3.0, context=100.0)
+    one, three = (even_step(model, replace(plain, queries=q), machine) for q in (1.0, 3.0))
+    # two layers and head verify 3 tokens for each sequence; 2 drafts pass one layer more and the head, a token each
+    layer, head = 2 * 12_288 + 2 * 20_000 + 100 * 256, 2 * 64_000
+    flop = 3 * 3 * (2 * layer + head) + 2 * 3 * (layer + head)
+    assert float(three.floor_s["compute"]) == pytest.approx(flop / 1e14)
+    # the cache of both layers is read once as before, and once for each draft of its own layer
+    cache, weights, head_bytes = 3 * 100 * 128, 2 * (12_288 + 20_000), 2 * 64_000
+    read = 2 * (cache + weights) + head_bytes + 2 * (cache + weights + head_bytes)
+    assert float(three.floor_s["HBM bandwidth"]) == pytest.approx(read / 1e12)
+    assert float(one.floor_s["HBM bandwidth"]) == pytest.approx((2 * (cache + weights) + head_bytes) / 1e12)
+
+
+def test_drafts_pay_a_layer_more_each_and_one_step(toy):
+    machine = toy.machine(
+        toy.cluster(1),
+        efficiency=toy.coefficients(delay__layer=1.0, delay__moe_layer=10.0, delay__step=100.0),
+    )
+    shape = StepShape(sequences=1.0, context=1.0, queries=3.0)
+    cost = even_step(toy.model(dense=1, moe=2), shape, machine)
+    assert float(cost.terms_s["overhead"]) == pytest.approx((3 + 2) * 1 + (2 + 2) * 10 + 100)
+
+
+@settings(deadline=None, max_examples=40)
+@given(shape=one_shape(), more=st.floats(1.0, 4.0))
+def test_imbalance_is_never_faster(toy, shape, more):
+    machine = toy.machine(toy.cluster(8), efficiency=toy.fitted())
+    shape = replace(shape, domain_gpus=8.0)
+    even, skew = (
+        even_step(small_model(toy), replace(shape, imbalance=shape.imbalance * factor), machine)
+        for factor in (1.0, more)
+    )
+    assert float(skew.total_s) >= float(even.total_s) * (1 - 1e-12)
+    assert float(skew.lower_s) >= float(even.lower_s) * (1 - 1e-12)
+
+
+def half_batches(compute, send):
+    half = StepCost()
+    half.add("attention", "compute", compute)
+    half.add("dispatch", "up", send / 2)
+    half.add("all_reduce", "out", send / 2)
+    return half
+
+
+@settings(deadline=None, max_examples=60)
+@given(compute=st.floats(0, 10), send=st.floats(0, 10), share=st.floats(0, 1))
+def test_overlap_hides_a_share_of_the_shorter(compute, send, share):
+    whole = StepCost(floor_s={"compute": 1.0})
+    found = overlapped(whole, half_batches(compute, send), share)
+    total = 2 * (compute + send) - share * min(2 * compute, 2 * send)
+    assert float(found.total_s) == pytest.approx(total, abs=1e-12)
+    assert float(found.total_s) >= max(2 * compute, 2 * send) * (1 - 1e-9)
+    assert float(found.terms_s["attention"]) == 2 * compute, "what is hidden is taken off the sending"
+    assert float(found.limits_s["up"]) == pytest.approx(float(found.limits_s["out"]))
+    assert found.floor_s == whole.floor_s
+
+
+def test_overlap_of_a_setting_is_that_of_its_halves(toy):
+    where = toy.setting(toy.cluster(8), small_model(toy), efficiency=toy.fitted(), overlap=True)
+    stage = StageSpec(tuple(range(8)), range(3))
+    use = toy.uses(where, toy.layout([(stage.gpus, stage.layers)]))[0][0]
+    plain = toy.setting(where.cluster, where.model, efficiency=where.efficiency)
+    half = batch_cost(plain, stage, 500.0, 1, use, last=True)
+    sending = sum(float(half.terms_s.get(term, 0.0)) for term in SENDING)
+    computing = float(half.total_s) - sending
+    share = where.efficiency["overlap"]
+    assert share > 0
+    found = batch_cost(where, stage, 1000.0, 1, use, last=True)
+    expected = 2 * (computing + sending) - share * min(2 * computing, 2 * sending)
+    assert float(found.total_s) == pytest.approx(expected)
+    assert found.floor_s == batch_cost(plain, stage, 1000.0, 1, use, last=True).floor_s

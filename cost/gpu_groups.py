@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from topology.cluster import Cluster
 
     Group = tuple[int, ...]
+
+_Part = TypeVar("_Part")
 
 __all__ = ["MOST_STAGES", "domain_gpus", "equal_groups", "group_sizes", "replicas_of", "stage_counts"]
 
@@ -54,7 +56,7 @@ def stage_counts(groups: int, layers: int) -> list[int]:
     return [count for count in range(1, most + 1) if groups % count == 0]
 
 
-def replicas_of(groups: list[Group], stages: int) -> tuple[tuple[Group, ...], ...]:
+def replicas_of(groups: list[_Part], stages: int) -> tuple[tuple[_Part, ...], ...]:
     """Runs of ``stages`` groups, as many as there are."""
     whole = len(groups) // stages * stages
     return tuple(tuple(groups[start : start + stages]) for start in range(0, whole, stages))

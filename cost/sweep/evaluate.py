@@ -1,0 +1,245 @@
+"""Price all layouts at all batches: stages first, then pipelines, then layouts, each as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.capacity import batch_room, even_memory
+from cost.setting import USABLE_HBM
+from cost.sweep.batches import batches_of, most_that_fit
+from cost.sweep.layouts import layouts_of
+from cost.sweep.price import stage_seconds, stage_shape
+from cost.sweep.ragged import Runs, expand, runs_of
+from cost.sweep.result import Sweep
+from cost.sweep.stages import Machines, pipelines_of
+from cost.sweep.variants import variants_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.setting import Setting
+    from cost.sweep.layouts import LayoutTable
+    from cost.sweep.price import StageSeconds
+    from cost.sweep.stages import Pipelines, Variant
+
+    Array = NDArray[np.float64]
+    Index = NDArray[np.int64]
+
+__all__ = ["sweep"]
+
+
+def sweep(setting: Setting, *, redundant: int | None = None, cut_experts: bool = True) -> Sweep:
+    """Price every parallel layout of a model on a cluster at every batch that fits, experts balanced.
+
+    Parameters
+    ----------
+    setting:
+        Cluster, model and workload; the workload's batch plays no part.
+    redundant:
+        Extra expert copies per layer; None: the fewest that divide.
+    cut_experts:
+        Also price layouts that cut each expert into parts (which plans cannot have).
+
+    Notes
+    -----
+    Groups of GPUs of every size that divides a domain or joins whole ones, every tensor-parallel width that stays in
+    a domain and divides the heads, every number of stages that leaves no group idle, as many replicas as there is
+    room for; batches on a grid (:mod:`cost.sweep.batches`). A layout costs what :class:`cost.score.LayoutScorer`
+    says for balanced experts. Where nothing fits the sweep is empty and says how much is missing.
+    """
+    machines = Machines(setting)
+    variants, instead_of = variants_of(setting, machines, redundant)
+    pipelines = pipelines_of(setting, variants, machines)
+    table = layouts_of(setting.model, variants, cut_experts=cut_experts)
+    where = _Where(pipelines, len(variants))
+    room, shortage = _room(setting, table, where, redundant)
+    chosen = (room * table.tp >= 1) & ~_stands_in(table, room, instead_of)
+    table, room = table.rows(chosen), room[chosen]
+    most = most_that_fit(room, table.tp)
+    layout, batch = batches_of(most, table.tp)
+    found = _price(setting, machines, table, where, (layout, batch), redundant)
+    return _result(
+        setting, variants, table, found, (layout, batch, most), 0.0 if chosen.any() else float(shortage)
+    )
+
+
+class _Where:
+    """Rows of the stages of each variant, and the pipelines that they are of."""
+
+    def __init__(self, pipelines: Pipelines, variants: int) -> None:
+        self.pipelines, self.stages = pipelines, pipelines.stages
+        of_stage = pipelines.variant[self.stages.pipeline]
+        self._start = np.searchsorted(of_stage, np.arange(variants))
+        self._length = np.bincount(of_stage, minlength=variants)
+
+    def rows(self, variant: Index) -> tuple[Index, Index]:
+        """Rows of stages, for each of which entry of ``variant`` it is of."""
+        return expand(self._start, self._length, variant)
+
+
+def _room(
+    setting: Setting, table: LayoutTable, where: _Where, redundant: int | None
+) -> tuple[Array, np.float64]:
+    """Sequences per GPU that fit each layout, and bytes that the one nearest to fitting its smallest batch lacks."""
+    owner, rows = where.rows(table.variant)
+    stages, tp = where.stages, table.tp[owner]
+    shape = stage_shape(
+        setting,
+        stages,
+        rows,
+        tp=tp,
+        moe_tp=table.moe_tp[owner],
+        batch=np.zeros(len(rows)),
+        redundant=redundant,
+    )
+    memory = even_memory(
+        setting.model,
+        setting.workload,
+        shape,
+        stages.held(setting, rows),
+        in_flight=stages.in_flight[rows],
+        at_once=stages.at_once[rows],
+    )
+    hbm, runs = stages.hbm_bytes[rows], runs_of(owner)
+    short = runs.max(np.asarray(memory[0] + memory[1] / tp - USABLE_HBM * hbm))
+    return runs.min(np.asarray(batch_room(memory, hbm))), np.min(short, initial=np.inf)
+
+
+def _stands_in(table: LayoutTable, room: Array, instead_of: Sequence[int]) -> NDArray[np.bool_]:
+    """Layouts of a second variant whose first one fits and is faster."""
+    keys = zip(table.variant.tolist(), table.tp.tolist(), table.moe_tp.tolist(), strict=True)
+    index = {key: number for number, key in enumerate(keys)}
+    first = [index.get((instead_of[variant], tp, part), -1) for variant, tp, part in index]
+    fits = np.append(room * table.tp >= 1, False)  # -1: there is none
+    return np.asarray(fits[np.array(first, dtype=np.int64)])
+
+
+@dataclass(frozen=True, eq=False)
+class _Priced:
+    """Seconds and rates of each configuration."""
+
+    step_s: Array
+    lower_s: Array
+    tok_s: Array
+    terms: Mapping[str, Array]
+    limits: Mapping[str, Array]
+
+
+def _price(
+    setting: Setting,
+    machines: Machines,
+    table: LayoutTable,
+    where: _Where,
+    configurations: tuple[Index, Array],
+    redundant: int | None,
+) -> _Priced:
+    layout, batch = configurations
+    owner, rows = where.rows(table.variant[layout])
+    stages, of = where.stages, layout[owner]
+    shape = stage_shape(
+        setting,
+        stages,
+        rows,
+        tp=table.tp[of],
+        moe_tp=table.moe_tp[of],
+        batch=batch[owner],
+        redundant=redundant,
+    )
+    seconds = stage_seconds(setting, machines.found, stages.machine[rows], shape, stages.held(setting, rows))
+    runs = runs_of(owner, stages.pipeline[rows])
+    pipeline, of = stages.pipeline[rows[runs.start]], owner[runs.start]
+    lines = _lines(seconds, runs, stages.times[rows], where.pipelines, pipeline, batch[of])
+    return _replicas(
+        lines, runs_of(of), where.pipelines, pipeline, batch[of] * setting.workload.tokens_per_step
+    )
+
+
+def _lines(
+    seconds: StageSeconds,
+    runs: Runs,
+    times: Array,
+    pipelines: Pipelines,
+    pipeline: Index,
+    batch: Array,
+) -> _Priced:
+    """Pipelines of their stages and hops (:mod:`cost.score`: one micro-batch for each stage goes round)."""
+    depth, hops = pipelines.depth[pipeline], pipelines.hops
+    one_pass, slowest = runs.sum(times * seconds.total), runs.max(seconds.total)
+    terms = {name: runs.sum(times * value) for name, value in seconds.terms.items()}
+    limits = {name: runs.sum(times * value) for name, value in seconds.limits.items()}
+    hops_s = np.zeros(len(pipeline))
+    for fabric, fixed in hops.fixed.items():
+        hop_s = fixed[pipeline] + batch * hops.slope[fabric][pipeline]
+        limits[fabric] = limits.get(fabric, 0.0) + hop_s
+        hops_s = hops_s + hop_s
+    bubble_s = np.maximum(0.0, depth * slowest - one_pass - hops_s)
+    if np.any(depth > 1):
+        terms |= {"pipeline_hops": hops_s, "pipeline_bubble": bubble_s}
+        limits["pipeline imbalance"] = bubble_s
+    step_s = one_pass + hops_s + bubble_s
+    hop_floor_s = batch * hops.peak[pipeline]
+    lower_s = np.maximum(runs.sum(times * seconds.lower) + hop_floor_s, depth * runs.max(seconds.lower))
+    return _Priced(step_s, lower_s, batch / step_s, terms, limits)
+
+
+def _replicas(lines: _Priced, runs: Runs, pipelines: Pipelines, pipeline: Index, tokens: Array) -> _Priced:
+    """Layouts of their replicas: the slowest says how long a step takes, all of them count for throughput."""
+    slowest = runs.argmax(lines.step_s)
+    tok_s = pipelines.alike[pipeline] * pipelines.gpus[pipeline] * tokens / lines.step_s
+    return _Priced(
+        lines.step_s[slowest],
+        lines.lower_s[slowest],
+        runs.sum(tok_s),
+        {name: value[slowest] for name, value in lines.terms.items()},
+        {name: value[slowest] for name, value in lines.limits.items()},
+    )
+
+
+def _result(
+    setting: Setting,
+    variants: Sequence[Variant],
+    table: LayoutTable,
+    found: _Priced,
+    configurations: tuple[Index, Array, Array],
+    shortage: float,
+) -> Sweep:
+    layout, batch, most = configurations
+    variant = table.variant[layout]
+
+    def of_variant(figure: Callable[[Variant], int]) -> Index:
+        return np.array([figure(what) for what in variants], dtype=np.int64)[variant]
+
+    group = of_variant(lambda what: what.arrangement.group)
+    used = of_variant(lambda what: what.arrangement.gpus_used)
+    replicas = of_variant(lambda what: len(what.arrangement.replicas))
+    tp, moe_tp = table.tp[layout], table.moe_tp[layout]
+    limits = tuple(found.limits)
+    seconds = [found.limits[name] for name in limits]
+    return Sweep(
+        setting=setting,
+        layout=variant,
+        tp=tp,
+        attention_dp=group // tp,
+        ep=group // moe_tp if setting.model.moe is not None else np.ones_like(group),
+        moe_tp=moe_tp,
+        stages=of_variant(lambda what: what.arrangement.stages),
+        replicas=replicas,
+        gpus=used // replicas,
+        batch=batch,
+        max_batch=most[layout],
+        step_s=found.step_s,
+        lower_step_s=found.lower_s,
+        tok_s_per_user=setting.workload.tokens_per_step / found.step_s,
+        tok_s_per_gpu=found.tok_s / len(setting.cluster.gpus),
+        tok_s_per_gpu_used=found.tok_s / used,
+        bound_by=np.argmax(seconds, axis=0) if seconds else np.zeros(0, dtype=np.int64),
+        limits=limits,
+        terms_s=found.terms,
+        variants=tuple(variants),
+        shortage_bytes=max(0.0, shortage),
+    )

@@ -1,0 +1,89 @@
+"""The parallel layouts of a sweep: for each arrangement of GPUs the widths that its groups can be cut into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.model import MoeFfn
+from cost.terms.experts import expert_columns
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.model import Model
+    from cost.sweep.stages import Variant
+
+__all__ = ["LayoutTable", "layouts_of", "slots_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutTable:
+    """Layouts side by side, ``[layouts]``: their variant, width of tensor parallelism, parts of an expert."""
+
+    variant: NDArray[np.int64]
+    tp: NDArray[np.int64]
+    moe_tp: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def rows(self, which: NDArray[np.bool_]) -> LayoutTable:
+        """Some of them."""
+        return LayoutTable(self.variant[which], self.tp[which], self.moe_tp[which])
+
+
+def layouts_of(model: Model, variants: Sequence[Variant], *, cut_experts: bool) -> LayoutTable:
+    """Return every layout of ``variants``, those of a variant next to each other.
+
+    Tensor parallelism stays in a domain and divides the query heads. A model without experts has one
+    tensor-parallel group a stage. With ``cut_experts``, groups that lie in one domain may also cut each expert into
+    ``moe_tp`` parts of whole columns and spread them over ``ep = group / moe_tp`` places.
+    """
+    heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
+    rows = []
+    for number, variant in enumerate(variants):
+        what = variant.arrangement
+        group, one_domain = what.group, what.runs == {what.group}
+        widths = [1]
+        if what.cut:
+            widths = [
+                w for w in _divisors(group) if heads % w == 0 and all(run % w == 0 for run in what.runs)
+            ]
+        parts = [1]
+        if model.moe is None:
+            widths = [group] if group in widths else []
+        elif cut_experts and what.cut and one_domain:
+            parts = [part for part in _divisors(group) if _whole_columns(model, part)]
+        rows += [(number, tp, part) for tp in widths for part in parts]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return LayoutTable(table[:, 0], table[:, 1], table[:, 2])
+
+
+def _divisors(number: int) -> list[int]:
+    return [part for part in range(1, number + 1) if number % part == 0]
+
+
+def _whole_columns(model: Model, parts: int) -> bool:
+    ffns = [layer.ffn for layer in model.kinds if isinstance(layer.ffn, MoeFfn)]
+    return all(expert_columns(ffn, model.hidden) % parts == 0 for ffn in ffns)
+
+
+def slots_of(experts: int, ep: NDArray[np.float64], redundant: int | None) -> NDArray[np.float64]:
+    """Expert copies of a layer over ``ep`` places: ``redundant`` more than experts; None: the fewest that divide.
+
+    Raises
+    ------
+    InputError
+        If there would be fewer copies than experts.
+    """
+    if redundant is None:
+        return np.ceil(experts / ep) * ep
+    if redundant < 0:
+        raise InputError(f"--redundant {redundant}: expected 0 or more copies above one of each expert.")
+    return np.full_like(ep, experts + redundant)

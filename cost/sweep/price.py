@@ -1,0 +1,117 @@
+"""Shapes and seconds of stages over arrays, whatever machines they run on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.held import Held
+from cost.shape import StepShape
+from cost.step import even_step, overlapped
+from cost.sweep.layouts import slots_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.machine import Machine
+    from cost.setting import Setting
+    from cost.step_cost import StepCost
+    from cost.sweep.stages import StageTable
+
+    Array = NDArray[np.float64]
+
+__all__ = ["StageSeconds", "stage_seconds", "stage_shape"]
+
+
+class StageSeconds:
+    """Seconds of stages, ``[rows]`` each: in all, at least, by part and by what binds."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self.total = np.zeros(rows)
+        self.lower = np.zeros(rows)
+        self.terms: dict[str, Array] = {}
+        self.limits: dict[str, Array] = {}
+
+    def put(self, where: NDArray[np.int64], cost: StepCost) -> None:
+        """Enter the seconds of the rows ``where``."""
+        self.total[where], self.lower[where] = cost.total_s, cost.lower_s
+        for into, found in ((self.terms, cost.terms_s), (self.limits, cost.limits_s)):
+            for name, seconds in found.items():
+                if np.any(np.asarray(seconds)):
+                    into.setdefault(name, np.zeros(self._rows))[where] = seconds
+
+
+def stage_shape(
+    setting: Setting,
+    stages: StageTable,
+    rows: NDArray[np.int64],
+    *,
+    tp: NDArray[np.int64],
+    moe_tp: NDArray[np.int64],
+    batch: Array,
+    redundant: int | None,
+) -> StepShape:
+    """Return what the stages ``rows`` process, ``batch`` sequences per GPU of their replica in flight."""
+    workload, gpus = setting.workload, stages.gpus[rows]
+    sequences = batch * stages.at_once[rows]
+    ep = gpus / moe_tp
+    moe = setting.model.moe
+    slots = np.zeros_like(ep) if moe is None else slots_of(moe.experts, ep, redundant)
+    shape = StepShape(
+        tp=tp.astype(np.float64),
+        attention_dp=gpus / tp,
+        ep=ep,
+        moe_tp=moe_tp.astype(np.float64),
+        slots=slots,
+        domain_gpus=stages.domain_gpus[rows],
+        context=float(workload.context),
+        prompt_length=float(workload.context),
+    )
+    if workload.decodes:
+        return replace(shape, sequences=sequences, queries=1.0 + workload.draft_tokens)
+    return replace(shape, prompt_tokens=sequences * workload.context)
+
+
+def stage_seconds(
+    setting: Setting, machines: Sequence[Machine], machine: NDArray[np.int64], shape: StepShape, held: Held
+) -> StageSeconds:
+    """Return what a step of each stage costs, experts balanced; ``machine`` is the index into ``machines``.
+
+    A GPU with one expert copy more than others is the one that the step waits for.
+    """
+    shape = replace(shape, slots=np.ceil(shape.slots / shape.ep) * shape.ep)
+    found = StageSeconds(len(machine))
+    for index, what in enumerate(machines):
+        where = np.flatnonzero(machine == index)
+        if len(where):
+            found.put(where, _step(setting, what, _some(shape, where), _held(held, where)))
+    return found
+
+
+def _step(setting: Setting, machine: Machine, shape: StepShape, held: Held) -> StepCost:
+    """One step, in two half batches where that is asked for."""
+    whole = even_step(setting.model, shape, machine, held)
+    if not setting.workload.overlap:
+        return whole
+    half = replace(
+        shape,
+        sequences=np.asarray(shape.sequences) / 2,
+        prompt_tokens=np.asarray(shape.prompt_tokens) / 2,
+    )
+    halved = even_step(setting.model, half, machine, held)
+    return overlapped(whole, halved, machine.efficiency["overlap"])
+
+
+def _some(shape: StepShape, where: NDArray[np.int64]) -> StepShape:
+    arrays = {name: value[where] for name, value in vars(shape).items() if isinstance(value, np.ndarray)}
+    return replace(shape, **arrays)
+
+
+def _held(held: Held, where: NDArray[np.int64]) -> Held:
+    layers = tuple((layer, np.asarray(count)[where]) for layer, count in held.layers)
+    return Held(layers, np.asarray(held.first)[where], np.asarray(held.last)[where])

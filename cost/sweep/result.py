@@ -1,0 +1,110 @@
+"""What a sweep found: one row for each layout at each batch, column by column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.layout import Layout
+from cost.pareto import pareto
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from cost.setting import Setting
+    from cost.sweep.stages import Variant
+
+__all__ = ["Sweep"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Layouts at batches that fit; every array is ``[configurations]``.
+
+    Attributes
+    ----------
+    setting:
+        What was swept; its own batch plays no part.
+    tp, attention_dp, ep, moe_tp, stages, replicas:
+        Width of tensor parallelism in attention and dense parts; attention groups of a stage; places that a layer's
+        experts are spread over and parts that each is cut into (``ep * moe_tp`` GPUs; 1 and 1 without experts);
+        pipeline stages; independent copies of the model.
+    gpus:
+        GPUs of one replica.
+    batch, max_batch:
+        Sequences (prefill: prompts) per GPU in use, and the most that fit; below 1 a group of ``tp`` GPUs has
+        ``batch * tp`` of them.
+    step_s, lower_step_s:
+        Expected seconds of a step (:class:`cost.score.Score`), and what no schedule can beat at data-sheet peaks.
+    tok_s_per_user:
+        Output (prefill: input) tokens per second of one sequence.
+    tok_s_per_gpu, tok_s_per_gpu_used:
+        Output (prefill: input) tokens per second over all GPUs of the cluster, and over those in use.
+    bound_by:
+        What most of the step is spent on, as an index into ``limits``.
+    terms_s:
+        Seconds of the step by part; they add up to ``step_s``.
+    shortage_bytes:
+        HBM bytes per GPU that the layout nearest to fitting one sequence lacks; 0 where something fits.
+    """
+
+    setting: Setting
+    layout: NDArray[np.int64]
+    tp: NDArray[np.int64]
+    attention_dp: NDArray[np.int64]
+    ep: NDArray[np.int64]
+    moe_tp: NDArray[np.int64]
+    stages: NDArray[np.int64]
+    replicas: NDArray[np.int64]
+    gpus: NDArray[np.int64]
+    batch: NDArray[np.float64]
+    max_batch: NDArray[np.float64]
+    step_s: NDArray[np.float64]
+    lower_step_s: NDArray[np.float64]
+    tok_s_per_user: NDArray[np.float64]
+    tok_s_per_gpu: NDArray[np.float64]
+    tok_s_per_gpu_used: NDArray[np.float64]
+    bound_by: NDArray[np.int64]
+    limits: tuple[str, ...]
+    terms_s: Mapping[str, NDArray[np.float64]]
+    variants: tuple[Variant, ...]
+    shortage_bytes: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.step_s)
+
+    def frontier(self) -> NDArray[np.int64]:
+        """Return the configurations that none beats in both speeds, from the slowest per user to the fastest."""
+        return pareto(self.tok_s_per_user, self.tok_s_per_gpu)
+
+    def layout_of(self, index: int) -> Layout:
+        """The layout of one configuration, GPU by GPU (``moe_tp`` is not part of it)."""
+        variant = self.variants[self.layout[index]]
+        replicas = range(len(variant.arrangement.replicas))
+        return Layout(tuple(variant.stages(replica) for replica in replicas), int(self.tp[index]))
+
+    def label(self, index: int) -> str:
+        """The layout in a few letters: ``EP72 TP1 PP1 x1``; ``ETP``: parts that each expert is cut into."""
+        moe = self.setting.model.moe is not None
+        expert = f"EP{self.ep[index]} " if moe else ""
+        if self.moe_tp[index] > 1:
+            expert += f"ETP{self.moe_tp[index]} "
+        return f"{expert}TP{self.tp[index]} PP{self.stages[index]} x{self.replicas[index]}"
+
+    def bound(self, index: int) -> str:
+        """What most of the step of one configuration is spent on."""
+        return self.limits[int(self.bound_by[index])]
+
+    def columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]]:
+        """All columns by name, as a file of them has."""
+        names = (
+            "tp attention_dp ep moe_tp stages replicas gpus batch max_batch step_s lower_step_s "
+            "tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used"
+        )
+        found = {name: getattr(self, name) for name in names.split()}
+        found["bound_by"] = np.array(self.limits)[self.bound_by]
+        return found | {f"{term}_s": seconds for term, seconds in self.terms_s.items()}

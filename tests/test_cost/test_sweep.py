@@ -1,0 +1,279 @@
+"""The sweep against the scorer of single layouts, and what must hold of any sweep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.efficiency import PEAK
+from cost.expert_use import balanced_use
+from cost.resolve import resolve_model
+from cost.score import LayoutScorer
+from cost.setting import Setting
+from cost.sweep import Sweep, best_at, iso_interactivity, sweep
+from cost.workload import Workload
+from topology import InputError, build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology.spec import ClusterSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from topology import FabricSpec, Figure
+
+WORKLOAD = Workload()
+
+
+def even_slots(slots: int, gpus: int) -> np.ndarray:
+    return np.array([slots // gpus + (gpu < slots % gpus) for gpu in range(gpus)], dtype=np.int64)
+
+
+def scorer_of(found: Sweep, index: int, redundant: int | None) -> LayoutScorer:
+    """The scorer of one layout of a sweep, its experts balanced."""
+    where, layout = found.setting, found.layout_of(index)
+    moe = where.model.moe
+    uses = []
+    for stages in layout.replicas:
+        row = []
+        for stage in stages:
+            gpus = len(stage.gpus)
+            count = sum(layer in stage.layers for layer in where.model.moe_layers)
+            if moe is None or not count:
+                row.append(None)
+                continue
+            slots = moe.experts + (-moe.experts % gpus if redundant is None else redundant)
+            row.append(balanced_use(count, even_slots(slots, gpus), moe.experts, moe.top_k))
+        uses.append(row)
+    return LayoutScorer(where, layout, uses)
+
+
+def positive(terms: Mapping[str, float]) -> dict[str, float]:
+    return {name: seconds for name, seconds in terms.items() if seconds > 0}
+
+
+def check_against_scorer(found: Sweep, redundant: int | None = None, *, most: int = 40) -> int:
+    """Compare up to ``most`` layouts at their smallest whole and their largest batch; return how many were."""
+    whole = (found.moe_tp == 1) & (found.batch >= 1)
+    keys = found.layout * 1000 + found.tp
+    layouts = np.unique(keys[whole])
+    step = max(1, len(layouts) // most)
+    for key in layouts[::step]:
+        rows = np.flatnonzero(whole & (keys == key))
+        scorer = scorer_of(found, int(rows[0]), redundant)
+        for index in {int(rows[0]), int(rows[len(rows) // 2]), int(rows[-1])}:
+            score = scorer.at(int(found.batch[index]))
+            close = pytest.approx
+            assert found.max_batch[index] == score.max_batch, found.label(index)
+            assert found.step_s[index] == close(score.step_s, rel=1e-9), found.label(index)
+            assert found.lower_step_s[index] == close(score.lower_step_s, rel=1e-9), found.label(index)
+            assert found.tok_s_per_user[index] == close(score.tok_s_per_user, rel=1e-9)
+            assert found.tok_s_per_gpu[index] == close(score.tok_s_per_gpu, rel=1e-9)
+            assert found.tok_s_per_gpu_used[index] == close(score.tok_s_per_gpu_used, rel=1e-9)
+            terms = positive({name: float(value[index]) for name, value in found.terms_s.items()})
+            # replicas of several kinds and stages may tie: then the parts of any of them may be shown
+            what = found.variants[found.layout[index]].arrangement
+            ties = what.stages > 1 and len(what.alike) > 1
+            if ties:
+                assert sum(terms.values()) == close(score.step_s, rel=1e-9)
+            else:
+                assert found.bound(index) == score.bound_by
+                assert terms == close(positive(score.terms_s), rel=1e-9, abs=1e-15)
+    return len(layouts[::step])
+
+
+@cache
+def swept(model: str, cluster: str, workload: Workload = WORKLOAD, **options: Any) -> Sweep:
+    return sweep(Setting(resolve_cluster(cluster), resolve_model(model), workload), **options)
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "workload", "redundant"),
+    [
+        ("deepseek-v3", "gb200-nvl72", Workload(), None),
+        ("deepseek-v3", "gb200-nvl72", Workload(phase="prefill"), None),
+        ("deepseek-v3", "hgx-h100@72", Workload(context=1000), None),
+        ("deepseek-v3", "hgx-h100@72", Workload(context=1000, phase="prefill"), None),
+        ("deepseek-v3", "gb200-nvl72@144", Workload(draft_tokens=2, accept_length=1.8), None),
+        ("deepseek-v2-lite", "gb200-nvl72@16", Workload(draft_tokens=1, accept_length=1.5), 21),
+        ("mixtral-8x7b", "hgx-h100@24", Workload(overlap=True), None),
+        ("qwen3-235b-a22b", "tpu-v5p@2x2x4", Workload(context=30_000, kv_dtype="fp8"), None),
+        ("gpt-oss-120b", "mi300x@16", Workload(context=100_000), 5),
+        ("llama-3.1-70b", "hgx-h100@16", Workload(), None),
+        ("llama-3.1-8b", "hgx-h100", Workload(phase="prefill", context=100), None),
+    ],
+)
+def test_as_the_scorer_says(model: str, cluster: str, workload: Workload, redundant: int | None) -> None:
+    found = swept(model, cluster, workload, redundant=redundant)
+    assert check_against_scorer(found, redundant) >= 3
+    assert len(found) > 50
+
+
+def test_domains_of_several_chips_and_sizes_as_the_scorer_says() -> None:
+    # 8 H100 and 4 of a GB200 rack's GPUs: replicas of two kinds, and stages of unequal size and speed
+    small = replace(load_domain("gb200-nvl72"), gpus=4)
+    mixed = build_cluster(ClusterSpec("mixed", (load_domain("hgx-h100"), small), load_scale_out("hgx-h100")))
+    found = sweep(Setting(mixed, resolve_model("mixtral-8x7b"), Workload()))
+    assert check_against_scorer(found) >= 10
+    uneven = found.gpus == 12
+    assert {1, 2} <= set(found.stages[uneven].tolist())
+
+
+def test_what_a_layout_is_made_of() -> None:
+    found = swept("deepseek-v3", "gb200-nvl72")
+    assert (found.tp * found.attention_dp * found.stages == found.gpus).all()
+    assert (found.ep * found.moe_tp == found.tp * found.attention_dp).all()
+    assert (found.gpus * found.replicas <= 72).all()
+    assert (found.batch <= found.max_batch).all()
+    sequences = found.batch * found.tp
+    assert (np.abs(sequences - np.round(sequences)) < 1e-9).all()
+    assert set(found.moe_tp.tolist()) == {1, 2, 4, 8}  # experts of 2,048 columns on up to 72 GPUs
+    assert 72 in found.ep
+    assert max(found.stages) > 4
+    total = sum(found.terms_s.values())
+    assert total == pytest.approx(found.step_s, rel=1e-12)
+    rows = np.array(list(found.columns()["bound_by"]))
+    assert set(rows) <= set(found.limits)
+
+
+def test_every_configuration_is_there_once_and_the_largest_batch_of_each_layout_too() -> None:
+    found = swept("deepseek-v3", "hgx-h100@72", Workload(context=1000))
+    keys = list(
+        zip(
+            found.layout.tolist(), found.tp.tolist(), found.moe_tp.tolist(), found.batch.tolist(), strict=True
+        )
+    )
+    assert len(set(keys)) == len(keys)
+    largest = {key[:3]: float(batch) for key, batch in zip(keys, found.max_batch, strict=True)}
+    assert {(*key, batch) for key, batch in largest.items()} <= set(keys)
+    assert set(found.ep.tolist()) & {16, 24, 72}, "groups that join domains"
+
+
+def test_ten_thousand_configurations_of_deepseek_on_a_rack() -> None:
+    both = [swept("deepseek-v3", "gb200-nvl72", Workload(phase=phase)) for phase in ("decode", "prefill")]
+    assert sum(map(len, both)) >= 10_000
+    for found in both:
+        edge = found.frontier()
+        assert (np.diff(found.tok_s_per_user[edge]) > 0).all()
+        assert (np.diff(found.tok_s_per_gpu[edge]) < 0).all()
+        assert found.tok_s_per_gpu[edge[0]] == found.tok_s_per_gpu.max()
+
+
+def test_cut_experts_are_left_out_where_plans_cannot_have_them() -> None:
+    found = swept("mixtral-8x7b", "hgx-h100", cut_experts=False)
+    assert set(found.moe_tp.tolist()) == {1}
+    every = swept("mixtral-8x7b", "hgx-h100")
+    assert (every.moe_tp == 1).sum() == len(found)
+    assert "ETP2" in every.label(int(np.argmax(every.moe_tp == 2)))
+
+
+def test_nothing_fits_and_how_much_is_missing() -> None:
+    found = swept("deepseek-v3", "hgx-h100")
+    assert len(found) == 0
+    assert len(found.frontier()) == 0
+    # 671 GB over 8 GPUs are 84 GB of weights each, and 0.9 of 85.9 GB are usable
+    assert 5e9 < found.shortage_bytes < 20e9
+    assert iso_interactivity(found, [1.0]) == [None]
+    assert swept("deepseek-v3", "gb200-nvl72").shortage_bytes == 0
+
+
+def test_the_best_at_a_speed_by_looking_at_all() -> None:
+    found = swept("deepseek-v3", "gb200-nvl72")
+    fastest = float(found.tok_s_per_user.max())
+    targets = [0.0, 25.0, 50.0, fastest, fastest * 1.001]
+    best = iso_interactivity(found, targets)
+    for target, rate in zip(targets, best, strict=True):
+        fast = [g for u, g in zip(found.tok_s_per_user, found.tok_s_per_gpu, strict=True) if u >= target]
+        assert rate == (max(fast) if fast else None)
+    assert best[-1] is None
+    index = best_at(found, 50.0)
+    assert index is not None
+    assert found.tok_s_per_gpu[index] == best[2]
+
+
+def test_fewer_copies_than_experts_are_refused() -> None:
+    with pytest.raises(InputError, match="--redundant -1"):
+        swept("mixtral-8x7b", "hgx-h100", redundant=-1)
+
+
+def test_lower_is_never_above_expected() -> None:
+    for case in (
+        ("deepseek-v3", "gb200-nvl72"),
+        ("mixtral-8x7b", "hgx-h100"),
+        ("llama-3.1-70b", "hgx-h100@16"),
+    ):
+        for phase in ("decode", "prefill"):
+            found = swept(*case, Workload(phase=phase))
+            assert (found.lower_step_s <= found.step_s * (1 + 1e-12)).all()
+            assert (found.lower_step_s > 0).all()
+
+
+FASTER = st.sampled_from(["hbm_bytes_per_s", "bf16_flop_per_s", "link", "nic"])
+
+
+@given(FASTER, st.floats(1.0, 8.0), st.sampled_from(["decode", "prefill"]), st.integers(1, 40_000))
+@settings(max_examples=12, deadline=None)
+def test_more_bandwidth_is_never_slower(what: str, factor: float, phase: str, context: int) -> None:
+    workload = Workload(context=context, phase=phase)
+    slow, fast = (toy_sweep(workload, **{what: f}) for f in (1.0, factor))
+    assert slow.batch.tolist() == fast.batch.tolist()
+    assert (fast.step_s <= slow.step_s * (1 + 1e-12)).all()
+    assert (fast.lower_step_s <= slow.lower_step_s * (1 + 1e-12)).all()
+
+
+@given(st.sampled_from([2.0, 0.5, 3.7]), st.sampled_from(["decode", "prefill"]), st.integers(1, 40_000))
+@settings(max_examples=8, deadline=None)
+def test_rates_twice_as_high_halve_everything(factor: float, phase: str, context: int) -> None:
+    workload = Workload(context=context, phase=phase)
+    names = ("hbm_bytes_per_s", "bf16_flop_per_s", "link", "nic")
+    before, after = (toy_sweep(workload, **dict.fromkeys(names, f)) for f in (1.0, factor))
+    assert after.step_s * factor == pytest.approx(before.step_s, rel=1e-9)
+    assert after.lower_step_s * factor == pytest.approx(before.lower_step_s, rel=1e-9)
+    assert after.tok_s_per_gpu == pytest.approx(before.tok_s_per_gpu * factor, rel=1e-9)
+
+
+def test_names_change_nothing() -> None:
+    cluster, model = resolve_cluster("hgx-h100@16"), resolve_model("mixtral-8x7b")
+    spec = replace(cluster.spec, name="another")
+    renamed = sweep(Setting(build_cluster(spec), replace(model, name="other"), Workload()))
+    found = swept("mixtral-8x7b", "hgx-h100@16")
+    for name, column in found.columns().items():
+        assert (column == renamed.columns()[name]).all()
+
+
+def toy_sweep(
+    workload: Workload,
+    *,
+    hbm_bytes_per_s: float = 1.0,
+    bf16_flop_per_s: float = 1.0,
+    link: float = 1.0,
+    nic: float = 1.0,
+) -> Sweep:
+    """Mixtral on two domains of 4 H100 with rates times a factor, at data-sheet peaks and without latencies."""
+    cluster = resolve_cluster("hgx-h100@16")
+    domain, out = replace(cluster.spec.domains[0], gpus=4, gpus_per_node=4), cluster.spec.scale_out
+    assert out is not None
+    factors = {"hbm_bytes_per_s": hbm_bytes_per_s} | {
+        name: bf16_flop_per_s for name in domain.gpu.figures if name.endswith("_flop_per_s")
+    }
+    figures = {name: times(figure, factors.get(name, 1.0)) for name, figure in domain.gpu.figures.items()}
+    fast = replace(domain, gpu=replace(domain.gpu, figures=figures), fabric=scaled(domain.fabric, link))
+    domains = (fast,) * len(cluster.spec.domains)
+    spec = replace(cluster.spec, domains=domains, scale_out=replace(out, fabric=scaled(out.fabric, nic)))
+    return sweep(Setting(build_cluster(spec), resolve_model("mixtral-8x7b"), workload, PEAK))
+
+
+def scaled(fabric: FabricSpec, factor: float) -> FabricSpec:
+    return replace(
+        fabric,
+        link_bytes_per_s=times(fabric.link_bytes_per_s, factor),
+        latency_s=times(fabric.latency_s, 0.0),
+    )
+
+
+def times(figure: Figure, factor: float) -> Figure:
+    return replace(figure, value=figure.value * factor)

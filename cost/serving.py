@@ -168,18 +168,19 @@ def disaggregated(
     the prefill pool finishes, and the decode pool holds no more than ``most`` sequences per GPU; what is left waits.
     """
     slots = workers * pool.gpus
-    batch = requests.concurrency / slots
+    largest = np.maximum(most, 1.0 / pool.gpus)
+    batch = np.clip(requests.concurrency / slots, 0.5 / slots, largest)
     prefill_s, _ = prefill_seconds(prefill_step, prefill_pool, requests, np.ones_like(requests.isl))
     most_rate = prefill_workers * prefill_rate(prefill_step, prefill_pool, requests)
     tpot_s: Quantity = 0.0
     rate: Quantity = 0.0
     for _ in range(ROUNDS):
-        batch = np.minimum(np.maximum(batch, 0.5 / slots), np.maximum(most, 1.0 / pool.gpus))
         step_s = decode_step(_decode(pool, requests, np.maximum(batch, 1.0 / slots)))
         tpot_s = step_s / requests.accept_length
         decoding_s = requests.osl * tpot_s
         rate = np.minimum(requests.concurrency / (decoding_s + prefill_s), most_rate)
-        batch = np.sqrt(batch * np.minimum(rate * decoding_s, requests.concurrency) / slots)
+        held = np.sqrt(batch * np.minimum(rate * decoding_s, requests.concurrency) / slots)
+        batch = np.clip(held, 0.5 / slots, largest)
     rate = np.minimum(rate, batch * slots / decoding_s)
     ttft_s = np.maximum(prefill_s, requests.concurrency / rate - decoding_s)
     return Served(tpot_s, ttft_s, rate, batch, step_s)

@@ -1,0 +1,87 @@
+"""Memory of many layouts at once: the same bytes as the memory of one stage."""
+
+import numpy as np
+import pytest
+
+from cost.capacity import batch_room, even_memory, largest_batch
+from cost.layout import StageSpec
+from cost.memory import replica_max_batch, replica_memory
+from cost.resolve import resolve_model
+from cost.setting import USABLE_HBM, Setting
+from cost.shape import StepShape
+from cost.workload import Workload
+from topology import resolve_cluster
+
+CASES = [
+    ("deepseek-v3", "gb200-nvl72", 1, 288),
+    ("deepseek-v3", "hgx-h100@64", 1, 288),
+    ("deepseek-v3", "hgx-h100@64", 8, 256),
+    ("mixtral-8x7b", "hgx-h100", 8, 16),
+    ("llama-3.1-8b", "hgx-h100", 8, 0),
+    ("llama-3.1-8b", "hgx-h100@16", 1, 0),
+    ("qwen3-8b", "hgx-h100", 4, 0),
+]
+
+
+def both(case, workload):
+    """The memory of a layout over all GPUs as one stage, and as a shape among many."""
+    name, cluster, tp, slots = case
+    where = Setting(resolve_cluster(cluster), resolve_model(name), workload)
+    gpus = len(where.cluster.gpus)
+    stage = StageSpec(tuple(range(gpus)), range(len(where.model.layers)))
+    (memory,) = replica_memory(where, [stage], tp=tp, slots=[slots])
+    shape = StepShape(
+        tp=float(tp),
+        attention_dp=gpus / tp,
+        ep=float(gpus),
+        slots=float(slots),
+        context=float(workload.context),
+        prompt_length=float(workload.context),
+        domain_gpus=float(where.smallest_part(stage)),
+    )
+    return where, memory, shape
+
+
+@pytest.mark.parametrize(
+    "workload", [Workload(), Workload(draft_tokens=2), Workload(phase="prefill")], ids=str
+)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_one_stage_has_the_bytes_of_its_memory(case, workload):
+    where, memory, shape = both(case, workload)
+    weights, each = even_memory(where.model, workload, shape)
+    assert float(weights) == pytest.approx(memory.weights)
+    assert float(each) == pytest.approx(memory.kv_per_batch + memory.workspace_per_batch)
+    most = largest_batch(where.model, workload, shape, memory.capacity)
+    assert int(most) == replica_max_batch([memory])
+    assert int(most) == max(0, int(np.floor(batch_room((weights, each), memory.capacity))))
+
+
+def test_weights_alone_may_be_too_many():
+    where, memory, shape = both(("deepseek-v3", "hgx-h100", 1, 256), Workload())
+    found = even_memory(where.model, where.workload, shape)
+    assert found[0] > USABLE_HBM * memory.capacity
+    assert largest_batch(where.model, where.workload, shape, memory.capacity) == 0
+    assert batch_room(found, memory.capacity) < 0
+
+
+def test_many_layouts_at_once_are_the_same_one_by_one():
+    model, workload = resolve_model("deepseek-v3"), Workload()
+    tp = np.array([1.0, 2.0, 8.0, 1.0])
+    gpus = np.array([72.0, 72.0, 8.0, 144.0])
+    slots = np.array([288.0, 288.0, 256.0, 0.0])
+    many = even_memory(
+        model,
+        workload,
+        StepShape(tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, context=4096.0, domain_gpus=72.0),
+    )
+    for index in range(len(tp)):
+        shape = StepShape(
+            tp=tp[index],
+            attention_dp=gpus[index] / tp[index],
+            ep=gpus[index],
+            slots=slots[index],
+            context=4096.0,
+            domain_gpus=72.0,
+        )
+        for all_of, one in zip(many, even_memory(model, workload, shape), strict=True):
+            assert np.broadcast_to(all_of, 4)[index] == pytest.approx(float(one))

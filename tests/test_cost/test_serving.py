@@ -1,0 +1,207 @@
+"""Served requests in steady state: Little's law, limits of both pools, closed forms of simple engines."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.serving import CHUNK_TOKENS, Requests, aggregated, disaggregated, prefill_rate, prefill_seconds
+from cost.shape import StepShape
+
+
+def flat(seconds):
+    """An engine whose steps all take as long."""
+    return lambda shape: np.full(np.broadcast(shape.sequences, shape.prompt_tokens).shape, seconds)
+
+
+def linear(fixed, per_sequence, per_prompt_token):
+    """An engine whose steps grow with what they hold."""
+
+    def step(shape):
+        return (
+            fixed
+            + per_sequence * shape.sequences * shape.tp
+            + per_prompt_token * shape.prompt_tokens * shape.tp
+        )
+
+    return step
+
+
+def asked(isl=1000.0, osl=200.0, concurrency=64.0, **more):
+    return Requests(np.array([isl]), np.array([osl]), np.array([concurrency]), **more)
+
+
+def pool(tp=1, groups=8):
+    return StepShape(
+        tp=np.array([float(tp)]), attention_dp=np.array([float(groups)]), ep=np.array([float(tp * groups)])
+    )
+
+
+def of(served):
+    return {name: float(np.squeeze(value)) for name, value in vars(served).items()}
+
+
+def test_context_is_the_mean_while_decoding():
+    requests = asked(draft_tokens=np.array([2.0]), accept_length=np.array([2.0]))
+    assert requests.context[0] == 1100
+    assert requests.steps[0] == 100
+
+
+def test_prefill_takes_whole_prompts_up_to_a_chunk():
+    # 8 groups; prompts of 1,000 tokens, 8.192 of them in a chunk of 8,192 tokens
+    step = linear(0.0, 0.0, 1e-6)
+    seconds, prompts = prefill_seconds(step, pool(), asked(), np.array([1e9]))
+    assert seconds[0] == pytest.approx(CHUNK_TOKENS * 1e-6)
+    assert prompts[0] == pytest.approx(8 * CHUNK_TOKENS / 1000)
+    seconds, prompts = prefill_seconds(step, pool(), asked(), np.array([1.0]))
+    assert (seconds[0], prompts[0]) == (pytest.approx(1e-3), 1.0)
+    long = asked(isl=20_000.0)  # several chunks, at once what they cost together
+    seconds, prompts = prefill_seconds(step, pool(), long, np.array([1e9]))
+    assert (seconds[0], prompts[0]) == (pytest.approx(0.02), 8.0)
+
+
+def test_prefill_rate_takes_the_better_of_both_splits():
+    def slow_groups(shape):
+        """Steps that are 10 times as long with tensor parallelism."""
+        return np.where(shape.tp > 1, 10.0, 1.0)
+
+    requests = asked()
+    assert prefill_rate(slow_groups, pool(8, 1), requests)[0] == pytest.approx(8 * CHUNK_TOKENS / 1000)
+    assert prefill_rate(slow_groups, pool(1, 8), requests)[0] == pytest.approx(8 * CHUNK_TOKENS / 1000)
+
+
+def test_one_engine_of_flat_steps_by_hand():
+    # 64 requests in an engine of 8 GPUs; 200 steps of 10 ms and a prefill of 10 ms each
+    found = of(aggregated(flat(0.01), pool(), asked(), workers=1.0, most=100.0, share=0.5))
+    assert found["batch"] == 8
+    assert found["step_s"] == found["tpot_s"] == pytest.approx(0.01)
+    assert found["requests_per_s"] == pytest.approx(64 / (200 * 0.01 + 0.01))
+    assert found["ttft_s"] == pytest.approx(0.01)
+
+
+def test_drafts_divide_the_time_per_token():
+    requests = asked(draft_tokens=np.array([2.0]), accept_length=np.array([2.5]))
+    found = of(aggregated(flat(0.01), pool(), requests, workers=1.0, most=100.0, share=0.5))
+    assert found["tpot_s"] == pytest.approx(0.004)
+
+
+def test_prompts_of_others_delay_by_their_share():
+    # 63 others are prefilled once in 200 steps: 63 x 1,000 / 200 tokens a step over 8 GPUs, at 1 us a token and GPU
+    step = linear(0.01, 0.0, 1e-6)
+    none, half, full = (
+        of(aggregated(step, pool(), asked(), workers=1.0, most=100.0, share=share))["step_s"]
+        for share in (0.0, 0.5, 1.0)
+    )
+    assert none == pytest.approx(0.01)
+    assert full == pytest.approx(0.01 + 63 * 1000 / 200 / 8 * 1e-6)
+    assert half == pytest.approx((none + full) / 2)
+
+
+ENGINES = st.tuples(st.floats(1e-3, 0.1), st.floats(0, 1e-3), st.floats(1e-8, 1e-5))
+ASKED = st.tuples(st.floats(10, 1e5), st.floats(2, 5000), st.sampled_from([1.0, 4.0, 17.0, 512.0, 5000.0]))
+POOLS = st.sampled_from([(1, 1), (1, 8), (8, 1), (4, 2)])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    engine=ENGINES,
+    what=ASKED,
+    split=POOLS,
+    workers=st.integers(1, 8),
+    most=st.floats(0.1, 500),
+    share=st.floats(0, 1),
+)
+def test_mixed_engines_keep_littles_law(engine, what, split, workers, most, share):
+    requests, where = asked(*what), pool(*split)
+    found = of(aggregated(linear(*engine), where, requests, workers=float(workers), most=most, share=share))
+    assert min(found.values()) > 0
+    residence_s = what[1] * found["tpot_s"] + found["ttft_s"]
+    in_system = found["requests_per_s"] * residence_s
+    assert in_system >= what[2] * (1 - 1e-9)
+    gpus = split[0] * split[1]
+    assert found["batch"] <= max(most, 1 / gpus) * (1 + 1e-12)
+    if what[2] <= workers * gpus * max(most, 1 / gpus):
+        assert in_system == pytest.approx(what[2]), "nobody waits for a place"
+
+
+def split_served(engine, prefill, what, split, *, workers, prefill_workers, most):
+    requests, where = asked(*what), pool(*split)
+    served = disaggregated(
+        linear(*engine),
+        where,
+        linear(*prefill),
+        where,
+        requests,
+        workers=float(workers),
+        prefill_workers=float(prefill_workers),
+        most=most,
+    )
+    rate = prefill_workers * float(np.squeeze(prefill_rate(linear(*prefill), where, requests)))
+    return of(served), rate
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    engine=ENGINES,
+    prefill=ENGINES,
+    what=ASKED,
+    split=POOLS,
+    workers=st.integers(1, 8),
+    prefill_workers=st.integers(1, 8),
+    most=st.floats(1, 500),
+)
+def test_pools_keep_littles_law_and_their_limits(
+    engine, prefill, what, split, workers, prefill_workers, most
+):
+    found, rate = split_served(
+        engine, prefill, what, split, workers=workers, prefill_workers=prefill_workers, most=most
+    )
+    assert min(found.values()) > 0
+    assert found["requests_per_s"] <= rate * (1 + 1e-9)
+    gpus = split[0] * split[1]
+    assert found["batch"] <= max(most, 1 / gpus) * (1 + 1e-9)
+    decoding_s = what[1] * found["tpot_s"]
+    assert found["requests_per_s"] * decoding_s <= workers * gpus * found["batch"] * (1 + 1e-9)
+    in_system = found["requests_per_s"] * (found["ttft_s"] + decoding_s)
+    assert in_system >= what[2] * (1 - 1e-9)
+    if found["ttft_s"] > prefill[0] * 100:
+        assert in_system == pytest.approx(what[2]), "who waits is counted once"
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    engine=ENGINES,
+    prefill=ENGINES,
+    what=ASKED,
+    split=POOLS,
+    workers=st.integers(1, 4),
+    most=st.floats(1, 500),
+)
+def test_more_prefill_workers_never_serve_fewer(engine, prefill, what, split, workers, most):
+    rates = [
+        split_served(engine, prefill, what, split, workers=workers, prefill_workers=count, most=most)[0][
+            "requests_per_s"
+        ]
+        for count in (1, 2, 4, 16)
+    ]
+    for fewer, more in pairwise(rates):
+        assert more >= fewer * (1 - 0.01)
+
+
+def test_a_slow_prefill_pool_binds():
+    # a step of 1 s finishes 8.192 prompts of 1,000 tokens in each of 8 groups; decode holds what arrives meanwhile
+    found, rate = split_served(
+        (0.01, 0.0, 0.0),
+        (1.0, 0.0, 0.0),
+        (1000.0, 200.0, 5000.0),
+        (1, 8),
+        workers=1,
+        prefill_workers=1,
+        most=1e6,
+    )
+    assert rate == pytest.approx(8 * CHUNK_TOKENS / 1000)
+    assert found["requests_per_s"] == pytest.approx(rate, rel=0.01)
+    assert found["batch"] == pytest.approx(rate * 200 * 0.01 / 8, rel=0.01)
+    assert found["ttft_s"] == pytest.approx(5000 / rate - 2.0, rel=0.01)

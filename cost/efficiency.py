@@ -11,7 +11,7 @@ from topology.figures import Evidence, Figure
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["COEFFICIENTS", "PEAK", "Efficiency"]
+__all__ = ["COEFFICIENTS", "PEAK", "Efficiency", "is_fraction"]
 
 COEFFICIENTS = {
     "gemm.bf16": "flop/s of projections, dense and shared feed-forward in BF16",
@@ -79,9 +79,14 @@ class Efficiency:
         return self.table
 
 
+def is_fraction(name: str) -> bool:
+    """Whether a coefficient is a fraction of a peak."""
+    return name.startswith(_FRACTIONS)
+
+
 def _peak(name: str) -> Figure:
     unit = "s" if name.startswith("delay.") else "1"
-    return Figure(1.0 if name.startswith(_FRACTIONS) else 0.0, unit, Evidence.DATASHEET, "data-sheet peak")
+    return Figure(1.0 if is_fraction(name) else 0.0, unit, Evidence.DATASHEET, "data-sheet peak")
 
 
 PEAK = Efficiency({name: _peak(name) for name in COEFFICIENTS}, "data-sheet peak", ideal=True)

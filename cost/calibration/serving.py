@@ -7,9 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cost.efficiency import COEFFICIENTS, Efficiency
+from cost.efficiency import COEFFICIENTS, Efficiency, is_fraction
+from topology.catalog_files import gpu_names, load_gpu
 from topology.errors import InputError
-from topology.fields import Fields, load_yaml
+from topology.fields import Fields, load_yaml, nearest
 from topology.figures import Evidence, Figure
 
 if TYPE_CHECKING:
@@ -47,14 +48,26 @@ class Calibration:
         file = Fields(data, "calibration")
         self.source = file.text("source")
         fit = file.sub("fit")
-        self.fit = {name: float(fit.need(name)) for name in fit.names()}
-        shared = file.sub("shared")
-        self._shared = {name: shared.number(name) for name in shared.names()}
+        self.fit = {name: fit.number(name) for name in fit.names()}
+        self._shared = _coefficients(file.sub("shared"))
         delays = file.sub("delays")
         self._delays = {name: _engines(delays.sub(name)) for name in delays.names()}
         chips = file.sub("chips")
         self.chips = {name: _Chip(chips.sub(name)) for name in chips.names()}
         file.done()
+        self._check()
+
+    def _check(self) -> None:
+        """Every class of delays has the same engines, and every chip's class is there."""
+        everywhere = dict.fromkeys((ANY_ENGINE, *(engine for row in self._delays.values() for engine in row)))
+        for name, engines in self._delays.items():
+            for engine in everywhere:
+                if engine not in engines:
+                    raise InputError(f"calibration: delays: {name}: engine {engine} is missing.")
+        for name, chip in self.chips.items():
+            if chip.delays not in self._delays:
+                known = ", ".join(self._delays)
+                raise InputError(f"calibration: chips: {name}: delays {chip.delays!r} is none of {known}.")
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -82,16 +95,24 @@ class _Chip:
         self.delays = fields.text("delays")
         self.bf16_flop_per_s = fields.number("bf16_flop_per_s")
         self.hbm_bytes_per_s = fields.number("hbm_bytes_per_s")
-        fractions = fields.sub("fractions")
-        self.fractions = {name: fractions.number(name) for name in fractions.names()}
+        self.fractions = _coefficients(fields.sub("fractions"))
         fields.done()
 
 
 def _engines(fields: Fields) -> dict[str, dict[str, float]]:
     found = {}
     for engine in fields.names():
-        table = fields.sub(engine)
-        found[engine] = {name: table.number(name) for name in table.names()}
+        found[engine] = _coefficients(fields.sub(engine))
+    return found
+
+
+def _coefficients(fields: Fields) -> dict[str, float]:
+    found = {name: fields.number(name) for name in fields.names()}
+    for name, value in found.items():
+        if name not in COEFFICIENTS:
+            raise InputError(f"{fields.at(name)}: no such coefficient; {nearest(name, COEFFICIENTS)}")
+        if value > 1 and is_fraction(name):
+            raise InputError(f"{fields.at(name)}: {value} is no fraction of a peak.")
     return found
 
 
@@ -129,7 +150,8 @@ def engine_names() -> tuple[str, ...]:
 def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
     """Return what kernels reach on ``gpu``: fitted, or those of the nearest chip that was measured, marked as such.
 
-    Nearest: smallest distance in the logarithms of BF16 peak and HBM bandwidth.
+    Nearest: smallest distance in the logarithms of BF16 peak and HBM bandwidth, for a chip of the catalog those that
+    the catalog has: where a user makes them larger, the chip must not get slower by another neighbour.
 
     Raises
     ------
@@ -137,7 +159,8 @@ def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
         If the engine is not one of those measured.
     """
     name = require_engine(engine)
-    return _found(gpu.name, gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s, name)
+    same = load_gpu(gpu.name) if gpu.name in gpu_names() else gpu
+    return _found(gpu.name, same.dense_flop_per_s("bf16"), same.hbm_bytes_per_s, name)
 
 
 def require_engine(engine: str) -> str:

@@ -20,6 +20,8 @@ __all__ = ["CHUNK_TOKENS", "Requests", "Served", "Stepper", "aggregated", "disag
 CHUNK_TOKENS = 8192.0
 """Prompt tokens of one engine step: the default of TensorRT-LLM (``max_num_tokens``) and of vLLM's and SGLang's
 chunked prefill on these chips."""
+PREFILL_KEEPS_BUSY = 0.9
+"""Part of its time that a prefill pool works in step with a decode pool (aiconfigurator 0.12.0, rate matching)."""
 ROUNDS = 12
 
 
@@ -171,7 +173,7 @@ def disaggregated(
     largest = np.maximum(most, 1.0 / pool.gpus)
     batch = np.clip(requests.concurrency / slots, 0.5 / slots, largest)
     prefill_s, _ = prefill_seconds(prefill_step, prefill_pool, requests, np.ones_like(requests.isl))
-    most_rate = prefill_workers * prefill_rate(prefill_step, prefill_pool, requests)
+    most_rate = PREFILL_KEEPS_BUSY * prefill_workers * prefill_rate(prefill_step, prefill_pool, requests)
     tpot_s: Quantity = 0.0
     rate: Quantity = 0.0
     for _ in range(ROUNDS):

@@ -11,7 +11,6 @@ Residuals are logarithms of predicted over measured, under a soft L1 loss. Coeff
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -53,7 +52,6 @@ CLASSES = {
     "b200-sxm": "blackwell",
     "b300-sxm": "blackwell",
     "gb200": "blackwell",
-    "gb300": "blackwell",
     "ascend-910c": "hopper",
 }
 FRACTIONS = [name for name in COEFFICIENTS if name.startswith(("gemm.", "experts.", "attention.", "hbm."))]
@@ -82,6 +80,8 @@ BALANCE = 300.0
 SCALES = ("compute", "memory", "delay")
 LARGEST = 0.95
 ROUNDS = 4
+PUBLISHED_WEIGHT = 6.0
+UNSURE_WEIGHT = 0.6
 
 
 @dataclass
@@ -159,7 +159,7 @@ class Data:
 
     @classmethod
     def make(cls, points: Sequence[Point]) -> Data:
-        kept = [p for p in points if not unpredictable(p)]
+        kept = [p for p in points if not unpredictable(p) and _chip(p) in CLASSES]
         kept = [p for p, told in zip(kept, predict_serving(kept), strict=True) if told.value is not None]
         groups, _ = group_points(kept)
         weight = np.array([_weight(p) for p in kept])
@@ -170,11 +170,20 @@ class Data:
         return sorted({group.gpu.name for group in self.groups})
 
 
+@cache
+def _chip_of(cluster: str) -> str:
+    return resolve_cluster(cluster).spec.domains[0].gpu.name
+
+
+def _chip(point: Point) -> str:
+    return _chip_of(point.cluster)
+
+
 def _weight(point: Point) -> float:
     """Published points count several times: they are few, and the only ones of wide expert parallelism."""
     if not point.source.startswith(("source_file", "db-dump")) and point.engine_version == "" and point.pair + point.notes:
-        return 3.0
-    return 0.6 if "workers were not recorded" in point.notes or not point.drafts_recorded else 1.0
+        return PUBLISHED_WEIGHT
+    return UNSURE_WEIGHT if "workers were not recorded" in point.notes or not point.drafts_recorded else 1.0
 
 
 class Problem:
@@ -232,7 +241,7 @@ class Problem:
         if self.is_mixed.any():
             mixed = sum(self.mixed.seconds(table))
             seconds = np.where(self.is_mixed, plain + table["prefill_share"] * (mixed - plain), seconds)
-        return self.factor / seconds if False else np.where(self.inverse, self.factor / seconds, self.factor * seconds)
+        return np.where(self.inverse, self.factor / seconds, self.factor * seconds)
 
     def drafted(self, x: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which of the rows that do not say most likely drafted tokens."""
@@ -374,7 +383,6 @@ def main() -> None:
         print(f"    {point.id:36s} {point.quantity:14s} {point.measured:9.1f} {value:9.1f} {value / point.measured - 1:+.2f}")
     if options.folds:
         held_out(silicon, published, options.folds)
-    np.savez("/tmp/fit/x.npz", x=x, v=values)
     if options.write:
         error = np.abs(values / np.array([p.measured for p in silicon]) - 1)
         write(space, x, {"rows": len(data.points), "median_abs_error": float(np.nanmedian(error)), "mean_abs_error": float(np.nanmean(error))}, data.chips)
@@ -395,7 +403,7 @@ def held_out(silicon: list[Point], published: list[Point], folds: int) -> None:
         values[chosen] = predicted([silicon[i] for i in chosen], space, x)
     report(f"held-out configurations, {folds} folds", silicon, values)
     for get in ("cluster", "model"):
-        for name in sorted({getattr(p, get) for p in silicon}) if not os.environ.get("QUICK") else ():
+        for name in sorted({getattr(p, get) for p in silicon}):
             space, x = fit(Data.make([*(p for p in silicon if getattr(p, get) != name), *published]))
             chosen = [p for p in silicon if getattr(p, get) == name]
             report(f"without {name}", chosen, predicted(chosen, space, x))

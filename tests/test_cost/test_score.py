@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.assignment import Assignment
-from cost.efficiency import PEAK, PUBLISHED
+from cost.efficiency import PEAK
 from cost.expert_use import expert_use
 from cost.layout import StageSpec
 from cost.loads import ExpertLoads
@@ -18,9 +18,10 @@ from cost.model import MoeFfn
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
 from cost.setting import Setting
-from cost.step import stage_cost
+from cost.step import batch_cost
 from cost.workload import Workload
 from topology import Evidence, InfeasibleError, InputError, resolve_cluster
+from topology.figures import weakest
 
 
 def used(scorer_layout, where, experts, loads):
@@ -34,9 +35,11 @@ def test_one_stage_by_hand(toy):
     score = toy.scorer(where).at(3)
     stage = StageSpec((0, 1, 2, 3), range(3))
     use = toy.uses(where, toy.layout([((0, 1, 2, 3), range(3))]))[0][0]
-    cost = stage_cost(where.with_batch(3), stage, tokens=3, tp=1, use=use, last=True)
-    assert score.step_s == pytest.approx(cost.total_s)
-    assert score.lower_step_s == pytest.approx(cost.floor_s["HBM bandwidth"])
+    cost = batch_cost(where.with_batch(3), stage, 3, 1, use, last=True)
+    assert score.step_s == pytest.approx(float(cost.total_s))
+    assert score.lower_step_s == pytest.approx(float(cost.floor_s["HBM bandwidth"]))
+    assert score.floor_s == pytest.approx({name: float(seconds) for name, seconds in cost.floor_s.items()})
+    assert score.parts_s == {name: float(seconds) for name, seconds in cost.parts_s.items() if seconds > 0}
     assert score.tok_s_per_gpu == pytest.approx(3 / score.step_s)
     assert score.tok_s_per_user == pytest.approx(1 / score.step_s)
     assert score.bound_by == "HBM bandwidth"
@@ -78,7 +81,7 @@ def test_two_stages_by_hand(toy):
     uses = toy.uses(where, layout)[0]
     score = toy.scorer(where, layout).at(6)
     seconds = [
-        stage_cost(where, stage, tokens=tokens, tp=1, use=use, last=last).total_s
+        float(batch_cost(where, stage, tokens, 1, use, last=last).total_s)
         for stage, tokens, use, last in zip(layout.replicas[0], (4.5, 9.0), uses, (False, True), strict=True)
     ]
     # 9 vectors of 128 bytes enter each GPU of the smaller stage, 9 tokens of 4 bytes leave it; 10 GB/s
@@ -209,7 +212,11 @@ def test_evidence_is_the_weakest_in_use(toy):
     guessed = toy.cluster(4, 4, kind=Evidence.PROJECTED)  # the rate of the fabric between the domains
     assert evidence(guessed) is Evidence.PROJECTED
     assert evidence(guessed, half) is Evidence.DATASHEET
-    assert evidence(plain, efficiency=PUBLISHED) is Evidence.ASSUMED
+    lossy = toy.coefficients(ideal=False)
+    kernel = toy.setting(plain, efficiency=lossy).kernel(StageSpec(tuple(range(8)), range(3)))
+    assert evidence(plain, efficiency=lossy) is weakest(f.kind for f in kernel.figures().values())
+    assumed = replace(lossy, table={**lossy.table, "overlap": toy.figure(0.5, "1", Evidence.ASSUMED)})
+    assert evidence(plain, efficiency=assumed) is Evidence.ASSUMED
     assert evidence(plain, synthetic=True) is Evidence.ASSUMED
 
 
@@ -261,7 +268,7 @@ def cases(toy):
             "sizes": sizes,
             "model": model,
             "layout": toy.layout(*rows, tp=draw(st.sampled_from([1, 2]))),
-            "efficiency": draw(st.sampled_from([PEAK, PUBLISHED])),
+            "efficiency": draw(st.sampled_from([PEAK, toy.fitted(), toy.coefficients(ideal=False)])),
             "batch": draw(st.integers(1, 300)),
             "context": draw(st.sampled_from([1, 100, 4096])),
             "slow": draw(st.booleans()),
@@ -348,7 +355,7 @@ def test_gpus_of_a_domain_can_be_renamed(toy, data):
     sizes = data.draw(st.sampled_from([(4,), (2, 4), (3, 3)]))
     gpus = sum(sizes)
     layers = 2
-    where = toy.setting(toy.cluster(*sizes), toy.model(dense=0, moe=layers), efficiency=PUBLISHED)
+    where = toy.setting(toy.cluster(*sizes), toy.model(dense=0, moe=layers), efficiency=toy.fitted())
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     loads = ExpertLoads(rng.exponential(size=(2, layers, 8)) + 0.01, ("a", "b"), synthetic=False)
     each = -(-8 // gpus)
@@ -387,7 +394,7 @@ def test_a_hotter_expert_never_makes_a_full_step_faster(toy, heat, more, sizes, 
 
 
 def test_balanced_experts_beat_placed_ones_at_a_full_batch(toy):
-    where = toy.setting(toy.cluster(4), toy.model(dense=0, moe=2), efficiency=PUBLISHED)
+    where = toy.setting(toy.cluster(4), toy.model(dense=0, moe=2), efficiency=toy.fitted())
     layout = toy.layout([(range(4), range(2))])
     rng = np.random.default_rng(3)
     rows = np.tile(np.arange(8, dtype=np.int32), (2, 1))

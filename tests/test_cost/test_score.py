@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cost.assignment import Assignment
 from cost.efficiency import PEAK
-from cost.expert_use import expert_use
-from cost.layout import StageSpec
+from cost.expert_use import balanced_use, expert_use
+from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.model import MoeFfn
 from cost.resolve import resolve_model
@@ -44,6 +44,24 @@ def test_one_stage_by_hand(toy):
     assert score.tok_s_per_user == pytest.approx(1 / score.step_s)
     assert score.bound_by == "HBM bandwidth"
     assert score.batch == 3
+
+
+def test_prefill_counts_input_tokens(toy):
+    where = toy.setting(toy.cluster(4), phase="prefill", context=100)
+    score = toy.scorer(where).at(3)
+    assert (score.tokens, score.tokens_per_step) == ("input", 1.0)
+    assert score.tok_s_per_gpu == pytest.approx(300 / score.step_s)
+    assert score.tok_s_per_user == pytest.approx(100 / score.step_s)
+    assert score.tpot_s == score.step_s
+
+
+def test_drafts_gain_what_is_accepted(toy):
+    where = toy.setting(toy.cluster(4), draft_tokens=3, accept_length=2.5)
+    score, plain = toy.scorer(where).at(3), toy.scorer(toy.setting(toy.cluster(4))).at(3)
+    assert score.step_s > plain.step_s
+    assert score.tok_s_per_gpu == pytest.approx(3 * 2.5 / score.step_s)
+    assert score.tok_s_per_user == pytest.approx(2.5 / score.step_s)
+    assert score.tpot_s == pytest.approx(score.step_s / 2.5)
 
 
 def test_idle_gpus_count_in_one_figure_and_not_in_the_other(toy):
@@ -88,7 +106,8 @@ def test_two_stages_by_hand(toy):
     hops = (9 * 128 + 9 * 4) / 1e10
     assert score.terms_s["pipeline_hops"] == pytest.approx(hops)
     assert score.step_s == pytest.approx(max(2 * max(seconds), sum(seconds) + hops))
-    assert score.terms_s["pipeline_bubble"] == pytest.approx(max(0, 2 * max(seconds) - sum(seconds) - hops))
+    bubble = max(0, 2 * max(seconds) - sum(seconds) - hops)
+    assert score.terms_s.get("pipeline_bubble", 0.0) == pytest.approx(bubble)
     assert score.tok_s_per_gpu * 6 == pytest.approx(36 / score.step_s)
 
 
@@ -232,6 +251,37 @@ def test_absurd_models_get_numbers_or_a_refusal(toy):
     assert score.step_s == pytest.approx(2 * (1 - 0.75**4) * 2.5, rel=1e-6)
 
 
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_ten_trillion_parameters_one_token_one_sequence(phase):
+    """On 1,152 real GPUs, with what is calibrated for them: finite, in order, and most of it reading weights."""
+    base = resolve_model("deepseek-v3")
+    moe = base.moe
+    # 10^13 weights in 58 layers of 256 experts
+    wide = replace(moe, expert_params=10**13 // (58 * 256))
+    layers = tuple(
+        replace(layer, ffn=wide) if isinstance(layer.ffn, MoeFfn) else layer for layer in base.layers
+    )
+    model = replace(base, layers=layers)
+    assert model.total_params > 10**13
+    where = Setting(resolve_cluster("gb200-nvl72@1152"), model, Workload(context=1, phase=phase))
+    score = LayoutScorer(
+        where,
+        Layout(((StageSpec(tuple(range(1152)), range(61)),),), 1),
+        [[balanced_use(58, np.ones(1152, dtype=np.int64), 256, 8)]],
+    ).at(1)
+    assert np.isfinite([score.step_s, score.lower_step_s, score.tok_s_per_gpu]).all()
+    assert 0 < score.lower_step_s <= score.step_s < 1
+    assert sum(score.terms_s.values()) == pytest.approx(score.step_s)
+    alone = Setting(resolve_cluster("hgx-h100@64"), model, Workload(context=1, phase=phase))
+    small = LayoutScorer(
+        alone,
+        Layout(((StageSpec(tuple(range(64)), range(61)),),), 1),
+        [[balanced_use(58, np.full(64, 4), 256, 8)]],
+    )
+    with pytest.raises(InfeasibleError, match=r"HBM capacity binds: batch 1 needs .* that fits is 0"):
+        small.at(1)
+
+
 def test_the_smallest_case(toy):
     where = toy.setting(toy.cluster(toy.domain(1)), toy.model(moe=0), context=1)
     score = toy.scorer(where).at(1)
@@ -272,6 +322,11 @@ def cases(toy):
             "batch": draw(st.integers(1, 300)),
             "context": draw(st.sampled_from([1, 100, 4096])),
             "slow": draw(st.booleans()),
+            "asked": draw(
+                st.sampled_from(
+                    [{}, {"draft_tokens": 2, "accept_length": 2.5}, {"overlap": True}, {"phase": "prefill"}]
+                )
+            ),
         }
 
     return draw_case()
@@ -285,7 +340,12 @@ def score_of(toy, case, *, hbm_rate=1.0, flop=1.0, link=1.0, nic=1.0):
         *(toy.domain(n, link=1e10 * link, chip=chip) for n in case["sizes"]), out=1e10 * nic
     )
     where = toy.setting(
-        cluster, case["model"], context=case["context"], efficiency=case["efficiency"], batch=case["batch"]
+        cluster,
+        case["model"],
+        context=case["context"],
+        efficiency=case["efficiency"],
+        batch=case["batch"],
+        **case["asked"],
     )
     return toy.scorer(where, case["layout"]).at(case["batch"])
 
@@ -298,12 +358,21 @@ def test_what_holds_of_every_score(toy, data):
     assert 0 < score.lower_step_s <= score.step_s * (1 + 1e-9)
     assert sum(score.terms_s.values()) == pytest.approx(score.step_s)
     assert sum(score.limits_s.values()) == pytest.approx(score.step_s)
-    assert min(*score.terms_s.values(), *score.limits_s.values()) >= 0
+    assert sum(score.parts_s.values()) == pytest.approx(score.step_s)
+    assert min(*score.terms_s.values(), *score.limits_s.values(), *score.parts_s.values()) >= 0
+    for term, seconds in score.terms_s.items():
+        assert sum(s for (name, _), s in score.parts_s.items() if name == term) == pytest.approx(seconds)
+    assert max(score.floor_s.values()) <= score.lower_step_s * (1 + 1e-9)
+    assert {limit for _, limit in score.parts_s} == set(score.limits_s)
     assert score.limits_s[score.bound_by] == max(score.limits_s.values())
     assert sum(score.hbm_bytes.values()) == pytest.approx(1e11)
     assert score.hbm_bytes["free"] >= 0
     assert score.tok_s_per_gpu <= score.tok_s_per_gpu_used * (1 + 1e-12)
-    assert score.tok_s_per_user * score.step_s == pytest.approx(1.0)
+    each = {"phase": case["context"], "draft_tokens": 2.5}
+    gained = next((each[name] for name in case["asked"] if name in each), 1.0)
+    assert score.tok_s_per_user * score.step_s == pytest.approx(gained)
+    assert score.tokens == ("input" if "phase" in case["asked"] else "output")
+    assert score.tpot_s == pytest.approx(score.step_s / (2.5 if "draft_tokens" in case["asked"] else 1.0))
 
 
 @settings(deadline=None, max_examples=25)
@@ -323,6 +392,19 @@ def test_twice_every_rate_is_half_the_roofline(toy, data):
     before, after = score_of(toy, case), score_of(toy, case, hbm_rate=2, flop=2, link=2, nic=2)
     assert after.step_s == pytest.approx(before.step_s / 2)
     assert after.lower_step_s == pytest.approx(before.lower_step_s / 2)
+    assert {name: s / before.step_s for name, s in before.terms_s.items()} == pytest.approx(
+        {name: s / after.step_s for name, s in after.terms_s.items()}
+    )
+
+
+@settings(deadline=None, max_examples=30)
+@given(data=st.data())
+def test_twice_every_rate_halves_the_lower_bound_whatever_kernels_lose(toy, data):
+    case = data.draw(cases(toy))
+    before, after = score_of(toy, case), score_of(toy, case, hbm_rate=2, flop=2, link=2, nic=2)
+    assert after.lower_step_s == pytest.approx(before.lower_step_s / 2)
+    assert before.step_s / 2 <= after.step_s * (1 + 1e-9)
+    assert after.step_s <= before.step_s * (1 + 1e-9)
 
 
 @settings(deadline=None, max_examples=25)

@@ -1,0 +1,180 @@
+"""Rate matching against every number of workers of every pair, and its limits."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+
+from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE, RateMatches, match_rates, serving_workloads
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.sweep import Sweep, sweep
+from cost.workload import Workload
+from topology import Evidence, Figure, InputError, resolve_cluster
+
+ISL, OSL = 2000, 300
+
+
+@cache
+def pools(decode_cluster: str, prefill_cluster: str = "", model: str = "mixtral-8x7b") -> tuple[Sweep, Sweep]:
+    """Sweeps of both phases; one cluster for both unless a second one is named."""
+    what = resolve_model(model)
+    first = resolve_cluster(decode_cluster)
+    second = resolve_cluster(prefill_cluster) if prefill_cluster else first
+    decode, prefill = serving_workloads(Workload(), ISL, OSL)
+    return sweep(Setting(first, what, decode)), sweep(Setting(second, what, prefill))
+
+
+@cache
+def packs(groups: tuple[tuple[int, int], ...], domains: int, size: int) -> bool:
+    """Whether so many groups of so many GPUs find room: all ways to share them out over the domains."""
+    small: list[tuple[int, int]] = []
+    for group, count in groups:
+        if group > size:
+            domains -= group // size * count
+        else:
+            small.append((group, count))
+    states = {tuple(0 for _ in small)}
+    for _ in range(domains):
+        states = {
+            tuple(min(a + b, count) for a, b, (_, count) in zip(state, more, small, strict=True))
+            for state in states
+            for more in product(*(range(size // group + 1) for group, _ in small))
+            if sum(n * group for n, (group, _) in zip(more, small, strict=True)) <= size
+        }
+    return domains >= 0 and tuple(count for _, count in small) in states
+
+
+def rates(found: Sweep, index: int, derate: float) -> float:
+    """Sequences per second of one worker."""
+    return derate * float(found.batch[index] * found.gpus[index] / found.step_s[index])
+
+
+def brute(decode: Sweep, prefill: Sweep, index: int, ttft_s: float, domains: int, size: int) -> int:
+    """Most decode workers of one configuration, by trying every partner and every number of each."""
+    best = 0
+    rate_d = rates(decode, index, DECODE_DERATE.value) / OSL
+    group_d = int(decode.gpus[index] // decode.stages[index])
+    for other in np.flatnonzero(prefill.step_s <= ttft_s):
+        rate_p = rates(prefill, int(other), PREFILL_DERATE.value)
+        group_p = int(prefill.gpus[other] // prefill.stages[other])
+        for x_d in range(best + 1, domains * size // int(decode.gpus[index]) + 1):
+            x_p = math.ceil(x_d * rate_d / rate_p * (1 - 1e-12))
+            groups = (group_d, x_d * int(decode.stages[index])), (group_p, x_p * int(prefill.stages[other]))
+            if packs(groups, domains, size):
+                best = x_d
+    return best
+
+
+@pytest.mark.parametrize("ttft_s", [math.inf, 0.5])
+def test_as_many_workers_as_brute_force_finds(ttft_s: float) -> None:
+    decode, prefill = pools("hgx-h100@16")
+    found = match_rates(decode, prefill, osl=OSL, ttft_s=ttft_s)
+    workers = dict(zip(found.decode.tolist(), found.decode_workers.tolist(), strict=True))
+    for index in range(0, len(decode), max(1, len(decode) // 25)):
+        assert workers.get(index, 0) == brute(decode, prefill, index, ttft_s, domains=2, size=8), index
+    assert workers
+
+
+def test_pools_match_and_keep_their_limits() -> None:
+    decode, prefill = pools("gb200-nvl72", model="deepseek-v3")
+    found = match_rates(decode, prefill, osl=OSL, ttft_s=2.0, tpot_s=0.04)
+    assert len(found) > 100
+    for row in (found.row(i) for i in range(0, len(found), 37)):
+        decodes = rates(decode, row.decode, DECODE_DERATE.value) / OSL * row.decode_workers
+        prefills = rates(prefill, row.prefill, PREFILL_DERATE.value) * row.prefill_workers
+        assert row.requests_per_s == pytest.approx(decodes)
+        assert prefills >= decodes * (1 - 1e-9)
+        # one prefill worker fewer would not keep up
+        assert prefills * (row.prefill_workers - 1) / row.prefill_workers < decodes
+        used = row.decode_workers * decode.gpus[row.decode] + row.prefill_workers * prefill.gpus[row.prefill]
+        assert row.gpus_used == used <= row.gpus == 72
+        assert row.ttft_s == prefill.step_s[row.prefill] <= 2.0
+        assert row.tok_s_per_user >= 25
+        assert row.output_tok_s_per_gpu == pytest.approx(decodes * OSL / 72)
+        assert row.total_tok_s_per_gpu == pytest.approx(decodes * (OSL + ISL) / 72)
+        assert row.output_tok_s_per_gpu_used == pytest.approx(decodes * OSL / used)
+
+
+def best_rate(found: RateMatches) -> float:
+    best = found.best()
+    return 0.0 if best is None else best.output_tok_s_per_gpu
+
+
+def test_limits_cost_throughput_and_the_frontier_holds_the_best() -> None:
+    decode, prefill = pools("gb200-nvl72", model="deepseek-v3")
+    free = match_rates(decode, prefill, osl=OSL)
+    tight = match_rates(decode, prefill, osl=OSL, ttft_s=0.2)
+    fast = match_rates(decode, prefill, osl=OSL, ttft_s=0.2, tpot_s=0.02)
+    assert best_rate(free) > best_rate(tight) > best_rate(fast) > 0
+    edge = free.frontier()
+    assert free.output_tok_s_per_gpu[edge[0]] == best_rate(free)
+    assert (np.diff(free.tok_s_per_user[edge]) > 0).all()
+    assert len(match_rates(decode, prefill, osl=OSL, ttft_s=1e-6)) == 0
+    assert match_rates(decode, prefill, osl=OSL, tpot_s=1e-6).best() is None
+
+
+def test_both_phases_together_make_less_than_decode_alone() -> None:
+    decode, prefill = pools("gb200-nvl72", model="deepseek-v3")
+    assert best_rate(match_rates(decode, prefill, osl=OSL)) < decode.tok_s_per_gpu.max()
+
+
+def test_derates_are_named_and_can_be_set() -> None:
+    decode, prefill = pools("hgx-h100@16")
+    assert (PREFILL_DERATE.value, DECODE_DERATE.value) == (0.9, 0.92)
+    assert "aiconfigurator 0.12.0" in PREFILL_DERATE.source
+    full = Figure(1.0, "1", Evidence.USER, "test")
+    usual = match_rates(decode, prefill, osl=OSL)
+    more = match_rates(decode, prefill, osl=OSL, prefill_derate=full, decode_derate=full)
+    assert best_rate(more) / best_rate(usual) * (1 + 1e-9) >= 1 / 0.92
+    # no pool is faster than its phase alone
+    assert best_rate(more) < decode.tok_s_per_gpu.max()
+
+
+def test_two_clusters_have_their_own_gpus() -> None:
+    decode, prefill = pools("gb200-nvl72@8", "hgx-h100@16")
+    found = match_rates(decode, prefill, osl=OSL)
+    best = found.best()
+    assert best is not None
+    assert best.gpus == 24
+    assert best.decode_workers * decode.gpus[best.decode] <= 8
+    assert best.prefill_workers * prefill.gpus[best.prefill] <= 16
+    # with prefill elsewhere every decode worker may run, and where it is fast enough all of them do
+    for row in (found.row(i) for i in range(0, len(found), 101)):
+        room = 8 // int(decode.gpus[row.decode])
+        one_more = rates(decode, row.decode, DECODE_DERATE.value) / OSL * (row.decode_workers + 1)
+        most = max(
+            rates(prefill, i, PREFILL_DERATE.value) * (16 // int(prefill.gpus[i]))
+            for i in range(len(prefill))
+        )
+        assert row.decode_workers == room or one_more > most * (1 - 1e-9)
+
+
+def test_workloads_of_a_request_mix() -> None:
+    decode, prefill = serving_workloads(
+        Workload(draft_tokens=1, accept_length=1.5, kv_dtype="fp8"), 4000, 1000
+    )
+    assert (decode.phase, decode.context, decode.draft_tokens, decode.kv_dtype) == ("decode", 4500, 1, "fp8")
+    assert (prefill.phase, prefill.context, prefill.draft_tokens, prefill.kv_dtype) == (
+        "prefill",
+        4000,
+        0,
+        "fp8",
+    )
+
+
+def test_what_is_refused() -> None:
+    decode, prefill = pools("hgx-h100@16")
+    with pytest.raises(InputError, match="in that order"):
+        match_rates(prefill, decode, osl=OSL)
+    with pytest.raises(InputError, match="--osl 0"):
+        match_rates(decode, prefill, osl=0)
+    with pytest.raises(InputError, match="--isl 0"):
+        serving_workloads(Workload(), 0, 5)
+    uneven = pools("gb200-nvl72@76")
+    with pytest.raises(InputError, match="4 to 72 GPUs"):
+        match_rates(*uneven, osl=OSL)

@@ -60,6 +60,7 @@ START = {
     "experts": 0.3,
     "attention": 0.35,
     "hbm": 0.7,
+    "prefill_share": 0.5,
     "delay.all_reduce": 6e-6,
     "delay.all_reduce_out": 20e-6,
     "delay.layer": 50e-6,
@@ -70,15 +71,17 @@ START = {
     "columns.gemm": 500.0,
     "columns.experts": 500.0,
 }
-DELAYS = [name for name in COEFFICIENTS if name.startswith("delay.")]
+OF_ENGINE = [name for name in COEFFICIENTS if name.startswith("delay.") or name == "prefill_share"]
 SHARED = ["columns.gemm", "columns.experts"]
-FIXED = {"overlap": 0.6, "links.all_reduce": 0.82, "links.hop": 0.82, "prefill_share": 0.5}
+FIXED = {"overlap": 0.6, "links.all_reduce": 0.82, "links.hop": 0.82}
 """Not fitted. Overlap: both of SGLang's ablations. Links: 370 of 450 GB/s that NCCL reaches inside a node (jax-ml scaling
-book). Prefill share: in a closed loop requests arrive in bursts, and a request waits for half of those before it."""
+book)."""
 BALANCE = 300.0
 """Flop per byte at which the columns are those shared: chips with fewer flop fill their multipliers more easily."""
 SCALES = ("compute", "memory", "delay")
 LARGEST = 0.95
+FIRM = {"compute": 2.0, "chip": 0.5, "shared": 0.3}
+"""How firmly a chip is held to its class: its compute most, since one class has the same multipliers."""
 ROUNDS = 4
 PUBLISHED_WEIGHT = 6.0
 UNSURE_WEIGHT = 0.6
@@ -94,7 +97,7 @@ class Space:
     def make(cls, chips: Sequence[str]) -> Space:
         classes = sorted({CLASSES[chip] for chip in chips})
         names: list[tuple[str, ...]] = [("fraction", c, name) for c in classes for name in FRACTIONS]
-        names += [("delay", c, engine, name) for c in classes for engine in ENGINES for name in DELAYS]
+        names += [("engine", c, engine, name) for c in classes for engine in ENGINES for name in OF_ENGINE]
         names += [("chip", chip, scale) for chip in chips for scale in SCALES]
         return cls(names + [("shared", name) for name in SHARED] + [("drafts",)])
 
@@ -111,7 +114,7 @@ class Space:
 
     def prior_weight(self) -> NDArray[np.float64]:
         """How firmly each is held to its start: chips to their class, coefficients loosely."""
-        return np.array([{"chip": 0.5, "shared": 0.3}.get(name[0], 0.25) for name in self.names])
+        return np.array([FIRM.get(name[-1], FIRM.get(name[0], 0.25)) for name in self.names])
 
     def table(self, x: NDArray[np.float64], chip: str, engine: str) -> dict[str, float]:
         """Coefficients of a chip under an engine."""
@@ -122,12 +125,10 @@ class Space:
         for name in FRACTIONS:
             by = "memory" if name.startswith(("hbm.", "links.")) else "compute"
             found[name] = min(LARGEST, values["fraction", kind, name] * scale[by])
-        for name in DELAYS:
-            if engine:
-                found[name] = values["delay", kind, engine, name] * scale["delay"]
-            else:
-                each = [values["delay", kind, one, name] for one in ENGINES]
-                found[name] = float(np.exp(np.mean(np.log(each)))) * scale["delay"]
+        for name in OF_ENGINE:
+            each = [values["engine", kind, one, name] for one in ([engine] if engine else ENGINES)]
+            middle = float(np.exp(np.mean(np.log(each))))
+            found[name] = min(1.0, middle) if name == "prefill_share" else middle * scale["delay"]
         flop_per_s, bytes_per_s = _peaks(chip)
         found |= {name: values["shared", name] * flop_per_s / bytes_per_s / BALANCE for name in SHARED}
         return found
@@ -181,7 +182,11 @@ def _chip(point: Point) -> str:
 
 def _weight(point: Point) -> float:
     """Published points count several times: they are few, and the only ones of wide expert parallelism."""
-    if not point.source.startswith(("source_file", "db-dump")) and point.engine_version == "" and point.pair + point.notes:
+    if (
+        not point.source.startswith(("source_file", "db-dump"))
+        and point.engine_version == ""
+        and point.pair + point.notes
+    ):
         return PUBLISHED_WEIGHT
     return UNSURE_WEIGHT if "workers were not recorded" in point.notes or not point.drafts_recorded else 1.0
 
@@ -264,19 +269,28 @@ def fit(data: Data, *, rounds: int = ROUNDS, verbose: bool = False) -> tuple[Spa
         for _ in range(2):
             drafted = problem.drafted(x, problem.values(x))
 
-            def residuals(y: NDArray[np.float64], drafted: NDArray[np.bool_] = drafted) -> NDArray[np.float64]:
+            def residuals(
+                y: NDArray[np.float64], drafted: NDArray[np.bool_] = drafted
+            ) -> NDArray[np.float64]:
                 values = problem.values(y)
                 values = np.where(drafted, values / np.exp(y[-1]), values)
                 return np.concatenate([data.weight * np.log(values / problem.measured), firm * (y - start)])
 
             x = least_squares(
-                residuals, np.minimum(x, high - 1e-6), loss="soft_l1", f_scale=0.1, max_nfev=12, bounds=(-np.inf, high)
+                residuals,
+                np.minimum(x, high - 1e-6),
+                loss="soft_l1",
+                f_scale=0.1,
+                max_nfev=12,
+                bounds=(-np.inf, high),
             ).x
         if verbose:
             values = problem.values(x)
             values = np.where(drafted, values / np.exp(x[-1]), values)
             error = np.abs(values / problem.measured - 1)
-            print(f"round {step + 1}: median {np.median(error):.3f}, mean {error.mean():.3f}, drafts {np.exp(x[-1]):.2f}")
+            print(
+                f"round {step + 1}: median {np.median(error):.3f}, mean {error.mean():.3f}, drafts {np.exp(x[-1]):.2f}"
+            )
     return space, x
 
 
@@ -295,7 +309,17 @@ def predicted(points: Sequence[Point], space: Space, x: NDArray[np.float64]) -> 
 
 @cache
 def _peaks(chip: str) -> tuple[float, float]:
-    for name in ("hgx-h100", "hgx-h200", "hgx-h800", "hgx-h20", "hgx-b200", "hgx-b300", "gb200-nvl72", "gb300-nvl72", "cm384"):
+    for name in (
+        "hgx-h100",
+        "hgx-h200",
+        "hgx-h800",
+        "hgx-h20",
+        "hgx-b200",
+        "hgx-b300",
+        "gb200-nvl72",
+        "gb300-nvl72",
+        "cm384",
+    ):
         gpu = resolve_cluster(name).spec.domains[0].gpu
         if gpu.name == chip:
             return gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s
@@ -328,30 +352,24 @@ def by(points: Sequence[Point], values: NDArray[np.float64], get: str) -> None:
 
 def write(space: Space, x: NDArray[np.float64], errors: Mapping[str, float], chips: Sequence[str]) -> None:
     """Write the calibration file."""
-    values = dict(zip(space.names, np.exp(x), strict=True))
 
     def rounded(number: float) -> float:
         return float(f"{number:.3g}")
 
-    def delays(kind: str, engine: str, scale: float) -> dict[str, float]:
-        if engine:
-            return {n: rounded(values["delay", kind, engine, n] * scale) for n in DELAYS}
-        return {n: rounded(float(np.exp(np.mean([np.log(values["delay", kind, e, n]) for e in ENGINES]))) * scale) for n in DELAYS}
+    def of_engine(chip: str, engine: str) -> dict[str, float]:
+        table = space.table(x, chip, engine)
+        return {name: rounded(table[name]) for name in OF_ENGINE}
 
     data = {
         "source": "fit of benchmarks/calibration/fit_serving.py to served requests (silicon sample of aiconfigurator 0.12.0, calibration part) and published throughput",
         "fit": {name: rounded(value) for name, value in errors.items()},
         "shared": FIXED,
-        "delays": {
-            chip: {engine or ANY_ENGINE: delays(CLASSES[chip], engine, values["chip", chip, "delay"]) for engine in ("", *ENGINES)}
-            for chip in chips
-        },
         "chips": {
             chip: {
-                "delays": chip,
                 "bf16_flop_per_s": _peaks(chip)[0],
                 "hbm_bytes_per_s": _peaks(chip)[1],
                 "fractions": {n: rounded(space.table(x, chip, "")[n]) for n in (*FRACTIONS, *SHARED)},
+                "engines": {engine or ANY_ENGINE: of_engine(chip, engine) for engine in ("", *ENGINES)},
             }
             for chip in chips
         },
@@ -367,7 +385,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     silicon = [p for p in read_silicon(options.silicon) if p.quantity == "tpot_ms"]
-    published = [p for p in read_points(ROOT / "cost" / "measured" / "data" / "published.csv") if not unpredictable(p)]
+    published = [
+        p for p in read_points(ROOT / "cost" / "measured" / "data" / "published.csv") if not unpredictable(p)
+    ]
     data = Data.make([*silicon, *published])
     space, x = fit(data, verbose=True)
     for name, value in zip(space.names, np.exp(x), strict=True):
@@ -380,12 +400,23 @@ def main() -> None:
     told = predicted(published, space, x)
     report("published", published, told)
     for point, value in zip(published, told, strict=True):
-        print(f"    {point.id:36s} {point.quantity:14s} {point.measured:9.1f} {value:9.1f} {value / point.measured - 1:+.2f}")
+        print(
+            f"    {point.id:36s} {point.quantity:14s} {point.measured:9.1f} {value:9.1f} {value / point.measured - 1:+.2f}"
+        )
     if options.folds:
         held_out(silicon, published, options.folds)
     if options.write:
         error = np.abs(values / np.array([p.measured for p in silicon]) - 1)
-        write(space, x, {"rows": len(data.points), "median_abs_error": float(np.nanmedian(error)), "mean_abs_error": float(np.nanmean(error))}, data.chips)
+        write(
+            space,
+            x,
+            {
+                "rows": len(data.points),
+                "median_abs_error": float(np.nanmedian(error)),
+                "mean_abs_error": float(np.nanmean(error)),
+            },
+            data.chips,
+        )
 
 
 def held_out(silicon: list[Point], published: list[Point], folds: int) -> None:
@@ -395,7 +426,9 @@ def held_out(silicon: list[Point], published: list[Point], folds: int) -> None:
         runs.setdefault(f"{p.model}{p.cluster}{p.engine}{p.weights}{p.pool}{p.isl}{p.osl}", len(runs))
     rng = np.random.default_rng(0)
     fold = rng.integers(folds, size=len(runs))
-    of = np.array([fold[runs[f"{p.model}{p.cluster}{p.engine}{p.weights}{p.pool}{p.isl}{p.osl}"]] for p in silicon])
+    of = np.array(
+        [fold[runs[f"{p.model}{p.cluster}{p.engine}{p.weights}{p.pool}{p.isl}{p.osl}"]] for p in silicon]
+    )
     values = np.full(len(silicon), np.nan)
     for k in range(folds):
         space, x = fit(Data.make([*(p for p, f in zip(silicon, of, strict=True) if f != k), *published]))

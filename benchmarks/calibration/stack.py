@@ -69,7 +69,9 @@ class Stack:
         self._sum("steps")[at] += parts.steps
         self._sum("requests")[at] += parts.requests
 
-    def seconds(self, table: Mapping[str, NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def seconds(
+        self, table: Mapping[str, NDArray[np.float64]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Seconds of computing and of sending of each point; ``table`` has each coefficient of each point."""
         computing, sums = np.zeros(self.size), defaultdict(lambda: np.zeros(self.size), self.sums)
         for (fraction, hbm, _), slot in self.slots.items():

@@ -40,8 +40,8 @@ class Calibration:
     Attributes
     ----------
     chips:
-        For each chip that was measured its fractions, the chip class whose delays it shares, and BF16 peak and HBM
-        rate, by which other chips find their neighbour.
+        For each chip that was measured its fractions, its delays under each engine, and BF16 peak and HBM rate, by
+        which other chips find their neighbour.
     """
 
     def __init__(self, data: object) -> None:
@@ -50,36 +50,30 @@ class Calibration:
         fit = file.sub("fit")
         self.fit = {name: fit.number(name) for name in fit.names()}
         self._shared = _coefficients(file.sub("shared"))
-        delays = file.sub("delays")
-        self._delays = {name: _engines(delays.sub(name)) for name in delays.names()}
         chips = file.sub("chips")
         self.chips = {name: _Chip(chips.sub(name)) for name in chips.names()}
         file.done()
         self._check()
 
     def _check(self) -> None:
-        """Every class of delays has the same engines, and every chip's class is there."""
-        everywhere = dict.fromkeys((ANY_ENGINE, *(engine for row in self._delays.values() for engine in row)))
-        for name, engines in self._delays.items():
-            for engine in everywhere:
-                if engine not in engines:
-                    raise InputError(f"calibration: delays: {name}: engine {engine} is missing.")
+        """Every chip has the same engines, and one for where nobody says which."""
+        everywhere = dict.fromkeys((ANY_ENGINE, *(name for chip in self.chips.values() for name in chip.engines)))
         for name, chip in self.chips.items():
-            if chip.delays not in self._delays:
-                known = ", ".join(self._delays)
-                raise InputError(f"calibration: chips: {name}: delays {chip.delays!r} is none of {known}.")
+            for engine in everywhere:
+                if engine not in chip.engines:
+                    raise InputError(f"calibration: chips: {name}: engine {engine} is missing.")
 
     @property
     def engines(self) -> tuple[str, ...]:
         """Names of the engines that were measured."""
-        return tuple(name for name in next(iter(self._delays.values())) if name != ANY_ENGINE)
+        return tuple(name for name in next(iter(self.chips.values())).engines if name != ANY_ENGINE)
 
     def efficiency(self, chip: str, engine: str, *, stand_in_for: str = "") -> Efficiency:
         """Return the coefficients of a measured chip, marked as assumed where they stand in for another."""
         entry = self.chips[chip]
         kind = Evidence.ASSUMED if stand_in_for else Evidence.DERIVED
         note = f"{chip} stands in for {stand_in_for}, which nobody measured; " if stand_in_for else ""
-        values = {**self._shared, **entry.fractions, **self._delays[entry.delays][engine]}
+        values = {**self._shared, **entry.fractions, **entry.engines[engine]}
         table = {}
         for name in COEFFICIENTS:
             if name not in values:
@@ -92,10 +86,10 @@ class Calibration:
 
 class _Chip:
     def __init__(self, fields: Fields) -> None:
-        self.delays = fields.text("delays")
         self.bf16_flop_per_s = fields.number("bf16_flop_per_s")
         self.hbm_bytes_per_s = fields.number("hbm_bytes_per_s")
         self.fractions = _coefficients(fields.sub("fractions"))
+        self.engines = _engines(fields.sub("engines"))
         fields.done()
 
 

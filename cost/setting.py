@@ -55,6 +55,7 @@ class Setting:
     def __post_init__(self) -> None:
         cache_bytes_per_element(self.workload.kv_dtype)
         require_engine(self.engine)
+        self._known["kept", id(self.cluster), id(self.model)] = self.cluster, self.model  # so ids stay theirs
         if not self.cluster.gpus:
             raise InputError(f"cluster {self.cluster.name}: it has no GPU.")
 
@@ -112,7 +113,8 @@ class Setting:
         spec = self.cluster.spec
         domains = self.domain_set(stage)
         routed = bool(spec.faults) or any(spec.domains[d].structure != "switch" for d in domains)
-        key = "rates", id(self.cluster), id(self.model), stage.gpus if routed else domains
+        kv_dtype, gpus = self.workload.kv_dtype, stage.gpus if routed else domains
+        key = "rates", id(self.cluster), id(self.model), kv_dtype, gpus
         if key not in self._known:
             dtypes = [*self.model.precision.values(), "bf16", self.workload.kv_dtype]
             rates = stage_rates(self.cluster, stage.gpus, dtypes)

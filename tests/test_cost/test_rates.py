@@ -23,6 +23,14 @@ def test_hgx_h100_from_its_links():
     assert rates.notes == ()
 
 
+def test_units_and_the_slowest_chip(toy):
+    old = toy.domain(chip=toy.gpu(fp8=0, bf16=5e13, name="old"))
+    both = stage_rates(toy.cluster(toy.domain(), old), range(8), ["fp8", "bf16"])
+    assert (both.chip, both.unit) == ("old", {"fp8": "bf16", "bf16": "bf16"})
+    alone = stage_rates(toy.cluster(toy.domain(), old), range(4), ["fp8", "bf16"])
+    assert (alone.chip, alone.unit) == ("toy", {"fp8": "fp8", "bf16": "bf16"})
+
+
 def test_nvl72_is_18_times_its_nic():
     rates = stage_rates(resolve_cluster("gb200-nvl72"), range(72), ["nvfp4"])
     assert rates.up_bytes_per_s / rates.out_bytes_per_s == 18

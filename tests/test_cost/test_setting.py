@@ -2,11 +2,13 @@
 
 import pytest
 
+from cost.calibration.serving import calibrated_chips, engine_names
 from cost.layout import StageSpec
 from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.workload import Workload
 from topology import Cluster, ClusterSpec, resolve_cluster
+from topology.catalog_files import load_gpu
 from topology.errors import InputError
 
 
@@ -41,6 +43,58 @@ def test_another_batch_is_all_that_changes(toy):
     assert (other.workload.batch, setting.workload.batch) == (9, 1)
     assert other.workload.context == setting.workload.context
     assert other.model is setting.model
+
+
+def test_an_engine_that_nobody_measured_is_refused_at_once(toy):
+    with pytest.raises(InputError, match="--engine nobody: measured are"):
+        Setting(toy.cluster(4), toy.model(), Workload(), engine="nobody")
+
+
+def test_a_stage_runs_at_the_pace_of_its_slowest_chip(toy):
+    names = [name for name in calibrated_chips() if name in {"h100-sxm", "h200-sxm", "b200", "gb200"}][:2]
+    domains = [toy.domain(2, chip=load_gpu(name)) for name in names]
+    where = Setting(toy.cluster(*domains), toy.model(), Workload())
+    slow, fast = sorted(
+        (0, 1), key=lambda i: (domains[i].gpu.dense_flop_per_s("bf16"), domains[i].gpu.hbm_bytes_per_s)
+    )
+    both, alone = StageSpec((0, 1, 2, 3), range(1)), StageSpec((2 * fast, 2 * fast + 1), range(1))
+    assert where.machine(both).efficiency.chip == names[slow]
+    assert where.machine(alone).efficiency.chip == names[fast]
+    assert where.kernels_reach().chip == names[0]
+    given = Setting(where.cluster, where.model, where.workload, toy.coefficients())
+    assert given.machine(both).efficiency is given.kernels_reach() is given.efficiency
+
+
+def test_an_engine_brings_its_own_delays(toy):
+    chip = toy.domain(2, chip=load_gpu(calibrated_chips()[0]))
+    settings = {
+        engine: Setting(toy.cluster(chip), toy.model(), Workload(), engine=engine)
+        for engine in ("", *engine_names())
+    }
+    for engine, where in settings.items():
+        assert where.kernels_reach().engine == (engine or "any")
+        assert where.with_batch(7).engine == engine
+
+
+def test_the_kernel_of_a_stage(toy):
+    model = toy.model(dense=1, moe=2)
+    where = Setting(toy.cluster(4, 4), model, Workload())
+    inside, across = StageSpec((0, 1, 2, 3), range(3)), StageSpec(tuple(range(8)), range(3))
+    machine = where.machine(across)
+    assert where.kernel(inside) is where.machine(inside).kernels.inside
+    assert where.kernel(across) is machine.kernels.across
+    assert where.kernel(StageSpec((0, 1, 2, 3), range(1))) is None, "it has no experts"
+    assert where.kernel(StageSpec((0,), range(3))) is None, "it has one GPU"
+    assert where.kernel(inside, tp=4) is None, "one attention group has every token"
+    assert Setting(where.cluster, model, Workload(), toy.coefficients()).kernel(inside) is None
+
+
+def test_prefill_has_kernels_of_its_own(toy):
+    decode, prefill = (
+        Setting(toy.cluster(4, 4), toy.model(), Workload(phase=phase)) for phase in ("decode", "prefill")
+    )
+    stage = StageSpec(tuple(range(8)), range(3))
+    assert (decode.kernel(stage).family, prefill.kernel(stage).family) == ("per-copy", "per-node")
 
 
 def test_notes_say_what_runs_wider(toy):

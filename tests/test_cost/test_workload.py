@@ -43,13 +43,36 @@ def test_ends_of_the_range_are_accepted(context):
         ({"batch": 10**9 + 1}, "--batch 1000000001"),
         ({"batch": 10**400}, "--batch 1000"),
         ({"batch": float("inf")}, "--batch inf"),
-        ({"phase": "prefill"}, "--phase prefill"),
+        ({"phase": "training"}, "--phase training: choose decode or prefill"),
+        ({"draft_tokens": -1}, "--draft-tokens -1"),
+        ({"draft_tokens": 65}, "--draft-tokens 65"),
+        ({"draft_tokens": 1.0}, "--draft-tokens 1.0"),
+        ({"accept_length": 1.5}, "--accept-length 1.5: with 0 draft tokens a step yields 1 to 1 tokens"),
+        ({"draft_tokens": 2, "accept_length": 3.1}, "--accept-length 3.1"),
+        ({"draft_tokens": 2, "accept_length": 0.9}, "--accept-length 0.9"),
+        ({"draft_tokens": 2, "accept_length": float("nan")}, "--accept-length nan"),
+        ({"draft_tokens": 2, "phase": "prefill"}, "--draft-tokens: only decode"),
     ],
 )
 def test_bad_values_are_named_in_one_line(given, said):
     with pytest.raises(InputError, match="^" + re.escape(said)) as error:
         Workload(**given)
     assert "\n" not in str(error.value)
+
+
+def test_tokens_of_each_phase():
+    decode = Workload(context=100, draft_tokens=3, accept_length=2.5)
+    assert (decode.tokens_per_pass, decode.tokens_per_step, decode.token_word) == (4, 2.5, "output")
+    prefill = Workload(context=100, phase="prefill")
+    assert (prefill.tokens_per_pass, prefill.tokens_per_step, prefill.token_word) == (100, 100, "input")
+
+
+def test_batch_that_nobody_asked_for():
+    assert Workload().wanted_batch(70) == 70
+    assert Workload(batch=3).wanted_batch(70) == 3
+    prefill = Workload(context=1000, phase="prefill")  # prompts of 16,384 tokens in all
+    assert (prefill.wanted_batch(70), prefill.wanted_batch(7)) == (16, 7)
+    assert Workload(context=50_000, phase="prefill").wanted_batch(70) == 1
 
 
 def test_with_batch_is_checked_too():

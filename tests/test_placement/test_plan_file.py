@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ def four_layers() -> Plan:
     model = model_from_config(config, name="four layers", weights=None)
     setting = Setting(resolve_cluster("hgx-h100@16"), model, Workload(batch=3))
     loads = read_loads(["zipf:1", "uniform"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
-    return make_plan(setting, loads, PlanOptions(time_limit_s=0.0))
+    return make_plan(setting, loads, PlanOptions(time_limit_s=0.0, ep=8, tp=1, stages=1))
 
 
 @cache
@@ -92,7 +93,7 @@ def test_keys_are_absolute_layers_and_empty_outside_the_stage() -> None:
     deepseek = resolve_model("deepseek-v3")
     setting = Setting(resolve_cluster("hgx-h100@16"), deepseek, Workload())
     loads = read_loads(["uniform"], moe_layers=deepseek.moe_layers, layers=61, experts=256, seed=0)
-    data = plan_to_dict(make_plan(setting, loads, PlanOptions(time_limit_s=0.0)))
+    data = plan_to_dict(make_plan(setting, loads, PlanOptions(time_limit_s=0.0, ep=8, tp=1, stages=2)))
     layers = data["experts"]["layers"]
     assert list(layers) == [str(layer) for layer in range(3, 61)]
     assert [stage["domains"] for stage in data["stages"]] == [["d0"], ["d1"]]
@@ -123,6 +124,45 @@ def test_reads_back_the_same(tmp_path: Path) -> None:
     assert again.loads.names == plan.loads.names
     assert (again.loads.tokens == plan.loads.tokens).all()
     assert again.loads.synthetic
+
+
+def test_parts_and_floors_are_in_the_score() -> None:
+    score = fresh()["score"]
+    assert {part: sum(limits.values()) for part, limits in score["parts_s"].items()} == pytest.approx(
+        score["terms_s"]
+    )
+    assert max(score["floor_s"].values()) <= score["lower_step_s"] * (1 + 1e-9)
+    assert score["tokens"] == "output"
+
+
+ASKED = [
+    (Workload(batch=3, phase="prefill", context=500), ""),
+    (Workload(batch=3, draft_tokens=2, accept_length=2.25, overlap=True), "sglang"),
+    (Workload(batch=3, kv_dtype="fp8"), "trtllm"),
+]
+
+
+@pytest.mark.parametrize(("workload", "engine"), ASKED, ids=str)
+def test_every_workload_reads_back_the_same(workload: Workload, engine: str, tmp_path: Path) -> None:
+    known = four_layers()
+    setting = replace(known.setting, workload=workload, engine=engine)
+    plan = make_plan(setting, known.loads, PlanOptions(time_limit_s=0.0))
+    again = read(plan_to_json(plan_to_dict(plan)), tmp_path)
+    assert again.setting.workload == plan.setting.workload == workload
+    assert again.setting.engine == engine
+    assert again.options == plan.options
+    assert again.score == plan.score
+    assert again.score.tokens == ("input" if workload.phase == "prefill" else "output")
+
+
+def test_a_plan_of_an_older_version_has_none_of_that(tmp_path: Path) -> None:
+    data = fresh()
+    for key in ("draft_tokens", "accept_length", "overlap"):
+        del data["inputs"]["workload"][key]
+    del data["inputs"]["options"]["engine"]
+    again = read(data, tmp_path)
+    assert again.setting.workload == four_layers().setting.workload
+    assert again.score == four_layers().score
 
 
 def test_figures_in_the_file_are_not_believed(tmp_path: Path) -> None:
@@ -282,7 +322,17 @@ def first(value: list[int]) -> Callable[[list[list[int]]], list[list[int]]]:
         (one("inputs", "model", "config", "num_hidden_layers", to=5), "do not hold layers 0 to 4"),
         (one("inputs", "model", "config", "num_hidden_layers", to=10**9), "num_hidden_layers"),
         (one("inputs", "model", "weights", to="fp3"), "weight format 'fp3'"),
-        (one("inputs", "workload", "phase", to="prefill"), "inputs.workload.phase"),
+        (one("inputs", "workload", "phase", to="training"), "inputs.workload.phase"),
+        (one("inputs", "workload", "draft_tokens", to=-1), "--draft-tokens -1"),
+        (one("inputs", "workload", "draft_tokens", to=1.5), "inputs.workload.draft_tokens"),
+        (one("inputs", "workload", "draft_tokens", to="2"), "inputs.workload.draft_tokens"),
+        (one("inputs", "workload", "accept_length", to=2.0), "--accept-length 2.0"),
+        (one("inputs", "workload", "accept_length", to=math.nan), "accept"),
+        (one("inputs", "workload", "accept_length", to="long"), "inputs.workload.accept_length"),
+        (one("inputs", "workload", "overlap", to=1), "inputs.workload.overlap"),
+        (one("inputs", "options", "engine", to="nobody"), "--engine nobody"),
+        (one("inputs", "options", "engine", to=3), "inputs.options.engine"),
+        (one("inputs", "options", to=[]), "inputs.options"),
         (one("inputs", "workload", "batch", to=0), "inputs.workload.batch"),
         (one("inputs", "workload", "batch", to=10**8), "HBM capacity binds"),
         (one("inputs", "workload", "batch", to=10**30), "batch"),

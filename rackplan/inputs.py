@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cost.loads import ExpertLoads
     from cost.model import Model
 
-__all__ = ["DEFAULT_LOADS", "digests", "model_loads"]
+__all__ = ["DEFAULT_LOADS", "digests", "model_loads", "speeds"]
 
 DEFAULT_LOADS = "lognormal:0.63"
 """The spread of eight real DeepSeek-V3 workloads."""
@@ -41,6 +41,27 @@ def model_loads(model: Model, texts: Sequence[str], seed: int) -> ExpertLoads | 
         experts=moe.experts,
         seed=seed,
     )
+
+
+def speeds(text: str) -> list[float]:
+    """Parse ``25,50,100``: speeds per user to compare at.
+
+    Raises
+    ------
+    InputError
+        If it is not numbers above 0 with commas between them.
+    """
+    import math
+
+    from topology.errors import InputError
+
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if not values or any(not math.isfinite(value) or value <= 0 for value in values):
+        raise InputError(f"--tok-s-user {text}: expected numbers above 0 with commas, like 25,50,100.")
+    return values
 
 
 def digests(texts: Iterable[str]) -> dict[str, str]:

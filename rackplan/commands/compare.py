@@ -73,13 +73,13 @@ def run(
     from placement.compare import compare_clusters
     from placement.options import PlanOptions
     from rackplan.compare_summary import compare_summary
-    from rackplan.inputs import model_loads
+    from rackplan.inputs import model_loads, speeds
     from rackplan.output import output_folder, print_json, print_text
     from rackplan.progress import progress
     from rackplan.report.compare_page import compare_report
     from topology.errors import InfeasibleError
 
-    targets = _targets(tok_s_user)
+    targets = speeds(tok_s_user) if tok_s_user is not None else []
     resolved = resolve_model(model, weights=weights)
     workload = Workload(context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap)
     sides = _equal_sides(clusters, gpus)
@@ -128,23 +128,6 @@ def _write(folder: Path, data: dict[str, Any], report: str) -> None:
         "report.html": lambda path: write_whole(path, report.encode()),
     }
     write_together(folder, writers)
-
-
-def _targets(text: str | None) -> list[float]:
-    """Parse ``25,50,100``."""
-    import math
-
-    from topology.errors import InputError
-
-    if text is None:
-        return []
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if not values or any(not math.isfinite(value) or value <= 0 for value in values):
-        raise InputError(f"--tok-s-user {text}: expected numbers above 0 with commas, like 25,50,100.")
-    return values
 
 
 def _equal_sides(names: Sequence[str], gpus: int | None) -> list[Cluster]:

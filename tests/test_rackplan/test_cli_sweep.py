@@ -1,0 +1,140 @@
+"""``rackplan sweep``: one phase, both phases, the CSV file, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.sweep import sweep
+from cost.workload import Workload
+from topology import resolve_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+MIXTRAL = ("sweep", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
+
+
+def test_one_phase_as_the_library_says(run: Run) -> None:
+    data = run(*MIXTRAL, "--context", "2000", "--tok-s-user", "20,100000", "--json").data
+    found = sweep(Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(2000)))
+    assert data["configurations"] == len(found)
+    assert (data["model"], data["phase"], data["context"], data["tokens"]) == (
+        "mixtral-8x7b",
+        "decode",
+        2000,
+        "output",
+    )
+    edge = found.frontier()
+    assert [row["tok_s_per_gpu"] for row in data["pareto"]] == found.tok_s_per_gpu[edge].tolist()
+    assert [row["layout"] for row in data["pareto"]] == [found.label(i) for i in edge]
+    for row in data["pareto"]:
+        assert sum(row["terms_s"].values()) == pytest.approx(row["step_s"])
+    reached, unreached = data["iso"]
+    assert reached["tok_s_per_user"] >= 20
+    assert unreached == {"target_tok_s_per_user": 100000.0, "tok_s_per_gpu": None}
+    assert "rate_matching" not in data
+
+
+def test_prefill_counts_input_tokens(run: Run) -> None:
+    data = run(*MIXTRAL, "--phase", "prefill", "--json").data
+    assert (data["phase"], data["tokens"], data["iso"]) == ("prefill", "input", [])
+    text = run(*MIXTRAL, "--phase", "prefill").out
+    assert "tok/s are input tokens" in text
+
+
+def test_both_phases_are_matched(run: Run) -> None:
+    args = (*MIXTRAL, "--isl", "2000", "--osl", "400", "--ttft-ms", "500", "--tpot-ms", "30")
+    data = run(*args, "--json").data
+    matched = data["rate_matching"]
+    best = matched["best"]
+    assert (data["context"], data["prefill"]["context"]) == (2200, 2000)
+    assert (matched["isl"], matched["osl"], matched["gpus"]) == (2000, 400, 8)
+    assert matched["derates"]["prefill"]["value"] == 0.9
+    assert best["ttft_s"] <= 0.5
+    assert best["tok_s_per_user"] >= 1 / 0.03
+    used = sum(best[pool]["workers"] * best[pool]["gpus_per_worker"] for pool in ("prefill", "decode"))
+    assert used == best["gpus_used"] <= 8
+    assert best["total_tok_s_per_gpu"] == pytest.approx(best["output_tok_s_per_gpu"] * 2400 / 400)
+    assert best["output_tok_s_per_gpu"] == max(row["output_tok_s_per_gpu"] for row in matched["pareto"])
+    text = run(*args).out
+    assert "waiting for it is not counted" in text
+    assert "aiconfigurator 0.12.0" in text
+    assert f"{best['output_tok_s_per_gpu']:,.0f} output tok/s/GPU" in text
+    assert max(map(len, text.splitlines())) <= 118
+    none = run(*args[:-1], "0.001")
+    assert none.code == 0
+    assert "No pair of pools keeps the limits." in none.out
+
+
+def test_a_second_cluster_prefills(run: Run) -> None:
+    data = run(*MIXTRAL, "--isl", 900, "--osl", 100, "--prefill-cluster", "hgx-h20", "--json").data
+    assert data["prefill"]["cluster"] == "hgx-h20"
+    assert data["rate_matching"]["gpus"] == 16
+
+
+def test_every_configuration_is_written(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "all.csv"
+    data = run(*MIXTRAL, "--isl", 900, "--osl", 100, "-o", path, "--json").data
+    rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+    assert len(rows) == data["configurations"] + data["prefill"]["configurations"]
+    assert {row["phase"] for row in rows} == {"decode", "prefill"}
+    for row in rows[:: len(rows) // 50]:
+        parts = [
+            float(value)
+            for name, value in row.items()
+            if name.endswith("_s") and name not in {"step_s", "lower_step_s"} and value
+        ]
+        assert sum(parts) == pytest.approx(float(row["step_s"]))
+    best = max(data["pareto"], key=lambda row: row["tok_s_per_gpu"])
+    assert str(best["step_s"]) in {row["step_s"] for row in rows}
+
+
+def test_drafts_engine_and_formats_reach_the_sweep(run: Run) -> None:
+    plain = run(*MIXTRAL, "--json").data
+    for more in (
+        ("--draft-tokens", 1, "--accept-length", 1.7),
+        ("--kv-dtype", "fp8"),
+        ("--weights", "fp8"),
+        ("--engine", "sglang"),
+        ("--overlap",),
+        ("--redundant", 4),
+    ):
+        assert run(*MIXTRAL, *more, "--json").data["pareto"] != plain["pareto"], more
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--isl", 100), "give both"),
+        (("--isl", 100, "--osl", 10, "--context", 5), "leave --context and --phase out"),
+        (("--isl", 100, "--osl", 10, "--phase", "prefill"), "leave --context and --phase out"),
+        (("--isl", 0, "--osl", 10), "--isl 0"),
+        (("--ttft-ms", 5), "only with --isl and --osl"),
+        (("--isl", 100, "--osl", 10, "--ttft-ms", -5), "--ttft-ms -5"),
+        (("--context", 0), "--context 0"),
+        (("--phase", "training"), "--phase training"),
+        (("--tok-s-user", "fast"), "--tok-s-user fast"),
+        (("--redundant", -1), "--redundant -1"),
+        (("--engine", "nobody"), "nobody"),
+    ],
+)
+def test_bad_input_is_said_in_one_line(run: Run, args: tuple[object, ...], said: str) -> None:
+    result = run(*MIXTRAL, *args)
+    assert result.code == 2
+    assert said in result.error_line
+
+
+def test_what_does_not_fit_is_said_before_any_speed(run: Run) -> None:
+    result = run("sweep", "--model", "deepseek-v3", "--cluster", "hgx-h100")
+    assert result.code == 3
+    assert "HBM capacity binds" in result.error_line
+    assert "GB per GPU" in result.error_line

@@ -52,6 +52,28 @@ def test_sides_are_filled_to_the_same_size(run: Run) -> None:
     assert [row["gpus"] for row in rows] == [8, 8]
 
 
+def test_phase_drafts_overlap_and_engine(run: Run, tmp_path: Path) -> None:
+    sides = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL)
+    plain = run(*sides, "--batch", 4, "--json").data["rows"]
+    asked = ("--draft-tokens", 3, "--accept-length", 4, "--batch", 4)
+    drafted = run(*sides, *asked, "--json").data["rows"]
+    for before, after in zip(plain, drafted, strict=True):
+        assert before["tokens"] == after["tokens"] == "output"
+        assert after["step_s"] > before["step_s"]
+        assert after["tok_s_per_user"] == pytest.approx(4 / after["step_s"])
+    engines = {
+        engine: run(*sides, "--batch", 4, "--engine", engine, "--json").data for engine in ("vllm", "trtllm")
+    }
+    assert engines["vllm"] != engines["trtllm"]
+    prefill = run(*sides, "--phase", "prefill", "--overlap", "--engine", "vllm", "-o", "out")
+    assert (prefill.code, prefill.err) == (0, "")
+    assert "tok/s are input tokens" in prefill.out
+    assert "two half batches take turns at computing and sending; fixed delays of vllm" in prefill.out
+    assert {row["tokens"] for row in json.loads((tmp_path / "out/compare.json").read_text())["rows"]} == {
+        "input"
+    }
+
+
 def test_summary(run: Run) -> None:
     result = run("compare", "hgx-h100", "gb200-nvl72", *MIXTRAL, "--gpus", 72, "--tok-s-user", "25,1000000")
     assert (result.code, result.err) == (0, "")
@@ -71,6 +93,8 @@ def test_summary(run: Run) -> None:
         (("hgx-h100", "--tok-s-user", "0"), "--tok-s-user 0"),
         (("hgx-h100", "--tok-s-user", "nan"), "--tok-s-user nan"),
         (("hgx-h100", "--loads", "absent.npy"), "absent.npy"),
+        (("hgx-h100", "--engine", "nobody"), "--engine nobody"),
+        (("hgx-h100", "--accept-length", 2), "--accept-length 2"),
     ],
 )
 def test_bad_input_leaves_nothing(run: Run, args: tuple[object, ...], words: str, tmp_path: Path) -> None:

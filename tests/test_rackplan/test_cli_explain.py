@@ -44,7 +44,9 @@ def plan_text(model: str, cluster: str, batch: int = 0) -> str:
     """The plan file of a case, made once."""
     setting = Setting(resolve_cluster(cluster), resolve_model(model), Workload(batch=batch))
     loads = model_loads(setting.model, [], 0)
-    return plan_to_json(plan_to_dict(make_plan(setting, loads, PlanOptions(time_limit_s=0.0))))
+    stages = 2 if model == "deepseek-v3" else None  # so that one of them has hops
+    options = PlanOptions(time_limit_s=0.0, stages=stages)
+    return plan_to_json(plan_to_dict(make_plan(setting, loads, options)))
 
 
 def write_plan(folder: Path, *case: Any) -> Path:
@@ -71,8 +73,13 @@ def test_json_adds_up_to_the_score(run: Run, tmp_path: Path, case: tuple[str, st
     assert sum(part["share"] for part in memory["parts"]) == pytest.approx(1.0)
     assert memory["left_bytes"] == score["hbm_bytes"]["free"] >= 0
     assert memory["max_batch_per_gpu"] == score["max_batch_per_gpu"] >= found["layout"]["batch_per_gpu"]
+    for row in found["limits"]:
+        assert 0 <= row["busy_at_peak_s"] <= score["lower_step_s"] * (1 + 1e-9)
     for row in found["terms"]:
-        assert 0 <= row["peak_s"] <= row["seconds"]
+        assert 0 <= row["peak_s"] <= row["seconds"] * (1 + 1e-9)
+        assert row["limits_s"] == score["parts_s"][row["term"]]
+        assert sum(row["limits_s"].values()) == pytest.approx(row["seconds"])
+        assert row["bound_by"][0] == max(row["limits_s"], key=row["limits_s"].get)
         assert set(row["bound_by"]) <= {limit["resource"] for limit in found["limits"]}
         assert row["bound_by"]
     assert found["weakest"]["kind"] == score["evidence"]

@@ -104,13 +104,87 @@ def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:
     assert result.code == 0
     data = json.loads((tmp_path / "plan/plan.json").read_text())
     inputs = data["inputs"]
-    assert inputs["workload"] == {"phase": "decode", "context": 1000, "batch": 5, "kv_dtype": "fp8"}
+    plain = {"draft_tokens": 0, "accept_length": 1.0, "overlap": False}
+    assert inputs["workload"] == {"phase": "decode", "context": 1000, "batch": 5, "kv_dtype": "fp8", **plain}
     assert (inputs["model"]["weights"], inputs["seed"]) == ("fp8", 7)
     assert len(inputs["loads"]["tokens"]) == len(inputs["loads"]["names"]) == 2
     assert sum(map(len, data["experts"]["layers"]["0"])) == 16 * data["layout"]["replicas"]
     digest = hashlib.sha256((tmp_path / "loads.npy").read_bytes()).hexdigest()
     assert inputs["sha256"] == {"loads.npy": digest}
     assert inputs["command"].startswith("rackplan plan --model mixtral-8x7b")
+
+
+def test_serving_reaches_the_plan_and_the_summary(run: Run, tmp_path: Path) -> None:
+    asked = ("--draft-tokens", 2, "--accept-length", 2.25, "--overlap", "--engine", "SGLang", "--batch", 8)
+    result = run(*PLAN, *OUT, *asked)
+    assert (result.code, result.err) == (0, "")
+    said = " ".join(result.out.split())
+    assert (
+        "Serving 2 draft tokens a step, which yields 2.25 tokens; two half batches take turns at computing and "
+        "sending; fixed delays of SGLang"
+    ) in said
+    assert "per output token" in said
+    inputs = json.loads((tmp_path / "plan/plan.json").read_text())["inputs"]
+    workload = {name: inputs["workload"][name] for name in ("draft_tokens", "accept_length", "overlap")}
+    assert workload == {"draft_tokens": 2, "accept_length": 2.25, "overlap": True}
+    assert inputs["options"]["engine"] == "SGLang"
+    plan = read_plan(tmp_path / "plan/plan.json")
+    assert plan.setting.engine == "SGLang"
+    assert plan.setting.kernels_reach().engine == "sglang"
+    report = (tmp_path / "plan/report.html").read_text(encoding="utf-8")
+    assert "2 draft tokens a step, which yields 2.25 tokens" in report
+    plain = run(*PLAN, "-o", "plain", "--batch", 8, "--no-overlap")
+    assert "Serving" not in plain.out
+    assert read_plan(tmp_path / "plain/plan.json").setting.workload.overlap is False
+
+
+def test_prefill_counts_input_tokens(run: Run, tmp_path: Path) -> None:
+    result = run(*PLAN, *OUT, "--phase", "prefill", "--context", 2000)
+    assert (result.code, result.err) == (0, "")
+    assert "prefill of prompts of 2,000 tokens" in result.out
+    for words in ("input tok/s/GPU", "input tok/s/user", "Batch         8 prompts per GPU"):
+        assert words in result.out
+    assert "output tok" not in result.out
+    plan = read_plan(tmp_path / "plan/plan.json")
+    assert (plan.setting.workload.phase, plan.score.tokens) == ("prefill", "input")
+    data = json.loads((tmp_path / "plan/plan.json").read_text())
+    assert data["score"]["tokens"] == "input"
+    used = data["score"]["tok_s_per_gpu_used"]
+    assert used == pytest.approx(8 * 2000 / data["score"]["step_s"])
+
+
+def test_evidence_names_the_fit_or_the_neighbour(run: Run) -> None:
+    own = " ".join(run(*PLAN, *OUT).out.split())
+    assert "what kernels reach is fitted to served requests on h100-sxm (all engines; " in own
+    assert "not calibrated" not in own
+    other = run("plan", *MODEL, "--cluster", "mi300x", *FAST, "-o", "other")
+    assert "nobody measured mi300x, its neighbour stands in: what kernels reach is fitted" in " ".join(
+        other.out.split()
+    )
+
+
+def test_ten_trillion_parameters(run: Run, tmp_path: Path) -> None:
+    """A token of context, a sequence a GPU: a plan where it fits, else a refusal that says by how much."""
+    config = {
+        **resolve_model("mixtral-8x7b").config,
+        "num_local_experts": 256,
+        "num_hidden_layers": 60,
+        "hidden_size": 8192,
+        "intermediate_size": 27_000,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    asked = ("plan", "--model", "config.json", "--context", 1, "--batch", 1, *FAST)
+    fits = run(*asked, "--weights", "fp8", "--cluster", "gb200-nvl72@144", "-o", "fits")
+    assert (fits.code, fits.err) == (0, "")
+    plan = read_plan(tmp_path / "fits/plan.json")
+    assert plan.setting.model.total_params > 10**13
+    score = plan.score
+    assert 0 < score.lower_step_s <= score.step_s < 10
+    again = run("score", "fits/plan.json", "--json").data
+    assert again["step_s"] == score.step_s
+    refused = run(*asked, "--cluster", "hgx-h100", "-o", "refused")
+    assert refused.code == 3
+    assert "HBM capacity binds" in refused.error_line
 
 
 def test_real_inputs_are_files_of_the_user(run: Run, tmp_path: Path) -> None:
@@ -184,6 +258,11 @@ BAD = [
     ((*PLAN, "--context", 10**12), "--context"),
     ((*PLAN, "--phase", "training"), "--phase training"),
     ((*PLAN, "--kv-dtype", "fp3"), "fp3"),
+    ((*PLAN, "--engine", "nobody"), "--engine nobody: measured are"),
+    ((*PLAN, "--draft-tokens", -1), "--draft-tokens -1"),
+    ((*PLAN, "--accept-length", 2), "--accept-length 2.0: with 0 draft tokens"),
+    ((*PLAN, "--accept-length", "nan"), "--accept-length nan"),
+    ((*PLAN, "--draft-tokens", 1, "--phase", "prefill"), "only decode"),
     ((*PLAN, "--weights", "fp3"), "fp3"),
 ]
 

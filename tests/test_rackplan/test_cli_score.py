@@ -26,6 +26,26 @@ def test_json_is_the_score_of_the_plan(run: Run, tmp_path: Path, model: str) -> 
     assert result.data == written["score"]
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("--phase", "prefill", "--context", 1000),
+        ("--draft-tokens", 3, "--accept-length", 2.5, "--batch", 4),
+        ("--overlap", "--engine", "vllm", "--batch", 64),
+    ],
+    ids=str,
+)
+def test_every_workload_is_scored_as_it_was_planned(
+    run: Run, tmp_path: Path, asked: tuple[object, ...]
+) -> None:
+    assert run(*PLAN, "mixtral-8x7b", *asked).code == 0
+    written = json.loads((tmp_path / "plan/plan.json").read_text())["score"]
+    assert run("score", "plan/plan.json", "--json").data == written
+    text = run("score", "plan/plan.json").out
+    assert ("input tok/s" in text) == ("prefill" in asked)
+    assert run("explain", "plan/plan.json", "--json").data["score"] == written
+
+
 def test_summary(run: Run) -> None:
     assert run(*PLAN, "mixtral-8x7b").code == 0
     result = run("score", "plan/plan.json")

@@ -79,7 +79,10 @@ def test_without_a_file_the_shipped_points(run: Callable[..., Any], points_file:
     assert points_file.exists()
     found = run("validate", "--json").data["files"]
     assert set(found) == {path.name for path in shipped_files()}
-    assert found["published.csv"]["quantities"]["tok_s_per_gpu"]["predicted"] >= 35
+    published = found["published.csv"]
+    counts = published["quantities"]["tok_s_per_gpu"]
+    assert counts["predicted"] > 0.6 * counts["rows"]
+    assert all(row["reason"] for row in published["points"] if row["predicted"] is None)
 
 
 def test_long_files_show_the_rows_that_are_furthest_off() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from placement.plan import Plan
 
 
-def plan_of(model: str, cluster: str) -> Plan:
+def plan_of(model: str, cluster: str, stages: int | None = None) -> Plan:
     setting = Setting(resolve_cluster(cluster), resolve_model(model), Workload(4096, 0, "bf16", "decode"))
     moe = setting.model.moe
     loads = None
@@ -31,14 +31,14 @@ def plan_of(model: str, cluster: str) -> Plan:
             "experts": moe.experts,
         }
         loads = read_loads(["lognormal:0.63"], seed=0, **rows)
-    return make_plan(setting, loads, PlanOptions(None, None, 0.0, 0))
+    return make_plan(setting, loads, PlanOptions(time_limit_s=0.0, stages=stages))
 
 
 @pytest.mark.parametrize(
-    ("model", "cluster"), [("llama-3.1-70b", "hgx-h100@16"), ("deepseek-v3", "hgx-h100@72")]
+    ("model", "cluster", "wanted"), [("llama-3.1-70b", "hgx-h100@16", 1), ("deepseek-v3", "hgx-h100@72", 3)]
 )
-def test_every_gpu_has_the_tag_of_its_stage(model: str, cluster: str) -> None:
-    plan = plan_of(model, cluster)
+def test_every_gpu_has_the_tag_of_its_stage(model: str, cluster: str, wanted: int) -> None:
+    plan = plan_of(model, cluster, wanted)
     overlay = plan_overlay(plan)
     overlay.check(len(plan.setting.cluster.gpus))
     several = plan.layout.stages > 1 or len(plan.layout.replicas) > 1

@@ -16,6 +16,7 @@ from cost.sweep.ragged import Runs, expand, runs_of
 from cost.sweep.result import Sweep
 from cost.sweep.stages import Machines, pipelines_of
 from cost.sweep.variants import variants_of
+from topology.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,11 +52,21 @@ def sweep(setting: Setting, *, redundant: int | None = None, cut_experts: bool =
     a domain and divides the heads, every number of stages that leaves no group idle, as many replicas as there is
     room for; batches on a grid (:mod:`cost.sweep.batches`). A layout costs what :class:`cost.score.LayoutScorer`
     says for balanced experts. Where nothing fits the sweep is empty and says how much is missing.
+
+    Raises
+    ------
+    InputError
+        If no group of GPUs can hold the redundant experts.
     """
     machines = Machines(setting)
     variants, instead_of = variants_of(setting, machines, redundant)
     pipelines = pipelines_of(setting, variants, machines)
-    table = layouts_of(setting.model, variants, cut_experts=cut_experts)
+    table = layouts_of(setting.model, variants, redundant, cut_experts=cut_experts)
+    if not len(table):
+        raise InputError(
+            f"--redundant {redundant}: no group of {setting.cluster.name}'s GPUs can hold that many more copies "
+            "without two copies of one expert on a GPU; give fewer."
+        )
     where = _Where(pipelines, len(variants))
     room, shortage = _room(setting, table, where, redundant)
     chosen = (room * table.tp >= 1) & ~_stands_in(table, room, instead_of)

@@ -38,12 +38,15 @@ class LayoutTable:
         return LayoutTable(self.variant[which], self.tp[which], self.moe_tp[which])
 
 
-def layouts_of(model: Model, variants: Sequence[Variant], *, cut_experts: bool) -> LayoutTable:
+def layouts_of(
+    model: Model, variants: Sequence[Variant], redundant: int | None, *, cut_experts: bool
+) -> LayoutTable:
     """Return every layout of ``variants``, those of a variant next to each other.
 
     Tensor parallelism stays in a domain and divides the query heads. A model without experts has one
     tensor-parallel group a stage. With ``cut_experts``, groups that lie in one domain may also cut each expert into
-    ``moe_tp`` parts of whole columns and spread them over ``ep = group / moe_tp`` places.
+    ``moe_tp`` parts of whole columns and spread them over ``ep = group / moe_tp`` places. No GPU holds two copies of
+    one expert.
     """
     heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
     rows = []
@@ -60,6 +63,9 @@ def layouts_of(model: Model, variants: Sequence[Variant], *, cut_experts: bool) 
             widths = [group] if group in widths else []
         elif cut_experts and what.cut and one_domain:
             parts = [part for part in _divisors(group) if _whole_columns(model, part)]
+        if model.moe is not None:
+            smallest = min(len(stage) for stage in what.replicas[0])
+            parts = [part for part in parts if _distinct(model.moe.experts, smallest // part, redundant)]
         rows += [(number, tp, part) for tp in widths for part in parts]
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return LayoutTable(table[:, 0], table[:, 1], table[:, 2])
@@ -67,6 +73,11 @@ def layouts_of(model: Model, variants: Sequence[Variant], *, cut_experts: bool) 
 
 def _divisors(number: int) -> list[int]:
     return [part for part in range(1, number + 1) if number % part == 0]
+
+
+def _distinct(experts: int, ep: int, redundant: int | None) -> bool:
+    """Whether the fullest of ``ep`` places can hold its share of the copies without two of one expert."""
+    return redundant is None or -(-(experts + redundant) // ep) <= experts
 
 
 def _whole_columns(model: Model, parts: int) -> bool:

@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from placement.search import fitted_layouts
+import numpy as np
+
+from cost.pareto import pareto
+from cost.sweep import sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from cost.score import LayoutScorer
+    from numpy.typing import NDArray
+
     from cost.setting import Setting
+    from cost.sweep import Sweep
 
 __all__ = ["ReportPoint", "frontier", "report_points"]
 
 MOST_LAYOUTS = 12
-"""Layouts followed over all powers of two: those that come nearest to the frontier at three batches."""
-STEPS = 3
-"""Batches between a power of two and the next, for the layouts that the frontier is made of."""
+"""Layouts shown at all powers of two: those that come nearest to the frontier."""
 
 
 @dataclass(frozen=True)
@@ -34,29 +37,27 @@ class ReportPoint:
 
 
 def report_points(setting: Setting, redundant: int | None) -> list[ReportPoint]:
-    """Return points of the layouts that fit: those near the frontier at powers of two, those on it more densely.
+    """Return points of the layouts that fit; the setting's own batch is not looked at.
 
-    The setting's own batch is not looked at.
+    All of them at three batches, those near the frontier at powers of two, those on it at every batch of the sweep.
     """
-    moe = setting.model.moe is not None
-    fits = fitted_layouts(setting.with_batch(0), redundant)
-    known: list[dict[int, ReportPoint]] = [{} for _ in fits]
+    found = sweep(setting, redundant=redundant, cut_experts=False)
+    keys = np.stack([found.layout, found.tp])
+    layout = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    whole = found.batch >= 1  # a plan has no less than a sequence per GPU
+    shown = np.zeros(len(found), dtype=bool)
+    for key in range(int(layout.max(initial=-1)) + 1):
+        rows = np.flatnonzero(whole & (layout == key))
+        shown[rows[[0, len(rows) // 2, -1]] if len(rows) else rows] = True
+    edge = np.flatnonzero(whole)[_edge(found, whole)]
+    shown |= whole & np.isin(layout, layout[edge])
+    near = np.isin(layout, _nearest(found, layout, whole, edge))
+    shown |= whole & near & (np.log2(np.maximum(found.batch, 1.0)) % 1 == 0)
+    return [_point(found, int(index)) for index in np.flatnonzero(shown)]
 
-    def add(index: int, batches: Iterable[int]) -> None:
-        scorer, points = fits[index].scorer, known[index]
-        for batch in batches:
-            if batch not in points:
-                points[batch] = _point(scorer, fits[index].layout.short(moe=moe), batch)
 
-    for index, fit in enumerate(fits):
-        add(index, _three(fit.scorer.max_batch))
-    for index in _nearest([list(points.values()) for points in known]):
-        add(index, _doubling(fits[index].scorer.max_batch, 1))
-    edge = set(frontier(point for points in known for point in points.values()))
-    for index, points in enumerate(known):
-        if edge & set(points.values()):
-            add(index, _doubling(fits[index].scorer.max_batch, STEPS))
-    return [point for points in known for _, point in sorted(points.items())]
+def _edge(found: Sweep, whole: NDArray[np.bool_]) -> NDArray[np.int64]:
+    return pareto(found.tok_s_per_user[whole], found.tok_s_per_gpu[whole])
 
 
 def frontier(points: Iterable[ReportPoint]) -> list[ReportPoint]:
@@ -68,30 +69,25 @@ def frontier(points: Iterable[ReportPoint]) -> list[ReportPoint]:
     return best[::-1]
 
 
-def _point(scorer: LayoutScorer, layout: str, batch: int) -> ReportPoint:
-    score = scorer.at(batch)
-    return ReportPoint(layout, batch, score.step_s, score.tok_s_per_user, score.tok_s_per_gpu, score.bound_by)
+def _point(found: Sweep, index: int) -> ReportPoint:
+    return ReportPoint(
+        found.label(index),
+        int(found.batch[index]),
+        float(found.step_s[index]),
+        float(found.tok_s_per_user[index]),
+        float(found.tok_s_per_gpu[index]),
+        found.bound(index),
+    )
 
 
-def _three(most: int) -> list[int]:
-    """Return the smallest, a middle and the largest batch."""
-    return sorted({1, 1 << (most.bit_length() // 2), most})
-
-
-def _doubling(most: int, steps: int) -> list[int]:
-    """Return whole batches up to ``most``, ``steps`` of them from a power of two to the next."""
-    count = steps * most.bit_length()
-    return sorted({batch for step in range(count) if (batch := round(2 ** (step / steps))) <= most})
-
-
-def _nearest(found: Sequence[Sequence[ReportPoint]]) -> list[int]:
-    """Return the indices of the layouts of which some point comes nearest to the frontier of all."""
-    edge = frontier(point for points in found for point in points)
-
-    def behind(point: ReportPoint) -> float:
-        """The throughput at this speed, or better, over the point's own: 1 on the frontier."""
-        rivals = (p.tok_s_per_gpu for p in edge if p.tok_s_per_user >= point.tok_s_per_user)
-        return max(rivals) / point.tok_s_per_gpu
-
-    loss = [min(map(behind, points)) for points in found]
-    return sorted(sorted(range(len(found)), key=lambda index: (loss[index], index))[:MOST_LAYOUTS])
+def _nearest(
+    found: Sweep, layout: NDArray[np.int64], whole: NDArray[np.bool_], edge: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the layouts of which some point comes nearest to the frontier ``edge``."""
+    rows = np.flatnonzero(whole)
+    # the most throughput at a point's speed or a higher one: that of the next frontier point
+    rival = edge[np.searchsorted(found.tok_s_per_user[edge], found.tok_s_per_user[rows])]
+    behind = found.tok_s_per_gpu[rival] / found.tok_s_per_gpu[rows]
+    loss = np.full(int(layout.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(loss, layout[rows], behind)
+    return np.argsort(loss, kind="stable")[:MOST_LAYOUTS]

@@ -200,6 +200,14 @@ def test_fewer_copies_than_experts_are_refused() -> None:
         swept("mixtral-8x7b", "hgx-h100", redundant=-1)
 
 
+def test_a_gpu_never_holds_two_copies_of_an_expert() -> None:
+    # 8 experts: up to 8 copies a GPU, so 40 more do not fit on 4 GPUs or fewer
+    found = swept("mixtral-8x7b", "hgx-h100@24", redundant=40)
+    assert set(found.ep.tolist()) == {8, 24}
+    with pytest.raises(InputError, match="--redundant 200"):
+        swept("mixtral-8x7b", "hgx-h100@24", redundant=200)
+
+
 def test_lower_is_never_above_expected() -> None:
     for case in (
         ("deepseek-v3", "gb200-nvl72"),

@@ -1,0 +1,130 @@
+"""What the sweep is made of: splits of layers, grids of batches, runs of rows; each against brute force."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.efficiency import PEAK
+from cost.gpu_groups import domain_gpus
+from cost.memory import replica_memory
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.sweep import sweep
+from cost.sweep.arrangement import arrangements
+from cost.sweep.batches import batch_grid, batches_of, most_that_fit
+from cost.sweep.ragged import expand, runs_of
+from cost.sweep.split import balanced_ranges
+from cost.workload import Workload
+from topology import resolve_cluster
+
+
+def largest(layers: np.ndarray, fixed: np.ndarray, cuts: tuple[int, ...]) -> float:
+    runs = pairwise((0, *cuts, layers.shape[1]))
+    return max(fixed[s] + layers[s, a:b].sum() for s, (a, b) in enumerate(runs))
+
+
+@given(st.integers(1, 4), st.integers(0, 4), st.integers(0, 2**31))
+@settings(max_examples=60, deadline=None)
+def test_split_is_the_best_there_is(stages: int, more: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    layers, fixed = rng.random((stages, stages + more)), rng.random(stages)
+    ranges = balanced_ranges(layers, fixed)
+    assert [r.start for r in ranges] + [ranges[-1].stop] == [0, *(r.stop for r in ranges)]
+    assert all(len(r) for r in ranges)
+    found = largest(layers, fixed, tuple(r.start for r in ranges[1:]))
+    every = (largest(layers, fixed, cuts) for cuts in combinations(range(1, stages + more), stages - 1))
+    assert found == pytest.approx(min(every))
+
+
+def test_a_grid_has_all_small_numbers_and_eight_to_the_double() -> None:
+    grid = batch_grid(1000)
+    assert grid[:10].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert {2.0**power for power in range(10)} <= set(grid.tolist())
+    assert np.max(grid[10:] / grid[9:-1]) < 1.16
+    assert batch_grid(0.5).tolist() == []
+    assert batch_grid(1.0).tolist() == [1]
+
+
+def test_batches_are_whole_sequences_of_each_group() -> None:
+    tp = np.array([1, 4, 8])
+    most = most_that_fit(np.array([3.7, 2.3, 0.7]), tp)
+    assert most.tolist() == [3, 2, 0.625]
+    layout, batch = batches_of(most, tp)
+    by_layout = [batch[layout == i].tolist() for i in range(3)]
+    assert by_layout == [
+        [1, 2, 3],
+        [0.25, 0.5, 0.75, 1, 2],
+        [0.125, 0.25, 0.375, 0.5, 0.625],
+    ]
+    assert most_that_fit(np.array([-3.0, 0.1]), np.array([1, 8])).tolist() == [0, 0]
+    # 555 lies between two batches of the grid, and is the largest that fits
+    assert batches_of(np.array([555.0]), np.array([1]))[1][-1] == 555
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())
+@settings(max_examples=50, deadline=None)
+def test_rows_of_groups(lengths: list[int], data: st.DataObject) -> None:
+    length = np.array(lengths)
+    start = np.cumsum(length) - length
+    groups = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=8))
+    owner, rows = expand(start, length, np.array(groups))
+    wanted = [(i, start[g] + k) for i, g in enumerate(groups) for k in range(length[g])]
+    assert list(zip(owner.tolist(), rows.tolist(), strict=True)) == wanted
+    runs = runs_of(owner)
+    values = np.random.default_rng(0).integers(0, 3, len(owner)).astype(float)
+    parts = [values[owner == i] for i in range(len(groups))]
+    assert runs.sum(values).tolist() == [p.sum() for p in parts]
+    assert runs.max(values).tolist() == [p.max() for p in parts]
+    assert runs.min(values).tolist() == [p.min() for p in parts]
+    assert runs.argmax(values).tolist() == [
+        int(np.flatnonzero(owner == i)[0] + p.argmax()) for i, p in enumerate(parts)
+    ]
+
+
+def test_arrangements_use_each_gpu_once_and_count_replicas_that_are_alike() -> None:
+    cluster = resolve_cluster("hgx-h100@24")
+    found = arrangements(cluster, resolve_model("mixtral-8x7b"))
+    for what in found:
+        gpus = [gpu for replica in what.replicas for group in replica for gpu in group]
+        assert len(gpus) == len(set(gpus)) == what.gpus_used
+        assert sum(count for _, count in what.alike) == len(what.replicas)
+    # groups of 4 in 3 domains as 2 replicas of 3 stages: in each one hop inside a domain, two across
+    three = next(what for what in found if what.group == 4 and what.stages == 3)
+    assert three.replicas[0] == ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11))
+    assert three.alike == ((0, 1), (1, 1))
+    two = next(what for what in found if what.group == 4 and what.stages == 2)
+    assert two.alike == ((0, 3),)
+    assert len(domain_gpus(cluster)) == 3
+
+
+def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
+    # two stages of 2 GPUs, 80,000 tokens: the head's time gives the first stage 31 layers, three of them dense, and
+    # the experts of the other 30 leave no room for a cache; with 32 and 29 there is room for one
+    setting = Setting(
+        resolve_cluster("gb200-nvl72@12"), resolve_model("deepseek-v3"), Workload(context=80_000), PEAK
+    )
+    found = sweep(setting)
+    second = [
+        index
+        for index in range(len(found))
+        if found.layout[index]
+        and found.variants[found.layout[index] - 1].arrangement
+        is found.variants[found.layout[index]].arrangement
+    ]
+    pair = next(i for i in second if (found.stages[i], found.tp[i], found.ep[i]) == (2, 2, 2))
+    fast, roomy = found.variants[found.layout[pair] - 1], found.variants[found.layout[pair]]
+    tp, slots = int(found.tp[pair]), [256, 256]
+    room = [
+        min(m.usable - m.weights - m.kv_per_batch / tp for m in memory)
+        for what in (fast, roomy)
+        for memory in [replica_memory(setting, what.stages(0), tp=tp, slots=slots)]
+    ]
+    assert room[0] < 0 < room[1]
+    columns = (found.gpus, found.stages, found.tp, found.moe_tp, found.batch)
+    keys = list(zip(*(column.tolist() for column in columns), strict=True))
+    assert len(set(keys)) == len(keys), "a layout is priced with one split alone"

@@ -80,8 +80,12 @@ BALANCE = 300.0
 """Flop per byte at which the columns are those shared: chips with fewer flop fill their multipliers more easily."""
 SCALES = ("compute", "memory", "delay")
 LARGEST = 0.95
-FIRM = {"compute": 2.0, "chip": 0.5, "shared": 0.3}
-"""How firmly a chip is held to its class: its compute most, since one class has the same multipliers."""
+FIRM = {"compute": 20.0, "memory": 20.0, "delay": 2.0, "shared": 0.3}
+"""How firmly a chip is held to its class: one class has the same multipliers and memory controllers, and differences
+that the rows seem to show between them come from the layouts that were run on each."""
+OTHERS_FIRM = 0.5
+"""How firmly chips are held that stand in a class of others: the H20 has a seventh of the flop, Ascend is no GPU."""
+OTHERS = ("h20-sxm", "ascend-910c")
 ROUNDS = 4
 PUBLISHED_WEIGHT = 6.0
 UNSURE_WEIGHT = 0.6
@@ -114,7 +118,12 @@ class Space:
 
     def prior_weight(self) -> NDArray[np.float64]:
         """How firmly each is held to its start: chips to their class, coefficients loosely."""
-        return np.array([FIRM.get(name[-1], FIRM.get(name[0], 0.25)) for name in self.names])
+        def firm(name: tuple[str, ...]) -> float:
+            if name[0] == "chip" and name[1] in OTHERS:
+                return OTHERS_FIRM
+            return FIRM.get(name[-1], FIRM.get(name[0], 0.25))
+
+        return np.array([firm(name) for name in self.names])
 
     def table(self, x: NDArray[np.float64], chip: str, engine: str) -> dict[str, float]:
         """Coefficients of a chip under an engine."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.calibration.serving import engine_names
+from cost.calibration.serving import ANY_ENGINE, require_engine
 from cost.dtypes import dtype
 from cost.measured.point import Prediction
 from cost.rates import stage_rates
@@ -79,27 +79,68 @@ class Group:
     gpus: NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class _Machine:
+    """Cluster and what a row says otherwise of it, as in :class:`cost.measured.point.Point`."""
+
+    cluster: str
+    gpus_per_domain: int
+    up_bytes_per_s: float
+    out_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What all points of a group share."""
+
+    phase: str
+    model: str
+    weights: str
+    experts_dtype: str
+    kv_dtype: str
+    machine: _Machine
+    engine: str
+    kernel: str
+    overlap: bool
+
+
 def group_points(points: Sequence[Point]) -> tuple[list[Group], dict[int, Prediction]]:
     """Return the groups, and the reason for each point that cannot be predicted."""
-    members: dict[object, list[int]] = defaultdict(list)
+    members: dict[_Key, list[int]] = defaultdict(list)
     refused: dict[int, Prediction] = {}
     for i, point in enumerate(points):
+        key = _key(point)
         try:
-            _machine(_key(point)[2])
+            _gpu(key.machine)
         except InputError as error:
             refused[i] = Prediction(None, str(error))
             continue
-        members[_key(point)].append(i)
-    return [_group(points, indices) for indices in members.values()], refused
+        members[key].append(i)
+    return [_group(key, points, index) for key, index in members.items()], refused
 
 
-def _key(point: Point) -> tuple[object, tuple[str, str, str], tuple[str, int, float, float], str]:
-    engine = point.engine.strip().lower()
-    engine = engine if engine in engine_names() else ""
-    machine = (point.cluster, point.gpus_per_domain, point.up_bytes_per_s, point.out_bytes_per_s)
-    formats = (point.model, point.weights, point.experts_dtype)
-    rest = (point.phase, engine, point.kernel, point.overlap, point.quantity == "ttft_ms")
-    return rest, formats, machine, _cache_dtype(point)
+def _key(point: Point) -> _Key:
+    engine = _engine(point)
+    return _Key(
+        point.phase,
+        point.model,
+        point.weights,
+        point.experts_dtype,
+        _cache_dtype(point, engine),
+        _Machine(point.cluster, point.gpus_per_domain, point.up_bytes_per_s, point.out_bytes_per_s),
+        engine,
+        point.kernel,
+        point.overlap,
+    )
+
+
+def _engine(point: Point) -> str:
+    """Return the engine if it was measured, else an empty name: any."""
+    try:
+        name = require_engine(point.engine)
+    except InputError:
+        return ""
+    return "" if name == ANY_ENGINE else name
 
 
 @cache
@@ -119,35 +160,33 @@ def _model(name: str, weights: str, experts: str) -> Model:
 
 
 @cache
-def _machine(key: tuple[str, int, float, float]) -> tuple[GpuSpec, int]:
-    cluster, gpus_per_domain, _, _ = key
-    spec = resolve_cluster(cluster).spec.domains[0]
-    return spec.gpu, gpus_per_domain or spec.gpus
+def _gpu(machine: _Machine) -> tuple[GpuSpec, int]:
+    """Return the chip and the GPUs of a scale-up domain."""
+    spec = resolve_cluster(machine.cluster).spec.domains[0]
+    return spec.gpu, machine.gpus_per_domain or spec.gpus
 
 
 @cache
-def _rates(key: tuple[str, int, float, float], dtypes: tuple[str, ...]) -> Rates:
-    cluster = resolve_cluster(key[0])
+def _rates(machine: _Machine, dtypes: tuple[str, ...]) -> Rates:
+    cluster = resolve_cluster(machine.cluster)
     rates = stage_rates(cluster, range(len(cluster.gpus)), dtypes)
-    _, _, up, out = key
+    up, out = machine.up_bytes_per_s, machine.out_bytes_per_s
     if up:
         rates = replace(rates, up_bytes_per_s=up, alltoall_bytes_per_s=up)
     return replace(rates, out_bytes_per_s=out) if out else rates
 
 
-def _cache_dtype(point: Point) -> str:
+def _cache_dtype(point: Point, engine: str) -> str:
     if point.kv_dtype:
         return point.kv_dtype
     model = _model(point.model, point.weights, point.experts_dtype)
     quantised = dtype(model.precision["experts" if model.moe else "dense"]).bits <= 8
-    return CACHE_OF_ENGINE.get(point.engine, "bf16") if quantised else "bf16"
+    return CACHE_OF_ENGINE.get(engine, "bf16") if quantised else "bf16"
 
 
-def _group(points: Sequence[Point], index: list[int]) -> Group:
-    first = points[index[0]]
-    _, formats, machine, _ = _key(first)
-    model = _model(*formats)
-    gpu, domain_gpus = _machine(machine)
+def _group(key: _Key, points: Sequence[Point], index: list[int]) -> Group:
+    model = _model(key.model, key.weights, key.experts_dtype)
+    gpu, domain_gpus = _gpu(key.machine)
     chosen = [points[i] for i in index]
 
     def column(get: Callable[[Point], float]) -> NDArray[np.float64]:
@@ -162,22 +201,22 @@ def _group(points: Sequence[Point], index: list[int]) -> Group:
     )
     context = column(lambda p: p.context or p.isl + p.osl / 2)
     imbalance = column(lambda p: p.imbalance)
-    phase = "prefill" if first.phase == "prefill" else "decode"
+    phase = "prefill" if key.phase == "prefill" else "decode"
     pools = [p.pool for p in chosen]
     return Group(
         index=np.array(index),
-        phase=first.phase,
+        phase=key.phase,
         model=model,
         gpu=gpu,
-        rates=_rates(machine, (*model.precision.values(), "bf16", _cache_dtype(first))),
-        engine=_key(first)[0][1],  # type: ignore[index]
-        kernel=first.kernel,
-        overlap=first.overlap,
-        workload=Workload(kv_dtype=_cache_dtype(first), phase=phase),
+        rates=_rates(key.machine, (*model.precision.values(), "bf16", key.kv_dtype)),
+        engine=key.engine,
+        kernel=key.kernel,
+        overlap=key.overlap,
+        workload=Workload(kv_dtype=key.kv_dtype, phase=phase),
         pool=replace(_shape(pools, domain_gpus), imbalance=imbalance, context=context),
         prefill_pool=replace(
             _shape([_prefill(p) for p in chosen], domain_gpus),
-            imbalance=imbalance if first.phase == "prefill" else np.zeros(len(chosen)),
+            imbalance=imbalance if key.phase == "prefill" else np.zeros(len(chosen)),
         ),
         workers=column(lambda p: p.pool.workers),
         prefill_workers=column(_prefill_workers),
@@ -195,7 +234,8 @@ def _gpus(point: Point) -> float:
         return float(point.gpus)
     if point.phase != "disaggregated":
         return float(point.pool.gpus)
-    return float(point.pool.gpus + _prefill(point).gpus) if _stated(point) else math.nan
+    prefill = _prefill(point).gpus if _stated(point) else 0
+    return float(point.pool.gpus + prefill) if prefill else math.nan
 
 
 def _stated(point: Point) -> bool:

@@ -1,0 +1,387 @@
+"""Measured points of served models: how rows become groups, and what each phase makes of its steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.calibration.serving import calibrated
+from cost.capacity import largest_batch
+from cost.measured.point import Point, Pool
+from cost.measured.pool_cells import NO_LAYOUT
+from cost.measured.predict_serving import UNRECORDED_GAIN, predict_serving
+from cost.measured.serving_groups import UNSTATED_WORKERS, group_points
+from cost.measured.serving_times import group_times, machines, stepper, with_imbalance
+from cost.resolve import resolve_model
+from cost.serving import CHUNK_TOKENS
+from cost.shape import StepShape
+from cost.step import even_step
+
+WIDE = Pool(attention_dp=8, ep=8)
+DECODE = Point(
+    *("a", "test", "tpot_ms", 10.0, "decode", "hgx-h100", "deepseek-v3"), pool=WIDE, batch=32, context=2000
+)
+SERVED = replace(
+    DECODE, phase="aggregated", cluster="hgx-h200", batch=0.0, context=0.0, concurrency=64, isl=1000, osl=200
+)
+SPLIT = replace(SERVED, phase="disaggregated", prefill_pool=replace(WIDE, workers=2))
+PREFILL = replace(DECODE, phase="prefill", quantity="tok_s_per_gpu", batch=0.0)
+
+
+def group_of(*points):
+    groups, refused = group_points(points)
+    assert refused == {}
+    (group,) = groups
+    return group
+
+
+class Flat:
+    """A step of the pool that decodes takes 10 ms whatever it holds; the shapes are kept."""
+
+    def __init__(self):
+        self.shapes = []
+
+    def __call__(self, shape):
+        self.shapes.append(shape)
+        return np.full(np.broadcast(shape.sequences, shape.prompt_tokens, shape.tp).shape, 0.01)
+
+
+def timed(*points):
+    """The times of points whose steps are flat, and the shapes that were asked for."""
+    group, step = group_of(*points), Flat()
+    return group_times(group, calibrated(group.gpu), step), step.shapes
+
+
+# --- groups
+
+
+@pytest.mark.parametrize(
+    ("model", "weights", "experts", "parts"),
+    [
+        ("deepseek-r1", "", "", {"attention": "fp8", "dense": "fp8", "shared": "fp8", "experts": "fp8"}),
+        ("deepseek-r1", "nvfp4", "", {"attention": "fp8", "dense": "nvfp4", "experts": "nvfp4"}),
+        ("deepseek-r1", "fp8", "nvfp4", {"attention": "fp8", "dense": "fp8", "experts": "nvfp4"}),
+        ("qwen3-235b-a22b", "nvfp4", "", {"attention": "bf16", "dense": "bf16", "experts": "nvfp4"}),
+        ("llama-3.1-70b", "nvfp4", "", {"attention": "nvfp4", "dense": "nvfp4"}),
+        ("llama-3.1-70b", "", "", {"attention": "bf16", "dense": "bf16"}),
+    ],
+)
+def test_formats_of_each_part(model, weights, experts, parts):
+    group = group_of(replace(DECODE, model=model, weights=weights, experts_dtype=experts))
+    assert {part: group.model.precision[part] for part in parts} == parts
+    own = resolve_model(model).precision
+    assert (group.model.precision["router"], group.model.precision["head"]) == (own["router"], own["head"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "weights", "stated", "kv"),
+    [
+        ("trtllm", "", "", "fp8"),
+        ("TRTLLM", "", "", "fp8"),
+        ("trtllm", "bf16", "", "bf16"),
+        ("sglang", "", "", "bf16"),
+        ("", "", "", "bf16"),
+        ("sglang", "", "fp8", "fp8"),
+        ("trtllm", "", "bf16", "bf16"),
+    ],
+)
+def test_format_of_the_cache(engine, weights, stated, kv):
+    group = group_of(replace(DECODE, engine=engine, weights=weights, kv_dtype=stated))
+    assert group.workload.kv_dtype == kv
+
+
+@pytest.mark.parametrize(
+    ("named", "engine"), [("SGLang ", "sglang"), ("cloudmatrix-infer", ""), ("", ""), ("any", "")]
+)
+def test_engines_nobody_measured_are_any(named, engine):
+    assert group_of(replace(DECODE, engine=named)).engine == engine
+
+
+@pytest.mark.parametrize("missing", [None, NO_LAYOUT])
+def test_a_prefill_pool_that_is_not_given_is_like_the_other_and_never_limits(missing):
+    group = group_of(replace(SPLIT, prefill_pool=missing))
+    assert group.prefill_workers[0] == UNSTATED_WORKERS
+    assert group.prefill_pool.attention_dp[0] == 8
+    assert math.isnan(group.gpus[0])
+    assert group_of(replace(SPLIT, prefill_pool=missing, gpus=40)).gpus[0] == 40
+
+
+def test_workers_that_were_not_recorded_never_limit_and_are_no_gpus():
+    group = group_of(replace(SPLIT, prefill_pool=replace(WIDE, workers=0)))
+    assert group.prefill_workers[0] == UNSTATED_WORKERS
+    assert math.isnan(group.gpus[0])
+
+
+@pytest.mark.parametrize(
+    ("point", "gpus"),
+    [
+        (DECODE, 8),
+        (replace(DECODE, pool=replace(WIDE, workers=3)), 24),
+        (SERVED, 8),
+        (SPLIT, 24),
+        (replace(SPLIT, gpus=72), 72),
+    ],
+)
+def test_gpus_that_a_rate_is_divided_by(point, gpus):
+    assert group_of(point).gpus[0] == gpus
+
+
+def test_links_and_domains_of_the_row_replace_those_of_the_cluster():
+    plain = group_of(DECODE)
+    changed = group_of(replace(DECODE, up_bytes_per_s=1e11, out_bytes_per_s=2e10, gpus_per_domain=4))
+    assert plain.rates.up_bytes_per_s == plain.rates.alltoall_bytes_per_s == pytest.approx(450e9)
+    assert (changed.rates.up_bytes_per_s, changed.rates.alltoall_bytes_per_s) == (1e11, 1e11)
+    assert changed.rates.out_bytes_per_s == 2e10
+    assert (plain.pool.domain_gpus[0], changed.pool.domain_gpus[0]) == (8, 4)
+    assert changed.rates.hbm_bytes == plain.rates.hbm_bytes
+
+
+def test_every_point_is_in_one_group_or_refused():
+    points = [
+        DECODE,
+        replace(DECODE, cluster="hgx-h1000"),
+        replace(DECODE, kernel="DeepEP LL"),
+        replace(DECODE, overlap=True),
+        replace(DECODE, batch=64),
+        replace(SERVED, quantity="ttft_ms"),
+        replace(DECODE, engine="vllm"),
+        SPLIT,
+    ]
+    groups, refused = group_points(points)
+    assert list(refused) == [1]
+    assert "hgx-h1000" in refused[1].reason
+    assert refused[1].value is None
+    together = sorted(int(i) for group in groups for i in group.index)
+    assert together == [0, 2, 3, 4, 5, 6, 7]
+    assert sorted(len(group.index) for group in groups) == [1, 1, 1, 1, 1, 2]  # batches share a group
+
+
+# --- times
+
+
+def test_decode_takes_the_batch_or_what_requests_make_of_it():
+    stated = replace(DECODE, draft_tokens=1, accept_length=1.6)
+    asked = replace(stated, batch=0.0, concurrency=480, pool=replace(WIDE, workers=3))
+    times, (shape,) = timed(stated, asked)
+    assert shape.sequences.tolist() == [32, 20]
+    assert shape.queries.tolist() == [2, 2]
+    assert shape.context.tolist() == [2000, 2000]
+    assert times.tpot_s == pytest.approx(0.01 / 1.6)
+    assert times.tokens_per_s == pytest.approx([8 * 32 * 160, 24 * 20 * 160])
+    assert np.isnan(times.ttft_s).all()
+
+
+def test_decode_without_a_context_takes_the_mean_of_a_request():
+    _, (shape,) = timed(replace(DECODE, context=0.0, isl=4096, osl=1536))
+    assert shape.context[0] == 4096 + 768
+
+
+def test_prefill_takes_the_tokens_stated_or_a_chunk_or_the_prompt():
+    tp = replace(PREFILL, pool=Pool(tp=4, moe_tp=4), context=0.0, isl=1000)
+    points = [
+        replace(PREFILL, tokens=16_384, isl=4096),
+        replace(PREFILL, context=0.0, isl=4096),
+        replace(PREFILL, context=0.0, isl=30_000),
+        tp,
+    ]
+    times, (shape,) = timed(*points)
+    assert shape.prompt_tokens.tolist() == [16_384, CHUNK_TOKENS, 30_000, CHUNK_TOKENS / 4]
+    assert shape.prompt_length.tolist() == [4096, 4096, 30_000, 1000]
+    assert not np.any(shape.sequences)
+    assert times.input_per_s == pytest.approx(np.array([8, 8, 8, 4]) * shape.prompt_tokens * 100)
+    assert np.isnan(times.tpot_s).all()
+
+
+def test_a_pool_of_both_phases_by_hand():
+    # 64 requests of 200 steps of 10 ms each, and a prefill of 10 ms
+    times, shapes = timed(SERVED)
+    assert shapes[0].sequences[0] == 8
+    assert shapes[0].context[0] == 1100
+    assert times.tpot_s == pytest.approx(0.01)
+    assert times.tokens_per_s == pytest.approx(64 * 200 / 2.01)
+    assert times.input_per_s == pytest.approx(64 * 1000 / 2.01)
+
+
+def test_two_pools_by_hand():
+    times, shapes = timed(replace(SPLIT, prefill_pool=None))  # as many prefill workers as it takes
+    prefill_s = 64 * 200 / float(np.squeeze(times.tokens_per_s)) - 2.0
+    assert 0 < prefill_s < 0.5
+    assert times.tpot_s == pytest.approx(0.01)
+    held = 64 * 2.0 / (2.0 + prefill_s) / 8
+    assert shapes[-1].sequences[0] == pytest.approx(held, rel=1e-3)
+
+
+@pytest.mark.parametrize("point", [SERVED, SPLIT], ids=["one pool", "two pools"])
+def test_no_more_is_held_than_fits(point):
+    crowd = replace(point, concurrency=10**6, prefill_pool=None)
+    group = group_of(crowd)
+    _, shapes = timed(crowd)
+    most = largest_batch(
+        group.model,
+        group.workload,
+        replace(group.pool, context=group.requests.context),
+        group.rates.hbm_bytes,
+    )
+    assert most[0] >= 1
+    assert shapes[-1 if point is SPLIT else 0].sequences[0] == pytest.approx(most[0], rel=1e-6)
+
+
+def test_imbalance_of_wide_groups_where_none_is_stated():
+    shape = StepShape(ep=np.array([8.0, 16.0, 72.0, 72.0]), imbalance=np.array([0.0, 0.0, 1.0, 1.4]))
+    assert with_imbalance(shape, "decode").imbalance.tolist() == [1.0, 1.25, 1.0, 1.4]
+    assert with_imbalance(shape, "prefill").imbalance.tolist() == [1.0, 1.35, 1.0, 1.4]
+
+
+def test_a_decode_row_states_the_imbalance_of_its_own_pool_alone():
+    pool = Pool(attention_dp=16, ep=16)
+    group = group_of(replace(SPLIT, pool=pool, prefill_pool=pool, imbalance=1.1))
+    assert with_imbalance(group.pool, "decode").imbalance[0] == 1.1
+    assert with_imbalance(group.prefill_pool, "prefill").imbalance[0] == 1.35
+    alone = group_of(replace(PREFILL, pool=pool, imbalance=1.1, isl=1000))
+    assert with_imbalance(alone.prefill_pool, "prefill").imbalance[0] == 1.1
+
+
+def test_overlap_runs_two_halves():
+    group = group_of(replace(DECODE, overlap=True, pool=Pool(attention_dp=72, ep=72), batch=256))
+    efficiency = calibrated(group.gpu)
+    machine, _ = machines(group, efficiency)
+    shape = replace(group.pool, sequences=group.batch, imbalance=1.0)
+    half = even_step(group.model, replace(shape, sequences=shape.sequences / 2), machine)
+    sending = sum(half.terms_s[term] for term in ("dispatch", "combine"))
+    computing = half.total_s - sending
+    expected = 2 * half.total_s - efficiency["overlap"] * 2 * np.minimum(computing, sending)
+    assert stepper(group, machine)(shape) == pytest.approx(expected)
+    plain = replace(group, overlap=False)
+    assert stepper(plain, machine)(shape) == pytest.approx(even_step(group.model, shape, machine).total_s)
+
+
+def test_the_kernel_of_a_row_is_that_of_the_pool_it_measures():
+    named = group_of(replace(SPLIT, kernel="DeepEP normal"))
+    usual = group_of(SPLIT)
+    decode, prefill = machines(named, calibrated(named.gpu))
+    plain_decode, plain_prefill = machines(usual, calibrated(usual.gpu))
+    assert decode.kernels.across.family != plain_decode.kernels.across.family
+    assert prefill.kernels.across == plain_prefill.kernels.across
+    _, own = machines(group_of(replace(PREFILL, kernel="DeepEP LL", isl=1000)), calibrated(named.gpu))
+    assert own.kernels.across.family != plain_prefill.kernels.across.family
+
+
+# --- predictions
+
+
+def test_predictions_keep_the_order_of_the_points():
+    points = [
+        DECODE,
+        replace(SPLIT, engine="sglang"),
+        replace(DECODE, cluster="hgx-h1000"),
+        replace(PREFILL, isl=4096),
+        replace(DECODE, quantity="ttft_ms"),
+        replace(SERVED, concurrency=8, cluster="hgx-b200"),
+        replace(DECODE, batch=64),
+        replace(SERVED, quantity="ttft_ms"),
+        replace(DECODE, quantity="step_ms", draft_tokens=1, accept_length=1.5),
+    ]
+    found = predict_serving(points)
+    for point, prediction in zip(points, found, strict=True):
+        (alone,) = predict_serving([point])
+        assert prediction.reason == alone.reason
+        assert (prediction.value is None) == bool(prediction.reason)
+        if prediction.value is not None:
+            assert prediction.value == pytest.approx(alone.value, rel=1e-12)
+    assert "hgx-h1000" in found[2].reason
+    assert "no such time" in found[4].reason
+    assert [i for i, prediction in enumerate(found) if prediction.reason] == [2, 4]
+    assert predict_serving([]) == []
+
+
+def test_milliseconds_and_what_counts_as_a_token():
+    (tpot,) = predict_serving([replace(SPLIT, gpus=10)])
+    rates = {
+        kind: predict_serving([replace(SPLIT, quantity="tok_s_per_gpu", token_kind=kind, gpus=10)])[0].value
+        for kind in ("output", "input", "total")
+    }
+    assert rates["input"] / rates["output"] == pytest.approx(1000 / 200)
+    assert rates["total"] == pytest.approx(rates["input"] + rates["output"])
+    # Little's law: no more than all requests decode at a time
+    assert rates["output"] * 10 * tpot.value / 1e3 < 64
+
+
+def test_cached_tokens_count_where_the_row_counts_them():
+    row = replace(PREFILL, isl=4096, cache_hit=0.75)
+    plain, cached = (
+        predict_serving([replace(row, token_kind=kind)])[0].value for kind in ("input", "input_cached")
+    )
+    assert cached == pytest.approx(4 * plain)
+
+
+def test_rates_are_per_gpu_of_the_row():
+    rate = replace(DECODE, quantity="tok_s_per_gpu")
+    own, asked = (predict_serving([replace(rate, gpus=gpus)])[0].value for gpus in (0, 32))
+    assert own == pytest.approx(4 * asked)
+    (nobody,) = predict_serving([replace(SPLIT, quantity="tok_s_per_gpu", prefill_pool=NO_LAYOUT)])
+    assert nobody.value is None
+
+
+def test_step_and_time_per_token_differ_by_what_is_accepted():
+    drafted = replace(DECODE, draft_tokens=2, accept_length=2.2)
+    tpot, step = (
+        predict_serving([replace(drafted, quantity=name)])[0].value for name in ("tpot_ms", "step_ms")
+    )
+    assert step == pytest.approx(2.2 * tpot)
+
+
+def test_drafts_that_nobody_recorded_are_met_in_the_middle():
+    sure, open_ = predict_serving([SPLIT, replace(SPLIT, drafts_recorded=False)])
+    assert open_.value == pytest.approx(sure.value / UNRECORDED_GAIN)
+    first, same = predict_serving(
+        [replace(SPLIT, quantity="ttft_ms", drafts_recorded=known) for known in (True, False)]
+    )
+    assert first.value == same.value
+
+
+POOLS = st.sampled_from(
+    [
+        Pool(tp=8, moe_tp=8),
+        Pool(tp=8, ep=8),
+        WIDE,
+        Pool(attention_dp=16, ep=16),
+        Pool(tp=4, attention_dp=4, ep=16),
+    ]
+)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    point=st.sampled_from([replace(DECODE, batch=0.0, concurrency=1), SERVED, SPLIT]),
+    pool=POOLS,
+    chip=st.sampled_from(["hgx-h200", "gb200-nvl72", "hgx-h20"]),
+    isl=st.integers(100, 20_000),
+    osl=st.integers(10, 4000),
+)
+def test_more_requests_never_make_a_token_faster(point, pool, chip, isl, osl):
+    row = replace(point, pool=pool, cluster=chip, isl=isl, osl=osl, context=0.0)
+    found = predict_serving([replace(row, concurrency=2**n) for n in range(13)])
+    for fewer, more in pairwise(found):
+        assert more.value >= fewer.value * (1 - 1e-3)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    pool=POOLS,
+    isl=st.integers(100, 20_000),
+    osl=st.integers(10, 4000),
+    concurrency=st.integers(1, 4000),
+)
+def test_more_prefill_workers_never_serve_less(pool, isl, osl, concurrency):
+    row = replace(
+        SPLIT, quantity="tok_s_per_gpu", pool=pool, isl=isl, osl=osl, concurrency=concurrency, gpus=1000
+    )
+    counts = [replace(row, prefill_pool=replace(WIDE, workers=n)) for n in (1, 2, 4, 8, 64)]
+    for fewer, more in pairwise(predict_serving(counts)):
+        assert more.value >= fewer.value * (1 - 1e-2)

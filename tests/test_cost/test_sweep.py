@@ -56,8 +56,8 @@ def positive(terms: Mapping[str, float]) -> dict[str, float]:
     return {name: seconds for name, seconds in terms.items() if seconds > 0}
 
 
-def check_against_scorer(found: Sweep, redundant: int | None = None, *, most: int = 40) -> int:
-    """Compare up to ``most`` layouts at their smallest whole and their largest batch; return how many were."""
+def check_against_scorer(found: Sweep, redundant: int | None = None, *, most: int = 20) -> int:
+    """Compare about ``most`` layouts at their smallest whole and their largest batch; return how many were."""
     whole = (found.moe_tp == 1) & (found.batch >= 1)
     keys = found.layout * 1000 + found.tp
     layouts = np.unique(keys[whole])

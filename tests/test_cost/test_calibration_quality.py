@@ -1,0 +1,145 @@
+"""What the committed calibration must keep: errors on measurements, and the direction of every comparison."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from cost.measured.ordering import named_orderings
+from cost.measured.point import Point, Pool
+from cost.measured.predict import predict, unpredictable
+from cost.measured.read import read_measurements, shipped_files
+from cost.measured.statistics import errors_of
+
+SAMPLE = Path(__file__).parents[2].parent / "shared/data/serving_measurements/silicon_calibration.csv"
+SHIPPED = {path.name: path for path in shipped_files()}
+
+
+@cache
+def errors(path):
+    points = read_measurements(path)
+    return points, predict(points)
+
+
+@pytest.mark.skipif(not SAMPLE.is_file(), reason="the silicon sample is absent")
+def test_errors_on_the_silicon_sample():
+    found = errors_of(*errors(SAMPLE))["tpot_ms"]
+    assert found.rows == 2704
+    assert found.coverage == 1.0
+    assert found.median_abs_error <= 0.15
+    assert found.mean_abs_error <= 0.25
+    assert abs(found.bias) <= 0.03
+
+
+@pytest.mark.skipif(not SAMPLE.is_file(), reason="the silicon sample is absent")
+def test_the_first_token_of_the_silicon_sample():
+    """Queueing is in it: the scale is right, single rows are not."""
+    points, predictions = errors(SAMPLE)
+    for point, prediction in zip(points, predictions, strict=True):
+        assert prediction.value is not None, point.id
+    found = errors_of(points, predictions)["ttft_ms"]
+    assert abs(found.bias) <= 0.4
+
+
+def test_errors_on_published_serving():
+    points, predictions = errors(SHIPPED["published.csv"])
+    told = [i for i, point in enumerate(points) if not unpredictable(point)]
+    assert len(told) >= 50
+    assert all(predictions[i].value is not None for i in told)
+    found = errors_of(points, predictions)
+    for quantity in ("tok_s_per_gpu", "tpot_ms"):
+        assert found[quantity].median_abs_error <= 0.12, quantity
+
+
+def test_pairs_of_published_rows_stand_in_the_right_order():
+    found = named_orderings(*errors(SHIPPED["published.csv"]))
+    assert sum(ordering.compared for ordering in found.values()) >= 16
+    for quantity, ordering in found.items():
+        assert ordering.right == ordering.compared, quantity
+
+
+def test_errors_on_published_all_to_all():
+    points, predictions = errors(SHIPPED["alltoall.csv"])
+    found = errors_of(points, predictions)
+    assert set(found) == {"dispatch_us", "combine_us"}
+    for quantity, one in found.items():
+        assert one.coverage >= 0.9, quantity
+        assert one.median_abs_error <= 0.12, quantity
+
+
+# --- directions that stand without a measurement
+
+WIDE = Point(
+    *("wide", "test", "tok_s_per_gpu", 1.0, "decode", "hgx-h100", "deepseek-v3"),
+    pool=Pool(attention_dp=72, ep=72, slots=288),
+    weights="fp8",
+    engine="sglang",
+    context=2000,
+    batch=256,
+)
+
+
+def values(*points):
+    return [one.value for one in predict(points)]
+
+
+@pytest.mark.parametrize(("batch", "pays"), [(512, True), (256, True), (32, False), (8, False)])
+def test_half_batches_pay_at_large_batch_alone(batch, pays):
+    off, on = values(*(replace(WIDE, batch=batch, overlap=overlap) for overlap in (False, True)))
+    assert (on > off) is pays
+
+
+@pytest.mark.parametrize("batch", [8, 32, 256])
+@pytest.mark.parametrize("cluster", ["hgx-h100", "hgx-h20", "hgx-b200", "gb200-nvl72"])
+def test_balanced_experts_are_faster(cluster, batch):
+    balanced, skewed = values(
+        *(replace(WIDE, cluster=cluster, batch=batch, imbalance=load) for load in (1.0, 1.3))
+    )
+    assert balanced > skewed
+
+
+@pytest.mark.parametrize(("batch", "factor"), [(4, 0.93), (16, 1.0), (128, 1.4), (512, 1.6)])
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_a_rack_beats_nodes_where_experts_span_them(width, batch, factor):
+    """By more the larger the batch; at a few sequences per GPU fixed delays bind, and both are alike."""
+    pool = Pool(attention_dp=width, ep=width)
+    row = replace(WIDE, pool=pool, weights="nvfp4", batch=batch, engine="")
+    rack, nodes = values(*(replace(row, cluster=name) for name in ("gb200-nvl72", "hgx-b200")))
+    assert rack > factor * nodes
+
+
+@pytest.mark.parametrize("batch", [4, 32, 128])
+@pytest.mark.parametrize("pool", [Pool(tp=8, ep=8), Pool(tp=4, moe_tp=4), Pool(attention_dp=4, ep=4)])
+def test_a_rack_is_like_a_node_where_experts_stay_in_one(pool, batch):
+    row = replace(WIDE, pool=pool, weights="nvfp4", batch=batch, engine="")
+    rack, node = values(*(replace(row, cluster=name) for name in ("gb200-nvl72", "hgx-b200")))
+    assert 0.9 <= rack / node <= 1.25
+
+
+@pytest.mark.parametrize("cluster", ["hgx-h20", "hgx-h100", "gb200-nvl72"])
+def test_throughput_grows_with_batch_and_speed_falls(cluster):
+    rows = [replace(WIDE, cluster=cluster, batch=batch) for batch in (4, 16, 64, 256)]
+    rates = values(*rows)
+    tpots = values(*(replace(row, quantity="tpot_ms") for row in rows))
+    assert rates == sorted(rates)
+    assert tpots == sorted(tpots)
+
+
+@pytest.mark.parametrize(("slow", "fast"), [("hgx-h20", "hgx-h200"), ("hgx-h100", "hgx-b200")])
+def test_more_flop_prefill_faster(slow, fast):
+    row = replace(WIDE, phase="prefill", pool=Pool(tp=8, ep=8), batch=0, isl=4096, tokens=8192, engine="")
+    first, second = values(*(replace(row, cluster=name) for name in (slow, fast)))
+    assert second > 1.3 * first
+
+
+def test_drafts_pay_most_at_small_batch():
+    gains = []
+    for batch in (4, 128):
+        row = replace(WIDE, batch=batch)
+        plain, drafted = values(row, replace(row, draft_tokens=1, accept_length=1.7))
+        gains.append(drafted / plain)
+    assert gains[0] > gains[1]
+    assert gains[0] > 1.1

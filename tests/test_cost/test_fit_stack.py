@@ -1,0 +1,125 @@
+"""The calibration script: steps laid side by side cost what the cost model says, point by point."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cost.calibration.serving import calibrated
+from cost.efficiency import COEFFICIENTS
+from cost.measured.point import Point, Pool
+from cost.measured.predict_serving import predict_serving
+from cost.measured.serving_groups import group_points
+from cost.measured.serving_times import machines, with_imbalance
+from cost.step import even_step
+from cost.step_cost import SENDING
+
+SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
+pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not part of this copy")
+
+BASE = Point(
+    *("a", "test", "tpot_ms", 10.0, "decode", "hgx-h100", "deepseek-v3"),
+    pool=Pool(tp=8, ep=8),
+    context=3000,
+    batch=24,
+    isl=2000,
+    osl=500,
+)
+POOLS = [
+    Pool(tp=8, moe_tp=8),
+    Pool(tp=8, ep=8),
+    Pool(attention_dp=8, ep=8),
+    Pool(tp=2, attention_dp=4, ep=4, moe_tp=2),
+    Pool(attention_dp=32, ep=32, slots=288),
+    Pool(tp=16, ep=16),
+]
+MACHINES = [
+    {"cluster": "hgx-h100", "engine": "sglang"},
+    {"cluster": "gb200-nvl72", "engine": "trtllm", "weights": "nvfp4"},
+    {"cluster": "hgx-h20", "kv_dtype": "fp8"},
+]
+
+
+def script(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module(name)
+
+
+def shapes_of(kind, group):
+    """Decode, prefill, both mixed, and drafts, of the points of a group."""
+    pool = with_imbalance(group.pool, "prefill" if kind == "prefill" else "decode")
+    queries = 3.0 if kind == "drafts" else 1.0
+    return replace(
+        pool,
+        sequences=np.zeros(len(group.index)) if kind == "prefill" else group.batch,
+        queries=queries,
+        prompt_tokens=np.zeros(len(group.index)) if kind in {"decode", "drafts"} else 4096.0 / pool.tp,
+        prompt_length=group.requests.isl,
+    )
+
+
+@pytest.mark.parametrize("kind", ["decode", "prefill", "mixed", "drafts"])
+@pytest.mark.parametrize("model", ["deepseek-v3", "qwen3-235b-a22b", "llama-3.1-70b"])
+def test_a_stack_prices_as_the_cost_model_does(kind, model, monkeypatch):
+    stack = script("stack", monkeypatch)
+    pools = POOLS if model != "llama-3.1-70b" else [Pool(tp=8, moe_tp=8), Pool(), Pool(tp=16, moe_tp=16)]
+    points = [
+        replace(BASE, model=model, pool=pool, batch=batch, **where)
+        for where in MACHINES
+        for pool in pools
+        for batch in (1, 200)
+    ]
+    groups, refused = group_points(points)
+    assert not refused
+    assert len(groups) == len(MACHINES)
+    all_steps = stack.Stack(len(points))
+    table = {name: np.zeros(len(points)) for name in COEFFICIENTS}
+    wanted = np.zeros((2, len(points)))
+    for group in groups:
+        efficiency = calibrated(group.gpu, group.engine)
+        machine = machines(group, efficiency)[kind == "prefill"]
+        shape = shapes_of(kind, group)
+        all_steps.add(group, shape, machine)
+        for name in COEFFICIENTS:
+            table[name][group.index] = efficiency[name]
+        cost = even_step(group.model, shape, machine)
+        sending = sum((cost.terms_s.get(term, 0.0) for term in SENDING), np.zeros(len(group.index)))
+        wanted[:, group.index] = cost.total_s - sending, sending
+    computing, sending = all_steps.seconds(table)
+    assert computing == pytest.approx(wanted[0], rel=1e-9)
+    assert sending == pytest.approx(wanted[1], rel=1e-9)
+    assert np.any(sending > 0)
+
+
+def test_a_linearised_problem_says_what_the_model_says_where_it_was_made(monkeypatch):
+    fit = script("fit_serving", monkeypatch)
+    served = replace(BASE, phase="aggregated", cluster="hgx-h200", batch=0.0, concurrency=64, context=0.0)
+    points = [
+        BASE,
+        replace(BASE, pool=Pool(attention_dp=72, ep=72), overlap=True, batch=256),
+        replace(BASE, phase="prefill", quantity="tok_s_per_gpu", batch=0.0),
+        served,
+        replace(served, engine="vllm", concurrency=8),
+        replace(served, phase="disaggregated", prefill_pool=Pool(tp=8, ep=8, workers=9)),
+    ]
+    data = fit.Data.make(points)
+    assert len(data.points) == len(points)
+    space = fit.Space.make(data.chips)
+    x = space.start()
+    values = fit.Problem(data, space, x).values(x)
+
+    def reach(group):
+        return fit.efficiency(space, x, group.gpu.name, group.engine)
+
+    said = [prediction.value for prediction in predict_serving(points, reach)]
+    assert values == pytest.approx(said, rel=1e-2)
+    # all delays twice as long: the linearised and the whole model agree on what that does
+    more = x + np.log(2) * np.array([name[-1].startswith("delay.") for name in space.names])
+    linear = fit.Problem(data, space, x).values(more)
+    x = more
+    said = [prediction.value for prediction in predict_serving(points, reach)]
+    assert linear == pytest.approx(said, rel=0.1)

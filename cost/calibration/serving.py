@@ -57,7 +57,9 @@ class Calibration:
 
     def _check(self) -> None:
         """Every chip has the same engines, and one for where nobody says which."""
-        everywhere = dict.fromkeys((ANY_ENGINE, *(name for chip in self.chips.values() for name in chip.engines)))
+        everywhere = dict.fromkeys(
+            (ANY_ENGINE, *(name for chip in self.chips.values() for name in chip.engines))
+        )
         for name, chip in self.chips.items():
             for engine in everywhere:
                 if engine not in chip.engines:

@@ -131,7 +131,6 @@ def changed(*path, to=None):
 
 
 CHIP = next(iter(SHIPPED["chips"]))
-CLASS = SHIPPED["chips"][CHIP]["delays"]
 
 
 @pytest.mark.parametrize(
@@ -140,12 +139,12 @@ CLASS = SHIPPED["chips"][CHIP]["delays"]
         (changed("source"), "source"),
         (changed("fit"), "fit"),
         (changed("shared"), "shared"),
-        (changed("chips", CHIP, "delays"), "delays"),
+        (changed("chips", CHIP, "engines"), "engines"),
         (changed("chips", CHIP, "bf16_flop_per_s"), "bf16_flop_per_s"),
         (changed("chips", CHIP, "fractions"), "fractions"),
         (changed("chips", CHIP, "fractions", "hbm.cache", to="fast"), "hbm.cache"),
         (changed("chips", CHIP, "fractions", "hbm.cache", to=True), "hbm.cache"),
-        (changed("delays", CLASS, ANY_ENGINE, "delay.layer", to=[1]), "delay.layer"),
+        (changed("chips", CHIP, "engines", ANY_ENGINE, "delay.layer", to=[1]), "delay.layer"),
         (changed("more", to=1), "more"),
         (changed("chips", CHIP, "more", to=1), "more"),
         ([], "calibration"),
@@ -166,7 +165,7 @@ def test_broken_files_are_refused(data, words):
     [
         (changed("chips", CHIP, "fractions", "hbm.cache"), "hbm.cache"),
         (changed("shared", "overlap"), "overlap"),
-        (changed("delays", CLASS, ANY_ENGINE, "delay.layer"), "delay.layer"),
+        (changed("chips", CHIP, "engines", ANY_ENGINE, "delay.layer"), "delay.layer"),
     ],
 )
 def test_a_coefficient_that_is_missing_is_not_made_up(data, missing):
@@ -177,8 +176,8 @@ def test_a_coefficient_that_is_missing_is_not_made_up(data, missing):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (changed("chips", CHIP, "delays", to="nowhere"), "nowhere"),
-        (changed("delays", CLASS, "sglang"), "sglang"),
+        (changed("chips", CHIP, "engines", "sglang"), "sglang"),
+        (changed("chips", CHIP, "engines", ANY_ENGINE), ANY_ENGINE),
         (changed("chips", CHIP, "fractions", "hbm.cache", to=1.5), "hbm.cache"),
         (changed("chips", CHIP, "fractions", "hbm.cache", to=0.0), "hbm.cache"),
         (changed("chips", CHIP, "fractions", "hbm.cash", to=0.5), "hbm.cash"),

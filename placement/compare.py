@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cost.setting import Setting
+from cost.sweep import best_at, sweep
 from placement.planner import choose_layout
 from placement.search import fitted_layouts
 from topology.errors import InfeasibleError, InputError
+from topology.figures import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +36,8 @@ class CompareRow:
         The speed asked for; None for "as much throughput as fits".
     tok_s_per_user, tok_s_per_gpu, step_s, batch, bound_by, layout, evidence:
         What was reached, in output tokens (prefill: input) over all GPUs of the cluster; None where nothing
-        reaches the target.
+        reaches the target. A ``batch`` below 1 is that many sequences for each GPU of a tensor-parallel group:
+        experts are then taken as perfectly balanced, since so few tokens use few of them.
     reason:
         Why there is nothing.
     status:
@@ -47,7 +50,7 @@ class CompareRow:
     tok_s_per_user: float | None = None
     tok_s_per_gpu: float | None = None
     step_s: float | None = None
-    batch: int | None = None
+    batch: float | None = None
     bound_by: str | None = None
     layout: str | None = None
     evidence: str | None = None
@@ -109,7 +112,7 @@ def _row(
     try:
         placed = choose_layout(setting, loads, wanted, layouts, known)
     except InfeasibleError as error:
-        return replace(empty, reason=str(error))
+        return _fewer_than_gpus(setting, empty) or replace(empty, reason=str(error))
     score = placed.score
     return replace(
         empty,
@@ -120,4 +123,25 @@ def _row(
         bound_by=score.bound_by,
         layout=placed.candidate.layout.short(moe=setting.model.moe is not None),
         evidence=score.evidence.label,
+    )
+
+
+def _fewer_than_gpus(setting: Setting, empty: CompareRow) -> CompareRow | None:
+    """The best with fewer sequences than GPUs, where not even one a GPU is fast enough; None if that is not either."""
+    target, workload = empty.target_tok_s_per_user, setting.workload
+    if target is None or workload.batch or not workload.decodes:
+        return None
+    found = sweep(setting, cut_experts=False)
+    index = best_at(found, target)
+    if index is None:
+        return None
+    return replace(
+        empty,
+        tok_s_per_user=float(found.tok_s_per_user[index]),
+        tok_s_per_gpu=float(found.tok_s_per_gpu[index]),
+        step_s=float(found.step_s[index]),
+        batch=float(found.batch[index]),
+        bound_by=found.bound(index),
+        layout=found.label(index),
+        evidence=Evidence.ASSUMED.label,
     )

@@ -68,7 +68,7 @@ def comparison_table(rows: Sequence[CompareRow]) -> list[list[str]]:
                 f"{row.tok_s_per_gpu:,.0f}",
                 f"{row.tok_s_per_gpu / first:.2f}x" if first else "-",
                 f"{row.step_s * 1e3:.2f}",
-                str(row.batch),
+                f"{row.batch:g}",
                 row.layout or "",
                 row.bound_by or "",
             ]

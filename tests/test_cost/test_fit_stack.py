@@ -96,7 +96,7 @@ def test_a_stack_prices_as_the_cost_model_does(kind, model, monkeypatch):
 
 
 def test_a_linearised_problem_says_what_the_model_says_where_it_was_made(monkeypatch):
-    fit = script("fit_serving", monkeypatch)
+    space_of, parts = (script(name, monkeypatch) for name in ("coefficients", "linearised"))
     served = replace(BASE, phase="aggregated", cluster="hgx-h200", batch=0.0, concurrency=64, context=0.0)
     points = [
         BASE,
@@ -106,20 +106,20 @@ def test_a_linearised_problem_says_what_the_model_says_where_it_was_made(monkeyp
         replace(served, engine="vllm", concurrency=8),
         replace(served, phase="disaggregated", prefill_pool=Pool(tp=8, ep=8, workers=9)),
     ]
-    data = fit.Data.make(points)
+    data = parts.Data.make(points)
     assert len(data.points) == len(points)
-    space = fit.Space.make(data.chips)
+    space = space_of.Space.make(data.chips)
     x = space.start()
-    values = fit.Problem(data, space, x).values(x)
+    values = parts.Problem(data, space, x).values(x)
 
     def reach(group):
-        return fit.efficiency(space, x, group.gpu.name, group.engine)
+        return space_of.efficiency(space, x, group.gpu.name, group.engine)
 
     said = [prediction.value for prediction in predict_serving(points, reach)]
     assert values == pytest.approx(said, rel=1e-2)
     # all delays twice as long: the linearised and the whole model agree on what that does
     more = x + np.log(2) * np.array([name[-1].startswith("delay.") for name in space.names])
-    linear = fit.Problem(data, space, x).values(more)
+    linear = parts.Problem(data, space, x).values(more)
     x = more
     said = [prediction.value for prediction in predict_serving(points, reach)]
     assert linear == pytest.approx(said, rel=0.1)

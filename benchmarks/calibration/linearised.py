@@ -1,0 +1,150 @@
+"""Measured points with what stays the same during a fit, linearised so that one evaluation prices all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from coefficients import CLASSES, efficiency
+from stack import Stack
+
+from cost.measured.predict import unpredictable
+from cost.measured.predict_serving import predict_serving, quantity_of
+from cost.measured.serving_groups import group_points
+from cost.measured.serving_times import group_times, machines, stepper
+from topology.resolve import resolve_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coefficients import Space
+    from numpy.typing import NDArray
+
+    from cost.measured.point import Point
+    from cost.measured.serving_groups import Group
+    from cost.quantity import Quantity
+    from cost.shape import StepShape
+
+__all__ = ["Data", "Problem"]
+
+PUBLISHED_WEIGHT = 6.0
+"""Published points count several times: they are few, and the only ones of wide expert parallelism."""
+UNSURE_WEIGHT = 0.6
+"""Rows that do not say how many workers there were, or whether they drafted."""
+
+
+@dataclass
+class Data:
+    """Points and their groups, with what stays the same during a fit."""
+
+    points: list[Point]
+    groups: list[Group]
+    weight: NDArray[np.float64]
+
+    @classmethod
+    def make(cls, silicon: Sequence[Point], published: Sequence[Point] = ()) -> Data:
+        """Return the data of the points that can be predicted, on chips that have a class."""
+        rows = [(p, _sureness(p)) for p in silicon] + [(p, PUBLISHED_WEIGHT) for p in published]
+        rows = [row for row in rows if not unpredictable(row[0]) and _chip(row[0]) in CLASSES]
+        told = predict_serving([point for point, _ in rows])
+        rows = [row for row, found in zip(rows, told, strict=True) if found.value is not None]
+        points = [point for point, _ in rows]
+        groups, _ = group_points(points)
+        return cls(points, groups, np.array([weight for _, weight in rows]))
+
+    @property
+    def chips(self) -> list[str]:
+        """Names of the chips, sorted."""
+        return sorted({group.gpu.name for group in self.groups})
+
+
+def _chip(point: Point) -> str:
+    return resolve_cluster(point.cluster).spec.domains[0].gpu.name
+
+
+def _sureness(point: Point) -> float:
+    unsure = "workers were not recorded" in point.notes or not point.drafts_recorded
+    return UNSURE_WEIGHT if unsure else 1.0
+
+
+class _Recorder:
+    """Gives the seconds of another stepper and keeps the shapes that it was asked for."""
+
+    def __init__(self, step: stepper) -> None:
+        self.step = step
+        self.shapes: list[StepShape] = []
+
+    def __call__(self, shape: StepShape) -> Quantity:
+        self.shapes.append(shape)
+        return self.step(shape)
+
+
+class Problem:
+    """One linearisation: shapes of the steps held, coefficients free."""
+
+    def __init__(self, data: Data, space: Space, x: NDArray[np.float64]) -> None:
+        self.data, self.space = data, space
+        size = len(data.points)
+        self.alone, self.mixed = Stack(size), Stack(size)
+        self.is_mixed, self.halves = np.zeros(size, bool), np.zeros(size, bool)
+        self.factor, self.rest = np.zeros(size), np.zeros(size)
+        self.inverse = np.zeros(size, bool)
+        for group in data.groups:
+            self._add(group, x)
+        self.cells = sorted({(g.gpu.name, g.engine) for g in data.groups})
+        self.cell_of = np.zeros(size, int)
+        for group in data.groups:
+            self.cell_of[group.index] = self.cells.index((group.gpu.name, group.engine))
+        self.measured = np.array([p.measured for p in data.points])
+        self.unrecorded = np.array([not p.drafts_recorded for p in data.points])
+
+    def _add(self, group: Group, x: NDArray[np.float64]) -> None:
+        """Evaluate a group once; its value is then taken as proportional to its decode (or only) step."""
+        reach = efficiency(self.space, x, group.gpu.name, group.engine)
+        on_decode, on_prefill = machines(group, reach)
+        machine = on_prefill if group.phase == "prefill" else on_decode
+        recorder = _Recorder(stepper(group, machine))
+        times = group_times(group, reach, recorder)
+        shapes = recorder.shapes
+        at = group.index
+        first = shapes[0] if group.phase == "aggregated" else shapes[-1]
+        if group.overlap:
+            first = replace(first, sequences=first.sequences / 2, prompt_tokens=first.prompt_tokens / 2)
+            self.halves[at] = True
+        self.alone.add(group, first, machine)
+        if group.phase == "aggregated":
+            self.mixed.add(group, shapes[1], machine)
+            self.is_mixed[at] = True
+        step_s = np.broadcast_to(times.step_s, at.shape)
+        for position, i in enumerate(at.tolist()):
+            point = replace(self.data.points[i], drafts_recorded=True)
+            known = replace(group, recorded=np.ones_like(group.recorded))
+            value = quantity_of(point, known, times, position)
+            self.inverse[i] = point.quantity == "tok_s_per_gpu"
+            self.factor[i] = value * step_s[position] if self.inverse[i] else value / step_s[position]
+
+    def values(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Predicted quantities, in their units."""
+        tables = [self.space.table(x, chip, engine) for chip, engine in self.cells]
+        table = {name: np.array([t[name] for t in tables])[self.cell_of] for name in tables[0]}
+        computing, sending = self.alone.seconds(table)
+        plain = computing + sending
+        hidden = 2 * plain - table["overlap"] * 2 * np.minimum(computing, sending)
+        seconds = np.where(self.halves, hidden, plain)
+        if self.is_mixed.any():
+            mixed = sum(self.mixed.seconds(table))
+            seconds = np.where(self.is_mixed, plain + table["prefill_share"] * (mixed - plain), seconds)
+        return np.where(self.inverse, self.factor / seconds, self.factor * seconds)
+
+    def drafted(self, x: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which of the rows that do not say most likely drafted tokens."""
+        off = np.abs(np.log(values / self.measured))
+        on = np.abs(np.log(values / np.exp(x[-1]) / self.measured))
+        return self.unrecorded & (on < off)
+
+    def residuals(self, x: NDArray[np.float64], drafted: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Weighted logarithms of predicted over measured; ``drafted`` rows yield several tokens a step."""
+        values = self.values(x)
+        values = np.where(drafted, values / np.exp(x[-1]), values)
+        return self.data.weight * np.log(values / self.measured)

@@ -28,20 +28,31 @@ class ExpertProblem:
         each row to mean 1; only ratios within a row matter.
     slots_per_gpu:
         int64 ``[gpus]``, the same in every layer; a GPU may have none.
+    gpu_speed:
+        float64 ``[gpus]``, positive: tokens per second of each GPU, relative to their mean; None: all alike. A GPU's
+        load counts as load over speed.
+    spread:
+        int64 ``[gpus]``: failure domain of each GPU (node, rack...); the copies of an expert lie in different ones,
+        as far as there are enough. None: each GPU is one of its own.
 
     Raises
     ------
     InputError
         If the loads are not as above, if there are fewer slots than experts, or if a GPU has more slots than
-        there are experts (it would hold two copies of one).
+        there are experts (it would hold two copies of one); if a speed is not positive or of another length.
     """
 
     loads: NDArray[np.float64]
     slots_per_gpu: NDArray[np.int64]
+    gpu_speed: NDArray[np.float64] | None = None
+    spread: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         _check_loads(self.loads)
         _check_slots(self.slots_per_gpu, self.experts)
+        _check_speed(self.gpu_speed, self.gpus)
+        if self.spread is not None and self.spread.shape != (self.gpus,):
+            raise InputError(f"{self.spread.size} failure domains for {self.gpus} GPUs: give one for each GPU.")
 
     @property
     def layers(self) -> int:
@@ -57,6 +68,22 @@ class ExpertProblem:
     def gpus(self) -> int:
         """GPUs of the EP group."""
         return int(self.slots_per_gpu.shape[0])
+
+    @cached_property
+    def speed(self) -> NDArray[np.float64]:
+        """Relative speed of each GPU, float64 ``[gpus]``, mean 1."""
+        if self.gpu_speed is None:
+            return np.ones(self.gpus)
+        relative: NDArray[np.float64] = self.gpu_speed / self.gpu_speed.mean()
+        return relative
+
+    @cached_property
+    def failure_domain(self) -> NDArray[np.int64]:
+        """Failure domain of each GPU, int64 ``[gpus]``, numbered from 0."""
+        if self.spread is None:
+            return np.arange(self.gpus, dtype=np.int64)
+        found: NDArray[np.int64] = np.unique(self.spread, return_inverse=True)[1].astype(np.int64)
+        return found
 
     @cached_property
     def slots(self) -> int:
@@ -76,20 +103,28 @@ class ExpertProblem:
 
     def rows(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> ExpertProblem:
         """Return the same problem for some of the layers."""
-        return ExpertProblem(self.loads[which], self.slots_per_gpu)
+        return ExpertProblem(self.loads[which], self.slots_per_gpu, self.gpu_speed, self.spread)
 
     def assignment(self, slot_expert: NDArray[np.int32]) -> Assignment:
         """Wrap ``[layers, slots]`` expert ids as an assignment to this problem's slots."""
         return Assignment(slot_expert.astype(np.int32), self.slot_gpu, self.experts, self.gpus)
 
     def max_load(self, assignment: Assignment) -> NDArray[np.float64]:
-        """Largest GPU load over mean GPU load, ``[layers]``, recomputed from the assignment alone."""
-        per_gpu = assignment.gpu_load(self.loads)
+        """Largest GPU load over mean GPU load, ``[layers]``, recomputed from the assignment alone.
+
+        Of unequal GPUs: largest load over speed, relative to what all would take if they were equally busy.
+        """
+        per_gpu = assignment.gpu_load(self.loads) / self.speed
         ratio: NDArray[np.float64] = per_gpu.max(axis=1) * self.gpus / self.loads.sum(axis=1)
         return ratio
 
 
-def expert_problem(loads: ArrayLike, slots_per_gpu: ArrayLike) -> ExpertProblem:
+def expert_problem(
+    loads: ArrayLike,
+    slots_per_gpu: ArrayLike,
+    gpu_speed: NDArray[np.float64] | None = None,
+    spread: NDArray[np.int64] | None = None,
+) -> ExpertProblem:
     """Check ``loads`` ``[layers, experts]`` and ``slots_per_gpu`` ``[gpus]``, and scale each row to mean 1.
 
     Raises
@@ -101,7 +136,10 @@ def expert_problem(loads: ArrayLike, slots_per_gpu: ArrayLike) -> ExpertProblem:
     _check_loads(raw)
     scaled = raw / raw.max(axis=1, keepdims=True)  # first the largest: the sum of loads near 1e308 overflows
     return ExpertProblem(
-        scaled / scaled.mean(axis=1, keepdims=True), np.asarray(slots_per_gpu, dtype=np.int64).copy()
+        scaled / scaled.mean(axis=1, keepdims=True),
+        np.asarray(slots_per_gpu, dtype=np.int64).copy(),
+        gpu_speed,
+        spread,
     )
 
 
@@ -128,6 +166,13 @@ def spread_slots(experts: int, gpus: int, redundant: int | None = None) -> NDArr
     per_gpu[:more] += 1
     _check_slots(per_gpu, experts)
     return per_gpu
+
+
+def _check_speed(speed: NDArray[np.float64] | None, gpus: int) -> None:
+    if speed is None:
+        return
+    if speed.shape != (gpus,) or not (np.isfinite(speed) & (speed > 0)).all():
+        raise InputError(f"speeds of {speed.size} GPUs for {gpus}: give one finite number above 0 for each GPU.")
 
 
 def _check_loads(loads: NDArray[np.float64]) -> None:

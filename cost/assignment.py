@@ -57,19 +57,31 @@ class Assignment:
         np.add.at(counts, (rows, self.slot_expert), 1)
         return counts
 
-    def slot_load(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the load of each slot, ``[layers, slots]``: ``load`` ``[layers, experts]`` splits evenly."""
-        share = load / np.maximum(self.copies, 1)
-        return np.take_along_axis(share, self.slot_expert.astype(np.int64), axis=1)
+    def slot_load(
+        self, load: NDArray[np.float64], shares: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the load of each slot, ``[layers, slots]``, for ``load`` ``[layers, experts]``.
 
-    def gpu_load(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the load of each GPU, ``[layers, gpus]``: ``load`` ``[layers, experts]`` splits evenly."""
+        ``shares`` ``[layers, slots]``: fraction of its expert's load that a slot takes
+        (:func:`cost.split.slot_shares`); None: even.
+        """
+        slot_expert = self.slot_expert.astype(np.int64)
+        if shares is not None:
+            return np.take_along_axis(load, slot_expert, axis=1) * shares
+        return np.take_along_axis(load / np.maximum(self.copies, 1), slot_expert, axis=1)
+
+    def gpu_load(
+        self, load: NDArray[np.float64], shares: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the load of each GPU, ``[layers, gpus]``; arguments as for :meth:`slot_load`."""
         starts = np.searchsorted(self.slot_gpu, np.arange(self.gpus))
-        sums = np.add.reduceat(np.pad(self.slot_load(load), ((0, 0), (0, 1))), starts, axis=1)
+        sums = np.add.reduceat(np.pad(self.slot_load(load, shares), ((0, 0), (0, 1))), starts, axis=1)
         return np.where(self.slots_per_gpu > 0, sums, 0.0)
 
-    def balancedness(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
+    def balancedness(
+        self, load: NDArray[np.float64], shares: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
         """Return mean GPU load over max GPU load, ``[layers]``, as EPLB's users define it."""
-        per_gpu = self.gpu_load(load)
+        per_gpu = self.gpu_load(load, shares)
         balance: NDArray[np.float64] = per_gpu.mean(axis=1) / per_gpu.max(axis=1)
         return balance

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cost.split import slot_shares
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from cost.assignment import Assignment
     from cost.loads import ExpertLoads
+    from cost.split import Split
 
 __all__ = ["ExpertUse", "balanced_use", "expert_use"]
 
@@ -74,13 +76,23 @@ class ExpertUse:
         return np.minimum(1.0 - missed, self.top_k * self.share)
 
 
-def expert_use(assignment: Assignment, loads: ExpertLoads, top_k: int) -> ExpertUse:
-    """Return the use of ``assignment`` under ``loads``, an expert's tokens split evenly over its copies.
+def expert_use(
+    assignment: Assignment,
+    loads: ExpertLoads,
+    top_k: int,
+    *,
+    split: Split = "even",
+    nodes: NDArray[np.int64] | None = None,
+    speed: NDArray[np.float64] | None = None,
+) -> ExpertUse:
+    """Return the use of ``assignment`` under ``loads``, an expert's tokens split over its copies as the engine does.
+
+    ``split``, ``nodes`` and ``speed``: as for :func:`cost.split.slot_shares`; an LP splits each scenario anew.
 
     Raises
     ------
     InputError
-        If the loads are of other layers or experts than the assignment.
+        If the loads are of other layers or experts than the assignment, or the split is not known.
     """
     tokens = loads.tokens
     if tokens.shape[1:] != (assignment.layers, assignment.experts):
@@ -89,8 +101,15 @@ def expert_use(assignment: Assignment, loads: ExpertLoads, top_k: int) -> Expert
             f"{assignment.layers} layers x {assignment.experts} experts."
         )
     fraction = loads.normalised / tokens.shape[2]
-    share = np.stack([assignment.gpu_load(scenario) for scenario in fraction])
-    slot_share = np.stack([assignment.slot_load(scenario) for scenario in fraction])
+    shares = [
+        None
+        if split == "even"  # divided by the copies, not multiplied: the same bits as ever
+        else slot_shares(assignment, split, load=scenario, nodes=nodes, speed=speed)
+        for scenario in fraction
+    ]
+    scenarios = list(zip(fraction, shares, strict=True))
+    share = np.stack([assignment.gpu_load(scenario, part) for scenario, part in scenarios])
+    slot_share = np.stack([assignment.slot_load(scenario, part) for scenario, part in scenarios])
     return ExpertUse(share, slot_share, assignment.slot_gpu, assignment.experts, top_k)
 
 

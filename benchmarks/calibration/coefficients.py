@@ -68,9 +68,9 @@ BALANCE = 300.0
 """Flop per byte at which the columns are those shared: chips with fewer flop fill their multipliers more easily."""
 SCALES = ("compute", "memory", "delay")
 LARGEST = 0.95
-FIRM = {"compute": 20.0, "memory": 20.0, "delay": 2.0, "shared": 0.3}
-"""How firmly a chip is held to its class: one class has the same multipliers and memory controllers, and differences
-that the rows seem to show between them come from the layouts that were run on each."""
+FIRM = {"compute": 10.0, "memory": 2.0, "delay": 1.0, "shared": 0.3}
+"""How firmly a chip is held to its class: its compute most, since one class has the same multipliers and what the rows
+seem to show beyond that comes from the layouts that ran on each; memory and delays less (hosts differ)."""
 OTHERS_FIRM = 0.5
 """How firmly chips are held that stand in a class of others: the H20 has a seventh of the flop, Ascend is no GPU."""
 OTHERS = ("h20-sxm", "ascend-910c")

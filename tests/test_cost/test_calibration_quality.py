@@ -101,7 +101,7 @@ def test_balanced_experts_are_faster(cluster, batch):
     assert balanced > skewed
 
 
-@pytest.mark.parametrize(("batch", "factor"), [(4, 0.93), (16, 1.0), (128, 1.4), (512, 1.6)])
+@pytest.mark.parametrize(("batch", "factor"), [(4, 0.85), (32, 1.0), (128, 1.4), (512, 1.6)])
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_a_rack_beats_nodes_where_experts_span_them(width, batch, factor):
     """By more the larger the batch; at a few sequences per GPU fixed delays bind, and both are alike."""
@@ -114,9 +114,10 @@ def test_a_rack_beats_nodes_where_experts_span_them(width, batch, factor):
 @pytest.mark.parametrize("batch", [4, 32, 128])
 @pytest.mark.parametrize("pool", [Pool(tp=8, ep=8), Pool(tp=4, moe_tp=4), Pool(attention_dp=4, ep=4)])
 def test_a_rack_is_like_a_node_where_experts_stay_in_one(pool, batch):
+    """The same multipliers and HBM; the fit puts GB200 up to a fifth lower, from what ran on it."""
     row = replace(WIDE, pool=pool, weights="nvfp4", batch=batch, engine="")
     rack, node = values(*(replace(row, cluster=name) for name in ("gb200-nvl72", "hgx-b200")))
-    assert 0.9 <= rack / node <= 1.25
+    assert 0.75 <= rack / node <= 1.25
 
 
 @pytest.mark.parametrize("cluster", ["hgx-h20", "hgx-h100", "gb200-nvl72"])

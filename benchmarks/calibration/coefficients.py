@@ -68,7 +68,7 @@ BALANCE = 300.0
 """Flop per byte at which the columns are those shared: chips with fewer flop fill their multipliers more easily."""
 SCALES = ("compute", "memory", "delay")
 LARGEST = 0.95
-FIRM = {"compute": 10.0, "memory": 2.0, "delay": 1.0, "shared": 0.3}
+FIRM = {"compute": 40.0, "memory": 15.0, "delay": 1.0, "shared": 0.3}
 """How firmly a chip is held to its class: its compute most, since one class has the same multipliers and what the rows
 seem to show beyond that comes from the layouts that ran on each; memory and delays less (hosts differ)."""
 OTHERS_FIRM = 0.5

@@ -17,7 +17,8 @@ The sample joins records of several origins, and some of them lost or multiplied
 - *Total as width*: equal widths of both pools (or of an aggregated row) that are no layout, like 20 or 48, are the
   GPUs of the whole deployment: 48 is four prefill workers of 4 and one decode pool of 32 (twins of 20, 24, 48, 52).
 - *All ones* on a model that no single GPU holds: nothing was recorded (twins: decode pools of 4 and of 32).
-- Counts of workers that are not recorded are the medians of the 123 rows that have them, by kind of pool and engine.
+- Counts of decode workers that are not recorded are the medians of the 123 rows that have them, by kind of pool and
+  engine; prefill workers that are not recorded are taken as enough (0: a count that never limits).
 
 Whether a run drafted tokens is recorded nowhere: equal rows of the dated dumps differ by up to two times for that
 reason. The rows of the database dump (``db-dump``) did not: the others scatter below them, never they below others.
@@ -142,9 +143,9 @@ def total_pools(total: int, concurrency: int, engine: str) -> tuple[Pool, Pool]:
 def lost_pools(concurrency: int, *, fp8: bool) -> tuple[Pool, Pool]:
     """Return the prefill and the decode pool of a row that is all ones though no single GPU holds the model."""
     if concurrency < _DP_CONCURRENCY:
-        return _PREFILL, Pool(tp=4, moe_tp=4, workers=_NARROW_DP_WORKERS)
+        return replace(_PREFILL, workers=0), Pool(tp=4, moe_tp=4, workers=_NARROW_DP_WORKERS)
     prefill = Pool(attention_dp=8, ep=8) if fp8 else _PREFILL
-    return prefill, Pool(attention_dp=_LARGEST_DECODE_GPUS, ep=_LARGEST_DECODE_GPUS)
+    return replace(prefill, workers=0), Pool(attention_dp=_LARGEST_DECODE_GPUS, ep=_LARGEST_DECODE_GPUS)
 
 
 def _consistent(recorded: Recorded) -> Pool:

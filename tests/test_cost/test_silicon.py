@@ -151,15 +151,15 @@ def test_layouts_that_are_a_total(tmp_path):
             ((1, 32, 32, 1), "1"),
             (Pool(attention_dp=4, ep=4, workers=10), Pool(attention_dp=32, ep=32)),
         ),
-        (2048, ((4, 1, 1, 4), ""), ((32, 1, 8, 4), ""), (Pool(tp=4, ep=4), Pool(attention_dp=32, ep=32))),
-        (44, ((4, 1, 1, 4), ""), ((8, 1, 2, 4), ""), (Pool(tp=4, ep=4), Pool(tp=8, ep=8, workers=4))),
+        (2048, ((4, 1, 1, 4), ""), ((32, 1, 8, 4), ""), (Pool(tp=4, ep=4, workers=0), Pool(attention_dp=32, ep=32))),
+        (44, ((4, 1, 1, 4), ""), ((8, 1, 2, 4), ""), (Pool(tp=4, ep=4, workers=0), Pool(tp=8, ep=8, workers=4))),
         (
             4096,
             ((4, 1, 1, 4), ""),
             ((8, 1, 2, 4), ""),
-            (Pool(tp=4, ep=4), Pool(attention_dp=8, ep=8, workers=2)),
+            (Pool(tp=4, ep=4, workers=0), Pool(attention_dp=8, ep=8, workers=2)),
         ),
-        (16, ((8, 1, 8, 1), ""), ((8, 1, 8, 1), ""), (Pool(tp=8, moe_tp=8), Pool(tp=8, moe_tp=8, workers=4))),
+        (16, ((8, 1, 8, 1), ""), ((8, 1, 8, 1), ""), (Pool(tp=8, moe_tp=8, workers=0), Pool(tp=8, moe_tp=8, workers=4))),
         (
             512,
             ((24, 1, 24, 1), ""),
@@ -170,13 +170,13 @@ def test_layouts_that_are_a_total(tmp_path):
             64,
             ((1, 1, 1, 1), ""),
             ((1, 1, 1, 1), ""),
-            (Pool(attention_dp=4, ep=4), Pool(tp=4, moe_tp=4, workers=2)),
+            (Pool(attention_dp=4, ep=4, workers=0), Pool(tp=4, moe_tp=4, workers=2)),
         ),
         (
             512,
             ((1, 1, 1, 1), ""),
             ((1, 1, 1, 1), ""),
-            (Pool(attention_dp=8, ep=8), Pool(attention_dp=32, ep=32)),
+            (Pool(attention_dp=8, ep=8, workers=0), Pool(attention_dp=32, ep=32)),
         ),
     ],
 )
@@ -191,7 +191,7 @@ def test_a_prefill_pool_of_one_gpu_stays_one(tmp_path):
     point = served(
         tmp_path, 32, ((1, 1, 1, 1), ""), ((4, 1, 4, 1), ""), model_path="openai/gpt-oss-120b", system="gb200"
     )
-    assert (point.prefill_pool, point.pool) == (Pool(), Pool(tp=4, moe_tp=4, workers=4))
+    assert (point.prefill_pool, point.pool) == (Pool(workers=0), Pool(tp=4, moe_tp=4, workers=4))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,9 @@ def test_concurrency_that_is_not_stated_follows_from_the_batch(tmp_path):
 
 def test_drafts_are_not_recorded_in_dated_dumps(tmp_path):
     dated = {"silicon_data_source": "source_file=2026-03-25.csv; silicon_concurrency=8"}
-    assert not read(tmp_path, **dated).drafts_recorded
+    assert read(tmp_path, **dated).drafts_recorded  # one pool for both phases: next to none drafted
+    pools = ((8, 1, 8, 1), ""), ((8, 1, 8, 1), "")
+    assert not served(tmp_path, 8, *pools, **dated).drafts_recorded
     assert read(tmp_path, **dated, model_path="openai/gpt-oss-120b").drafts_recorded
     assert read(tmp_path, silicon_data_source="db-dump; silicon_concurrency=8").drafts_recorded
 

@@ -88,14 +88,16 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
         If a GPU has no scale-up link that works.
     """
     members: dict[int, None] = dict.fromkeys(cluster.gpus[gpu].domain for gpu in gpus)
+    factor = slowest_factor(cluster, gpus)
     domains = [cluster.spec.domains[member] for member in members]
+    left = [factor.get(member, 1.0) for member in members]
     peaks: dict[str, float] = {}
     units: dict[str, str] = {}
     notes: dict[str, None] = {}
     for dtype in dict.fromkeys(dtypes):
-        for domain in domains:
+        for domain, part in zip(domains, left, strict=True):
             unit, note = multiply_dtype(dtype, domain.gpu)
-            peak = domain.gpu.dense_flop_per_s(unit)
+            peak = part * domain.gpu.dense_flop_per_s(unit)
             if peak <= peaks.get(dtype, peak):
                 peaks[dtype], units[dtype] = peak, unit
             if note:
@@ -107,7 +109,9 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
         flop_per_s=peaks,
         unit=units,
         chip=min(domains, key=lambda domain: peaks_of(domain.gpu)).gpu.name,
-        hbm_bytes_per_s=min(domain.gpu.hbm_bytes_per_s for domain in domains),
+        hbm_bytes_per_s=min(
+            part * domain.gpu.hbm_bytes_per_s for domain, part in zip(domains, left, strict=True)
+        ),
         hbm_bytes=min(domain.gpu.hbm_bytes for domain in domains),
         up_bytes_per_s=up,
         alltoall_bytes_per_s=up,
@@ -125,6 +129,17 @@ def peaks_of(gpu: GpuSpec) -> tuple[float, float]:
     return gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s
 
 
+def slowest_factor(cluster: Cluster, gpus: Sequence[int]) -> dict[int, float]:
+    """Return the smallest part of its rates that one of ``gpus`` works at, by domain; those that have a slow one."""
+    slow: dict[int, float] = {}
+    if cluster.spec.slow_gpus:
+        for gpu in gpus:
+            part = cluster.spec.slow_gpus.get(cluster.gpus[gpu].id, 1.0)
+            domain = cluster.gpus[gpu].domain
+            slow[domain] = min(part, slow.get(domain, 1.0))
+    return slow
+
+
 def _scale_up(cluster: Cluster, gpus: Sequence[int], slowest: float) -> float:
     """Return scale-up bytes/s of the GPU that has least, less what is broken."""
     if math.isnan(slowest):
@@ -133,7 +148,7 @@ def _scale_up(cluster: Cluster, gpus: Sequence[int], slowest: float) -> float:
             f"{cluster.name}: the rate of a link of {', '.join(names)} is not published, so nothing can be "
             "scored on it."
         )
-    if not cluster.spec.faults and cluster.spec.raw is None:
+    if not cluster.spec.reshaped and cluster.spec.raw is None:
         return slowest
     rates = {gpu: cluster.scale_up_bytes_per_s(gpu) for gpu in gpus}
     last = min(rates, key=lambda gpu: rates[gpu])

@@ -207,7 +207,10 @@ def _signature(setting: Setting, stages: Sequence[StageSpec], uses: Sequence[Exp
         domains = setting.domains(stage)
         order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
         kinds = tuple(dict.fromkeys(id(spec.domains[d]) for d in domains.tolist()))
-        parts.append((order, kinds, stage.layers, id(use)))
+        slow = tuple(
+            spec.slow_gpus.get(setting.cluster.gpus[gpu].id, 1.0) for gpu in stage.gpus * bool(spec.slow_gpus)
+        )
+        parts.append((order, kinds, slow, stage.layers, id(use)))
     joints = tuple(
         len(setting.domain_set(a) | setting.domain_set(b)) == 1
         for a, b in zip(stages, _after(stages), strict=True)

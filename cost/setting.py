@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from cost.rates import stage_rates
 from topology.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from cost.calibration.alltoall import Kernel
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
 
 __all__ = ["USABLE_HBM", "Setting"]
+
+Found = TypeVar("Found")
 
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
@@ -62,6 +66,14 @@ class Setting:
     def with_batch(self, batch: int) -> Setting:
         """Return the same setting at another batch."""
         return replace(self, workload=self.workload.with_batch(batch))
+
+    def once(self, key: tuple[object, ...], make: Callable[[], Found]) -> Found:
+        """Return what ``make`` returned for ``key`` the first time, on this cluster and model."""
+        known = (*key, id(self.cluster), id(self.model))
+        if known not in self._known:
+            self._known[known] = make()
+        found: Found = self._known[known]
+        return found
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -112,8 +124,9 @@ class Setting:
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
         spec = self.cluster.spec
         domains = self.domain_set(stage)
-        routed = bool(spec.faults) or any(spec.domains[d].structure != "switch" for d in domains)
-        kv_dtype, gpus = self.workload.kv_dtype, stage.gpus if routed else domains
+        routed = spec.reshaped or any(spec.domains[d].structure != "switch" for d in domains)
+        apart = routed or bool(spec.slow_gpus)
+        kv_dtype, gpus = self.workload.kv_dtype, stage.gpus if apart else domains
         key = "rates", id(self.cluster), id(self.model), kv_dtype, gpus
         if key not in self._known:
             dtypes = [*self.model.precision.values(), "bf16", self.workload.kv_dtype]

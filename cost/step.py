@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cost.gpu_rates import gpu_rates
 from cost.held import whole_model
 from cost.model import MoeFfn
 from cost.shape import StepShape
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cost.expert_use import ExpertUse
+    from cost.gpu_rates import GpuRates
     from cost.held import Held
     from cost.layout import StageSpec
     from cost.machine import Machine
@@ -101,7 +103,7 @@ def stage_cost(
     cost = priced(parts, machine.efficiency, machine.rates)
     if use is not None:
         moe = next(ffn for i in stage.layers if isinstance(ffn := model.layers[i].ffn, MoeFfn))
-        _add_placed_experts(cost, model, moe, use, float(shape.tokens), machine)
+        _add_placed_experts(cost, model, moe, use, float(shape.tokens), machine, gpu_rates(setting, stage))
         if np.any(np.asarray(shape.attention_dp) > 1):
             domain, weight = setting.domains(stage), use.repeats / use.share.shape[0]
             for part in alltoall_parts(
@@ -256,9 +258,18 @@ def _add_drafts(parts: Parts, model: Model, shape: StepShape, machine: Machine, 
 
 
 def _add_placed_experts(
-    cost: StepCost, model: Model, moe: MoeFfn, use: ExpertUse, tokens: float, machine: Machine
+    cost: StepCost,
+    model: Model,
+    moe: MoeFfn,
+    use: ExpertUse,
+    tokens: float,
+    machine: Machine,
+    own: GpuRates | None,
 ) -> None:
-    """Experts of each layer: the step waits for the GPU that has most; the mean over scenarios is counted."""
+    """Experts of each layer: the step waits for the GPU that takes longest; the mean over scenarios is counted.
+
+    ``own``: rates of each GPU over those of ``machine``, the slowest one's; None where all are alike.
+    """
     rates, weights = machine.rates, model.precision["experts"]
     compute_s, read_s = expert_times(moe, use, tokens=tokens * use.gpus, weights=weights, rates=rates)
     work = Work(
@@ -270,6 +281,9 @@ def _add_placed_experts(
         columns=expert_columns(moe, model.hidden),
     )
     compute, read = (np.asarray(value) for value in work_seconds(work, machine.efficiency))
+    if own is not None:
+        compute, read = compute / own.compute, read / own.read
+        compute_s, read_s = compute_s / own.peak_compute, read_s / own.peak_read
     seconds = np.max(kernel_seconds(compute, read, machine.efficiency), axis=2)
     weight = use.repeats / use.share.shape[0]
     by_compute = np.max(compute, axis=2) >= np.max(read, axis=2)

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
+from cost.split import require_split
 from topology.errors import InputError
 
 if TYPE_CHECKING:
     from cost.layout import Layout
+    from cost.split import Split
 
-__all__ = ["ALIKE", "PlanOptions"]
+__all__ = ["ALIKE", "AUTO", "OBJECTIVES", "SPREADS", "Objective", "PlanOptions", "Spread"]
+
+Spread = Literal["gpu", "node", "rack"]
+SPREADS: tuple[Spread, ...] = get_args(Spread)
+"""What may fail at once: a GPU, all GPUs of a node, all of a rack."""
+
+Objective = Literal["mean", "worst"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+"""What counts over several loads: the mean, or the worst of them."""
+
+AUTO: Literal["auto"] = "auto"
 
 ALIKE = 0.10
 """The published ranges of kernel efficiency (:mod:`cost.efficiency`) are wider than that, so layouts that are
@@ -25,7 +37,8 @@ class PlanOptions:
     Attributes
     ----------
     redundant:
-        Extra copies per layer above one of each expert; None for the fewest that make the slots divisible.
+        Extra copies per layer above one of each expert; None for the fewest that make the slots divisible;
+        ``auto`` for as many as give most throughput (:mod:`placement.redundancy`).
     tpot_s:
         Longest time per output token, in seconds; None for no limit.
     time_limit_s:
@@ -37,9 +50,15 @@ class PlanOptions:
         them to the search.
     alike:
         Of layouts within this fraction of the fastest the simplest is taken; 0 takes the fastest.
+    spread:
+        Failure domain: the copies of an expert lie in different GPUs, nodes or racks.
+    objective:
+        Over several loads: the mean or the worst of the largest over mean GPU load.
+    split:
+        How the engine splits an expert's tokens over its copies (:data:`cost.split.SPLITS`).
     """
 
-    redundant: int | None = None
+    redundant: int | Literal["auto"] | None = None
     tpot_s: float | None = None
     time_limit_s: float = 10.0
     seed: int = 0
@@ -47,6 +66,14 @@ class PlanOptions:
     tp: int | None = None
     stages: int | None = None
     alike: float = ALIKE
+    spread: Spread = "gpu"
+    objective: Objective = "mean"
+    split: Split = "even"
+
+    @property
+    def copies(self) -> int | None:
+        """Extra copies asked for; None where they are left to a rule."""
+        return None if self.redundant == AUTO else self.redundant
 
     def admits(self, layout: Layout) -> bool:
         """Whether a layout is what was asked for."""
@@ -59,10 +86,17 @@ class PlanOptions:
                 raise InputError(f"{name} {count}: expected a whole number from 1 up.")
         if not 0 <= self.alike < 1:
             raise InputError(f"alike {self.alike:g}: expected a fraction from 0 up to 1.")
-        if self.redundant is not None and self.redundant < 0:
+        if self.copies is not None and (not isinstance(self.copies, int) or self.copies < 0):
             raise InputError(
-                f"--redundant {self.redundant}: expected 0 or more copies above one of each expert."
+                f"--redundant {self.redundant}: expected 0 or more copies above one of each expert, or auto."
             )
+        for name, word, known in (
+            ("--spread", self.spread, SPREADS),
+            ("--objective", self.objective, OBJECTIVES),
+        ):
+            if word not in known:
+                raise InputError(f"{name} {word}: expected {', '.join(known[:-1])} or {known[-1]}.")
+        require_split(self.split)
         for name, value, least in (
             ("--tpot-ms", self.tpot_s, math.ulp(0.0)),
             ("--time-limit", self.time_limit_s, 0.0),

@@ -95,9 +95,9 @@ def choose_layout(
         If nothing fits in HBM, or with experts really placed nothing meets the time per token.
     """
     if layouts is None:
-        layouts = fitted_layouts(setting, options.redundant)
+        layouts = fitted_layouts(setting, options.copies)
     if not layouts:
-        refuse_capacity(setting, options.redundant)
+        refuse_capacity(setting, options.copies)
     asked = [fit for fit in layouts if options.admits(fit.layout)]
     if not asked:
         refuse_layout(setting, options, layouts)

@@ -69,7 +69,7 @@ class Cluster:
 
             return scale_up_of(self.graph, self.gpus[gpu].id)
         whole = self.domain_of(gpu).scale_up_bytes_per_s
-        if not self.spec.faults:
+        if not self.spec.reshaped:
             return whole
         lost: dict[str, float] = self.graph.graph["lost_bytes_per_s"]
         return whole - lost.get(self.gpus[gpu].id, 0.0)
@@ -118,15 +118,15 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
     if not spec.faults:
         return Cluster(spec, gpus)
     known = {gpu.id: gpu for gpu in gpus}
-    broken: set[str] = set()
+    named: set[str] = set()
     for fault in spec.faults:
         if fault.gpu is not None:
             if fault.gpu not in known:
                 raise InputError(f"broken: no GPU has the id {fault.gpu!r}; {_some_ids(gpus)}")
-            if fault.gpu in broken:
+            if fault.gpu in named:
                 raise InputError(f"broken: GPU {fault.gpu} is there twice.")
-            broken.add(fault.gpu)
-    left = tuple(gpu for gpu in gpus if gpu.id not in broken)
+            named.add(fault.gpu)
+    left = tuple(gpu for gpu in gpus if gpu.id not in named - spec.slow_gpus.keys())
     if not left:
         raise InputError(f"broken: all {len(gpus)} GPUs are broken; nothing is left to plan for.")
     cluster = Cluster(spec, left)

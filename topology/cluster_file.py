@@ -69,7 +69,7 @@ def _faults(fields: Fields) -> tuple[Fault, ...]:
     for row in fields.subs("broken"):
         if ("gpu" in row) == ("link" in row):
             raise InputError(f"{row.where}: needs one of `gpu: ID` and `link: [A, B]`.")
-        fault = Fault(gpu=row.text("gpu")) if "gpu" in row else _broken_link(row)
+        fault = Fault(row.text("gpu"), factor=_factor(row)) if "gpu" in row else _broken_link(row)
         row.done()
         if fault.link is not None and frozenset(fault.link) in links:
             raise InputError(f"{row.where}: the link {list(fault.link)} is there twice.")
@@ -83,12 +83,17 @@ def _broken_link(row: Fields) -> Fault:
     ends = row.texts("link")
     if len(ends) != 2 or ends[0] == ends[1]:
         raise InputError(f"{row.at('link')}: must be the ids of its two ends, like [d0.n0.g1, d0.s3].")
-    factor = 0.0
-    if "factor" in row:
-        factor = row.number("factor")
-        if factor > 1:
-            raise InputError(
-                f"{row.at('factor')}: {factor:g} must be above 0 and at most 1, the part of its rate that is left "
-                "(leave it out for a link that is down)."
-            )
-    return Fault(link=(ends[0], ends[1]), factor=factor)
+    return Fault(link=(ends[0], ends[1]), factor=_factor(row))
+
+
+def _factor(row: Fields) -> float:
+    """Return the part of its rate that is left; 0 where nothing works."""
+    if "factor" not in row:
+        return 0.0
+    factor = row.number("factor")
+    if factor > 1:
+        raise InputError(
+            f"{row.at('factor')}: {factor:g} must be above 0 and at most 1, the part of its rate that is left "
+            "(leave it out for what is down)."
+        )
+    return factor

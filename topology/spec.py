@@ -248,7 +248,7 @@ class ScaleOutSpec:
 
 @dataclass(frozen=True)
 class Fault:
-    """A GPU that is out of service, or a link that runs at ``factor`` of its rate (0: it is down).
+    """A GPU that computes and reads at ``factor`` of its rates, or a link that runs at it (0: out of service).
 
     Exactly one of ``gpu`` (an id) and ``link`` (the ids of its two ends) is given.
     """
@@ -306,6 +306,18 @@ class ClusterSpec:
     scale_out: ScaleOutSpec | None
     faults: tuple[Fault, ...] = ()
     raw: RawTopology | None = None
+
+    @cached_property
+    def slow_gpus(self) -> dict[str, float]:
+        """GPUs that work at a part of their rates, by id."""
+        return {
+            fault.gpu: fault.factor for fault in self.faults if fault.gpu is not None and fault.factor > 0
+        }
+
+    @cached_property
+    def reshaped(self) -> bool:
+        """Whether some GPU is gone, or some link down or degraded: the graph is not as cabled."""
+        return any(fault.gpu is None or fault.factor == 0 for fault in self.faults)
 
     @property
     def gpus(self) -> int:

@@ -131,7 +131,7 @@ def _scale_out_to_dict(scale_out: ScaleOutSpec) -> dict[str, Any]:
 def _fault_to_dict(fault: Fault) -> dict[str, Any]:
     """Return one fault as plain data."""
     if fault.link is None:
-        return {"gpu": fault.gpu}
+        return {"gpu": fault.gpu, "factor": fault.factor} if fault.factor else {"gpu": fault.gpu}
     return {"link": list(fault.link), "factor": fault.factor}
 
 
@@ -201,15 +201,12 @@ def _scale_out(fields: Fields) -> ScaleOutSpec:
 
 def _fault(fields: Fields) -> Fault:
     """Read one fault."""
-    if "gpu" in fields:
-        fault = Fault(gpu=fields.text("gpu"))
-    else:
-        ends, factor = fields.texts("link"), fields.need("factor")
-        number = isinstance(factor, int | float) and not isinstance(factor, bool)
-        if len(ends) != 2 or not number or not 0 <= factor <= 1:
-            raise InputError(
-                f"{fields.where}: needs `gpu`, or `link` with two ends and a `factor` from 0 to 1."
-            )
-        fault = Fault(link=(ends[0], ends[1]), factor=float(factor))
+    gpu = fields.text("gpu") if "gpu" in fields else None
+    ends = () if gpu is not None else fields.texts("link")
+    factor = fields.get("factor", 0) if gpu is not None else fields.need("factor")
+    number = isinstance(factor, int | float) and not isinstance(factor, bool)
+    if (gpu is None and len(ends) != 2) or not number or not 0 <= factor <= 1:
+        raise InputError(f"{fields.where}: needs `gpu`, or `link` with two ends, and a `factor` from 0 to 1.")
+    fault = Fault(gpu, None if gpu is not None else (ends[0], ends[1]), float(factor))
     fields.done()
     return fault

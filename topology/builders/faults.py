@@ -28,7 +28,7 @@ def apply_faults(graph: nx.Graph[str], faults: Sequence[Fault]) -> None:
         If a link names a node that does not exist, or two nodes that no link joins.
     """
     lost: dict[str, float] = {}
-    gpus = [fault.gpu for fault in faults if fault.gpu is not None]
+    gpus = [fault.gpu for fault in faults if fault.gpu is not None and fault.factor == 0]
     links: list[tuple[str, str]] = []
     for fault in faults:
         if fault.link is None:

@@ -239,11 +239,11 @@ def _faults(faults: Sequence[Fault]) -> list[str]:
     """Return what is broken or degraded."""
     lines = ["broken:"] if faults else []
     for fault in faults:
+        factor = {"factor": f"{fault.factor:.12g}"} if fault.factor else {}
         if fault.link is None:
-            lines.append(_row({"gpu": _text(fault.gpu or "")}))
+            lines.append(_row({"gpu": _text(fault.gpu or ""), **factor}))
             continue
         ends = f"[{', '.join(_text(end) for end in fault.link)}]"
-        factor = {"factor": f"{fault.factor:.12g}"} if fault.factor else {}
         lines.append(_row({"link": ends, **factor}))
     return lines
 

@@ -1,0 +1,237 @@
+"""Best swaps under all scenarios at once: a smooth stand-in for the largest load, all pairs by one product.
+
+The largest load of a scenario is replaced by ``log(sum over GPUs of exp(theta * load)) / theta`` (log-sum-exp): it
+sees every GPU near the top, and what it finds holds better on loads not seen than what the largest load alone
+finds (docs/scenarios.md). A swap changes the sum in two GPUs, and each of the two changes is a product of what
+leaves and what comes, summed over scenarios: all pairs of slots are one matrix product. Swaps of different GPUs
+add up exactly, so that many are made at once. Of the mean over scenarios of the logarithm the tangent is used,
+which lies above it: what lowers the tangent lowers the mean.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from placement.scenarios.problem import ScenarioProblem
+
+__all__ = ["SHARPNESS", "descend", "smooth_load"]
+
+SHARPNESS = {"mean": 40.0, "worst": 80.0}
+"""theta: how near log-sum-exp is to the largest load; that of a mean of 1, so 40 tells 1.00 from 1.03."""
+_LEAST_GAIN = 2e-4  # relative, of a swap, in the sum of exponentials
+_ROUNDS = 400  # more than any descent needs
+_CELLS = 1 << 22  # pairs of slots looked at in a round, over layers: more layers go in several parts
+_HOT_CELLS = 1 << 16  # the same in one layer: of many slots, those of the hottest GPUs are paired with all
+_STEEPEST = 600.0  # exponents above would overflow
+
+
+def smooth_load(problem: ScenarioProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return log-sum-exp of the GPU loads ``[layers]``, mean or worst over scenarios, of ``[layers, slots]``."""
+    theta = SHARPNESS[problem.objective]
+    assignment = problem.average.assignment(slot_expert)
+    return _smooth(
+        problem, _relative(problem, [assignment.gpu_load(part.loads) for part in problem.parts]), theta
+    )
+
+
+def descend(
+    problem: ScenarioProblem, slot_expert: NDArray[np.int32], *, keep_on: Callable[[], bool] = lambda: True
+) -> NDArray[np.int32]:
+    """Swap copies between GPUs until no swap helps, and return the new ``[layers, slots]``.
+
+    Copies of an expert stay in different failure domains if they were, and on different GPUs in any case.
+    Deterministic while ``keep_on`` says yes.
+    """
+    moved = slot_expert.copy()
+    hot_gpus = _hot_gpus(problem)
+    cells = hot_gpus * int(problem.average.slots_per_gpu.max()) * problem.average.slots
+    size = max(1, _CELLS // cells)
+    for start in range(0, len(moved), size):
+        rows = np.arange(start, min(start + size, len(moved)))
+        state = _State(problem.rows(rows), moved[rows], hot_gpus)
+        active = np.arange(rows.size)
+        for _ in range(_ROUNDS):
+            if active.size == 0 or not keep_on():
+                break
+            active = state.step(active)
+        moved[rows] = state.slot_expert
+    return moved
+
+
+def _hot_gpus(problem: ScenarioProblem) -> int:
+    average = problem.average
+    each = int(average.slots_per_gpu.max()) * average.slots
+    return max(1, min(average.gpus, _HOT_CELLS // each))
+
+
+def _relative(problem: ScenarioProblem, gpu_load: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return loads over speed as multiples of their mean, ``[scenarios, layers, gpus]``."""
+    average = problem.average
+    relative: NDArray[np.float64] = np.stack(gpu_load) * (average.gpus / average.experts) / average.speed
+    return relative
+
+
+def _smooth(problem: ScenarioProblem, load: NDArray[np.float64], theta: float) -> NDArray[np.float64]:
+    peak = load.max(axis=2 if problem.objective == "mean" else (0, 2), keepdims=True)
+    power = np.exp(theta * (load - peak))
+    if problem.objective == "mean":
+        each: NDArray[np.float64] = peak[:, :, 0] + np.log(power.sum(axis=2)) / theta
+        mean: NDArray[np.float64] = each.mean(axis=0)
+        return mean
+    worst: NDArray[np.float64] = peak[0, :, 0] + np.log(power.sum(axis=(0, 2))) / theta
+    return worst
+
+
+class _State:
+    """Loads and membership that go with ``slot_expert``, kept up to date swap by swap."""
+
+    def __init__(self, problem: ScenarioProblem, slot_expert: NDArray[np.int32], hot_gpus: int) -> None:
+        average = problem.average
+        self.problem, self.slot_expert, self.hot_gpus = problem, slot_expert, hot_gpus
+        self.theta = SHARPNESS[problem.objective]
+        self.gpu, self.domain = average.slot_gpu, average.failure_domain
+        assignment = average.assignment(slot_expert)
+        scale = average.gpus / average.experts
+        # Loads of slots without the speed of their GPU, of GPUs with it.
+        self.slot_load = np.stack([assignment.slot_load(part.loads) for part in problem.parts]) * scale
+        self.gpu_load = _relative(problem, [assignment.gpu_load(part.loads) for part in problem.parts])
+        self.multi = np.take_along_axis(assignment.copies, slot_expert.astype(np.int64), axis=1) > 1
+        self.speeds, self.speed_class = np.unique(average.speed, return_inverse=True)
+        rows = np.arange(len(slot_expert))[:, None]
+        self.on_gpu = np.zeros((len(slot_expert), average.gpus, average.experts), dtype=bool)
+        self.on_gpu[rows, self.gpu[None, :], slot_expert] = True
+        self.alone = average.spread is None  # each GPU is a failure domain of its own
+        if not self.alone:
+            self.in_domain = np.zeros(
+                (len(slot_expert), int(self.domain.max()) + 1, average.experts), dtype=bool
+            )
+            self.in_domain[rows, self.domain[self.gpu][None, :], slot_expert] = True
+        self.offsets = np.arange(int(average.slots_per_gpu.max()))
+
+    def step(self, active: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Make the best swaps of different GPUs in each of the ``active`` layers; return those where one helped."""
+        price = self._price(active)
+        hot = np.argsort(-price.sum(axis=0), axis=1, kind="stable")[:, : self.hot_gpus]
+        first, per_gpu = self.problem.average.first_slot, self.problem.average.slots_per_gpu
+        slots = first[hot][:, :, None] + self.offsets
+        real = (self.offsets < per_gpu[hot][:, :, None]).reshape(active.size, -1)
+        mine = np.minimum(slots, self.gpu.size - 1).reshape(active.size, -1)
+        change = self._changes(active, price, mine)
+        change[~real] = np.inf
+        self._forbid(active, mine, change)
+        return self._take(active, mine, change)
+
+    def _price(self, active: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Each GPU's share of the sum of exponentials, ``[scenarios, active, gpus]``; the shares sum to 1."""
+        load = self.gpu_load[:, active]
+        over = 2 if self.problem.objective == "mean" else (0, 2)
+        power: NDArray[np.float64] = np.exp(self.theta * (load - load.max(axis=over, keepdims=True)))
+        power /= power.sum(axis=over, keepdims=True) * (len(power) if over == 2 else 1)
+        return power
+
+    def _changes(
+        self, active: NDArray[np.intp], price: NDArray[np.float64], mine: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Change of the sum of exponentials by each swap, ``[active, mine, slots]``."""
+        load = self.slot_load[:, active]
+        my_load = np.take_along_axis(load, np.broadcast_to(mine, (len(load), *mine.shape)), axis=2)
+        my_gpu = self.gpu[mine]
+        my_price = np.take_along_axis(price, np.broadcast_to(my_gpu, my_load.shape), axis=2)
+        price = price[:, :, self.gpu]
+        change = np.zeros((active.size, mine.shape[1], self.gpu.size))
+        for speed_class, speed in enumerate(self.speeds):
+            theta = self.theta / speed
+            alike = self.speed_class[self.gpu] == speed_class
+            # Mine leaves its GPU, if that has this speed, and each other copy comes ...
+            leaves = np.where(alike[mine], my_price * self._exp(-theta * my_load), 0.0)
+            change += leaves.transpose(1, 2, 0) @ self._exp(theta * load).transpose(1, 0, 2)
+            # ... and the other leaves its GPU, if that has this speed, where mine comes.
+            leaves = price[:, :, alike] * self._exp(-theta * load[:, :, alike])
+            change[:, :, alike] += self._exp(theta * my_load).transpose(1, 2, 0) @ leaves.transpose(1, 0, 2)
+        change -= my_price.sum(axis=0)[:, :, None]
+        change -= price.sum(axis=0)[:, None, :]
+        return change
+
+    def _exp(self, exponent: NDArray[np.float64]) -> NDArray[np.float64]:
+        power: NDArray[np.float64] = np.exp(np.clip(exponent, -_STEEPEST / 2, _STEEPEST / 2))
+        return power
+
+    def _forbid(self, active: NDArray[np.intp], mine: NDArray[np.int64], change: NDArray[np.float64]) -> None:
+        """Make swaps infinitely bad that would put two copies of an expert in one failure domain, in place."""
+        rows = active[:, None]
+        expert = self.slot_expert[active]
+        my_expert, my_gpu = self.slot_expert[rows, mine], self.gpu[mine]
+        at, which = np.nonzero(self.multi[rows, mine])
+        met = self._met(
+            active[at], my_expert[at, which], my_gpu[at, which], np.arange(self.problem.average.gpus)
+        )
+        change[at, which] = np.where(met[:, self.gpu], np.inf, change[at, which])
+        at, which = np.nonzero(self.multi[active])
+        hot = my_gpu[at]
+        met = self._met(active[at], expert[at, which], self.gpu[which], hot)
+        change[at, :, which] = np.where(met, np.inf, change[at, :, which])
+        change[my_gpu[:, :, None] == self.gpu[None, None, :]] = np.inf
+
+    def _met(
+        self,
+        layers: NDArray[np.intp],
+        expert: NDArray[np.int32],
+        home: NDArray[np.int32],
+        gpu: NDArray[np.intp] | NDArray[np.int32],
+    ) -> NDArray[np.bool_]:
+        """Whether an expert that leaves ``home`` meets a copy of its own at ``gpu``, ``[copies, gpus]``."""
+        met: NDArray[np.bool_] = self.on_gpu[layers[:, None], gpu, expert[:, None]]
+        if self.alone:
+            return met
+        there = self.domain[gpu]
+        same: NDArray[np.bool_] = there == self.domain[home][:, None]
+        return met | (~same & self.in_domain[layers[:, None], there, expert[:, None]])
+
+    def _take(
+        self, active: NDArray[np.intp], mine: NDArray[np.int64], change: NDArray[np.float64]
+    ) -> NDArray[np.intp]:
+        """Make the best swaps, no GPU and no expert in two of them; return the layers where there was one."""
+        other = np.argmin(change, axis=2)
+        best = np.take_along_axis(change, other[:, :, None], axis=2)[:, :, 0]
+        gpus = self.gpu[mine], self.gpu[other]
+        experts = self.slot_expert[active[:, None], mine], self.slot_expert[active[:, None], other]
+        helped = np.zeros(active.size, dtype=bool)
+        rows = np.arange(active.size)
+        while rows.size:
+            pick = np.argmin(best[rows], axis=1)
+            fine = best[rows, pick] < -_LEAST_GAIN
+            rows, pick = rows[fine], pick[fine]
+            helped[rows] = True
+            self._swap(active[rows], mine[rows, pick], other[rows, pick])
+            for kind in (gpus, experts):
+                for one in kind:
+                    done = one[rows, pick][:, None]
+                    best[rows] = np.where(
+                        (kind[0][rows] == done) | (kind[1][rows] == done), np.inf, best[rows]
+                    )
+        return active[helped]
+
+    def _swap(self, layers: NDArray[np.intp], left: NDArray[np.int64], right: NDArray[np.int64]) -> None:
+        gpu, domain, speed = self.gpu, self.domain, self.problem.average.speed
+        change = self.slot_load[:, layers, right] - self.slot_load[:, layers, left]
+        self.gpu_load[:, layers, gpu[left]] += change / speed[gpu[left]]
+        self.gpu_load[:, layers, gpu[right]] -= change / speed[gpu[right]]
+        for table in (self.slot_expert, self.multi):
+            table[layers, left], table[layers, right] = table[layers, right], table[layers, left]
+        self.slot_load[:, layers, left] += change
+        self.slot_load[:, layers, right] -= change
+        for here, there in ((left, right), (right, left)):
+            self.on_gpu[layers, gpu[here], self.slot_expert[layers, there]] = False
+            self.on_gpu[layers, gpu[here], self.slot_expert[layers, here]] = True
+        if not self.alone:
+            for here, there in ((left, right), (right, left)):
+                self.in_domain[layers, domain[gpu[here]], self.slot_expert[layers, there]] = False
+            for here in (left, right):
+                self.in_domain[layers, domain[gpu[here]], self.slot_expert[layers, here]] = True

@@ -1,0 +1,87 @@
+"""Other copy counts: a copy of one expert becomes a copy of another, swaps follow, and what is better is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placement.scenarios.descend import descend, smooth_load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from placement.scenarios.problem import ScenarioProblem
+
+__all__ = ["exchange"]
+
+_TRIES = 30  # draws of a copy and its replacement in a layer before it is left out of a round
+
+
+def exchange(
+    problem: ScenarioProblem,
+    slot_expert: NDArray[np.int32],
+    rng: np.random.Generator,
+    *,
+    rounds: int,
+    keep_on: Callable[[], bool] = lambda: True,
+    on_round: Callable[[], None] = lambda: None,
+) -> int:
+    """Try one exchange of copies in every layer in each of ``rounds``, in place; return how many were better.
+
+    ``slot_expert`` ``[layers, slots]`` is legal and never worse (:func:`placement.scenarios.descend.smooth_load`) at
+    any time, also when interrupted. The expert that gains a copy is drawn by its largest load per copy, the one
+    that loses one by what is left over; both to a high power, so that the likely ones come first.
+    """
+    if int(problem.average.slots) == problem.average.experts or not len(slot_expert):
+        return 0
+    best = smooth_load(problem, slot_expert)
+    better = 0
+    for _ in range(rounds):
+        if not keep_on():
+            break
+        rows, trial = _drawn(problem, slot_expert, rng)
+        if rows.size:
+            part = problem.rows(rows)
+            trial = descend(part, trial, keep_on=keep_on)
+            after = smooth_load(part, trial)
+            won = after < best[rows]
+            slot_expert[rows[won]], best[rows[won]] = trial[won], after[won]
+            better += int(won.sum())
+        on_round()
+    return better
+
+
+def _drawn(
+    problem: ScenarioProblem, slot_expert: NDArray[np.int32], rng: np.random.Generator
+) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+    """Draw an exchange in each layer; return the layers where there was a legal one, and their new rows."""
+    average = problem.average
+    copies = average.assignment(slot_expert).copies
+    highest = problem.highest.loads
+    domain = average.failure_domain[average.slot_gpu]
+    tiny = 0.05  # of the mean load: experts below it are alike
+    rows, drawn = [], []
+    for layer, row in enumerate(slot_expert):
+        more = _odds((highest[layer] / copies[layer]) ** 4)
+        left = highest[layer] / np.maximum(copies[layer] - 1, 1) + tiny
+        fewer = _odds((copies[layer] > 1) * (tiny / left) ** 4)
+        for _ in range(_TRIES):
+            new = int(rng.choice(average.experts, p=more))
+            old = int(rng.choice(average.experts, p=fewer))
+            slot = int(rng.choice(np.flatnonzero(row == old)))
+            held = domain[row == new]
+            if copies[layer, old] > 1 and new != old and domain[slot] not in held:
+                changed = row.copy()
+                changed[slot] = new
+                rows.append(layer)
+                drawn.append(changed)
+                break
+    return np.array(rows, dtype=np.intp), np.array(drawn, dtype=np.int32).reshape(len(rows), average.slots)
+
+
+def _odds(weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    odds: NDArray[np.float64] = weight / weight.sum()
+    return odds

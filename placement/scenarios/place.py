@@ -1,0 +1,186 @@
+"""Place experts once for several scenarios: fast and deterministic, then better within a time limit."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placement.baselines import baselines
+from placement.experts import ExpertResult, place_experts
+from placement.pack import pack
+from placement.repair import distinct_copies
+from placement.replicate import replicate
+from placement.scenarios.descend import descend, smooth_load
+from placement.scenarios.exchange import exchange
+from placement.verify import verify_experts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from placement.baselines import Baseline
+    from placement.scenarios.problem import ScenarioProblem
+
+    OnProgress = Callable[[int, int, float, float, float], None]
+
+__all__ = ["fast_over_scenarios", "place_over_scenarios"]
+
+_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
+_FAST_ROUNDS = 0  # of exchanges on the fast path
+_ROUNDS = 1_000_000  # more than any time limit allows
+
+
+def place_over_scenarios(
+    problem: ScenarioProblem,
+    *,
+    time_limit_s: float,
+    seed: int,
+    eplb_groups: int | None,
+    nodes: int,
+    on_progress: OnProgress | None = None,
+) -> ExpertResult:
+    """Place the experts of all layers of ``problem`` once for all its scenarios.
+
+    What is kept small, layer by layer, is the mean over scenarios (or the worst of them) of the largest over the
+    mean GPU load; ``max_load`` and ``bound`` of the result are that. The search itself minimises a smooth stand-in
+    for it, which holds better on loads not seen. With ``time_limit_s = 0`` the answer is deterministic. No layer
+    is worse over the scenarios given than any baseline (planned on the mean load) that is legal there. The order
+    of scenarios changes nothing. One scenario, or several that are alike, is the ordinary placement.
+
+    Parameters
+    ----------
+    time_limit_s, seed, eplb_groups, nodes, on_progress:
+        As in :func:`placement.experts.place_experts`.
+    """
+    problem = problem.sorted()
+    if problem.single:
+        return place_experts(
+            problem.parts[0],
+            time_limit_s=time_limit_s,
+            seed=seed,
+            eplb_groups=eplb_groups,
+            nodes=nodes,
+            on_progress=on_progress,
+        )
+    start = time.monotonic()
+    rivals = baselines(problem.average, eplb_groups=eplb_groups, nodes=nodes)
+    bound = problem.lower_bound()
+    slot_expert = fast_over_scenarios(problem, seed=seed)
+    log = [f"{len(problem.parts)} scenarios at once: copies by each expert's highest load, best swaps"]
+    interrupted = False
+    if time_limit_s > 0:
+        interrupted, ran = _improve(problem, slot_expert, bound, start, time_limit_s, seed, on_progress)
+        log.append(ran)
+    log += _keep_up(problem, slot_expert, rivals)
+    return _result(problem, slot_expert, bound, interrupted=interrupted, log=tuple(log), rivals=rivals)
+
+
+def fast_over_scenarios(problem: ScenarioProblem, *, seed: int) -> NDArray[np.int32]:
+    """Copies by each expert's highest load in any scenario, largest first, best swaps: ``[layers, slots]``.
+
+    Copies by the mean load leave an expert that is hot in one scenario alone with too few there.
+    """
+    slot_expert = descend(problem, pack(problem.average, replicate(problem.highest)))
+    exchange(problem, slot_expert, np.random.default_rng(seed), rounds=_FAST_ROUNDS)
+    return slot_expert
+
+
+def _improve(
+    problem: ScenarioProblem,
+    slot_expert: NDArray[np.int32],
+    bound: NDArray[np.float64],
+    start: float,
+    time_limit_s: float,
+    seed: int,
+    on_progress: OnProgress | None,
+) -> tuple[bool, str]:
+    """Try other counts in place until the time is up; return whether Ctrl-C came first, and what ran."""
+    ran = 0
+
+    def round_done() -> None:
+        nonlocal ran
+        ran += 1
+        if on_progress is not None:
+            load = problem.max_load(problem.average.assignment(slot_expert))
+            done = int((load <= bound * (1 + _EQUAL)).sum())
+            on_progress(done, len(load), float(load.mean()), float(bound.mean()), time.monotonic() - start)
+
+    interrupted = False
+    before = smooth_load(problem, slot_expert)
+    try:
+        exchange(
+            problem,
+            slot_expert,
+            np.random.default_rng(seed),
+            rounds=_ROUNDS,
+            keep_on=lambda: time.monotonic() - start < time_limit_s,
+            on_round=round_done,
+        )
+    except KeyboardInterrupt:
+        interrupted = True
+    better = int((smooth_load(problem, slot_expert) < before).sum())
+    text = f"other copy counts: {ran} rounds, {better} layers better in {time.monotonic() - start:.1f} s, seed {seed}"
+    return interrupted, text + ("; interrupted: the best placement so far is kept" if interrupted else "")
+
+
+def _keep_up(
+    problem: ScenarioProblem, slot_expert: NDArray[np.int32], rivals: Mapping[str, Baseline]
+) -> list[str]:
+    """Take a rival's placement, or what swaps make of it, in the layers where it is ahead, in place."""
+    log = []
+    for name, rival in rivals.items():
+        if rival.assignment is None:
+            continue
+        apart, fits = distinct_copies(problem.average, rival.assignment.slot_expert)
+        fits = fits & _spread_out(problem, apart)
+        load = problem.max_load(problem.average.assignment(slot_expert))
+        ahead = np.flatnonzero(
+            fits & (problem.max_load(problem.average.assignment(apart)) < load * (1 - _EQUAL))
+        )
+        if ahead.size == 0:
+            continue
+        part = problem.rows(ahead)
+        swapped = descend(part, apart[ahead])
+        worse = part.max_load(part.average.assignment(swapped)) > part.max_load(
+            part.average.assignment(apart[ahead])
+        )
+        slot_expert[ahead] = np.where(worse[:, None], apart[ahead], swapped)
+        log.append(f"{name} is better over the scenarios and taken in {ahead.size} layers")
+    return log
+
+
+def _spread_out(problem: ScenarioProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Whether no expert has two copies in one failure domain, ``[layers]``."""
+    average = problem.average
+    place = slot_expert.astype(np.int64) * average.gpus + average.failure_domain[average.slot_gpu]
+    place.sort(axis=1)
+    apart: NDArray[np.bool_] = (np.diff(place, axis=1) != 0).all(axis=1)
+    return apart
+
+
+def _result(
+    problem: ScenarioProblem,
+    slot_expert: NDArray[np.int32],
+    bound: NDArray[np.float64],
+    *,
+    interrupted: bool,
+    log: tuple[str, ...],
+    rivals: Mapping[str, Baseline],
+) -> ExpertResult:
+    assignment = problem.average.assignment(slot_expert)
+    wrong = verify_experts(assignment, problem.average)
+    if wrong:
+        raise AssertionError(f"the placement found is not legal, which is a defect of rackplan: {wrong[0]}")
+    max_load = problem.max_load(assignment)
+    return ExpertResult(
+        assignment=assignment,
+        status="OPTIMAL" if (max_load <= bound * (1 + _EQUAL)).all() else "FEASIBLE",
+        max_load=max_load,
+        bound=np.minimum(bound, max_load),  # a bound above the answer is rounding
+        interrupted=interrupted,
+        log=log,
+        baselines=rivals,
+    )

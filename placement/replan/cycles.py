@@ -1,0 +1,204 @@
+"""Cycles of copies by exact assignment: every GPU gives one copy away and takes one, all at once.
+
+Each round releases one copy of each GPU (of up to :data:`WIDEST` GPUs) and gives every GPU the released copy that
+suits it best: a linear assignment problem whose cost is ``price`` times what a GPU load exceeds its target, and 1
+for each move. A swap of two copies, a cycle through many GPUs, and a move taken back are all one such assignment,
+and an exact solver finds the best among all of them. Every second round one released copy of an expert with several
+first becomes a copy of another expert. Copies that moved are released most often, so that few GPUs change twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from placement.replan.task import ReplanTask
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["Cycles"]
+
+WIDEST = 96
+"""GPUs that one assignment takes together; of more, a part chosen by chance takes part in each round."""
+
+_BARRED = 1e6  # cost of two copies of an expert on one GPU
+_SHARED = 1e3  # cost of two copies in one failure domain
+_EQUAL = 1e-9
+_HOPEFUL = 1e-3  # how likely GPUs below their target give a hot expert, besides those above it
+
+
+class Cycles:
+    """Placements of some layers that change round by round, each never to a higher cost.
+
+    Parameters
+    ----------
+    task:
+        The layers; ``start`` ``[layers, slots]`` is legal.
+    target:
+        Largest over mean GPU load that is wanted, ``[scenarios, layers]``.
+    """
+
+    def __init__(
+        self, task: ReplanTask, start: NDArray[np.int32], target: Floats, rng: np.random.Generator
+    ) -> None:
+        problem = task.problem
+        self.experts, self.gpus, self.layers = problem.experts, problem.gpus, problem.layers
+        self.width = int(problem.slots_per_gpu.max())
+        offset = np.arange(self.width)
+        real = offset[None, :] < problem.slots_per_gpu[:, None]
+        self.slot = np.minimum(problem.first_slot[:-1][:, None] + offset, problem.slots - 1)
+        self.real = real
+        # A slot that a GPU lacks holds expert number `experts`, which has no load.
+        self.table = np.where(real, start[:, self.slot], self.experts).astype(np.int64)
+        self.load = np.pad(task.tokens, ((0, 0), (0, 0), (0, 1)))
+        self.unit = problem.gpus / (problem.experts * problem.speed)
+        self.held = np.pad(task.held, ((0, 0), (0, 0), (0, 1)), constant_values=True)
+        self.target = target
+        self.rng = rng
+        self.domain = problem.failure_domain
+        self.shared = bool(np.bincount(self.domain).max() > 1)
+        self.working = np.flatnonzero(problem.slots_per_gpu > 0)
+        self.rows = np.arange(self.layers)
+
+    @property
+    def slot_expert(self) -> NDArray[np.int32]:
+        """The placements, int32 ``[layers, slots]``."""
+        return self.table[:, self.real].astype(np.int32)
+
+    def cost(self, table: Ints, price: float) -> Floats:
+        """``price`` times the excess over the target, plus moves, ``[layers]``; domains that copies share cost more."""
+        load = self._gpu_load(table)
+        excess = np.maximum(load - self.target[:, :, None], 0.0).sum(axis=(0, 2))
+        total: Floats = price * excess + self._new(table).sum(axis=(1, 2))
+        if self.shared:
+            total += _SHARED * self._sharing(table)
+        return total
+
+    def run(self, rounds: int, price: float, eager: float) -> None:
+        """Make ``rounds`` rounds; ``eager`` 0 releases any copy of a GPU, 1 a moved one wherever there is one."""
+        current = self.cost(self.table, price)
+        for turn in range(rounds):
+            trial, possible = self._trial(price, eager, exchange=turn % 2 == 0)
+            cost = self.cost(trial, price)
+            better = possible & (cost <= current + _EQUAL)
+            self.table[better] = trial[better]
+            current[better] = cost[better]
+
+    def _trial(self, price: float, eager: float, *, exchange: bool) -> tuple[Ints, NDArray[np.bool_]]:
+        """Return one trial of each layer, and whether it is legal."""
+        from scipy.optimize import linear_sum_assignment
+
+        new = self._new(self.table)
+        gpus = self._some_gpus()
+        chance = self.rng.random((gpus.size, self.width)) + eager * new[:, gpus]
+        released = np.argmax(np.where(self.real[gpus], chance, -1.0), axis=2)
+        at = (self.rows[:, None], gpus[None, :], released)
+        copies = self.table[at].copy()
+        if exchange:
+            self._exchange(copies)
+        rest = self.table.copy()
+        rest[at] = self.experts
+        cost = self._costs(rest, copies, gpus, price)
+        possible = np.zeros(self.layers, dtype=bool)
+        for row in self.rows:
+            to, which = linear_sum_assignment(cost[row])
+            possible[row] = cost[row][to, which].max() < _BARRED
+            rest[row, gpus[to], released[row, to]] = copies[row, which]
+        return rest, possible
+
+    def _some_gpus(self) -> Ints:
+        if self.working.size <= WIDEST:
+            return self.working
+        return np.sort(self.rng.permutation(self.working)[:WIDEST])
+
+    def _exchange(self, copies: Ints) -> None:
+        """Turn one released copy of an expert with several into one more of an expert on a loaded GPU, in place."""
+        count = self._counts(self.table)
+        spare = np.take_along_axis(count, copies, axis=1) > 1
+        which = np.argmax(self.rng.random(copies.shape[1]) * spare, axis=1)
+        load = self._gpu_load(self.table)
+        over = np.maximum(load - self.target[:, :, None], 0.0).sum(axis=0) + _HOPEFUL
+        over[:, ~self.real[:, 0]] = 0.0
+        with np.errstate(divide="ignore"):
+            hot = np.argmax(np.log(over) + self.rng.gumbel(size=self.gpus), axis=1)
+        there = self.table[self.rows, hot]
+        share = self._share(self.table).sum(axis=0)
+        weight = np.take_along_axis(share, there, axis=1)
+        heaviest = np.argmax(weight, axis=1)
+        any_of = np.argmax(self.rng.random(self.width) * self.real[hot], axis=1)
+        place = np.where(self.rng.random() < 0.5, heaviest, any_of)
+        wanted = there[self.rows, place]
+        able = spare.any(axis=1)
+        copies[able, which[able]] = wanted[able]
+
+    def _costs(self, rest: Ints, copies: Ints, gpus: Ints, price: float) -> Floats:
+        """Cost of each released copy on each GPU, ``[layers, gpus, copies]``."""
+        count = self._counts(rest)
+        np.add.at(count, (self.rows[:, None], copies), 1)
+        share = self.load / np.maximum(count, 1)
+        pick = (slice(None), self.rows[:, None, None], rest[:, gpus])
+        base = share[pick].sum(axis=3)
+        weight = share[:, self.rows[:, None], copies]
+        unit = self.unit[gpus]
+        cost = (~self.held[self.rows[:, None, None], gpus[None, :, None], copies[:, None, :]]).astype(
+            np.float64
+        )
+        for s in range(len(share)):
+            room = self.target[s][:, None] - unit * base[s]
+            over = unit[:, None] * weight[s][:, None, :] - room[:, :, None]
+            cost += price * np.maximum(over, 0.0, out=over)
+        holds = self._holds(rest)
+        cost[holds[self.rows[:, None, None], gpus[None, :, None], copies[:, None, :]]] = _BARRED
+        if self.shared:
+            near = self._in_domain(rest) > 0
+            where = self.domain[gpus]
+            cost += _SHARED * near[self.rows[:, None, None], where[None, :, None], copies[:, None, :]]
+        return cost
+
+    def _new(self, table: Ints) -> NDArray[np.bool_]:
+        """Whether a copy is a move, ``[layers, gpus, slots of a GPU]``."""
+        gpus = np.arange(self.gpus)[None, :, None]
+        new: NDArray[np.bool_] = ~self.held[self.rows[:, None, None], gpus, table]
+        return new
+
+    def _counts(self, table: Ints) -> Ints:
+        """Copies of each expert, ``[layers, experts + 1]``."""
+        size = self.experts + 1
+        keys = table.reshape(self.layers, -1) + self.rows[:, None] * size
+        return np.bincount(keys.ravel(), minlength=self.layers * size).reshape(self.layers, size)
+
+    def _share(self, table: Ints) -> Floats:
+        share: Floats = self.load / np.maximum(self._counts(table), 1)
+        return share
+
+    def _gpu_load(self, table: Ints) -> Floats:
+        """Load over speed of each GPU, over the mean load, ``[scenarios, layers, gpus]``."""
+        picked = self._share(table)[:, self.rows[:, None], table.reshape(self.layers, -1)]
+        load: Floats = picked.reshape(-1, *table.shape).sum(axis=3) * self.unit
+        return load
+
+    def _holds(self, table: Ints) -> NDArray[np.bool_]:
+        """Whether a GPU holds an expert, ``[layers, gpus, experts + 1]``; nobody holds what a lacking slot does."""
+        holds = np.zeros((self.layers, self.gpus, self.experts + 1), dtype=bool)
+        holds[self.rows[:, None, None], np.arange(self.gpus)[None, :, None], table] = True
+        holds[:, :, self.experts] = False
+        return holds
+
+    def _in_domain(self, table: Ints) -> Ints:
+        """Copies of each expert in each failure domain, ``[layers, domains, experts + 1]``."""
+        size, domains = self.experts + 1, int(self.domain.max()) + 1
+        keys = (self.rows[:, None, None] * domains + self.domain[None, :, None]) * size + table
+        counts = np.bincount(keys.ravel(), minlength=self.layers * domains * size)
+        counts = counts.reshape(self.layers, domains, size)
+        counts[:, :, self.experts] = 0
+        return counts
+
+    def _sharing(self, table: Ints) -> Ints:
+        """Copies that share a failure domain with another of their expert, ``[layers]``."""
+        shared: Ints = np.maximum(self._in_domain(table) - 1, 0).sum(axis=(1, 2))
+        return shared

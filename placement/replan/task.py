@@ -1,0 +1,125 @@
+"""The re-planning task: what every GPU holds now, the loads to come, and how a new placement is judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from placement.pack import EMPTY
+from placement.problem import ExpertProblem
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Objective", "ReplanTask", "replan_task"]
+
+Objective = Literal["mean", "worst"]
+
+
+@dataclass(frozen=True, eq=False)
+class ReplanTask:
+    """A placement that runs, and the loads that it shall serve from now on.
+
+    Attributes
+    ----------
+    problem:
+        Slots, speeds and failure domains of the GPUs; its loads are the mean over scenarios.
+    tokens:
+        float64 ``[scenarios, layers, experts]``, each row with mean 1.
+    old:
+        int32 ``[layers, slots]``: what each slot holds now; :data:`placement.pack.EMPTY` where nothing.
+    objective:
+        Whether a layer is judged by the mean or the worst over scenarios of largest over mean GPU load.
+    """
+
+    problem: ExpertProblem
+    tokens: NDArray[np.float64]
+    old: NDArray[np.int32]
+    objective: Objective = "mean"
+
+    @property
+    def scenarios(self) -> int:
+        """Number of scenarios."""
+        return int(self.tokens.shape[0])
+
+    @cached_property
+    def held(self) -> NDArray[np.bool_]:
+        """Whether a GPU holds an expert now, ``[layers, gpus, experts]``."""
+        problem = self.problem
+        held = np.zeros((problem.layers, problem.gpus, problem.experts), dtype=bool)
+        row, slot = np.nonzero(self.old != EMPTY)
+        held[row, problem.slot_gpu[slot], self.old[row, slot]] = True
+        return held
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether the old placement has no empty slot and lacks no expert."""
+        alive = self.held.any(axis=1).all()
+        return bool(alive and (self.old != EMPTY).all())
+
+    def rows(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> ReplanTask:
+        """Return the same task for some of the layers, in any order, also repeated."""
+        return ReplanTask(self.problem.rows(which), self.tokens[:, which], self.old[which], self.objective)
+
+    def moves(self, slot_expert: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Experts that a GPU must hold and does not hold now, int64 ``[layers]``, of ``[layers, slots]``."""
+        rows = np.arange(self.problem.layers)[:, None]
+        fresh = ~self.held[rows, self.problem.slot_gpu[None, :], slot_expert]
+        return fresh.sum(axis=1)
+
+    def peaks(self, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Largest over mean GPU load, ``[scenarios, layers]``, of ``[layers, slots]``."""
+        problem = self.problem
+        assignment = problem.assignment(slot_expert)
+        load = np.stack([assignment.gpu_load(tokens) for tokens in self.tokens]) / problem.speed
+        peaks: NDArray[np.float64] = load.max(axis=2) * problem.gpus / self.tokens.sum(axis=2)
+        return peaks
+
+    def value(self, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
+        """The objective of each layer, ``[layers]``: mean or worst over scenarios of :meth:`peaks`."""
+        peaks = self.peaks(slot_expert)
+        value: NDArray[np.float64] = peaks.max(axis=0) if self.objective == "worst" else peaks.mean(axis=0)
+        return value
+
+    def balancedness(self, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Mean over largest GPU load, ``[layers]``, the mean (or the worst) over scenarios."""
+        shares = 1.0 / self.peaks(slot_expert)
+        joined: NDArray[np.float64] = shares.min(axis=0) if self.objective == "worst" else shares.mean(axis=0)
+        return joined
+
+
+def replan_task(
+    problem: ExpertProblem,
+    tokens: NDArray[np.float64],
+    old: NDArray[np.int32],
+    objective: Objective = "mean",
+) -> ReplanTask:
+    """Check and scale ``tokens`` ``[scenarios, layers, experts]``; take slots, speeds, domains of ``problem``.
+
+    Raises
+    ------
+    InputError
+        If the shapes do not agree, a load is no count of tokens, or a slot holds an expert that does not exist.
+    """
+    tokens = np.asarray(tokens, dtype=np.float64)
+    if tokens.ndim != 3 or tokens.shape[0] == 0 or tokens.shape[1:] != (problem.layers, problem.experts):
+        raise InputError(
+            f"expert loads have shape {list(tokens.shape)}: the placement is of {problem.layers} layers x "
+            f"{problem.experts} experts; give [scenarios, layers, experts]."
+        )
+    if old.shape != (problem.layers, problem.slots):
+        raise InputError(
+            f"the old placement has shape {list(old.shape)}, not [{problem.layers}, {problem.slots}]."
+        )
+    if ((old != EMPTY) & ((old < 0) | (old >= problem.experts))).any():
+        raise InputError(f"the old placement names an expert that is not in 0..{problem.experts - 1}.")
+    for scenario in tokens:
+        ExpertProblem(scenario, problem.slots_per_gpu)  # its check of loads is the one for all
+    scaled = tokens / tokens.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
+    scaled /= scaled.mean(axis=2, keepdims=True)
+    mean = ExpertProblem(scaled.mean(axis=0), problem.slots_per_gpu, problem.gpu_speed, problem.spread)
+    return ReplanTask(mean, scaled, old.astype(np.int32), objective)

@@ -16,7 +16,7 @@ from cost.terms.alltoall import vector_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from cost.layout import StageSpec
     from cost.model import Layer, Model
@@ -155,8 +155,9 @@ def replica_memory(
     tp: int,
     slots: Sequence[int],
     most: Sequence[int] | None = None,
+    per_gpu: Sequence[NDArray[np.int64]] | None = None,
 ) -> list[StageMemory]:
-    """Return the memory of each stage of one replica.
+    """Return the memory of each stage of one replica: of its GPU that is full first.
 
     Parameters
     ----------
@@ -164,6 +165,9 @@ def replica_memory(
         Expert slots per layer over the whole group of each stage (0 without experts).
     most:
         Slots per layer of the fullest GPU of each stage; as even as can be if not given.
+    per_gpu:
+        Slots per layer of each GPU of each stage, ``[gpus]`` each, instead of ``most``: a GPU with more HBM may hold
+        more of them.
 
     Notes
     -----
@@ -177,11 +181,13 @@ def replica_memory(
     for index, stage in enumerate(stages):
         gpus = len(stage.gpus)
         first, last = index == 0, index == len(stages) - 1
-        per_gpu = math.ceil(slots[index] / gpus) if most is None else most[index]
         members = model.kind_counts(stage.layers)
-        weights = sum(
-            n * float(layer_weight_bytes(layer, size, tp=tp, slots=per_gpu)) for layer, n in members
-        )
+        if per_gpu is not None:
+            each, capacity = _fullest(setting, stage, per_gpu[index], members, size["experts"])
+        else:
+            each = math.ceil(slots[index] / gpus) if most is None else most[index]
+            capacity = _least_hbm_bytes(setting, stage)
+        weights = sum(n * float(layer_weight_bytes(layer, size, tp=tp, slots=each)) for layer, n in members)
         if first or (last and model.tied):
             weights += model.embedding_params * size["embedding"] / tp
         if last:
@@ -192,9 +198,30 @@ def replica_memory(
         kv = held * sum(n * layer_cache_bytes(layer, setting, tp) for layer, n in members)
         step_sequences = held / len(stages)
         workspace = step_sequences * _stage_workspace_bytes(setting, stage, slots[index], tp=tp, last=last)
-        capacity = min(setting.cluster.spec.domains[d].gpu.hbm_bytes for d in setting.domain_set(stage))
         memories.append(StageMemory(weights, kv, workspace, capacity))
     return memories
+
+
+def _least_hbm_bytes(setting: Setting, stage: StageSpec) -> float:
+    return min(setting.cluster.spec.domains[d].gpu.hbm_bytes for d in setting.domain_set(stage))
+
+
+def _fullest(
+    setting: Setting,
+    stage: StageSpec,
+    slots: NDArray[np.int64],
+    members: Sequence[tuple[Layer, int]],
+    bytes_per_param: float,
+) -> tuple[int, float]:
+    """Slots and HBM of the GPU that has least left beside its experts: everything else is alike on all GPUs."""
+    domains = setting.domains(stage)
+    kinds = {int(d): setting.cluster.spec.domains[d].gpu.hbm_bytes for d in setting.domain_set(stage)}
+    if len(set(kinds.values())) == 1:
+        return int(slots.max(initial=0)), next(iter(kinds.values()))
+    slot = sum(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
+    capacity = np.array([kinds[domain] for domain in domains.tolist()])
+    tightest = int(np.argmin(USABLE_HBM * capacity - slots * float(slot) * bytes_per_param))
+    return int(slots[tightest]), float(capacity[tightest])
 
 
 def replica_max_batch(memories: Sequence[StageMemory]) -> int:

@@ -17,6 +17,8 @@ from topology.figures import Evidence, weakest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from cost.expert_use import ExpertUse
     from cost.layout import Layout, StageSpec
     from cost.memory import StageMemory
@@ -123,7 +125,9 @@ class LayoutScorer:
                 layout.replicas[i],
                 tp=layout.tp,
                 slots=[_slots(use) for use in uses[i]],
-                most=[_most_slots(use) for use in uses[i]],
+                per_gpu=[
+                    _slots_per_gpu(use, stage) for use, stage in zip(uses[i], layout.replicas[i], strict=True)
+                ],
             )
             for i in self._distinct.values()
         ]
@@ -186,8 +190,9 @@ def _slots(use: ExpertUse | None) -> int:
     return 0 if use is None else len(use.slot_gpu)
 
 
-def _most_slots(use: ExpertUse | None) -> int:
-    return 0 if use is None else int(np.bincount(use.slot_gpu).max())
+def _slots_per_gpu(use: ExpertUse | None, stage: StageSpec) -> NDArray[np.int64]:
+    slot_gpu = np.zeros(0, dtype=np.int64) if use is None else use.slot_gpu
+    return np.bincount(slot_gpu, minlength=len(stage.gpus))
 
 
 def _does_not_fit(batch: int, limit: int, memories: Sequence[Sequence[StageMemory]]) -> str:

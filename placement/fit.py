@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cost.model import Layer
-    from placement.options import PlanOptions
+    from placement.options import PlanOptions, Spread
     from placement.search import Fitted
     from topology.spec import DomainSpec
 
@@ -29,17 +29,17 @@ MOST_NODES = 4096
 TRIED_ONE_BY_ONE = 48
 
 
-def refuse_capacity(setting: Setting, redundant: int | None) -> NoReturn:
-    """Raise InfeasibleError: HBM capacity binds, by how much, and the nodes or the batch that would fit."""
+def refuse_capacity(setting: Setting, redundant: int | None, spread: Spread = "gpu") -> NoReturn:
+    """Raise InfeasibleError: what binds (HBM capacity, failure domains), by how much, and what would fit."""
     cluster, workload = setting.cluster, setting.workload
-    fitting = list(fitting_shapes(setting, redundant))
+    fitting = list(fitting_shapes(setting, redundant, spread))
     if fitting:
         best = max(fit.max_batch for fit in fitting)
         raise InfeasibleError(
             f"HBM capacity binds: --batch {workload.batch} does not fit on {cluster.name}; the largest that fits is "
             f"{best} sequences per GPU at {workload.context:,} tokens of context."
         )
-    shape, memory = tightest(setting, redundant)
+    shape, memory = tightest(setting, redundant, spread)
     need, usable = memory.used(1) / 1e9, memory.usable / 1e9
     parts = memory.breakdown(1)
     raise InfeasibleError(

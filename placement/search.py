@@ -14,13 +14,14 @@ from cost.memory import replica_memory
 from cost.model import MoeFfn
 from cost.score import LayoutScorer
 from placement.bisection import last_where
+from placement.failure_domains import domain_name, failure_domains, require_apart
 from placement.layouts import enumerate_shapes
-from placement.problem import spread_slots
 from placement.split import equal_ranges, largest_batch, split_layers, stage_specs
+from placement.unequal import gpu_hbm_bytes, slots_of_stage
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from cost.score import Score
     from cost.setting import Setting
     from placement.layouts import Shape
+    from placement.options import Spread
 
 __all__ = [
     "Candidate",
@@ -97,54 +99,83 @@ class Candidate:
 
 
 def stage_slots(
-    setting: Setting, shape: Shape, redundant: int | None
+    setting: Setting, shape: Shape, redundant: int | None, spread: Spread = "gpu"
 ) -> tuple[NDArray[np.int64], ...] | None:
-    """Return the slots of each GPU of each stage, ``[gpus]`` each; None where the shape cannot hold them."""
+    """Return the slots of each GPU of each stage, ``[gpus]`` each; None where the shape cannot hold them.
+
+    ``spread``: the failure domain that holds no expert twice.
+    """
     moe = setting.model.moe
     groups = shape.replicas[0]
-    if moe is None:
-        return tuple(np.zeros(len(group), dtype=np.int64) for group in groups)
+    ranges = equal_ranges(len(setting.model.layers), len(groups))
     try:
-        return tuple(spread_slots(moe.experts, len(group), redundant) for group in groups)
-    except InputError:
+        slots = tuple(
+            slots_of_stage(setting, groups, ranges, stage, tp=shape.tp, redundant=redundant)
+            for stage in range(len(groups))
+        )
+        if moe is not None:
+            for stages in shape.replicas:
+                for gpus, row in zip(stages, slots, strict=True):
+                    require_apart(moe.experts, row, failure_domains(setting, gpus, spread))
+    except (InputError, InfeasibleError):
         return None
+    return slots
 
 
-def fitting_shapes(setting: Setting, redundant: int | None) -> Iterator[Fitting]:
+def fitting_shapes(setting: Setting, redundant: int | None, spread: Spread = "gpu") -> Iterator[Fitting]:
     """Yield the shapes of which at least batch 1 fits in HBM."""
     for shape in enumerate_shapes(setting.cluster, setting.model):
-        slots = stage_slots(setting, shape, redundant)
+        slots = stage_slots(setting, shape, redundant, spread)
         if slots is None:
             continue
-        batch = largest_batch(setting.with_batch(1), shape.replicas[0], tp=shape.tp, slots=slots)
+        batch = min(
+            largest_batch(setting.with_batch(1), groups, tp=shape.tp, slots=slots)
+            for groups in _kinds_of_replicas(setting, shape)
+        )
         if batch >= 1:
             yield Fitting(shape, slots, batch)
 
 
-def tightest(setting: Setting, redundant: int | None) -> tuple[Shape, StageMemory]:
+def _kinds_of_replicas(setting: Setting, shape: Shape) -> Iterable[tuple[tuple[int, ...], ...]]:
+    """Return one replica of each kind of HBM that it lies on."""
+    sizes = {domain.gpu.hbm_bytes for domain in setting.cluster.spec.domains}
+    if len(sizes) == 1:
+        return shape.replicas[:1]
+    kinds = {
+        tuple(gpu_hbm_bytes(setting, group).tobytes() for group in groups): groups
+        for groups in reversed(shape.replicas)
+    }
+    return kinds.values()
+
+
+def tightest(setting: Setting, redundant: int | None, spread: Spread = "gpu") -> tuple[Shape, StageMemory]:
     """Return the shape that comes nearest to fitting batch 1, and the memory of its fullest stage.
 
     Raises
     ------
     InputError
         If no shape can hold the experts at all.
+    InfeasibleError
+        If none can with the copies of each expert in different failure domains.
     """
     layers = len(setting.model.layers)
     best: tuple[float, Shape, StageMemory] | None = None
     for shape in enumerate_shapes(setting.cluster, setting.model):
-        slots = stage_slots(setting, shape, redundant)
+        slots = stage_slots(setting, shape, redundant, spread)
         if slots is None:
             continue
         groups = shape.replicas[0]
         stages = stage_specs(groups, equal_ranges(layers, len(groups)))
         sums = [int(row.sum()) for row in slots]
-        memories = replica_memory(setting, stages, tp=shape.tp, slots=sums)
+        memories = replica_memory(setting, stages, tp=shape.tp, slots=sums, per_gpu=slots)
         fullest = max(memories, key=lambda memory: memory.used(1) - memory.usable)
         over = fullest.used(1) - fullest.usable
         if best is None or over < best[0]:
             best = over, shape, fullest
     if best is None:
         moe = setting.model.moe
+        if spread != "gpu":
+            _refuse_spread(setting, redundant, spread)
         experts = moe.experts if moe else 0
         raise InputError(
             f"--redundant {redundant}: no group of {setting.cluster.name}'s GPUs can hold {experts} experts and "
@@ -153,10 +184,25 @@ def tightest(setting: Setting, redundant: int | None) -> tuple[Shape, StageMemor
     return best[1], best[2]
 
 
-def fitted_layouts(setting: Setting, redundant: int | None) -> list[Fitted]:
+def _refuse_spread(setting: Setting, redundant: int | None, spread: Spread) -> None:
+    """Raise InfeasibleError where some shape could hold the experts, if copies may share a failure domain."""
+    moe = setting.model.moe
+    if moe is None:
+        return
+    names = {domain_name(gpu, spread) for gpu in setting.cluster.gpus}
+    for shape in enumerate_shapes(setting.cluster, setting.model):
+        slots = stage_slots(setting, shape, redundant)
+        if slots is not None:
+            for gpus, row in zip(shape.replicas[0], slots, strict=True):
+                domains = failure_domains(setting, gpus, spread)
+                word = f"--spread {spread} ({setting.cluster.name} has {len(names)} {spread}{'s' * (len(names) > 1)})"
+                require_apart(moe.experts, row, domains, word)
+
+
+def fitted_layouts(setting: Setting, redundant: int | None, spread: Spread = "gpu") -> list[Fitted]:
     """Return every layout that fits, its layers split, at the user's batch or else its largest."""
     found = []
-    for fitting in fitting_shapes(setting, redundant):
+    for fitting in fitting_shapes(setting, redundant, spread):
         batch = setting.workload.wanted_batch(fitting.max_batch)
         if batch > fitting.max_batch:
             continue

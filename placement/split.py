@@ -48,9 +48,9 @@ def largest_batch(setting: Setting, groups: Groups, *, tp: int, slots: Sequence[
     """
     if len(groups) == 1:
         stages = stage_specs(groups, [range(len(setting.model.layers))])
-        return replica_max_batch(replica_memory(setting, stages, tp=tp, slots=[int(slots[0].sum())]))
+        return replica_max_batch(replica_memory(setting, stages, tp=tp, slots=_sums(slots), per_gpu=slots))
     even = stage_specs(groups, equal_ranges(len(setting.model.layers), len(groups)))
-    most = replica_max_batch(replica_memory(setting, even, tp=tp, slots=_sums(slots)))
+    most = replica_max_batch(replica_memory(setting, even, tp=tp, slots=_sums(slots), per_gpu=slots))
     low, high = most, max(4, 2 * most + 4)
     while _fits(setting.with_batch(high), groups, tp=tp, slots=slots):
         low, high = high, 2 * high
@@ -93,13 +93,14 @@ def stage_problem(
     seconds, memory = np.zeros(shape), np.zeros(shape)
     total = sum(len(group) for group in groups)
     trial = stage_specs(groups, equal_ranges(layers, stages))
-    whole = replica_memory(setting, trial, tp=tp, slots=_sums(slots))
+    # on the safe side where GPUs differ: the most slots on the least HBM
+    whole = replica_memory(setting, trial, tp=tp, slots=_sums(slots), most=[int(row.max()) for row in slots])
     fixed = np.array([part.used(batch) for part in whole])
     fixed_s = np.zeros(stages)
     size, kind_of = weight_sizes(model), np.array(model.kind_of)
     for stage, group in enumerate(groups):
         sequences = batch * total / (stages * len(group))
-        each = -(-int(slots[stage].sum()) // len(group))
+        each = int(slots[stage].max())
         kind_seconds, kind_memory = np.zeros(len(model.kinds)), np.zeros(len(model.kinds))
         for kind, layer in enumerate(model.kinds):
             cache = batch * total / len(group) * layer_cache_bytes(layer, setting, tp)

@@ -100,7 +100,11 @@ def _memory(plan: Plan) -> list[str]:
     slots = [0 if assignment is None else assignment.slots for assignment in plan.experts]
     wrong = []
     for index, stages in enumerate(plan.layout.replicas):
-        memories = replica_memory(plan.setting, stages, tp=plan.layout.tp, slots=slots)
+        each = [
+            np.zeros(len(stage.gpus), dtype=np.int64) if assignment is None else assignment.slots_per_gpu
+            for stage, assignment in zip(stages, plan.experts, strict=True)
+        ]
+        memories = replica_memory(plan.setting, stages, tp=plan.layout.tp, slots=slots, per_gpu=each)
         for stage, memory in zip(stages, memories, strict=True):
             if memory.used(batch) > memory.usable:
                 wrong.append(

@@ -1,0 +1,69 @@
+"""What fails together: the GPUs of a node or of a rack, as the numbers that an expert problem takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topology.errors import InfeasibleError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.setting import Setting
+    from placement.options import Spread
+    from topology.cluster import Gpu
+
+__all__ = ["domain_name", "failure_domains", "numbered_domains", "require_apart"]
+
+
+def domain_name(gpu: Gpu, spread: Spread) -> str:
+    """Return the id of what ``gpu`` fails with: itself, its node, or its rack (its node where none is named)."""
+    return {"gpu": gpu.id, "node": gpu.node, "rack": gpu.rack}[spread]
+
+
+def numbered_domains(setting: Setting, spread: Spread) -> NDArray[np.int64]:
+    """Return the number of the GPU, node or rack of each GPU of the cluster, int64 ``[gpus]``."""
+
+    def make() -> NDArray[np.int64]:
+        numbers: dict[str, int] = {}
+        names = (domain_name(gpu, spread) for gpu in setting.cluster.gpus)
+        return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+
+    return setting.once(("failure domains", spread), make)
+
+
+def failure_domains(setting: Setting, gpus: Sequence[int], spread: Spread) -> NDArray[np.int64] | None:
+    """Return the failure domain of each of ``gpus``, int64 ``[gpus]``; None where each is its own.
+
+    ``gpus`` are indices into ``Cluster.gpus``.
+    """
+    return None if spread == "gpu" else numbered_domains(setting, spread)[list(gpus)]
+
+
+def require_apart(
+    experts: int, slots_per_gpu: NDArray[np.int64], domains: NDArray[np.int64] | None, word: str = "--spread"
+) -> None:
+    """Check that the slots can be filled with no expert twice in a failure domain.
+
+    They can exactly where no domain has more slots than there are experts.
+
+    Raises
+    ------
+    InfeasibleError
+        If one has: with the most copies that would go.
+    """
+    if domains is None:
+        return
+    per_domain = np.bincount(domains, weights=slots_per_gpu).astype(np.int64)
+    most = int(per_domain.max())
+    if most > experts:
+        used = int((per_domain > 0).sum())
+        raise InfeasibleError(
+            f"{word}: a failure domain has {most} slots per layer for {experts} experts, so that one would have two "
+            f"copies in it; over these {used} domains at most --redundant {experts * (used - 1)} goes, or use a "
+            "narrower --spread or a wider --ep."
+        )

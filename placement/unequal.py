@@ -1,0 +1,100 @@
+"""Slots of GPUs that differ: where HBM is left, there copies go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.layout import StageSpec
+from cost.memory import replica_memory, weight_sizes
+from cost.model import MoeFfn
+from cost.setting import USABLE_HBM
+from placement.problem import fewest_redundant, spread_slots
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.setting import Setting
+
+__all__ = ["gpu_hbm_bytes", "slots_by_free_hbm", "slots_of_stage"]
+
+
+def gpu_hbm_bytes(setting: Setting, gpus: Sequence[int]) -> NDArray[np.float64]:
+    """Return the HBM capacity of each GPU, float64 ``[gpus]``, as its driver reports it."""
+    cluster = setting.cluster
+    return np.array([cluster.domain_of(gpu).gpu.hbm_bytes for gpu in gpus])
+
+
+def slots_of_stage(
+    setting: Setting,
+    groups: Sequence[tuple[int, ...]],
+    ranges: Sequence[range],
+    stage: int,
+    *,
+    tp: int,
+    redundant: int | None,
+) -> NDArray[np.int64]:
+    """Return the slots of each GPU of one stage of a replica, int64 ``[gpus]``.
+
+    GPUs with equal HBM get equally many, the first ones more of what does not divide. Where HBM differs, each slot
+    goes where most HBM is left, which leaves room for the largest batch; with a batch given that equal slots leave
+    room for, slots stay equal, since a step waits for the GPU that reads most.
+
+    Raises
+    ------
+    InputError
+        If there are fewer slots than experts, or a GPU would have more.
+    """
+    moe = setting.model.moe
+    if moe is None:
+        return np.zeros(len(groups[stage]), dtype=np.int64)
+    gpus = groups[stage]
+    equal = spread_slots(moe.experts, len(gpus), redundant)
+    if len({domain.gpu.hbm_bytes for domain in setting.cluster.spec.domains}) == 1:
+        return equal
+    capacity = gpu_hbm_bytes(setting, gpus)
+    if (capacity == capacity[0]).all():
+        return equal
+    kinds = setting.model.kind_counts(ranges[stage])
+    size = weight_sizes(setting.model)
+    per_slot = sum(
+        float(count) * layer.ffn.expert_params * size["experts"]
+        for layer, count in kinds
+        if isinstance(layer.ffn, MoeFfn)
+    )
+    free = USABLE_HBM * capacity - _other_bytes(setting, groups, ranges, stage, tp=tp, slots=int(equal.sum()))
+    if setting.workload.batch and (free >= equal * per_slot).all():
+        return equal
+    total = moe.experts + (fewest_redundant(moe.experts, len(gpus)) if redundant is None else redundant)
+    return slots_by_free_hbm(free, per_slot, total=total, most=moe.experts)
+
+
+def slots_by_free_hbm(
+    free_bytes: NDArray[np.float64], bytes_per_slot: float, *, total: int, most: int
+) -> NDArray[np.int64]:
+    """Give each of ``total`` slots to the GPU with most bytes left after it: int64 ``[gpus]``, at most ``most`` each.
+
+    What is left on the fullest GPU is then as much as it can be. Ties go to the first GPU.
+    """
+    left = free_bytes[:, None] - bytes_per_slot * np.arange(1, most + 1)
+    order = np.argsort(-left, axis=None, kind="stable")[:total]
+    return np.bincount(order // most, minlength=free_bytes.size)
+
+
+def _other_bytes(
+    setting: Setting,
+    groups: Sequence[tuple[int, ...]],
+    ranges: Sequence[range],
+    stage: int,
+    *,
+    tp: int,
+    slots: int,
+) -> float:
+    """Bytes of a GPU besides its experts, at the batch asked for or at 1."""
+    stages = [StageSpec(gpus, layers) for gpus, layers in zip(groups, ranges, strict=True)]
+    sums, none = [slots] * len(stages), [0] * len(stages)
+    memory = replica_memory(setting, stages, tp=tp, slots=sums, most=none)[stage]
+    return memory.used(setting.workload.batch or 1)

@@ -69,8 +69,8 @@ BALANCE = 300.0
 SCALES = ("compute", "memory", "delay")
 LARGEST = 0.95
 FIRM = {"compute": 40.0, "memory": 15.0, "delay": 1.0, "shared": 0.3}
-"""How firmly a chip is held to its class: its compute most, since one class has the same multipliers and what the rows
-seem to show beyond that comes from the layouts that ran on each; memory and delays less (hosts differ)."""
+"""How firmly a chip is held to its class: its compute most, since one class has the same multipliers and what the
+rows seem to show beyond that comes from the layouts that ran on each; memory and delays less (hosts differ)."""
 OTHERS_FIRM = 0.5
 """How firmly chips are held that stand in a class of others: the H20 has a seventh of the flop, Ascend is no GPU."""
 OTHERS = ("h20-sxm", "ascend-910c")

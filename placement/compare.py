@@ -127,7 +127,7 @@ def _row(
 
 
 def _fewer_than_gpus(setting: Setting, empty: CompareRow) -> CompareRow | None:
-    """The best with fewer sequences than GPUs, where not even one a GPU is fast enough; None if that is not either."""
+    """The best with fewer sequences than GPUs, where one a GPU is too slow; None if that is too."""
     target, workload = empty.target_tok_s_per_user, setting.workload
     if target is None or workload.batch or not workload.decodes:
         return None

@@ -151,15 +151,30 @@ def test_layouts_that_are_a_total(tmp_path):
             ((1, 32, 32, 1), "1"),
             (Pool(attention_dp=4, ep=4, workers=10), Pool(attention_dp=32, ep=32)),
         ),
-        (2048, ((4, 1, 1, 4), ""), ((32, 1, 8, 4), ""), (Pool(tp=4, ep=4, workers=0), Pool(attention_dp=32, ep=32))),
-        (44, ((4, 1, 1, 4), ""), ((8, 1, 2, 4), ""), (Pool(tp=4, ep=4, workers=0), Pool(tp=8, ep=8, workers=4))),
+        (
+            2048,
+            ((4, 1, 1, 4), ""),
+            ((32, 1, 8, 4), ""),
+            (Pool(tp=4, ep=4, workers=0), Pool(attention_dp=32, ep=32)),
+        ),
+        (
+            44,
+            ((4, 1, 1, 4), ""),
+            ((8, 1, 2, 4), ""),
+            (Pool(tp=4, ep=4, workers=0), Pool(tp=8, ep=8, workers=4)),
+        ),
         (
             4096,
             ((4, 1, 1, 4), ""),
             ((8, 1, 2, 4), ""),
             (Pool(tp=4, ep=4, workers=0), Pool(attention_dp=8, ep=8, workers=2)),
         ),
-        (16, ((8, 1, 8, 1), ""), ((8, 1, 8, 1), ""), (Pool(tp=8, moe_tp=8, workers=0), Pool(tp=8, moe_tp=8, workers=4))),
+        (
+            16,
+            ((8, 1, 8, 1), ""),
+            ((8, 1, 8, 1), ""),
+            (Pool(tp=8, moe_tp=8, workers=0), Pool(tp=8, moe_tp=8, workers=4)),
+        ),
         (
             512,
             ((24, 1, 24, 1), ""),

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from placement.replan.task import ReplanTask
@@ -71,7 +73,7 @@ class Cycles:
         return self.table[:, self.real].astype(np.int32)
 
     def cost(self, table: Ints, price: float) -> Floats:
-        """``price`` times the excess over the target, plus moves, ``[layers]``; domains that copies share cost more."""
+        """``price`` times the excess over the target, plus moves, ``[layers]``; copies near each other cost more."""
         load = self._gpu_load(table)
         excess = np.maximum(load - self.target[:, :, None], 0.0).sum(axis=(0, 2))
         total: Floats = price * excess + self._new(table).sum(axis=(1, 2))
@@ -79,10 +81,17 @@ class Cycles:
             total += _SHARED * self._sharing(table)
         return total
 
-    def run(self, rounds: int, price: float, eager: float) -> None:
-        """Make ``rounds`` rounds; ``eager`` 0 releases any copy of a GPU, 1 a moved one wherever there is one."""
+    def run(
+        self, rounds: int, price: float, eager: float, keep_on: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Make ``rounds`` rounds while ``keep_on`` says yes.
+
+        ``eager`` 0 releases any copy of a GPU, 1 a moved one wherever there is one.
+        """
         current = self.cost(self.table, price)
         for turn in range(rounds):
+            if not keep_on():
+                return
             trial, possible = self._trial(price, eager, exchange=turn % 2 == 0)
             cost = self.cost(trial, price)
             better = possible & (cost <= current + _EQUAL)

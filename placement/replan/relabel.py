@@ -48,7 +48,8 @@ def kept_copies(task: ReplanTask, target: NDArray[np.int32]) -> Ints:
     wanted = np.zeros(task.held.shape, dtype=np.float32)
     wanted[np.arange(problem.layers)[:, None], problem.slot_gpu[None, :], target] = 1.0
     held = task.held.astype(np.float32)
-    return np.rint(held @ wanted.transpose(0, 2, 1)).astype(np.int64)
+    kept: Ints = np.rint(held @ wanted.transpose(0, 2, 1)).astype(np.int64)
+    return kept
 
 
 def align_slots(task: ReplanTask, slot_expert: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -117,6 +118,6 @@ def _by_domain(kind: Ints, domain: Ints, kept: Ints) -> Ints:
 
 
 def _slots_of(problem: ExpertProblem, groups: Ints) -> Ints:
-    """Slots from which each slot takes its expert, ``[layers, slots]``, for the group of each GPU ``[layers, gpus]``."""
+    """Slots from which each slot takes its expert, ``[layers, slots]``; ``groups`` ``[layers, gpus]``."""
     offset = np.arange(problem.slots) - problem.first_slot[problem.slot_gpu]
     return problem.first_slot[groups[:, problem.slot_gpu]] + offset

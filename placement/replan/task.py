@@ -69,7 +69,16 @@ class ReplanTask:
         """Experts that a GPU must hold and does not hold now, int64 ``[layers]``, of ``[layers, slots]``."""
         rows = np.arange(self.problem.layers)[:, None]
         fresh = ~self.held[rows, self.problem.slot_gpu[None, :], slot_expert]
-        return fresh.sum(axis=1)
+        moves: NDArray[np.int64] = fresh.sum(axis=1)
+        return moves
+
+    def sharing(self, slot_expert: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Copies that share a failure domain with another of their expert, ``[layers]``, of ``[layers, slots]``."""
+        problem = self.problem
+        place = slot_expert.astype(np.int64) * problem.gpus + problem.failure_domain[problem.slot_gpu]
+        place.sort(axis=1)
+        shared: NDArray[np.int64] = (np.diff(place, axis=1) == 0).sum(axis=1)
+        return shared
 
     def peaks(self, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
         """Largest over mean GPU load, ``[scenarios, layers]``, of ``[layers, slots]``."""

@@ -1,4 +1,4 @@
-"""Split a model's layers over the stages : times and memory from the cost model, cuts by CP-SAT."""
+"""Split a model's layers over the stages : times and memory from the cost model, cuts exact."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _layer_use(layer: Layer, slots: NDArray[np.int64]) -> ExpertUse | None:
 def split_layers(
     setting: Setting, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]]
 ) -> tuple[range, ...]:
-    """Return the run of layers of each stage: the slowest stage as fast as memory allows, proven by CP-SAT."""
+    """Return the run of layers of each stage: the slowest stage as fast as memory allows, proven."""
     layers = len(setting.model.layers)
     if len(groups) == 1:
         return (range(layers),)

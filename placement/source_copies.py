@@ -1,0 +1,96 @@
+"""Swaps for an engine whose source ranks use one copy each: the split depends on where the copies are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.split import source_shares
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from placement.problem import ExpertProblem
+
+    Judge = Callable[[NDArray[np.int32], NDArray[np.intp]], NDArray[np.float64]]
+
+__all__ = ["swap_under_source"]
+
+_ROUNDS, _TRIED = 60, 8
+_LEAST_GAIN = 1e-9
+
+
+def swap_under_source(
+    problem: ExpertProblem,
+    slot_expert: NDArray[np.int32],
+    judge: Judge,
+    *,
+    nodes: NDArray[np.int64] | None,
+    rounds: int = _ROUNDS,
+) -> NDArray[np.int32]:
+    """Swap copies off the hottest GPU while it helps under shares by source rank; return ``[layers, slots]``.
+
+    Each round takes the swaps that promise most if shares stayed with the copies, splits anew for each of them,
+    and keeps the best where ``judge`` finds it better. Never worse in any layer; legal where the start was.
+    Deterministic.
+
+    Parameters
+    ----------
+    judge:
+        Largest load of rows ``[rows, slots]`` of the layers named, ``[rows]``.
+    """
+    best = slot_expert.copy()
+    active = np.arange(problem.layers)
+    value = judge(best, active)
+    for _ in range(rounds):
+        assignment = problem.assignment(best[active])
+        load = assignment.slot_load(problem.loads[active], source_shares(assignment, nodes))
+        starts = [_swaps(problem, best[layer], load[i]) for i, layer in enumerate(active)]
+        owner = np.repeat(np.arange(active.size), [len(rows) for rows in starts])
+        if owner.size == 0:
+            break
+        rows = np.concatenate(starts)
+        after = judge(rows, active[owner])
+        better = []
+        for i, layer in enumerate(active):
+            mine = np.flatnonzero(owner == i)
+            if mine.size == 0:
+                continue
+            least = mine[np.argmin(after[mine])]
+            if after[least] < value[layer] * (1 - _LEAST_GAIN):
+                best[layer], value[layer] = rows[least], after[least]
+                better.append(layer)
+        active = np.array(better, dtype=np.intp)
+        if active.size == 0:
+            break
+    return best
+
+
+def _swaps(
+    problem: ExpertProblem, row: NDArray[np.int32], slot_load: NDArray[np.float64]
+) -> NDArray[np.int32]:
+    """Return one layer after each of the swaps with its hottest GPU that promise most, ``[up to tried, slots]``."""
+    gpu, speed = problem.slot_gpu, problem.speed
+    busy = np.bincount(gpu, weights=slot_load, minlength=problem.gpus)
+    hot = int(np.argmax(busy / speed))
+    mine = np.flatnonzero(gpu == hot)
+    other = np.flatnonzero(gpu != hot)
+    domain = problem.failure_domain[gpu]
+    held = np.zeros((int(domain.max()) + 1, problem.experts), dtype=bool)
+    held[domain, row] = True
+    moved = slot_load[mine][:, None] - slot_load[other][None, :]
+    there, here = gpu[other], domain[mine][:, None]
+    peak = np.maximum((busy[hot] - moved) / speed[hot], (busy[there] + moved) / speed[there])
+    apart = here != domain[other][None, :]  # a swap inside a domain brings nothing new to it
+    clash = apart & (held[domain[other]][:, row[mine]].T | held[domain[mine]][:, row[other]])
+    peak = np.where(clash | (row[mine][:, None] == row[other][None, :]), np.inf, peak)
+    promising = np.argsort(peak, axis=None, kind="stable")[:_TRIED]
+    promising = promising[peak.ravel()[promising] < busy[hot] / speed[hot]]
+    left, right = mine[promising // other.size], other[promising % other.size]
+    rows = np.tile(row, (promising.size, 1))
+    at = np.arange(promising.size)
+    rows[at, left], rows[at, right] = row[right], row[left]
+    return rows

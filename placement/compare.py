@@ -86,7 +86,7 @@ def compare_clusters(
     rows = []
     for cluster in clusters:
         setting = Setting(cluster, model, workload, engine=engine)
-        layouts = fitted_layouts(setting, options.copies)
+        layouts = fitted_layouts(setting, options.copies, options.spread)
         known: Known = {}
         rows += [_row(setting, loads, options, layouts, known, target) for target in targets or (None,)]
     return rows

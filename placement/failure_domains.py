@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from placement.options import Spread
     from topology.cluster import Gpu
 
-__all__ = ["domain_name", "failure_domains", "numbered_domains", "require_apart"]
+__all__ = ["domain_name", "failure_domains", "numbered_domains", "require_apart", "stage_domains"]
 
 
 def domain_name(gpu: Gpu, spread: Spread) -> str:
@@ -42,6 +42,29 @@ def failure_domains(setting: Setting, gpus: Sequence[int], spread: Spread) -> ND
     ``gpus`` are indices into ``Cluster.gpus``.
     """
     return None if spread == "gpu" else numbered_domains(setting, spread)[list(gpus)]
+
+
+def stage_domains(
+    setting: Setting, members: Sequence[Sequence[int]], spread: Spread
+) -> NDArray[np.int64] | None:
+    """Return the failure domain of each GPU of a stage in all its replicas, int64 ``[gpus]``; None as above.
+
+    ``members`` are the GPUs of the stage in each replica. All hold the same experts, so two of its places are in one
+    failure domain where they are in some replica.
+    """
+    if spread == "gpu":
+        return None
+    number = numbered_domains(setting, spread)
+    table = np.unique(number[np.array(members)], axis=0)
+    joined = np.unique(table[0], return_inverse=True)[1].astype(np.int64).reshape(-1)
+    while True:
+        before = joined
+        for row in table:
+            least = np.full(int(row.max()) + 1, joined.size)
+            np.minimum.at(least, row, joined)
+            joined = least[row]
+        if np.array_equal(before, joined):
+            return joined
 
 
 def require_apart(

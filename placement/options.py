@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cost.layout import Layout
     from cost.split import Split
 
-__all__ = ["ALIKE", "AUTO", "OBJECTIVES", "SPREADS", "Objective", "PlanOptions", "Spread"]
+__all__ = ["ALIKE", "AUTO", "OBJECTIVES", "SPREADS", "Objective", "PlanOptions", "Spread", "require_spread"]
 
 Spread = Literal["gpu", "node", "rack"]
 SPREADS: tuple[Spread, ...] = get_args(Spread)
@@ -28,6 +28,20 @@ AUTO: Literal["auto"] = "auto"
 ALIKE = 0.10
 """The published ranges of kernel efficiency (:mod:`cost.efficiency`) are wider than that, so layouts that are
 closer cannot be told apart."""
+
+
+def require_spread(spread: str) -> Spread:
+    """Return ``spread`` if it is known.
+
+    Raises
+    ------
+    InputError
+        If it is not.
+    """
+    for known in SPREADS:
+        if spread == known:
+            return known
+    raise InputError(f"--spread {spread}: expected {', '.join(SPREADS[:-1])} or {SPREADS[-1]}.")
 
 
 @dataclass(frozen=True)
@@ -90,12 +104,9 @@ class PlanOptions:
             raise InputError(
                 f"--redundant {self.redundant}: expected 0 or more copies above one of each expert, or auto."
             )
-        for name, word, known in (
-            ("--spread", self.spread, SPREADS),
-            ("--objective", self.objective, OBJECTIVES),
-        ):
-            if word not in known:
-                raise InputError(f"{name} {word}: expected {', '.join(known[:-1])} or {known[-1]}.")
+        require_spread(self.spread)
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"--objective {self.objective}: expected {' or '.join(OBJECTIVES)}.")
         require_split(self.split)
         for name, value, least in (
             ("--tpot-ms", self.tpot_s, math.ulp(0.0)),

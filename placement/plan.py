@@ -5,20 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from cost.expert_use import expert_use
+from cost.expert_use import balanced_use, expert_use
+from cost.gpu_rates import expert_speed
 from cost.score import LayoutScorer
+from cost.split import require_split
+from placement.failure_domains import numbered_domains
+from placement.options import require_spread
+from topology.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from cost.assignment import Assignment
     from cost.expert_use import ExpertUse
-    from cost.layout import Layout
+    from cost.layout import Layout, StageSpec
     from cost.loads import ExpertLoads
     from cost.score import Score
     from cost.setting import Setting
+    from cost.split import Split
+    from placement.failures import Failures
+    from placement.options import Spread
+    from placement.scenarios import ScenarioReport
 
 __all__ = [
     "BaselineScore",
@@ -29,6 +39,9 @@ __all__ = [
     "placement_scorer",
     "score_placement",
     "stage_loads",
+    "stage_speed",
+    "stage_use",
+    "use_balancedness",
 ]
 
 
@@ -67,6 +80,10 @@ class Plan:
         The loads it was made for; None for a model without experts.
     balancedness:
         Mean over max GPU load by absolute layer id, the mean over scenarios.
+    scenarios:
+        With several loads, how the plan fares in each, and one made without it; else None.
+    failures:
+        What one failure would do; None where nobody looked, or without experts.
     notes:
         What a summary repeats: what was assumed, dropped or run.
     options:
@@ -84,6 +101,18 @@ class Plan:
     notes: tuple[str, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     interrupted: bool = False
+    scenarios: ScenarioReport | None = None
+    failures: Failures | None = None
+
+    @property
+    def split(self) -> Split:
+        """How the engine splits an expert's tokens over its copies."""
+        return require_split(str(self.options.get("split", "even")))
+
+    @property
+    def spread(self) -> Spread:
+        """What may fail at once: copies of an expert lie in different ones."""
+        return require_spread(str(self.options.get("spread", "gpu")))
 
 
 def moe_rows(setting: Setting, layers: range) -> list[int]:
@@ -98,8 +127,55 @@ def stage_loads(setting: Setting, loads: ExpertLoads, layers: range) -> ExpertLo
     return replace(loads, tokens=loads.tokens[:, moe_rows(setting, layers)])
 
 
+def stage_speed(
+    setting: Setting, stage: StageSpec, slots_per_gpu: NDArray[np.int64]
+) -> NDArray[np.float64] | None:
+    """Return the relative speed of each GPU of a stage with experts, float64 ``[gpus]``; None where all are alike."""
+    moe = setting.model.moe
+    if moe is None or not slots_per_gpu.any():
+        return None
+    workload = setting.workload
+    even = balanced_use(1, slots_per_gpu, moe.experts, moe.top_k)
+    return expert_speed(setting, stage, moe, even, float(max(1, workload.batch) * workload.tokens_per_pass))
+
+
+def stage_use(
+    setting: Setting, stage: StageSpec, assignment: Assignment, loads: ExpertLoads, split: Split = "even"
+) -> ExpertUse:
+    """Return what the experts of one stage ask of its GPUs when the engine splits their tokens in this way.
+
+    Raises
+    ------
+    InputError
+        If the loads do not fit the model.
+    """
+    moe = setting.model.moe
+    if moe is None:
+        raise InputError(f"{setting.model.name} has no routed experts to place.")
+    part = stage_loads(setting, loads, stage.layers)
+    if split == "even":
+        return expert_use(assignment, part, moe.top_k)
+    nodes = numbered_domains(setting, "node")[list(stage.gpus)]
+    speed = stage_speed(setting, stage, assignment.slots_per_gpu)
+    return expert_use(assignment, part, moe.top_k, split=split, nodes=nodes, speed=speed)
+
+
+def use_balancedness(use: ExpertUse, speed: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Return mean over max GPU load, ``[scenarios, layers]``; of unequal GPUs, of load over speed.
+
+    The mean is then what every GPU would have if all were equally busy.
+    """
+    busy = use.share if speed is None else use.share / speed
+    balance: NDArray[np.float64] = use.share.mean(axis=2) / busy.max(axis=2)
+    return balance
+
+
 def placement_scorer(
-    setting: Setting, layout: Layout, experts: Sequence[Assignment | None], loads: ExpertLoads | None
+    setting: Setting,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    split: Split = "even",
 ) -> LayoutScorer:
     """Return what scores a placement at any batch: ours, a rival's, one made by hand.
 
@@ -108,34 +184,26 @@ def placement_scorer(
     InputError
         If the loads do not fit the model.
     """
-    uses: list[ExpertUse | None] = []
-    moe = setting.model.moe
-    for stage, assignment in zip(layout.replicas[0], experts, strict=True):
-        if assignment is None or loads is None or moe is None:
-            uses.append(None)
-        else:
-            uses.append(expert_use(assignment, stage_loads(setting, loads, stage.layers), moe.top_k))
-    synthetic = loads is not None and loads.synthetic
-    return LayoutScorer(setting, layout, [uses] * len(layout.replicas), synthetic=synthetic)
+    return _scorer(setting, layout, _uses(setting, layout, experts, loads, split), loads)
 
 
 def placement_balancedness(
-    setting: Setting, layout: Layout, experts: Sequence[Assignment | None], loads: ExpertLoads | None
+    setting: Setting,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    split: Split = "even",
 ) -> dict[int, float]:
     """Return mean over max GPU load by absolute layer id, the mean over scenarios; empty without experts."""
-    balancedness: dict[int, float] = {}
-    for stage, assignment in zip(layout.replicas[0], experts, strict=True):
-        if assignment is None or loads is None:
-            continue
-        part = stage_loads(setting, loads, stage.layers)
-        mean = np.mean([assignment.balancedness(scenario) for scenario in part.normalised], axis=0)
-        ids = [layer for layer in setting.model.moe_layers if layer in stage.layers]
-        balancedness.update(zip(ids, mean.tolist(), strict=True))
-    return balancedness
+    return _balancedness(setting, layout, experts, _uses(setting, layout, experts, loads, split))
 
 
 def score_placement(
-    setting: Setting, layout: Layout, experts: Sequence[Assignment | None], loads: ExpertLoads | None
+    setting: Setting,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    split: Split = "even",
 ) -> tuple[Score, dict[int, float]]:
     """Score any placement at the setting's batch; return the score and the balancedness by layer.
 
@@ -146,5 +214,43 @@ def score_placement(
     InfeasibleError
         If the batch does not fit in HBM.
     """
-    score = placement_scorer(setting, layout, experts, loads).at(setting.workload.batch)
-    return score, placement_balancedness(setting, layout, experts, loads)
+    uses = _uses(setting, layout, experts, loads, split)
+    score = _scorer(setting, layout, uses, loads).at(setting.workload.batch)
+    return score, _balancedness(setting, layout, experts, uses)
+
+
+def _uses(
+    setting: Setting,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    split: Split,
+) -> list[ExpertUse | None]:
+    return [
+        None if assignment is None or loads is None else stage_use(setting, stage, assignment, loads, split)
+        for stage, assignment in zip(layout.replicas[0], experts, strict=True)
+    ]
+
+
+def _scorer(
+    setting: Setting, layout: Layout, uses: list[ExpertUse | None], loads: ExpertLoads | None
+) -> LayoutScorer:
+    synthetic = loads is not None and loads.synthetic
+    return LayoutScorer(setting, layout, [uses] * len(layout.replicas), synthetic=synthetic)
+
+
+def _balancedness(
+    setting: Setting,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    uses: Sequence[ExpertUse | None],
+) -> dict[int, float]:
+    balancedness: dict[int, float] = {}
+    for stage, assignment, use in zip(layout.replicas[0], experts, uses, strict=True):
+        if assignment is None or use is None:
+            continue
+        speed = stage_speed(setting, stage, assignment.slots_per_gpu)
+        ids = [layer for layer in setting.model.moe_layers if layer in stage.layers]
+        mean = use_balancedness(use, speed).mean(axis=0)
+        balancedness.update(zip(ids, mean.tolist(), strict=True))
+    return balancedness

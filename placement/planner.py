@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.assignment import Assignment
 from placement.bisection import last_where
+from placement.failures import find_failures
 from placement.fit import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
-from placement.plan import BaselineScore, Plan, Proof, moe_rows, placement_scorer, score_placement
-from placement.problem import expert_problem
-from placement.scenarios import over_scenarios
+from placement.placing import place_group, stage_groups
+from placement.plan import (
+    BaselineScore,
+    Plan,
+    Proof,
+    placement_scorer,
+    score_placement,
+)
 from placement.search import candidates, fitted_layouts
 from placement.verify_plan import verify_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cost.assignment import Assignment
     from cost.loads import ExpertLoads
     from cost.score import Score
     from cost.setting import Setting
+    from cost.split import Split
     from placement.experts import ExpertResult, OnProgress
     from placement.options import PlanOptions
+    from placement.placing import StageGroup
     from placement.search import Candidate, Fitted
 
-    Known = dict[tuple[bytes, bytes, int], ExpertResult]
+    Known = dict[tuple[object, ...], ExpertResult]
+    Say = Callable[[str], None]
 
 __all__ = ["Placed", "choose_layout", "make_plan"]
 
@@ -37,10 +45,11 @@ MOST_PLACED = 80
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A candidate with its experts placed; ``results`` has one entry for each distinct set of slots."""
+    """A candidate with its experts placed; ``results`` has one entry for each group of stages that are alike."""
 
     candidate: Candidate
     experts: tuple[Assignment | None, ...]
+    groups: tuple[StageGroup, ...]
     results: tuple[ExpertResult, ...]
     score: Score
     balancedness: dict[int, float]
@@ -66,8 +75,10 @@ def make_plan(
     say("comparing layouts")
     chosen = choose_layout(setting, loads, options).candidate
     say("placing experts")
-    placed = _place(chosen, loads, options, time_limit_s=options.time_limit_s, on_progress=on_progress)
-    plan = _finish(placed, loads, options)
+    placed = _place(
+        chosen, loads, options, time_limit_s=options.time_limit_s, thorough=True, on_progress=on_progress
+    )
+    plan = _finish(placed, loads, options, say)
     wrong = verify_plan(plan)
     if wrong:
         raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")
@@ -95,9 +106,9 @@ def choose_layout(
         If nothing fits in HBM, or with experts really placed nothing meets the time per token.
     """
     if layouts is None:
-        layouts = fitted_layouts(setting, options.copies)
+        layouts = fitted_layouts(setting, options.copies, options.spread)
     if not layouts:
-        refuse_capacity(setting, options.copies)
+        refuse_capacity(setting, options.copies, options.spread)
     asked = [fit for fit in layouts if options.admits(fit.layout)]
     if not asked:
         refuse_layout(setting, options, layouts)
@@ -112,7 +123,7 @@ def choose_layout(
             continue
         if candidate.simplicity >= best.candidate.simplicity:
             break
-        trial = _place(candidate, loads, options, time_limit_s=0.0, known=known)
+        trial = _place(candidate, loads, options, known=known)
         meets = options.tpot_s is None or trial.score.tpot_s <= options.tpot_s
         if meets and trial.score.tok_s_per_gpu >= enough:
             return trial
@@ -134,7 +145,7 @@ def _fastest(
     for candidate in found[:MOST_PLACED]:
         if best is not None and candidate.score.tok_s_per_gpu <= best.score.tok_s_per_gpu:
             break
-        trial = _place(candidate, loads, options, time_limit_s=0.0, known=known)
+        trial = _place(candidate, loads, options, known=known)
         if options.tpot_s is not None and trial.score.tpot_s > options.tpot_s:
             missed.append(trial)
         elif best is None or trial.score.tok_s_per_gpu > best.score.tok_s_per_gpu:
@@ -145,61 +156,47 @@ def _fastest(
     return best
 
 
-def _members(candidate: Candidate) -> list[list[int]]:
-    """Stages with experts, those with the same slots together."""
-    alike: dict[bytes, list[int]] = {}
-    for index, slots in enumerate(candidate.slots):
-        if moe_rows(candidate.setting, candidate.layout.replicas[0][index].layers):
-            alike.setdefault(slots.tobytes(), []).append(index)
-    return list(alike.values())
-
-
 def _place(
     candidate: Candidate,
     loads: ExpertLoads | None,
     options: PlanOptions,
     *,
-    time_limit_s: float,
+    time_limit_s: float = 0.0,
+    thorough: bool = False,
     on_progress: OnProgress | None = None,
     known: Known | None = None,
 ) -> Placed:
-    """Place the experts of a candidate; stages with the same slots are placed together.
+    """Place the experts of a candidate, see :func:`placement.placing.place_group`.
 
-    ``known`` holds fast placements by slots, layers and domains: layouts that differ elsewhere share them.
+    ``known`` holds fast placements: layouts that differ elsewhere share them.
     """
     setting, layout = candidate.setting, candidate.layout
-    moe = setting.model.moe
     experts: list[Assignment | None] = [None] * layout.stages
     results = []
-    if moe is not None and loads is not None:
-        from placement.experts import place_experts
-
-        members = _members(candidate)
-        for stages in members:
-            rows = [moe_rows(setting, layout.replicas[0][index].layers) for index in stages]
-            slots, held = candidate.slots[stages[0]], np.concatenate(rows)
-            nodes = len(setting.domain_set(layout.replicas[0][stages[0]]))
-            key = slots.tobytes(), held.tobytes(), nodes
-            result = None if known is None else known.get(key)
-            if result is None:
-                result = place_experts(
-                    expert_problem(loads.mean[held], slots),
-                    time_limit_s=time_limit_s / len(members),
-                    seed=options.seed,
-                    eplb_groups=moe.groups,
-                    nodes=nodes,
-                    on_progress=on_progress,
-                )
-                if loads.tokens.shape[0] > 1:
-                    result = over_scenarios(result, loads.normalised[:, held], slots)
-                if known is not None:
-                    known[key] = result
+    groups = [] if loads is None else stage_groups(candidate, options)
+    for group in groups:
+        result = None if known is None else known.get(group.key)
+        if result is None and loads is not None:
+            result = place_group(
+                setting,
+                group,
+                loads,
+                options,
+                time_limit_s=time_limit_s / len(groups),
+                thorough=thorough,
+                on_progress=on_progress,
+            )
+            if known is not None:
+                known[group.key] = result
+        if result is not None:
             results.append(result)
-            for index, part in zip(stages, _by_stage(result.assignment, rows), strict=True):
+            for index, part in group.by_stage(result.assignment):
                 experts[index] = part
-    candidate = _within_tpot(candidate, experts, loads, options.tpot_s)
-    score, balancedness = score_placement(candidate.setting, layout, experts, loads)
-    return Placed(candidate, tuple(experts), tuple(results), score, balancedness)
+    # an LP is never behind an even split, and takes too long for every layout that is tried
+    split = "even" if options.split == "lp" and not thorough else options.split
+    candidate = _within_tpot(candidate, experts, loads, options.tpot_s, split)
+    score, balancedness = score_placement(candidate.setting, layout, experts, loads, split)
+    return Placed(candidate, tuple(experts), tuple(groups), tuple(results), score, balancedness)
 
 
 def _within_tpot(
@@ -207,11 +204,12 @@ def _within_tpot(
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
     tpot_s: float | None,
+    split: Split,
 ) -> Candidate:
     """Return the candidate at the largest batch that meets the time per token with its experts as placed."""
     if tpot_s is None or candidate.fitted.fixed:
         return candidate
-    scorer = placement_scorer(candidate.setting, candidate.layout, experts, loads)
+    scorer = placement_scorer(candidate.setting, candidate.layout, experts, loads, split)
     batch = candidate.setting.workload.batch
     if scorer.at(batch).tpot_s <= tpot_s:
         return candidate
@@ -219,18 +217,17 @@ def _within_tpot(
     return replace(candidate, setting=candidate.setting.with_batch(within))
 
 
-def _by_stage(assignment: Assignment, rows: Sequence[Sequence[int]]) -> list[Assignment]:
-    cuts = np.cumsum([0, *(len(part) for part in rows)])
-    return [
-        Assignment(assignment.slot_expert[a:b], assignment.slot_gpu, assignment.experts, assignment.gpus)
-        for a, b in pairwise(cuts)
-    ]
-
-
-def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions) -> Plan:
+def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, say: Say) -> Plan:
     candidate = placed.candidate
     notes = [note for result in placed.results for note in result.log]
-    return Plan(
+    interrupted = any(result.interrupted for result in placed.results)
+    scenarios = None
+    if loads is not None and len(loads.tokens) > 1 and placed.results and not interrupted:
+        from placement.left_out import check_scenarios
+
+        say("leaving out each of the loads")
+        scenarios, interrupted = check_scenarios(candidate, placed.groups, placed.experts, loads, options)
+    plan = Plan(
         setting=candidate.setting,
         layout=candidate.layout,
         experts=placed.experts,
@@ -238,11 +235,14 @@ def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions) -> 
         score=placed.score,
         balancedness=placed.balancedness,
         proof=_proof(placed.results),
-        baselines=_baselines(placed, loads),
+        baselines=_baselines(placed, loads, options),
         notes=tuple(dict.fromkeys(notes)),
         options=asdict(options),
-        interrupted=any(result.interrupted for result in placed.results),
+        interrupted=interrupted,
+        scenarios=scenarios,
     )
+    say("losing GPUs, nodes and racks")
+    return replace(plan, failures=find_failures(plan))
 
 
 def _proof(results: Sequence[ExpertResult]) -> Proof:
@@ -255,8 +255,8 @@ def _proof(results: Sequence[ExpertResult]) -> Proof:
     return Proof(status, objective, bound, max(0.0, 1 - bound / objective))
 
 
-def _baselines(placed: Placed, loads: ExpertLoads | None) -> dict[str, BaselineScore]:
-    """Score each rival under the same layout, batch and loads."""
+def _baselines(placed: Placed, loads: ExpertLoads | None, options: PlanOptions) -> dict[str, BaselineScore]:
+    """Score each rival under the same layout, batch, loads and split."""
     if not placed.results or loads is None:
         return {}
     setting, layout = placed.candidate.setting, placed.candidate.layout
@@ -264,17 +264,16 @@ def _baselines(placed: Placed, loads: ExpertLoads | None) -> dict[str, BaselineS
     for name in placed.results[0].baselines:
         experts: list[Assignment | None] = list(placed.experts)
         reason = ""
-        for result, stages in zip(placed.results, _members(placed.candidate), strict=True):
+        for group, result in zip(placed.groups, placed.results, strict=True):
             rival = result.baselines[name]
             if rival.assignment is None:
                 reason = rival.reason
                 break
-            rows = [moe_rows(setting, layout.replicas[0][index].layers) for index in stages]
-            for index, part in zip(stages, _by_stage(rival.assignment, rows), strict=True):
+            for index, part in group.by_stage(rival.assignment):
                 experts[index] = part
         if reason:
             scored[name] = BaselineScore(reason)
             continue
-        score, balancedness = score_placement(setting, layout, experts, loads)
+        score, balancedness = score_placement(setting, layout, experts, loads, options.split)
         scored[name] = BaselineScore("", balancedness, score)
     return scored

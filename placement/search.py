@@ -14,7 +14,7 @@ from cost.memory import replica_memory
 from cost.model import MoeFfn
 from cost.score import LayoutScorer
 from placement.bisection import last_where
-from placement.failure_domains import domain_name, failure_domains, require_apart
+from placement.failure_domains import domain_name, require_apart, stage_domains
 from placement.layouts import enumerate_shapes
 from placement.split import equal_ranges, largest_batch, split_layers, stage_specs
 from placement.unequal import gpu_hbm_bytes, slots_of_stage
@@ -114,9 +114,8 @@ def stage_slots(
             for stage in range(len(groups))
         )
         if moe is not None:
-            for stages in shape.replicas:
-                for gpus, row in zip(stages, slots, strict=True):
-                    require_apart(moe.experts, row, failure_domains(setting, gpus, spread))
+            for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
+                require_apart(moe.experts, row, stage_domains(setting, members, spread))
     except (InputError, InfeasibleError):
         return None
     return slots
@@ -193,8 +192,8 @@ def _refuse_spread(setting: Setting, redundant: int | None, spread: Spread) -> N
     for shape in enumerate_shapes(setting.cluster, setting.model):
         slots = stage_slots(setting, shape, redundant)
         if slots is not None:
-            for gpus, row in zip(shape.replicas[0], slots, strict=True):
-                domains = failure_domains(setting, gpus, spread)
+            for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
+                domains = stage_domains(setting, members, spread)
                 word = f"--spread {spread} ({setting.cluster.name} has {len(names)} {spread}{'s' * (len(names) > 1)})"
                 require_apart(moe.experts, row, domains, word)
 

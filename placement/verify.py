@@ -17,8 +17,8 @@ def verify_experts(assignment: Assignment, problem: ExpertProblem) -> list[str]:
     """Return every way in which ``assignment`` breaks the rules of ``problem``, in words; empty if legal.
 
     The rules: the arrays have the problem's shape; every GPU has its number of slots; every slot holds an
-    expert that exists; every expert has at least one copy in every layer; no GPU holds two copies of one.
-    Layers are named by their row.
+    expert that exists; every expert has at least one copy in every layer; no failure domain (no GPU, where none are
+    given) holds two copies of one. Layers are named by their row.
     """
     wrong = _shape_violations(assignment, problem)
     if wrong:
@@ -26,6 +26,23 @@ def verify_experts(assignment: Assignment, problem: ExpertProblem) -> list[str]:
     wrong = _slot_violations(assignment, problem)
     for layer in range(problem.layers):
         wrong += _layer_violations(assignment, layer)
+    if problem.spread is not None:
+        wrong += _spread_violations(assignment, problem)
+    return wrong
+
+
+def _spread_violations(assignment: Assignment, problem: ExpertProblem) -> list[str]:
+    """Experts with copies on several GPUs of one failure domain."""
+    wrong = []
+    domain = problem.failure_domain.tolist()
+    for layer, row in enumerate(assignment.slot_expert.tolist()):
+        seen: dict[tuple[int, int], int] = {}
+        for expert, gpu in zip(row, assignment.slot_gpu.tolist(), strict=True):
+            other = seen.setdefault((expert, domain[gpu]), gpu)
+            if other != gpu:
+                wrong.append(
+                    f"row {layer}: GPUs {other} and {gpu}, of one failure domain, both hold expert {expert}"
+                )
     return wrong
 
 

@@ -1,0 +1,371 @@
+"""What one failure would do: the experts it would kill, and how what is left would run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.assignment import Assignment
+from cost.layout import Layout
+from cost.score import LayoutScorer
+from placement.failure_domains import domain_name, numbered_domains
+from placement.options import SPREADS
+from placement.plan import stage_loads, stage_speed, stage_use, use_balancedness
+from topology.errors import RackplanError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.expert_use import ExpertUse
+    from cost.layout import StageSpec
+    from cost.loads import ExpertLoads
+    from placement.options import Spread
+    from placement.plan import Plan
+
+__all__ = ["AtRisk", "Failures", "LayerAtRisk", "WhatIf", "find_failures"]
+
+MOST_TRIED = 96
+"""Failures of a kind that are tried one by one; of more, so many evenly spaced ones."""
+MOST_ROUTED = 8
+"""The same where the rates of what is left follow from routes (tori, broken links)."""
+MOST_SOLVED = 6
+"""The same where each takes an LP (0.6 s of 58 layers)."""
+MOST_CELLS = 3e7
+"""Slots x layers x scenarios over all failures of a kind."""
+TOP = 20
+"""Experts listed by name."""
+
+
+@dataclass(frozen=True)
+class LayerAtRisk:
+    """One layer's experts that have all their copies in one failure domain.
+
+    ``share`` is the fraction of the layer's tokens that they take; ``worst`` the failure domain whose loss takes
+    most tokens, ``worst_experts`` and ``worst_share`` what it takes.
+    """
+
+    layer: int
+    experts: int
+    share: float
+    worst: str
+    worst_experts: int
+    worst_share: float
+
+
+@dataclass(frozen=True)
+class AtRisk:
+    """An expert that one failure would kill; ``share`` is the fraction of its layer's tokens that it takes."""
+
+    layer: int
+    expert: int
+    copies: int
+    share: float
+    domain: str
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The plan after any one GPU, node or rack is lost: the mean and the worst over the choices.
+
+    Attributes
+    ----------
+    choices, tried:
+        How many there are in use, and how many were tried, evenly spaced.
+    balancedness_mean, balancedness_worst:
+        Mean over max load of the GPUs left that serve the same layers, mean over layers and scenarios; experts
+        keep the copies that are left.
+    tok_s_per_gpu_mean, tok_s_per_gpu_worst:
+        Throughput over all GPUs given, lost ones too, at the plan's batch or the largest that still fits.
+    tokens_lost_mean, tokens_lost_most:
+        Fraction of the tokens whose expert has no copy left (they are dropped), mean over layers of the replica.
+    experts_lost_most:
+        Experts without a copy, summed over layers, in the case that loses most.
+    worst:
+        What has the least throughput when lost.
+    """
+
+    unit: Spread
+    choices: int
+    tried: int
+    balancedness_mean: float
+    balancedness_worst: float
+    tok_s_per_gpu_mean: float
+    tok_s_per_gpu_worst: float
+    tokens_lost_mean: float
+    tokens_lost_most: float
+    experts_lost_most: int
+    worst: str
+
+
+@dataclass(frozen=True)
+class Failures:
+    """What one failure would do to a plan.
+
+    ``layers`` and ``experts`` are of the failure domain ``spread``; ``experts`` are those that take most tokens.
+    """
+
+    spread: Spread
+    layers: tuple[LayerAtRisk, ...]
+    experts: tuple[AtRisk, ...]
+    what_if: tuple[WhatIf, ...]
+
+    @property
+    def experts_at_risk(self) -> int:
+        """Experts with all copies in one failure domain, summed over layers."""
+        return sum(row.experts for row in self.layers)
+
+    @property
+    def share_at_risk(self) -> float:
+        """Fraction of the tokens that go to them, mean over layers."""
+        return sum(row.share for row in self.layers) / max(1, len(self.layers))
+
+
+def find_failures(plan: Plan) -> Failures | None:
+    """Return what one failure would do to ``plan``; None for a model without experts."""
+    if plan.loads is None or not any(assignment is not None for assignment in plan.experts):
+        return None
+    layers: list[LayerAtRisk] = []
+    experts: list[AtRisk] = []
+    for stage, assignment in zip(plan.layout.replicas[0], plan.experts, strict=True):
+        if assignment is not None:
+            rows, named = _at_risk(plan, stage, assignment)
+            layers += rows
+            experts += named
+    experts.sort(key=lambda row: (-row.share, row.layer, row.expert))
+    what_if = tuple(_what_if(plan, unit) for unit in SPREADS)
+    return Failures(plan.spread, tuple(layers), tuple(experts[:TOP]), what_if)
+
+
+def _at_risk(plan: Plan, stage: StageSpec, assignment: Assignment) -> tuple[list[LayerAtRisk], list[AtRisk]]:
+    """Experts of one stage with all copies in one failure domain: by layer, and the heaviest of them."""
+    setting = plan.setting
+    domain = numbered_domains(setting, plan.spread)[list(stage.gpus)]
+    names = {
+        int(number): domain_name(setting.cluster.gpus[gpu], plan.spread)
+        for number, gpu in zip(domain, stage.gpus, strict=True)
+    }
+    loads = stage_loads(setting, _loads(plan), stage.layers).mean
+    share = loads / loads.sum(axis=1, keepdims=True)
+    of_slot = np.broadcast_to(domain[assignment.slot_gpu], assignment.slot_expert.shape)
+    rows = np.broadcast_to(np.arange(assignment.layers)[:, None], of_slot.shape)
+    first = np.full(share.shape, np.iinfo(np.int64).max)
+    last = np.full(share.shape, -1)
+    np.minimum.at(first, (rows, assignment.slot_expert), of_slot)
+    np.maximum.at(last, (rows, assignment.slot_expert), of_slot)
+    lone = first == last
+    ids = [layer for layer in setting.model.moe_layers if layer in stage.layers]
+    found = []
+    for row, layer in enumerate(ids):
+        there = first[row, lone[row]]
+        tokens = np.bincount(there, weights=share[row, lone[row]], minlength=int(domain.max()) + 1)
+        worst = int(np.argmax(tokens)) if there.size else -1
+        found.append(
+            LayerAtRisk(
+                layer,
+                int(there.size),
+                float(share[row, lone[row]].sum()),
+                names.get(worst, ""),
+                int((there == worst).sum()),
+                float(tokens[worst]) if there.size else 0.0,
+            )
+        )
+    heaviest = np.argsort(-np.where(lone, share, -1.0), axis=None, kind="stable")[:TOP]
+    named = [
+        AtRisk(
+            ids[row],
+            int(expert),
+            int(assignment.copies[row, expert]),
+            float(share[row, expert]),
+            names[int(first[row, expert])],
+        )
+        for row, expert in zip(*np.unravel_index(heaviest, share.shape), strict=True)
+        if lone[row, expert]
+    ]
+    return found, named
+
+
+def _loads(plan: Plan) -> ExpertLoads:
+    if plan.loads is None:
+        raise ValueError("a plan without experts has no failures to look at")
+    return plan.loads
+
+
+@dataclass(frozen=True)
+class _After:
+    """The plan after one loss; see :class:`WhatIf`."""
+
+    balancedness: float
+    tok_s_per_gpu: float
+    tokens_lost: float
+    experts_lost: int
+
+
+def _what_if(plan: Plan, unit: Spread) -> WhatIf:
+    number = numbered_domains(plan.setting, unit)
+    used = [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
+    choices = list(dict.fromkeys(number[used].tolist()))
+    most = _most_tried(plan)
+    tried = [choices[i * len(choices) // most] for i in range(most)] if len(choices) > most else choices
+    loss = _Loss(plan)
+    found = [loss.of(number == choice) for choice in tried]
+    worst = min(range(len(tried)), key=lambda i: found[i].tok_s_per_gpu)
+    first = int(np.argmax(number == tried[worst]))
+    balance = [after.balancedness for after in found]
+    speed = [after.tok_s_per_gpu for after in found]
+    lost = [after.tokens_lost for after in found]
+    return WhatIf(
+        unit,
+        len(choices),
+        len(tried),
+        float(np.mean(balance)),
+        min(balance),
+        float(np.mean(speed)),
+        min(speed),
+        float(np.mean(lost)),
+        max(lost),
+        max(after.experts_lost for after in found),
+        domain_name(plan.setting.cluster.gpus[first], unit),
+    )
+
+
+def _most_tried(plan: Plan) -> int:
+    spec = plan.setting.cluster.spec
+    if spec.reshaped or any(domain.structure != "switch" for domain in spec.domains):
+        return MOST_ROUTED
+    scenarios = len(_loads(plan).tokens)
+    if plan.split == "lp":
+        return MOST_SOLVED
+    cells = scenarios * sum(a.slot_expert.size for a in plan.experts if a is not None)
+    return max(MOST_ROUTED, min(MOST_TRIED, int(MOST_CELLS / cells)))
+
+
+class _Loss:
+    """Scores a plan without some of its GPUs."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        loads = _loads(plan)
+        stages = plan.layout.replicas[0]
+        self.uses: list[ExpertUse | None] = [
+            None if entry is None else stage_use(plan.setting, stage, entry, loads, plan.split)
+            for stage, entry in zip(stages, plan.experts, strict=True)
+        ]
+        self.balance = [
+            self._balance(stage, use, None if entry is None else entry.slots_per_gpu)
+            for stage, use, entry in zip(stages, self.uses, plan.experts, strict=True)
+        ]
+
+    def of(self, lost: NDArray[np.bool_]) -> _After:
+        """Return the plan without the GPUs of the cluster that are ``lost``, ``[gpus]``."""
+        replicas: list[tuple[StageSpec, ...]] = []
+        uses: list[list[ExpertUse | None]] = []
+        balance, tokens, experts = [], [], 0
+        for stages in self.plan.layout.replicas:
+            gone = [self._gone(stage, lost) for stage in stages]
+            if not any(part.any() for part in gone):
+                replicas.append(stages)
+                uses.append(self.uses)
+                continue
+            parts = [
+                self._left(index, stage, part)
+                for index, (stage, part) in enumerate(zip(stages, gone, strict=True))
+            ]
+            experts += sum(part.experts_lost for part in parts)
+            tokens.append(_over_layers([part.tokens_lost for part in parts]))
+            if any(part.all() for part in gone):
+                continue  # the replica has a stage without GPUs: it stops
+            balance.append(_over_layers([part.balance for part in parts]))
+            replicas.append(tuple(part.stage for part in parts))
+            uses.append([part.use for part in parts])
+        before = [self.balance] if replicas else []
+        return _After(
+            float(np.mean(balance or [_over_layers(values) for values in before] or [0.0])),
+            self._tok_s_per_gpu(replicas, uses),
+            float(np.mean(tokens)),
+            experts,
+        )
+
+    def _gone(self, stage: StageSpec, lost: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """GPUs of a stage that stop: a tensor-parallel group stops as a whole, ``[gpus]``."""
+        groups = lost[list(stage.gpus)].reshape(-1, self.plan.layout.tp).any(axis=1)
+        return np.repeat(groups, self.plan.layout.tp)
+
+    def _left(self, index: int, stage: StageSpec, gone: NDArray[np.bool_]) -> _Part:
+        """What is left of one stage."""
+        entry = self.plan.experts[index]
+        if not gone.any():
+            nothing = np.zeros(0 if entry is None else entry.layers)
+            return _Part(stage, self.uses[index], self.balance[index], nothing, 0)
+        left = replace(stage, gpus=tuple(np.array(stage.gpus)[~gone].tolist()))
+        if entry is None:
+            return _Part(left, None, np.zeros(0), np.zeros(0), 0)
+        if gone.all():
+            return _Part(left, None, np.zeros(0), np.ones(entry.layers), entry.layers * entry.experts)
+        place = np.cumsum(~gone) - 1
+        kept = ~gone[entry.slot_gpu]
+        rest = Assignment(
+            entry.slot_expert[:, kept],
+            place[entry.slot_gpu[kept]].astype(np.int32),
+            entry.experts,
+            len(left.gpus),
+        )
+        use = stage_use(self.plan.setting, left, rest, _loads(self.plan), self.plan.split)
+        lost = np.clip(1.0 - use.share.sum(axis=2).mean(axis=0), 0.0, 1.0)
+        return _Part(
+            left,
+            use,
+            self._balance(left, use, rest.slots_per_gpu),
+            np.where(lost > 1e-12, lost, 0.0),
+            int((rest.copies == 0).sum()),
+        )
+
+    def _balance(
+        self, stage: StageSpec, use: ExpertUse | None, slots: NDArray[np.int64] | None
+    ) -> NDArray[np.float64]:
+        """Balancedness of each layer of a stage, the mean over scenarios."""
+        if use is None or slots is None:
+            return np.zeros(0)
+        busy = use.share.max(axis=(0, 2)) > 0
+        balance = np.zeros(len(busy))
+        if busy.any():
+            part = replace(use, share=use.share[:, busy])
+            speed = stage_speed(self.plan.setting, stage, slots)
+            balance[busy] = use_balancedness(part, speed).mean(axis=0)
+        return balance
+
+    def _tok_s_per_gpu(
+        self, replicas: Sequence[tuple[StageSpec, ...]], uses: Sequence[Sequence[ExpertUse | None]]
+    ) -> float:
+        """Throughput over all GPUs given; 0 where nothing runs."""
+        if not replicas:
+            return 0.0
+        plan = self.plan
+        scorer = LayoutScorer(plan.setting, Layout(tuple(replicas), plan.layout.tp), uses)
+        batch = min(plan.setting.workload.batch, scorer.max_batch)
+        if batch < 1:
+            return 0.0
+        try:
+            return scorer.at(batch).tok_s_per_gpu
+        except RackplanError:
+            return 0.0  # the links that are left do not reach
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What is left of one stage: arrays are by layer with experts."""
+
+    stage: StageSpec
+    use: ExpertUse | None
+    balance: NDArray[np.float64]
+    tokens_lost: NDArray[np.float64]
+    experts_lost: int
+
+
+def _over_layers(values: Sequence[NDArray[np.float64]]) -> float:
+    """Mean over the layers of all stages."""
+    joined = np.concatenate(list(values)) if values else np.zeros(0)
+    return float(joined.mean()) if joined.size else 0.0

@@ -1,0 +1,97 @@
+"""How a plan fares under each of its loads, and how one made without that one would: what holds on loads not seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placement.placing import scenarios_of
+from placement.plan import stage_use, use_balancedness
+from placement.scenarios import ScenarioReport, place_over_scenarios
+from placement.scenarios.report import ScenarioRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.assignment import Assignment
+    from cost.loads import ExpertLoads
+    from placement.options import PlanOptions
+    from placement.placing import StageGroup
+    from placement.search import Candidate
+
+__all__ = ["check_scenarios"]
+
+MOST_LEFT_OUT = 16
+"""Loads that are left out one by one; of more, so many evenly spaced ones."""
+
+
+def check_scenarios(
+    candidate: Candidate,
+    groups: Sequence[StageGroup],
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads,
+    options: PlanOptions,
+) -> tuple[ScenarioReport, bool]:
+    """Return the balancedness of ``experts`` under each load, and left out; and whether Ctrl-C came before all.
+
+    What is left out is planned the fast way on all other loads. Balancedness is the mean over all layers.
+    """
+    inside = _balancedness(candidate, groups, experts, loads, options)
+    count = len(loads.tokens)
+    tried = sorted({i * count // min(count, MOST_LEFT_OUT) for i in range(min(count, MOST_LEFT_OUT))})
+    outside: dict[int, float] = {}
+    interrupted = False
+    try:
+        for scenario in tried:
+            outside[scenario] = _left_out(candidate, groups, experts, loads, options, scenario)
+    except KeyboardInterrupt:
+        interrupted = True
+    rows = tuple(
+        ScenarioRow(name, float(layers.mean()), outside.get(index), float(layers.min()))
+        for index, (name, layers) in enumerate(zip(loads.names, inside, strict=True))
+    )
+    return ScenarioReport(options.objective, rows), interrupted
+
+
+def _left_out(
+    candidate: Candidate,
+    groups: Sequence[StageGroup],
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads,
+    options: PlanOptions,
+    scenario: int,
+) -> float:
+    """Balancedness under one load of what was planned on the others."""
+    without = list(experts)
+    for group in groups:
+        problem = scenarios_of(group, loads, options).without(scenario)
+        found = place_over_scenarios(
+            problem, time_limit_s=0.0, seed=options.seed, eplb_groups=None, nodes=group.domains
+        )
+        for stage, part in group.by_stage(found.assignment):
+            without[stage] = part
+    alone = replace(loads, tokens=loads.tokens[scenario : scenario + 1], names=(loads.names[scenario],))
+    return float(_balancedness(candidate, groups, without, alone, options).mean())
+
+
+def _balancedness(
+    candidate: Candidate,
+    groups: Sequence[StageGroup],
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads,
+    options: PlanOptions,
+) -> NDArray[np.float64]:
+    """Balancedness of every layer with experts, ``[scenarios, layers]``, under the split that will run."""
+    setting, stages = candidate.setting, candidate.layout.replicas[0]
+    found = []
+    for group in groups:
+        for stage in group.stages:
+            entry = experts[stage]
+            if entry is not None:
+                use = stage_use(setting, stages[stage], entry, loads, options.split)
+                found.append(use_balancedness(use, group.speed))
+    return np.concatenate(found, axis=1)

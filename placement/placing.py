@@ -1,0 +1,162 @@
+"""Place the experts of a layout: stages that are alike together, over all loads, for the split that will run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.assignment import Assignment
+from placement.failure_domains import numbered_domains, stage_domains
+from placement.plan import moe_rows, stage_speed
+from placement.problem import expert_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.loads import ExpertLoads
+    from cost.setting import Setting
+    from placement.experts import ExpertResult, OnProgress
+    from placement.options import PlanOptions
+    from placement.problem import ExpertProblem
+    from placement.scenarios import ScenarioProblem
+    from placement.search import Candidate
+
+__all__ = ["StageGroup", "place_group", "scenarios_of", "stage_groups"]
+
+
+@dataclass(frozen=True, eq=False)
+class StageGroup:
+    """Stages with experts whose slots, speeds and failure domains are the same: their layers are placed together.
+
+    Attributes
+    ----------
+    stages:
+        Their numbers.
+    rows:
+        Of each, the rows of the loads that it holds.
+    slots, speed, spread:
+        As :class:`placement.problem.ExpertProblem` takes them.
+    nodes:
+        Node of each GPU, of the first stage and replica.
+    domains:
+        Scale-up domains of a stage: what EPLB's hierarchical policy calls nodes.
+    """
+
+    stages: tuple[int, ...]
+    rows: tuple[tuple[int, ...], ...]
+    slots: NDArray[np.int64]
+    speed: NDArray[np.float64] | None
+    spread: NDArray[np.int64] | None
+    nodes: NDArray[np.int64]
+    domains: int
+
+    @property
+    def held(self) -> NDArray[np.intp]:
+        """Rows of the loads that the stages hold."""
+        return np.array([row for rows in self.rows for row in rows], dtype=np.intp)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What a placement depends on besides the loads: layouts that differ elsewhere share it."""
+        arrays = (self.slots, self.held, self.speed, self.spread)
+        return (*(None if array is None else array.tobytes() for array in arrays), self.domains)
+
+    def by_stage(self, assignment: Assignment) -> Iterator[tuple[int, Assignment]]:
+        """Yield each stage and its part of ``assignment``, whose layers are those of all stages."""
+        cuts = np.cumsum([0, *(len(part) for part in self.rows)])
+        for stage, (a, b) in zip(self.stages, pairwise(cuts), strict=True):
+            part = assignment.slot_expert[a:b]
+            yield stage, Assignment(part, assignment.slot_gpu, assignment.experts, assignment.gpus)
+
+
+def stage_groups(candidate: Candidate, options: PlanOptions) -> list[StageGroup]:
+    """Return the stages with experts of a candidate, those that are alike together."""
+    setting, layout = candidate.setting, candidate.layout
+    alike: dict[tuple[object, ...], list[StageGroup]] = {}
+    for index, slots in enumerate(candidate.slots):
+        stage = layout.replicas[0][index]
+        rows = tuple(moe_rows(setting, stage.layers))
+        if not rows:
+            continue
+        speed = stage_speed(setting, stage, slots)
+        members = [stages[index].gpus for stages in layout.replicas]
+        spread = stage_domains(setting, members, options.spread)
+        nodes = np.unique(numbered_domains(setting, "node")[list(stage.gpus)], return_inverse=True)[1]
+        domains = len(setting.domain_set(stage))
+        one = StageGroup((index,), (rows,), slots, speed, spread, nodes.reshape(-1), domains)
+        # an even split does not ask where the nodes are
+        arrays = (slots, speed, spread, one.nodes if options.split != "even" else None)
+        key = tuple(None if array is None else array.tobytes() for array in arrays)
+        alike.setdefault(key, []).append(one)
+    return [_together(groups) for groups in alike.values()]
+
+
+def _together(groups: Sequence[StageGroup]) -> StageGroup:
+    first = groups[0]
+    stages = tuple(stage for group in groups for stage in group.stages)
+    rows = tuple(part for group in groups for part in group.rows)
+    return replace(first, stages=stages, rows=rows)
+
+
+def scenarios_of(group: StageGroup, loads: ExpertLoads, options: PlanOptions) -> ScenarioProblem:
+    """Return the problem of a group over all loads."""
+    from placement.scenarios import scenario_problem
+
+    return scenario_problem(
+        loads.normalised[:, group.held],
+        group.slots,
+        speed=group.speed,
+        spread=group.spread,
+        objective=options.objective,
+    )
+
+
+def place_group(
+    setting: Setting,
+    group: StageGroup,
+    loads: ExpertLoads,
+    options: PlanOptions,
+    *,
+    time_limit_s: float,
+    thorough: bool,
+    on_progress: OnProgress | None = None,
+) -> ExpertResult:
+    """Place the experts of a group.
+
+    ``thorough``: search under all loads at once and for the split that will run, as a plan needs it; else for their
+    mean and an even split, which tells layouts apart.
+    """
+    from placement.experts import place_experts
+    from placement.under_split import under_split
+
+    moe = setting.model.moe
+    groups = None if moe is None else moe.groups
+    problem: ExpertProblem | ScenarioProblem
+    if thorough and len(loads.tokens) > 1:
+        from placement.scenarios import place_over_scenarios
+
+        problem = scenarios_of(group, loads, options)
+        result = place_over_scenarios(
+            problem,
+            time_limit_s=time_limit_s,
+            seed=options.seed,
+            eplb_groups=groups,
+            nodes=group.domains,
+            on_progress=on_progress,
+        )
+    else:
+        problem = expert_problem(loads.mean[group.held], group.slots, group.speed, group.spread)
+        result = place_experts(
+            problem,
+            time_limit_s=time_limit_s,
+            seed=options.seed,
+            eplb_groups=groups,
+            nodes=group.domains,
+            on_progress=on_progress,
+        )
+    return under_split(result, problem, options.split, group.nodes) if thorough else result

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rackplan import __version__
-from rackplan.commands import catalog, compare, draw, explain, import_, plan, score, sweep, traffic, validate
+from rackplan.commands import (
+    catalog,
+    compare,
+    draw,
+    explain,
+    import_,
+    plan,
+    replan,
+    score,
+    sweep,
+    traffic,
+    validate,
+)
 from rackplan.commands.options import INTERRUPTED
 from topology.errors import RackplanError
 
@@ -59,7 +71,7 @@ def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-for command in (plan, score, explain, draw, traffic, sweep, compare, import_, catalog, validate):
+for command in (plan, replan, score, explain, draw, traffic, sweep, compare, import_, catalog, validate):
     app.command(name=command.NAME)(_saying_interrupted(command.run))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from placement.replan.front import Front
+    from placement.replan.front import TaskFront
 
 __all__ = ["explore"]
 
@@ -48,7 +48,7 @@ _CELLS = 1 << 23  # of [layers, GPUs, experts] in one part
 
 
 def explore(
-    front: Front,
+    front: TaskFront,
     fresh: NDArray[np.int32],
     *,
     seed: int,
@@ -81,7 +81,7 @@ def explore(
                 front.add(part, cycles.slot_expert)
 
 
-def _scale(front: Front, work: list[tuple[_Sweep, NDArray[np.intp]]]) -> float:
+def _scale(front: TaskFront, work: list[tuple[_Sweep, NDArray[np.intp]]]) -> float:
     """By how much to multiply rounds: more for GPUs that do not all fit one assignment, fewer for many layers."""
     parts = max(1.0, front.task.problem.gpus / WIDEST)
     wanted = sum(sweep.rounds * len(sweep.phases) * layers.size for sweep, layers in work) * parts

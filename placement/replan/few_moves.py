@@ -10,18 +10,20 @@ import numpy as np
 
 from placement.replan.budget import reaching, within
 from placement.replan.descend import explore
-from placement.replan.front import Front
+from placement.replan.front import Front, TaskFront
 from placement.replan.relabel import align_slots, relabel
 from placement.replan.restore import restore
 from topology.errors import InfeasibleError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from placement.replan.front import CurvePoint
     from placement.replan.task import ReplanTask
 
-__all__ = ["KNEE", "FewMoves", "few_moves", "fresh_placement"]
+__all__ = ["KNEE", "FewMoves", "Placements", "few_moves", "fresh_placement"]
 
 KNEE = 0.01
 """Without a budget: the fewest moves within this fraction of a fresh placement's balancedness."""
@@ -31,48 +33,53 @@ _PASSES = 1_000_000  # more than any time limit allows
 
 
 @dataclass(frozen=True, eq=False)
-class FewMoves:
-    """A placement near the old one.
+class Placements:
+    """What was found for one task, int32 ``[layers, slots]`` each; copies that stay keep their slot.
 
     Attributes
     ----------
     slot_expert:
-        int32 ``[layers, slots]``; copies that stay keep their slot.
+        The answer.
     start:
-        The same with the fewest moves that restore every expert: the old placement where it is complete.
+        The placement with the fewest moves that restore every expert: the old one where it is complete.
     fresh:
-        A placement made without regard to the old one, on the GPUs that hold most of it already.
-    curve:
-        The front from the fewest moves to the best balance.
-    interrupted:
-        Whether Ctrl-C ended the search.
-    log:
-        What ran, in words.
+        One made without regard to the old one, on the GPUs that hold most of it already.
     """
 
     slot_expert: NDArray[np.int32]
     start: NDArray[np.int32]
     fresh: NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class FewMoves:
+    """Placements near the old ones, one for each task.
+
+    ``curve`` is the front over all layers of all tasks, from the fewest moves to the best balance; ``moves`` those
+    of the answer; ``interrupted`` whether Ctrl-C ended the search; ``log`` what ran, in words.
+    """
+
+    placements: tuple[Placements, ...]
+    moves: int
     curve: tuple[CurvePoint, ...]
     interrupted: bool
     log: tuple[str, ...]
 
 
 def few_moves(
-    task: ReplanTask,
+    tasks: Sequence[ReplanTask],
     *,
     max_moves: int | None = None,
     only_restore: bool = False,
     time_limit_s: float = 0.0,
     seed: int = 0,
-    fresh: NDArray[np.int32] | None = None,
 ) -> FewMoves:
-    """Return a placement for the loads of ``task`` after few moves.
+    """Return placements for the loads of ``tasks`` (the stages of a model, say) after few moves.
 
-    With ``max_moves`` (over all layers) the best balanced one that is found within them; without, the one with the
-    fewest moves within :data:`KNEE` of a fresh placement's balancedness; with ``only_restore`` the one with the
-    fewest moves of all. No layer is worse than ``start``. ``time_limit_s = 0`` is one deterministic pass; more time
-    makes more passes. ``fresh`` ``[layers, slots]`` is made here if not given.
+    With ``max_moves`` (over all layers of all tasks) the best balanced ones that are found within them; without,
+    those with the fewest moves within :data:`KNEE` of a fresh placement's balancedness; with ``only_restore`` those
+    with the fewest moves of all. No layer is worse than its ``start``. ``time_limit_s = 0`` is one deterministic
+    pass; more time makes more passes.
 
     Raises
     ------
@@ -80,45 +87,61 @@ def few_moves(
         If restoring every expert takes more than ``max_moves``.
     """
     began = time.monotonic()
-    start = restore(task, seed=seed)
-    needed = int(task.moves(start).sum())
+    starts = [restore(task, seed=seed) for task in tasks]
+    needed = sum(int(task.moves(start).sum()) for task, start in zip(tasks, starts, strict=True))
     if max_moves is not None and needed > max_moves:
         raise InfeasibleError(
             f"{needed} moves are needed at least, for every expert to have a copy where it may lie, and "
             f"{max_moves} are allowed: allow {needed}."
         )
-    fresh = relabel(task, fresh_placement(task, seed=seed) if fresh is None else fresh)
-    front = Front(task, start)
+    fresh = [relabel(task, fresh_placement(task, seed=seed)) for task in tasks]
+    fronts = [TaskFront(task, start) for task, start in zip(tasks, starts, strict=True)]
     log = [f"{needed} moves restore every expert"] if needed else []
-    interrupted = False
+    joined, interrupted = Front.joined(fronts), False
+    chosen = [0] * len(joined.points)
     if not only_restore:
-        front.add(np.arange(task.problem.layers), fresh)
-        interrupted, ran = _search(front, fresh, began, time_limit_s, seed)
+        interrupted, ran = _search(fronts, fresh, began, time_limit_s, seed)
         log.append(ran)
-    if only_restore:
-        chosen = [0] * task.problem.layers
-    elif max_moves is not None:
-        chosen = within(front, max_moves)
-    else:
-        chosen = reaching(front, float(task.balancedness(fresh).mean()) * (1 - KNEE + _MARGIN))
-    found = align_slots(task, front.placement(chosen))
-    return FewMoves(found, align_slots(task, start), fresh, tuple(front.curve()), interrupted, tuple(log))
+        chosen = within(joined, max_moves) if max_moves is not None else _knee(joined, tasks, fresh)
+    found, first = [], 0
+    for front, start, new in zip(fronts, starts, fresh, strict=True):
+        mine = chosen[first : first + len(front.points)]
+        first += len(mine)
+        end = align_slots(front.task, front.placement(mine))
+        found.append(Placements(end, align_slots(front.task, start), new))
+    moves = sum(points[index].moves for points, index in zip(joined.points, chosen, strict=True))
+    return FewMoves(tuple(found), moves, tuple(joined.curve()), interrupted, tuple(log))
+
+
+def _knee(front: Front, tasks: Sequence[ReplanTask], fresh: Sequence[NDArray[np.int32]]) -> list[int]:
+    """Return the points with the fewest moves that are nearly as balanced as fresh placements."""
+    balance = np.concatenate([task.balancedness(new) for task, new in zip(tasks, fresh, strict=True)])
+    return reaching(front, float(balance.mean()) * (1 - KNEE + _MARGIN))
 
 
 def _search(
-    front: Front, fresh: NDArray[np.int32], began: float, time_limit_s: float, seed: int
+    fronts: Sequence[TaskFront],
+    fresh: Sequence[NDArray[np.int32]],
+    began: float,
+    time_limit_s: float,
+    seed: int,
 ) -> tuple[bool, str]:
     """Make one whole pass, and more while there is time; return whether Ctrl-C came first, and what ran."""
     passes, interrupted = 0, False
     try:
-        explore(front, fresh, seed=seed)
+        for front, new in zip(fronts, fresh, strict=True):
+            front.add(np.arange(len(front.points)), new)
+            explore(front, new, seed=seed)
         passes = 1
         while passes < _PASSES and time.monotonic() - began < time_limit_s:
-            explore(front, fresh, seed=seed + passes, keep_on=lambda: time.monotonic() - began < time_limit_s)
+            for front, new in zip(fronts, fresh, strict=True):
+                explore(
+                    front, new, seed=seed + passes, keep_on=lambda: time.monotonic() - began < time_limit_s
+                )
             passes += 1
     except KeyboardInterrupt:
         interrupted = True
-    text = f"cycles of copies by exact assignment: {passes} passes, seed {seed}"
+    text = f"cycles of copies by exact assignment: {passes} pass{'es' * (passes != 1)}, seed {seed}"
     return interrupted, text + ("; interrupted: the best so far is kept" if interrupted else "")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from placement.replan.task import ReplanTask
 
-__all__ = ["CurvePoint", "Front", "Point", "Step"]
+__all__ = ["CurvePoint", "Front", "Point", "Step", "TaskFront"]
 
 _LEAST_GAIN = 1e-9  # of the objective: a move that gains less is not worth it
 
@@ -53,43 +53,13 @@ class CurvePoint:
 class Front:
     """Points of every layer by rising moves, each strictly better balanced than the one before."""
 
-    def __init__(self, task: ReplanTask, start: NDArray[np.int32]) -> None:
-        self.task = task
-        self.allowed = task.sharing(start)
-        self.points: list[list[Point]] = [[] for _ in range(task.problem.layers)]
-        self.add(np.arange(task.problem.layers), start)
+    def __init__(self, points: list[list[Point]]) -> None:
+        self.points = points
 
-    def add(self, layers: NDArray[np.intp], slot_expert: NDArray[np.int32]) -> None:
-        """Add placements ``[n, slots]`` of ``layers`` ``[n]``, but those beaten or sharing more failure domains."""
-        part = self.task.rows(layers)
-        moves, value, balance = (
-            part.moves(slot_expert),
-            part.value(slot_expert),
-            part.balancedness(slot_expert),
-        )
-        fine = part.sharing(slot_expert) <= self.allowed[layers]
-        for i in np.flatnonzero(fine):
-            row = slot_expert[i].copy()
-            self._insert(int(layers[i]), Point(int(moves[i]), float(value[i]), float(balance[i]), row))
-
-    def _insert(self, layer: int, point: Point) -> None:
-        points = self.points[layer]
-        at = bisect_left(points, point.moves, key=lambda other: other.moves)
-        after = at < len(points) and points[at].moves == point.moves
-        beaten = (at > 0 and points[at - 1].value <= point.value + _LEAST_GAIN) or (
-            after and points[at].value <= point.value
-        )
-        if beaten:
-            return
-        end = at
-        while end < len(points) and points[end].value >= point.value - _LEAST_GAIN:
-            end += 1
-        points[at:end] = [point]
-
-    def placement(self, chosen: Sequence[int]) -> NDArray[np.int32]:
-        """Return the chosen point of each layer as ``[layers, slots]``."""
-        rows = [points[index].slot_expert for points, index in zip(self.points, chosen, strict=True)]
-        return np.array(rows, dtype=np.int32)
+    @classmethod
+    def joined(cls, fronts: Sequence[Front]) -> Front:
+        """The layers of several fronts, one after another; points added to either are in both."""
+        return cls([points for front in fronts for points in front.points])
 
     def steps(self, *, balancedness: bool = False) -> list[Step]:
         """Return the steps along the lower hulls of all layers, the largest gain per move first.
@@ -128,3 +98,47 @@ class Front:
             sum(point.value for point in picked) / len(picked),
             sum(point.balancedness for point in picked) / len(picked),
         )
+
+
+class TaskFront(Front):
+    """The front of one task: from ``start`` ``[layers, slots]`` with the fewest moves on."""
+
+    def __init__(self, task: ReplanTask, start: NDArray[np.int32]) -> None:
+        super().__init__([[] for _ in range(task.problem.layers)])
+        self.task = task
+        self.allowed = task.sharing(start)
+        self.add(np.arange(task.problem.layers), start)
+
+    def add(self, layers: NDArray[np.intp], slot_expert: NDArray[np.int32]) -> None:
+        """Add placements ``[n, slots]`` of ``layers`` ``[n]``, but those beaten or sharing more failure domains."""
+        part = self.task.rows(layers)
+        moves, value, balance = (
+            part.moves(slot_expert),
+            part.value(slot_expert),
+            part.balancedness(slot_expert),
+        )
+        fine = part.sharing(slot_expert) <= self.allowed[layers]
+        for i in np.flatnonzero(fine):
+            row = slot_expert[i].copy()
+            _insert(
+                self.points[int(layers[i])], Point(int(moves[i]), float(value[i]), float(balance[i]), row)
+            )
+
+    def placement(self, chosen: Sequence[int]) -> NDArray[np.int32]:
+        """Return the chosen point of each layer as ``[layers, slots]``."""
+        rows = [points[index].slot_expert for points, index in zip(self.points, chosen, strict=True)]
+        return np.array(rows, dtype=np.int32)
+
+
+def _insert(points: list[Point], point: Point) -> None:
+    """Put a point in its place, unless it is beaten; what it beats goes."""
+    at = bisect_left(points, point.moves, key=lambda other: other.moves)
+    same = at < len(points) and points[at].moves == point.moves
+    if at > 0 and points[at - 1].value <= point.value + _LEAST_GAIN:
+        return
+    if same and points[at].value <= point.value:
+        return
+    end = at
+    while end < len(points) and points[end].value >= point.value - _LEAST_GAIN:
+        end += 1
+    points[at:end] = [point]

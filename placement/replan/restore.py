@@ -44,8 +44,8 @@ def restore(task: ReplanTask, *, seed: int = 0) -> NDArray[np.int32]:
 
 def _lacking(task: ReplanTask) -> NDArray[np.bool_]:
     """Whether a layer has an expert without a copy or an empty slot, ``[layers]``."""
-    gone: NDArray[np.bool_] = ~task.held.any(axis=1)
-    lacking: NDArray[np.bool_] = gone.any(axis=1) | (task.old == EMPTY).any(axis=1)
+    alive = task.held.sum(axis=1)
+    lacking: NDArray[np.bool_] = (alive == 0).any(axis=1) | (task.old == EMPTY).any(axis=1)
     return lacking
 
 

@@ -1,0 +1,373 @@
+"""Re-plan a whole plan: new loads, lost GPUs, a budget; the new plan, and the steps from the old one to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.dtypes import bytes_per_param
+from cost.model import MoeFfn
+from placement.failure_domains import failure_domains, require_apart
+from placement.pack import EMPTY
+from placement.plan import (
+    BaselineScore,
+    Proof,
+    moe_rows,
+    placement_balancedness,
+    score_placement,
+    stage_speed,
+)
+from placement.problem import ExpertProblem
+from placement.replan.few_moves import few_moves
+from placement.replan.lost import left_of, lost_gpus
+from placement.replan.steps import Step, in_order
+from placement.replan.task import replan_task
+from placement.replan.transfers import nearest_sources, transfers
+from placement.scenarios import scenario_problem
+from placement.verify_plan import verify_plan
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.assignment import Assignment
+    from cost.loads import ExpertLoads
+    from placement.options import Objective, Spread
+    from placement.plan import Plan
+    from placement.replan.few_moves import FewMoves
+    from placement.replan.front import CurvePoint
+    from placement.replan.lost import Left
+    from placement.replan.task import ReplanTask
+    from placement.replan.transfers import Transfers
+
+__all__ = ["ReplanOptions", "Replanned", "replan_plan"]
+
+_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
+
+
+@dataclass(frozen=True)
+class ReplanOptions:
+    """What a user may ask of a re-plan.
+
+    Attributes
+    ----------
+    lost:
+        Ids of GPUs, nodes, racks or domains that are gone.
+    max_moves, max_bytes:
+        Budget over all layers and replicas; None: no limit.
+    spread, objective:
+        As in a plan; None: those of the old plan.
+    time_limit_s:
+        Seconds to search; 0 for one deterministic pass.
+    """
+
+    lost: tuple[str, ...] = ()
+    max_moves: int | None = None
+    max_bytes: float | None = None
+    spread: Spread | None = None
+    objective: Objective | None = None
+    time_limit_s: float = 10.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("--max-moves", self.max_moves),
+            ("--max-bytes", self.max_bytes),
+            ("--time-limit", self.time_limit_s),
+            ("--seed", self.seed),
+        ):
+            if value is not None and (not np.isfinite(value) or value < 0):
+                raise InputError(f"{name} {value:g}: expected a finite number from 0 up.")
+
+
+@dataclass(frozen=True, eq=False)
+class Replanned:
+    """A new plan and the way to it; counts are over all layers and replicas.
+
+    Attributes
+    ----------
+    steps:
+        The moves in an order that a runtime can follow; GPU numbers are of the new plan's cluster.
+    expert_bytes:
+        Bytes of one expert by layer.
+    before, restored, after, fresh:
+        Balancedness under the new loads, mean over layers: of the old plan (None where GPUs were lost), of the
+        placement with the fewest moves that restore every expert, of the new plan, of a placement made afresh.
+    needed, fresh_moves:
+        Moves that restoring takes, and that the fresh placement would take on the GPUs that hold most of it.
+    copies:
+        Copies in the new plan, of which the moves are a part.
+    lost_copies:
+        Copies that lay on lost GPUs.
+    front:
+        From the fewest moves to the best balance, moves over all replicas.
+    transfer:
+        What the moves ask of the links.
+    """
+
+    plan: Plan
+    steps: tuple[Step, ...]
+    expert_bytes: Mapping[int, float]
+    before: float | None
+    restored: float
+    after: float
+    fresh: float
+    needed: int
+    fresh_moves: int
+    copies: int
+    lost_copies: int
+    front: tuple[CurvePoint, ...]
+    transfer: Transfers
+
+    @property
+    def moves(self) -> int:
+        """Moves in all."""
+        return len(self.steps)
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of all moves."""
+        return sum(self.expert_bytes[step.layer] for step in self.steps)
+
+    @property
+    def bytes_per_move(self) -> float:
+        """Bytes of one expert: the largest, where layers differ."""
+        return max(self.expert_bytes.values())
+
+
+def replan_plan(plan: Plan, loads: ExpertLoads | None, options: ReplanOptions) -> Replanned:
+    """Return ``plan`` changed for ``loads`` (None: its own) and for what is lost, with few moves.
+
+    Without a budget: with GPUs lost, the fewest moves that restore every expert; else the fewest within
+    :data:`placement.replan.few_moves.KNEE` of a fresh placement's balancedness.
+
+    Raises
+    ------
+    InputError
+        If the model has no experts, an id of what is lost is not known, or the loads do not fit.
+    InfeasibleError
+        If what is left cannot hold the experts, or the budget is too small to restore them.
+    """
+    loads = plan.loads if loads is None else loads
+    if loads is None:
+        raise InputError(f"{plan.setting.model.name} has no routed experts: there is nothing to re-plan.")
+    spread, objective = options.spread or plan.spread, options.objective or _objective(plan)
+    lost = lost_gpus(plan, options.lost)
+    left = left_of(plan, lost)
+    tasks = _tasks(left, loads, spread, objective)
+    replicas = len(left.layout.replicas)
+    size = _expert_bytes(plan)
+    most = _budget(options, replicas, max(size.values()))
+    found = few_moves(
+        list(tasks.values()),
+        max_moves=most,
+        only_restore=bool(lost) and most is None,
+        time_limit_s=options.time_limit_s,
+        seed=options.seed,
+    )
+    placed = {stage: result.slot_expert for stage, result in zip(tasks, found.placements, strict=True)}
+    start = {stage: result.start for stage, result in zip(tasks, found.placements, strict=True)}
+    fresh = {stage: result.fresh for stage, result in zip(tasks, found.placements, strict=True)}
+    new = _plan(plan, left, loads, tasks, placed)
+    new = replace(
+        new,
+        options={**plan.options, "spread": spread, "objective": objective, "seed": options.seed},
+        notes=(*left.notes, *found.log),
+        interrupted=found.interrupted,
+        baselines={
+            "old plan" if not lost else "restored": _scored(new, tasks, start),
+            "fresh plan": _scored(new, tasks, fresh),
+        },
+    )
+    wrong = verify_plan(new)
+    if wrong:
+        raise AssertionError(f"the re-plan is illegal, please report it: {wrong[0]}")
+    steps = _steps(plan, new, tasks, placed, size)
+    return Replanned(
+        plan=new,
+        steps=tuple(steps),
+        expert_bytes=size,
+        before=None if lost else _balance(new, _assignments(tasks, start, new), loads),
+        restored=_balance(new, _assignments(tasks, start, new), loads),
+        after=_mean(new.balancedness),
+        fresh=_balance(new, _assignments(tasks, fresh, new), loads),
+        needed=replicas * _moves(tasks, start),
+        fresh_moves=replicas * _moves(tasks, fresh),
+        copies=replicas * sum(rows.size for rows in placed.values()),
+        lost_copies=left.lost_copies,
+        front=_scaled(found, replicas),
+        transfer=transfers(new.setting.cluster, steps, lambda layer: size[layer]),
+    )
+
+
+def _objective(plan: Plan) -> Objective:
+    return "worst" if plan.options.get("objective") == "worst" else "mean"
+
+
+def _expert_bytes(plan: Plan) -> dict[int, float]:
+    """Bytes of one expert by layer with experts."""
+    model = plan.setting.model
+    each = bytes_per_param(model.precision["experts"])
+    found = {}
+    for layer in model.moe_layers:
+        ffn = model.layers[layer].ffn
+        if isinstance(ffn, MoeFfn):
+            found[layer] = ffn.expert_params * each
+    return found
+
+
+def _budget(options: ReplanOptions, replicas: int, largest_bytes: float) -> int | None:
+    """Moves of one replica that the budget allows; None without one."""
+    limits = []
+    if options.max_moves is not None:
+        limits.append(options.max_moves)
+    if options.max_bytes is not None:
+        limits.append(int(options.max_bytes / largest_bytes * (1 + 1e-12)))
+    return min(limits) // replicas if limits else None
+
+
+def _tasks(left: Left, loads: ExpertLoads, spread: Spread, objective: Objective) -> dict[int, ReplanTask]:
+    """The task of each stage that has experts."""
+    tasks = {}
+    for index, (stage, slots, held) in enumerate(
+        zip(left.layout.replicas[0], left.slots, left.held, strict=True)
+    ):
+        if slots is None or held is None:
+            continue
+        domains = failure_domains(left.setting, stage.gpus, spread)
+        tokens = loads.normalised[:, moe_rows(left.setting, stage.layers)]
+        require_apart(tokens.shape[2], slots, domains)
+        speed = stage_speed(left.setting, stage, slots)
+        problem = ExpertProblem(tokens.mean(axis=0), slots, speed, domains)
+        tasks[index] = replan_task(problem, tokens, held, objective)
+    return tasks
+
+
+def _assignments(
+    tasks: Mapping[int, ReplanTask], rows: Mapping[int, NDArray[np.int32]], plan: Plan
+) -> tuple[Assignment | None, ...]:
+    return tuple(
+        tasks[index].problem.assignment(rows[index]) if index in rows else None
+        for index in range(plan.layout.stages)
+    )
+
+
+def _moves(tasks: Mapping[int, ReplanTask], rows: Mapping[int, NDArray[np.int32]]) -> int:
+    return sum(int(task.moves(rows[index]).sum()) for index, task in tasks.items())
+
+
+def _plan(
+    old: Plan,
+    left: Left,
+    loads: ExpertLoads,
+    tasks: Mapping[int, ReplanTask],
+    placed: Mapping[int, NDArray[np.int32]],
+) -> Plan:
+    """The new plan, scored afresh, with its proof."""
+    new = replace(old, setting=left.setting, layout=left.layout, loads=loads, scenarios=None, failures=None)
+    experts = _assignments(tasks, placed, new)
+    score, balancedness = score_placement(left.setting, left.layout, experts, loads, old.split)
+    return replace(new, experts=experts, score=score, balancedness=balancedness, proof=_proof(tasks, placed))
+
+
+def _proof(tasks: Mapping[int, ReplanTask], placed: Mapping[int, NDArray[np.int32]]) -> Proof:
+    """Objective and bound, means over all layers, of what any placement of these slots can reach."""
+    value, bound = [], []
+    for index, task in tasks.items():
+        problem = task.problem
+        value.append(task.value(placed[index]))
+        scenarios = scenario_problem(
+            task.tokens,
+            problem.slots_per_gpu,
+            speed=problem.gpu_speed,
+            spread=problem.spread,
+            objective=task.objective,
+        )
+        bound.append(scenarios.lower_bound())
+    reached, least = np.concatenate(value), np.concatenate(bound)
+    status = "OPTIMAL" if (reached <= least * (1 + _EQUAL)).all() else "FEASIBLE"
+    objective, lowest = float(reached.mean()), float(np.minimum(least, reached).mean())
+    return Proof(status, objective, lowest, max(0.0, 1 - lowest / objective))
+
+
+def _scored(
+    plan: Plan, tasks: Mapping[int, ReplanTask], rows: Mapping[int, NDArray[np.int32]]
+) -> BaselineScore:
+    experts = _assignments(tasks, rows, plan)
+    score, balancedness = score_placement(plan.setting, plan.layout, experts, plan.loads, plan.split)
+    return BaselineScore("", balancedness, score)
+
+
+def _balance(plan: Plan, experts: Sequence[Assignment | None], loads: ExpertLoads) -> float:
+    return _mean(placement_balancedness(plan.setting, plan.layout, experts, loads, plan.split))
+
+
+def _mean(values: Mapping[int, float]) -> float:
+    return sum(values.values()) / len(values)
+
+
+def _scaled(found: FewMoves, replicas: int) -> tuple[CurvePoint, ...]:
+    return tuple(replace(point, moves=point.moves * replicas) for point in found.curve)
+
+
+def _steps(
+    old: Plan,
+    new: Plan,
+    tasks: Mapping[int, ReplanTask],
+    placed: Mapping[int, NDArray[np.int32]],
+    size: Mapping[int, float],
+) -> list[Step]:
+    """The moves of all replicas, each with its source, in order."""
+    steps = []
+    for index, task in tasks.items():
+        problem, rows = task.problem, placed[index]
+        ids = [
+            layer for layer in new.setting.model.moe_layers if layer in new.layout.replicas[0][index].layers
+        ]
+        for row, slot in np.argwhere(rows != task.old).tolist():
+            gpu, before = int(problem.slot_gpu[slot]), int(task.old[row, slot])
+            steps += [
+                Step(
+                    layer=ids[row],
+                    gpu=stages[index].gpus[gpu],
+                    slot=slot - int(problem.first_slot[gpu]),
+                    expert=int(rows[row, slot]),
+                    replaces=None if before == EMPTY else before,
+                )
+                for stages in new.layout.replicas
+            ]
+    holders = _Holders(old, new)
+    return in_order(nearest_sources(new.setting.cluster, steps, holders.of, lambda layer: size[layer]))
+
+
+class _Holders:
+    """Which GPUs, by their number in the new plan, hold an expert in the old one, idle replicas too."""
+
+    def __init__(self, old: Plan, new: Plan) -> None:
+        number = {gpu.id: index for index, gpu in enumerate(new.setting.cluster.gpus)}
+        self._known: dict[tuple[int, int], list[int]] = {}
+        for index, part in enumerate(old.experts):
+            if part is None:
+                continue
+            stages = [replica[index] for replica in old.layout.replicas]
+            layers = [layer for layer in old.setting.model.moe_layers if layer in stages[0].layers]
+            places = [
+                [
+                    number[old.setting.cluster.gpus[stage.gpus[local]].id]
+                    for stage in stages
+                    if old.setting.cluster.gpus[stage.gpus[local]].id in number
+                ]
+                for local in range(part.gpus)
+            ]
+            of_slot = part.slot_gpu.tolist()
+            for layer, row in zip(layers, part.slot_expert.tolist(), strict=True):
+                for slot, expert in enumerate(row):
+                    self._known.setdefault((layer, expert), []).extend(places[of_slot[slot]])
+
+    def of(self, layer: int, expert: int) -> list[int]:
+        """GPUs that hold ``expert`` in ``layer``."""
+        return self._known.get((layer, expert), [])

@@ -1,0 +1,112 @@
+"""Where each moved copy is fetched from, and how long the links need for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topology.errors import MissingFigureError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from placement.replan.steps import Step
+    from topology.cluster import Cluster, Gpu
+
+    Holders = Callable[[int, int], Sequence[int]]
+
+__all__ = ["NEAR", "Transfers", "nearest_sources", "transfers"]
+
+NEAR = ("node", "domain", "rack", "across", "storage")
+"""How near a source is: in the same node, scale-up domain or rack, elsewhere, or no GPU at all."""
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """What the moves ask of the links.
+
+    Attributes
+    ----------
+    seconds:
+        Until the last byte has arrived over the scale-up and scale-out links, all fetched at once; None where a
+        link's rate is not published. What comes from storage is not in it.
+    bytes_by_distance:
+        Bytes by :data:`NEAR`.
+    bottleneck:
+        The busiest link; empty where nothing travels.
+    """
+
+    seconds: float | None
+    bytes_by_distance: dict[str, float]
+    bottleneck: str
+
+
+def nearest_sources(
+    cluster: Cluster, steps: Sequence[Step], holders: Holders, bytes_of: Callable[[int], float]
+) -> list[Step]:
+    """Return the steps with their sources: the nearest GPU that holds the expert, of those the one that sends least.
+
+    ``holders(layer, expert)`` are GPUs of ``cluster`` that hold a copy before any step; ``bytes_of(layer)`` is the
+    size of one. Steps with the fewest nearest holders choose first.
+    """
+    choices = []
+    for step in steps:
+        held = holders(step.layer, step.expert)
+        near = [_distance(cluster.gpus[step.gpu], cluster.gpus[gpu]) for gpu in held]
+        least = min(near, default=0)
+        choices.append([gpu for gpu, far in zip(held, near, strict=True) if far == least])
+    sent: dict[int, float] = {}
+    chosen = list(steps)
+    for at in sorted(range(len(steps)), key=lambda i: (len(choices[i]), i)):
+        if choices[at]:
+            source = min(choices[at], key=lambda gpu: (sent.get(gpu, 0.0), gpu))
+            sent[source] = sent.get(source, 0.0) + bytes_of(steps[at].layer)
+            chosen[at] = replace(steps[at], source=source)
+    return chosen
+
+
+def _distance(here: Gpu, there: Gpu) -> int:
+    """Position in :data:`NEAR`."""
+    if here.node == there.node:
+        return 0
+    if here.domain == there.domain:
+        return 1
+    return 2 if here.rack == there.rack else 3
+
+
+def transfers(cluster: Cluster, steps: Sequence[Step], bytes_of: Callable[[int], float]) -> Transfers:
+    """Return what ``steps`` ask of the links of ``cluster``."""
+    amounts = dict.fromkeys(NEAR, 0.0)
+    pairs: dict[tuple[int, int], float] = {}
+    for step in steps:
+        if step.source is None:
+            amounts["storage"] += bytes_of(step.layer)
+            continue
+        near = NEAR[_distance(cluster.gpus[step.gpu], cluster.gpus[step.source])]
+        amounts[near] += bytes_of(step.layer)
+        pair = step.source, step.gpu
+        pairs[pair] = pairs.get(pair, 0.0) + bytes_of(step.layer)
+    if not pairs:
+        return Transfers(0.0, amounts, "")
+    from topology.routes import Router, Traffic
+
+    none = np.zeros(0, dtype=np.int64)
+    sources, targets = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
+    traffic = Traffic(
+        "moves",
+        len(cluster.gpus),
+        none,
+        0.0,
+        sources,
+        targets,
+        np.array(list(pairs.values())),
+        None,
+        none,
+    )
+    try:
+        loads = Router(cluster).loads(traffic)
+    except MissingFigureError:
+        return Transfers(None, amounts, "")
+    return Transfers(loads.completion_s, amounts, " to ".join(loads.bottleneck.ends))

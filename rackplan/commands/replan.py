@@ -1,0 +1,170 @@
+"""``rackplan replan``: change a running plan for other loads or lost GPUs, with few moves."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rackplan.commands.options import INTERRUPTED, JsonFlag, Loads, OutputFolder, Seed
+
+if TYPE_CHECKING:
+    from placement.options import Objective
+    from placement.replan.replan_plan import Replanned, ReplanOptions
+
+__all__ = ["NAME", "run"]
+
+NAME = "replan"
+
+
+def run(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan.json that runs.")],
+    output: OutputFolder,
+    loads: Loads = None,
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lost",
+            metavar="ID",
+            help="GPU, node, rack or domain that is gone (d0.n3.g1, d0.n3); repeatable.",
+        ),
+    ] = None,
+    max_moves: Annotated[
+        int | None, typer.Option("--max-moves", metavar="N", help="Most copies to move, over all layers.")
+    ] = None,
+    max_bytes: Annotated[
+        str | None, typer.Option("--max-bytes", metavar="N", help='Most bytes to move, or "200 GB".')
+    ] = None,
+    spread: Annotated[
+        str | None,
+        typer.Option(
+            "--spread",
+            help="Copies of an expert in different gpu, node or rack. [as in the plan]",
+            show_default=False,
+        ),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            "--objective", help="mean or worst over several loads. [as in the plan]", show_default=False
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", help="Seconds to search; 0: one pass, the same every time.")
+    ] = 10.0,
+    seed: Seed = 0,
+    json: JsonFlag = False,
+) -> None:
+    """Re-plan with few moves; writes plan.json, moves.json, report.html and topology.svg."""
+    from placement.options import require_spread
+    from placement.plan_file import read_plan
+    from placement.replan.replan_plan import ReplanOptions, replan_plan
+    from rackplan.inputs import digests, model_loads
+    from rackplan.output import output_folder, print_json, print_text
+    from rackplan.progress import progress
+    from rackplan.replan_summary import replan_summary
+
+    options = ReplanOptions(
+        lost=tuple(lost or ()),
+        max_moves=max_moves,
+        max_bytes=None if max_bytes is None else _bytes(max_bytes),
+        spread=None if spread is None else require_spread(spread),
+        objective=None if objective is None else _objective(objective),
+        time_limit_s=time_limit,
+        seed=seed,
+    )
+    old = read_plan(plan)
+    other = model_loads(old.setting.model, loads, seed) if loads else None
+    with output_folder(output) as folder:
+        with progress() as reporter:
+            reporter.stage("re-planning")
+            found = replan_plan(old, other, options)
+            reporter.stage("writing")
+            files = _write(found, folder, digests([str(plan), *(loads or [])]))
+        if json:
+            print_json(_as_json(found, options, files))
+        else:
+            print_text(replan_summary(found, options, files))
+    if found.plan.interrupted:
+        sys.stderr.write("rackplan: interrupted; the best re-plan so far was written.\n")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _bytes(text: str) -> float:
+    """Parse ``2e11`` or ``200 GB``."""
+    from topology.units import parse_quantity
+
+    try:
+        return float(text)
+    except ValueError:
+        return parse_quantity(text, "byte", "--max-bytes")
+
+
+def _objective(text: str) -> Objective:
+    from placement.options import OBJECTIVES
+    from topology.errors import InputError
+
+    for known in OBJECTIVES:
+        if text == known:
+            return known
+    raise InputError(f"--objective {text}: expected {' or '.join(OBJECTIVES)}.")
+
+
+def _write(found: Replanned, folder: Path, sha256: dict[str, str]) -> dict[str, str]:
+    """Write the plan, the moves, the picture and the report; return their paths by what they are."""
+    import shlex
+
+    from placement.plan_file import plan_to_dict, plan_to_json
+    from rackplan.output import write_together
+    from rackplan.overlay import plan_overlay
+    from rackplan.replan_summary import moves_to_dict
+    from rackplan.report.plan_page import plan_report
+    from topology.draw import draw_cluster
+    from topology.files import write_whole
+
+    plan = found.plan
+    command = shlex.join(["rackplan", *sys.argv[1:]])
+    text = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
+    moves = plan_to_json(moves_to_dict(found))
+
+    def report(path: Path) -> None:
+        drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it
+        write_whole(path, plan_report(plan, drawing, command=command, sha256=sha256).encode())
+
+    writers = {
+        "topology.svg": lambda path: draw_cluster(plan.setting.cluster, path, overlay=plan_overlay(plan)),
+        "report.html": report,
+        "moves.json": lambda path: write_whole(path, moves.encode()),
+        "plan.json": lambda path: write_whole(path, text.encode()),
+    }
+    write_together(folder, writers)
+    names = {
+        "plan": "plan.json",
+        "moves": "moves.json",
+        "report": "report.html",
+        "topology": "topology.svg",
+    }
+    return {what: str(folder / name) for what, name in names.items()}
+
+
+def _as_json(found: Replanned, options: ReplanOptions, files: dict[str, str]) -> dict[str, Any]:
+    from placement.plan_file import score_to_dict
+    from rackplan.replan_summary import totals_to_dict
+
+    plan = found.plan
+    proof = plan.proof
+    return {
+        **totals_to_dict(found),
+        "lost": list(options.lost),
+        "score": score_to_dict(plan.score, dict(plan.balancedness)),
+        "proof": {
+            "status": proof.status,
+            "objective": proof.objective,
+            "bound": proof.bound,
+            "gap": proof.gap,
+        },
+        "notes": list(plan.notes),
+        "files": files,
+    }

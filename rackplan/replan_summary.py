@@ -1,0 +1,178 @@
+"""What ``rackplan replan`` prints and writes besides the plan: totals, the front, and the moves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from placement.replan.few_moves import KNEE
+from placement.replan.transfers import NEAR
+from rackplan.summary import table, underlined, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from placement.replan.replan_plan import Replanned, ReplanOptions
+    from placement.replan.steps import Step
+
+__all__ = ["moves_to_dict", "replan_summary", "totals_to_dict"]
+
+MOST_ROWS = 9
+SCHEMA_VERSION = 1
+
+
+def totals_to_dict(found: Replanned) -> dict[str, Any]:
+    """Return everything but the moves themselves as JSON-able data."""
+    return {
+        "moves": found.moves,
+        "bytes": found.bytes,
+        "seconds": found.transfer.seconds,
+        "bottleneck": found.transfer.bottleneck,
+        "bytes_from": dict(found.transfer.bytes_by_distance),
+        "copies": found.copies,
+        "moved": found.moves / found.copies,
+        "needed_moves": found.needed,
+        "fresh_moves": found.fresh_moves,
+        "lost_copies": found.lost_copies,
+        "buffers": sum(step.buffer for step in found.steps),
+        "balancedness": {
+            "before": found.before,
+            "restored": found.restored,
+            "after": found.after,
+            "fresh": found.fresh,
+        },
+        "front": [
+            {
+                "moves": point.moves,
+                "bytes": point.moves * found.bytes_per_move,
+                "balancedness": point.balancedness,
+                "max_over_mean": point.objective,
+            }
+            for point in found.front
+        ],
+    }
+
+
+def moves_to_dict(found: Replanned) -> dict[str, Any]:
+    """Return ``moves.json``: totals, and the moves in an order that a runtime can follow."""
+    setting = found.plan.setting
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": setting.model.name,
+        "cluster": setting.cluster.name,
+        "totals": totals_to_dict(found),
+        "moves": [_step(found, step) for step in found.steps],
+    }
+
+
+def _step(found: Replanned, step: Step) -> dict[str, Any]:
+    gpus = found.plan.setting.cluster.gpus
+    return {
+        "layer": step.layer,
+        "gpu": gpus[step.gpu].id,
+        "slot": step.slot,
+        "expert": step.expert,
+        "replaces": step.replaces,
+        "from": None if step.source is None else gpus[step.source].id,
+        "bytes": found.expert_bytes[step.layer],
+        "buffer": step.buffer,
+    }
+
+
+def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str, str]) -> str:
+    """The summary of ``rackplan replan``."""
+    plan = found.plan
+    setting = plan.setting
+    lines = underlined(f"Re-plan of {setting.model.name} on {setting.cluster.name}")
+    if options.lost:
+        lines += wrapped("Lost", f"{', '.join(options.lost)}: {found.lost_copies:,} copies lay there")
+    if plan.loads is not None:
+        lines += wrapped("Loads", ", ".join(plan.loads.names))
+    lines += wrapped("Rule", _rule(options))
+    share = found.moves / found.copies
+    lines += wrapped(
+        "Moves",
+        f"{found.moves:,} of {found.copies:,} copies ({share:.1%}), {found.bytes / 1e9:,.1f} GB; a fresh plan "
+        f"would move {found.fresh_moves:,} ({found.fresh_moves / found.copies:.1%}) after exact relabelling of GPUs",
+    )
+    if found.needed:
+        lines += wrapped("", f"{found.needed:,} of the moves are needed for every expert to have a copy")
+    lines += wrapped("Links", _links(found))
+    lines += wrapped("Balancedness", _balance(found))
+    lines += wrapped(
+        "Throughput",
+        f"{plan.score.tok_s_per_gpu:,.0f} {plan.score.tokens} tok/s/GPU, step {plan.score.step_s * 1e3:,.2f} ms",
+    )
+    for note in plan.notes:
+        lines += wrapped("", note)
+    if len(found.front) > 1:
+        lines += ["", "Front of moves and balance, every row a real placement:", *_front(found)]
+    lines += ["", *wrapped("Written", ", ".join(files.values()))]
+    return "\n".join(lines)
+
+
+def _rule(options: ReplanOptions) -> str:
+    budget = [
+        text
+        for text, value in (
+            (f"{options.max_moves:,} moves" if options.max_moves is not None else "", options.max_moves),
+            (
+                f"{options.max_bytes / 1e9:,.1f} GB" if options.max_bytes is not None else "",
+                options.max_bytes,
+            ),
+        )
+        if value is not None
+    ]
+    if budget:
+        return f"the best balance within {' and '.join(budget)}"
+    if options.lost:
+        return "the fewest moves that restore every expert; allow more with --max-moves or --max-bytes"
+    return f"the fewest moves within {KNEE:.0%} of a fresh plan's balancedness; for a budget --max-moves, --max-bytes"
+
+
+def _links(found: Replanned) -> str:
+    if not found.moves:
+        return "nothing is fetched"
+    amounts = found.transfer.bytes_by_distance
+    words = {
+        "node": "in the node",
+        "domain": "in the domain",
+        "rack": "in the rack",
+        "across": "across",
+        "storage": "from storage (no copy is left)",
+    }
+    parts = [f"{amounts[near] / 1e9:,.1f} GB {words[near]}" for near in NEAR if amounts[near]]
+    seconds = found.transfer.seconds
+    text = f"fetched {', '.join(parts)}"
+    if seconds is None:
+        return f"{text}; a link on the way has no published rate, so no time"
+    if found.transfer.bottleneck:
+        text += f"; {seconds * 1e3:,.1f} ms over the links, busiest {found.transfer.bottleneck}"
+    buffered = sum(step.buffer for step in found.steps)
+    return text + (f"; {buffered:,} moves need a buffer of one expert" if buffered else "")
+
+
+def _balance(found: Replanned) -> str:
+    parts = [] if found.before is None else [f"{found.before:.4f} before"]
+    if found.needed or found.before is None:
+        parts.append(f"{found.restored:.4f} restored")
+    parts += [f"{found.after:.4f} after", f"{found.fresh:.4f} a fresh plan"]
+    return ", ".join(parts) + " (mean over layers and scenarios)"
+
+
+def _front(found: Replanned) -> list[str]:
+    points = found.front
+    last = len(points) - 1
+    count = min(MOST_ROWS, len(points))
+    picked = [points[round(i * last / (count - 1))] for i in range(count)]
+    rows = [["moves", "of copies", "GB", "balancedness", "max/mean"]]
+    rows += [
+        [
+            f"{point.moves:,}",
+            f"{point.moves / found.copies:.1%}",
+            f"{point.moves * found.bytes_per_move / 1e9:,.1f}",
+            f"{point.balancedness:.4f}",
+            f"{point.objective:.4f}",
+        ]
+        for point in picked
+    ]
+    return table(rows)

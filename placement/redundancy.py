@@ -1,0 +1,218 @@
+"""How many copies: the throughput of one layout with more and more of them, experts really placed each time.
+
+A copy evens out the load of the busiest GPU. It costs HBM that the KV cache would have, so that fewer sequences fit,
+and in decode the reading of its weights: a GPU with more experts touches more of them in a step. Both are counted by
+the same scorer as any plan's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cost.memory import weight_sizes
+from placement.bisection import last_where
+from placement.layouts import Shape
+from placement.placing import place_group, stage_groups
+from placement.plan import moe_rows, placement_scorer, score_placement
+from placement.planner import choose_layout
+from placement.search import stage_slots
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from cost.assignment import Assignment
+    from cost.layout import Layout
+    from cost.loads import ExpertLoads
+    from cost.setting import Setting
+    from placement.options import PlanOptions
+    from placement.planner import Placed
+
+__all__ = ["ALIKE_COPIES", "RedundancyCurve", "RedundancyPoint", "choose_redundant", "copies_tried"]
+
+ALIKE_COPIES = 0.01
+"""The knee is the fewest copies whose throughput is within this fraction of the best."""
+
+_MORE_SLOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Slots per GPU above the fewest that are tried."""
+_MOST_SLOTS = 3  # of a layer's, as a multiple of its experts
+_FALLEN = 0.9  # of the best throughput: after this, more copies are not tried
+
+
+@dataclass(frozen=True)
+class RedundancyPoint:
+    """One number of copies.
+
+    Attributes
+    ----------
+    redundant:
+        Copies per layer above one of each expert.
+    slots_per_gpu:
+        Slots of the fullest GPU.
+    balancedness:
+        Mean over max GPU load, mean over layers and loads, under the split that will run.
+    batch, max_batch:
+        Sequences per GPU scored, and the most that fit.
+    tok_s_per_gpu, tpot_s:
+        Score at ``batch``, as in :class:`cost.score.Score`.
+    expert_bytes:
+        Weights of the experts on the fullest GPU.
+    """
+
+    redundant: int
+    slots_per_gpu: int
+    balancedness: float
+    batch: int
+    max_batch: int
+    tok_s_per_gpu: float
+    tpot_s: float
+    expert_bytes: float
+
+
+@dataclass(frozen=True)
+class RedundancyCurve:
+    """Throughput against copies, of one layout.
+
+    Attributes
+    ----------
+    points:
+        By rising number of copies; those that fit in HBM and meet the time per token.
+    ep, tp, stages:
+        The layout.
+    """
+
+    points: tuple[RedundancyPoint, ...]
+    ep: int
+    tp: int
+    stages: int
+
+    @property
+    def best(self) -> RedundancyPoint:
+        """The most throughput; of equals the fewest copies."""
+        return max(self.points, key=lambda point: (point.tok_s_per_gpu, -point.redundant))
+
+    @property
+    def knee(self) -> RedundancyPoint:
+        """The fewest copies within :data:`ALIKE_COPIES` of the best."""
+        enough = (1 - ALIKE_COPIES) * self.best.tok_s_per_gpu
+        return next(point for point in self.points if point.tok_s_per_gpu >= enough)
+
+    def asked(self, options: PlanOptions) -> PlanOptions:
+        """Return ``options`` with the best number of copies, on the layout that it was found for."""
+        return replace(options, redundant=self.best.redundant, ep=self.ep, tp=self.tp, stages=self.stages)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The curve as JSON-able values, with the choice and the knee."""
+        return {
+            "layout": {"ep": self.ep, "tp": self.tp, "stages": self.stages},
+            "chosen": self.best.redundant,
+            "knee": self.knee.redundant,
+            "points": [asdict(point) for point in self.points],
+        }
+
+
+def choose_redundant(setting: Setting, loads: ExpertLoads, options: PlanOptions) -> RedundancyCurve:
+    """Return the curve of throughput against copies; its ``best`` is the choice.
+
+    The layout is the one that is chosen with the fewest copies that divide. Every point places the experts of all
+    layers the fast way, at the largest batch within the time per token of ``options`` (or the user's batch).
+
+    Raises
+    ------
+    InputError
+        If the model has no experts.
+    InfeasibleError
+        If nothing fits in HBM, or nothing meets the time per token.
+    """
+    moe = setting.model.moe
+    if moe is None:
+        raise InputError(f"--redundant auto: {setting.model.name} has no experts to copy; leave it out.")
+    fewest = replace(options, redundant=None)
+    base = choose_layout(setting, loads, fewest)
+    layout = base.candidate.layout
+    points: list[RedundancyPoint] = []
+    best = 0.0
+    for redundant in copies_tried(moe.experts, layout.ep):
+        slots = _slots(setting, layout, redundant, options)
+        if slots is None:
+            break
+        point = _point(setting, base, loads, fewest, redundant, slots)
+        if point is None:
+            continue
+        points.append(point)
+        best = max(best, point.tok_s_per_gpu)
+        if point.tok_s_per_gpu < _FALLEN * best:
+            break
+    return RedundancyCurve(tuple(points), layout.ep, layout.tp, layout.stages)
+
+
+def copies_tried(experts: int, gpus: int) -> Iterator[int]:
+    """Yield the numbers of copies above one of each expert that are looked at, rising.
+
+    None, a quarter and half of what fills the GPUs' last slots, all of that, then whole slots on every GPU; at most 3 slots
+    for each expert, and no more on a GPU than there are experts.
+    """
+    each = -(-experts // gpus)
+    few = each * gpus - experts
+    more = [(each + slots) * gpus - experts for slots in _MORE_SLOTS if each + slots <= experts]
+    most = (_MOST_SLOTS - 1) * experts
+    yield from sorted({0, few // 4, few // 2, few, *(count for count in more if count <= max(most, more[0]))})
+
+
+def _slots(
+    setting: Setting, layout: Layout, redundant: int, options: PlanOptions
+) -> tuple[NDArray[np.int64], ...] | None:
+    groups = tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas)
+    return stage_slots(setting, Shape(groups, layout.tp), redundant, options.spread)
+
+
+def _point(
+    setting: Setting,
+    base: Placed,
+    loads: ExpertLoads,
+    options: PlanOptions,
+    redundant: int,
+    slots: tuple[NDArray[np.int64], ...],
+) -> RedundancyPoint | None:
+    """Place and score one number of copies on the layout of ``base``; None where it does not fit or is too slow."""
+    layout = base.candidate.layout
+    # of a candidate, only layout and slots are asked for where experts are placed
+    candidate = replace(base.candidate, fitted=replace(base.candidate.fitted, slots=slots))
+    experts: list[Assignment | None] = [None] * layout.stages
+    for group in stage_groups(candidate, options):
+        result = place_group(setting, group, loads, options, time_limit_s=0.0, thorough=True)
+        for stage, part in group.by_stage(result.assignment):
+            experts[stage] = part
+    scorer = placement_scorer(setting, layout, experts, loads, options.split)
+    batch = setting.workload.wanted_batch(scorer.max_batch)
+    if batch < 1 or batch > scorer.max_batch:
+        return None
+    tpot_s = options.tpot_s
+    if tpot_s is not None and scorer.at(batch).tpot_s > tpot_s:
+        if setting.workload.batch or scorer.at(1).tpot_s > tpot_s:
+            return None
+        batch = last_where(1, batch, lambda fewer: scorer.at(fewer).tpot_s <= tpot_s)
+    score, balancedness = score_placement(setting.with_batch(batch), layout, experts, loads, options.split)
+    return RedundancyPoint(
+        redundant,
+        max(int(row.max()) for row in slots),
+        float(np.mean(list(balancedness.values()))),
+        batch,
+        score.max_batch,
+        score.tok_s_per_gpu,
+        score.tpot_s,
+        _expert_bytes(setting, layout, slots),
+    )
+
+
+def _expert_bytes(setting: Setting, layout: Layout, slots: tuple[NDArray[np.int64], ...]) -> float:
+    """Bytes of the experts' weights on the fullest GPU of any stage."""
+    moe = setting.model.moe
+    each = 0.0 if moe is None else moe.expert_params * weight_sizes(setting.model)["experts"]
+    rows = (len(moe_rows(setting, stage.layers)) for stage in layout.replicas[0])
+    return max(count * int(row.max()) * each for count, row in zip(rows, slots, strict=True))

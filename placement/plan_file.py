@@ -14,8 +14,18 @@ from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import model_from_config
 from cost.setting import Setting
+from cost.split import Split
 from cost.workload import Workload
+from placement.options import Objective, Spread
 from placement.plan import BaselineScore, Plan, Proof, score_placement
+from placement.plan_findings import (
+    FailureFields,
+    ScenarioFields,
+    failures_to_dict,
+    read_failures,
+    read_scenarios,
+    scenarios_to_dict,
+)
 from placement.verify_plan import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
@@ -30,6 +40,9 @@ __all__ = ["plan_to_dict", "plan_to_json", "read_plan", "score_to_dict"]
 
 SCHEMA_VERSION = 1
 _Count = Annotated[int, Field(ge=0)]
+_Spread = Annotated[Spread, Field()]
+_Objective = Annotated[Objective, Field()]
+_Split = Annotated[Split, Field()]
 
 
 class _Stage(BaseModel):
@@ -79,6 +92,9 @@ class _LoadsFields(BaseModel):
 class _OptionFields(BaseModel):
     model_config = ConfigDict(extra="allow")
     engine: Annotated[str, Field(strict=True)] = ""
+    spread: _Spread = "gpu"
+    objective: _Objective = "mean"
+    split: _Split = "even"
 
 
 class _Inputs(BaseModel):
@@ -106,6 +122,8 @@ class _PlanFields(BaseModel):
     layout: _LayoutFields
     proof: _ProofFields
     inputs: _Inputs
+    scenarios: ScenarioFields | None = None
+    failures: FailureFields | None = None
 
 
 def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any]:
@@ -165,14 +183,26 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
             "objective": plan.proof.objective,
             "bound": plan.proof.bound,
             "gap": plan.proof.gap,
-            "of": "mean over MoE layers and scenarios of the largest GPU load over the mean one",
+            "of": _proof_of(plan),
             "interrupted": plan.interrupted,
             "log": list(plan.notes),
         },
         "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
+        "scenarios": None if plan.scenarios is None else scenarios_to_dict(plan.scenarios),
+        "failures": None if plan.failures is None else failures_to_dict(plan.failures),
         "baseline_reasons": {name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
         "inputs": _inputs(plan, command, sha256 or {}),
     }
+
+
+def _proof_of(plan: Plan) -> str:
+    """What objective and bound are of."""
+    several = plan.loads is not None and len(plan.loads.tokens) > 1
+    if several and plan.options.get("objective") == "worst":
+        text = "mean over MoE layers of the largest GPU load over the mean one in the worst scenario"
+    else:
+        text = "mean over MoE layers and scenarios of the largest GPU load over the mean one"
+    return text if plan.split == "even" else f"{text}, split {plan.split}"
 
 
 def _stages(plan: Plan) -> list[dict[str, Any]]:
@@ -296,10 +326,21 @@ def _plan(fields: _PlanFields) -> Plan:
         raise InputError(f"experts.layers.{strange[0]}: {model.name} has no such layer with experts.")
     experts = tuple(_assignment(fields, setting, layout, index) for index in range(layout.stages))
     loads = _loads(inputs.loads, setting)
-    score, balancedness = score_placement(setting, layout, experts, loads)
+    score, balancedness = score_placement(setting, layout, experts, loads, inputs.options.split)
     proof = Proof(**fields.proof.model_dump())
-    options = inputs.options.model_dump(exclude={"engine"})
-    return Plan(setting, layout, experts, loads, score, balancedness, proof, options=options)
+    options = inputs.options.model_dump(exclude={"engine"}, exclude_unset=True)
+    return Plan(
+        setting,
+        layout,
+        experts,
+        loads,
+        score,
+        balancedness,
+        proof,
+        options=options,
+        scenarios=read_scenarios(fields.scenarios, loads.names if loads else ()),
+        failures=read_failures(fields.failures, setting),
+    )
 
 
 def _layout(fields: _PlanFields, setting: Setting) -> Layout:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.memory import replica_memory
+from placement.failure_domains import numbered_domains
 from placement.plan import moe_rows
 from placement.problem import ExpertProblem
 from placement.verify import verify_experts
 from topology.errors import InputError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from placement.plan import Plan
 
 __all__ = ["verify_plan"]
@@ -74,7 +77,7 @@ def _gpus(plan: Plan) -> list[str]:
 def _experts(plan: Plan) -> list[str]:
     moe = plan.setting.model.moe
     wrong = []
-    for stage, assignment in zip(plan.layout.replicas[0], plan.experts, strict=True):
+    for index, (stage, assignment) in enumerate(zip(plan.layout.replicas[0], plan.experts, strict=True)):
         rows = moe_rows(plan.setting, stage.layers)
         if not rows:
             continue
@@ -86,13 +89,28 @@ def _experts(plan: Plan) -> list[str]:
                 f"{_run(stage.layers)}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}"
             )
             continue
-        try:
-            problem = ExpertProblem(np.ones((len(rows), moe.experts)), assignment.slots_per_gpu)
-        except InputError as error:
-            wrong.append(f"{_run(stage.layers)}: {error}")
-            continue
-        wrong += [f"{_run(stage.layers)}: {line}" for line in verify_experts(assignment, problem)]
+        for domains in _failure_domains(plan, index):
+            try:
+                problem = ExpertProblem(
+                    np.ones((len(rows), moe.experts)), assignment.slots_per_gpu, spread=domains
+                )
+            except InputError as error:
+                wrong.append(f"{_run(stage.layers)}: {error}")
+                break
+            wrong += [f"{_run(stage.layers)}: {line}" for line in verify_experts(assignment, problem)]
     return wrong
+
+
+def _failure_domains(plan: Plan, index: int) -> list[NDArray[np.int64] | None]:
+    """Failure domains of a stage's GPUs, each way in which they lie in some replica; None: each GPU its own."""
+    if plan.spread == "gpu":
+        return [None]
+    number = numbered_domains(plan.setting, plan.spread)
+    found: dict[bytes, NDArray[np.int64] | None] = {}
+    for stages in plan.layout.replicas:
+        domains = np.unique(number[list(stages[index].gpus)], return_inverse=True)[1].reshape(-1)
+        found.setdefault(domains.tobytes(), domains.astype(np.int64))
+    return list(found.values())
 
 
 def _memory(plan: Plan) -> list[str]:

@@ -113,7 +113,7 @@ def explain_plan(plan: Plan) -> Explanation:
 def at_peaks(plan: Plan) -> Score:
     """Return the score of the same placement with every kernel at its data-sheet peak and without delay."""
     setting = replace(plan.setting, efficiency=PEAK)
-    return score_placement(setting, plan.layout, plan.experts, plan.loads)[0]
+    return score_placement(setting, plan.layout, plan.experts, plan.loads, plan.split)[0]
 
 
 def verdict(plan: Plan) -> str:

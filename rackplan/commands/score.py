@@ -32,8 +32,13 @@ def run(
     if loads:
         seed = scored.options.get("seed", 0)
         other = model_loads(scored.setting.model, loads, seed if isinstance(seed, int) else 0)
-        score, balancedness = score_placement(scored.setting, scored.layout, scored.experts, other)
-        scored = replace(scored, loads=other, score=score, balancedness=balancedness)
+        score, balancedness = score_placement(
+            scored.setting, scored.layout, scored.experts, other, scored.split
+        )
+        # what was found under the plan's own loads does not hold for others
+        scored = replace(
+            scored, loads=other, score=score, balancedness=balancedness, scenarios=None, failures=None
+        )
     if json:
         print_json(score_to_dict(scored.score, dict(scored.balancedness)))
     else:

@@ -308,7 +308,7 @@ def test_progress_is_told() -> None:
     said: list[str] = []
     setting = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=2))
     make_plan(setting, loads_of(setting), PlanOptions(time_limit_s=0.0), on_stage=said.append)
-    assert said == ["comparing layouts", "placing experts"]
+    assert said == ["comparing layouts", "placing experts", "losing GPUs, nodes and racks"]
 
 
 WIDE_AND_FAST = """

@@ -1,4 +1,4 @@
-"""Copies to slots: largest first onto the least loaded GPU, never two copies of an expert on one GPU."""
+"""Copies to slots: largest first onto the least loaded GPU, never two copies of an expert in one domain."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.apart import domain_slots, each_alone
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from placement.problem import ExpertProblem
 
-__all__ = ["EMPTY", "make_room", "pack"]
+__all__ = ["EMPTY", "in_order", "make_room", "pack"]
 
 EMPTY = -1  # a slot that holds nothing yet
 
@@ -19,95 +21,167 @@ EMPTY = -1  # a slot that holds nothing yet
 def pack(problem: ExpertProblem, copies: NDArray[np.int64]) -> NDArray[np.int32]:
     """Place ``copies`` ``[layers, experts]`` and return the expert of each slot, int32 ``[layers, slots]``.
 
-    All layers at once; copies go by falling load per copy, the copies of one expert together. Where every
-    GPU with a free slot holds the expert already, :func:`make_room` moves others. Ties: the lowest id.
+    All layers at once; copies go by falling load per copy, the copies of one expert together, each to the GPU
+    that would be done first. Where every GPU with a free slot is in a failure domain that holds the expert,
+    :func:`make_room` moves others. Ties: the lowest id.
 
     Raises
     ------
     ValueError
         If the counts cannot be placed (:func:`placement.replicate.counts_fit` is false).
     """
-    layers, first = problem.layers, problem.first_slot
-    share = problem.loads / copies
-    order = np.argsort(-share, axis=1, kind="stable")
-    items = np.repeat(order.ravel(), np.take_along_axis(copies, order, axis=1).ravel()).reshape(layers, -1)
-    weight = np.take_along_axis(share, items, axis=1)
-    again = np.zeros(items.shape, dtype=bool)
-    again[:, 1:] = items[:, 1:] == items[:, :-1]
-    rows = np.arange(layers)
-    slot_expert = np.full((layers, problem.slots), EMPTY, dtype=np.int32)
-    fill = np.zeros((layers, problem.gpus), dtype=np.int64)
-    # The load of a GPU that can still take a copy; infinite where it is full.
-    key = np.tile(np.where(problem.slots_per_gpu > 0, 0.0, np.inf), (layers, 1))
-    held = np.zeros(key.shape, dtype=bool)  # the GPUs that hold the expert whose turn it is
-    for i in range(problem.slots):
-        held[~again[:, i]] = False
-        open_to = np.where(held, np.inf, key)
-        gpu = np.argmin(open_to, axis=1)
-        for row in rows[np.isinf(open_to[rows, gpu])]:
-            gpu[row] = make_room(problem, slot_expert[row], int(items[row, i]))
-            fill[row], key[row] = _state(problem, slot_expert[row], share[row])
-        slot_expert[rows, first[gpu] + fill[rows, gpu]] = items[:, i]
-        fill[rows, gpu] += 1
-        held[rows, gpu] = True
-        full = fill[rows, gpu] == problem.slots_per_gpu[gpu]
-        key[rows, gpu] = np.where(full, np.inf, key[rows, gpu] + weight[:, i])
-    return slot_expert
+    packing = _Packing(problem, problem.loads / copies)
+    order = in_order(problem, copies)
+    start = packing.first_round(order)
+    again = np.zeros(order.shape, dtype=bool)
+    again[:, 1:] = order[:, 1:] == order[:, :-1]
+    if start:
+        packing.hold_last(order, start)
+    crowded: list[bool] = again.any(axis=0).tolist()
+    for i in range(start, problem.slots):
+        packing.put(order[:, i], again[:, i] if crowded[i] else None)
+    return packing.slot_expert
+
+
+def in_order(problem: ExpertProblem, copies: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the expert of each copy by falling load per copy, ``[layers, slots]``, its copies together."""
+    order = np.argsort(-(problem.loads / copies), axis=1, kind="stable")
+    counts = np.take_along_axis(copies, order, axis=1)
+    return np.repeat(order.ravel(), counts.ravel()).reshape(problem.layers, -1)
+
+
+class _Packing:
+    """What has been placed so far, in all layers."""
+
+    def __init__(self, problem: ExpertProblem, share: NDArray[np.float64]) -> None:
+        self.problem = problem
+        self.share = share
+        self.rows = np.arange(problem.layers)
+        self.slot_expert = np.full((problem.layers, problem.slots), EMPTY, dtype=np.int32)
+        self.fill = np.zeros((problem.layers, problem.gpus), dtype=np.int64)
+        self.alone = each_alone(problem)
+        # Which domain has which number matters to nobody: alone, a GPU's is its own.
+        self.domain = np.arange(problem.gpus) if self.alone else problem.failure_domain
+        self.alike = bool((problem.speed == problem.speed[0]).all())
+        # The load of a GPU that can still take a copy; infinite where it is full.
+        self.key = np.tile(np.where(problem.slots_per_gpu > 0, 0.0, np.inf), (problem.layers, 1))
+        # The domains that hold the expert whose turn it is.
+        self.held = np.zeros((problem.layers, int(self.domain.max()) + 1), dtype=bool)
+
+    def first_round(self, order: NDArray[np.int64]) -> int:
+        """Put the largest copies one on each GPU where all are as fast; return how many.
+
+        The largest go where there are fewest slots: less comes to sit beside them.
+        """
+        problem = self.problem
+        if not (self.alone and self.alike):
+            return 0
+        gpus = self._by_slots()
+        first = order[:, : gpus.size]
+        self.slot_expert[:, problem.first_slot[gpus]] = first
+        self.fill[:, gpus] = 1
+        load = np.take_along_axis(self.share, first, axis=1)
+        self.key[:, gpus] = np.where(problem.slots_per_gpu[gpus] == 1, np.inf, load)
+        return int(gpus.size)
+
+    def hold_last(self, order: NDArray[np.int64], placed: int) -> None:
+        """Mark the GPUs that hold the expert of the last copy placed."""
+        gpus = self._by_slots()
+        self.held[:, gpus] = order[:, :placed] == order[:, placed - 1 : placed]
+
+    def _by_slots(self) -> NDArray[np.intp]:
+        by_slots = np.argsort(self.problem.slots_per_gpu, kind="stable")
+        used: NDArray[np.intp] = by_slots[self.problem.slots_per_gpu[by_slots] > 0]
+        return used
+
+    def put(self, expert: NDArray[np.int64], again: NDArray[np.bool_] | None) -> None:
+        """Place the next copy of each layer; ``again`` marks layers where its expert came just before."""
+        problem, rows = self.problem, self.rows
+        weight = self.share[rows, expert]
+        key = self.key if self.alike else (self.key + weight[:, None]) / problem.speed
+        if again is None:
+            self.held[:] = False
+        else:
+            self.held[~again] = False
+            key = np.where(self.held if self.alone else self.held[:, self.domain], np.inf, key)
+        gpu = np.argmin(key, axis=1)
+        for row in rows[np.isinf(key[rows, gpu])]:
+            gpu[row] = make_room(problem, self.slot_expert[row], int(expert[row]))
+            self.fill[row], self.key[row] = _state(problem, self.slot_expert[row], self.share[row])
+        fill = self.fill[rows, gpu]
+        self.slot_expert[rows, problem.first_slot[gpu] + fill] = expert
+        self.fill[rows, gpu] = fill + 1
+        self.held[rows, self.domain[gpu]] = True
+        full = fill + 1 == problem.slots_per_gpu[gpu]
+        self.key[rows, gpu] = np.where(full, np.inf, self.key[rows, gpu] + weight)
 
 
 def make_room(problem: ExpertProblem, slot_expert: NDArray[np.int32], expert: int) -> int:
-    """Free a slot on a GPU that does not hold ``expert``, and return that GPU.
+    """Free a slot in a failure domain that does not hold ``expert``, and return its GPU.
 
     ``slot_expert`` ``[slots]`` is one layer, changed in place: each GPU's copies stay in its first slots.
-    Copies move along a shortest chain of GPUs, each move to a GPU without that expert. Such a chain exists
-    whenever the counts so far and one more of ``expert`` can be placed at all: it is an augmenting path of
-    the flow from experts to GPUs. Where slots differ by one at most, one move is enough: a full GPU without
-    ``expert`` holds at least as many experts as one with a free slot, and so one that the other lacks.
+    Copies move along a shortest chain of domains, each move to a domain without that expert. Such a chain
+    exists whenever the counts so far and one more of ``expert`` can be placed at all: it is an augmenting path
+    of the flow from experts to domains. Where the slots of domains differ by one at most, one move is enough: a
+    full domain without ``expert`` holds at least as many experts as one with a free slot, and so one that the
+    other lacks.
 
     Raises
     ------
     ValueError
         If there is no such chain.
     """
-    gpus = problem.gpus
-    holds = np.zeros((gpus, problem.experts), dtype=bool)
+    slots = domain_slots(problem)
+    holds = np.zeros((slots.size, problem.experts), dtype=bool)
     filled = slot_expert != EMPTY
-    holds[problem.slot_gpu[filled], slot_expert[filled]] = True
-    free = holds.sum(axis=1) < problem.slots_per_gpu
-    came_from: dict[int, tuple[int, int]] = {}  # GPU -> (previous GPU, expert that would move from there)
-    seen = ~holds[:, expert] & (problem.slots_per_gpu > 0)
-    frontier = [int(gpu) for gpu in np.flatnonzero(seen)]
-    for gpu in frontier:  # grows while it is read: breadth first
-        if free[gpu]:
-            return _shift(problem, slot_expert, came_from, gpu)
-        for moved in np.flatnonzero(holds[gpu]):
-            fresh = np.flatnonzero(~holds[:, moved] & ~seen & (problem.slots_per_gpu > 0))
+    holds[problem.failure_domain[problem.slot_gpu[filled]], slot_expert[filled]] = True
+    free = holds.sum(axis=1) < slots
+    came_from: dict[
+        int, tuple[int, int]
+    ] = {}  # domain -> (previous domain, expert that would move from there)
+    seen = ~holds[:, expert] & (slots > 0)
+    frontier = [int(domain) for domain in np.flatnonzero(seen)]
+    for domain in frontier:  # grows while it is read: breadth first
+        if free[domain]:
+            return _shift(problem, slot_expert, came_from, domain)
+        for moved in np.flatnonzero(holds[domain]):
+            fresh = np.flatnonzero(~holds[:, moved] & ~seen & (slots > 0))
             seen[fresh] = True
-            came_from.update((int(other), (gpu, int(moved))) for other in fresh)
+            came_from.update((int(other), (domain, int(moved))) for other in fresh)
             frontier.extend(int(other) for other in fresh)
     raise ValueError(f"no legal place for another copy of expert {expert}: its count does not fit the slots")
 
 
 def _shift(
-    problem: ExpertProblem, slot_expert: NDArray[np.int32], came_from: dict[int, tuple[int, int]], gpu: int
+    problem: ExpertProblem, slot_expert: NDArray[np.int32], came_from: dict[int, tuple[int, int]], domain: int
 ) -> int:
-    """Move copies back along the chain that ends at ``gpu``, and return the GPU where it starts."""
-    while gpu in came_from:
-        source, moved = came_from[gpu]
-        _insert(slot_expert[problem.first_slot[gpu] : problem.first_slot[gpu + 1]], moved)
-        _remove(slot_expert[problem.first_slot[source] : problem.first_slot[source + 1]], moved)
-        gpu = source
-    return gpu
+    """Move copies back along the chain that ends at ``domain``; return a GPU with room where it starts."""
+    while domain in came_from:
+        source, moved = came_from[domain]
+        slot_expert[_empty_slot(problem, slot_expert, domain)] = moved
+        _remove(problem, slot_expert, source, moved)
+        domain = source
+    return int(problem.slot_gpu[_empty_slot(problem, slot_expert, domain)])
 
 
-def _insert(slots: NDArray[np.int32], expert: int) -> None:
-    slots[np.argmax(slots == EMPTY)] = expert
+def _slots_of(problem: ExpertProblem, domain: int) -> NDArray[np.intp]:
+    return np.flatnonzero(problem.failure_domain[problem.slot_gpu] == domain)
 
 
-def _remove(slots: NDArray[np.int32], expert: int) -> None:
-    used = int((slots != EMPTY).sum())
-    slots[np.argmax(slots == expert)] = slots[used - 1]
-    slots[used - 1] = EMPTY
+def _empty_slot(problem: ExpertProblem, slot_expert: NDArray[np.int32], domain: int) -> int:
+    here = _slots_of(problem, domain)
+    return int(here[np.argmax(slot_expert[here] == EMPTY)])
+
+
+def _remove(problem: ExpertProblem, slot_expert: NDArray[np.int32], domain: int, expert: int) -> None:
+    """Take ``expert`` out of ``domain``; the last copy of its GPU comes into its slot."""
+    here = _slots_of(problem, domain)
+    slot = int(here[np.argmax(slot_expert[here] == expert)])
+    gpu = int(problem.slot_gpu[slot])
+    mine = slot_expert[problem.first_slot[gpu] : problem.first_slot[gpu + 1]]
+    last = int(problem.first_slot[gpu] + (mine != EMPTY).sum()) - 1
+    slot_expert[slot] = slot_expert[last]
+    slot_expert[last] = EMPTY
 
 
 def _state(

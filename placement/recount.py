@@ -61,9 +61,9 @@ def _round(
         return layers[:0]
     many = problem.rows(layers[owner])
     ends = swap_down(many, np.concatenate(starts))
-    after = _norm(many.assignment(ends).gpu_load(many.loads))
+    after = _norm(many.assignment(ends).gpu_load(many.loads) / many.speed)
     here = problem.rows(layers)
-    before = _norm(here.assignment(slot_expert[layers]).gpu_load(here.loads))
+    before = _norm(here.assignment(slot_expert[layers]).gpu_load(here.loads) / here.speed)
     peak_before = here.max_load(here.assignment(slot_expert[layers]))
     peak_after = many.max_load(many.assignment(ends))
     helped = []
@@ -87,8 +87,11 @@ def _exchanges(
     copies = np.bincount(row, minlength=problem.experts)
     holds = np.zeros((problem.gpus, problem.experts), dtype=bool)
     holds[gpu, row] = True
+    domain = problem.failure_domain
+    held = np.zeros((int(domain.max()) + 1, problem.experts), dtype=bool)
+    held[domain[gpu], row] = True
     gpu_load = np.bincount(gpu, weights=(load / copies)[row], minlength=problem.gpus)
-    hot = int(np.argmax(gpu_load))
+    hot = int(np.argmax(gpu_load / problem.speed))
     spare = np.flatnonzero(copies[row] > 1)
     on_hot = row[gpu == hot]
     # One more copy of an expert of the hottest GPU, elsewhere; or any expert instead of a copy on it.
@@ -100,7 +103,7 @@ def _exchanges(
     ).reshape(-1, 2)
     pairs = np.concatenate([more, fewer]).astype(np.int64)
     new, slot = pairs[:, 0], pairs[:, 1]
-    fine = ~holds[gpu[slot], new]
+    fine = ~held[domain[gpu[slot]], new]
     new, slot = new[fine], slot[fine]
     if new.size == 0:
         return np.empty((0, row.size), dtype=np.int32)
@@ -110,7 +113,7 @@ def _exchanges(
     less, extra = (thinner - share)[new], (thicker - share)[old]
     after = gpu_load + holds.T[new] * less[:, None] + holds.T[old] * extra[:, None]
     after[np.arange(new.size), at] = gpu_load[at] - share[old] + thinner[new]
-    best = np.argsort(_norm(after), kind="stable")[:tried]
+    best = np.argsort(_norm(after / problem.speed), kind="stable")[:tried]
     rows = np.tile(row, (best.size, 1))
     rows[np.arange(best.size), slot[best]] = new[best]
     return rows

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.apart import domain_slots
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -18,21 +20,27 @@ def replicate(problem: ExpertProblem) -> NDArray[np.int64]:
     """Return the copies of each expert, int64 ``[layers, experts]``, at least 1 each and ``slots`` in all.
 
     Greedy: the next copy goes to the expert with the largest load per copy (ties: the lowest id) among those
-    whose next copy can still be placed with no two on one GPU. The legal counts are the bases of a
+    whose next copy can still be placed with no two in one failure domain. The legal counts are the bases of a
     polymatroid (:func:`room`), on which this greedy makes the largest load per copy as small as any legal
     counts can: counts that did better would give the worst expert a copy more, and so another expert a copy
     fewer than the greedy gave it, when its load per copy was no smaller than the worst one's.
+
+    Raises
+    ------
+    InfeasibleError
+        If a failure domain has more slots than there are experts.
     """
-    loads, limit = problem.loads, room(problem.slots_per_gpu)
+    slots = domain_slots(problem)
+    loads, limit = problem.loads, room(slots)
     copies = np.ones(loads.shape, dtype=np.int64)
     share = loads.copy()
     rows = np.arange(problem.layers)
     left = np.full(problem.layers, problem.slots - problem.experts)
-    even = _spread(problem.slots_per_gpu) <= 1
+    even = int(slots.max() - slots.min()) <= 1
     while (open_rows := rows[left > 0]).size:
         best = np.argmax(share[open_rows], axis=1)
         copies[open_rows, best] += 1
-        # Where slots differ by one at most, any counts up to the number of GPUs can be placed.
+        # Where slots differ by one at most, any counts up to the number of domains can be placed.
         legal = copies[open_rows, best] <= limit[0] if even else counts_fit(copies[open_rows], limit)
         fit, full = open_rows[legal], open_rows[~legal]
         share[fit, best[legal]] = loads[fit, best[legal]] / copies[fit, best[legal]]
@@ -42,13 +50,13 @@ def replicate(problem: ExpertProblem) -> NDArray[np.int64]:
     return copies
 
 
-def room(slots_per_gpu: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Most copies that any 1, 2, 3... experts can have together, no two of one expert on a GPU.
+def room(slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Most copies that any 1, 2, 3... experts can have together, ``slots`` being those of each failure domain.
 
-    Entry ``k - 1`` is the sum over GPUs of ``min(slots, k)``: a GPU holds one copy of each at most.
+    Entry ``k - 1`` is the sum over domains of ``min(slots, k)``: a domain holds one copy of each at most.
     """
-    ks = np.arange(1, int(slots_per_gpu.max()) + 1)
-    total: NDArray[np.int64] = np.minimum(slots_per_gpu[None, :], ks[:, None]).sum(axis=1)
+    ks = np.arange(1, int(slots.max()) + 1)
+    total: NDArray[np.int64] = np.minimum(slots[None, :], ks[:, None]).sum(axis=1)
     return total
 
 
@@ -59,7 +67,3 @@ def counts_fit(copies: NDArray[np.int64], limit: NDArray[np.int64]) -> NDArray[n
     bound[: limit.size] = limit[: copies.shape[1]]
     fits: NDArray[np.bool_] = np.all(most <= bound, axis=1)
     return fits
-
-
-def _spread(slots_per_gpu: NDArray[np.int64]) -> int:
-    return int(slots_per_gpu.max() - slots_per_gpu.min())

@@ -1,4 +1,4 @@
-"""Best swaps between the hottest GPU of a layer and any other, until none helps."""
+"""Deal out pairs of GPUs again until none helps: hot and cold ones in pairs, then the hottest with any other."""
 
 from __future__ import annotations
 
@@ -6,89 +6,249 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.apart import each_alone
+from placement.deals import deals
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from placement.deals import Speeds
     from placement.problem import ExpertProblem
+
+    Floats = NDArray[np.float64]
 
 __all__ = ["swap_down"]
 
-# A gain below this part of the hottest GPU's load is rounding, and could go on for ever.
-_LEAST_GAIN = 1e-12
+_LEAST_GAIN = 1e-7  # of the larger load of two GPUs; below it a descent could go on for ever
+_ROUND_GAIN = 1e-4  # of the largest load: what a round of pairs is worth
+_SHIFTS = 3  # rounds without such a gain, each with other partners, before the hottest GPU looks for its own
+_CELLS = 1 << 20  # pairs times ways to deal them out, of the layers that descend together
 
 
-def swap_down(problem: ExpertProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Swap copies until no swap with the hottest GPU helps, and return the new ``[layers, slots]``.
+def swap_down(
+    problem: ExpertProblem, slot_expert: NDArray[np.int32], *, close: float = 0.0
+) -> NDArray[np.int32]:
+    """Deal out pairs of GPUs again until that no longer helps, and return the new ``[layers, slots]``.
 
-    All layers at once. Each step takes, in every layer still moving, the legal swap after which the larger of
-    the two GPU loads is smallest; copies of an expert stay on distinct GPUs if they were. Deterministic.
+    First the hottest GPU of each layer with the coldest, the second hottest with the second coldest and so on,
+    all at once; then the hottest GPU with whichever other makes the larger of their two loads smallest. A pair
+    of up to four slots each is split in the best of all ways, above that by the best swap. Copies of an expert
+    stay in distinct failure domains if they were, and no largest load rises. Layers within ``close`` of the mean
+    load (a fraction) are done. Deterministic.
     """
-    state = _State(problem, slot_expert.copy())
-    active = np.arange(problem.layers)
-    while active.size:
-        active = state.step(active)
-    return state.slot_expert
+    table = _slot_table(problem)
+    if table.shape[0] < 2:
+        return slot_expert.copy()
+    ways = max(1, table.shape[1] ** 2 if table.shape[1] > 4 else 35)
+    size = max(1, _CELLS // (ways * table.shape[0]))
+    ends = [
+        _Descent(problem, slot_expert, np.arange(start, min(start + size, problem.layers)), table).run(close)
+        for start in range(0, problem.layers, size)
+    ]
+    return np.concatenate(ends)
 
 
-class _State:
-    """Loads and membership that go with ``slot_expert``, kept up to date swap by swap."""
+def _slot_table(problem: ExpertProblem) -> NDArray[np.int64]:
+    """The slots of each GPU that has some, ``[used GPUs, most slots]``; -1 where it has fewer."""
+    used = np.flatnonzero(problem.slots_per_gpu > 0)
+    table: NDArray[np.int64] = problem.first_slot[used][:, None] + np.arange(int(problem.slots_per_gpu.max()))
+    table[table >= problem.first_slot[used + 1][:, None]] = -1
+    return table
 
-    def __init__(self, problem: ExpertProblem, slot_expert: NDArray[np.int32]) -> None:
-        assignment = problem.assignment(slot_expert)
-        self.problem = problem
-        self.slot_expert = slot_expert
-        self.slot_load = assignment.slot_load(problem.loads)
-        self.gpu_load = assignment.gpu_load(problem.loads)
-        self.multi = assignment.copies > 1
-        self.holds = np.zeros((problem.layers, problem.gpus, problem.experts), dtype=bool)
-        rows = np.arange(problem.layers)[:, None]
-        self.holds[rows, problem.slot_gpu[None, :], slot_expert] = True
-        self.offsets = np.arange(int(problem.slots_per_gpu.max()))
 
-    def step(self, active: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Make the best swap in each of the ``active`` layers; return those where one helped."""
-        problem = self.problem
-        hot = np.argmax(self.gpu_load[active], axis=1)
-        peak = self.gpu_load[active, hot]
-        hot_slots = np.minimum(problem.first_slot[hot][:, None] + self.offsets, problem.slots - 1)
-        gain = self._gains(active, hot, peak, hot_slots)
-        best = np.argmax(gain.reshape(active.size, -1), axis=1)
-        helps = gain.reshape(active.size, -1)[np.arange(active.size), best] > _LEAST_GAIN * peak
-        active, best, hot_slots = active[helps], best[helps], hot_slots[helps]
-        mine = hot_slots[np.arange(active.size), best // problem.slots]
-        self._swap(active, mine, best % problem.slots)
-        return active
+class _Descent:
+    """Some layers of a placement as tables ``[layers, GPUs, slots]``, kept up to date deal by deal."""
 
-    def _gains(
+    def __init__(
         self,
-        active: NDArray[np.int64],
-        hot: NDArray[np.int64],
-        peak: NDArray[np.float64],
-        hot_slots: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
-        """By how much the larger of two GPU loads falls, ``[active, hot slots, slots]``; -inf if illegal."""
-        problem = self.problem
-        rows = active[:, None]
-        room = peak[:, None] - self.gpu_load[active][:, problem.slot_gpu]
-        # The other copy may not come to the hottest GPU where that holds its expert.
-        room[self.holds[rows, hot[:, None], self.slot_expert[active]]] = -np.inf
-        mine = self.slot_load[rows, hot_slots]
-        mine[self.offsets >= problem.slots_per_gpu[hot][:, None]] = 0.0  # not a slot: never a gain
-        moved = mine[:, :, None] - self.slot_load[active][:, None, :]
-        gain: NDArray[np.float64] = np.minimum(moved, room[:, None, :] - moved)
-        # Nor mine to a GPU that holds its expert; only experts with several copies can be elsewhere.
-        expert = self.slot_expert[rows, hot_slots]
-        at, which = np.nonzero(self.multi[rows, expert])
-        elsewhere = self.holds[active[at][:, None], problem.slot_gpu[None, :], expert[at, which][:, None]]
-        gain[at, which] = np.where(elsewhere, -np.inf, gain[at, which])
-        return gain
+        problem: ExpertProblem,
+        slot_expert: NDArray[np.int32],
+        layers: NDArray[np.intp],
+        table: NDArray[np.int64],
+    ) -> None:
+        self.slot_expert = slot_expert[layers]
+        self.table = table
+        self.empty = table < 0
+        self.expert = np.where(self.empty, -1, self.slot_expert[:, table])
+        share = problem.assignment(self.slot_expert).slot_load(problem.loads[layers])
+        self.share = np.where(self.empty, 0.0, share[:, table])
+        used = np.flatnonzero(problem.slots_per_gpu > 0)
+        speed = problem.speed[used]
+        self.alike = bool((speed == speed[0]).all())
+        self.speed = np.ones(used.size) if self.alike else speed
+        self.apart = not each_alone(problem)
+        self.domain = problem.failure_domain[used]
+        self.experts = problem.experts
+        self.mean = self.share.sum(axis=(1, 2)) / self.speed.sum()
+        self.uneven = bool(self.empty.any())
+        mirrored = self.alike and not self.apart and not self.uneven
+        self.deals = deals(table.shape[1], mirrored=mirrored)
 
-    def _swap(self, layers: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64]) -> None:
-        gpu = self.problem.slot_gpu
-        for table in (self.slot_expert, self.slot_load):
-            table[layers, left], table[layers, right] = table[layers, right], table[layers, left]
-        for here, there in ((left, right), (right, left)):
-            self.holds[layers, gpu[here], self.slot_expert[layers, there]] = False
-            self.holds[layers, gpu[here], self.slot_expert[layers, here]] = True
-            moved = self.slot_load[layers, here] - self.slot_load[layers, there]
-            self.gpu_load[layers, gpu[here]] += moved
+    def run(self, close: float) -> NDArray[np.int32]:
+        """Descend and return the slots ``[layers, slots]``."""
+        self._pairs(close)
+        self._hottest(close)
+        filled = ~self.empty
+        if self.uneven:  # a deal leaves the empty slots of a GPU anywhere in its row
+            last = np.argsort(self.expert < 0, axis=2, kind="stable")
+            self.expert = np.take_along_axis(self.expert, last, axis=2)
+        self.slot_expert[:, self.table[filled]] = self.expert[:, filled]
+        return self.slot_expert
+
+    def _load(self, layers: NDArray[np.intp]) -> Floats:
+        load: Floats = self.share[layers].sum(axis=2)
+        return load if self.alike else load / self.speed
+
+    def _open(self, layers: NDArray[np.intp], peak: Floats, close: float) -> NDArray[np.bool_]:
+        still: NDArray[np.bool_] = peak > self.mean[layers] * (1 + close)
+        return still
+
+    def _pairs(self, close: float) -> None:
+        """Deal out hot and cold GPUs in pairs, all at once, with other partners where nothing was gained."""
+        layers, gpus = np.arange(self.expert.shape[0]), self.expert.shape[1]
+        pairs = gpus // 2
+        stale = np.zeros(layers.size, dtype=np.int64)
+        load = self._load(layers)
+        while layers.size:
+            order = np.argsort(-load, axis=1, kind="stable")
+            cold = order[:, ::-1][:, : gpus - pairs]
+            partner = (np.arange(pairs) + stale[layers][:, None]) % (gpus - pairs)
+            hot, cold = order[:, :pairs], np.take_along_axis(cold, partner, axis=1)
+            peak = load.max(axis=1)
+            self._deal_pairs(layers, hot, cold)
+            load = self._load(layers)
+            now = load.max(axis=1)
+            stale[layers] = np.where(now < peak * (1 - _ROUND_GAIN), 0, stale[layers] + 1)
+            going = (stale[layers] < min(_SHIFTS, gpus - pairs)) & self._open(layers, now, close)
+            layers, load = layers[going], load[going]
+
+    def _deal_pairs(self, layers: NDArray[np.intp], hot: NDArray[np.intp], cold: NDArray[np.intp]) -> None:
+        rows = layers[:, None]
+        mine, other = self.share[rows, hot], self.share[rows, cold]
+        before = np.maximum(mine.sum(axis=2) / self.speed[hot], other.sum(axis=2) / self.speed[cold])
+        locked = self._locked(layers, self.expert[rows, hot], self.expert[rows, cold], hot, cold)
+        value, choice = self.deals.best(mine, other, locked, self._speeds(hot, cold))
+        row, pair = np.nonzero(value < before * (1 - _LEAST_GAIN))
+        if self.apart:
+            row, pair = self._without_collisions(layers, hot, cold, choice, row, pair)
+        self._move(layers[row], hot[row, pair], cold[row, pair], choice[row, pair])
+
+    def _hottest(self, close: float) -> None:
+        """Deal out the hottest GPU with the best partner, one deal a layer at a time."""
+        layers = np.arange(self.expert.shape[0])
+        load = self._load(layers)
+        everyone = np.arange(self.expert.shape[1])[None, :]
+        while layers.size:
+            hot = load.argmax(axis=1)
+            peak = load[np.arange(layers.size), hot]
+            going = self._open(layers, peak, close)
+            layers, hot, peak, load = layers[going], hot[going], peak[going], load[going]
+            if layers.size == 0:
+                return
+            index = np.arange(layers.size)
+            mine = self.expert[layers, hot][:, None, :]
+            locked = self._locked(layers, mine, self.expert[layers], hot[:, None], everyone)
+            speeds = self._speeds(hot[:, None], everyone)
+            value, choice = self.deals.best(
+                self.share[layers, hot][:, None, :], self.share[layers], locked, speeds
+            )
+            value[index, hot] = np.inf
+            other = value.argmin(axis=1)
+            helps = value[index, other] < peak * (1 - _LEAST_GAIN)
+            self._move(layers[helps], hot[helps], other[helps], choice[index, other][helps])
+            layers, load, hot, other = layers[helps], load[helps], hot[helps], other[helps]
+            for gpu in (hot, other):
+                load[np.arange(layers.size), gpu] = self.share[layers, gpu].sum(axis=1) / self.speed[gpu]
+
+    def _speeds(self, hot: NDArray[np.intp], cold: NDArray[np.intp]) -> Speeds | None:
+        return None if self.alike else (self.speed[hot], self.speed[cold])
+
+    def _locked(
+        self,
+        layers: NDArray[np.intp],
+        mine: NDArray[np.int32],
+        other: NDArray[np.int32],
+        hot: NDArray[np.intp],
+        cold: NDArray[np.intp],
+    ) -> NDArray[np.bool_] | None:
+        """Mark copies that may not change GPUs, ``[layers, pairs, 2 slots]``; None where all may.
+
+        Those are empty slots, and copies whose expert the other GPU's failure domain holds. Where both GPUs hold
+        an expert, its two copies may as well stay: they are the same.
+        """
+        pairs = np.broadcast_shapes(hot.shape, cold.shape)
+        slots = mine.shape[-1]
+        if not self.apart:
+            same = np.nonzero(mine[..., :, None] == other[..., None, :])
+            if same[0].size == 0 and not self.uneven:
+                return None
+            locked = np.zeros((*pairs, 2 * slots), dtype=bool)
+            locked[same[0], same[1], same[2]] = True
+            locked[same[0], same[1], slots + same[3]] = True
+        else:
+            locked = self._held_there(layers, mine, other, hot, cold)
+        if self.uneven:
+            locked[..., :slots] |= mine < 0
+            locked[..., slots:] |= other < 0
+        return locked
+
+    def _held_there(
+        self,
+        layers: NDArray[np.intp],
+        mine: NDArray[np.int32],
+        other: NDArray[np.int32],
+        hot: NDArray[np.intp],
+        cold: NDArray[np.intp],
+    ) -> NDArray[np.bool_]:
+        """Mark copies whose expert is held in the failure domain of the other GPU, a domain not their own."""
+        holds = np.zeros((layers.size, int(self.domain.max()) + 1, self.experts + 1), dtype=bool)
+        rows = np.arange(layers.size)[:, None, None]
+        holds[rows, self.domain[None, :, None], self.expert[layers]] = True
+        here, there = self.domain[hot][..., None], self.domain[cold][..., None]
+        left = holds[rows, there, mine] & (here != there)
+        right = holds[rows, here, other] & (here != there)
+        return np.concatenate([left, right], axis=-1)
+
+    def _without_collisions(
+        self,
+        layers: NDArray[np.intp],
+        hot: NDArray[np.intp],
+        cold: NDArray[np.intp],
+        choice: NDArray[np.intp],
+        row: NDArray[np.intp],
+        pair: NDArray[np.intp],
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Drop deals that bring an expert to a domain to which an earlier pair of the layer brings it as well."""
+        slots = self.expert.shape[2]
+        left, right = hot[row, pair], cold[row, pair]
+        copies = np.concatenate([self.expert[layers[row], left], self.expert[layers[row], right]], axis=1)
+        order = self.deals.order(choice[row, pair])
+        dealt = np.take_along_axis(copies, order, axis=1)
+        here, there = self.domain[left][:, None], self.domain[right][:, None]
+        came = np.concatenate([order[:, :slots] >= slots, order[:, slots:] < slots], axis=1) & (here != there)
+        target = np.concatenate(
+            [np.broadcast_to(here, (row.size, slots)), np.broadcast_to(there, (row.size, slots))], axis=1
+        )
+        deal, which = np.nonzero(came)
+        domains = int(self.domain.max()) + 1
+        key = (row[deal] * domains + target[deal, which]) * (self.experts + 1) + dealt[deal, which]
+        seen: NDArray[np.intp] = np.unique(key, return_index=True)[1]
+        late = np.ones(key.size, dtype=bool)
+        late[seen] = False
+        keep = np.ones(row.size, dtype=bool)
+        keep[deal[late]] = False
+        return row[keep], pair[keep]
+
+    def _move(
+        self,
+        layers: NDArray[np.intp],
+        left: NDArray[np.intp],
+        right: NDArray[np.intp],
+        choice: NDArray[np.intp],
+    ) -> None:
+        slots = self.expert.shape[2]
+        order = self.deals.order(choice)
+        for table in (self.expert, self.share):
+            both = np.concatenate([table[layers, left], table[layers, right]], axis=1)
+            both = np.take_along_axis(both, order, axis=1)
+            table[layers, left], table[layers, right] = both[:, :slots], both[:, slots:]

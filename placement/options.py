@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from cost.layout import Layout
     from cost.split import Split
 
-__all__ = ["ALIKE", "AUTO", "OBJECTIVES", "SPREADS", "Objective", "PlanOptions", "Spread", "require_spread"]
+__all__ = [
+    "ALIKE",
+    "AUTO",
+    "OBJECTIVES",
+    "SPREADS",
+    "Objective",
+    "PlanOptions",
+    "Spread",
+    "require_objective",
+    "require_spread",
+]
 
 Spread = Literal["gpu", "node", "rack"]
 SPREADS: tuple[Spread, ...] = get_args(Spread)
@@ -42,6 +52,20 @@ def require_spread(spread: str) -> Spread:
         if spread == known:
             return known
     raise InputError(f"--spread {spread}: expected {', '.join(SPREADS[:-1])} or {SPREADS[-1]}.")
+
+
+def require_objective(objective: str) -> Objective:
+    """Return ``objective`` if it is known.
+
+    Raises
+    ------
+    InputError
+        If it is not.
+    """
+    for known in OBJECTIVES:
+        if objective == known:
+            return known
+    raise InputError(f"--objective {objective}: expected {' or '.join(OBJECTIVES)}.")
 
 
 @dataclass(frozen=True)
@@ -105,8 +129,7 @@ class PlanOptions:
                 f"--redundant {self.redundant}: expected 0 or more copies above one of each expert, or auto."
             )
         require_spread(self.spread)
-        if self.objective not in OBJECTIVES:
-            raise InputError(f"--objective {self.objective}: expected {' or '.join(OBJECTIVES)}.")
+        require_objective(self.objective)
         require_split(self.split)
         for name, value, least in (
             ("--tpot-ms", self.tpot_s, math.ulp(0.0)),

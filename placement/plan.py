@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cost.split import Split
     from placement.failures import Failures
     from placement.options import Spread
+    from placement.redundancy import RedundancyCurve
     from placement.scenarios import ScenarioReport
 
 __all__ = [
@@ -84,6 +85,8 @@ class Plan:
         With several loads, how the plan fares in each, and one made without it; else None.
     failures:
         What one failure would do; None where nobody looked, or without experts.
+    redundancy:
+        Throughput against copies where their number was chosen; else None.
     notes:
         What a summary repeats: what was assumed, dropped or run.
     options:
@@ -103,6 +106,7 @@ class Plan:
     interrupted: bool = False
     scenarios: ScenarioReport | None = None
     failures: Failures | None = None
+    redundancy: RedundancyCurve | None = None
 
     @property
     def split(self) -> Split:

@@ -20,9 +20,11 @@ from placement.options import Objective, Spread
 from placement.plan import BaselineScore, Plan, Proof, score_placement
 from placement.plan_findings import (
     FailureFields,
+    RedundancyFields,
     ScenarioFields,
     failures_to_dict,
     read_failures,
+    read_redundancy,
     read_scenarios,
     scenarios_to_dict,
 )
@@ -124,6 +126,7 @@ class _PlanFields(BaseModel):
     inputs: _Inputs
     scenarios: ScenarioFields | None = None
     failures: FailureFields | None = None
+    redundancy: RedundancyFields | None = None
 
 
 def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any]:
@@ -189,6 +192,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         },
         "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
         "scenarios": None if plan.scenarios is None else scenarios_to_dict(plan.scenarios),
+        "redundancy": None if plan.redundancy is None else plan.redundancy.to_dict(),
         "failures": None if plan.failures is None else failures_to_dict(plan.failures),
         "baseline_reasons": {name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
         "inputs": _inputs(plan, command, sha256 or {}),
@@ -340,6 +344,7 @@ def _plan(fields: _PlanFields) -> Plan:
         options=options,
         scenarios=read_scenarios(fields.scenarios, loads.names if loads else ()),
         failures=read_failures(fields.failures, setting),
+        redundancy=read_redundancy(fields.redundancy),
     )
 
 

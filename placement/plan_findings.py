@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cost.setting import Setting
+    from placement.redundancy import RedundancyCurve
 
 __all__ = [
     "FailureFields",
+    "RedundancyFields",
     "ScenarioFields",
     "failures_to_dict",
     "read_failures",
+    "read_redundancy",
     "read_scenarios",
     "scenarios_to_dict",
 ]
@@ -90,6 +94,30 @@ class FailureFields(_Fields):
     layers: list[_LayerAtRisk]
     experts: list[_AtRisk]
     what_if: list[_WhatIf]
+
+
+class _CurvePoint(_Fields):
+    redundant: _Count
+    slots_per_gpu: Annotated[int, Field(ge=1)]
+    balancedness: _Fraction
+    batch: Annotated[int, Field(ge=1)]
+    max_batch: Annotated[int, Field(ge=1)]
+    tok_s_per_gpu: _Positive
+    tpot_s: _Positive
+    expert_bytes: _Positive
+
+
+class _CurveLayout(_Fields):
+    ep: Annotated[int, Field(ge=1)]
+    tp: Annotated[int, Field(ge=1)]
+    stages: Annotated[int, Field(ge=1)]
+
+
+class RedundancyFields(_Fields):
+    """``redundancy`` of a plan file."""
+
+    layout: _CurveLayout
+    points: Annotated[list[_CurvePoint], Field(min_length=1)]
 
 
 def scenarios_to_dict(report: ScenarioReport) -> dict[str, Any]:
@@ -165,6 +193,25 @@ def read_failures(fields: FailureFields | None, setting: Setting) -> Failures | 
         tuple(AtRisk(**row.model_dump()) for row in fields.experts),
         tuple(WhatIf(**row.model_dump()) for row in fields.what_if),
     )
+
+
+def read_redundancy(fields: RedundancyFields | None) -> RedundancyCurve | None:
+    """Return the curve that :meth:`placement.redundancy.RedundancyCurve.to_dict` wrote.
+
+    Raises
+    ------
+    InputError
+        If its points are not by rising number of copies.
+    """
+    if fields is None:
+        return None
+    from placement.redundancy import RedundancyCurve, RedundancyPoint
+
+    copies = [point.redundant for point in fields.points]
+    if any(after <= before for before, after in pairwise(copies)):
+        raise InputError(f"redundancy.points: {copies} copies; expected rising numbers.")
+    points = tuple(RedundancyPoint(**point.model_dump()) for point in fields.points)
+    return RedundancyCurve(points, **fields.layout.model_dump())
 
 
 def _check_names(fields: FailureFields, setting: Setting) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from placement.bisection import last_where
 from placement.failures import find_failures
 from placement.fit import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
+from placement.options import AUTO
 from placement.placing import place_group, stage_groups
 from placement.plan import (
     BaselineScore,
@@ -20,6 +21,7 @@ from placement.plan import (
 )
 from placement.search import candidates, fitted_layouts
 from placement.verify_plan import verify_plan
+from topology.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from placement.experts import ExpertResult, OnProgress
     from placement.options import PlanOptions
     from placement.placing import StageGroup
+    from placement.redundancy import RedundancyCurve
     from placement.search import Candidate, Fitted
 
     Known = dict[tuple[object, ...], ExpertResult]
@@ -67,22 +70,40 @@ def make_plan(
 
     Raises
     ------
+    InputError
+        If the number of copies is to be chosen for a model without experts.
     InfeasibleError
         If nothing fits in HBM, or no layout meets the time per token: with the limit that binds, by how much,
         and what would fit.
     """
     say = on_stage or (lambda _: None)
+    asked, curve = options, None
+    if options.redundant == AUTO:
+        say("choosing the number of copies")
+        curve = _curve(setting, loads, options)
+        asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
     say("comparing layouts")
     chosen = choose_layout(setting, loads, options).candidate
     say("placing experts")
     placed = _place(
         chosen, loads, options, time_limit_s=options.time_limit_s, thorough=True, on_progress=on_progress
     )
-    plan = _finish(placed, loads, options, say)
+    plan = replace(_finish(placed, loads, options, say), options=asdict(asked), redundancy=curve)
     wrong = verify_plan(plan)
     if wrong:
         raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")
     return plan
+
+
+def _curve(setting: Setting, loads: ExpertLoads | None, options: PlanOptions) -> RedundancyCurve:
+    """Throughput against copies, of a model with experts."""
+    from placement.redundancy import choose_redundant
+
+    if loads is None:
+        raise InputError(
+            f"--redundant auto: {setting.model.name} has no experts to copy; leave --redundant out."
+        )
+    return choose_redundant(setting, loads, options)
 
 
 def choose_layout(

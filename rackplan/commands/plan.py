@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -48,9 +48,23 @@ def run(
         float | None, typer.Option("--tpot-ms", help="Longest time per output token, in ms.")
     ] = None,
     redundant: Annotated[
-        int | None,
-        typer.Option("--redundant", help="Extra expert copies per layer; default: fewest that divide."),
+        str | None,
+        typer.Option(
+            "--redundant",
+            metavar="N|auto",
+            help="Extra expert copies per layer; default: fewest that divide; auto: most throughput.",
+        ),
     ] = None,
+    objective: Annotated[
+        str, typer.Option("--objective", help="Over several --loads: the mean or the worst of them.")
+    ] = "mean",
+    spread: Annotated[
+        str, typer.Option("--spread", help="Copies of an expert lie in different gpu, node or rack.")
+    ] = "gpu",
+    split: Annotated[
+        str,
+        typer.Option("--split", help="How the engine splits an expert's tokens: even, source or lp."),
+    ] = "even",
     ep: Annotated[
         int | None, typer.Option("--ep", help="GPUs that a layer's experts are spread over.")
     ] = None,
@@ -71,8 +85,9 @@ def run(
     """Plan what goes where, and what a step costs; writes plan.json, report.html and topology.svg."""
     from cost.resolve import resolve_model
     from cost.setting import Setting
+    from cost.split import require_split
     from cost.workload import Workload
-    from placement.options import PlanOptions
+    from placement.options import PlanOptions, require_objective, require_spread
     from placement.planner import make_plan
     from rackplan.inputs import digests, model_loads
     from rackplan.output import output_folder, print_json, print_text
@@ -81,7 +96,16 @@ def run(
     from topology.resolve import resolve_cluster
 
     options = PlanOptions(
-        redundant, None if tpot_ms is None else tpot_ms / 1e3, time_limit, seed, ep, tp, stages
+        None if redundant is None else _copies(redundant),
+        None if tpot_ms is None else tpot_ms / 1e3,
+        time_limit,
+        seed,
+        ep,
+        tp,
+        stages,
+        spread=require_spread(spread),
+        objective=require_objective(objective),
+        split=require_split(split),
     )
     workload = Workload(context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap)
     setting = Setting(
@@ -102,6 +126,27 @@ def run(
     if plan.interrupted:
         sys.stderr.write("rackplan: interrupted; the best plan so far was written.\n")
         raise typer.Exit(INTERRUPTED)
+
+
+def _copies(text: str) -> int | Literal["auto"]:
+    """Parse ``32`` or ``auto``.
+
+    Raises
+    ------
+    InputError
+        If it is neither.
+    """
+    from placement.options import AUTO
+    from topology.errors import InputError
+
+    if text == AUTO:
+        return AUTO
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(
+            f"--redundant {text}: expected 0 or more copies above one of each expert, or auto."
+        ) from None
 
 
 def _write(plan: Plan, folder: Path, sha256: dict[str, str]) -> dict[str, str]:

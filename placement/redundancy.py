@@ -154,7 +154,7 @@ def choose_redundant(setting: Setting, loads: ExpertLoads, options: PlanOptions)
 def copies_tried(experts: int, gpus: int) -> Iterator[int]:
     """Yield the numbers of copies above one of each expert that are looked at, rising.
 
-    None, a quarter and half of what fills the GPUs' last slots, all of that, then whole slots on every GPU; at most 3 slots
+    None, a quarter, half and all of what fills the GPUs' last slots, then whole slots on every GPU; at most 3 slots
     for each expert, and no more on a GPU than there are experts.
     """
     each = -(-experts // gpus)

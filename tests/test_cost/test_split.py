@@ -1,0 +1,211 @@
+"""How load splits over copies: against loops over ranks, brute-force LPs, and the even split's own bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from cost.assignment import Assignment
+from cost.expert_use import expert_use
+from cost.loads import ExpertLoads
+from cost.split import SPLITS, require_split, slot_shares, source_shares
+from cost.split_lp import lp_level, lp_shares
+from topology.errors import InputError
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
+
+
+def drawn(seed: int, *, layers: int = 2, experts: int = 6, gpus: int = 4, slots: int = 3) -> Assignment:
+    """Every expert somewhere, the rest of the slots at random; a GPU may hold an expert twice."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        rng.permutation(
+            np.concatenate([np.arange(experts), rng.integers(experts, size=gpus * slots - experts)])
+        )
+        for _ in range(layers)
+    ]
+    slot_gpu = np.repeat(np.arange(gpus, dtype=np.int32), slots)
+    return Assignment(np.array(rows, dtype=np.int32), slot_gpu, experts, gpus)
+
+
+def by_loops(assignment: Assignment, nodes: np.ndarray, *, nearest: bool) -> np.ndarray:
+    """Each rank asks for one copy of each expert in turn."""
+    ranks = np.zeros(assignment.slot_expert.shape)
+    for layer, row in enumerate(assignment.slot_expert.tolist()):
+        for expert in range(assignment.experts):
+            copies = [slot for slot, held in enumerate(row) if held == expert]
+            turn = 0
+            for rank in range(assignment.gpus):
+                own = [slot for slot in copies if assignment.slot_gpu[slot] == rank]
+                near = [slot for slot in copies if nodes[assignment.slot_gpu[slot]] == nodes[rank]]
+                if nearest and own:
+                    slot = own[0]
+                elif (
+                    nearest
+                    and len({nodes[assignment.slot_gpu[s]] for s in near}) > 0
+                    and len(near) < len(copies)
+                ):
+                    slot = near[0]
+                else:
+                    slot = copies[turn % len(copies)]
+                    turn += 1
+                ranks[layer, slot] += 1
+    return ranks / assignment.gpus
+
+
+def lp_by_highs(row: np.ndarray, slot_gpu: np.ndarray, load: np.ndarray, speed: np.ndarray) -> float:
+    slots, gpus = row.size, speed.size
+    held = np.zeros((gpus, slots + 1))
+    held[slot_gpu, np.arange(slots)] = 1
+    held[:, -1] = -speed
+    whole = np.zeros((load.size, slots + 1))
+    whole[row, np.arange(slots)] = 1
+    cost = np.zeros(slots + 1)
+    cost[-1] = 1
+    return float(linprog(cost, A_ub=held, b_ub=np.zeros(gpus), A_eq=whole, b_eq=load).fun)
+
+
+@pytest.mark.parametrize("nearest", [True, False])
+@given(seed=st.integers(0, 10**6), per_node=st.sampled_from([1, 2, 3, 4]), gpus=st.integers(1, 6))
+@settings(max_examples=60, deadline=None)
+def test_source_shares_are_those_of_the_ranks_one_by_one(nearest, seed, per_node, gpus):
+    assignment = drawn(seed, experts=5, gpus=gpus, slots=5)
+    nodes = np.arange(gpus) // per_node
+    expected = by_loops(assignment, nodes, nearest=nearest)
+    np.testing.assert_allclose(source_shares(assignment, nodes, nearest=nearest), expected, atol=1e-15)
+
+
+def test_source_shares_by_hand():
+    # Expert 0 on GPUs 0 and 1 of node 0 and on GPU 4 of node 2; two GPUs a node, three nodes.
+    slot_expert = np.array([[0, 0, 1, 2, 0, 3]], dtype=np.int32)
+    assignment = Assignment(slot_expert, np.arange(6, dtype=np.int32), 4, 6)
+    nodes = np.array([0, 0, 1, 1, 2, 2])
+    # GPUs 0, 1 use their own; GPU 4 its own; GPU 5 its node's; GPUs 2 and 3 the first and second copy.
+    expected = np.array([[2, 2, 6, 6, 2, 6]]) / 6
+    np.testing.assert_allclose(source_shares(assignment, nodes), expected)
+    # All copies in one node: the node prefers none, and ranks without one take turns.
+    one_node = source_shares(assignment, np.zeros(6, dtype=np.int64))
+    np.testing.assert_allclose(one_node, expected)
+
+
+def test_one_node_does_not_send_everything_to_the_first_copy():
+    slot_expert = np.array([[0, 0, 1, 2, 3, 4, 5, 6]], dtype=np.int32)
+    assignment = Assignment(slot_expert, np.arange(8, dtype=np.int32), 7, 8)
+    shares = source_shares(assignment, np.zeros(8, dtype=np.int64))
+    np.testing.assert_allclose(shares[0, :2], 0.5)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    gpus=st.integers(1, 5),
+    slots=st.integers(2, 4),
+    fast=st.booleans(),
+)
+@settings(max_examples=80, deadline=None)
+def test_lp_is_that_of_highs(seed, gpus, slots, fast):
+    rng = np.random.default_rng(seed)
+    experts = int(rng.integers(1, gpus * slots + 1))
+    assignment = drawn(seed, layers=1, experts=experts, gpus=gpus, slots=slots)
+    load = rng.lognormal(0, 1.5, (1, experts)) * (rng.random((1, experts)) > 0.2)
+    load[0, 0] += 1.0
+    speed = rng.uniform(0.5, 2, gpus) if fast else np.ones(gpus)
+    best = lp_by_highs(assignment.slot_expert[0], assignment.slot_gpu, load[0], speed)
+    shares, level = lp_shares(assignment, load, speed)
+    assert level[0] == pytest.approx(best, rel=1e-7)
+    reached = (assignment.gpu_load(load, shares) / speed).max(axis=1)
+    assert reached[0] == pytest.approx(best, rel=1e-6)
+    assert shares.min() >= 0
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_shares_of_an_expert_add_up_to_one(split, seed):
+    assignment = drawn(seed)
+    load = np.random.default_rng(seed).lognormal(0, 2, (2, 6))
+    load[:, 1] = 0  # a dead expert has shares too
+    shares = slot_shares(assignment, split, load=load, nodes=np.array([0, 0, 1, 1]))
+    total = np.zeros((2, 6))
+    np.add.at(total, (np.arange(2)[:, None], assignment.slot_expert), shares)
+    np.testing.assert_allclose(total, 1.0)
+
+
+def test_lp_is_never_above_the_even_split_or_the_split_by_source():
+    for seed in range(30):
+        assignment = drawn(seed, experts=9, gpus=5, slots=4)
+        load = np.random.default_rng(seed).lognormal(0, 1, (2, 9))
+        level = lp_level(assignment, load)
+        for shares in (None, source_shares(assignment)):
+            assert (level <= assignment.gpu_load(load, shares).max(axis=1) * (1 + 1e-12)).all()
+
+
+def test_lp_of_huge_and_tiny_loads_and_of_all_on_one_expert():
+    assignment = drawn(3, layers=1)
+    load = np.random.default_rng(3).lognormal(0, 1, (1, 6))
+    level = lp_level(assignment, load)
+    for scale in (1e-300, 1e300, 2.0**60):
+        np.testing.assert_allclose(lp_level(assignment, load * scale) / scale, level, rtol=1e-9)
+    alone = np.array([[0, 0, 7.0, 0, 0, 0]])
+    holders = len(set(assignment.slot_gpu[assignment.slot_expert[0] == 2].tolist()))
+    assert lp_level(assignment, alone)[0] == pytest.approx(7.0 / holders)
+
+
+def test_renaming_gpus_and_experts_changes_no_lp():
+    rng = np.random.default_rng(5)
+    assignment = drawn(5, layers=1, experts=8, gpus=4, slots=4)
+    load = rng.lognormal(0, 1, (1, 8))
+    names, order = rng.permutation(8), rng.permutation(4)
+    rows = assignment.slot_expert.reshape(4, 4)[order].reshape(1, -1)
+    renamed = Assignment(names[rows].astype(np.int32), assignment.slot_gpu, 8, 4)
+    moved = np.empty_like(load)
+    moved[:, names] = load
+    assert lp_level(renamed, moved)[0] == pytest.approx(lp_level(assignment, load)[0], rel=1e-12)
+
+
+def test_even_use_keeps_its_bits():
+    assignment = drawn(1)
+    tokens = np.random.default_rng(1).lognormal(0, 1, (2, 2, 6))
+    loads = ExpertLoads(tokens, ("a", "b"), synthetic=False)
+    use = expert_use(assignment, loads, 2)
+    fraction = loads.normalised / 6
+    expected = [
+        np.take_along_axis(part / assignment.copies, assignment.slot_expert.astype(np.int64), axis=1)
+        for part in fraction
+    ]
+    assert use.slot_share.tobytes() == np.stack(expected).tobytes()
+
+
+@pytest.mark.parametrize("split", ["source", "lp"])
+def test_use_follows_the_split(split):
+    assignment = drawn(2)
+    nodes = np.array([0, 0, 1, 1])
+    loads = ExpertLoads(np.random.default_rng(2).lognormal(0, 1, (2, 2, 6)), ("a", "b"), synthetic=False)
+    use = expert_use(assignment, loads, 2, split=split, nodes=nodes)
+    np.testing.assert_allclose(use.share.sum(axis=2), 1.0)
+    for scenario, fraction in enumerate(loads.normalised / 6):
+        shares = slot_shares(assignment, split, load=fraction, nodes=nodes)
+        np.testing.assert_allclose(use.share[scenario], assignment.gpu_load(fraction, shares))
+        balance = assignment.balancedness(fraction, shares)
+        np.testing.assert_allclose(balance, 1 / (4 * use.share[scenario].max(axis=1)))
+
+
+def test_refusals():
+    with pytest.raises(InputError, match="--split odd: expected even, source or lp"):
+        require_split("odd")
+    with pytest.raises(InputError, match="depends on the loads"):
+        slot_shares(drawn(0), "lp")
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the reference loads are not beside the repository")
+def test_lp_over_real_loads_is_its_own_bound():
+    tokens = np.load(min(REAL.glob("*.npy")))[::8].astype(float)
+    slot_expert = np.tile(np.arange(576, dtype=np.int32) * 7 % 256, (len(tokens), 1))
+    assignment = Assignment(slot_expert, np.repeat(np.arange(72, dtype=np.int32), 8), 256, 72)
+    shares, level = lp_shares(assignment, tokens)
+    np.testing.assert_allclose(assignment.gpu_load(tokens, shares).max(axis=1), level, rtol=1e-6)
+    assert (level >= tokens.sum(axis=1) / 72 * (1 - 1e-12)).all()

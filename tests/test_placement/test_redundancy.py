@@ -1,0 +1,116 @@
+"""How many copies: the numbers tried, the curve, the knee, and that the choice is what a plan would score."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from cost.load_files import read_loads
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.planner import choose_layout
+from placement.redundancy import RedundancyCurve, RedundancyPoint, choose_redundant, copies_tried
+from rackplan.redundancy_summary import redundancy_lines
+from rackplan.report.redundancy_chart import redundancy_chart
+from topology import resolve_cluster
+from topology.errors import InfeasibleError, InputError
+
+
+def setting_of(cluster="hgx-h100", model="gpt-oss-20b", **workload):
+    return Setting(resolve_cluster(cluster), resolve_model(model), Workload(**workload))
+
+
+def loads_of(setting, text="lognormal:1"):
+    model = setting.model
+    return read_loads(
+        [text], moe_layers=model.moe_layers, layers=len(model.layers), experts=model.moe.experts, seed=0
+    )
+
+
+def point(redundant, tok_s):
+    return RedundancyPoint(redundant, 4, 0.9, 8, 9, tok_s, 0.01, 1e9)
+
+
+def curve(*tok_s):
+    return RedundancyCurve(tuple(point(8 * i, value) for i, value in enumerate(tok_s)), 8, 1, 1)
+
+
+def test_numbers_of_copies_tried():
+    assert list(copies_tried(256, 72)) == [0, 8, 16, 32, 104, 176, 248, 320, 464]
+    assert list(copies_tried(8, 8))[:2] == [0, 8]
+    assert list(copies_tried(4, 1)) == [0]  # no second copy fits
+    for experts, gpus in ((32, 16), (128, 8), (256, 576), (8, 72)):
+        tried = list(copies_tried(experts, gpus))
+        assert tried == sorted(set(tried))
+        assert all(-(-(experts + copies) // gpus) <= experts for copies in tried)
+        assert len(tried) <= 14
+
+
+def test_best_and_knee():
+    found = curve(80, 99.5, 100, 98)
+    assert (found.best.redundant, found.knee.redundant) == (16, 8)
+    level = curve(100, 100, 90)
+    assert level.best.redundant == level.knee.redundant == 0
+    data = found.to_dict()
+    assert (data["chosen"], data["knee"], len(data["points"])) == (16, 8, 4)
+
+
+def test_table_marks_choice_and_knee():
+    lines = redundancy_lines(curve(80, 99.5, 100, 98))
+    assert all(len(line) <= 100 for line in lines)
+    assert sum(line.endswith("chosen") for line in lines) == 1
+    assert sum(line.endswith("knee") for line in lines) == 1
+    chart = redundancy_chart(curve(80, 99.5, 100, 98))
+    assert chart["data"][0]["x"] == [0, 8, 16, 24]
+    assert [mark["x"] for mark in chart["data"][1:]] == [[16], [8]]
+
+
+@pytest.mark.parametrize("split", ["even", "source"])
+def test_points_are_scored_as_a_plan_with_as_many_copies(split):
+    setting = setting_of(context=2048)
+    loads = loads_of(setting)
+    options = PlanOptions(time_limit_s=0, split=split, ep=8, tp=1, stages=1)
+    found = choose_redundant(setting, loads, options)
+    assert found.points[0].redundant == 0
+    assert [p.redundant for p in found.points] == sorted(p.redundant for p in found.points)
+    best = found.best
+    assert all(best.tok_s_per_gpu >= p.tok_s_per_gpu for p in found.points)
+    if split == "even":
+        again = choose_layout(setting, loads, found.asked(options))
+        assert again.score.tok_s_per_gpu == pytest.approx(best.tok_s_per_gpu, rel=1e-9)
+        assert again.score.batch == best.batch
+    # more slots hold more weights and leave less for the cache
+    full = [p for p in found.points if (p.redundant + 32) % 8 == 0]
+    for fewer, more in pairwise(full):
+        assert more.expert_bytes > fewer.expert_bytes
+        assert more.max_batch <= fewer.max_batch
+
+
+def test_every_point_meets_the_time_per_token():
+    setting = setting_of(context=2048)
+    loads = loads_of(setting)
+    free = choose_redundant(setting, loads, PlanOptions(time_limit_s=0))
+    tpot_s = 0.5 * free.best.tpot_s
+    found = choose_redundant(setting, loads, PlanOptions(time_limit_s=0, tpot_s=tpot_s))
+    assert all(p.tpot_s <= tpot_s for p in found.points)
+    with pytest.raises(InfeasibleError, match="out of reach"):
+        choose_redundant(setting, loads, PlanOptions(time_limit_s=0, tpot_s=1e-7))
+
+
+def test_copies_pay_where_loads_are_skewed_and_not_where_they_are_even():
+    setting = setting_of(context=2048)
+    options = PlanOptions(time_limit_s=0, ep=8, tp=1, stages=1)
+    even = choose_redundant(setting, loads_of(setting, "uniform"), options)
+    skewed = choose_redundant(setting, loads_of(setting, "zipf:1"), options)
+    assert even.best.redundant == 0
+    assert skewed.best.redundant > 0
+    assert skewed.best.balancedness > skewed.points[0].balancedness
+
+
+def test_a_model_without_experts_is_refused():
+    setting = setting_of(model="llama-3.1-8b")
+    with pytest.raises(InputError, match="no experts to copy"):
+        choose_redundant(setting, loads_of(setting_of()), PlanOptions(time_limit_s=0))

@@ -1,0 +1,167 @@
+"""Placements for the split that runs: legal, never behind, proven bounds, and LP plans that bear drift."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.split import slot_shares
+from cost.split_lp import lp_level
+from placement.experts import place_experts
+from placement.lp_copies import SLACK, lp_max_load, place_for_lp
+from placement.pack import pack
+from placement.problem import expert_problem, spread_slots
+from placement.replicate import replicate
+from placement.scenarios import scenario_problem
+from placement.under_split import any_split_bound, split_max_load, under_split
+from placement.verify import verify_experts
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
+
+
+def lognormal(seed, layers, experts, sigma=0.8):
+    return np.random.default_rng(seed).lognormal(0, sigma, (layers, experts))
+
+
+def even_result(problem, nodes=1):
+    return place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=nodes)
+
+
+def every_placement(slots_per_gpu, experts):
+    """All placements up to the order of slots within a GPU, no expert twice on one."""
+    choices = [list(itertools.combinations(range(experts), slots)) for slots in slots_per_gpu]
+    for held in itertools.product(*choices):
+        row = [expert for one in held for expert in one]
+        if len(set(row)) == experts:
+            yield np.array([row], dtype=np.int32)
+
+
+@pytest.mark.parametrize("split", ["even", "source", "lp"])
+def test_bound_holds_for_every_placement_of_tiny_cases(split):
+    for seed in range(4):
+        for slots in ((2, 2, 2), (3, 2)):
+            problem = expert_problem(lognormal(seed, 1, 4, 1.5), slots)
+            nodes = np.array([0, 0, 1])[: len(slots)]
+            rows = np.concatenate(list(every_placement(slots, 4)))
+            many = problem.rows(np.zeros(len(rows), dtype=int))
+            best = split_max_load(many, rows, split, nodes).min()
+            bound = any_split_bound(problem)[0]
+            assert bound <= best * (1 + 1e-9), (seed, slots)
+            found = under_split(even_result(problem), problem, split, nodes)
+            assert found.max_load[0] >= best * (1 - 1e-9)
+            assert found.max_load[0] <= best * 1.25
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    split=st.sampled_from(["source", "lp"]),
+    gpus=st.integers(2, 8),
+    more=st.integers(0, 8),
+    unequal=st.booleans(),
+    per_node=st.integers(1, 3),
+)
+@settings(max_examples=12, deadline=None)
+def test_legal_and_never_worse_than_the_start(seed, split, gpus, more, unequal, per_node):
+    speed = np.random.default_rng(seed).uniform(0.5, 2, gpus) if unequal else None
+    problem = expert_problem(lognormal(seed, 2, 12), spread_slots(12, gpus, more), speed)
+    nodes = np.arange(gpus) // per_node
+    start = even_result(problem)
+    found = under_split(start, problem, split, nodes)
+    assert not verify_experts(found.assignment, problem)
+    before = split_max_load(problem, start.assignment.slot_expert, split, nodes)
+    after = split_max_load(problem, found.assignment.slot_expert, split, nodes)
+    slack = SLACK if split == "lp" else 0.0
+    assert (after <= before * (1 + slack + 1e-12)).all()
+    np.testing.assert_allclose(found.max_load, after)
+    assert (found.bound <= found.max_load).all()
+
+
+def test_even_is_returned_as_it_is():
+    problem = expert_problem(lognormal(0, 2, 8), (3, 3, 3))
+    result = even_result(problem)
+    assert under_split(result, problem, "even") is result
+
+
+def test_copies_stay_in_different_failure_domains():
+    spread = np.arange(8) // 2
+    problem = expert_problem(lognormal(4, 3, 16), np.full(8, 3), spread=spread)
+    for split in ("source", "lp"):
+        found = under_split(even_result(problem), problem, split, spread)
+        assert not verify_experts(found.assignment, problem)
+
+
+def test_status_is_optimal_only_at_the_bound():
+    problem = expert_problem(np.ones((1, 8)), (2, 2, 2, 2))
+    found = under_split(even_result(problem), problem, "lp")
+    assert found.status == "OPTIMAL"
+    skewed = expert_problem(np.array([[5.0, 4, 3, 1, 1, 1, 1]]), (3, 2, 2))
+    found = under_split(even_result(skewed), skewed, "lp")
+    assert (found.status == "OPTIMAL") == bool((found.max_load <= found.bound * (1 + 1e-9)).all())
+
+
+def test_swaps_under_source_repair_what_nodes_do_to_a_placement():
+    problem = expert_problem(lognormal(1, 4, 64), spread_slots(64, 16, 16))
+    nodes = np.arange(16) // 4
+    start = even_result(problem)
+    before = split_max_load(problem, start.assignment.slot_expert, "source", nodes)
+    found = under_split(start, problem, "source", nodes)
+    assert found.max_load.mean() < 0.5 * before.mean() + 0.5 * start.max_load.mean()
+
+
+def test_max_load_is_recomputed_over_scenarios():
+    tokens = np.stack([lognormal(0, 2, 12), lognormal(1, 2, 12)])
+    for objective, over in (("mean", np.mean), ("worst", np.max)):
+        problem = scenario_problem(tokens, np.full(4, 4), objective=objective)
+        found = under_split(even_result(problem.average), problem, "lp")
+        each = []
+        for part in problem.parts:
+            shares = slot_shares(found.assignment, "lp", load=part.loads)
+            each.append(
+                found.assignment.gpu_load(part.loads, shares).max(axis=1) * 4 / part.loads.sum(axis=1)
+            )
+        np.testing.assert_allclose(found.max_load, over(each, axis=0), rtol=1e-6)
+        assert (any_split_bound(problem) <= found.max_load * (1 + 1e-9)).all()
+
+
+def test_scaling_loads_changes_nothing():
+    loads = lognormal(2, 2, 24)
+    one, other = (expert_problem(loads * scale, spread_slots(24, 6, 24)) for scale in (1.0, 2.0**40))
+    np.testing.assert_array_equal(place_for_lp(one), place_for_lp(other))
+
+
+def test_connected_copies_bear_drift_better_than_greedy_ones():
+    loads = lognormal(7, 4, 64)
+    problem = expert_problem(loads, spread_slots(64, 16, 64))
+    greedy, connected = pack(problem, replicate(problem)), place_for_lp(problem)
+    reached = []
+    for slot_expert in (greedy, connected):
+        drift = np.random.default_rng(3)
+        level = [
+            lp_max_load(
+                expert_problem(loads * drift.lognormal(0, 0.7, loads.shape), np.full(16, 8)), slot_expert
+            )
+            for _ in range(8)
+        ]
+        reached.append(np.mean([1 / one for one in level]))
+    assert reached[1] > reached[0]
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the reference loads are not beside the repository")
+def test_a_stale_plan_recovers_under_an_lp_split():
+    files = sorted(REAL.glob("*.npy"))
+    tokens = [np.load(path)[::6].astype(float) for path in files]
+    reached = []
+    for planned in (0, 4):
+        problem = expert_problem(tokens[planned], spread_slots(256, 72, 320))
+        assignment = problem.assignment(place_for_lp(problem))
+        reached += [
+            (other.sum(axis=1) / 72 / lp_level(assignment, other)).mean()
+            for index, other in enumerate(tokens)
+            if index != planned
+        ]
+    assert np.mean(reached) > 0.99

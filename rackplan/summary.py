@@ -8,10 +8,12 @@ from cost.calibration.serving import ANY_ENGINE, fit_errors
 from cost.model import DenseFfn, MoeFfn
 from cost.terms.alltoall import vector_bytes
 from placement.compare import cluster_status
-from rackplan.output import WIDTH
+from rackplan.findings_summary import failure_lines, placement_words, scenario_lines
+from rackplan.redundancy_summary import redundancy_lines
+from rackplan.words import table, underlined, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from cost.efficiency import Efficiency
     from cost.score import Score
@@ -26,39 +28,9 @@ __all__ = [
     "score_summary",
     "serving_words",
     "table",
+    "underlined",
+    "wrapped",
 ]
-
-LABEL = 14
-
-
-def table(rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
-    """Align columns: the first to the left, the others to the right, the header first."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-        ]
-        lines.append(" " * indent + "  ".join(cells).rstrip())
-    return lines
-
-
-def wrapped(label: str, text: str, width: int = WIDTH) -> list[str]:
-    """One labelled paragraph, its lines aligned after the label."""
-    import textwrap
-
-    head = f"{label:<{LABEL - 1}} "
-    body = textwrap.wrap(text, width - len(head)) or [""]
-    return [head + body[0], *(" " * LABEL + line for line in body[1:])]
-
-
-def underlined(title: str, width: int = 100) -> list[str]:
-    """The title of a summary with a rule below it."""
-    import textwrap
-
-    lines = textwrap.wrap(title, width)
-    return [*lines, "=" * max(map(len, lines))]
 
 
 def plan_summary(plan: Plan, files: Mapping[str, str]) -> str:
@@ -75,6 +47,12 @@ def plan_summary(plan: Plan, files: Mapping[str, str]) -> str:
     ]
     if plan.balancedness:
         lines += ["", *_balance(plan), *_proof(plan)]
+    if plan.scenarios is not None:
+        lines += ["", *scenario_lines(plan.scenarios)]
+    if plan.failures is not None:
+        lines += ["", *failure_lines(plan.failures)]
+    if plan.redundancy is not None:
+        lines += ["", *redundancy_lines(plan.redundancy)]
     lines += ["", *_evidence(plan)]
     lines += wrapped("Written", ", ".join(files.values()))
     return "\n".join(lines)
@@ -138,6 +116,8 @@ def _layout(plan: Plan) -> list[str]:
             f"{assignment.experts} in {assignment.slots} slots per layer ({each} a GPU, "
             f"{assignment.slots - assignment.experts} redundant copies)",
         )
+    placing = placement_words(plan)
+    lines += wrapped("Placement", placing) if placing else []
     at_most = (
         "the largest that fits" if plan.score.batch == plan.score.max_batch else f"{plan.score.max_batch} fit"
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rackplan.explain import cache_note, explain_plan
 from rackplan.explain_summary import PARTS, busy_text
 from rackplan.report.charts import balance_chart, memory_chart, pareto_chart, step_chart
+from rackplan.report.findings_section import failures_section, redundancy_section, scenarios_section
 from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart, page, tiles
 from rackplan.report.points import frontier, report_points
@@ -39,6 +40,9 @@ def plan_report(plan: Plan, drawing: str, *, command: str, sha256: Mapping[str, 
         _step(found),
         _memory(found),
         _balance(plan) if plan.balancedness else None,
+        scenarios_section(plan.scenarios) if plan.scenarios is not None else None,
+        failures_section(plan.failures) if plan.failures is not None else None,
+        redundancy_section(plan.redundancy) if plan.redundancy is not None else None,
         _picture(drawing),
         _inputs(plan, command, sha256),
         _figures(found),

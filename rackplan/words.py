@@ -1,0 +1,44 @@
+"""Paragraphs and tables of plain text, at most 100 columns wide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rackplan.output import WIDTH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["LABEL", "table", "underlined", "wrapped"]
+
+LABEL = 14
+
+
+def table(rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
+    """Align columns: the first to the left, the others to the right, the header first."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
+        lines.append(" " * indent + "  ".join(cells).rstrip())
+    return lines
+
+
+def wrapped(label: str, text: str, width: int = WIDTH) -> list[str]:
+    """One labelled paragraph, its lines aligned after the label."""
+    import textwrap
+
+    head = f"{label:<{LABEL - 1}} "
+    body = textwrap.wrap(text, width - len(head)) or [""]
+    return [head + body[0], *(" " * LABEL + line for line in body[1:])]
+
+
+def underlined(title: str, width: int = 100) -> list[str]:
+    """The title of a summary with a rule below it."""
+    import textwrap
+
+    lines = textwrap.wrap(title, width)
+    return [*lines, "=" * max(map(len, lines))]

@@ -126,10 +126,45 @@ class Cycles:
         return np.sort(self.rng.permutation(self.working)[:WIDEST])
 
     def _exchange(self, copies: Ints) -> None:
-        """Turn one released copy of an expert with several into one more of an expert on a loaded GPU, in place."""
+        """Turn released copies of experts with several into copies of others, in place.
+
+        Experts too heavy for their number of copies get what they lack; where none is, one copy becomes one more of
+        an expert on a loaded GPU.
+        """
         count = self._counts(self.table)
         spare = np.take_along_axis(count, copies, axis=1) > 1
-        which = np.argmax(self.rng.random(copies.shape[1]) * spare, axis=1)
+        order = np.argsort(-(self.rng.random(copies.shape[1]) * spare), axis=1)
+        lacking = self._lacking(count)
+        wanted = self._hot_experts()
+        for row in self.rows:
+            ask = (
+                np.repeat(np.arange(self.experts + 1), lacking[row])
+                if lacking[row].any()
+                else wanted[row : row + 1]
+            )
+            self._turn(copies[row], count[row].copy(), order[row, : int(spare[row].sum())], ask)
+
+    def _turn(self, copies: Ints, count: Ints, places: Ints, ask: Ints) -> None:
+        """Put the experts ``ask`` into the first of ``places`` whose own expert keeps a copy, in place."""
+        left = iter(ask.tolist() if ask.size <= places.size else self.rng.permutation(ask).tolist())
+        for place in places.tolist():
+            if count[copies[place]] > 1:
+                expert = next(left, None)
+                if expert is None:
+                    return
+                count[copies[place]] -= 1
+                copies[place] = expert
+
+    def _lacking(self, count: Ints) -> Ints:
+        """Copies that experts lack for one of them to stay within the target on its own, ``[layers, experts]``."""
+        least = np.ceil(self.load * self.unit.min() / self.target[:, :, None] * (1 - _EQUAL)).max(axis=0)
+        short = np.minimum(least, self.working.size) - count
+        short[:, self.experts] = 0
+        lacking: Ints = np.maximum(short, 0).astype(np.int64)
+        return lacking
+
+    def _hot_experts(self) -> Ints:
+        """An expert of each layer from a GPU above its target: the heaviest copy there, or any, ``[layers]``."""
         load = self._gpu_load(self.table)
         over = np.maximum(load - self.target[:, :, None], 0.0).sum(axis=0) + _HOPEFUL
         over[:, ~self.real[:, 0]] = 0.0
@@ -137,13 +172,11 @@ class Cycles:
             hot = np.argmax(np.log(over) + self.rng.gumbel(size=self.gpus), axis=1)
         there = self.table[self.rows, hot]
         share = self._share(self.table).sum(axis=0)
-        weight = np.take_along_axis(share, there, axis=1)
-        heaviest = np.argmax(weight, axis=1)
+        heaviest = np.argmax(np.take_along_axis(share, there, axis=1), axis=1)
         any_of = np.argmax(self.rng.random(self.width) * self.real[hot], axis=1)
         place = np.where(self.rng.random() < 0.5, heaviest, any_of)
-        wanted = there[self.rows, place]
-        able = spare.any(axis=1)
-        copies[able, which[able]] = wanted[able]
+        wanted: Ints = there[self.rows, place]
+        return wanted
 
     def _costs(self, rest: Ints, copies: Ints, gpus: Ints, price: float) -> Floats:
         """Cost of each released copy on each GPU, ``[layers, gpus, copies]``."""

@@ -2,11 +2,13 @@
 
 For a target, excess over it is cheap at first, so that only moves are made that relieve much; then it grows dear.
 Few moves come out that way: starting dear fills every gap with whatever fits. The state after each price is a
-point of the front too.
+point of the front too. A layer that does not come near the fresh placement in this way starts from that one instead
+and takes moves back, dear excess first.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,7 +26,7 @@ __all__ = ["explore"]
 
 
 class _Sweep(NamedTuple):
-    """A target as a multiple of the fresh placement's largest load, and (price, eagerness) by phase."""
+    """A target as a multiple of the fresh placement's largest load, (price, eagerness) by phase, rounds of each."""
 
     factor: float
     phases: tuple[tuple[float, float], ...]
@@ -33,7 +35,7 @@ class _Sweep(NamedTuple):
 
 _FINE = ((10, 1.0), (20, 1.0), (40, 1.0), (80, 1.0), (200, 0.9), (500, 0.7), (1500, 0.6))
 _COARSE = ((10, 1.0), (40, 1.0), (160, 0.8))
-SWEEPS = (
+DOWN = (
     _Sweep(1.008, _FINE, 40),
     _Sweep(1.02, _COARSE, 20),
     _Sweep(1.05, _COARSE, 16),
@@ -41,9 +43,11 @@ SWEEPS = (
     _Sweep(1.30, _COARSE, 12),
     _Sweep(1.70, _COARSE, 12),
 )
+BACK = _Sweep(1.008, ((1500, 0.8), (300, 0.9), (80, 1.0)), 60)
+_NEAR = 1.012  # times the fresh placement's objective: near enough not to go back from it
 _FEWEST_ROUNDS = 4
 _EFFORT = 30_000
-"""Assignments of :data:`placement.replan.cycles.WIDEST` GPUs that one pass may take: some ten seconds."""
+"""Assignments of :data:`placement.replan.cycles.WIDEST` GPUs that one pass down may take: some ten seconds."""
 _CELLS = 1 << 23  # of [layers, GPUs, experts] in one part
 
 
@@ -54,31 +58,54 @@ def explore(
     seed: int,
     keep_on: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Add to ``front`` what one pass from its first points finds, for targets from loose to as good as ``fresh``.
+    """Add to ``front`` what one pass finds, for targets from as good as ``fresh`` to loose.
 
-    ``fresh`` is ``[layers, slots]``. Deterministic for a seed while ``keep_on`` says yes; a layer's result does not
-    depend on the other layers but through their number.
+    ``fresh`` is ``[layers, slots]``; it is added too. Deterministic for a seed while ``keep_on`` says yes; a layer's
+    result does not depend on the other layers but through their number.
     """
     task = front.task
     start = front.placement([0] * task.problem.layers)
     reached, now = task.peaks(fresh), task.peaks(start)
     if task.objective == "worst":
         reached = np.broadcast_to(reached.max(axis=0), reached.shape)
-    work = [(sweep, np.flatnonzero((now > reached * sweep.factor).any(axis=0))) for sweep in SWEEPS]
-    scale = _scale(front, work)
-    size = max(1, _CELLS // (task.problem.gpus * (task.problem.experts + 1)))
+    work = [(sweep, np.flatnonzero((now > reached * sweep.factor).any(axis=0))) for sweep in DOWN]
+    run = _Run(front, reached, _scale(front, work), seed, keep_on)
     for sweep, layers in work:
-        rounds = max(_FEWEST_ROUNDS, round(sweep.rounds * scale))
+        run.sweep(sweep, start, layers)
+    best = np.array([points[-1].value for points in front.points])
+    far = work[0][1][best[work[0][1]] > _NEAR * task.value(fresh)[work[0][1]]]
+    front.add(np.arange(task.problem.layers), fresh)
+    run.sweep(BACK, fresh, far)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """What all sweeps of a pass share; ``reached`` ``[scenarios, layers]`` are the peaks of the fresh placement."""
+
+    front: TaskFront
+    reached: NDArray[np.float64]
+    scale: float
+    seed: int
+    keep_on: Callable[[], bool]
+
+    def sweep(self, sweep: _Sweep, start: NDArray[np.int32], layers: NDArray[np.intp]) -> None:
+        """Go through the phases of ``sweep`` from ``start`` in some layers; add the state after each."""
+        problem = self.front.task.problem
+        rounds = max(_FEWEST_ROUNDS, round(sweep.rounds * self.scale))
+        size = max(1, _CELLS // (problem.gpus * (problem.experts + 1)))
         for first in range(0, layers.size, size):
             part = layers[first : first + size]
-            if not keep_on():
+            if not self.keep_on():
                 return
             cycles = Cycles(
-                task.rows(part), start[part], reached[:, part] * sweep.factor, np.random.default_rng(seed)
+                self.front.task.rows(part),
+                start[part],
+                self.reached[:, part] * sweep.factor,
+                np.random.default_rng(self.seed),
             )
             for price, eager in sweep.phases:
-                cycles.run(rounds, price, eager, keep_on)
-                front.add(part, cycles.slot_expert)
+                cycles.run(rounds, price, eager, self.keep_on)
+                self.front.add(part, cycles.slot_expert)
 
 
 def _scale(front: TaskFront, work: list[tuple[_Sweep, NDArray[np.intp]]]) -> float:

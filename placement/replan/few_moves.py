@@ -97,12 +97,15 @@ def few_moves(
     fresh = [relabel(task, fresh_placement(task, seed=seed)) for task in tasks]
     fronts = [TaskFront(task, start) for task, start in zip(tasks, starts, strict=True)]
     log = [f"{needed} moves restore every expert"] if needed else []
-    joined, interrupted = Front.joined(fronts), False
-    chosen = [0] * len(joined.points)
-    if not only_restore:
-        interrupted, ran = _search(fronts, fresh, began, time_limit_s, seed)
-        log.append(ran)
-        chosen = within(joined, max_moves) if max_moves is not None else _knee(joined, tasks, fresh)
+    joined = Front.joined(fronts)
+    interrupted, ran = _search(fronts, fresh, began, time_limit_s, seed)
+    log.append(ran)
+    if only_restore:
+        chosen = [0] * len(joined.points)
+    elif max_moves is not None:
+        chosen = within(joined, max_moves)
+    else:
+        chosen = _knee(joined, tasks, fresh)
     found, first = [], 0
     for front, start, new in zip(fronts, starts, fresh, strict=True):
         mine = chosen[first : first + len(front.points)]
@@ -130,7 +133,6 @@ def _search(
     passes, interrupted = 0, False
     try:
         for front, new in zip(fronts, fresh, strict=True):
-            front.add(np.arange(len(front.points)), new)
             explore(front, new, seed=seed)
         passes = 1
         while passes < _PASSES and time.monotonic() - began < time_limit_s:

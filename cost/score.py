@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cost.layout import Layout, StageSpec
     from cost.memory import StageMemory
     from cost.setting import Setting
+    from cost.step_cost import StepCost
 
     Uses = Sequence[Sequence[ExpertUse | None]]
 
@@ -119,6 +120,10 @@ class LayoutScorer:
         self._keys = [_signature(setting, stages, uses[i]) for i, stages in enumerate(layout.replicas)]
         # replicas alike in domains, layers and experts cost the same and are computed once
         self._distinct = {key: replica for replica, key in reversed(list(enumerate(self._keys)))}
+        self._stage_keys = {
+            i: [_stage_key(setting, *each) for each in zip(layout.replicas[i], uses[i], strict=True)]
+            for i in self._distinct.values()
+        }
         self._memories = [
             replica_memory(
                 setting,
@@ -155,7 +160,7 @@ class LayoutScorer:
             raise InfeasibleError(_does_not_fit(batch, limit, self._memories))
         setting, layout = self._setting.with_batch(batch), self._layout
         costs = {
-            key: _replica_cost(setting, layout.replicas[i], self._uses[i], layout.tp)
+            key: _replica_cost(setting, layout.replicas[i], self._uses[i], layout.tp, self._stage_keys[i])
             for key, i in self._distinct.items()
         }
         of_replica = [costs[key] for key in self._keys]
@@ -206,21 +211,33 @@ def _does_not_fit(batch: int, limit: int, memories: Sequence[Sequence[StageMemor
 
 def _signature(setting: Setting, stages: Sequence[StageSpec], uses: Sequence[ExpertUse | None]) -> object:
     """What a replica's cost depends on: domains, layers and experts of its stages, and how they adjoin."""
-    spec = setting.cluster.spec
-    parts = []
-    for stage, use in zip(stages, uses, strict=True):
-        domains = setting.domains(stage)
-        order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
-        kinds = tuple(dict.fromkeys(id(spec.domains[d]) for d in domains.tolist()))
-        slow = tuple(
-            spec.slow_gpus.get(setting.cluster.gpus[gpu].id, 1.0) for gpu in stage.gpus * bool(spec.slow_gpus)
-        )
-        parts.append((order, kinds, slow, stage.layers, id(use)))
+    parts = [(_where(setting, stage), stage.layers, id(use)) for stage, use in zip(stages, uses, strict=True)]
     joints = tuple(
         len(setting.domain_set(a) | setting.domain_set(b)) == 1
         for a, b in zip(stages, _after(stages), strict=True)
     )
     return tuple(parts), joints
+
+
+def _where(setting: Setting, stage: StageSpec) -> object:
+    """What a stage costs by, besides layers and experts: how its GPUs share domains, their kind and speed."""
+    spec = setting.cluster.spec
+    domains = setting.domains(stage)
+    order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
+    kinds = tuple(dict.fromkeys(id(spec.domains[d]) for d in domains.tolist()))
+    slow = tuple(
+        spec.slow_gpus.get(setting.cluster.gpus[gpu].id, 1.0) for gpu in stage.gpus * bool(spec.slow_gpus)
+    )
+    return order, kinds, slow
+
+
+def _stage_key(setting: Setting, stage: StageSpec, use: ExpertUse | None) -> object:
+    """Equal for stages that cost the same: alike GPUs, as many layers of each kind, experts loaded alike."""
+    counts = tuple((id(layer), count) for layer, count in setting.model.kind_counts(stage.layers))
+    experts: object = id(use)
+    if use is not None and use.share.shape[:2] == (1, 1):
+        experts = use.repeats, use.slot_gpu.tobytes(), use.share.tobytes(), use.slot_share.tobytes()
+    return _where(setting, stage), counts, experts
 
 
 def _after(stages: Sequence[StageSpec]) -> list[StageSpec]:
@@ -229,7 +246,11 @@ def _after(stages: Sequence[StageSpec]) -> list[StageSpec]:
 
 
 def _replica_cost(
-    setting: Setting, stages: Sequence[StageSpec], uses: Sequence[ExpertUse | None], tp: int
+    setting: Setting,
+    stages: Sequence[StageSpec],
+    uses: Sequence[ExpertUse | None],
+    tp: int,
+    keys: Sequence[object],
 ) -> _ReplicaCost:
     """Time for one token of every sequence of a replica.
 
@@ -239,6 +260,7 @@ def _replica_cost(
     total = sum(len(stage.gpus) for stage in stages)
     depth = len(stages)
     batch = setting.workload.batch
+    known: dict[object, StepCost] = {}
     parts: dict[tuple[str, str], float] = {}
     busy: dict[str, float] = {}
     floors: list[float] = []
@@ -246,7 +268,10 @@ def _replica_cost(
     for index, stage in enumerate(stages):
         sequences = batch * total / (depth * len(stage.gpus))
         last = index == depth - 1
-        cost = batch_cost(setting, stage, sequences, tp, uses[index], last=last)
+        key = keys[index], last
+        if key not in known:
+            known[key] = batch_cost(setting, stage, sequences, tp, uses[index], last=last)
+        cost = known[key]
         seconds.append(float(cost.total_s))
         floors.append(float(cost.lower_s))
         for names, value in cost.parts_s.items():

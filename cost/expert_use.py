@@ -113,18 +113,28 @@ def expert_use(
     return ExpertUse(share, slot_share, assignment.slot_gpu, assignment.experts, top_k)
 
 
-def balanced_use(layers: int, slots_per_gpu: NDArray[np.int64], experts: int, top_k: int) -> ExpertUse:
-    """Return the use of an ideal placement: every GPU receives the same, its slots all alike.
+def balanced_use(
+    layers: int,
+    slots_per_gpu: NDArray[np.int64],
+    experts: int,
+    top_k: int,
+    speed: NDArray[np.float64] | None = None,
+) -> ExpertUse:
+    """Return the use of an ideal placement: every GPU with slots receives the same, its slots all alike.
+
+    With ``speed`` ``[gpus]`` it receives in proportion to that, so that all take equally long.
 
     No placement receives less on its busiest GPU. (At a few tokens a step skew may still help a little: fewer
     experts are read.)
     """
     gpus = len(slots_per_gpu)
     slot_gpu = np.repeat(np.arange(gpus, dtype=np.int32), slots_per_gpu)
-    per_slot = (1.0 / gpus) / np.maximum(slots_per_gpu, 1)
+    weight = np.where(slots_per_gpu > 0, 1.0 if speed is None else speed, 0.0)
+    share = weight / weight.sum()
+    per_slot = share / np.maximum(slots_per_gpu, 1)
     shape = (1, 1)
     return ExpertUse(
-        np.full((*shape, gpus), 1.0 / gpus),
+        np.broadcast_to(share, (*shape, gpus)),
         np.broadcast_to(per_slot[slot_gpu], (*shape, len(slot_gpu))),
         slot_gpu,
         experts,

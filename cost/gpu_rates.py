@@ -41,6 +41,9 @@ class GpuRates:
 
 def gpu_rates(setting: Setting, stage: StageSpec) -> GpuRates | None:
     """Return the rates of each GPU of ``stage`` over those of the stage; None where all are alike."""
+    spec = setting.cluster.spec
+    if not spec.slow_gpus and len({domain.gpu.name for domain in spec.domains}) == 1:
+        return None
     key = "gpu rates", id(setting.efficiency), setting.engine, stage.gpus
     return setting.once(key, lambda: _compared(setting, stage))
 

@@ -224,7 +224,7 @@ def _where(setting: Setting, stage: StageSpec) -> object:
     spec = setting.cluster.spec
     domains = setting.domains(stage)
     order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
-    kinds = tuple(dict.fromkeys(id(spec.domains[d]) for d in domains.tolist()))
+    kinds = tuple(id(spec.domains[d]) for d in dict.fromkeys(domains.tolist()))
     slow = tuple(
         spec.slow_gpus.get(setting.cluster.gpus[gpu].id, 1.0) for gpu in stage.gpus * bool(spec.slow_gpus)
     )

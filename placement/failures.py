@@ -276,8 +276,8 @@ class _Loss:
             ]
             experts += sum(part.experts_lost for part in parts)
             tokens.append(_over_layers([part.tokens_lost for part in parts]))
-            if any(part.all() for part in gone):
-                continue  # the replica has a stage without GPUs: it stops
+            if any(part.stops for part in parts):
+                continue
             balance.append(_over_layers([part.balance for part in parts]))
             replicas.append(tuple(part.stage for part in parts))
             uses.append([part.use for part in parts])
@@ -302,9 +302,10 @@ class _Loss:
             return _Part(stage, self.uses[index], self.balance[index], nothing, 0)
         left = replace(stage, gpus=tuple(np.array(stage.gpus)[~gone].tolist()))
         if entry is None:
-            return _Part(left, None, np.zeros(0), np.zeros(0), 0)
-        if gone.all():
-            return _Part(left, None, np.zeros(0), np.ones(entry.layers), entry.layers * entry.experts)
+            return _Part(left, None, np.zeros(0), np.zeros(0), 0, stops=bool(gone.all()))
+        if gone[entry.slot_gpu].all():
+            every = entry.layers * entry.experts
+            return _Part(left, None, np.zeros(0), np.ones(entry.layers), every, stops=True)
         place = np.cumsum(~gone) - 1
         kept = ~gone[entry.slot_gpu]
         rest = Assignment(
@@ -356,13 +357,14 @@ class _Loss:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What is left of one stage: arrays are by layer with experts."""
+    """What is left of one stage: arrays are by layer with experts; ``stops``: no GPU, or none that has experts."""
 
     stage: StageSpec
     use: ExpertUse | None
     balance: NDArray[np.float64]
     tokens_lost: NDArray[np.float64]
     experts_lost: int
+    stops: bool = False
 
 
 def _over_layers(values: Sequence[NDArray[np.float64]]) -> float:

@@ -16,8 +16,9 @@ from cost.score import LayoutScorer
 from placement.bisection import last_where
 from placement.failure_domains import domain_name, require_apart, stage_domains
 from placement.layouts import enumerate_shapes
+from placement.plan import stage_speed
 from placement.split import equal_ranges, largest_batch, split_layers, stage_specs
-from placement.unequal import gpu_hbm_bytes, slots_of_stage
+from placement.unequal import gpu_hbm_bytes, hbm_differs, slots_of_stage
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -99,18 +100,19 @@ class Candidate:
 
 
 def stage_slots(
-    setting: Setting, shape: Shape, redundant: int | None, spread: Spread = "gpu"
+    setting: Setting, shape: Shape, redundant: int | None, spread: Spread = "gpu", *, equal: bool = False
 ) -> tuple[NDArray[np.int64], ...] | None:
     """Return the slots of each GPU of each stage, ``[gpus]`` each; None where the shape cannot hold them.
 
-    ``spread``: the failure domain that holds no expert twice.
+    ``spread``: the failure domain that holds no expert twice. ``equal``: as
+    :func:`placement.unequal.slots_of_stage` takes it.
     """
     moe = setting.model.moe
     groups = shape.replicas[0]
     ranges = equal_ranges(len(setting.model.layers), len(groups))
     try:
         slots = tuple(
-            slots_of_stage(setting, groups, ranges, stage, tp=shape.tp, redundant=redundant)
+            slots_of_stage(setting, groups, ranges, stage, tp=shape.tp, redundant=redundant, equal=equal)
             for stage in range(len(groups))
         )
         if moe is not None:
@@ -122,23 +124,25 @@ def stage_slots(
 
 
 def fitting_shapes(setting: Setting, redundant: int | None, spread: Spread = "gpu") -> Iterator[Fitting]:
-    """Yield the shapes of which at least batch 1 fits in HBM."""
+    """Yield the shapes of which at least batch 1 fits in HBM; where HBM differs, with equal slots and by free HBM."""
     for shape in enumerate_shapes(setting.cluster, setting.model):
-        slots = stage_slots(setting, shape, redundant, spread)
-        if slots is None:
-            continue
-        batch = min(
-            largest_batch(setting.with_batch(1), groups, tp=shape.tp, slots=slots)
-            for groups in _kinds_of_replicas(setting, shape)
-        )
-        if batch >= 1:
-            yield Fitting(shape, slots, batch)
+        found: dict[tuple[bytes, ...], None] = {}
+        for equal in (True, False) if hbm_differs(setting) else (True,):
+            slots = stage_slots(setting, shape, redundant, spread, equal=equal)
+            if slots is None or (key := tuple(row.tobytes() for row in slots)) in found:
+                continue
+            found[key] = None
+            batch = min(
+                largest_batch(setting.with_batch(1), groups, tp=shape.tp, slots=slots)
+                for groups in _kinds_of_replicas(setting, shape)
+            )
+            if batch >= 1:
+                yield Fitting(shape, slots, batch)
 
 
 def _kinds_of_replicas(setting: Setting, shape: Shape) -> Iterable[tuple[tuple[int, ...], ...]]:
     """Return one replica of each kind of HBM that it lies on."""
-    sizes = {domain.gpu.hbm_bytes for domain in setting.cluster.spec.domains}
-    if len(sizes) == 1:
+    if not hbm_differs(setting):
         return shape.replicas[:1]
     kinds = {
         tuple(gpu_hbm_bytes(setting, group).tobytes() for group in groups): groups
@@ -211,7 +215,7 @@ def fitted_layouts(setting: Setting, redundant: int | None, spread: Spread = "gp
         except InfeasibleError:
             continue  # fits to within a rounded kibibyte only
         layout = Layout(tuple(stage_specs(groups, ranges) for groups in shape.replicas), shape.tp)
-        scorer = LayoutScorer(setting, layout, _balanced_uses(setting, layout, fitting.slots))
+        scorer = LayoutScorer(setting, layout, _balanced_uses(at_batch, layout, fitting.slots))
         if batch <= scorer.max_batch:
             found.append(Fitted(layout, fitting.slots, scorer, batch, bool(setting.workload.batch)))
     return found
@@ -260,6 +264,6 @@ def _balanced_uses(
         count = int(np.isin(moe_layers, list(stage.layers)).sum())
         use = None
         if isinstance(moe, MoeFfn) and count:
-            use = balanced_use(count, row, moe.experts, moe.top_k)
+            use = balanced_use(count, row, moe.experts, moe.top_k, stage_speed(setting, stage, row))
         uses.append(use)
     return [uses] * len(layout.replicas)

@@ -10,7 +10,7 @@ from cost.layout import StageSpec
 from cost.memory import replica_memory, weight_sizes
 from cost.model import MoeFfn
 from cost.setting import USABLE_HBM
-from placement.problem import fewest_redundant, spread_slots
+from placement.problem import spread_slots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
     from cost.setting import Setting
 
-__all__ = ["gpu_hbm_bytes", "slots_by_free_hbm", "slots_of_stage"]
+__all__ = ["gpu_hbm_bytes", "hbm_differs", "slots_by_free_hbm", "slots_of_stage"]
 
 
 def gpu_hbm_bytes(setting: Setting, gpus: Sequence[int]) -> NDArray[np.float64]:
     """Return the HBM capacity of each GPU, float64 ``[gpus]``, as its driver reports it."""
     cluster = setting.cluster
     return np.array([cluster.domain_of(gpu).gpu.hbm_bytes for gpu in gpus])
+
+
+def hbm_differs(setting: Setting) -> bool:
+    """Whether GPUs of the cluster have unlike capacities."""
+    return len({domain.gpu.hbm_bytes for domain in setting.cluster.spec.domains}) > 1
 
 
 def slots_of_stage(
@@ -36,12 +41,12 @@ def slots_of_stage(
     *,
     tp: int,
     redundant: int | None,
+    equal: bool = False,
 ) -> NDArray[np.int64]:
     """Return the slots of each GPU of one stage of a replica, int64 ``[gpus]``.
 
-    GPUs with equal HBM get equally many, the first ones more of what does not divide. Where HBM differs, each slot
-    goes where most HBM is left, which leaves room for the largest batch; with a batch given that equal slots leave
-    room for, slots stay equal, since a step waits for the GPU that reads most.
+    GPUs with equal HBM get equally many, the first ones more of what does not divide; so do all with ``equal``.
+    Else, where HBM differs, each slot goes where most of it is left, which leaves room for the largest batch.
 
     Raises
     ------
@@ -52,12 +57,12 @@ def slots_of_stage(
     if moe is None:
         return np.zeros(len(groups[stage]), dtype=np.int64)
     gpus = groups[stage]
-    equal = spread_slots(moe.experts, len(gpus), redundant)
-    if len({domain.gpu.hbm_bytes for domain in setting.cluster.spec.domains}) == 1:
-        return equal
+    alike = spread_slots(moe.experts, len(gpus), redundant)
+    if equal or not hbm_differs(setting):
+        return alike
     capacity = gpu_hbm_bytes(setting, gpus)
     if (capacity == capacity[0]).all():
-        return equal
+        return alike
     kinds = setting.model.kind_counts(ranges[stage])
     size = weight_sizes(setting.model)
     per_slot = sum(
@@ -65,11 +70,8 @@ def slots_of_stage(
         for layer, count in kinds
         if isinstance(layer.ffn, MoeFfn)
     )
-    free = USABLE_HBM * capacity - _other_bytes(setting, groups, ranges, stage, tp=tp, slots=int(equal.sum()))
-    if setting.workload.batch and (free >= equal * per_slot).all():
-        return equal
-    total = moe.experts + (fewest_redundant(moe.experts, len(gpus)) if redundant is None else redundant)
-    return slots_by_free_hbm(free, per_slot, total=total, most=moe.experts)
+    free = USABLE_HBM * capacity - _other_bytes(setting, groups, ranges, stage, tp=tp, slots=int(alike.sum()))
+    return slots_by_free_hbm(free, per_slot, total=int(alike.sum()), most=moe.experts)
 
 
 def slots_by_free_hbm(

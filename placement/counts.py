@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["exact_fold", "packed_loads", "search_counts"]
 
-_POWER = 60  # of the norm of GPU loads that ranks counts: near the largest load, but sees the others
+_SQUARINGS = 6  # counts rank by the norm of order 2 ** 6 of GPU loads: near the largest, but sees the others
 _HEAT = 0.06  # of the search at its start, in units of the norm's logarithm: it falls to 0 with what is spent
-_AT_ONCE = 2  # exchanges of a try at most
 _CELLS = 1 << 20  # copies of all counts looked at together
 
 
@@ -39,8 +38,8 @@ def search_counts(
     tried: int,
     spent: Callable[[], float],
     seed: int = 0,
-) -> tuple[NDArray[np.int64], bool]:
-    """Return better copy counts than ``copies`` ``[layers, experts]``, and whether Ctrl-C ended the search.
+) -> NDArray[np.int64]:
+    """Return better copy counts than ``copies`` ``[layers, experts]``, by the packing that goes with them.
 
     Simulated annealing over exchanges: each step draws ``tried`` of them a layer, takes the best where it helps,
     and else with a chance that falls to 0 while ``spent`` (the part of the time used, asked once a step) rises to
@@ -50,10 +49,10 @@ def search_counts(
     order = np.argsort(-problem.loads, axis=1, kind="stable")
     search = _Search(problem, np.take_along_axis(problem.loads, order, axis=1))
     rng = np.random.default_rng(seed)
-    search.run(np.take_along_axis(copies, order, axis=1), tried, spent, rng)
+    best = search.anneal(np.take_along_axis(copies, order, axis=1), tried, spent, rng)
     found = np.empty_like(copies)
-    np.put_along_axis(found, order, search.best, axis=1)
-    return found, search.interrupted
+    np.put_along_axis(found, order, best, axis=1)
+    return found
 
 
 class _Search:
@@ -65,53 +64,44 @@ class _Search:
         slots = domain_slots(problem)
         self.most = most_copies(problem)
         self.limit = None if int(slots.max() - slots.min()) <= 1 else room(slots)
-        self.best: NDArray[np.int64] = np.empty((0, problem.experts), dtype=np.int64)
-        self.interrupted = False
-        self.heat = _HEAT
 
-    def run(
+    def anneal(
         self, copies: NDArray[np.int64], tried: int, spent: Callable[[], float], rng: np.random.Generator
-    ) -> None:
-        """Search from ``copies``; :attr:`best` has the best counts met, also after Ctrl-C."""
-        self.best = copies.copy()
-        try:
-            self._anneal(copies.copy(), tried, spent, rng)
-        except KeyboardInterrupt:
-            self.interrupted = True
-
-    def _anneal(
-        self, now: NDArray[np.int64], tried: int, spent: Callable[[], float], rng: np.random.Generator
-    ) -> None:
+    ) -> NDArray[np.int64]:
+        """Search from ``copies`` ``[layers, experts]`` and return the best counts met."""
+        now, best = copies.copy(), copies.copy()
         rows = np.arange(now.shape[0])
         value = self._values(now[:, None, :])[:, 0]
         least = value.copy()
         while (part := spent()) < 1.0:
-            tries = self._exchanges(now, rng.random((_AT_ONCE, 2, tried)))
+            tries = self._exchanges(now, rng.random((2, tried)))
             values = self._values(tries)
             pick = values.argmin(axis=1)
             found = values[rows, pick]
-            heat = self.heat * (1.0 - part) ** 2
+            heat = _HEAT * (1.0 - part) ** 2
             taken = found < value - heat * np.log(1.0 - rng.random())
             now[taken], value[taken] = tries[rows, pick][taken], found[taken]
             better = value < least
-            self.best[better], least[better] = now[better], value[better]
+            best[better], least[better] = now[better], value[better]
+        return best
 
     def _exchanges(self, copies: NDArray[np.int64], draws: Floats) -> NDArray[np.int64]:
-        """Return ``[layers, tried, experts]``: a copy more of one expert, one fewer of another, or two such at once.
+        """Return ``[layers, tried, experts]``: one copy more of one expert, one fewer of another.
 
-        ``draws`` ``[2, 2, tried]`` are which experts, in parts of 1. One try in three makes both exchanges.
+        ``draws`` ``[2, tried]`` say which, in parts of 1. An expert drawn against itself gets no copy at all:
+        such counts are illegal, so that no step stands still.
         """
         layers, experts = copies.shape
-        tried = draws.shape[2]
         several = np.argsort(copies <= 1, axis=1, kind="stable")
         count = (copies > 1).sum(axis=1)[:, None]
-        tries = np.repeat(copies[:, None, :], tried, axis=1)
-        for (more, fewer), width in zip(draws, (tried, tried // 3), strict=True):
-            up = np.broadcast_to((more[:width] * experts).astype(np.int64), (layers, width))
-            down = np.take_along_axis(several, (fewer[:width] * count).astype(np.int64), axis=1)
-            rows, columns = np.indices(up.shape)
-            tries[rows, columns, up] += 1
-            tries[rows, columns, down] -= 1
+        more = np.broadcast_to((draws[0] * experts).astype(np.int64), (layers, draws.shape[1]))
+        fewer = np.take_along_axis(several, (draws[1] * count).astype(np.int64), axis=1)
+        tries = np.repeat(copies[:, None, :], draws.shape[1], axis=1)
+        rows, columns = np.indices((layers, draws.shape[1]))
+        tries[rows, columns, fewer] -= 1
+        tries[rows, columns, more] += 1
+        same = more == fewer
+        tries[rows[same], columns[same], more[same]] = 0
         return tries
 
     def _values(self, copies: NDArray[np.int64]) -> Floats:
@@ -130,7 +120,10 @@ class _Search:
             items = np.repeat(share.ravel(), flat[part].ravel()).reshape(part.size, -1)
             load = packed_loads(self.problem, items)
             peak = load.max(axis=1)
-            values[part] = _POWER * np.log(peak) + np.log(((load / peak[:, None]) ** _POWER).sum(axis=1))
+            load /= peak[:, None]
+            for _ in range(_SQUARINGS):
+                load *= load
+            values[part] = 2**_SQUARINGS * np.log(peak) + np.log(load.sum(axis=1))
         return values.reshape(layers, tried)
 
 

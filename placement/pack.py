@@ -37,7 +37,7 @@ def pack(problem: ExpertProblem, copies: NDArray[np.int64]) -> NDArray[np.int32]
     again[:, 1:] = order[:, 1:] == order[:, :-1]
     if start:
         packing.hold_last(order, start)
-    crowded: list[bool] = again.any(axis=0).tolist()
+    crowded = np.atleast_1d(again.any(axis=0))
     for i in range(start, problem.slots):
         packing.put(order[:, i], again[:, i] if crowded[i] else None)
     return packing.slot_expert

@@ -1,0 +1,117 @@
+"""The fast placement: greedy counts, largest first, best swaps; other counts where that falls short."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placement.bounds_priced import priced
+from placement.counts import exact_fold, search_counts
+from placement.gaps import WIDE, keep_better, max_loads, wide_layers
+from placement.pack import pack
+from placement.recount import recount
+from placement.repair import distinct_copies
+from placement.replicate import replicate
+from placement.swap import swap_down
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from cost.assignment import Assignment
+    from placement.baselines import Baseline
+    from placement.problem import ExpertProblem
+
+__all__ = ["TRIED", "fast_placement"]
+
+TRIED = 16
+"""Exchanges of copies that a step of the count search looks at in each layer."""
+
+_EQUAL = 1e-9  # relative: ahead by less is rounding
+_ROUNDING = 1e-12  # a rival is not ahead by less
+_CLOSE = 2e-3  # to the mean load: where the fast path stops swapping, and what no engine can measure
+_WORK = 32_000_000  # copies packed by the count search, all layers together...
+_FIXED_ROWS = (
+    2500  # ... where a step of NumPy costs as much as so many rows (largest first, one copy at a time)
+)
+_FEWEST_STEPS, _MOST_STEPS = 24, 400  # ... but so many steps at least and at most
+_HARD_ROUNDS, _HARD_TRIED = 100, 24  # where a rival is ahead
+
+
+def fast_placement(
+    problem: ExpertProblem, rivals: Mapping[str, Baseline], bound: NDArray[np.float64]
+) -> tuple[NDArray[np.int32], NDArray[np.float64], tuple[str, ...]]:
+    """Greedy counts, largest first, best swaps; other counts, and a rival's start, where that falls short.
+
+    Returns ``[layers, slots]``, the bound ``[layers]`` (raised where a gap was wide and prices prove more) and
+    what ran, in words. Deterministic.
+    """
+    copies = replicate(problem)
+    slot_expert = swap_down(problem, pack(problem, copies), close=_CLOSE)
+    log = ["greedy counts, largest first, best swaps"]
+    if int(problem.slots_per_gpu.max()) <= 1 and (problem.speed == problem.speed[0]).all():
+        log.append("one slot per GPU: greedy counts are provably optimal")
+    wide = wide_layers(problem, slot_expert, bound)
+    if wide.size:
+        bound = bound.copy()
+        bound[wide] = priced(problem.rows(wide), bound[wide], max_loads(problem, slot_expert)[wide])
+        wide = wide_layers(problem, slot_expert, bound)
+    if wide.size:
+        steps = _fast_steps(problem, wide.size)
+        part = problem.rows(wide)
+        found = search_counts(part, copies[wide], tried=TRIED, spent=_counter(steps))
+        keep_better(problem, slot_expert, wide, swap_down(part, pack(part, found), close=_CLOSE))
+        log.append(
+            f"other copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}: {steps} steps"
+        )
+    for name, rival in rivals.items():
+        if rival.assignment is not None:
+            log += _not_behind(problem, slot_expert, name, rival.assignment)
+    return slot_expert, bound, tuple(log)
+
+
+def _not_behind(
+    problem: ExpertProblem, slot_expert: NDArray[np.int32], name: str, rival: Assignment
+) -> list[str]:
+    """Search on, in place, in the layers where a rival is ahead; return what ran, in words."""
+    log = []
+    rival_load = problem.max_load(rival)
+    behind = np.flatnonzero(max_loads(problem, slot_expert) > rival_load * (1 + _ROUNDING))
+    if behind.size:
+        better = _descend_from(problem, slot_expert, rival.slot_expert, behind)
+        recount(problem, slot_expert, behind, rounds=_HARD_ROUNDS, tried=_HARD_TRIED)
+        log.append(f"best swaps from {name}: {better} layers better")
+        ahead = np.flatnonzero(max_loads(problem, slot_expert) > rival_load * (1 + _EQUAL))
+        if ahead.size:
+            log.append(
+                f"{name} is ahead with two copies of an expert in one failure domain in rows {ahead.tolist()}"
+            )
+    return log
+
+
+def _descend_from(
+    problem: ExpertProblem, slot_expert: NDArray[np.int32], rival: NDArray[np.int32], layers: NDArray[np.intp]
+) -> int:
+    """Start again from ``rival`` in some layers, its copies moved apart; keep and count what is better."""
+    start, fits = distinct_copies(problem.rows(layers), rival[layers])
+    layers, start = layers[fits], start[fits]
+    if layers.size == 0:
+        return 0
+    part = problem.rows(layers)
+    again = swap_down(part, start)
+    recount(part, again, np.arange(layers.size), rounds=_HARD_ROUNDS, tried=_HARD_TRIED)
+    return keep_better(problem, slot_expert, layers, again)
+
+
+def _fast_steps(problem: ExpertProblem, layers: int) -> int:
+    """Return how many steps of the count search the fast path affords."""
+    rows = layers * TRIED + (0 if exact_fold(problem) else _FIXED_ROWS)
+    return int(np.clip(_WORK // (rows * problem.slots), _FEWEST_STEPS, _MOST_STEPS))
+
+
+def _counter(steps: int) -> Callable[[], float]:
+    """Return what counts up from 0 to 1 in ``steps`` calls."""
+    count = iter(range(steps + 1))
+    return lambda: next(count, steps) / steps

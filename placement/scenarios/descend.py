@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
     from placement.scenarios.problem import ScenarioProblem
 
-__all__ = ["SHARPNESS", "descend", "smooth_load"]
+__all__ = ["SHARPNESS", "descend", "pairs", "smooth_load"]
 
-SHARPNESS = {"mean": 40.0, "worst": 80.0}
-"""theta: how near log-sum-exp is to the largest load; that of a mean of 1, so 40 tells 1.00 from 1.03."""
+SHARPNESS = {"mean": 60.0, "worst": 80.0}
+"""theta: how near log-sum-exp is to the largest load; loads are multiples of the mean."""
 _LEAST_GAIN = 2e-4  # relative, of a swap, in the sum of exponentials
 _ROUNDS = 400  # more than any descent needs
 _CELLS = 1 << 22  # pairs of slots looked at in a round, over layers: more layers go in several parts
 _HOT_CELLS = 1 << 16  # the same in one layer: of many slots, those of the hottest GPUs are paired with all
-_STEEPEST = 600.0  # exponents above would overflow
+_STEEPEST = 300.0  # a product of two powers of e above that would overflow
 
 
 def smooth_load(problem: ScenarioProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -51,8 +51,7 @@ def descend(
     """
     moved = slot_expert.copy()
     hot_gpus = _hot_gpus(problem)
-    cells = hot_gpus * int(problem.average.slots_per_gpu.max()) * problem.average.slots
-    size = max(1, _CELLS // cells)
+    size = max(1, _CELLS // pairs(problem))
     for start in range(0, len(moved), size):
         rows = np.arange(start, min(start + size, len(moved)))
         state = _State(problem.rows(rows), moved[rows], hot_gpus)
@@ -63,6 +62,11 @@ def descend(
             active = state.step(active)
         moved[rows] = state.slot_expert
     return moved
+
+
+def pairs(problem: ScenarioProblem) -> int:
+    """Pairs of slots that a round looks at in a layer."""
+    return _hot_gpus(problem) * int(problem.average.slots_per_gpu.max()) * problem.average.slots
 
 
 def _hot_gpus(problem: ScenarioProblem) -> int:
@@ -87,6 +91,11 @@ def _smooth(problem: ScenarioProblem, load: NDArray[np.float64], theta: float) -
         return mean
     worst: NDArray[np.float64] = peak[0, :, 0] + np.log(power.sum(axis=(0, 2))) / theta
     return worst
+
+
+def _exp(exponent: NDArray[np.float64]) -> NDArray[np.float64]:
+    power: NDArray[np.float64] = np.exp(np.clip(exponent, -_STEEPEST, _STEEPEST))
+    return power
 
 
 class _State:
@@ -139,45 +148,55 @@ class _State:
     def _changes(
         self, active: NDArray[np.intp], price: NDArray[np.float64], mine: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Change of the sum of exponentials by each swap, ``[active, mine, slots]``."""
+        """Change of the sum of exponentials by each swap, ``[active, mine, slots]``: one product of matrices.
+
+        Mine leaves its GPU and the other copy comes, for each speed that its GPU can have; the other leaves its
+        own and mine comes; less what both GPUs had.
+        """
         load = self.slot_load[:, active]
         my_load = np.take_along_axis(load, np.broadcast_to(mine, (len(load), *mine.shape)), axis=2)
         my_gpu = self.gpu[mine]
         my_price = np.take_along_axis(price, np.broadcast_to(my_gpu, my_load.shape), axis=2)
         price = price[:, :, self.gpu]
-        change = np.zeros((active.size, mine.shape[1], self.gpu.size))
-        for speed_class, speed in enumerate(self.speeds):
+        left = [-my_price.sum(axis=0, keepdims=True), np.ones((1, *mine.shape))]
+        right = [np.ones((1, *price.shape[1:])), -price.sum(axis=0, keepdims=True)]
+        for number, speed in enumerate(self.speeds):
             theta = self.theta / speed
-            alike = self.speed_class[self.gpu] == speed_class
-            # Mine leaves its GPU, if that has this speed, and each other copy comes ...
-            leaves = np.where(alike[mine], my_price * self._exp(-theta * my_load), 0.0)
-            change += leaves.transpose(1, 2, 0) @ self._exp(theta * load).transpose(1, 0, 2)
-            # ... and the other leaves its GPU, if that has this speed, where mine comes.
-            leaves = price[:, :, alike] * self._exp(-theta * load[:, :, alike])
-            change[:, :, alike] += self._exp(theta * my_load).transpose(1, 2, 0) @ leaves.transpose(1, 0, 2)
-        change -= my_price.sum(axis=0)[:, :, None]
-        change -= price.sum(axis=0)[:, None, :]
+            alike = self.speed_class[self.gpu] == number
+            left += [my_price * _exp(-theta * my_load) * alike[mine], _exp(theta * my_load)]
+            right += [_exp(theta * load), price * _exp(-theta * load) * alike]
+        rows = np.ascontiguousarray(np.concatenate(left).transpose(1, 2, 0))
+        columns = np.ascontiguousarray(np.concatenate(right).transpose(1, 0, 2))
+        change: NDArray[np.float64] = rows @ columns
         return change
-
-    def _exp(self, exponent: NDArray[np.float64]) -> NDArray[np.float64]:
-        power: NDArray[np.float64] = np.exp(np.clip(exponent, -_STEEPEST / 2, _STEEPEST / 2))
-        return power
 
     def _forbid(self, active: NDArray[np.intp], mine: NDArray[np.int64], change: NDArray[np.float64]) -> None:
         """Make swaps infinitely bad that would put two copies of an expert in one failure domain, in place."""
+        average = self.problem.average
         rows = active[:, None]
-        expert = self.slot_expert[active]
-        my_expert, my_gpu = self.slot_expert[rows, mine], self.gpu[mine]
+        my_gpu = self.gpu[mine]
+        # Mine to a GPU where its expert is: only experts with several copies can be elsewhere.
         at, which = np.nonzero(self.multi[rows, mine])
-        met = self._met(
-            active[at], my_expert[at, which], my_gpu[at, which], np.arange(self.problem.average.gpus)
+        expert = self.slot_expert[rows, mine][at, which]
+        every = np.arange(average.gpus, dtype=np.int32)
+        copy, gpu = np.nonzero(self._met(active[at], expert, my_gpu[at, which], every))
+        change[at[copy, None], which[copy, None], self._slots_of(gpu)] = np.inf
+        # The other to mine, where its own expert is.
+        at, slot = np.nonzero(self.multi[active])
+        met = self._met(active[at], self.slot_expert[active[at], slot], self.gpu[slot], my_gpu[at])
+        copy, which = np.nonzero(met)
+        change[at[copy], which, slot[copy]] = np.inf
+        # And two of one GPU have nothing to exchange.
+        layer, which = np.arange(active.size)[:, None, None], np.arange(mine.shape[1])[None, :, None]
+        change[layer, which, self._slots_of(my_gpu)] = np.inf
+
+    def _slots_of(self, gpu: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return the slots of each GPU in a last axis, the last one again where it has fewer than others."""
+        first = self.problem.average.first_slot
+        slots: NDArray[np.int64] = np.minimum(
+            first[gpu][..., None] + self.offsets, first[gpu + 1][..., None] - 1
         )
-        change[at, which] = np.where(met[:, self.gpu], np.inf, change[at, which])
-        at, which = np.nonzero(self.multi[active])
-        hot = my_gpu[at]
-        met = self._met(active[at], expert[at, which], self.gpu[which], hot)
-        change[at, :, which] = np.where(met, np.inf, change[at, :, which])
-        change[my_gpu[:, :, None] == self.gpu[None, None, :]] = np.inf
+        return slots
 
     def _met(
         self,

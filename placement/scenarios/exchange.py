@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["exchange"]
 
+_POWER = 8  # of the odds in a draw: the likely exchanges first
 _TRIES = 30  # draws of a copy and its replacement in a layer before it is left out of a round
 
 
@@ -33,7 +34,7 @@ def exchange(
 
     ``slot_expert`` ``[layers, slots]`` is legal and never worse (:func:`placement.scenarios.descend.smooth_load`) at
     any time, also when interrupted. The expert that gains a copy is drawn by its largest load per copy, the one
-    that loses one by what is left over; both to a high power, so that the likely ones come first.
+    that loses one by what is left over; both to a high power.
     """
     if int(problem.average.slots) == problem.average.experts or not len(slot_expert):
         return 0
@@ -65,9 +66,9 @@ def _drawn(
     tiny = 0.05  # of the mean load: experts below it are alike
     rows, drawn = [], []
     for layer, row in enumerate(slot_expert):
-        more = _odds((highest[layer] / copies[layer]) ** 4)
+        more = _odds((highest[layer] / copies[layer]) ** _POWER)
         left = highest[layer] / np.maximum(copies[layer] - 1, 1) + tiny
-        fewer = _odds((copies[layer] > 1) * (tiny / left) ** 4)
+        fewer = _odds((copies[layer] > 1) * (tiny / left) ** _POWER)
         for _ in range(_TRIES):
             new = int(rng.choice(average.experts, p=more))
             old = int(rng.choice(average.experts, p=fewer))

@@ -65,6 +65,10 @@ class ScenarioProblem:
         """Return the same with the scenarios in an order that does not depend on the one they came in."""
         return self._of(sorted(self.parts, key=lambda part: part.loads.tobytes()))
 
+    def towards(self, objective: Objective) -> ScenarioProblem:
+        """Return the same for another objective."""
+        return self if objective == self.objective else ScenarioProblem(self.parts, objective)
+
     def without(self, scenario: int) -> ScenarioProblem:
         """Return the same without one of the scenarios."""
         return self._of([*self.parts[:scenario], *self.parts[scenario + 1 :]])

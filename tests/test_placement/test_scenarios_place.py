@@ -1,0 +1,195 @@
+"""One placement for several scenarios: against all placements of tiny cases, rivals, and what must not matter."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.experts import place_experts
+from placement.problem import expert_problem
+from placement.scenarios import exchange as exchange_module
+from placement.scenarios import place_over_scenarios, scenario_problem
+from placement.verify import verify_experts
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from placement.experts import ExpertResult
+    from placement.scenarios import ScenarioProblem
+    from placement.scenarios.problem import Objective
+
+TINY = np.array([2, 2, 2])
+
+
+def placed(problem: ScenarioProblem, time_limit_s: float = 0.0) -> ExpertResult:
+    return place_over_scenarios(problem, time_limit_s=time_limit_s, seed=0, eplb_groups=None, nodes=1)
+
+
+def optimum(problem: ScenarioProblem) -> np.ndarray:
+    """Smallest objective of any placement of 4 experts on 3 GPUs with 2 slots each, ``[layers]``."""
+    pairs = list(combinations(range(4), 2))
+    rows = [sum(choice, ()) for choice in product(pairs, repeat=3) if len(set(sum(choice, ()))) == 4]
+    best = np.full(problem.average.layers, np.inf)
+    for row in rows:
+        tiled = np.tile(np.array(row, dtype=np.int32), (problem.average.layers, 1))
+        best = np.minimum(best, problem.max_load(problem.average.assignment(tiled)))
+    return best
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+@pytest.mark.parametrize("speed", [None, np.array([1.0, 2.0, 1.0])])
+def test_close_to_the_best_of_all_placements_and_never_below(
+    objective: Objective, speed: np.ndarray | None
+) -> None:
+    tokens = np.random.default_rng(5).lognormal(0, 0.8, (3, 60, 4))
+    problem = scenario_problem(tokens, TINY, speed=speed, objective=objective)
+    found, best = placed(problem), optimum(problem)
+    assert (found.max_load >= best * (1 - 1e-9)).all()
+    assert (found.bound <= best * (1 + 1e-9)).all()
+    assert (found.max_load / best).mean() < 1.03
+    assert (found.max_load / best).max() < 1.25
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_one_scenario_or_several_alike_are_the_ordinary_placement(copies: int) -> None:
+    tokens = np.random.default_rng(1).lognormal(0, 1, (6, 32))
+    slots = np.full(8, 5)
+    ordinary = place_experts(expert_problem(tokens, slots), time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    found = placed(scenario_problem(np.stack([tokens] * copies), slots))
+    np.testing.assert_array_equal(found.assignment.slot_expert, ordinary.assignment.slot_expert)
+    np.testing.assert_array_equal(found.bound, ordinary.bound)
+
+
+@settings(deadline=None, max_examples=8)
+@given(seed=st.integers(0, 2**32 - 1), objective=st.sampled_from(["mean", "worst"]))
+def test_neither_the_order_of_scenarios_nor_their_scale_matters(seed: int, objective: Objective) -> None:
+    rng = np.random.default_rng(seed)
+    tokens = rng.lognormal(0, 1, (4, 3, 16))
+    slots = np.full(5, 4)
+    found = placed(scenario_problem(tokens, slots, objective=objective))
+    shuffled = placed(scenario_problem(tokens[rng.permutation(4)], slots, objective=objective))
+    np.testing.assert_array_equal(found.assignment.slot_expert, shuffled.assignment.slot_expert)
+    scaled = tokens * 2.0 ** rng.integers(-20, 60, (4, 3, 1))
+    found_scaled = placed(scenario_problem(scaled, slots, objective=objective))
+    np.testing.assert_array_equal(found.assignment.slot_expert, found_scaled.assignment.slot_expert)
+
+
+@settings(deadline=None, max_examples=8)
+@given(seed=st.integers(0, 2**32 - 1), objective=st.sampled_from(["mean", "worst"]))
+def test_legal_recomputed_bounded_and_not_behind_a_legal_rival(seed: int, objective: Objective) -> None:
+    rng = np.random.default_rng(seed)
+    gpus, slots = int(rng.integers(2, 9)), int(rng.integers(2, 6))
+    experts = int(rng.integers(slots, gpus * slots + 1))
+    tokens = rng.lognormal(0, rng.uniform(0.2, 2), (3, 4, experts))
+    problem = scenario_problem(tokens, np.full(gpus, slots), objective=objective)
+    found = placed(problem)
+    assert verify_experts(found.assignment, problem.average) == []
+    each = np.stack([1 / found.assignment.balancedness(part.loads) for part in problem.parts])
+    recount = each.mean(axis=0) if objective == "mean" else each.max(axis=0)
+    np.testing.assert_allclose(found.max_load, recount)
+    assert (found.bound <= found.max_load).all()
+    for rival in found.baselines.values():
+        if rival.assignment is None:
+            continue
+        rows = rival.assignment.slot_expert.reshape(4, gpus, slots)
+        legal = [all(len(set(here)) == slots for here in row.tolist()) for row in rows]
+        behind = problem.max_load(rival.assignment) < found.max_load * (1 - 1e-9)
+        assert not (behind & np.array(legal)).any()
+
+
+def test_the_worst_of_single_slots_is_optimal() -> None:
+    tokens = np.random.default_rng(3).lognormal(0, 1, (3, 5, 12))
+    found = placed(scenario_problem(tokens, np.ones(20, dtype=int), objective="worst"))
+    assert found.status == "OPTIMAL"
+    assert found.gap == pytest.approx(0, abs=1e-9)
+
+
+def test_slow_gpus_get_less() -> None:
+    tokens = np.random.default_rng(4).lognormal(0, 1, (3, 6, 64))
+    speed = np.array([0.5, 1.0, 1.0, 1.5])
+    problem = scenario_problem(tokens, np.full(4, 18), speed=speed)
+    found = placed(problem)
+    load = np.mean([found.assignment.gpu_load(part.loads) for part in problem.parts], axis=(0, 1)) / 16
+    np.testing.assert_allclose(load, speed, rtol=0.05)
+    assert found.objective < 1.05
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_copies_lie_in_different_failure_domains(objective: Objective) -> None:
+    tokens = np.random.default_rng(6).lognormal(0, 1.2, (3, 8, 24))
+    spread = np.repeat([0, 1, 2, 3], 2)
+    problem = scenario_problem(tokens, np.full(8, 5), spread=spread, objective=objective)
+    found = placed(problem)
+    assert found.assignment.copies.max() > 2
+    for row in found.assignment.slot_expert:
+        for expert in range(24):
+            domains = spread[found.assignment.slot_gpu[row == expert]]
+            assert len(domains) == len(set(domains.tolist()))
+
+
+def test_unequal_slots_and_gpus_without_one() -> None:
+    tokens = np.random.default_rng(7).lognormal(0, 1, (2, 4, 10))
+    problem = scenario_problem(tokens, np.array([5, 0, 3, 4, 1]))
+    assert verify_experts(placed(problem).assignment, problem.average) == []
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_extreme_loads(objective: Objective) -> None:
+    tokens = np.ones((3, 2, 16))
+    tokens[0, 0] = [1] + [0] * 15  # all on one expert
+    tokens[1, 0] = [0] + [2**60 + 1] * 15  # a dead one, beside integers above 2^53
+    problem = scenario_problem(tokens, np.full(8, 3), objective=objective)
+    found = placed(problem)
+    assert verify_experts(found.assignment, problem.average) == []
+    assert np.isfinite(found.max_load).all()
+    if objective == "mean":
+        assert found.max_load[0] < 2.2
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_more_time_is_never_worse_and_says_what_ran(objective: Objective) -> None:
+    tokens = np.random.default_rng(8).lognormal(0, 1, (3, 4, 32))
+    problem = scenario_problem(tokens, np.full(8, 5), objective=objective)
+    told = []
+    found = place_over_scenarios(
+        problem,
+        time_limit_s=1.0,
+        seed=1,
+        eplb_groups=None,
+        nodes=1,
+        on_progress=lambda *state: told.append(state),
+    )
+    assert any("other copy counts" in line and "seed 1" in line for line in found.log)
+    assert told
+    assert told[-1][1] == 4
+    assert found.objective < placed(problem).objective * 1.01
+
+
+def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = np.random.default_rng(9).lognormal(0, 1, (3, 4, 32))
+    problem = scenario_problem(tokens, np.full(8, 5))
+    fast = placed(problem)
+    real, calls = exchange_module.descend, []
+
+    def interrupted(*args: object, **kwargs: object) -> object:
+        calls.append(1)
+        if len(calls) > 15:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(exchange_module, "descend", interrupted)
+    found = placed(problem, time_limit_s=30.0)
+    assert found.interrupted
+    assert verify_experts(found.assignment, problem.average) == []
+    assert found.objective < fast.objective * 1.01
+
+
+def test_refuses_what_are_not_scenarios() -> None:
+    with pytest.raises(InputError, match=r"scenarios, layers, experts"):
+        scenario_problem(np.ones((3, 4)), TINY)
+    with pytest.raises(InputError, match="expected mean or worst"):
+        scenario_problem(np.ones((2, 1, 4)), TINY, objective="best")  # type: ignore[arg-type]

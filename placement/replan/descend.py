@@ -43,10 +43,11 @@ DOWN = (
     _Sweep(1.30, _COARSE, 12),
     _Sweep(1.70, _COARSE, 12),
 )
+CLOSER = _Sweep(1.003, _FINE, 60)
 BACK = _Sweep(1.008, ((1500, 0.8), (300, 0.9), (80, 1.0)), 60)
-_NEAR = 1.012  # times the fresh placement's objective: near enough not to go back from it
+_NEAR = 1.009  # times the fresh placement's objective, in the mean: near enough
 _FEWEST_ROUNDS = 4
-_EFFORT = 30_000
+_EFFORT = 20_000
 """Assignments of :data:`placement.replan.cycles.WIDEST` GPUs that one pass down may take: some ten seconds."""
 _CELLS = 1 << 23  # of [layers, GPUs, experts] in one part
 
@@ -72,8 +73,8 @@ def explore(
     run = _Run(front, reached, _scale(front, work), seed, keep_on)
     for sweep, layers in work:
         run.sweep(sweep, start, layers)
-    best = np.array([points[-1].value for points in front.points])
-    far = work[0][1][best[work[0][1]] > _NEAR * task.value(fresh)[work[0][1]]]
+    run.sweep(CLOSER, start, run.far(fresh))
+    far = run.far(fresh)
     front.add(np.arange(task.problem.layers), fresh)
     run.sweep(BACK, fresh, far)
 
@@ -107,9 +108,17 @@ class _Run:
                 cycles.run(rounds, price, eager, self.keep_on)
                 self.front.add(part, cycles.slot_expert)
 
+    def far(self, fresh: NDArray[np.int32]) -> NDArray[np.intp]:
+        """The layers that are not near the fresh placement; none where all are near it in the mean."""
+        best = np.array([points[-1].value for points in self.front.points])
+        ratio = best / self.front.task.value(fresh)
+        return np.flatnonzero(ratio > (_NEAR if ratio.mean() > _NEAR else np.inf))
+
 
 def _scale(front: TaskFront, work: list[tuple[_Sweep, NDArray[np.intp]]]) -> float:
     """By how much to multiply rounds: more for GPUs that do not all fit one assignment, fewer for many layers."""
-    parts = max(1.0, front.task.problem.gpus / WIDEST)
-    wanted = sum(sweep.rounds * len(sweep.phases) * layers.size for sweep, layers in work) * parts
-    return parts * min(1.0, _EFFORT / max(wanted, 1.0))
+    gpus = front.task.problem.gpus
+    parts = max(1.0, gpus / WIDEST)
+    each = min(1.0, gpus / WIDEST) ** 1.5  # seconds of an assignment grow about like this
+    wanted = parts * each * sum(sweep.rounds * len(sweep.phases) * layers.size for sweep, layers in work)
+    return float(parts * min(1.0, _EFFORT / max(wanted, 1.0)))

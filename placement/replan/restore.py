@@ -24,9 +24,9 @@ _FREE = 1e-4  # price of excess: all of it together weighs less than one move
 def restore(task: ReplanTask, *, seed: int = 0) -> NDArray[np.int32]:
     """Return ``[layers, slots]`` with a copy of every expert and no empty slot, after the fewest moves.
 
-    An expert without a copy takes an empty slot or that of a copy whose expert has another one; a slot still
-    empty takes a copy of the most loaded expert. That is one move for each, and none can do with fewer. Which
-    slots, and then which cycles of as many moves, is for balance. Copies that share a failure domain are moved
+    An expert without a copy takes an empty slot, or where none is that of a copy whose expert has another one; a
+    slot still empty takes a copy of the most loaded expert. None can do with fewer moves. Which slots, and then
+    which cycles of as many moves, is for balance. Copies that share a failure domain are moved
     apart, as far as cycles of copies can.
     """
     slot_expert = task.old.copy()
@@ -56,7 +56,9 @@ def _fill(task: ReplanTask, layer: int, row: NDArray[np.int32]) -> None:
     copies = np.bincount(row[row != EMPTY], minlength=problem.experts)
     lost = np.flatnonzero(copies == 0)
     for expert in lost[np.argsort(-load[lost], kind="stable")]:
-        spare = np.flatnonzero((row == EMPTY) | (copies[row] > 1))
+        spare = np.flatnonzero(row == EMPTY)  # to be filled in any case
+        if spare.size == 0:
+            spare = np.flatnonzero(copies[row] > 1)
         _put(task, row, load, copies, (int(expert), spare))
     for slot in np.flatnonzero(row == EMPTY):
         here = row[problem.slot_gpu == problem.slot_gpu[slot]]

@@ -1,0 +1,248 @@
+"""Few moves: against every placement of tiny problems, budgets, idempotence, real loads."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.replan.cycles import Cycles
+from placement.replan.few_moves import KNEE, FewMoves, few_moves, fresh_placement
+from placement.replan.task import ReplanTask, replan_task
+from placement.verify import verify_experts
+from topology.errors import InfeasibleError, InputError
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
+
+
+def drift(
+    seed: int, *, layers: int, experts: int, gpus: int, redundant: int, scenarios: int = 1
+) -> ReplanTask:
+    """A placement for lognormal loads, and other loads to come."""
+    rng = np.random.default_rng(seed)
+    slots = spread_slots(experts, gpus, redundant)
+    before = rng.lognormal(0, 0.6, (layers, experts))
+    after = before * rng.lognormal(0, 0.5, (scenarios, layers, experts))
+    problem = expert_problem(before, slots)
+    nothing = np.zeros((layers, problem.slots), dtype=np.int32)
+    old = fresh_placement(replan_task(problem, before[None], nothing))
+    return replan_task(problem, after, old)
+
+
+@cache
+def every_placement(experts: int, gpus: int, each: int) -> np.ndarray:
+    """All placements of one layer, ``[placements, slots]``."""
+    sets = list(combinations(range(experts), each))
+    rows = [
+        [expert for held in chosen for expert in held]
+        for chosen in product(sets, repeat=gpus)
+        if len(set().union(*chosen)) == experts
+    ]
+    return np.array(rows, dtype=np.int32)
+
+
+def check(task: ReplanTask, found: FewMoves) -> np.ndarray:
+    """The answer, after what must hold of any."""
+    placed = found.placements[0]
+    assert verify_experts(task.problem.assignment(placed.slot_expert), task.problem) == []
+    assert found.moves == task.moves(placed.slot_expert).sum() == (placed.slot_expert != task.old).sum()
+    assert (task.value(placed.slot_expert) <= task.value(placed.start) + 1e-12).all()
+    return placed.slot_expert
+
+
+def test_fronts_of_tiny_layers_are_those_of_all_placements() -> None:
+    rows = every_placement(5, 3, 2)
+    exact = 0
+    for seed in range(6):
+        task = drift(seed, layers=1, experts=5, gpus=3, redundant=1)
+        many = task.rows(np.zeros(len(rows), dtype=np.intp))
+        moves, value = many.moves(rows), many.value(rows)
+        for most in (1, 2, 4):
+            found = check(task, few_moves([task], max_moves=most))
+            best = value[moves <= most].min()
+            assert task.value(found)[0] >= best - 1e-12
+            exact += task.value(found)[0] <= best + 1e-9
+    assert exact >= 17  # of 18
+
+
+def test_loads_that_did_not_change_move_nothing() -> None:
+    task = drift(1, layers=3, experts=32, gpus=8, redundant=8)
+    same = replan_task(task.problem, task.tokens, fresh_placement(task))
+    found = few_moves([same])
+    assert found.moves == 0
+    assert np.array_equal(check(same, found), same.old)
+
+
+def test_nothing_moves_where_no_placement_is_better() -> None:
+    loads = np.zeros((2, 8))
+    loads[:, 3] = 5.0  # all tokens to one expert with one copy a GPU
+    problem = expert_problem(loads, spread_slots(8, 4, 3))
+    nothing = np.zeros((2, problem.slots), dtype=np.int32)
+    old = fresh_placement(replan_task(problem, loads[None], nothing))
+    assert few_moves([replan_task(problem, loads[None], old)]).moves == 0
+
+
+@settings(deadline=None, max_examples=5)
+@given(seed=st.integers(0, 1000), most=st.integers(0, 40))
+def test_a_budget_is_kept_and_more_is_never_worse(seed: int, most: int) -> None:
+    task = drift(seed, layers=2, experts=16, gpus=5, redundant=4)
+    less, more = (few_moves([task], max_moves=n) for n in (most, most + 7))
+    assert less.moves <= most
+    assert task.value(check(task, more)).sum() <= task.value(check(task, less)).sum() + 1e-12
+
+
+def test_near_a_fresh_placement_with_far_fewer_moves() -> None:
+    task = drift(3, layers=6, experts=64, gpus=16, redundant=16)
+    found = few_moves([task])
+    fresh = found.placements[0].fresh
+    balance = task.balancedness(check(task, found)).mean()
+    assert balance >= (1 - KNEE) * task.balancedness(fresh).mean()
+    assert found.moves < 0.6 * task.moves(fresh).sum()
+    assert found.curve[0].moves == 0
+    assert found.curve[-1].balancedness >= balance
+
+
+@pytest.mark.parametrize("factor", [2.0**-40, 2.0**55])
+def test_scaling_the_loads_changes_nothing(factor: float) -> None:
+    task = drift(4, layers=2, experts=24, gpus=6, redundant=6, scenarios=2)
+    scaled = replan_task(task.problem, task.tokens * factor, task.old)
+    first, second = (few_moves([each], max_moves=20) for each in (task, scaled))
+    assert np.array_equal(first.placements[0].slot_expert, second.placements[0].slot_expert)
+
+
+def test_other_names_of_experts_and_gpus_do_as_well() -> None:
+    task = drift(5, layers=3, experts=32, gpus=8, redundant=8)
+    rng = np.random.default_rng(0)
+    name, place = rng.permutation(32), rng.permutation(8)
+    old = np.argsort(name)[task.old].reshape(3, 8, 5)[:, place].reshape(3, 40).astype(np.int32)
+    renamed = replan_task(task.problem, task.tokens[:, :, name], old)
+    before, after = few_moves([task], max_moves=30), few_moves([renamed], max_moves=30)
+    check(renamed, after)
+    assert renamed.value(after.placements[0].slot_expert).mean() == pytest.approx(
+        task.value(before.placements[0].slot_expert).mean(), rel=0.02
+    )
+    assert renamed.value(old).mean() == pytest.approx(task.value(task.old).mean())
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_several_scenarios(objective: str) -> None:
+    task = drift(6, layers=3, experts=32, gpus=8, redundant=8, scenarios=3)
+    task = ReplanTask(task.problem, task.tokens, task.old, "worst" if objective == "worst" else "mean")
+    found = few_moves([task])
+    better = task.value(check(task, found)).mean()
+    assert better < task.value(task.old).mean()
+    peaks = task.peaks(found.placements[0].slot_expert)
+    assert better == pytest.approx((peaks.max(axis=0) if objective == "worst" else peaks.mean(axis=0)).mean())
+
+
+def test_slow_gpus_and_unequal_slots() -> None:
+    rng = np.random.default_rng(7)
+    slots, speed = np.array([4, 3, 3, 2, 4, 0]), np.array([1.0, 1.0, 0.5, 1.0, 1.0, 1.0])
+    loads = rng.lognormal(0, 0.6, (2, 12))
+    problem = ExpertProblem(loads, slots, speed)
+    old = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 5]] * 2, dtype=np.int32)
+    task = replan_task(problem, loads[None], old)
+    found = few_moves([task])
+    assert task.value(check(task, found)).mean() < task.value(old).mean()
+
+
+def test_copies_in_one_failure_domain_are_moved_apart() -> None:
+    rng = np.random.default_rng(8)
+    loads = rng.lognormal(0, 0.4, (2, 6))
+    problem = ExpertProblem(loads, np.full(4, 2), None, np.array([0, 0, 1, 1]))
+    old = np.array([[0, 1, 0, 2, 3, 4, 5, 3], [0, 1, 2, 3, 4, 5, 0, 1]], dtype=np.int32)
+    task = replan_task(problem, loads[None], old)
+    assert task.sharing(old).tolist() == [2, 0]
+    found = few_moves([task], only_restore=True)
+    assert task.sharing(check(task, found)).tolist() == [0, 0]
+    assert found.moves == 2  # one swap between the domains
+
+
+def test_the_same_answer_every_time() -> None:
+    task = drift(9, layers=2, experts=24, gpus=6, redundant=6)
+    first, second = (few_moves([task], seed=3) for _ in range(2))
+    assert np.array_equal(first.placements[0].slot_expert, second.placements[0].slot_expert)
+
+
+def test_two_stages_share_one_budget() -> None:
+    tasks = [drift(seed, layers=2, experts=24, gpus=6, redundant=6) for seed in (10, 11)]
+    found = few_moves(tasks, max_moves=25)
+    moves = [
+        int(task.moves(placed.slot_expert).sum())
+        for task, placed in zip(tasks, found.placements, strict=True)
+    ]
+    assert sum(moves) == found.moves <= 25
+    assert all(moves)
+
+
+def test_more_gpus_than_one_assignment_takes() -> None:
+    task = drift(12, layers=1, experts=128, gpus=120, redundant=112)
+    found = few_moves([task])
+    fresh = found.placements[0].fresh
+    assert task.balancedness(check(task, found)).mean() >= 0.99 * task.balancedness(fresh).mean()
+    assert found.moves < task.moves(fresh).sum()
+
+
+def test_costs_never_rise_from_round_to_round() -> None:
+    task = drift(13, layers=3, experts=32, gpus=8, redundant=8)
+    cycles = Cycles(task, task.old, np.full((1, 3), 1.02), np.random.default_rng(0))
+    cost = cycles.cost(cycles.table, 50.0)
+    for _ in range(6):
+        cycles.run(3, 50.0, 0.8)
+        now = cycles.cost(cycles.table, 50.0)
+        assert (now <= cost + 1e-9).all()
+        cost = now
+    placed = cycles.slot_expert
+    excess = np.maximum(task.problem.assignment(placed).gpu_load(task.tokens[0]) * 8 / 32 - 1.02, 0.0).sum(
+        axis=1
+    )
+    assert cost == pytest.approx(50.0 * excess + task.moves(placed))
+
+
+def test_a_budget_too_small_to_restore_is_infeasible() -> None:
+    task = drift(14, layers=1, experts=8, gpus=4, redundant=4)
+    old = task.old.copy()
+    gone = (old == 2) | (old == 5)
+    old[gone] = -1
+    with pytest.raises(InfeasibleError, match=f"{gone.sum()} moves are needed"):
+        few_moves([replan_task(task.problem, task.tokens, old)], max_moves=1)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "old", "words"),
+    [
+        (np.ones((1, 1, 5)), np.zeros((1, 4)), "give \\[scenarios, layers, experts\\]"),
+        (np.ones((1, 1, 4)), np.zeros((1, 5)), "old placement has shape"),
+        (np.ones((1, 1, 4)), np.array([[0, 1, 2, 4]]), "not in 0..3"),
+        (-np.ones((1, 1, 4)), np.array([[0, 1, 2, 3]]), "not a count of tokens"),
+    ],
+)
+def test_bad_input(tokens: np.ndarray, old: np.ndarray, words: str) -> None:
+    problem = expert_problem(np.ones((1, 4)), [2, 2])
+    with pytest.raises(InputError, match=words):
+        replan_task(problem, tokens, old.astype(np.int32))
+
+
+def test_real_loads_within_one_percent_with_at_most_thirty_percent_moved() -> None:
+    files = sorted(REAL.glob("*.npy"))
+    if not files:
+        pytest.skip("no real expert loads beside the repository")
+    slots, share, ratio = spread_slots(256, 72, 32), [], []
+    for a, b in ((0, 3), (1, 4), (5, 6)):
+        before, after = (np.load(files[i])[::12].astype(float) for i in (a, b))
+        problem = expert_problem(after, slots)
+        nothing = np.zeros((len(after), 288), dtype=np.int32)
+        old = fresh_placement(replan_task(expert_problem(before, slots), before[None], nothing))
+        task = replan_task(problem, after[None], old)
+        found = few_moves([task])
+        share.append(found.moves / task.old.size)
+        fresh = task.balancedness(found.placements[0].fresh).mean()
+        ratio.append(task.balancedness(check(task, found)).mean() / fresh)
+    assert np.mean(ratio) >= 0.99
+    assert np.mean(share) <= 0.30

@@ -1,0 +1,112 @@
+"""Relabelling against every permutation; slots of copies that stay."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from placement.problem import ExpertProblem
+from placement.replan.relabel import align_slots, kept_copies, relabel
+from placement.replan.task import ReplanTask, replan_task
+
+
+def random_task(
+    rng: np.random.Generator,
+    slots: list[int],
+    *,
+    experts: int = 7,
+    layers: int = 3,
+    speed: list[float] | None = None,
+    spread: list[int] | None = None,
+) -> tuple[ReplanTask, np.ndarray]:
+    """A task whose old placement is random, and a random target."""
+    problem = ExpertProblem(
+        np.ones((layers, experts)),
+        np.array(slots),
+        None if speed is None else np.array(speed),
+        None if spread is None else np.array(spread),
+    )
+
+    def rows() -> np.ndarray:
+        each = [np.concatenate([rng.permutation(experts)[:n] for n in slots]) for _ in range(layers)]
+        return np.array(each, dtype=np.int32)
+
+    tokens = rng.random((1, layers, experts)) + 0.1
+    return replan_task(problem, tokens, rows()), rows()
+
+
+def groups(task: ReplanTask, row: np.ndarray) -> list[list[int]]:
+    """The experts of each GPU."""
+    return [sorted(row[task.problem.slot_gpu == gpu].tolist()) for gpu in range(task.problem.gpus)]
+
+
+def fewest_moves(task: ReplanTask, target: np.ndarray, layer: int) -> int:
+    """The fewest moves over all permutations that keep kinds of GPUs and whole domains together."""
+    problem = task.problem
+    kept = kept_copies(task, target)[layer]
+    domain = problem.failure_domain
+    several = np.bincount(domain).max() > 1
+    best = 0
+    for order in permutations(range(problem.gpus)):
+        to = np.array(order)
+        if (problem.slots_per_gpu[to] != problem.slots_per_gpu).any() or (
+            problem.speed[to] != problem.speed
+        ).any():
+            continue
+        if several and len(set(zip(domain.tolist(), domain[to].tolist(), strict=True))) != domain.max() + 1:
+            continue
+        best = max(best, int(kept[np.arange(problem.gpus), to].sum()))
+    return problem.slots - best
+
+
+@pytest.mark.parametrize(
+    ("slots", "speed", "spread"),
+    [
+        ([2, 2, 2, 2, 2], None, None),
+        ([3, 2, 2, 3, 2], None, None),
+        ([2, 2, 2, 2], [1.0, 2.0, 1.0, 2.0], None),
+        ([2, 2, 2, 2, 2, 2], None, [0, 0, 1, 1, 2, 2]),
+        ([2, 3, 3, 2, 2, 3], None, [0, 0, 1, 1, 1, 1]),
+        ([2, 0, 2, 3], None, None),
+    ],
+)
+def test_as_good_as_the_best_permutation(
+    slots: list[int], speed: list[float] | None, spread: list[int] | None
+) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        task, target = random_task(rng, slots, speed=speed, spread=spread)
+        moved = relabel(task, target)
+        for layer in range(task.problem.layers):
+            assert int(task.moves(moved)[layer]) == fewest_moves(task, target, layer)
+            assert sorted(map(tuple, groups(task, moved[layer]))) == sorted(
+                map(tuple, groups(task, target[layer]))
+            )
+
+
+def test_one_permutation_for_all_layers_is_the_best_such() -> None:
+    rng = np.random.default_rng(2)
+    task, target = random_task(rng, [2, 2, 2, 2])
+    kept = kept_copies(task, target).sum(axis=0)
+    best = max(sum(kept[g, order[g]] for g in range(4)) for order in permutations(range(4)))
+    moved = relabel(task, target, per_layer=False)
+    assert int(task.moves(moved).sum()) == task.old.size - best
+    assert task.moves(relabel(task, target)).sum() <= task.moves(moved).sum()
+
+
+def test_a_placement_with_its_gpus_renamed_moves_nothing() -> None:
+    rng = np.random.default_rng(3)
+    task, _ = random_task(rng, [2, 2, 2, 2, 2])
+    shuffled = task.old.reshape(3, 5, 2)[:, rng.permutation(5)].reshape(3, 10)
+    assert np.array_equal(relabel(task, shuffled), task.old)
+
+
+def test_copies_that_stay_keep_their_slot() -> None:
+    rng = np.random.default_rng(4)
+    task, target = random_task(rng, [3, 3, 3])
+    aligned = align_slots(task, target)
+    for layer in range(3):
+        assert groups(task, aligned[layer]) == groups(task, target[layer])
+    assert ((aligned != task.old).sum(axis=1) == task.moves(target)).all()

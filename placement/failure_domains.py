@@ -85,8 +85,9 @@ def require_apart(
     most = int(per_domain.max())
     if most > experts:
         used = int((per_domain > 0).sum())
+        over = f"these {used} domains" if used > 1 else "one domain"
         raise InfeasibleError(
             f"{word}: a failure domain has {most} slots per layer for {experts} experts, so that one would have two "
-            f"copies in it; over these {used} domains at most --redundant {experts * (used - 1)} goes, or use a "
+            f"copies in it; over {over} at most --redundant {experts * (used - 1)} goes, or use a "
             "narrower --spread or a wider --ep."
         )

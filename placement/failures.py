@@ -36,6 +36,8 @@ MOST_SOLVED = 6
 """The same where each takes an LP (0.6 s of 58 layers)."""
 MOST_CELLS = 3e7
 """Slots x layers x scenarios over all failures of a kind."""
+MOST_REPLICAS = 20_000
+"""Replicas priced over all failures of a kind."""
 TOP = 20
 """Experts listed by name."""
 
@@ -240,7 +242,8 @@ def _most_tried(plan: Plan) -> int:
     if plan.split == "lp":
         return MOST_SOLVED
     cells = scenarios * sum(a.slot_expert.size for a in plan.experts if a is not None)
-    return max(MOST_ROUTED, min(MOST_TRIED, int(MOST_CELLS / cells)))
+    within = min(int(MOST_CELLS / cells), MOST_REPLICAS // len(plan.layout.replicas))
+    return max(MOST_ROUTED, min(MOST_TRIED, within))
 
 
 class _Loss:

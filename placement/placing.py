@@ -132,7 +132,7 @@ def place_group(
     mean and an even split, which tells layouts apart.
     """
     from placement.experts import place_experts
-    from placement.under_split import under_split
+    from placement.under_split import any_split_bound, split_max_load, under_split
 
     moe = setting.model.moe
     groups = None if moe is None else moe.groups
@@ -159,4 +159,11 @@ def place_group(
             nodes=group.domains,
             on_progress=on_progress,
         )
-    return under_split(result, problem, options.split, group.nodes) if thorough else result
+    if not thorough or options.split == "even":
+        return result
+    try:
+        return under_split(result, problem, options.split, group.nodes)
+    except KeyboardInterrupt:
+        max_load = split_max_load(problem, result.assignment.slot_expert, options.split, group.nodes)
+        bound = np.minimum(any_split_bound(problem), max_load)
+        return replace(result, max_load=max_load, bound=bound, status="FEASIBLE", interrupted=True)

@@ -263,7 +263,10 @@ def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, say
         scenarios=scenarios,
     )
     say("losing GPUs, nodes and racks")
-    return replace(plan, failures=find_failures(plan))
+    try:
+        return replace(plan, failures=find_failures(plan))
+    except KeyboardInterrupt:
+        return replace(plan, interrupted=True)
 
 
 def _proof(results: Sequence[ExpertResult]) -> Proof:

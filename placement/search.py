@@ -118,8 +118,11 @@ def stage_slots(
         if moe is not None:
             for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
                 require_apart(moe.experts, row, stage_domains(setting, members, spread))
-    except (InputError, InfeasibleError):
+    except InputError:
         return None
+    except InfeasibleError:
+        # left to a rule, copies are as many as their failure domains take: one of each expert always goes
+        return stage_slots(setting, shape, 0, spread, equal=equal) if redundant is None else None
     return slots
 
 

@@ -1,0 +1,166 @@
+"""GPUs that differ: slots where HBM is left, memory GPU by GPU, loads by speed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.load_files import read_loads
+from cost.memory import replica_memory
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.plan import stage_speed
+from placement.plan_file import plan_to_dict
+from placement.planner import make_plan
+from placement.search import fitting_shapes
+from placement.unequal import gpu_hbm_bytes, slots_by_free_hbm, slots_of_stage
+from placement.verify_plan import verify_plan
+from topology import Fault, build_cluster, resolve_cluster
+
+MODEL = resolve_model("gpt-oss-20b")
+LAYERS = len(MODEL.layers)
+WHOLE = (range(LAYERS),)
+
+
+def mixed(batch: int = 0) -> Setting:
+    spec = resolve_cluster("hgx-h200@16").spec
+    small = resolve_cluster("hgx-h20").spec.domains[0]
+    return Setting(
+        build_cluster(replace(spec, name="mixed", domains=(small, spec.domains[0]))),
+        MODEL,
+        Workload(batch=batch),
+    )
+
+
+def throttled() -> Setting:
+    spec = replace(resolve_cluster("hgx-h100").spec, faults=(Fault(gpu="d0.n0.g3", factor=0.5),))
+    return Setting(build_cluster(spec), resolve_model("mixtral-8x7b"), Workload(4096, 2, phase="prefill"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    free=st.lists(st.integers(0, 20), min_size=1, max_size=3),
+    each=st.integers(1, 5),
+    total=st.integers(0, 8),
+    most=st.integers(1, 4),
+)
+def test_slots_leave_as_much_as_can_be_on_the_fullest_gpu(
+    free: list[int], each: int, total: int, most: int
+) -> None:
+    total = min(total, most * len(free))
+    found = slots_by_free_hbm(np.array(free, dtype=float), float(each), total=total, most=most)
+    assert int(found.sum()) == total
+    assert found.max(initial=0) <= most
+
+    def least_left(slots: tuple[int, ...]) -> int:
+        """HBM left on the fullest of the GPUs that hold a slot."""
+        return min((f - each * s for f, s in zip(free, slots, strict=True) if s), default=0)
+
+    best = max(
+        least_left(slots) for slots in product(range(most + 1), repeat=len(free)) if sum(slots) == total
+    )
+    assert least_left(tuple(found.tolist())) == best
+
+
+def test_cards_that_differ_get_slots_by_their_hbm() -> None:
+    setting = mixed()
+    gpus = tuple(range(16))
+    slots = slots_of_stage(setting, (gpus,), WHOLE, 0, tp=1, redundant=16)
+    assert int(slots.sum()) == 48
+    assert slots[8:].min() > slots[:8].max()
+    equal = slots_of_stage(setting, (gpus,), WHOLE, 0, tp=1, redundant=16, equal=True)
+    assert equal.tolist() == [3] * 16
+    alike = slots_of_stage(setting, (gpus[8:],), WHOLE, 0, tp=1, redundant=0)
+    assert alike.tolist() == [4] * 8
+
+
+def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
+    setting = mixed(batch=1)
+    (fitting,) = [
+        found
+        for found in fitting_shapes(setting, 16)
+        if len(found.shape.replicas[0][0]) == 16 and found.shape.tp == 1 and len(set(found.slots[0])) > 1
+    ]
+    from placement.split import stage_specs
+
+    (stage,) = stage_specs(fitting.shape.replicas[0], WHOLE)
+    rows, capacity = fitting.slots[0], gpu_hbm_bytes(setting, stage.gpus)
+    (joint,) = replica_memory(setting, [stage], tp=1, slots=[int(rows.sum())], per_gpu=[rows])
+    # each GPU on its own, all with its slots and HBM
+    alone = []
+    for count, hbm in {*zip(rows.tolist(), capacity.tolist(), strict=True)}:
+        (one,) = replica_memory(setting, [stage], tp=1, slots=[int(rows.sum())], most=[count])
+        alone.append(replace(one, capacity=hbm).max_batch())
+    assert joint.max_batch() == min(alone) == fitting.max_batch
+    # equal slots leave room for fewer sequences
+    (even,) = replica_memory(setting, [stage], tp=1, slots=[48], per_gpu=[np.full(16, 3)])
+    assert even.max_batch() <= joint.max_batch()
+
+
+def test_a_plan_on_cards_that_differ_is_legal_and_uses_its_batch() -> None:
+    setting = mixed()
+    loads = read_loads(["lognormal:0.63"], moe_layers=MODEL.moe_layers, layers=LAYERS, experts=32, seed=0)
+    plan = make_plan(setting, loads, PlanOptions(16, time_limit_s=0.0, ep=16, tp=1))
+    assert verify_plan(plan) == []
+    assert plan.score.batch == plan.score.max_batch
+    assert "unequally" in plan.baselines["eplb_global"].reason or plan.baselines["eplb_global"].score
+    assert sum(plan.score.hbm_bytes.values()) in gpu_hbm_bytes(setting, range(16))
+
+
+def test_a_throttled_gpu_gets_less_and_the_plan_is_faster_for_it() -> None:
+    setting = throttled()
+    loads = read_loads(["lognormal:0.3"], moe_layers=range(32), layers=32, experts=8, seed=0)
+    options = PlanOptions(24, time_limit_s=0.0, ep=8, tp=1, stages=1)
+    plan = make_plan(setting, loads, options)
+    (assignment,), (stage,) = plan.experts, plan.layout.replicas[0]
+    assert assignment is not None
+    speed = stage_speed(plan.setting, stage, assignment.slots_per_gpu)
+    assert speed is not None
+    assert speed[3] == speed.min() < 1
+    load = assignment.gpu_load(loads.mean)
+    assert load[:, 3].mean() < 0.8 * load.mean()
+    # as EPLB places them, the slow GPU has as much as the others
+    rival = plan.baselines["eplb_global"]
+    assert rival.score is not None
+    assert plan.score.terms_s["experts"] < rival.score.terms_s["experts"]
+    # balancedness counts busy time: nearly even
+    assert np.mean(list(plan.balancedness.values())) > np.mean(list(rival.balancedness.values())) + 0.1
+    assert plan.proof.bound <= plan.proof.objective
+
+
+def test_more_gpus_than_slots() -> None:
+    model = resolve_model("gpt-oss-20b")
+    setting = Setting(resolve_cluster("gb200-nvl72@40"), model, Workload(batch=4))
+    loads = read_loads(["zipf:1"], moe_layers=model.moe_layers, layers=LAYERS, experts=32, seed=0)
+    plan = make_plan(setting, loads, PlanOptions(4, time_limit_s=0.0, ep=40, tp=1))
+    assert verify_plan(plan) == []
+    (assignment,) = plan.experts
+    assert assignment is not None
+    assert assignment.slots_per_gpu.tolist() == [1] * 36 + [0] * 4
+    assert plan.proof.status == "OPTIMAL"
+    rows = plan_to_dict(plan)["experts"]["layers"]["0"]
+    assert [len(row) for row in rows] == [1] * 36 + [0] * 4
+    assert plan.failures is not None
+    what_if = {row.unit: row for row in plan.failures.what_if}
+    assert what_if["gpu"].choices == 40
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0])
+def test_throttling_never_helps(factor: float) -> None:
+    faults = (Fault(gpu="d0.n0.g0", factor=factor),)
+    spec = resolve_cluster("hgx-h100").spec
+    model = resolve_model("mixtral-8x7b")
+    loads = read_loads(["uniform"], moe_layers=range(32), layers=32, experts=8, seed=0)
+    options = PlanOptions(time_limit_s=0.0, ep=8, tp=1)
+    whole, slow = (
+        make_plan(Setting(build_cluster(part), model, Workload(batch=16)), loads, options).score.step_s
+        for part in (spec, replace(spec, faults=faults))
+    )
+    assert slow == whole if factor == 1.0 else slow > whole

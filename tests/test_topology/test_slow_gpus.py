@@ -1,0 +1,87 @@
+"""GPUs that work at a part of their rates: read, written, kept in the graph, and slower in every score."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cost.rates import stage_rates
+from topology import (
+    ClusterSpec,
+    Fault,
+    InputError,
+    build_cluster,
+    resolve_cluster,
+    spec_from_dict,
+    spec_to_dict,
+    validate_graph,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT = """
+name: warm
+domains: [{part: hgx-h100, count: 2}]
+fabric: {kind: rail, nic: 400 Gb/s}
+broken: [{gpu: d0.n0.g3, factor: 0.7}, {gpu: d1.n0.g0}]
+"""
+
+
+def written(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_throttled_gpu_is_there_and_slow(tmp_path: Path) -> None:
+    cluster = resolve_cluster(written(tmp_path / "warm.yaml", TEXT))
+    assert len(cluster.gpus) == 15
+    assert cluster.spec.slow_gpus == {"d0.n0.g3": 0.7}
+    assert cluster.spec.reshaped
+    validate_graph(cluster.graph)
+    assert "d0.n0.g3" in cluster.graph
+    assert cluster.graph.graph["broken_gpus"] == ("d1.n0.g0",)
+    whole, slow = stage_rates(cluster, [0], ["bf16"]), stage_rates(cluster, range(8), ["bf16"])
+    assert slow.flop_per_s["bf16"] == pytest.approx(0.7 * whole.flop_per_s["bf16"])
+    assert slow.hbm_bytes_per_s == pytest.approx(0.7 * whole.hbm_bytes_per_s)
+    assert slow.up_bytes_per_s == whole.up_bytes_per_s
+    assert stage_rates(cluster, range(8, 15), ["bf16"]).flop_per_s == whole.flop_per_s
+
+
+def test_slow_alone_leaves_the_graph_as_cabled() -> None:
+    spec = replace(resolve_cluster("hgx-h100").spec, faults=(Fault(gpu="d0.n0.g1", factor=0.5),))
+    assert not spec.reshaped
+    assert len(build_cluster(spec).gpus) == 8
+
+
+def test_it_survives_the_plan_file(tmp_path: Path) -> None:
+    spec = resolve_cluster(written(tmp_path / "warm.yaml", TEXT)).spec
+    data = spec_to_dict(spec)
+    assert data["faults"] == [{"gpu": "d0.n0.g3", "factor": 0.7}, {"gpu": "d1.n0.g0"}]
+    again = spec_from_dict(data)
+    assert isinstance(again, ClusterSpec)
+    assert again.faults == spec.faults
+
+
+@pytest.mark.parametrize("factor", [-0.1, 1.5, "half", True])
+def test_factors_that_cannot_be(tmp_path: Path, factor: object) -> None:
+    data = spec_to_dict(resolve_cluster(written(tmp_path / "warm.yaml", TEXT)).spec)
+    data["faults"][0]["factor"] = factor
+    with pytest.raises(InputError, match="factor"):
+        spec_from_dict(data)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("{gpu: d0.n0.g3, factor: 1.2}", "factor.*at most 1"),
+        ("{gpu: d0.n9.g3, factor: 0.7}", "no GPU has the id"),
+        ("{gpu: d0.n0.g3, factor: 0.7}, {gpu: d0.n0.g3}", "twice"),
+    ],
+)
+def test_rows_that_cannot_be(tmp_path: Path, row: str, words: str) -> None:
+    text = TEXT.replace("{gpu: d0.n0.g3, factor: 0.7}", row)
+    with pytest.raises(InputError, match=words):
+        resolve_cluster(written(tmp_path / "warm.yaml", text))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from cost.assignment import Assignment
@@ -36,11 +38,9 @@ def lp_shares(
     level:
         The bound, exact but for rounding, ``[layers]``: in units of ``load`` over ``speed``.
     """
-    pace = np.ones(assignment.gpus) if speed is None else speed
     shares = np.empty((assignment.layers, assignment.slots))
     level = np.empty(assignment.layers)
-    for layer in range(assignment.layers):
-        graph = _Graph(assignment.slot_expert[layer], assignment.slot_gpu, load[layer], pace)
+    for layer, graph in enumerate(_graphs(assignment, load, speed)):
         level[layer] = graph.best_level()
         shares[layer] = graph.shares()
     return shares, level
@@ -50,7 +50,15 @@ def lp_level(
     assignment: Assignment, load: NDArray[np.float64], speed: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
     """Return the largest load over speed under the best split, ``[layers]``."""
-    return lp_shares(assignment, load, speed)[1]
+    return np.array([graph.best_level() for graph in _graphs(assignment, load, speed)])
+
+
+def _graphs(
+    assignment: Assignment, load: NDArray[np.float64], speed: NDArray[np.float64] | None
+) -> Iterator[_Graph]:
+    pace = np.ones(assignment.gpus) if speed is None else speed
+    for slot_expert, row in zip(assignment.slot_expert, load, strict=True):
+        yield _Graph(slot_expert, assignment.slot_gpu, row, pace)
 
 
 class _Graph:
@@ -80,7 +88,7 @@ class _Graph:
         self.indices = np.concatenate(
             (np.arange(1, experts + 1), 1 + experts + self.gpu, np.full(gpus, self.nodes - 1))
         )
-        self.flow = np.zeros(edges.size)
+        self.flow: Any = None
 
     def best_level(self) -> float:
         """Raise the level from below until all load flows; return it in units of load over speed."""
@@ -108,7 +116,7 @@ class _Graph:
             (data.astype(np.int32), self.indices, self.indptr), shape=(self.nodes, self.nodes)
         )
         result = maximum_flow(network, 0, sink)
-        self.flow = self._edge_flow(result.flow)
+        self.flow = result.flow
         if result.flow_value == self.supply.sum(dtype=np.int64):
             return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
         left = network - result.flow
@@ -119,19 +127,15 @@ class _Graph:
             reached[(reached > experts) & (reached < sink)] - 1 - experts,
         )
 
-    def _edge_flow(self, flow: Any) -> NDArray[np.float64]:
-        """Read the flow of each edge from an expert to a GPU out of the solver's antisymmetric matrix."""
-        experts = self.load.size
-        middle = flow[1 : experts + 1, experts + 1 : self.nodes - 1]
-        return np.asarray(middle[self.expert, self.gpu], dtype=np.float64).reshape(-1)
-
     def shares(self) -> NDArray[np.float64]:
         """Turn the last flow into shares of the slots; an expert without load splits evenly."""
         experts = self.load.size
-        sent = np.bincount(self.expert, weights=self.flow, minlength=experts)
-        even = 1.0 / np.bincount(self.expert, minlength=experts)
-        part = np.where(
-            sent[self.expert] > 0, self.flow / np.maximum(sent, 1.0)[self.expert], even[self.expert]
-        )
+        rows = self.flow[1 : experts + 1].tocoo()  # the solver's matrix holds each edge in both directions
+        ahead = rows.col > experts
+        flow = np.zeros((experts, self.speed.size))
+        flow[rows.row[ahead], rows.col[ahead] - experts - 1] = rows.data[ahead]
+        sent = flow.sum(axis=1)[self.expert]
+        even = 1.0 / np.bincount(self.expert, minlength=experts)[self.expert]
+        part = np.where(sent > 0, flow[self.expert, self.gpu] / np.maximum(sent, 1.0), even)
         share: NDArray[np.float64] = np.where(self.first, part[self.edge_of_slot], 0.0)
         return share

@@ -19,7 +19,7 @@ from placement.replicate import replicate
 from placement.swap import swap_down
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,10 +40,11 @@ SLACK = 1e-3
 
 def place_for_lp(
     problem: ExpertProblem,
-    others: Sequence[NDArray[np.int32]] = (),
+    others: Iterable[NDArray[np.int32]] = (),
     scenarios: Sequence[NDArray[np.float64]] = (),
     *,
     worst: bool = False,
+    bound: NDArray[np.float64] | None = None,
 ) -> NDArray[np.int32]:
     """Return the expert of each slot, int32 ``[layers, slots]``, for an engine that splits load by an LP.
 
@@ -53,20 +54,36 @@ def place_for_lp(
     Parameters
     ----------
     others:
-        Other legal placements ``[layers, slots]``, taken where they alone are good enough, the first one first.
+        Other legal placements ``[layers, slots]``, taken where those that bear drift are not good enough; read no
+        further than needed. The plain greedy one comes after them.
     scenarios:
         Loads ``[layers, experts]`` each that the largest load is judged by, the mean or the ``worst`` of them;
         none: those of ``problem``.
+    bound:
+        What no largest load can be below, ``[layers]``; None: the mean load.
     """
-    tried = [connected_copies(problem, towards_mean) for towards_mean in TOWARDS_MEAN]
-    tried += [np.asarray(other, dtype=np.int32) for other in others]
-    if not others:
-        tried.append(swap_down(problem, pack(problem, replicate(problem))))
     judged = [replace(problem, loads=loads) for loads in scenarios] or [problem]
-    level = np.stack([_over(judged, slot_expert, worst=worst) for slot_expert in tried])
-    enough = level <= level.min(axis=0) * (1 + SLACK)
-    chosen = np.argmax(enough, axis=0)
+    least = np.ones(problem.layers) if bound is None else bound
+    level = np.full((1, problem.layers), np.inf)
+    tried: list[NDArray[np.int32]] = [np.zeros((problem.layers, problem.slots), dtype=np.int32)]
+    for slot_expert in _tried(problem, others):
+        open_layers = np.flatnonzero(level.min(axis=0) > least * (1 + SLACK))
+        if open_layers.size == 0:
+            break
+        found = np.full(problem.layers, np.inf)
+        parts = [part.rows(open_layers) for part in judged]
+        found[open_layers] = _over(parts, slot_expert[open_layers], worst=worst)
+        level, tried = np.vstack((level, found)), [*tried, slot_expert]
+    chosen = np.argmax(level <= level.min(axis=0) * (1 + SLACK), axis=0)
     return np.stack([tried[which][layer] for layer, which in enumerate(chosen.tolist())])
+
+
+def _tried(problem: ExpertProblem, others: Iterable[NDArray[np.int32]]) -> Iterator[NDArray[np.int32]]:
+    """Yield placements, those that bear drift best first."""
+    for towards_mean in TOWARDS_MEAN:
+        yield connected_copies(problem, towards_mean)
+    yield from others
+    yield swap_down(problem, pack(problem, replicate(problem)))
 
 
 def connected_copies(problem: ExpertProblem, towards_mean: float) -> NDArray[np.int32]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cost.memory import weight_sizes
+from cost.score import LayoutScorer
 from placement.bisection import last_where
 from placement.layouts import Shape
 from placement.placing import place_group, stage_groups
-from placement.plan import moe_rows, placement_scorer, score_placement
+from placement.plan import moe_rows, stage_speed, stage_use, use_balancedness
 from placement.planner import choose_layout
 from placement.search import stage_slots
 from topology.errors import InputError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.assignment import Assignment
+    from cost.expert_use import ExpertUse
     from cost.layout import Layout
     from cost.loads import ExpertLoads
     from cost.setting import Setting
@@ -41,7 +43,7 @@ ALIKE_COPIES = 0.01
 _MORE_SLOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Slots per GPU above the fewest that are tried."""
 _MOST_SLOTS = 3  # of a layer's, as a multiple of its experts
-_FALLEN = 0.9  # of the best throughput: after this, more copies are not tried
+_FALLEN = 0.985  # of the best throughput: after this, more copies are not tried
 
 
 @dataclass(frozen=True)
@@ -186,9 +188,17 @@ def _point(
     experts: list[Assignment | None] = [None] * layout.stages
     for group in stage_groups(candidate, options):
         result = place_group(setting, group, loads, options, time_limit_s=0.0, thorough=True)
-        for stage, part in group.by_stage(result.assignment):
-            experts[stage] = part
-    scorer = placement_scorer(setting, layout, experts, loads, options.split)
+        for index, part in group.by_stage(result.assignment):
+            experts[index] = part
+    uses: list[ExpertUse | None] = []
+    balance: list[float] = []
+    for stage, assignment in zip(layout.replicas[0], experts, strict=True):
+        use = None if assignment is None else stage_use(setting, stage, assignment, loads, options.split)
+        uses.append(use)
+        if use is not None:
+            speed = stage_speed(setting, stage, np.bincount(use.slot_gpu, minlength=use.gpus))
+            balance += use_balancedness(use, speed).mean(axis=0).tolist()
+    scorer = LayoutScorer(setting, layout, [uses] * len(layout.replicas), synthetic=loads.synthetic)
     batch = setting.workload.wanted_batch(scorer.max_batch)
     if batch < 1 or batch > scorer.max_batch:
         return None
@@ -197,11 +207,11 @@ def _point(
         if setting.workload.batch or scorer.at(1).tpot_s > tpot_s:
             return None
         batch = last_where(1, batch, lambda fewer: scorer.at(fewer).tpot_s <= tpot_s)
-    score, balancedness = score_placement(setting.with_batch(batch), layout, experts, loads, options.split)
+    score = scorer.at(batch)
     return RedundancyPoint(
         redundant,
         max(int(row.max()) for row in slots),
-        float(np.mean(list(balancedness.values()))),
+        float(np.mean(balance)),
         batch,
         score.max_batch,
         score.tok_s_per_gpu,

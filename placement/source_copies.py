@@ -29,6 +29,7 @@ def swap_under_source(
     judge: Judge,
     *,
     nodes: NDArray[np.int64] | None,
+    enough: NDArray[np.float64],
     rounds: int = _ROUNDS,
 ) -> NDArray[np.int32]:
     """Swap copies off the hottest GPU while it helps under shares by source rank; return ``[layers, slots]``.
@@ -41,11 +42,15 @@ def swap_under_source(
     ----------
     judge:
         Largest load of rows ``[rows, slots]`` of the layers named, ``[rows]``.
+    enough:
+        A layer whose largest load is no more than this is left alone, ``[layers]``.
     """
     best = slot_expert.copy()
-    active = np.arange(problem.layers)
-    value = judge(best, active)
+    value = judge(best, np.arange(problem.layers))
+    active = np.flatnonzero(value > enough)
     for _ in range(rounds):
+        if active.size == 0:
+            break
         assignment = problem.assignment(best[active])
         load = assignment.slot_load(problem.loads[active], source_shares(assignment, nodes))
         starts = [_swaps(problem, best[layer], load[i]) for i, layer in enumerate(active)]
@@ -63,9 +68,7 @@ def swap_under_source(
             if after[least] < value[layer] * (1 - _LEAST_GAIN):
                 best[layer], value[layer] = rows[least], after[least]
                 better.append(layer)
-        active = np.array(better, dtype=np.intp)
-        if active.size == 0:
-            break
+        active = np.array([layer for layer in better if value[layer] > enough[layer]], dtype=np.intp)
     return best
 
 

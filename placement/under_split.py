@@ -37,9 +37,9 @@ def under_split(
 ) -> ExpertResult:
     """Return ``result``, found for even shares, fitted to ``split``: its copies, largest loads and bound.
 
-    ``even``: returned as it is. ``source``: best swaps under the shares by source rank. ``lp``: copies that bear
-    drift (:mod:`placement.lp_copies`). A layer where a baseline, its copies apart, has the smaller largest load takes
-    that one's placement (with ``lp``: smaller by more than the slack).
+    ``even``: returned as it is. ``source``: best swaps under the shares by source rank, until within the slack.
+    ``lp``: copies that bear drift (:mod:`placement.lp_copies`). A layer where a baseline, its copies apart, has the
+    smaller largest load (with ``lp``: by more than the slack) takes that one's placement.
 
     Parameters
     ----------
@@ -52,20 +52,20 @@ def under_split(
         return result
     judge = _Judge(_parts(problem), _worst(problem), split, nodes)
     average = judge.average
-    starts = [result.assignment.slot_expert, *_rivals(result, average)]
+    bound = _bound(judge.parts, worst=judge.worst)
     log = list(result.log)
+    own = result.assignment.slot_expert
     if split == "lp":
         loads = [part.loads for part in judge.parts]
-        slot_expert = place_for_lp(average, starts, loads, worst=judge.worst)
+        slot_expert = place_for_lp(average, [own], loads, worst=judge.worst, bound=bound)
         log.append(f"copies for an LP split: the most connected within {SLACK:.1%} of the best")
     else:
-        values = np.stack([judge.max_load(start) for start in starts])
-        chosen = np.argmin(values, axis=0)
-        slot_expert = np.stack([starts[which][layer] for layer, which in enumerate(chosen.tolist())])
-        slot_expert = swap_under_source(average, slot_expert, judge.rows, nodes=nodes)
-        better = int((judge.max_load(slot_expert) < values.min(axis=0)).sum())
+        enough = bound * (1 + SLACK)
+        slot_expert = swap_under_source(average, own, judge.rows, nodes=nodes, enough=enough)
+        better = int((judge.max_load(slot_expert) < judge.max_load(own)).sum())
         log.append(f"swaps under shares by source rank: {better} layers better")
-    return _result(result, judge, slot_expert, tuple(log))
+    log += _keep_up(result, judge, slot_expert)
+    return _result(result, judge, slot_expert, bound, tuple(log))
 
 
 def split_max_load(
@@ -135,25 +135,39 @@ def _worst(problem: ExpertProblem | ScenarioProblem) -> bool:
     return isinstance(problem, ScenarioProblem) and problem.objective == "worst"
 
 
-def _rivals(result: ExpertResult, problem: ExpertProblem) -> list[NDArray[np.int32]]:
-    """The baselines' placements, their copies apart; layers where that cannot be take the result's own."""
-    found = []
-    for rival in result.baselines.values():
-        if rival.assignment is not None:
-            apart, fits = distinct_copies(problem, rival.assignment.slot_expert)
-            found.append(np.where(fits[:, None], apart, result.assignment.slot_expert))
-    return found
+def _keep_up(result: ExpertResult, judge: _Judge, slot_expert: NDArray[np.int32]) -> list[str]:
+    """Take a baseline's placement, its copies apart, in the layers where it is ahead, in place; say so."""
+    slack = SLACK if judge.split == "lp" else 0.0
+    value, log = judge.max_load(slot_expert), []
+    for name, rival in result.baselines.items():
+        if rival.assignment is None:
+            continue
+        theirs = rival.assignment.slot_expert
+        ahead = np.flatnonzero(judge.max_load(theirs) * (1 + slack) < value * (1 - _EQUAL))
+        if ahead.size == 0:
+            continue
+        apart, fits = distinct_copies(judge.average.rows(ahead), theirs[ahead])
+        after = judge.rows(apart, ahead)
+        better = fits & (after * (1 + slack) < value[ahead] * (1 - _EQUAL))
+        taken = ahead[better]
+        slot_expert[taken], value[taken] = apart[better], after[better]
+        if taken.size:
+            log.append(f"{name} is better under the split and taken in {taken.size} layers")
+    return log
 
 
 def _result(
-    result: ExpertResult, judge: _Judge, slot_expert: NDArray[np.int32], log: tuple[str, ...]
+    result: ExpertResult,
+    judge: _Judge,
+    slot_expert: NDArray[np.int32],
+    bound: NDArray[np.float64],
+    log: tuple[str, ...],
 ) -> ExpertResult:
     assignment = judge.average.assignment(slot_expert)
     wrong = verify_experts(assignment, judge.average)
     if wrong:
         raise AssertionError(f"the placement found is not legal, which is a defect of rackplan: {wrong[0]}")
     max_load = judge.max_load(slot_expert)
-    bound = _bound(judge.parts, worst=judge.worst)
     return replace(
         result,
         assignment=assignment,

@@ -45,11 +45,7 @@ def by_loops(assignment: Assignment, nodes: np.ndarray, *, nearest: bool) -> np.
                 near = [slot for slot in copies if nodes[assignment.slot_gpu[slot]] == nodes[rank]]
                 if nearest and own:
                     slot = own[0]
-                elif (
-                    nearest
-                    and len({nodes[assignment.slot_gpu[s]] for s in near}) > 0
-                    and len(near) < len(copies)
-                ):
+                elif nearest and 0 < len(near) < len(copies):
                     slot = near[0]
                 else:
                     slot = copies[turn % len(copies)]

@@ -29,6 +29,7 @@ _LEAST_GAIN = 2e-4  # relative, of a swap, in the sum of exponentials
 _ROUNDS = 400  # more than any descent needs
 _CELLS = 1 << 22  # pairs of slots looked at in a round, over layers: more layers go in several parts
 _HOT_CELLS = 1 << 16  # the same in one layer: of many slots, those of the hottest GPUs are paired with all
+_HOT_GPUS = 8  # at least: fewer make too few swaps in a round
 _STEEPEST = 300.0  # a product of two powers of e above that would overflow
 
 
@@ -72,7 +73,7 @@ def pairs(problem: ScenarioProblem) -> int:
 def _hot_gpus(problem: ScenarioProblem) -> int:
     average = problem.average
     each = int(average.slots_per_gpu.max()) * average.slots
-    return max(1, min(average.gpus, _HOT_CELLS // each))
+    return min(average.gpus, max(_HOT_GPUS, _HOT_CELLS // each))
 
 
 def _relative(problem: ScenarioProblem, gpu_load: list[NDArray[np.float64]]) -> NDArray[np.float64]:

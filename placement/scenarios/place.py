@@ -149,31 +149,34 @@ def _keep_up(
     for name, rival in rivals.items():
         if rival.assignment is None:
             continue
-        apart, fits = distinct_copies(problem.average, rival.assignment.slot_expert)
-        fits = fits & _spread_out(problem, apart)
         load = problem.max_load(problem.average.assignment(slot_expert))
-        ahead = np.flatnonzero(
-            fits & (problem.max_load(problem.average.assignment(apart)) < load * (1 - _EQUAL))
-        )
+        ahead = np.flatnonzero(problem.max_load(rival.assignment) < load * (1 - _EQUAL))
+        ahead, apart = _apart(problem, rival.assignment.slot_expert, ahead)
         if ahead.size == 0:
             continue
         part = problem.rows(ahead)
-        swapped = descend(part, apart[ahead])
-        worse = part.max_load(part.average.assignment(swapped)) > part.max_load(
-            part.average.assignment(apart[ahead])
-        )
-        slot_expert[ahead] = np.where(worse[:, None], apart[ahead], swapped)
-        log.append(f"{name} is better over the scenarios and taken in {ahead.size} layers")
+        swapped = descend(part, apart)
+        loads = np.stack([part.max_load(part.average.assignment(rows)) for rows in (apart, swapped)])
+        trial = np.where((loads[1] <= loads[0])[:, None], swapped, apart)
+        won = loads.min(axis=0) < load[ahead] * (1 - _EQUAL)
+        slot_expert[ahead[won]] = trial[won]
+        if won.any():
+            log.append(f"{name} is better over the scenarios and taken in {int(won.sum())} layers")
     return log
 
 
-def _spread_out(problem: ScenarioProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Whether no expert has two copies in one failure domain, ``[layers]``."""
+def _apart(
+    problem: ScenarioProblem, rival: NDArray[np.int32], layers: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+    """Move a rival's copies to distinct GPUs in some layers; return where all domains are then distinct, and how."""
+    if layers.size == 0:
+        return layers, rival[layers]
     average = problem.average
-    place = slot_expert.astype(np.int64) * average.gpus + average.failure_domain[average.slot_gpu]
+    apart, fits = distinct_copies(average.rows(layers), rival[layers])
+    place = apart.astype(np.int64) * average.gpus + average.failure_domain[average.slot_gpu]
     place.sort(axis=1)
-    apart: NDArray[np.bool_] = (np.diff(place, axis=1) != 0).all(axis=1)
-    return apart
+    legal = fits & (np.diff(place, axis=1) != 0).all(axis=1)
+    return layers[legal], apart[legal]
 
 
 def _result(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.all_counts import best_of_all_counts, few_counts
 from placement.bounds_priced import priced
 from placement.counts import exact_fold, search_counts
 from placement.gaps import WIDE, keep_better, max_loads, wide_layers
@@ -37,6 +38,7 @@ _FIXED_ROWS = (
     2500  # ... where a step of NumPy costs as much as so many rows (largest first, one copy at a time)
 )
 _FEWEST_STEPS, _MOST_STEPS = 24, 400  # ... but so many steps at least and at most
+_MOST_ROUNDS, _EXCHANGE_WORK = 20, 16_000  # of exchanges in the placement itself: slots a round
 _HARD_ROUNDS, _HARD_TRIED = 100, 24  # where a rival is ahead
 
 
@@ -59,17 +61,28 @@ def fast_placement(
         bound[wide] = priced(problem.rows(wide), bound[wide], max_loads(problem, slot_expert)[wide])
         wide = wide_layers(problem, slot_expert, bound)
     if wide.size:
-        steps = _fast_steps(problem, wide.size)
-        part = problem.rows(wide)
-        found = search_counts(part, copies[wide], tried=TRIED, spent=_counter(steps))
-        keep_better(problem, slot_expert, wide, swap_down(part, pack(part, found), close=_CLOSE))
-        log.append(
-            f"other copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}: {steps} steps"
-        )
+        log.append(_other_counts(problem, slot_expert, copies, wide))
+        wide = wide_layers(problem, slot_expert, bound)
+        rounds = min(_MOST_ROUNDS, _EXCHANGE_WORK // max(1, wide.size * problem.slots))
+        recount(problem, slot_expert, wide, rounds=rounds)
     for name, rival in rivals.items():
         if rival.assignment is not None:
             log += _not_behind(problem, slot_expert, name, rival.assignment)
     return slot_expert, bound, tuple(log)
+
+
+def _other_counts(
+    problem: ExpertProblem, slot_expert: NDArray[np.int32], copies: NDArray[np.int64], wide: NDArray[np.intp]
+) -> str:
+    """Look at other copy counts in the ``wide`` layers, in place; return what ran, in words."""
+    part = problem.rows(wide)
+    if few_counts(part):
+        keep_better(problem, slot_expert, wide, best_of_all_counts(part))
+        return f"all copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}"
+    steps = _fast_steps(problem, wide.size)
+    found = search_counts(part, copies[wide], tried=TRIED, spent=_counter(steps))
+    keep_better(problem, slot_expert, wide, swap_down(part, pack(part, found), close=_CLOSE))
+    return f"other copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}: {steps} steps"
 
 
 def _not_behind(

@@ -1,6 +1,7 @@
 """A few GPUs of one layer as a CP-SAT model: deal out their copies again, for the smallest largest load.
 
-One variable says whether an expert has a copy on a GPU, so that no GPU can hold two copies of one expert.
+One variable says whether an expert has a copy on a GPU, so that no GPU can hold two copies of one expert. A GPU's
+load counts over its speed.
 Every other rule is one function, which adds its constraint to the model.
 """
 
@@ -26,6 +27,7 @@ __all__ = [
     "fill_slots",
     "fix_heaviest",
     "hint_incumbent",
+    "keep_apart",
     "place_every_copy",
     "solve",
 ]
@@ -43,14 +45,40 @@ class SubPacking:
     on:
         bool ``[experts, gpus]``: the incumbent, which experts have a copy on which of the GPUs.
     load:
-        int64 ``[experts]``, in steps: the load of one copy.
+        int64 ``[experts]``, in steps: the load of one copy; ``[experts, gpus]`` where GPUs differ in speed.
     target:
         A largest load, in steps, below which nothing is gained.
+    domain:
+        int64 ``[gpus]``: failure domains, each of which holds an expert once at most; None: each GPU its own.
+    barred:
+        bool ``[experts, gpus]``: where an expert may not come, since another GPU of the domain holds it.
     """
 
     on: NDArray[np.bool_]
     load: NDArray[np.int64]
     target: int = 0
+    domain: NDArray[np.int64] | None = None
+    barred: NDArray[np.bool_] | None = None
+
+    @property
+    def gpu_loads(self) -> NDArray[np.int64]:
+        """Load of a copy on each of the GPUs, int64 ``[experts, gpus]``, in steps."""
+        loads = self.load if self.load.ndim == 2 else self.load[:, None]
+        return np.broadcast_to(loads, self.on.shape)
+
+    def peak_of(self, on: NDArray[np.bool_]) -> int:
+        """Return the largest load of a packing ``[experts, gpus]``, in steps."""
+        return int((self.gpu_loads * on).sum(axis=0).max())
+
+    @property
+    def alike(self) -> bool:
+        """Whether the GPUs may change places."""
+        return (
+            self.load.ndim == 1
+            and self.domain is None
+            and self.barred is None
+            and bool(self.slots.min() == self.slots.max())
+        )
 
     @property
     def copies(self) -> NDArray[np.int64]:
@@ -67,13 +95,14 @@ class SubPacking:
     @property
     def peak(self) -> int:
         """The incumbent's largest load, in steps."""
-        return int((self.load @ self.on).max())
+        return self.peak_of(self.on)
 
     @property
     def floor(self) -> int:
-        """No packing is below the mean, and none need be below the target."""
-        mean = math.ceil(int(self.load @ self.copies) / self.slots.size)
-        return min(max(mean, int(self.load.max()), self.target), self.peak)
+        """No packing is below the mean (as if all were as fast as the fastest), and none need be below the target."""
+        least = self.gpu_loads.min(axis=1)
+        mean = math.ceil(int(least @ self.copies) / self.slots.size)
+        return min(max(mean, int(least.max()), self.target), self.peak)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +119,7 @@ def build(sub: SubPacking) -> SubModel:
     built = variables(sub)
     place_every_copy(built, sub)
     fill_slots(built, sub)
+    keep_apart(built, sub)
     bound_peak_by_loads(built, sub)
     fix_heaviest(built, sub)
     hint_incumbent(built, sub)
@@ -119,17 +149,31 @@ def fill_slots(built: SubModel, sub: SubPacking) -> None:
         built.model.add(sum(row[gpu] for row in built.x) == int(slots))
 
 
+def keep_apart(built: SubModel, sub: SubPacking) -> None:
+    """Let a failure domain hold each expert once at most, copies on GPUs outside the model included."""
+    if sub.barred is not None:
+        for expert, gpu in np.argwhere(sub.barred):
+            built.model.add(built.x[expert][gpu] == 0)
+    if sub.domain is not None:
+        for domain in np.unique(sub.domain):
+            gpus = np.flatnonzero(sub.domain == domain)
+            if gpus.size > 1:
+                for row in built.x:
+                    built.model.add_at_most_one(row[gpu] for gpu in gpus)
+
+
 def bound_peak_by_loads(built: SubModel, sub: SubPacking) -> None:
     """Keep the peak at or above the load of each GPU."""
+    loads = sub.gpu_loads
     for gpu in range(sub.slots.size):
         built.model.add(
-            built.peak >= sum(int(w) * row[gpu] for w, row in zip(sub.load, built.x, strict=True))
+            built.peak >= sum(int(w) * row[gpu] for w, row in zip(loads[:, gpu], built.x, strict=True))
         )
 
 
 def fix_heaviest(built: SubModel, sub: SubPacking) -> None:
-    """Keep the heaviest expert where it is: GPUs of equally many slots are interchangeable."""
-    if sub.slots.min() == sub.slots.max():
+    """Keep the heaviest expert where it is, among GPUs that are interchangeable."""
+    if sub.alike:
         heaviest = int(np.argmax(sub.load))
         for variable, here in zip(built.x[heaviest], sub.on[heaviest], strict=True):
             built.model.add(variable == int(here))
@@ -163,7 +207,7 @@ def solve(sub: SubPacking, *, time_limit_s: float, seed: int) -> NDArray[np.bool
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         return None
     on = np.array([[solver.boolean_value(variable) for variable in row] for row in built.x])
-    return on if int((sub.load @ on).max()) < sub.peak else None
+    return on if sub.peak_of(on) < sub.peak else None
 
 
 def cores() -> int:

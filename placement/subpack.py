@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placement import submodel
+from placement.apart import each_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,7 +109,9 @@ class _Search:
         start = problem.assignment(slot_expert)
         scale = problem.gpus / problem.loads.sum(axis=1, keepdims=True)
         self.share = problem.loads * scale / start.copies
-        self.gpu_load = start.gpu_load(problem.loads) * scale
+        self.gpu_load = start.gpu_load(problem.loads) * scale / problem.speed
+        self.alike = bool((problem.speed == problem.speed[0]).all())
+        self.spread = not each_alone(problem)
         self.failures = np.zeros(problem.layers, dtype=np.int64)
         self.tried = self.gained = 0
 
@@ -146,14 +149,30 @@ class _Search:
         slots = tuple(np.arange(first[gpu], first[gpu + 1]) for gpu in gpus)
         experts = np.unique(np.concatenate([self.slot_expert[layer, here] for here in slots]))
         on = np.stack([np.isin(experts, self.slot_expert[layer, here]) for here in slots], axis=1)
-        load = np.rint(self.share[layer, experts] * STEPS).astype(np.int64)
-        target = int(self.bound[layer] * (1 + CLOSE / 2) * STEPS)
-        sub = submodel.SubPacking(on, load, target)
+        share = self.share[layer, experts]
+        load = share if self.alike else share[:, None] / self.problem.speed[gpus]
+        sub = submodel.SubPacking(
+            on,
+            np.rint(load * STEPS).astype(np.int64),
+            int(self.bound[layer] * (1 + CLOSE / 2) * STEPS),
+            self.problem.failure_domain[gpus] if self.spread else None,
+            self._barred(layer, gpus, experts) if self.spread else None,
+        )
         return _Part(layer, gpus, slots, experts, sub, int(self.rng.integers(2**31)))
+
+    def _barred(self, layer: int, gpus: NDArray[np.int64], experts: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Where another GPU of the failure domain holds the expert, ``[experts, gpus]``."""
+        domain, slot_gpu = self.problem.failure_domain, self.problem.slot_gpu
+        outside = ~np.isin(slot_gpu, gpus)
+        held = np.zeros((int(domain.max()) + 1, self.problem.experts), dtype=bool)
+        held[domain[slot_gpu[outside]], self.slot_expert[layer, outside]] = True
+        return held[domain[gpus][None, :], experts[:, None]]
 
     def _keep(self, part: _Part, on: NDArray[np.bool_] | None) -> None:
         self.tried += 1
-        load = None if on is None else self.share[part.layer, part.experts] @ on
+        load = None
+        if on is not None:
+            load = (self.share[part.layer, part.experts] @ on) / self.problem.speed[part.gpus]
         if on is None or load is None or load.max() >= self.gpu_load[part.layer, part.gpus].max():
             self.failures[part.layer] += 1
             return

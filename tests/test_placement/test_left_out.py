@@ -1,0 +1,119 @@
+"""Several loads: what counts over them, in-sample and left out, and Ctrl-C in the middle of it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cost.loads import ExpertLoads
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement import left_out
+from placement.options import Objective, PlanOptions
+from placement.planner import make_plan
+from topology import resolve_cluster
+
+MODEL = resolve_model("mixtral-8x7b")
+SETTING = Setting(resolve_cluster("hgx-h100"), MODEL, Workload(batch=8))
+
+
+@cache
+def loads_of(scenarios: int) -> ExpertLoads:
+    rng = np.random.default_rng(3)
+    common = rng.lognormal(0, 0.5, (32, 8))
+    tokens = common * rng.lognormal(0, 0.3, (scenarios, 32, 8))
+    return ExpertLoads(tokens, tuple(f"load {i}" for i in range(scenarios)), synthetic=False)
+
+
+def options_of(objective: Objective = "mean") -> PlanOptions:
+    return PlanOptions(8, time_limit_s=0.0, ep=8, tp=1, objective=objective)
+
+
+def test_each_load_in_sample_and_left_out() -> None:
+    plan = make_plan(SETTING, loads_of(3), options_of())
+    report = plan.scenarios
+    assert report is not None
+    assert [row.name for row in report.rows] == ["load 0", "load 1", "load 2"]
+    assert report.in_sample == pytest.approx(np.mean(list(plan.balancedness.values())))
+    (entry,) = plan.experts
+    assert entry is not None
+    for row, scenario in zip(report.rows, loads_of(3).normalised, strict=True):
+        each = entry.balancedness(scenario)
+        assert row.in_sample == pytest.approx(each.mean())
+        assert row.worst_layer == pytest.approx(each.min())
+        assert row.left_out is not None
+        assert row.left_out < row.in_sample
+    # what is left out is what a plan made on the others has under it
+    others = loads_of(3)
+    two = ExpertLoads(others.tokens[1:], others.names[1:], synthetic=False)
+    (blind,) = make_plan(SETTING, two, options_of()).experts
+    assert blind is not None
+    assert report.rows[0].left_out == pytest.approx(blind.balancedness(others.normalised[0]).mean())
+
+
+def test_the_worst_load_is_better_where_it_counts() -> None:
+    mean, worst = (make_plan(SETTING, loads_of(3), options_of(word)) for word in ("mean", "worst"))  # type: ignore[arg-type]
+    assert mean.scenarios is not None
+    assert worst.scenarios is not None
+
+    def largest(plan: Any) -> float:
+        """Mean over layers of the worst load's largest over mean GPU load."""
+        (entry,) = plan.experts
+        each = np.stack([1 / entry.balancedness(scenario) for scenario in loads_of(3).normalised])
+        return float(each.max(axis=0).mean())
+
+    assert largest(worst) <= largest(mean)
+    assert worst.proof.objective == pytest.approx(largest(worst))
+    assert worst.proof.bound <= worst.proof.objective
+
+
+def test_one_load_has_no_report() -> None:
+    assert make_plan(SETTING, loads_of(1), options_of()).scenarios is None
+
+
+def test_of_many_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(left_out, "MOST_LEFT_OUT", 2)
+    report = make_plan(SETTING, loads_of(4), options_of()).scenarios
+    assert report is not None
+    assert [row.left_out is not None for row in report.rows] == [True, False, True, False]
+
+
+def test_interrupted_in_the_middle_the_plan_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    honest = left_out._left_out
+
+    def once(*args: Any) -> float:
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return honest(*args)
+
+    monkeypatch.setattr(left_out, "_left_out", once)
+    plan = make_plan(SETTING, loads_of(3), options_of())
+    assert plan.interrupted
+    assert plan.scenarios is not None
+    assert [row.left_out is not None for row in plan.scenarios.rows] == [True, False, False]
+    assert plan.failures is not None
+
+
+def test_interrupted_while_looking_at_failures_the_plan_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("placement.planner.find_failures", stop)
+    plan = make_plan(SETTING, loads_of(1), options_of())
+    assert plan.interrupted
+    assert plan.failures is None
+
+
+def test_the_order_of_loads_changes_nothing_but_the_order() -> None:
+    loads = loads_of(3)
+    turned = ExpertLoads(loads.tokens[::-1], loads.names[::-1], synthetic=False)
+    here, there = (make_plan(SETTING, each, options_of()) for each in (loads, turned))
+    assert here.experts[0] is not None
+    assert there.experts[0] is not None
+    assert np.array_equal(here.experts[0].slot_expert, there.experts[0].slot_expert)

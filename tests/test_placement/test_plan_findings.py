@@ -1,0 +1,158 @@
+"""Scenarios, failures, copies and options of placement in a plan file: kept when read, refused when broken."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cost.load_files import read_loads
+from cost.resolve import model_from_config, resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.plan_file import plan_to_dict, plan_to_json, read_plan
+from placement.planner import make_plan
+from placement.redundancy import RedundancyCurve, RedundancyPoint
+from topology import resolve_cluster
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from placement.plan import Plan
+
+
+@cache
+def found() -> Plan:
+    """Four layers on two nodes of four GPUs, everything asked for."""
+    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
+    model = model_from_config(config, name="four layers", weights=None)
+    setting = Setting(resolve_cluster("gb200-nvl72@8"), model, Workload(batch=3))
+    loads = read_loads(["zipf:1", "uniform"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
+    options = PlanOptions(
+        8, time_limit_s=0.0, ep=8, tp=1, stages=1, spread="node", objective="worst", split="source"
+    )
+    few = RedundancyPoint(0, 1, 0.5, 3, 90, 100.0, 0.02, 2e9)
+    curve = RedundancyCurve((few, replace(few, redundant=8, slots_per_gpu=2, tok_s_per_gpu=140.0)), 8, 1, 1)
+    return replace(make_plan(setting, loads, options), redundancy=curve)
+
+
+@cache
+def text_of_plan() -> str:
+    return plan_to_json(plan_to_dict(found()))
+
+
+def read(data: object, folder: Path) -> Plan:
+    path = folder / "plan.json"
+    path.write_text(json.dumps(data))
+    return read_plan(path)
+
+
+def test_everything_reads_back(tmp_path: Path) -> None:
+    plan = found()
+    assert plan.scenarios is not None
+    assert plan.failures is not None
+    assert plan.redundancy is not None
+    data = json.loads(text_of_plan())
+    again = read(data, tmp_path)
+    assert again.scenarios == plan.scenarios
+    assert again.failures == plan.failures
+    assert again.redundancy == plan.redundancy
+    assert (again.split, again.spread, again.options["objective"]) == ("source", "node", "worst")
+    assert (data["redundancy"]["chosen"], data["redundancy"]["knee"]) == (8, 8)
+    assert again.score.step_s == pytest.approx(plan.score.step_s, rel=1e-12)
+    assert again.balancedness == plan.balancedness
+    assert plan_to_dict(again)["failures"] == data["failures"]
+    assert "worst scenario, split source" in " ".join(data["proof"]["of"].replace(",", ", ").split())
+
+
+def test_the_split_is_what_is_scored(tmp_path: Path) -> None:
+    data = json.loads(text_of_plan())
+    source = read(data, tmp_path).balancedness
+    data["inputs"]["options"]["split"] = "lp"
+    best = read(data, tmp_path).balancedness
+    assert all(best[layer] >= source[layer] - 1e-6 for layer in source)
+    assert best != source
+
+
+def test_files_from_before_have_none_of_it(tmp_path: Path) -> None:
+    data = json.loads(text_of_plan())
+    for key in ("scenarios", "failures", "redundancy"):
+        del data[key]
+    for key in ("spread", "objective", "split"):
+        del data["inputs"]["options"][key]
+    plan = read(data, tmp_path)
+    assert (plan.scenarios, plan.failures, plan.redundancy) == (None, None, None)
+    assert (plan.split, plan.spread) == ("even", "gpu")
+
+
+def test_a_plan_that_breaks_its_failure_domains_is_not_legal(tmp_path: Path) -> None:
+    data = json.loads(text_of_plan())
+    rows = data["experts"]["layers"]["0"]
+    rows[1][0] = rows[0][0]  # every expert had two copies, so that none is missing now
+    with pytest.raises(InputError, match="of one failure domain, both hold expert"):
+        read(data, tmp_path)
+    data["inputs"]["options"]["spread"] = "gpu"
+    data["failures"] = None
+    read(data, tmp_path)
+
+
+BREAKS: list[tuple[tuple[str | int, ...], object, str]] = [
+    (("inputs", "options", "spread"), "pod", "inputs.options.spread"),
+    (("inputs", "options", "split"), "half", "inputs.options.split"),
+    (("inputs", "options", "objective"), "best", "inputs.options.objective"),
+    (("scenarios", "rows"), [], "scenarios.rows"),
+    (("scenarios", "rows", 0, "name"), "other", "scenarios.rows: of other"),
+    (("scenarios", "rows", 0, "in_sample"), 1.5, "scenarios.rows.0.in_sample"),
+    (("scenarios", "rows", 0, "left_out"), "x", "scenarios.rows.0.left_out"),
+    (("scenarios", "objective"), "median", "scenarios.objective"),
+    (("failures", "spread"), "pod", "failures.spread"),
+    (("failures", "layers", 0, "layer"), 9, "failures.layers.0.layer"),
+    (("failures", "layers", 0, "share"), -0.1, "failures.layers.0.share"),
+    (("failures", "layers", 0, "experts"), 1.5, "failures.layers.0.experts"),
+    (("failures", "what_if", 0, "worst"), "d9.n0.g0", "failures.what_if.0.worst: 'd9.n0.g0' is no gpu"),
+    (("failures", "what_if", 1, "worst"), "d0.n7", "failures.what_if.1.worst: 'd0.n7' is no node"),
+    (("failures", "what_if", 0, "tok_s_per_gpu_worst"), -1, "tok_s_per_gpu_worst"),
+    (("failures", "what_if", 0, "tried"), 0, "failures.what_if.0.tried"),
+    (("redundancy", "points"), [], "redundancy.points"),
+    (("redundancy", "points", 0, "batch"), 0, "redundancy.points.0.batch"),
+    (("redundancy", "points", 0, "redundant"), 10_000, "redundancy.points"),
+    (("redundancy", "layout", "ep"), "8", "redundancy.layout.ep"),
+]
+
+
+@pytest.mark.parametrize(("where", "value", "words"), BREAKS, ids=[words for _, _, words in BREAKS])
+def test_broken_values_are_refused_by_place(
+    tmp_path: Path, where: tuple[str | int, ...], value: object, words: str
+) -> None:
+    data: Any = json.loads(text_of_plan())
+    inner = data
+    for step in where[:-1]:
+        inner = inner[step]
+    assert inner[where[-1]] != value
+    inner[where[-1]] = value
+    with pytest.raises(InputError) as refused:
+        read(data, tmp_path)
+    text = str(refused.value)
+    assert words in text
+    assert "\n" not in text
+
+
+def test_experts_at_risk_that_do_not_exist(tmp_path: Path) -> None:
+    plan = found()
+    assert plan.failures is not None
+    row = {"layer": 0, "expert": 8, "copies": 1, "share": 0.1, "domain": "d0.n0"}
+    data: Any = copy.deepcopy(plan_to_dict(replace(plan)))
+    for change, words in (
+        ({}, "there is no expert 8"),
+        ({"expert": 7, "domain": "d0.n0.g0"}, "is no node"),
+        ({"expert": 7, "layer": 4}, "no experts in layer 4"),
+    ):
+        data["failures"]["experts"] = [{**row, **change}]
+        with pytest.raises(InputError, match=words):
+            read(data, tmp_path)

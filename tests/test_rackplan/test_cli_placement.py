@@ -1,0 +1,156 @@
+"""``rackplan plan``: options of the experts' placement, from the command line to summary, report and plan file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from placement.plan_file import read_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "gb200-nvl72@8", "--batch", 8, "--time-limit", 0)
+WIDE = (*PLAN, "--ep", 8, "--tp", 1, "-o", "plan")
+
+
+def written(folder: Path) -> Any:
+    return json.loads((folder / "plan/plan.json").read_text())
+
+
+def narrow(text: str) -> str:
+    assert max(len(line) for line in text.splitlines()) <= 100
+    return text
+
+
+def test_summary_and_report_say_what_a_failure_would_do(run: Run, tmp_path: Path) -> None:
+    result = run(*WIDE, "--redundant", 8)
+    assert (result.code, result.err) == (0, "")
+    text = narrow(result.out)
+    for words in ("After losing any one", "GPU    8", "node   2", "rack   1", "At risk", "worst to lose"):
+        assert words in text
+    assert "Placement " not in text
+    page = (tmp_path / "plan/report.html").read_text()
+    for words in ("After a failure", "Experts with all copies in one GPU", "By layer"):
+        assert words in page
+    assert "Each of the loads" not in page
+    data = written(tmp_path)
+    assert [row["unit"] for row in data["failures"]["what_if"]] == ["gpu", "node", "rack"]
+    assert data["scenarios"] is None
+    assert data["redundancy"] is None
+
+
+def test_spread_over_nodes(run: Run, tmp_path: Path) -> None:
+    result = run(*WIDE, "--redundant", 8, "--spread", "node")
+    assert result.code == 0
+    assert "copies of an expert in different nodes" in narrow(result.out)
+    assert "none: every expert of the 32 layers has copies in two nodes or more" in " ".join(
+        result.out.split()
+    )
+    plan = read_plan(tmp_path / "plan/plan.json")
+    (entry,) = plan.experts
+    assert entry is not None
+    node = entry.slot_gpu // 4
+    for row in entry.slot_expert:
+        assert len({*zip(row.tolist(), node.tolist(), strict=True)}) == len(row)
+    assert run("plan", *PLAN[1:], "-o", "none", "--spread", "node", "--redundant", 0).code == 0
+
+
+def test_a_spread_that_cannot_be(run: Run, tmp_path: Path) -> None:
+    result = run(*WIDE, "--redundant", 8, "--spread", "rack")
+    assert result.code == 3
+    assert "--spread rack" in result.error_line
+    assert "at most --redundant 0" in result.error_line
+    assert not (tmp_path / "plan").exists()
+    # left to the rule, as many copies as go: one of each
+    assert run(*WIDE, "--spread", "rack").code == 0
+    assert "(1 a GPU, 0 redundant copies)" in run(*WIDE, "--spread", "rack").out
+
+
+def test_each_of_the_loads(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("day", "night"):
+        np.save(tmp_path / f"{name}.npy", rng.lognormal(0, 0.6, (32, 8)))
+    files = ("--loads", "day.npy", "--loads", "night.npy")
+    result = run(*WIDE, *files, "--objective", "worst", "--json", "--redundant", 8)
+    assert result.code == 0
+    rows = result.data["scenarios"]["rows"]
+    assert [row["name"] for row in rows] == ["day.npy", "night.npy"]
+    assert all(row["left_out"] < row["in_sample"] <= 1 for row in rows)
+    text = narrow(run(*WIDE, *files, "--objective", "worst", "--redundant", 8).out)
+    for words in ("least worst over 2 loads", "in-sample", "left out", "day.npy", "night.npy"):
+        assert words in " ".join(text.split())
+    assert "Each of the loads" in (tmp_path / "plan/report.html").read_text()
+    assert "worst scenario" in written(tmp_path)["proof"]["of"]
+
+
+@pytest.mark.parametrize("split", ["source", "lp"])
+def test_split(run: Run, tmp_path: Path, split: str) -> None:
+    result = run(*WIDE, "--redundant", 8, "--split", split, "--loads", "zipf:1")
+    assert result.code == 0
+    assert "the engine splits an expert's tokens" in " ".join(narrow(result.out).split())
+    data = written(tmp_path)
+    assert data["inputs"]["options"]["split"] == split
+    assert data["proof"]["of"].endswith(f"split {split}")
+    scored = run("score", "plan/plan.json", "--json").data
+    assert scored["balancedness_mean"] == pytest.approx(data["score"]["balancedness_mean"], rel=1e-6)
+    # under other loads too, the engine splits as the plan says
+    other = run("score", "plan/plan.json", "--loads", "zipf:1.2", "--json").data
+    assert other["balancedness_mean"] < 1
+
+
+def test_redundant_auto(run: Run, tmp_path: Path) -> None:
+    result = run(*WIDE, "--redundant", "auto", "--loads", "zipf:1")
+    assert result.code == 0
+    assert "most throughput" in " ".join(narrow(result.out).split())
+    data = written(tmp_path)
+    curve = data["redundancy"]
+    assert data["inputs"]["options"]["redundant"] == curve["chosen"]
+    (entry,) = read_plan(tmp_path / "plan/plan.json").experts
+    assert entry is not None
+    assert entry.slots - 8 == curve["chosen"]
+    assert "How many copies" in (tmp_path / "plan/report.html").read_text()
+    dense = run(
+        "plan", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--redundant", "auto", "-o", "dense"
+    )
+    assert dense.code == 2
+    assert "--redundant auto" in dense.error_line
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--spread", "pod", "--spread pod: expected gpu, node or rack"),
+        ("--objective", "best", "--objective best: expected mean or worst"),
+        ("--split", "half", "--split half: expected even, source or lp"),
+        ("--redundant", "many", "--redundant many: expected 0 or more copies"),
+        ("--redundant", "1.5", "--redundant 1.5: expected 0 or more copies"),
+    ],
+)
+def test_mistakes(run: Run, option: str, value: str, words: str) -> None:
+    result = run(*WIDE, option, value)
+    assert result.code == 2
+    assert words in result.error_line
+
+
+def test_interrupted_over_several_loads_the_plan_is_written(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stop(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("placement.left_out._left_out", stop)
+    result = run(*WIDE, "--loads", "zipf:1", "--loads", "uniform")
+    assert result.code == 130
+    assert "interrupted; the best plan so far was written" in result.err
+    data = written(tmp_path)
+    assert data["proof"]["interrupted"] is True
+    assert [row["left_out"] for row in data["scenarios"]["rows"]] == [None, None]
+    assert data["scenarios"]["left_out"] is None
+    assert run("score", "plan/plan.json").code == 0

@@ -94,8 +94,6 @@ def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str,
         f"{found.moves:,} of {found.copies:,} copies ({share:.1%}), {found.bytes / 1e9:,.1f} GB; a fresh plan "
         f"would move {found.fresh_moves:,} ({found.fresh_moves / found.copies:.1%}) after exact relabelling of GPUs",
     )
-    if found.needed:
-        lines += wrapped("", f"{found.needed:,} of the moves are needed for every expert to have a copy")
     lines += wrapped("Links", _links(found))
     lines += wrapped("Balancedness", _balance(found))
     lines += wrapped(

@@ -87,16 +87,20 @@ def few_moves(
         If restoring every expert takes more than ``max_moves``.
     """
     began = time.monotonic()
-    starts = [restore(task, seed=seed) for task in tasks]
+    fresh = [relabel(task, fresh_placement(task, seed=seed)) for task in tasks]
+    starts = [_start(task, new, seed) for task, new in zip(tasks, fresh, strict=True)]
     needed = sum(int(task.moves(start).sum()) for task, start in zip(tasks, starts, strict=True))
     if max_moves is not None and needed > max_moves:
         raise InfeasibleError(
-            f"{needed} moves are needed at least, for every expert to have a copy where it may lie, and "
-            f"{max_moves} are allowed: allow {needed}."
+            f"{needed:,} moves are needed, for every expert to have a copy where it may lie, and "
+            f"{max_moves} are allowed: allow {needed:,}."
         )
-    fresh = [relabel(task, fresh_placement(task, seed=seed)) for task in tasks]
     fronts = [TaskFront(task, start) for task, start in zip(tasks, starts, strict=True)]
-    log = [f"{needed} moves restore every expert"] if needed else []
+    log = (
+        [f"{needed:,} move{'s' * (needed != 1)} needed for every expert to have a copy where it may lie"]
+        if needed
+        else []
+    )
     joined = Front.joined(fronts)
     interrupted, ran = _search(fronts, fresh, began, time_limit_s, seed)
     log.append(ran)
@@ -114,6 +118,14 @@ def few_moves(
         found.append(Placements(end, align_slots(front.task, start), new))
     moves = sum(points[index].moves for points, index in zip(joined.points, chosen, strict=True))
     return FewMoves(tuple(found), moves, tuple(joined.curve()), interrupted, tuple(log))
+
+
+def _start(task: ReplanTask, fresh: NDArray[np.int32], seed: int) -> NDArray[np.int32]:
+    """Return the placement with the fewest moves; the fresh one where copies still share a failure domain."""
+    start = restore(task, seed=seed)
+    near = task.sharing(start) > task.sharing(fresh)
+    start[near] = fresh[near]
+    return start
 
 
 def _knee(front: Front, tasks: Sequence[ReplanTask], fresh: Sequence[NDArray[np.int32]]) -> list[int]:

@@ -109,7 +109,9 @@ def left_of(plan: Plan, lost: Sequence[int]) -> Left:
     dropped = sum(len(s.gpus) - len(m) for s, m in zip(replicas[0], kept, strict=True))
     idle = dropped - sum(gpu in gone for stage in replicas[0] for gpu in stage.gpus)
     if idle:
-        notes.append(f"{idle} GPUs are idle: they shared attention (TP {plan.layout.tp}) with a lost one")
+        notes.append(
+            f"idle: {idle} GPU{'s' * (idle > 1)} that shared attention (TP {plan.layout.tp}) with a lost one"
+        )
     setting, number = _without(plan, gone)
     layout = Layout(
         tuple(

@@ -18,6 +18,7 @@ __all__ = ["restore"]
 
 _POWER = 16  # of the norm of GPU loads that chooses a slot
 _ROUNDS = 40
+_TRIES = 8  # as many times as many, while copies share a failure domain
 _FREE = 1e-4  # price of excess: all of it together weighs less than one move
 
 
@@ -37,7 +38,10 @@ def restore(task: ReplanTask, *, seed: int = 0) -> NDArray[np.int32]:
         part = task.rows(changed)
         target = np.ones((task.scenarios, changed.size))
         cycles = Cycles(part, slot_expert[changed], target, np.random.default_rng(seed))
-        cycles.run(_ROUNDS, _FREE, 0.9)
+        for _ in range(_TRIES):
+            cycles.run(_ROUNDS, _FREE, 0.9)
+            if not part.sharing(cycles.slot_expert).any():
+                break
         slot_expert[changed] = cycles.slot_expert
     return slot_expert
 

@@ -1,0 +1,263 @@
+"""Whole plans: other loads, lost GPUs, replicas and stages; the moves replayed on the old plan give the new one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from cost.layout import Layout, StageSpec
+from cost.loads import ExpertLoads
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.plan import Plan, score_placement
+from placement.planner import make_plan
+from placement.replan.replan_plan import Replanned, ReplanOptions, replan_plan
+from placement.verify_plan import verify_plan
+from topology import resolve_cluster
+from topology.errors import InfeasibleError, InputError
+
+QUICK = ReplanOptions(time_limit_s=0.0)
+
+
+def loads(seed: int, scenarios: int = 1) -> ExpertLoads:
+    tokens = np.random.default_rng(seed).lognormal(4, 0.7, (scenarios, 32, 8))
+    return ExpertLoads(tokens, tuple(f"s{i}" for i in range(scenarios)), synthetic=False)
+
+
+@cache
+def plan_of(
+    cluster: str, *, redundant: int | None = None, tp: int = 1, stages: int = 1, batch: int = 8
+) -> Plan:
+    setting = Setting(resolve_cluster(cluster), resolve_model("mixtral-8x7b"), Workload(2048, batch))
+    options = PlanOptions(redundant, time_limit_s=0.0, tp=tp, stages=stages)
+    return make_plan(setting, loads(0), options)
+
+
+@cache
+def two_replicas() -> Plan:
+    """Both halves of a cluster of 16 GPUs with the same experts."""
+    one = plan_of("hgx-h100", redundant=8)
+    setting = Setting(resolve_cluster("hgx-h100@16"), one.setting.model, one.setting.workload)
+    layers = one.layout.replicas[0][0].layers
+    layout = Layout(
+        tuple((StageSpec(tuple(range(first, first + 8)), layers),) for first in (0, 8)), one.layout.tp
+    )
+    score, balancedness = score_placement(setting, layout, one.experts, one.loads)
+    return replace(one, setting=setting, layout=layout, score=score, balancedness=balancedness, failures=None)
+
+
+def table(plan: Plan) -> dict[tuple[int, str], list[int]]:
+    """The experts of each GPU in each layer, by slot."""
+    found = {}
+    for stages in plan.layout.replicas:
+        for stage, part in zip(stages, plan.experts, strict=True):
+            assert part is not None
+            ids = [layer for layer in plan.setting.model.moe_layers if layer in stage.layers]
+            for row, layer in enumerate(ids):
+                for local, gpu in enumerate(stage.gpus):
+                    held = part.slot_expert[row, part.slot_gpu == local].tolist()
+                    found[layer, plan.setting.cluster.gpus[gpu].id] = held
+    return found
+
+
+def replayed(old: Plan, found: Replanned) -> dict[tuple[int, str], list[int]]:
+    """Follow the steps as a runtime would; every source still has what is fetched."""
+    new = found.plan
+    names = [gpu.id for gpu in new.setting.cluster.gpus]
+    held = {key: list(row) for key, row in table(old).items() if key[1] in names}
+    late = []
+    last = -1
+    for step in found.steps:
+        if step.layer != last:
+            _install(held, names, late)
+            late, last = [], step.layer
+        if step.source is None:
+            assert not any(step.expert in row for key, row in held.items() if key[0] == step.layer)
+        else:
+            assert step.expert in held[step.layer, names[step.source]]
+        (late.append(step) if step.buffer else _install(held, names, [step]))
+    _install(held, names, late)
+    return {key: held[key] for key in table(new)}
+
+
+def _install(held: dict[tuple[int, str], list[int]], names: list[str], steps: list) -> None:
+    for step in steps:
+        row = held[step.layer, names[step.gpu]]
+        if step.replaces is None:
+            assert step.slot == len(row)
+            row.append(step.expert)
+        else:
+            assert row[step.slot] == step.replaces
+            row[step.slot] = step.expert
+
+
+def check(old: Plan, found: Replanned) -> None:
+    assert verify_plan(found.plan) == []
+    assert replayed(old, found) == table(found.plan)
+    assert found.after == pytest.approx(np.mean(list(found.plan.balancedness.values())))
+    assert found.bytes == pytest.approx(sum(found.transfer.bytes_by_distance.values()))
+    assert found.plan.proof.bound <= found.plan.proof.objective
+
+
+def test_other_loads_move_few_copies() -> None:
+    old = plan_of("hgx-h100", redundant=16)
+    found = replan_plan(old, loads(1), QUICK)
+    check(old, found)
+    assert found.before is not None
+    assert found.before < found.after
+    assert found.after >= 0.99 * found.fresh
+    assert 0 < found.moves < found.fresh_moves
+    assert found.bytes == found.moves * 3 * 4096 * 14336 * 2  # three matrices in BF16
+    assert found.transfer.seconds is not None
+    assert found.transfer.seconds > 0
+
+
+def test_its_own_loads_move_nothing() -> None:
+    old = plan_of("hgx-h100", redundant=16)
+    found = replan_plan(old, None, QUICK)
+    assert (found.moves, found.bytes, found.transfer.seconds) == (0, 0, 0.0)
+    assert table(found.plan) == table(old)
+
+
+@pytest.mark.parametrize("most", [0, 1, 17])
+def test_budgets_in_moves_and_bytes(most: int) -> None:
+    old = plan_of("hgx-h100", redundant=16)
+    expert = 3 * 4096 * 14336 * 2
+    in_moves = replan_plan(old, loads(1), replace(QUICK, max_moves=most))
+    in_bytes = replan_plan(old, loads(1), replace(QUICK, max_bytes=most * expert + expert // 2))
+    check(old, in_moves)
+    assert in_moves.moves <= most
+    assert table(in_moves.plan) == table(in_bytes.plan)
+
+
+def test_several_scenarios_are_judged_together() -> None:
+    old = plan_of("hgx-h100", redundant=16)
+    found = replan_plan(old, loads(2, scenarios=3), replace(QUICK, objective="worst"))
+    check(old, found)
+    assert found.plan.options["objective"] == "worst"
+
+
+def test_a_lost_gpu_is_made_up_for_with_the_fewest_moves() -> None:
+    old = plan_of("hgx-h100", redundant=8)
+    found = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g5",)))
+    check(old, found)
+    held = table(old)
+    left = {(layer, expert) for (layer, gpu), row in held.items() if gpu != "d0.n0.g5" for expert in row}
+    gone = 32 * 8 - len(left)
+    assert found.moves == found.needed == gone
+    assert found.lost_copies == 64
+    assert [gpu.id for gpu in found.plan.setting.cluster.gpus if gpu.id == "d0.n0.g5"] == []
+    assert found.transfer.bytes_by_distance["storage"] == found.bytes
+
+
+def test_more_moves_after_a_loss_balance_better() -> None:
+    old = plan_of("hgx-h100", redundant=8)
+    fewest = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g5",)))
+    more = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g5",), max_moves=fewest.moves + 40))
+    check(old, more)
+    assert more.moves <= fewest.moves + 40
+    assert more.after > fewest.after
+
+
+def test_slots_are_added_where_experts_would_not_fit() -> None:
+    old = plan_of("hgx-h100", redundant=0)
+    found = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g0", "d0.n0.g7")))
+    check(old, found)
+    part = found.plan.experts[0]
+    assert part is not None
+    assert sorted(part.slots_per_gpu.tolist()) == [1, 1, 1, 1, 2, 2]
+
+
+def test_a_budget_below_what_restoring_takes_is_infeasible() -> None:
+    with pytest.raises(InfeasibleError, match="moves are needed"):
+        replan_plan(plan_of("hgx-h100", redundant=0), None, replace(QUICK, lost=("d0.n0.g0",), max_moves=3))
+
+
+def test_the_rest_of_a_tensor_parallel_group_leaves() -> None:
+    old = plan_of("hgx-h100", redundant=8, tp=2)
+    found = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g3",)))
+    check(old, found)
+    assert len(found.plan.layout.replicas[0][0].gpus) == 6
+    assert any("idle: 1 GPU" in note for note in found.plan.notes)
+
+
+def test_the_replica_that_lost_a_gpu_rests() -> None:
+    old = two_replicas()
+    found = replan_plan(old, None, replace(QUICK, lost=("d1.n0.g2",)))
+    check(old, found)
+    assert len(found.plan.layout.replicas) == 1
+    assert found.moves == 0
+    assert any("1 of 2 replicas lost GPUs" in note for note in found.plan.notes)
+
+
+def test_where_no_replica_is_whole_copies_come_from_the_other() -> None:
+    old = two_replicas()
+    found = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g1", "d1.n0.g2")))
+    check(old, found)
+    assert found.moves > 0
+    assert found.transfer.bytes_by_distance["rack"] + found.transfer.bytes_by_distance["across"] > 0
+
+
+def test_replicas_move_alike_within_one_budget() -> None:
+    old = two_replicas()
+    found = replan_plan(old, loads(1), replace(QUICK, max_moves=31))
+    check(old, found)
+    assert 0 < found.moves <= 30
+    assert found.moves % 2 == 0
+
+
+def test_stages_lose_what_is_theirs() -> None:
+    old = plan_of("hgx-h100@16", redundant=8, stages=2)
+    found = replan_plan(old, None, replace(QUICK, lost=("d1.n0.g4",)))
+    check(old, found)
+    assert [len(stage.gpus) for stage in found.plan.layout.replicas[0]] == [8, 7]
+
+
+def test_spread_over_nodes() -> None:
+    old = plan_of("hgx-h100@16", redundant=8)
+    found = replan_plan(old, None, replace(QUICK, spread="node"))
+    check(old, found)
+    part = found.plan.experts[0]
+    assert part is not None
+    node = (np.array(found.plan.layout.replicas[0][0].gpus) // 8)[part.slot_gpu]
+    for row in part.slot_expert.tolist():
+        pairs = list(zip(row, node.tolist(), strict=True))
+        assert len(set(pairs)) == len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        (("d0",), "nothing is left"),
+        (
+            ("d0.n0.g0", "d0.n0.g1", "d0.n0.g2", "d0.n0.g3", "d0.n0.g4", "d0.n0.g5", "d0.n0.g6"),
+            "HBM capacity",
+        ),
+    ],
+)
+def test_what_is_left_may_not_do(lost: tuple[str, ...], words: str) -> None:
+    with pytest.raises(InfeasibleError, match=words):
+        replan_plan(plan_of("hgx-h100", redundant=0), None, replace(QUICK, lost=lost))
+
+
+def test_a_stage_without_gpus_is_infeasible() -> None:
+    with pytest.raises(InfeasibleError, match="no GPU is left of the 8 that hold layers"):
+        replan_plan(plan_of("hgx-h100@16", redundant=8, stages=2), None, replace(QUICK, lost=("d1",)))
+
+
+def test_an_id_that_is_not_there() -> None:
+    with pytest.raises(InputError, match=r"d9\.n0.*ids look like d0\.n0\.g0"):
+        replan_plan(plan_of("hgx-h100", redundant=8), None, replace(QUICK, lost=("d9.n0",)))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_moves": -1}, {"max_bytes": float("nan")}, {"time_limit_s": float("inf")}, {"seed": -1}]
+)
+def test_options_that_cannot_be(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="from 0 up"):
+        ReplanOptions(**wrong)  # type: ignore[arg-type]

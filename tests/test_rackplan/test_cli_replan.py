@@ -1,0 +1,114 @@
+"""``rackplan replan``: what it prints and writes, and what it refuses without writing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from placement.plan_file import read_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--redundant", "16", "--batch", "8")
+FAST = ("--time-limit", "0")
+
+
+@pytest.fixture
+def planned(run: Run, tmp_path: Path) -> Path:
+    """A plan, and other loads beside it."""
+    assert run(*PLAN, *FAST, "-o", "old").code == 0
+    np.save(tmp_path / "new.npy", np.random.default_rng(1).lognormal(4, 0.7, (32, 8)))
+    return tmp_path
+
+
+def test_files_and_json(run: Run, planned: Path) -> None:
+    result = run("replan", "old/plan.json", "--loads", "new.npy", *FAST, "-o", "next", "--json")
+    assert (result.code, result.err) == (0, "")
+    files = sorted(path.name for path in (planned / "next").iterdir())
+    assert files == ["moves.json", "plan.json", "report.html", "topology.svg"]
+    moves = json.loads((planned / "next/moves.json").read_text())
+    totals = moves["totals"]
+    assert totals["moves"] == len(moves["moves"]) == result.data["moves"] > 0
+    assert totals["bytes"] == pytest.approx(sum(step["bytes"] for step in moves["moves"]))
+    assert totals["balancedness"]["before"] < totals["balancedness"]["after"]
+    assert totals["front"][0]["moves"] == 0
+    plan = read_plan(planned / "next/plan.json")
+    assert np.mean(list(plan.balancedness.values())) == pytest.approx(totals["balancedness"]["after"])
+    step = moves["moves"][0]
+    row = plan.experts[0]
+    assert row is not None
+    assert set(step) == {"layer", "gpu", "slot", "expert", "replaces", "from", "bytes", "buffer"}
+    gpu = [gpu.id for gpu in plan.setting.cluster.gpus].index(step["gpu"])
+    assert row.slot_expert[step["layer"], 3 * gpu + step["slot"]] == step["expert"]
+
+
+def test_summary(run: Run, planned: Path) -> None:
+    result = run("replan", "old/plan.json", "--loads", "new.npy", *FAST, "-o", "next")
+    assert (result.code, result.err) == (0, "")
+    assert max(len(line) for line in result.out.splitlines()) <= 100
+    for words in (
+        "fewest moves within 1%",
+        "a fresh plan would",
+        "relabelling",
+        "Front of moves",
+        "GB in the node",
+    ):
+        assert words in " ".join(result.out.split())
+
+
+def test_again_it_writes_the_same_and_then_moves_nothing(run: Run, planned: Path) -> None:
+    command = ("replan", "old/plan.json", "--loads", "new.npy", *FAST, "-o")
+    assert run(*command, "a").code == run(*command, "b").code == 0
+    assert (planned / "a/moves.json").read_bytes() == (planned / "b/moves.json").read_bytes()
+    assert run("replan", "a/plan.json", *FAST, "-o", "c", "--json").data["moves"] == 0
+
+
+def test_budget_in_bytes(run: Run, planned: Path) -> None:
+    result = run(
+        "replan", "old/plan.json", "--loads", "new.npy", "--max-bytes", "2 GB", *FAST, "-o", "next", "--json"
+    )
+    assert 0 < result.data["bytes"] <= 2e9
+
+
+def test_a_lost_gpu(run: Run, planned: Path) -> None:
+    result = run("replan", "old/plan.json", "--lost", "d0.n0.g2", *FAST, "-o", "next", "--json")
+    assert result.code == 0
+    assert result.data["moves"] == result.data["needed_moves"]
+    assert len(read_plan(planned / "next/plan.json").setting.cluster.gpus) == 7
+    text = run("replan", "old/plan.json", "--lost", "d0.n0.g2", *FAST, "-o", "again").out
+    assert "fewest moves that restore every expert" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (("--lost", "d7"), 2, "--lost d7"),
+        (("--lost", "d0"), 3, "nothing is left"),
+        (("--max-moves", "-3"), 2, "--max-moves"),
+        (("--max-bytes", "many"), 2, "--max-bytes"),
+        (("--spread", "galaxy"), 2, "--spread galaxy"),
+        (("--objective", "best"), 2, "--objective best"),
+        (("--loads", "absent.npy"), 2, "absent.npy"),
+    ],
+)
+def test_refusals_write_nothing(
+    run: Run, planned: Path, options: tuple[str, ...], code: int, words: str
+) -> None:
+    result = run("replan", "old/plan.json", *options, *FAST, "-o", "next")
+    assert result.code == code
+    assert words in result.error_line
+    assert not (planned / "next").exists()
+
+
+def test_a_model_without_experts_has_nothing_to_move(run: Run, tmp_path: Path) -> None:
+    assert run("plan", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", *FAST, "-o", "old").code == 0
+    result = run("replan", "old/plan.json", *FAST, "-o", "next")
+    assert result.code == 2
+    assert "no routed experts" in result.error_line

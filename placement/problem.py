@@ -52,7 +52,9 @@ class ExpertProblem:
         _check_slots(self.slots_per_gpu, self.experts)
         _check_speed(self.gpu_speed, self.gpus)
         if self.spread is not None and self.spread.shape != (self.gpus,):
-            raise InputError(f"{self.spread.size} failure domains for {self.gpus} GPUs: give one for each GPU.")
+            raise InputError(
+                f"{self.spread.size} failure domains for {self.gpus} GPUs: give one for each GPU."
+            )
 
     @property
     def layers(self) -> int:
@@ -172,7 +174,9 @@ def _check_speed(speed: NDArray[np.float64] | None, gpus: int) -> None:
     if speed is None:
         return
     if speed.shape != (gpus,) or not (np.isfinite(speed) & (speed > 0)).all():
-        raise InputError(f"speeds of {speed.size} GPUs for {gpus}: give one finite number above 0 for each GPU.")
+        raise InputError(
+            f"speeds of {speed.size} GPUs for {gpus}: give one finite number above 0 for each GPU."
+        )
 
 
 def _check_loads(loads: NDArray[np.float64]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["best_of_all_counts", "few_counts"]
 
-_FEW = 800  # ways to share out the copies
+_FEW = 8000  # ways to share out the copies
 _ROWS = 20_000  # placements at once
 _MOST_ROWS = 60_000  # placements in all
 

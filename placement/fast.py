@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placement.all_counts import best_of_all_counts, few_counts
+from placement.apart import each_alone, legal
 from placement.bounds_priced import priced
 from placement.counts import exact_fold, search_counts
 from placement.gaps import WIDE, keep_better, max_loads, wide_layers
@@ -37,7 +38,7 @@ _WORK = 32_000_000  # copies packed by the count search, all layers together...
 _FIXED_ROWS = (
     2500  # ... where a step of NumPy costs as much as so many rows (largest first, one copy at a time)
 )
-_FEWEST_STEPS, _MOST_STEPS = 24, 400  # ... but so many steps at least and at most
+_FEWEST_STEPS, _MOST_STEPS = 12, 400  # ... but so many steps at least and at most
 _MOST_ROUNDS, _EXCHANGE_WORK = 20, 16_000  # of exchanges in the placement itself: slots a round
 _HARD_ROUNDS, _HARD_TRIED = 100, 24  # where a rival is ahead
 
@@ -91,16 +92,18 @@ def _not_behind(
     """Search on, in place, in the layers where a rival is ahead; return what ran, in words."""
     log = []
     rival_load = problem.max_load(rival)
-    behind = np.flatnonzero(max_loads(problem, slot_expert) > rival_load * (1 + _ROUNDING))
+    ahead = max_loads(problem, slot_expert) > rival_load * (1 + _ROUNDING)
+    # A rival that knows nothing of failure domains is not worth a hard search where it breaks them.
+    behind = np.flatnonzero(ahead & (legal(problem, rival.slot_expert) | each_alone(problem)))
     if behind.size:
         better = _descend_from(problem, slot_expert, rival.slot_expert, behind)
         recount(problem, slot_expert, behind, rounds=_HARD_ROUNDS, tried=_HARD_TRIED)
         log.append(f"best swaps from {name}: {better} layers better")
-        ahead = np.flatnonzero(max_loads(problem, slot_expert) > rival_load * (1 + _EQUAL))
-        if ahead.size:
-            log.append(
-                f"{name} is ahead with two copies of an expert in one failure domain in rows {ahead.tolist()}"
-            )
+    rows = np.flatnonzero(max_loads(problem, slot_expert) > rival_load * (1 + _EQUAL))
+    if rows.size:
+        log.append(
+            f"{name} is ahead with two copies of an expert in one failure domain in rows {rows.tolist()}"
+        )
     return log
 
 

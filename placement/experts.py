@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -94,9 +94,11 @@ def place_experts(
     InfeasibleError
         If a failure domain has more slots than there are experts.
     """
-    rivals = baselines(problem, eplb_groups=eplb_groups, nodes=nodes)
+    named, rivals = problem, baselines(problem, eplb_groups=eplb_groups, nodes=nodes)
+    order = np.argsort(-problem.loads, axis=1, kind="stable")
+    problem = replace(problem, loads=np.take_along_axis(problem.loads, order, axis=1))
     bound = lower_bound(problem)
-    slot_expert, bound, log = fast_placement(problem, rivals, bound)
+    slot_expert, bound, log = fast_placement(problem, _ranked(rivals, order), bound)
     interrupted = False
     if proven(max_loads(problem, slot_expert), bound).all():
         log += ("the fast placement reaches the bound in every layer: nothing is left to a solver",)
@@ -108,7 +110,24 @@ def place_experts(
         )
         slot_expert, interrupted = found.slot_expert, found.interrupted
         log += found.log
-    return _result(problem, slot_expert, bound, interrupted=interrupted, log=log, rivals=rivals)
+    slot_expert = np.take_along_axis(order, slot_expert.astype(np.int64), axis=1).astype(np.int32)
+    return _result(named, slot_expert, bound, interrupted=interrupted, log=log, rivals=rivals)
+
+
+def _ranked(rivals: Mapping[str, Baseline], order: NDArray[np.int64]) -> dict[str, Baseline]:
+    """Return the rivals with experts called by their place in ``order`` ``[layers, experts]``.
+
+    The search sees experts by falling load, so that their names decide nothing, not even ties.
+    """
+    rank = np.argsort(order, axis=1)
+
+    def renamed(rival: Baseline) -> Baseline:
+        if rival.assignment is None:
+            return rival
+        slot_expert = np.take_along_axis(rank, rival.assignment.slot_expert.astype(np.int64), axis=1)
+        return replace(rival, assignment=replace(rival.assignment, slot_expert=slot_expert.astype(np.int32)))
+
+    return {name: renamed(rival) for name, rival in rivals.items()}
 
 
 def _result(

@@ -49,6 +49,42 @@ def test_a_constraint_alone(constraint: object, good: np.ndarray, bad: np.ndarra
         assert status(built, on) == wanted
 
 
+def test_a_domain_holds_each_expert_once() -> None:
+    """Three GPUs, two of them in one domain; outside the model the other one's domain holds expert 2."""
+    on = np.array([[1, 0, 1], [0, 1, 0], [1, 0, 0], [0, 1, 1]], dtype=bool)
+    barred = np.zeros_like(on)
+    barred[2, 2] = True
+    sub = SubPacking(on, np.array([4, 3, 2, 1]), domain=np.array([0, 0, 1]), barred=barred)
+    for packing, wanted in (
+        (on, "OPTIMAL"),
+        (on[[3, 1, 2, 0]], "OPTIMAL"),
+        (np.array([[1, 1, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]], dtype=bool), "INFEASIBLE"),  # 0 twice in domain 0
+        (np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1], [0, 1, 0]], dtype=bool), "INFEASIBLE"),  # 2 is there
+    ):
+        built = submodel.variables(sub)
+        submodel.keep_apart(built, sub)
+        assert status(built, packing) == wanted
+    assert not sub.alike
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_speeds_and_domains_against_brute_force(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    on = np.array([[1, 0, 1], [0, 1, 0], [1, 0, 0], [0, 1, 1], [0, 1, 0]], dtype=bool)
+    load = np.rint(rng.integers(100, 900, (5, 1)) / rng.uniform(0.5, 1.5, 3)).astype(np.int64)
+    sub = SubPacking(on, load, domain=np.array([0, 1, 1]) if seed % 2 else None)
+    best = sub.peak
+    for bits in product((False, True), repeat=on.size):
+        packing = np.array(bits).reshape(on.shape)
+        same = (packing.sum(axis=1) == sub.copies).all() and (packing.sum(axis=0) == sub.slots).all()
+        if same and (sub.domain is None or packing[:, 1:].sum(axis=1).max() <= 1):
+            best = min(best, sub.peak_of(packing))
+    if sub.domain is not None:
+        assert on[:, 1:].sum(axis=1).max() == 2  # the start is illegal here, so that a packing is found
+    found = submodel.solve(sub, time_limit_s=20, seed=0)
+    assert (sub.peak if found is None else sub.peak_of(found)) == best
+
+
 def test_no_gpu_can_hold_two_copies_of_an_expert() -> None:
     """Three copies on two GPUs: there is no such packing, since a variable is an expert on a GPU."""
     built = submodel.variables(SUB)

@@ -1,0 +1,166 @@
+"""Speeds and failure domains of GPUs: bounds and placements against brute force, legality, invariance."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.apart import legal
+from placement.bounds import largest_copy, lower_bound, mean_load, neighbours
+from placement.bounds_priced import priced
+from placement.experts import place_experts
+from placement.gaps import max_loads
+from placement.pack import pack
+from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.recount import recount
+from placement.replicate import replicate
+from placement.swap import swap_down
+from placement.verify import verify_experts
+from topology.errors import InfeasibleError
+
+
+def exact(problem: ExpertProblem, load: np.ndarray) -> float:
+    """The smallest possible largest load over speed, over the mean load; infinite if nothing is legal."""
+    per_gpu = [list(combinations(range(problem.experts), s)) for s in problem.slots_per_gpu.tolist()]
+    domain, best = problem.failure_domain, np.inf
+    for sets in product(*per_gpu):
+        held = [(domain[gpu], expert) for gpu, here in enumerate(sets) for expert in here]
+        copies = np.bincount([expert for _, expert in held], minlength=problem.experts)
+        if copies.min() > 0 and len(set(held)) == len(held):
+            share = load / copies
+            worst = max(share[list(here)].sum() / problem.speed[gpu] for gpu, here in enumerate(sets))
+            best = min(best, float(worst))
+    return best * problem.gpus / float(load.sum())
+
+
+def random_problem(seed: int) -> ExpertProblem | None:
+    """A tiny problem; None if there are too many placements or none at all."""
+    rng = np.random.default_rng(seed)
+    gpus, experts = int(rng.integers(1, 5)), int(rng.integers(2, 6))
+    most = min(experts, 3)
+    slots = rng.integers(0, most + 1, gpus) if seed % 2 else np.full(gpus, int(rng.integers(1, most + 1)))
+    ways = np.prod([len(list(combinations(range(experts), s))) for s in slots])
+    if slots.sum() < experts or ways > 3000:
+        return None
+    speed = rng.choice([0.5, 1.0, 1.0, 1.3], gpus) if seed % 3 else None
+    spread = rng.integers(0, gpus, gpus) if seed % 5 > 2 else None
+    loads = [
+        rng.integers(0, 12, (1, experts)).astype(float),
+        rng.lognormal(0, 1.5, (1, experts)),
+        rng.integers(0, 2, (1, experts)) * 1e18,
+    ][int(rng.integers(3))]
+    loads[:, 0] += loads.sum(axis=1) == 0
+    return expert_problem(loads, slots, speed, spread)
+
+
+def test_against_brute_force() -> None:
+    checked = optimal = 0
+    for seed in range(400):
+        problem = random_problem(seed)
+        if problem is None:
+            continue
+        best = exact(problem, problem.loads[0])
+        try:
+            result = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+        except InfeasibleError:
+            assert np.isinf(best), seed
+            continue
+        assert verify_experts(result.assignment, problem) == []
+        quick = lower_bound(problem)
+        bounds = {
+            "mean": mean_load(problem),
+            "copy": largest_copy(problem),
+            "neighbours": neighbours(problem),
+            "priced": priced(problem, quick, np.maximum(result.max_load, quick)),
+            "result": result.bound,
+        }
+        for name, bound in bounds.items():
+            assert bound[0] <= best * (1 + 1e-9), (seed, name)
+        assert result.max_load[0] >= best * (1 - 1e-9), seed
+        checked += 1
+        optimal += result.max_load[0] <= best * (1 + 1e-9)
+    assert checked > 150
+    assert optimal >= 0.98 * checked
+
+
+def test_prices_prove_what_means_and_copies_do_not() -> None:
+    """Zipf loads, four slots a GPU, one copy in nine spare: 1.123 is reached, and nothing below 1.11 can be."""
+    problem = expert_problem(1 / np.arange(1.0, 257)[None], spread_slots(256, 72))
+    low = lower_bound(problem)
+    assert low[0] == pytest.approx(1.0)
+    assert 1.11 < priced(problem, low, np.array([1.13]))[0] < 1.1227
+    assert priced(problem, low, low)[0] == low[0]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**6))
+def test_swaps_and_exchanges_stay_legal_and_never_worsen(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    gpus = int(rng.integers(2, 10))
+    experts = int(rng.integers(6, 20))
+    slots = rng.integers(0, 4, gpus) if seed % 2 else np.full(gpus, int(rng.integers(1, 7)))
+    slots[0] += max(0, experts - int(slots.sum()))
+    spread = rng.integers(0, gpus, gpus) if seed % 3 else None
+    speed = rng.uniform(0.5, 1.5, gpus) if seed % 5 else None
+    try:
+        problem = expert_problem(rng.lognormal(0, 1, (3, experts)), np.minimum(slots, experts), speed, spread)
+        copies = replicate(problem)
+    except InfeasibleError:
+        return
+    start = pack(problem, copies)
+    end = swap_down(problem, start)
+    assert legal(problem, start).all()
+    assert legal(problem, end).all()
+    assert (problem.assignment(end).copies == copies).all()
+    assert (max_loads(problem, end) <= max_loads(problem, start) * (1 + 1e-12)).all()
+    after = end.copy()
+    recount(problem, after, np.arange(3), rounds=3)
+    assert legal(problem, after).all()
+    assert (max_loads(problem, after) <= max_loads(problem, end) * (1 + 1e-12)).all()
+
+
+def test_a_slow_gpu_gets_less() -> None:
+    loads = np.random.default_rng(0).lognormal(0, 0.63, (6, 256))
+    speed = np.where(np.arange(72) == 5, 0.5, 1.0)
+    problem = expert_problem(loads, spread_slots(256, 72), speed)
+    result = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    load = result.assignment.gpu_load(problem.loads)
+    assert load[:, 5] == pytest.approx(load.mean(axis=1) * 36 / 71.5, rel=0.05)
+    assert result.max_load.max() < 1.005
+    assert result.bound == pytest.approx(1.0)
+
+
+def test_copies_in_other_nodes() -> None:
+    """Eight GPUs of a node fail together: every expert with several copies has them in several nodes."""
+    loads = np.random.default_rng(0).lognormal(0, 1.0, (4, 64))
+    node = np.arange(32) // 8
+    problem = expert_problem(loads, spread_slots(64, 32, 32), spread=node)
+    result = place_experts(problem, time_limit_s=0.5, seed=0, eplb_groups=None, nodes=1)
+    assert result.assignment.copies.max() <= 4
+    for row in result.assignment.slot_expert:
+        for expert in range(64):
+            where = node[result.assignment.slot_gpu[row == expert]]
+            assert np.unique(where).size == where.size
+
+
+@pytest.mark.parametrize("spread", [None, np.arange(12) // 3])
+def test_names_of_gpus_and_experts_and_the_scale_change_nothing(spread: np.ndarray | None) -> None:
+    rng = np.random.default_rng(4)
+    loads, speed = rng.lognormal(0, 1, (3, 24)), rng.uniform(0.7, 1.3, 12)
+    gpus, experts = rng.permutation(12), rng.permutation(24)
+
+    def objective(loads: np.ndarray, speed: np.ndarray, spread: np.ndarray | None) -> np.ndarray:
+        problem = expert_problem(loads, np.full(12, 3), speed, spread)
+        return place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1).max_load
+
+    base = objective(loads, speed, spread)
+    assert objective(loads[:, experts], speed, spread) == pytest.approx(base)
+    assert objective(loads * 1e15, speed, spread) == pytest.approx(base)
+    moved = objective(loads, speed[gpus], None if spread is None else spread[gpus])
+    assert moved == pytest.approx(
+        base, rel=0.02
+    )  # ties go to the lowest GPU, and a descent may end elsewhere

@@ -31,7 +31,7 @@ __all__ = ["fast_over_scenarios", "place_over_scenarios"]
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 _ALIKE = 1e-3
 _FAST_ROUNDS = 12  # of exchanges on the fast path, at most
-_FAST_WORK = 300_000_000  # pairs of slots over layers and scenarios in them: some seconds
+_FAST_WORK = 120_000_000  # pairs of slots over layers and scenarios in them: a second or two
 _ROUNDS = 1_000_000  # more than any time limit allows
 
 

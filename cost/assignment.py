@@ -52,10 +52,9 @@ class Assignment:
     @cached_property
     def copies(self) -> NDArray[np.int64]:
         """Copies of each expert, ``[layers, experts]``."""
-        counts = np.zeros((self.layers, self.experts), dtype=np.int64)
-        rows = np.broadcast_to(np.arange(self.layers)[:, None], self.slot_expert.shape)
-        np.add.at(counts, (rows, self.slot_expert), 1)
-        return counts
+        rows = np.arange(self.layers)[:, None] * self.experts
+        counts = np.bincount((rows + self.slot_expert).ravel(), minlength=self.layers * self.experts)
+        return counts.reshape(self.layers, self.experts)
 
     def slot_load(
         self, load: NDArray[np.float64], shares: NDArray[np.float64] | None = None

@@ -90,17 +90,24 @@ def balanced_packing(weight: NDArray[np.float64], packs: int) -> NDArray[np.int6
     if each == 1:
         return np.tile(np.arange(items), (rows, 1))
     order = np.argsort(-weight, axis=1, kind="stable")
-    index = np.arange(rows)
+    heavy = np.take_along_axis(weight, order, axis=1)
     load = np.zeros((rows, packs))
-    fill = np.zeros((rows, packs), dtype=np.int64)
-    placed = np.empty((rows, packs, each), dtype=np.int64)
-    for i in range(items):
-        item = order[:, i]
-        pack = np.argmin(load, axis=1)
-        placed[index, pack, fill[index, pack]] = item
-        fill[index, pack] += 1
-        full = fill[index, pack] == each
-        load[index, pack] = np.where(full, np.inf, load[index, pack] + weight[index, item])
+    fill = np.zeros(rows * packs, dtype=np.int64)
+    placed = np.empty(rows * items, dtype=np.int64)
+    first = np.arange(rows) * packs
+    start = 0
+    if packs <= items and heavy[:, packs - 1].min() > 0:  # one item each, while packs are empty
+        start = packs
+        load[:] = heavy[:, :packs]
+        fill[:] = 1
+        placed.reshape(rows, packs, each)[:, :, 0] = order[:, :packs]
+    flat = load.ravel()
+    for i in range(start, items):
+        pack = first + load.argmin(axis=1)
+        held = fill[pack]
+        placed[pack * each + held] = order[:, i]
+        fill[pack] = held + 1
+        flat[pack] = np.where(held + 1 == each, np.inf, flat[pack] + heavy[:, i])
     return placed.reshape(rows, items)
 
 

@@ -56,19 +56,21 @@ def fast_placement(
     log = ["greedy counts, largest first, best swaps"]
     if int(problem.slots_per_gpu.max()) <= 1 and (problem.speed == problem.speed[0]).all():
         log.append("one slot per GPU: greedy counts are provably optimal")
-    wide = wide_layers(problem, slot_expert, bound)
+    load = max_loads(problem, slot_expert)
+    wide = np.flatnonzero(load > bound * (1 + WIDE))
     if wide.size:
         bound = bound.copy()
-        bound[wide] = priced(problem.rows(wide), bound[wide], max_loads(problem, slot_expert)[wide])
-        wide = wide_layers(problem, slot_expert, bound)
+        bound[wide] = priced(problem.rows(wide), bound[wide], load[wide])
+        wide = np.flatnonzero(load > bound * (1 + WIDE))
     if wide.size:
         log.append(_other_counts(problem, slot_expert, copies, wide))
         wide = wide_layers(problem, slot_expert, bound)
         rounds = min(_MOST_ROUNDS, _EXCHANGE_WORK // max(1, wide.size * problem.slots))
         recount(problem, slot_expert, wide, rounds=rounds)
+        load = max_loads(problem, slot_expert)
     for name, rival in rivals.items():
         if rival.assignment is not None:
-            log += _not_behind(problem, slot_expert, name, rival.assignment)
+            log += _not_behind(problem, slot_expert, load, name, rival.assignment)
     return slot_expert, bound, tuple(log)
 
 
@@ -87,19 +89,26 @@ def _other_counts(
 
 
 def _not_behind(
-    problem: ExpertProblem, slot_expert: NDArray[np.int32], name: str, rival: Assignment
+    problem: ExpertProblem,
+    slot_expert: NDArray[np.int32],
+    load: NDArray[np.float64],
+    name: str,
+    rival: Assignment,
 ) -> list[str]:
-    """Search on, in place, in the layers where a rival is ahead; return what ran, in words."""
-    log = []
+    """Search on in the layers where a rival is ahead of ``load``, in place; return what ran, in words."""
+    log: list[str] = []
     rival_load = problem.max_load(rival)
-    ahead = max_loads(problem, slot_expert) > rival_load * (1 + _ROUNDING)
+    ahead = load > rival_load * (1 + _ROUNDING)
+    if not ahead.any():
+        return log
     # A rival that knows nothing of failure domains is not worth a hard search where it breaks them.
     behind = np.flatnonzero(ahead & (legal(problem, rival.slot_expert) | each_alone(problem)))
     if behind.size:
         better = _descend_from(problem, slot_expert, rival.slot_expert, behind)
         recount(problem, slot_expert, behind, rounds=_HARD_ROUNDS, tried=_HARD_TRIED)
         log.append(f"best swaps from {name}: {better} layers better")
-    rows = np.flatnonzero(max_loads(problem, slot_expert) > rival_load * (1 + _EQUAL))
+        load[behind] = max_loads(problem.rows(behind), slot_expert[behind])
+    rows = np.flatnonzero(load > rival_load * (1 + _EQUAL))
     if rows.size:
         log.append(
             f"{name} is ahead with two copies of an expert in one failure domain in rows {rows.tolist()}"

@@ -22,6 +22,7 @@ __all__ = ["swap_down"]
 _LEAST_GAIN = 1e-7  # of the larger load of two GPUs; below it a descent could go on for ever
 _ROUND_GAIN = 1e-4  # of the largest load: what a round of pairs is worth
 _SHIFTS = 3  # rounds without such a gain, each with other partners, before the hottest GPU looks for its own
+_FEW_PARTNERS = 16  # the coldest GPUs, which mostly have what the hottest needs; then it looks at all
 _CELLS = 1 << 20  # pairs times ways to deal them out, of the layers that descend together
 
 
@@ -87,7 +88,9 @@ class _Descent:
     def run(self, close: float) -> NDArray[np.int32]:
         """Descend and return the slots ``[layers, slots]``."""
         self._pairs(close)
-        self._hottest(close)
+        gpus = self.expert.shape[1]
+        for partners in sorted({min(_FEW_PARTNERS, gpus), gpus}):
+            self._hottest(close, partners)
         filled = ~self.empty
         if self.uneven:  # a deal leaves the empty slots of a GPU anywhere in its row
             last = np.argsort(self.expert < 0, axis=2, kind="stable")
@@ -133,11 +136,10 @@ class _Descent:
             row, pair = self._without_collisions(layers, hot, cold, choice, row, pair)
         self._move(layers[row], hot[row, pair], cold[row, pair], choice[row, pair])
 
-    def _hottest(self, close: float) -> None:
-        """Deal out the hottest GPU with the best partner, one deal a layer at a time."""
+    def _hottest(self, close: float, partners: int) -> None:
+        """Deal out the hottest GPU with the best of the coldest ``partners``, one deal a layer at a time."""
         layers = np.arange(self.expert.shape[0])
         load = self._load(layers)
-        everyone = np.arange(self.expert.shape[1])[None, :]
         while layers.size:
             hot = load.argmax(axis=1)
             peak = load[np.arange(layers.size), hot]
@@ -145,17 +147,22 @@ class _Descent:
             layers, hot, peak, load = layers[going], hot[going], peak[going], load[going]
             if layers.size == 0:
                 return
-            index = np.arange(layers.size)
+            index, rows = np.arange(layers.size), layers[:, None]
+            cold = np.argpartition(load, partners - 1, axis=1)[:, :partners]
+            cold.sort(axis=1)  # ties go to the lowest
             mine = self.expert[layers, hot][:, None, :]
-            locked = self._locked(layers, mine, self.expert[layers], hot[:, None], everyone)
-            speeds = self._speeds(hot[:, None], everyone)
+            locked = self._locked(layers, mine, self.expert[rows, cold], hot[:, None], cold)
             value, choice = self.deals.best(
-                self.share[layers, hot][:, None, :], self.share[layers], locked, speeds
+                self.share[layers, hot][:, None, :],
+                self.share[rows, cold],
+                locked,
+                self._speeds(hot[:, None], cold),
             )
-            value[index, hot] = np.inf
-            other = value.argmin(axis=1)
-            helps = value[index, other] < peak * (1 - _LEAST_GAIN)
-            self._move(layers[helps], hot[helps], other[helps], choice[index, other][helps])
+            value[cold == hot[:, None]] = np.inf
+            best = value.argmin(axis=1)
+            other = cold[index, best]
+            helps = value[index, best] < peak * (1 - _LEAST_GAIN)
+            self._move(layers[helps], hot[helps], other[helps], choice[index, best][helps])
             layers, load, hot, other = layers[helps], load[helps], hot[helps], other[helps]
             for gpu in (hot, other):
                 load[np.arange(layers.size), gpu] = self.share[layers, gpu].sum(axis=1) / self.speed[gpu]

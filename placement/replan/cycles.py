@@ -31,6 +31,7 @@ WIDEST = 96
 _BARRED = 1e6  # cost of two copies of an expert on one GPU
 _SHARED = 1e3  # cost of two copies in one failure domain
 _EQUAL = 1e-9
+_STALE = 16  # rounds without gain after which the others are left out
 _HOPEFUL = 1e-3  # how likely GPUs below their target give a hot expert, besides those above it
 
 
@@ -84,17 +85,19 @@ class Cycles:
     def run(
         self, rounds: int, price: float, eager: float, keep_on: Callable[[], bool] = lambda: True
     ) -> None:
-        """Make ``rounds`` rounds while ``keep_on`` says yes.
+        """Make ``rounds`` rounds while ``keep_on`` says yes, fewer if many in a row help in no layer.
 
         ``eager`` 0 releases any copy of a GPU, 1 a moved one wherever there is one.
         """
         current = self.cost(self.table, price)
+        idle = 0
         for turn in range(rounds):
-            if not keep_on():
+            if idle == _STALE or not keep_on():
                 return
             trial, possible = self._trial(price, eager, exchange=turn % 2 == 0)
             cost = self.cost(trial, price)
             better = possible & (cost <= current + _EQUAL)
+            idle = 0 if (cost[better] < current[better] - _EQUAL).any() else idle + 1
             self.table[better] = trial[better]
             current[better] = cost[better]
 

@@ -61,8 +61,7 @@ def explore(
 ) -> None:
     """Add to ``front`` what one pass finds, for targets from as good as ``fresh`` to loose.
 
-    ``fresh`` is ``[layers, slots]``; it is added too. Deterministic for a seed while ``keep_on`` says yes; a layer's
-    result does not depend on the other layers but through their number.
+    ``fresh`` is ``[layers, slots]``; it is added too. Deterministic for a seed while ``keep_on`` says yes.
     """
     task = front.task
     start = front.placement([0] * task.problem.layers)

@@ -11,14 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement.pack import pack
 from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.replan import descend
 from placement.replan.cycles import Cycles
 from placement.replan.few_moves import KNEE, FewMoves, few_moves, fresh_placement
 from placement.replan.task import ReplanTask, replan_task
+from placement.replicate import replicate
+from placement.swap import swap_down
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError, InputError
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search little."""
+    monkeypatch.setattr(descend, "_EFFORT", 20)
 
 
 def drift(
@@ -30,9 +40,7 @@ def drift(
     before = rng.lognormal(0, 0.6, (layers, experts))
     after = before * rng.lognormal(0, 0.5, (scenarios, layers, experts))
     problem = expert_problem(before, slots)
-    nothing = np.zeros((layers, problem.slots), dtype=np.int32)
-    old = fresh_placement(replan_task(problem, before[None], nothing))
-    return replan_task(problem, after, old)
+    return replan_task(problem, after, swap_down(problem, pack(problem, replicate(problem))))
 
 
 @cache
@@ -59,7 +67,7 @@ def check(task: ReplanTask, found: FewMoves) -> np.ndarray:
 def test_fronts_of_tiny_layers_are_those_of_all_placements() -> None:
     rows = every_placement(5, 3, 2)
     exact = 0
-    for seed in range(6):
+    for seed in range(4):
         task = drift(seed, layers=1, experts=5, gpus=3, redundant=1)
         many = task.rows(np.zeros(len(rows), dtype=np.intp))
         moves, value = many.moves(rows), many.value(rows)
@@ -68,7 +76,7 @@ def test_fronts_of_tiny_layers_are_those_of_all_placements() -> None:
             best = value[moves <= most].min()
             assert task.value(found)[0] >= best - 1e-12
             exact += task.value(found)[0] <= best + 1e-9
-    assert exact >= 17  # of 18
+    assert exact >= 11  # of 12
 
 
 def test_loads_that_did_not_change_move_nothing() -> None:
@@ -88,17 +96,19 @@ def test_nothing_moves_where_no_placement_is_better() -> None:
     assert few_moves([replan_task(problem, loads[None], old)]).moves == 0
 
 
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=3)
 @given(seed=st.integers(0, 1000), most=st.integers(0, 40))
 def test_a_budget_is_kept_and_more_is_never_worse(seed: int, most: int) -> None:
     task = drift(seed, layers=2, experts=16, gpus=5, redundant=4)
-    less, more = (few_moves([task], max_moves=n) for n in (most, most + 7))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(descend, "_EFFORT", 5)
+        less, more = (few_moves([task], max_moves=n) for n in (most, most + 7))
     assert less.moves <= most
     assert task.value(check(task, more)).sum() <= task.value(check(task, less)).sum() + 1e-12
 
 
 def test_near_a_fresh_placement_with_far_fewer_moves() -> None:
-    task = drift(3, layers=6, experts=64, gpus=16, redundant=16)
+    task = drift(3, layers=4, experts=64, gpus=16, redundant=16)
     found = few_moves([task])
     fresh = found.placements[0].fresh
     balance = task.balancedness(check(task, found)).mean()
@@ -108,12 +118,14 @@ def test_near_a_fresh_placement_with_far_fewer_moves() -> None:
     assert found.curve[-1].balancedness >= balance
 
 
-@pytest.mark.parametrize("factor", [2.0**-40, 2.0**55])
-def test_scaling_the_loads_changes_nothing(factor: float) -> None:
-    task = drift(4, layers=2, experts=24, gpus=6, redundant=6, scenarios=2)
-    scaled = replan_task(task.problem, task.tokens * factor, task.old)
-    first, second = (few_moves([each], max_moves=20) for each in (task, scaled))
-    assert np.array_equal(first.placements[0].slot_expert, second.placements[0].slot_expert)
+@pytest.mark.usefixtures("short")
+def test_scaling_the_loads_changes_nothing() -> None:
+    task = drift(4, layers=1, experts=24, gpus=6, redundant=6, scenarios=2)
+    found = few_moves([task], max_moves=20).placements[0].slot_expert
+    for factor in (2.0**-40, 2.0**55):
+        scaled = replan_task(task.problem, task.tokens * factor, task.old)
+        again = few_moves([scaled], max_moves=20).placements[0].slot_expert
+        assert np.array_equal(again, found)
 
 
 def test_other_names_of_experts_and_gpus_do_as_well() -> None:
@@ -130,6 +142,7 @@ def test_other_names_of_experts_and_gpus_do_as_well() -> None:
     assert renamed.value(old).mean() == pytest.approx(task.value(task.old).mean())
 
 
+@pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 def test_several_scenarios(objective: str) -> None:
     task = drift(6, layers=3, experts=32, gpus=8, redundant=8, scenarios=3)
@@ -141,6 +154,7 @@ def test_several_scenarios(objective: str) -> None:
     assert better == pytest.approx((peaks.max(axis=0) if objective == "worst" else peaks.mean(axis=0)).mean())
 
 
+@pytest.mark.usefixtures("short")
 def test_slow_gpus_and_unequal_slots() -> None:
     rng = np.random.default_rng(7)
     slots, speed = np.array([4, 3, 3, 2, 4, 0]), np.array([1.0, 1.0, 0.5, 1.0, 1.0, 1.0])
@@ -152,6 +166,7 @@ def test_slow_gpus_and_unequal_slots() -> None:
     assert task.value(check(task, found)).mean() < task.value(old).mean()
 
 
+@pytest.mark.usefixtures("short")
 def test_copies_in_one_failure_domain_are_moved_apart() -> None:
     rng = np.random.default_rng(8)
     loads = rng.lognormal(0, 0.4, (2, 6))
@@ -164,12 +179,14 @@ def test_copies_in_one_failure_domain_are_moved_apart() -> None:
     assert found.moves == 2  # one swap between the domains
 
 
+@pytest.mark.usefixtures("short")
 def test_the_same_answer_every_time() -> None:
     task = drift(9, layers=2, experts=24, gpus=6, redundant=6)
-    first, second = (few_moves([task], seed=3) for _ in range(2))
+    first, second = (few_moves([task], seed=3, max_moves=9) for _ in range(2))
     assert np.array_equal(first.placements[0].slot_expert, second.placements[0].slot_expert)
 
 
+@pytest.mark.usefixtures("short")
 def test_two_stages_share_one_budget() -> None:
     tasks = [drift(seed, layers=2, experts=24, gpus=6, redundant=6) for seed in (10, 11)]
     found = few_moves(tasks, max_moves=25)
@@ -234,8 +251,8 @@ def test_real_loads_within_one_percent_with_at_most_thirty_percent_moved() -> No
     if not files:
         pytest.skip("no real expert loads beside the repository")
     slots, share, ratio = spread_slots(256, 72, 32), [], []
-    for a, b in ((0, 3), (1, 4), (5, 6)):
-        before, after = (np.load(files[i])[::12].astype(float) for i in (a, b))
+    for a, b in ((0, 3), (1, 4)):
+        before, after = (np.load(files[i])[::15].astype(float) for i in (a, b))
         problem = expert_problem(after, slots)
         nothing = np.zeros((len(after), 288), dtype=np.int32)
         old = fresh_placement(replan_task(expert_problem(before, slots), before[None], nothing))

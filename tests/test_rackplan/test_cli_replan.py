@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from placement.plan_file import read_plan
+from placement.replan import descend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +22,9 @@ FAST = ("--time-limit", "0")
 
 
 @pytest.fixture
-def planned(run: Run, tmp_path: Path) -> Path:
-    """A plan, and other loads beside it."""
+def planned(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan, and other loads beside it; a short search."""
+    monkeypatch.setattr(descend, "_EFFORT", 40)
     assert run(*PLAN, *FAST, "-o", "old").code == 0
     np.save(tmp_path / "new.npy", np.random.default_rng(1).lognormal(4, 0.7, (32, 8)))
     return tmp_path
@@ -82,8 +84,6 @@ def test_a_lost_gpu(run: Run, planned: Path) -> None:
     assert result.code == 0
     assert result.data["moves"] == result.data["needed_moves"]
     assert len(read_plan(planned / "next/plan.json").setting.cluster.gpus) == 7
-    text = run("replan", "old/plan.json", "--lost", "d0.n0.g2", *FAST, "-o", "again").out
-    assert "fewest moves that restore every expert" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(

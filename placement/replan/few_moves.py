@@ -28,7 +28,7 @@ __all__ = ["KNEE", "FewMoves", "Placements", "few_moves", "fresh_placement"]
 KNEE = 0.01
 """Without a budget: the fewest moves within this fraction of a fresh placement's balancedness."""
 
-_MARGIN = 0.001  # of it is left for a fresh placement that is searched longer
+_LONGER = 1.002  # a fresh placement that is searched longer may be as much better, but not above 1
 _PASSES = 1_000_000  # more than any time limit allows
 
 
@@ -131,7 +131,7 @@ def _start(task: ReplanTask, fresh: NDArray[np.int32], seed: int) -> NDArray[np.
 def _knee(front: Front, tasks: Sequence[ReplanTask], fresh: Sequence[NDArray[np.int32]]) -> list[int]:
     """Return the points with the fewest moves that are nearly as balanced as fresh placements."""
     balance = np.concatenate([task.balancedness(new) for task, new in zip(tasks, fresh, strict=True)])
-    return reaching(front, float(balance.mean()) * (1 - KNEE + _MARGIN))
+    return reaching(front, (1 - KNEE) * min(1.0, _LONGER * float(balance.mean())))
 
 
 def _search(

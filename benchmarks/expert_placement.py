@@ -104,17 +104,15 @@ def row(label: str, solve: Callable[[ExpertProblem], Answer], problems: list[Exp
     if assignment is None:
         return f"| {label} | does not apply: {note} | | | |"
     runs = 3 if time.process_time() - begin < 1.0 else 1
-    seconds, balance, gaps = np.inf, [], []
+    seconds, answers = np.inf, list[Answer]()
     for _ in range(runs):
-        balance, gaps = [], []
         begin = time.process_time()
-        for problem in problems:
-            assignment, note = solve(problem)
-            balance.append(assignment.balancedness(problem.loads) if assignment is not None else np.zeros(0))
-            gaps.append(note)
+        answers = [solve(problem) for problem in problems]
         seconds = min(seconds, (time.process_time() - begin) / len(problems))
-    values = np.concatenate(balance)
-    gap = f"{np.mean(gaps):.2%}" if isinstance(gaps[0], float) else ""
+    placed = [(answer, problem) for (answer, _), problem in zip(answers, problems, strict=True) if answer]
+    values = np.concatenate([answer.balancedness(problem.loads) for answer, problem in placed])
+    gaps = [note for _, note in answers if isinstance(note, float)]
+    gap = f"{np.mean(gaps):.2%}" if gaps else ""
     return f"| {label} | {values.mean():.4f} | {values.min():.4f} | {gap} | {seconds:.3f} |"
 
 

@@ -23,7 +23,7 @@ __all__ = ["best_of_all_counts", "few_counts"]
 
 _FEW = 8000  # ways to share out the copies
 _ROWS = 20_000  # placements at once
-_MOST_ROWS = 60_000  # placements in all
+_MOST_ROWS = 10_000  # placements in all
 
 
 def few_counts(problem: ExpertProblem) -> bool:

@@ -36,7 +36,7 @@ class _Sweep(NamedTuple):
 _FINE = ((10, 1.0), (20, 1.0), (40, 1.0), (80, 1.0), (200, 0.9), (500, 0.7), (1500, 0.6))
 _COARSE = ((10, 1.0), (40, 1.0), (160, 0.8))
 DOWN = (
-    _Sweep(1.008, _FINE, 40),
+    _Sweep(1.006, _FINE, 40),
     _Sweep(1.02, _COARSE, 20),
     _Sweep(1.05, _COARSE, 16),
     _Sweep(1.12, _COARSE, 12),
@@ -44,8 +44,8 @@ DOWN = (
     _Sweep(1.70, _COARSE, 12),
 )
 CLOSER = _Sweep(1.003, _FINE, 60)
-BACK = _Sweep(1.008, ((1500, 0.8), (300, 0.9), (80, 1.0)), 60)
-_NEAR = 1.009  # times the fresh placement's objective, in the mean: near enough
+BACK = _Sweep(1.007, ((1500, 0.8), (300, 0.9), (80, 1.0)), 60)
+_NEAR = 1.008  # times the fresh placement's objective, in the mean: near enough
 _FEWEST_ROUNDS = 4
 _EFFORT = 20_000
 """Assignments of :data:`placement.replan.cycles.WIDEST` GPUs that one pass down may take: some ten seconds."""

@@ -58,7 +58,10 @@ def test_a_domain_holds_each_expert_once() -> None:
     for packing, wanted in (
         (on, "OPTIMAL"),
         (on[[3, 1, 2, 0]], "OPTIMAL"),
-        (np.array([[1, 1, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]], dtype=bool), "INFEASIBLE"),  # 0 twice in domain 0
+        (
+            np.array([[1, 1, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]], dtype=bool),
+            "INFEASIBLE",
+        ),  # 0 twice in domain 0
         (np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1], [0, 1, 0]], dtype=bool), "INFEASIBLE"),  # 2 is there
     ):
         built = submodel.variables(sub)

@@ -1,0 +1,1 @@
+"""What serving engines recorded: opened without running anything in it, read in pieces."""

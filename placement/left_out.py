@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check_scenarios"]
 
-MOST_LEFT_OUT = 16
-"""Loads that are left out one by one; of more, so many evenly spaced ones."""
+EFFORT = 96
+"""Loads planned on, summed over the plans that leave one out: of more loads fewer are left out."""
+FEWEST_LEFT_OUT = 4
 
 
 def check_scenarios(
@@ -38,11 +39,13 @@ def check_scenarios(
 ) -> tuple[ScenarioReport, bool]:
     """Return the balancedness of ``experts`` under each load, and left out; and whether Ctrl-C came before all.
 
-    What is left out is planned the fast way on all other loads. Balancedness is the mean over all layers.
+    What is left out is planned the fast way on all other loads; of many loads, evenly spaced ones are left out.
+    Balancedness is the mean over all layers.
     """
     inside = _balancedness(candidate, groups, experts, loads, options)
     count = len(loads.tokens)
-    tried = sorted({i * count // min(count, MOST_LEFT_OUT) for i in range(min(count, MOST_LEFT_OUT))})
+    most = min(count, max(FEWEST_LEFT_OUT, EFFORT // count))
+    tried = [i * count // most for i in range(most)]
     outside: dict[int, float] = {}
     interrupted = False
     try:

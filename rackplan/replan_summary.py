@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from placement.replan.few_moves import KNEE
 from placement.replan.transfers import NEAR
-from rackplan.summary import table, underlined, wrapped
+from rackplan.findings_summary import failure_lines
+from rackplan.summary import balance_lines, proof_lines, table, underlined, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,9 +15,19 @@ if TYPE_CHECKING:
     from placement.replan.replan_plan import Replanned, ReplanOptions
     from placement.replan.steps import Step
 
-__all__ = ["moves_to_dict", "replan_summary", "totals_to_dict"]
+__all__ = [
+    "FRONT",
+    "balance_words",
+    "front_rows",
+    "links_words",
+    "moves_to_dict",
+    "moves_words",
+    "replan_summary",
+    "totals_to_dict",
+]
 
 MOST_ROWS = 9
+FRONT = ["moves", "of copies", "GB", "balancedness", "max/mean"]
 SCHEMA_VERSION = 1
 
 
@@ -88,14 +99,9 @@ def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str,
     if plan.loads is not None:
         lines += wrapped("Loads", ", ".join(plan.loads.names))
     lines += wrapped("Rule", _rule(options))
-    share = found.moves / found.copies
-    lines += wrapped(
-        "Moves",
-        f"{found.moves:,} of {found.copies:,} copies ({share:.1%}), {found.bytes / 1e9:,.1f} GB; a fresh plan "
-        f"would move {found.fresh_moves:,} ({found.fresh_moves / found.copies:.1%}) after exact relabelling of GPUs",
-    )
-    lines += wrapped("Links", _links(found))
-    lines += wrapped("Balancedness", _balance(found))
+    lines += wrapped("Moves", moves_words(found))
+    lines += wrapped("Links", links_words(found))
+    lines += wrapped("Balancedness", balance_words(found))
     lines += wrapped(
         "Throughput",
         f"{plan.score.tok_s_per_gpu:,.0f} {plan.score.tokens} tok/s/GPU, step {plan.score.step_s * 1e3:,.2f} ms",
@@ -103,7 +109,14 @@ def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str,
     for note in plan.notes:
         lines += wrapped("", note)
     if len(found.front) > 1:
-        lines += ["", "Front of moves and balance, every row a real placement:", *_front(found)]
+        lines += [
+            "",
+            "Front of moves and balance, every row a real placement:",
+            *table([FRONT, *front_rows(found)]),
+        ]
+    lines += ["", *balance_lines(plan), *proof_lines(plan)]
+    if plan.failures is not None:
+        lines += ["", *failure_lines(plan.failures)]
     lines += ["", *wrapped("Written", ", ".join(files.values()))]
     return "\n".join(lines)
 
@@ -127,7 +140,17 @@ def _rule(options: ReplanOptions) -> str:
     return f"the fewest moves within {KNEE:.0%} of a fresh plan's balancedness; for a budget --max-moves, --max-bytes"
 
 
-def _links(found: Replanned) -> str:
+def moves_words(found: Replanned) -> str:
+    """Return how many copies move, beside a fresh plan."""
+    share = found.moves / found.copies
+    return (
+        f"{found.moves:,} of {found.copies:,} copies ({share:.1%}), {found.bytes / 1e9:,.1f} GB; a fresh plan "
+        f"would move {found.fresh_moves:,} ({found.fresh_moves / found.copies:.1%}) after exact relabelling of GPUs"
+    )
+
+
+def links_words(found: Replanned) -> str:
+    """Return where the copies come from, and how long that takes."""
     if not found.moves:
         return "nothing is fetched"
     amounts = found.transfer.bytes_by_distance
@@ -149,7 +172,8 @@ def _links(found: Replanned) -> str:
     return text + (f"; {buffered:,} moves need a buffer of one expert" if buffered else "")
 
 
-def _balance(found: Replanned) -> str:
+def balance_words(found: Replanned) -> str:
+    """Return balancedness on the way from the old plan to a fresh one."""
     parts = [] if found.before is None else [f"{found.before:.4f} before"]
     if found.needed or found.before is None:
         parts.append(f"{found.restored:.4f} restored")
@@ -157,13 +181,12 @@ def _balance(found: Replanned) -> str:
     return ", ".join(parts) + " (mean over layers and scenarios)"
 
 
-def _front(found: Replanned) -> list[str]:
+def front_rows(found: Replanned) -> list[list[str]]:
+    """Return the cells of some points of the front, both ends with them."""
     points = found.front
     last = len(points) - 1
     count = min(MOST_ROWS, len(points))
-    picked = [points[round(i * last / (count - 1))] for i in range(count)]
-    rows = [["moves", "of copies", "GB", "balancedness", "max/mean"]]
-    rows += [
+    return [
         [
             f"{point.moves:,}",
             f"{point.moves / found.copies:.1%}",
@@ -171,6 +194,5 @@ def _front(found: Replanned) -> list[str]:
             f"{point.balancedness:.4f}",
             f"{point.objective:.4f}",
         ]
-        for point in picked
+        for point in (points[round(i * last / max(1, count - 1))] for i in range(count))
     ]
-    return table(rows)

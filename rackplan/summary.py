@@ -46,7 +46,7 @@ def plan_summary(plan: Plan, files: Mapping[str, str]) -> str:
         *_memory(plan.score),
     ]
     if plan.balancedness:
-        lines += ["", *_balance(plan), *_proof(plan)]
+        lines += ["", *balance_lines(plan), *proof_lines(plan)]
     if plan.scenarios is not None:
         lines += ["", *scenario_lines(plan.scenarios)]
     if plan.failures is not None:
@@ -195,8 +195,8 @@ def _memory(score: Score) -> list[str]:
     return wrapped("HBM per GPU", f"{said}; {total / 1e9:.1f} GB in all (the fullest GPU)")
 
 
-def _balance(plan: Plan) -> list[str]:
-    """Ours beside the rivals, under the same loads, layout and batch."""
+def balance_lines(plan: Plan) -> list[str]:
+    """Return ours beside the rivals, under the same loads, layout and batch."""
     rows = [["placement", "balancedness", "worst layer", "step ms", f"{plan.score.tokens} tok/s/GPU"]]
     rows.append(_balance_row("rackplan", plan.balancedness, plan.score))
     absent = []
@@ -225,7 +225,7 @@ def _balance_row(name: str, balancedness: Mapping[int, float], score: Score) -> 
     ]
 
 
-def _proof(plan: Plan) -> list[str]:
+def proof_lines(plan: Plan) -> list[str]:
     proof = plan.proof
     text = (
         f"{proof.status}: largest over mean GPU load {proof.objective:.4f}, none can be below {proof.bound:.4f}: "

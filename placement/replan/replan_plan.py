@@ -10,6 +10,7 @@ import numpy as np
 from cost.dtypes import bytes_per_param
 from cost.model import MoeFfn
 from placement.failure_domains import failure_domains, require_apart
+from placement.failures import find_failures
 from placement.pack import EMPTY
 from placement.plan import (
     BaselineScore,
@@ -25,6 +26,7 @@ from placement.replan.lost import left_of, lost_gpus
 from placement.replan.steps import Step, in_order
 from placement.replan.task import replan_task
 from placement.replan.transfers import nearest_sources, transfers
+from placement.rivals import score_rivals
 from placement.scenarios import scenario_problem
 from placement.verify_plan import verify_plan
 from topology.errors import InputError
@@ -179,10 +181,12 @@ def replan_plan(plan: Plan, loads: ExpertLoads | None, options: ReplanOptions) -
         notes=(*left.notes, *found.log),
         interrupted=found.interrupted,
         baselines={
+            **score_rivals(new.setting, new.layout, new.experts, loads, new.split),
             "old plan" if not lost else "restored": _scored(new, tasks, start),
             "fresh plan": _scored(new, tasks, fresh),
         },
     )
+    new = replace(new, failures=find_failures(new))
     wrong = verify_plan(new)
     if wrong:
         raise AssertionError(f"the re-plan is illegal, please report it: {wrong[0]}")

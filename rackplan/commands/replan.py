@@ -121,23 +121,25 @@ def _write(found: Replanned, folder: Path, sha256: dict[str, str]) -> dict[str, 
     from rackplan.overlay import plan_overlay
     from rackplan.replan_summary import moves_to_dict
     from rackplan.report.plan_page import plan_report
+    from rackplan.report.replan_section import replan_section
     from topology.draw import draw_cluster
     from topology.files import write_whole
 
     plan = found.plan
     command = shlex.join(["rackplan", *sys.argv[1:]])
-    text = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
+    whole = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
     moves = plan_to_json(moves_to_dict(found))
 
     def report(path: Path) -> None:
         drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it
-        write_whole(path, plan_report(plan, drawing, command=command, sha256=sha256).encode())
+        text = plan_report(plan, drawing, command=command, sha256=sha256, first=replan_section(found))
+        write_whole(path, text.encode())
 
     writers = {
         "topology.svg": lambda path: draw_cluster(plan.setting.cluster, path, overlay=plan_overlay(plan)),
         "report.html": report,
         "moves.json": lambda path: write_whole(path, moves.encode()),
-        "plan.json": lambda path: write_whole(path, text.encode()),
+        "plan.json": lambda path: write_whole(path, whole.encode()),
     }
     write_together(folder, writers)
     names = {

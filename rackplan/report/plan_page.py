@@ -25,8 +25,13 @@ __all__ = ["plan_report"]
 MOST_ROWS = 16
 
 
-def plan_report(plan: Plan, drawing: str, *, command: str, sha256: Mapping[str, str]) -> str:
-    """Return the page of a plan; ``drawing`` is the SVG file of the cluster with the plan on it."""
+def plan_report(
+    plan: Plan, drawing: str, *, command: str, sha256: Mapping[str, str], first: Markup | None = None
+) -> str:
+    """Return the page of a plan; ``drawing`` is the SVG file of the cluster with the plan on it.
+
+    ``first`` is a section that comes before all others: what was done to get the plan.
+    """
     found = explain_plan(plan)
     redundant = plan.options.get("redundant")
     points = report_points(plan.setting, redundant if isinstance(redundant, int) else None)
@@ -36,6 +41,7 @@ def plan_report(plan: Plan, drawing: str, *, command: str, sha256: Mapping[str, 
         element("h1", title),
         element("p", found.verdict, class_="verdict"),
         _key_figures(found),
+        first,
         _pareto(found, points),
         _step(found),
         _memory(found),

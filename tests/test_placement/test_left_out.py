@@ -76,7 +76,8 @@ def test_one_load_has_no_report() -> None:
 
 
 def test_of_many_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_out, "MOST_LEFT_OUT", 2)
+    monkeypatch.setattr(left_out, "EFFORT", 8)
+    monkeypatch.setattr(left_out, "FEWEST_LEFT_OUT", 1)
     report = make_plan(SETTING, loads_of(4), options_of()).scenarios
     assert report is not None
     assert [row.left_out is not None for row in report.rows] == [True, False, True, False]

@@ -35,6 +35,9 @@ def test_files_and_json(run: Run, planned: Path) -> None:
     assert (result.code, result.err) == (0, "")
     files = sorted(path.name for path in (planned / "next").iterdir())
     assert files == ["moves.json", "plan.json", "report.html", "topology.svg"]
+    report = (planned / "next/report.html").read_text()
+    assert "The re-plan" in report
+    assert '"name":"this re-plan"' in report.replace('": "', '":"')
     moves = json.loads((planned / "next/moves.json").read_text())
     totals = moves["totals"]
     assert totals["moves"] == len(moves["moves"]) == result.data["moves"] > 0
@@ -57,6 +60,9 @@ def test_summary(run: Run, planned: Path) -> None:
     assert max(len(line) for line in result.out.splitlines()) <= 100
     for words in (
         "fewest moves within 1%",
+        "EPLB global",
+        "old plan",
+        "After losing any one",
         "a fresh plan would",
         "relabelling",
         "Front of moves",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,36 +10,31 @@ import numpy as np
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    Cells = Sequence[tuple[int, Mapping[str, str | None]]]
+    Cells = Iterable[tuple[int, Mapping[str, str | None]]]
 
 __all__ = ["COLUMNS", "table_of_cells"]
 
 COLUMNS = ("scenario", "layer", "expert", "tokens")
+MOST_CELLS = 2_000_000
+"""Each takes about 300 bytes while the table is read: 600 MB."""
 
 
 def table_of_cells(
-    name: str,
-    header: Sequence[str],
-    cells: Cells,
-    *,
-    moe_layers: Sequence[int],
-    layers: int,
-    experts: int,
-) -> tuple[NDArray[np.float64], tuple[str, ...], tuple[str, ...]]:
-    """Return loads ``[scenarios, layers, experts]``, the scenarios' names in order of appearance, and notes.
+    name: str, header: Sequence[str], cells: Cells, *, experts: int | None
+) -> tuple[NDArray[np.float64], tuple[str, ...], tuple[int, ...]]:
+    """Return loads ``[scenarios, layers, experts]``, the scenarios in order of appearance, and the layers' ids.
 
-    ``cells`` are (line, row). Layers are absolute ids (the MoE layers, or all layers of the model), or the
-    ordinals 0, 1, 2... of the MoE layers; which of them is read off the set of layers, and noted.
+    ``cells`` are (line, row). ``experts`` is the model's; without, the highest that is there, and one.
 
     Raises
     ------
     InputError
-        If a column is missing, an entry is not a number, a cell is there twice or not at all, or the layers
-        are none of the above. The message names the line.
+        If a column is missing, an entry is not a number, or a cell is there twice or not at all. The message
+        names the line.
     """
     absent = [column for column in COLUMNS if column not in header]
     if absent:
@@ -47,44 +43,30 @@ def table_of_cells(
     for line, row in cells:
         scenario = (row["scenario"] or "").strip()
         layer, expert = _whole(name, line, row, "layer"), _whole(name, line, row, "expert")
-        if not 0 <= expert < experts:
+        if experts is not None and not 0 <= expert < experts:
             raise InputError(f"{name}, line {line}: expert {expert}, but the model has 0..{experts - 1}.")
         if (scenario, layer, expert) in table:
             raise InputError(
                 f"{name}, line {line}: scenario {scenario!r}, layer {layer}, expert {expert} is there twice."
             )
         table[scenario, layer, expert] = _tokens(name, line, row)
-    scenarios = tuple(dict.fromkeys(key[0] for key in table))
-    if not scenarios:
+        if len(table) > MOST_CELLS:
+            raise InputError(
+                f"{name}: more than {MOST_CELLS:,} lines; give an .npy, which is read in pieces."
+            )
+    if not table:
         raise InputError(f"{name}: has a header and no loads below it.")
-    rows, notes = _rows(name, {key[1] for key in table}, moe_layers, layers)
-    values = np.empty((len(scenarios), len(rows), experts))
-    for s, scenario in enumerate(scenarios):
-        for r, layer in enumerate(rows):
-            for expert in range(experts):
-                if (scenario, layer, expert) not in table:
-                    raise InputError(
-                        f"{name}: scenario {scenario!r}, layer {layer}, expert {expert} is absent; "
-                        "write 0 where no token went."
-                    )
-                values[s, r, expert] = table[scenario, layer, expert]
-    return values, scenarios, notes
-
-
-def _rows(
-    name: str, found: set[int], moe_layers: Sequence[int], layers: int
-) -> tuple[list[int], tuple[str, ...]]:
-    """Return the layers in order, and a note where they are not the model's own ids."""
-    if found in (set(moe_layers), set(range(layers))):
-        return sorted(found), ()
-    ordinals = set(range(len(moe_layers)))
-    if found == ordinals:
-        return sorted(found), (f"layers 0..{len(ordinals) - 1} read as the MoE layers in order",)
-    span = f"{len(found)} layers from {min(found)} to {max(found)}"
-    raise InputError(
-        f"{name}: has {span}; the model needs its MoE layers {moe_layers[0]} to {moe_layers[-1]} "
-        f"({len(moe_layers)} of them), or 0 to {layers - 1} with the dense ones zero."
-    )
+    scenarios = tuple(dict.fromkeys(key[0] for key in table))
+    layers = tuple(sorted({key[1] for key in table}))
+    columns = max(key[2] for key in table) + 1 if experts is None else experts
+    for scenario, layer, expert in product(scenarios, layers, range(columns)):
+        if (scenario, layer, expert) not in table:  # before room is made for the highest expert named
+            raise InputError(
+                f"{name}: scenario {scenario!r}, layer {layer}, expert {expert} is absent; "
+                "write 0 where no token went."
+            )
+    flat = [table[key] for key in product(scenarios, layers, range(columns))]
+    return np.array(flat).reshape(len(scenarios), len(layers), columns), scenarios, layers
 
 
 def _whole(name: str, line: int, row: Mapping[str, str | None], column: str) -> int:

@@ -146,7 +146,7 @@ class _Machine:
             table.update(dict.fromkeys(codes, method))
         return table
 
-    def run(self) -> Any:  # noqa: ANN401 - whatever data the file holds
+    def run(self) -> Any:
         for _ in range(MOST_OPCODES):
             code = self._take(1)
             if code == b".":
@@ -184,10 +184,10 @@ class _Machine:
         if (version := self._size(1)) > 5:
             raise PickleRefusedError(f"pickle protocol {version}, and there are 0 to 5")
 
-    def _pop_any(self) -> Any:  # noqa: ANN401
+    def _pop_any(self) -> Any:
         return self.stack.pop()
 
-    def _pop(self) -> Any:  # noqa: ANN401
+    def _pop(self) -> Any:
         value = self.stack.pop()
         if value is _MARK:
             raise PickleRefusedError(f"broken at byte {self.at} of its pickle")

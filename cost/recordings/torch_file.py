@@ -38,7 +38,7 @@ _BROKEN = (
     struct.error,
 )
 _STORAGES = {
-    "BoolStorage": "?",
+    "BoolStorage": "b1",
     "ByteStorage": "u1",
     "CharStorage": "i1",
     "ShortStorage": "i2",
@@ -51,7 +51,7 @@ _STORAGES = {
     "UntypedStorage": "u1",
 }
 _DTYPES = {
-    "bool": "?",
+    "bool": "b1",
     "uint8": "u1",
     "int8": "i1",
     "int16": "i2",
@@ -77,7 +77,7 @@ class _Storage:
     bfloat16: bool
 
 
-def load_torch_file(path: Path) -> Any:  # noqa: ANN401 - whatever data was saved
+def load_torch_file(path: Path) -> Any:
     """Return the object that ``torch.save`` wrote to ``path``; its tensors are `FileArray`.
 
     Dicts, lists, tuples, numbers, strings and tensors on any device are read, and nothing else; every size is
@@ -122,7 +122,7 @@ class _Reader:
         self.storages: dict[str, Place] = {}
         self.size = path.stat().st_size
 
-    def load(self) -> Any:  # noqa: ANN401
+    def load(self) -> Any:
         data = self._small("data.pkl", MOST_PICKLE_BYTES)
         found, end = load_inert(data, call=self._call, persistent=self._persistent)
         if end != len(data):
@@ -145,7 +145,7 @@ class _Reader:
             raise PickleRefusedError(f"byte order {order!r}")
         return "<" if order == b"little" else ">"
 
-    def _call(self, function: Global, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    def _call(self, function: Global, arguments: tuple[Any, ...]) -> Any:
         if function == Global("collections", "OrderedDict") and not arguments:
             return {}
         if function == Global("torch", "Size") and len(arguments) == 1 and isinstance(arguments[0], tuple):
@@ -173,7 +173,7 @@ class _Reader:
             or name.module not in {module, "torch.storage"}
         ):
             raise PickleRefusedError(f"a tensor in it is of type {str(name)[:80]}, which holds no counts")
-        return np.dtype(known[name.name]).newbyteorder(self.order), "bfloat16" in name.name.lower()
+        return np.dtype(self.order + known[name.name]), "bfloat16" in name.name.lower()
 
     def _persistent(self, found: object) -> _Storage:
         """Read ``("storage", type, key, device, elements)``."""

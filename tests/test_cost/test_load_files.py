@@ -100,8 +100,9 @@ def test_scenarios_of_several_files_and_generators(tmp_path: Path) -> None:
 def test_what_was_done_is_noted(tmp_path: Path) -> None:
     assert read(save(tmp_path, WHOLE)).notes == ("x.npy: 1 rows of dense layers, all zero, dropped",)
     steps = read(save(tmp_path, {"logical_count": [GOOD.tolist()] * 3}, "s.json"))
-    assert steps.notes == ("s.json: 3 steps summed, as SGLang does",)
-    assert (steps.tokens[0] == 3 * GOOD).all()
+    assert steps.notes == ("s.json: 3 windows, each a scenario",)
+    assert (steps.tokens == GOOD).all()
+    assert steps.names == ("s.json#0", "s.json#1", "s.json#2")
     ordinals = read(save(tmp_path, cells(GOOD, [0, 1]), "o.csv"))
     assert ordinals.notes == ("o.csv: layers 0..1 read as the MoE layers in order",)
 
@@ -146,7 +147,6 @@ def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
         ("x.json", {"logical_count": [[None] * 4] * 2}, "null, which is not a number"),
         ("x.json", {"logical_count": [["1"] * 4] * 2}, '"1", which is not a number'),
         ("x.json", {"logical_count": [[10**30] * 4] * 2}, "too large"),
-        ("x.json", {"logical_count": [[1e308] * 4] * 2 and [[[1e308] * 4] * 2] * 3}, "too large"),
         ("x.json", {"logical_count": []}, r"shape \[0\]"),
         ("x.csv", cells(GOOD, [1, 2], skip=5), "layer 2, expert 1 is absent"),
         ("x.csv", cells(GOOD, [1, 2]) + "\na,1,0,5", "line 10: .* is there twice"),
@@ -181,7 +181,7 @@ def test_files_cut_short(tmp_path: Path, name: str, keep: int) -> None:
     values = {"x.npy": GOOD, "x.npz": {"loads": GOOD}, "x.json": {"logical_count": GOOD.tolist()}}[name]
     path = save(tmp_path, values, name)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"not a whole|not JSON"):
+    with pytest.raises(InputError, match=r"not a whole|not JSON|cut short"):
         read(path)
 
 

@@ -1,0 +1,96 @@
+"""SGLang's JSON: ``{"logical_count": [[...]]}``, with or without steps."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cost.recordings.recording import of_array, one_line
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from cost.recordings.recording import Recording, Wanted
+
+__all__ = ["MOST_JSON_BYTES", "numbers", "parse", "read_json"]
+
+MOST_JSON_BYTES = 100 * 2**20
+"""Of one JSON document: parsed, its numbers take about nine times as much memory."""
+
+
+def read_json(path: Path, wanted: Wanted | None) -> Recording:
+    """Read the counts of a JSON file.
+
+    Raises
+    ------
+    InputError
+        If it is larger than 100 MiB, not JSON, has a key twice, or no rows of numbers under ``logical_count``.
+    """
+    if (size := path.stat().st_size) > MOST_JSON_BYTES:
+        raise InputError(
+            f"{path}: {size / 1e6:,.0f} MB of JSON; above {MOST_JSON_BYTES / 1e6:.0f} MB give the .pt that SGLang "
+            "dumps, or an .npy of the same counts, which are read in pieces."
+        )
+    try:
+        data = parse(path.read_bytes())
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON ({one_line(error)}).") from error
+    if not isinstance(data, dict) or "logical_count" not in data:
+        raise InputError(
+            f'{path}: has no key "logical_count", as SGLang writes it: {{"logical_count": [[...]]}}.'
+        )
+    needs = f"; the model needs {wanted.words}" if wanted else ""
+    values = numbers(str(path), "logical_count", data.pop("logical_count"), needs)
+    return of_array(str(path), "SGLang JSON", values, wanted)
+
+
+def parse(text: bytes) -> Any:
+    """Parse JSON; a key that is there twice is an error.
+
+    Raises
+    ------
+    ValueError
+        If it is not JSON in UTF-8.
+    """
+    return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise ValueError(f"key {twice[:40]!r} is there twice")
+    return found
+
+
+def numbers(path: str, what: str, value: object, needs: str = "", *, checked: bool = False) -> NDArray[Any]:
+    """Return nested lists of numbers as an array; ``checked`` says that there is nothing else in them.
+
+    Raises
+    ------
+    InputError
+        If the lists are of unequal length, or hold anything but numbers below 2^64.
+    """
+    if not checked:
+        _only_numbers(path, what, value)
+    try:
+        values = np.asarray(value)
+    except (ValueError, OverflowError):
+        raise InputError(f"{path}: {what} has rows of unequal length{needs}.") from None
+    if values.dtype == object:  # whole numbers beyond 64 bits
+        raise InputError(f"{path}: {what} holds numbers too large for a count of tokens.")
+    return values
+
+
+def _only_numbers(path: str, what: str, value: object) -> None:
+    """Refuse what NumPy would turn into a number on its own: true, null, text."""
+    for inner in value if isinstance(value, list) else [value]:
+        if isinstance(inner, list):
+            _only_numbers(path, what, inner)
+        elif isinstance(inner, bool) or not isinstance(inner, int | float):
+            raise InputError(f"{path}: {what} holds {json.dumps(inner)[:40]}, which is not a number.")

@@ -1,0 +1,75 @@
+"""From a path to the reader of what lies there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cost.recordings.csv_file import read_csv
+from cost.recordings.json_file import read_json
+from cost.recordings.numpy_files import read_npy, read_npz
+from cost.recordings.sglang_pt import read_sglang_folder, read_sglang_pt
+from cost.recordings.trtllm_folder import is_trtllm_folder, read_trtllm_folder
+from cost.recordings.vllm_lines import read_vllm_lines
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cost.recordings.recording import Recording, Wanted
+
+__all__ = ["open_recording"]
+
+_READERS: dict[str, Callable[[Path, Wanted | None], Recording]] = {
+    ".npy": read_npy,
+    ".npz": read_npz,
+    ".json": read_json,
+    ".jsonl": read_vllm_lines,
+    ".ndjson": read_vllm_lines,
+    ".csv": read_csv,
+    ".pt": read_sglang_pt,
+}
+_HEAD_BYTES = 4096
+
+
+def open_recording(text: str, wanted: Wanted | None = None) -> Recording:
+    """Open the file or folder ``text``, without reading its counts where they can wait.
+
+    ``wanted`` is what a model needs, for messages and for checks of the number of experts.
+
+    Raises
+    ------
+    InputError
+        If there is none, it cannot be read, or is nothing that we know; the message is one line.
+    """
+    path = Path(text)
+    suffix = path.suffix.lower()
+    try:
+        if path.is_dir() and suffix not in _READERS:
+            return (read_trtllm_folder if is_trtllm_folder(path) else read_sglang_folder)(path, wanted)
+        if suffix == ".safetensors":
+            raise InputError(
+                f"{text}: one rank's counts; give the folder, which has the others and meta_info.json."
+            )
+        if suffix not in _READERS:
+            raise InputError(
+                f"{text}: loads are read from .pt, .json, .jsonl, .npy, .npz and .csv files and TensorRT-LLM's "
+                f"folder, and this one's suffix is {suffix or 'absent'}; or give lognormal:SIGMA, zipf:S or uniform."
+            )
+        if not path.is_file():
+            what = "is not a regular file" if path.exists() else "there is no such file"
+            raise InputError(f"{text}: {what}; give a file of expert loads.")
+        reader = read_vllm_lines if suffix == ".json" and _is_lines(path) else _READERS[suffix]
+        return reader(path, wanted)
+    except OSError as error:
+        raise InputError(f"{text}: cannot be read ({error.strerror or error}).") from error
+    except RecursionError as error:
+        raise InputError(f"{text}: nested too deeply to be expert loads.") from error
+    except MemoryError as error:
+        raise InputError(f"{text}: asks for more memory than there is.") from error
+
+
+def _is_lines(path: Path) -> bool:
+    """Say whether a ``.json`` is vLLM's JSON lines under another name."""
+    with path.open("rb") as file:
+        return b'"record_type"' in file.read(_HEAD_BYTES)

@@ -1,0 +1,170 @@
+"""TensorRT-LLM's expert statistics: ``meta_info.json`` and ``rank{r}.safetensors`` in a folder."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cost.recordings.json_file import parse
+from cost.recordings.recording import Recording, one_line
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from cost.recordings.recording import Wanted
+
+__all__ = ["is_trtllm_folder", "read_trtllm_folder"]
+
+_FILE = re.compile(r"rank(\d{1,6})\.safetensors")
+_KEY = re.compile(r"(\d{1,12})_(\d{1,6})")
+_TYPES = {"I64", "I32", "I16", "U8", "U16", "U32", "U64", "F32", "F64"}
+_ITERATIONS = 64
+_MOST_META_BYTES = 2**20
+
+
+def is_trtllm_folder(path: Path) -> bool:
+    """Say whether a folder holds such statistics, whole or not."""
+    return (path / "meta_info.json").is_file() or any(_FILE.fullmatch(file.name) for file in path.iterdir())
+
+
+def read_trtllm_folder(path: Path, wanted: Wanted | None) -> Recording:
+    """Open the statistics, summed over ranks; each iteration is a window, layers have the model's own ids.
+
+    Raises
+    ------
+    InputError
+        If a file is no safetensors file, a key is not ``iteration_layer``, or an array has not one count for
+        each expert.
+    """
+    experts = _experts(path)
+    ranks = sorted(
+        (int(named[1]), file) for file in path.iterdir() if (named := _FILE.fullmatch(file.name)) is not None
+    )
+    if not ranks:
+        raise InputError(f"{path}: has no rank0.safetensors; give the folder of EXPERT_STATISTIC_PATH.")
+    keys: dict[int, set[tuple[int, int]]] = {}
+    for rank, file in ranks:
+        keys[rank], experts = _keys(file, experts, wanted)
+    pairs = {pair for own in keys.values() for pair in own}
+    iterations, layers = sorted({i for i, _ in pairs}), sorted({layer for _, layer in pairs})
+    row = {layer: i for i, layer in enumerate(layers)}
+    notes = _notes(path, keys, iterations, len(layers))
+    count = experts or 0
+
+    def pieces() -> Iterator[NDArray[np.float64]]:
+        for start in range(0, len(iterations), _ITERATIONS):
+            run = iterations[start : start + _ITERATIONS]
+            table = np.zeros((len(run), len(layers), count))
+            for rank, file in ranks:
+                _add(file, keys[rank], {i: n for n, i in enumerate(run)}, row, table)
+            yield table
+
+    return Recording(
+        str(path),
+        "TensorRT-LLM statistics",
+        len(layers),
+        count,
+        pieces,
+        len(iterations),
+        tuple(layers),
+        tuple(f"iteration {i}" for i in iterations),
+        notes,
+    )
+
+
+def _experts(path: Path) -> int | None:
+    """Return ``num_experts`` of the meta file, None where there is no such file."""
+    meta = path / "meta_info.json"
+    if not meta.is_file():
+        return None
+    try:
+        with meta.open("rb") as file:
+            data = parse(file.read(_MOST_META_BYTES))
+    except ValueError as error:
+        raise InputError(f"{meta}: not JSON ({one_line(error)}).") from error
+    experts = data.get("num_experts") if isinstance(data, dict) else None
+    if type(experts) is not int or experts < 1:
+        raise InputError(f"{meta}: has no num_experts above 0.")
+    return experts
+
+
+def _keys(file: Path, experts: int | None, wanted: Wanted | None) -> tuple[set[tuple[int, int]], int]:
+    """Return (iteration, layer) of each array of a rank, all of them checked without reading the counts."""
+    found = set()
+    for key, kind, shape in _headers(file):
+        parts = _KEY.fullmatch(key)
+        if parts is None:
+            raise InputError(f"{file}: key {key[:40]!r} is not ITERATION_LAYER, as TensorRT-LLM writes.")
+        if kind not in _TYPES or len(shape) != 1 or shape[0] != (experts := experts or shape[0]):
+            raise InputError(f"{file}: {key} is {kind} {shape}, not one count for each of {experts} experts.")
+        if (int(parts[1]), int(parts[2])) in found:
+            raise InputError(f"{file}: {key} is there twice.")
+        found.add((int(parts[1]), int(parts[2])))
+    if not found or not experts:
+        raise InputError(f"{file}: holds no counts; was EXPERT_STATISTIC_ITER_RANGE reached?")
+    if wanted and experts != wanted.experts:
+        raise InputError(f"{file}: counts of {experts} experts; the model has {wanted.experts}.")
+    return found, experts
+
+
+def _headers(file: Path) -> list[tuple[str, str, list[int]]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy") as arrays:
+            views = ((key, arrays.get_slice(key)) for key in arrays.keys())  # noqa: SIM118 - not a dict
+            return [(key, view.get_dtype(), view.get_shape()) for key, view in views]
+    except (SafetensorError, OSError, ValueError, OverflowError) as error:
+        raise InputError(f"{file}: not a whole safetensors file ({one_line(error)}).") from error
+
+
+def _add(
+    file: Path,
+    keys: set[tuple[int, int]],
+    windows: dict[int, int],
+    row: dict[int, int],
+    table: NDArray[np.float64],
+) -> None:
+    """Add a rank's counts of some iterations to ``table [iterations, layers, experts]``."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy") as arrays:
+            names = {tuple(map(int, key.split("_"))): key for key in arrays.keys()}  # noqa: SIM118
+            for iteration, layer in sorted(keys):
+                if iteration in windows:
+                    values: NDArray[Any] = arrays.get_tensor(names[iteration, layer])
+                    if not (values >= 0).all():
+                        raise InputError(f"{file}: {iteration}_{layer} holds what is not a count of tokens.")
+                    table[windows[iteration], row[layer]] += values
+    except (SafetensorError, OSError, KeyError, TypeError) as error:
+        raise InputError(f"{file}: changed or broken while it was read ({one_line(error)}).") from error
+
+
+def _notes(
+    path: Path, keys: dict[int, set[tuple[int, int]]], iterations: list[int], layers: int
+) -> tuple[str, ...]:
+    """Say what was summed, and what is missing."""
+    ranks = sorted(keys)
+    notes = [f"summed over {len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"]
+    if absent := sorted(set(range(ranks[-1])) - set(ranks)):
+        notes.append(f"no file of rank {', '.join(map(str, absent[:8]))}: their tokens are missing")
+    if iterations[-1] - iterations[0] + 1 != len(iterations):
+        notes.append(
+            f"iterations {iterations[0]} to {iterations[-1]} are not contiguous: {len(iterations)} of them are there"
+        )
+    lacking = [rank for rank in ranks if len(keys[rank]) < len(iterations) * layers]
+    if lacking:
+        named = ", ".join(map(str, lacking[:8]))
+        notes.append(f"rank {named} lack some layers or iterations that others have, counted as 0")
+    if not (path / "meta_info.json").is_file():
+        notes.append("meta_info.json is missing; the number of experts is that of the arrays")
+    if any(path.glob("rank*_raw.safetensors")):
+        notes.append("rank*_raw.safetensors (the experts of each token) not read: the counts say the same")
+    return tuple(notes)

@@ -5,7 +5,8 @@ sees every GPU near the top, and what it finds holds better on loads not seen th
 finds (docs/scenarios.md). A swap changes the sum in two GPUs, and each of the two changes is a product of what
 leaves and what comes, summed over scenarios: all pairs of slots are one matrix product. Swaps of different GPUs
 add up exactly, so that many are made at once. Of the mean over scenarios of the logarithm the tangent is used,
-which lies above it: what lowers the tangent lowers the mean.
+which lies above it: what lowers the tangent lowers the mean. theta is lower in layers whose loads are far above the
+mean, so that no power of e overflows or vanishes.
 """
 
 from __future__ import annotations
@@ -105,13 +106,17 @@ class _State:
     def __init__(self, problem: ScenarioProblem, slot_expert: NDArray[np.int32], hot_gpus: int) -> None:
         average = problem.average
         self.problem, self.slot_expert, self.hot_gpus = problem, slot_expert, hot_gpus
-        self.theta = SHARPNESS[problem.objective]
         self.gpu, self.domain = average.slot_gpu, average.failure_domain
         assignment = average.assignment(slot_expert)
         scale = average.gpus / average.experts
         # Loads of slots without the speed of their GPU, of GPUs with it.
         self.slot_load = np.stack([assignment.slot_load(part.loads) for part in problem.parts]) * scale
         self.gpu_load = _relative(problem, [assignment.gpu_load(part.loads) for part in problem.parts])
+        # Powers of e that neither overflow nor vanish: a copy of ten times the mean load needs a gentler theta.
+        heaviest = np.maximum(
+            self.slot_load.max(axis=(0, 2)) / average.speed.min(), self.gpu_load.max(axis=(0, 2))
+        )
+        self.theta = np.minimum(SHARPNESS[problem.objective], _STEEPEST / heaviest)
         self.multi = np.take_along_axis(assignment.copies, slot_expert.astype(np.int64), axis=1) > 1
         self.speeds, self.speed_class = np.unique(average.speed, return_inverse=True)
         rows = np.arange(len(slot_expert))[:, None]
@@ -142,7 +147,9 @@ class _State:
         """Each GPU's share of the sum of exponentials, ``[scenarios, active, gpus]``; the shares sum to 1."""
         load = self.gpu_load[:, active]
         over = 2 if self.problem.objective == "mean" else (0, 2)
-        power: NDArray[np.float64] = np.exp(self.theta * (load - load.max(axis=over, keepdims=True)))
+        power: NDArray[np.float64] = np.exp(
+            self.theta[active][:, None] * (load - load.max(axis=over, keepdims=True))
+        )
         power /= power.sum(axis=over, keepdims=True) * (len(power) if over == 2 else 1)
         return power
 
@@ -162,7 +169,7 @@ class _State:
         left = [-my_price.sum(axis=0, keepdims=True), np.ones((1, *mine.shape))]
         right = [np.ones((1, *price.shape[1:])), -price.sum(axis=0, keepdims=True)]
         for number, speed in enumerate(self.speeds):
-            theta = self.theta / speed
+            theta = self.theta[active][:, None] / speed
             alike = self.speed_class[self.gpu] == number
             left += [my_price * _exp(-theta * my_load) * alike[mine], _exp(theta * my_load)]
             right += [_exp(theta * load), price * _exp(-theta * load) * alike]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from placement.baselines import baselines
+from placement.baselines import Baseline, baselines
 from placement.experts import ExpertResult, place_experts
 from placement.pack import pack
 from placement.repair import distinct_copies
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from placement.baselines import Baseline
     from placement.scenarios.problem import ScenarioProblem
 
     OnProgress = Callable[[int, int, float, float, float], None]
@@ -32,6 +31,7 @@ _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 _ALIKE = 1e-3
 _FAST_ROUNDS = 12  # of exchanges on the fast path, at most
 _FAST_WORK = 120_000_000  # pairs of slots over layers and scenarios in them: a second or two
+_ORDINARY = "the placement for the mean load"
 _ROUNDS = 1_000_000  # more than any time limit allows
 
 
@@ -49,8 +49,9 @@ def place_over_scenarios(
     What is kept small, layer by layer, is the mean over scenarios (or the worst of them) of the largest over the
     mean GPU load; ``max_load`` and ``bound`` of the result are that. The search itself minimises a smooth stand-in
     for it, which holds better on loads not seen. With ``time_limit_s = 0`` the answer is deterministic. No layer
-    is worse over the scenarios given than any baseline (planned on the mean load) that is legal there. The order
-    of scenarios changes nothing. One scenario, or several that are alike, is the ordinary placement.
+    is worse over the scenarios given than the fast placement for the mean load, or than any baseline (planned on
+    the mean load) that is legal there. The order of scenarios changes nothing. One scenario, or several that are
+    alike, is the ordinary placement.
 
     Parameters
     ----------
@@ -69,6 +70,7 @@ def place_over_scenarios(
         )
     start = time.monotonic()
     rivals = baselines(problem.average, eplb_groups=eplb_groups, nodes=nodes)
+    ordinary = place_experts(problem.average, time_limit_s=0, seed=0, eplb_groups=eplb_groups, nodes=nodes)
     bound = problem.lower_bound()
     slot_expert = fast_over_scenarios(problem)
     log = [
@@ -78,7 +80,7 @@ def place_over_scenarios(
     if time_limit_s > 0:
         interrupted, ran = _improve(problem, slot_expert, bound, start, time_limit_s, seed, on_progress)
         log.append(ran)
-    log += _keep_up(problem, slot_expert, rivals)
+    log += _keep_up(problem, slot_expert, {**rivals, _ORDINARY: Baseline(ordinary.assignment)})
     return _result(problem, slot_expert, bound, interrupted=interrupted, log=tuple(log), rivals=rivals)
 
 

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 __all__ = ["verify_experts"]
 
 
-def verify_experts(assignment: Assignment, problem: ExpertProblem) -> list[str]:
+def verify_experts(assignment: Assignment, problem: ExpertProblem, *, together: bool = False) -> list[str]:
     """Return every way in which ``assignment`` breaks the rules of ``problem``, in words; empty if legal.
 
     The rules: the arrays have the problem's shape; every GPU has its number of slots; every slot holds an
     expert that exists; every expert has at least one copy in every layer; no failure domain (no GPU, where none are
-    given) holds two copies of one. Layers are named by their row.
+    given) holds two copies of one. Layers are named by their row. ``together``: a GPU may hold two copies of one.
     """
     wrong = _shape_violations(assignment, problem)
     if wrong:
         return wrong
     wrong = _slot_violations(assignment, problem)
     for layer in range(problem.layers):
-        wrong += _layer_violations(assignment, layer)
+        wrong += _layer_violations(assignment, layer, together=together)
     if problem.spread is not None:
         wrong += _spread_violations(assignment, problem)
     return wrong
@@ -74,7 +74,7 @@ def _slot_violations(assignment: Assignment, problem: ExpertProblem) -> list[str
     return wrong
 
 
-def _layer_violations(assignment: Assignment, layer: int) -> list[str]:
+def _layer_violations(assignment: Assignment, layer: int, *, together: bool) -> list[str]:
     wrong = []
     row = assignment.slot_expert[layer]
     absent = set(range(assignment.experts)) - {int(expert) for expert in row}
@@ -83,7 +83,7 @@ def _layer_violations(assignment: Assignment, layer: int) -> list[str]:
     for slot, (expert, gpu) in enumerate(zip(row.tolist(), assignment.slot_gpu.tolist(), strict=True)):
         if not 0 <= expert < assignment.experts:
             wrong.append(f"row {layer}, slot {slot}: expert {expert} is not in 0..{assignment.experts - 1}")
-        elif (expert, gpu) in seen:
+        elif (expert, gpu) in seen and not together:
             wrong.append(f"row {layer}: GPU {gpu} holds expert {expert} more than once")
         seen.add((expert, gpu))
     return wrong

@@ -97,7 +97,10 @@ def _experts(plan: Plan) -> list[str]:
             except InputError as error:
                 wrong.append(f"{_run(stage.layers)}: {error}")
                 break
-            wrong += [f"{_run(stage.layers)}: {line}" for line in verify_experts(assignment, problem)]
+            # another planner's plan may have two copies on a GPU, and says so
+            together = plan.options.get("copies_together") is True
+            lines = verify_experts(assignment, problem, together=together)
+            wrong += [f"{_run(stage.layers)}: {line}" for line in lines]
     return wrong
 
 

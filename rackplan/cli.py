@@ -15,10 +15,13 @@ import typer
 from rackplan import __version__
 from rackplan.commands import (
     catalog,
+    check,
     compare,
     draw,
     explain,
+    export,
     import_,
+    import_plan,
     plan,
     replan,
     score,
@@ -71,7 +74,22 @@ def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-for command in (plan, replan, score, explain, draw, traffic, sweep, compare, import_, catalog, validate):
+for command in (
+    plan,
+    replan,
+    score,
+    explain,
+    draw,
+    traffic,
+    sweep,
+    compare,
+    export,
+    import_plan,
+    check,
+    import_,
+    catalog,
+    validate,
+):
     app.command(name=command.NAME)(_saying_interrupted(command.run))
 
 

@@ -29,7 +29,7 @@ from rackplan.commands.options import (
 if TYPE_CHECKING:
     from placement.plan import Plan
 
-__all__ = ["NAME", "run"]
+__all__ = ["NAME", "plan_json", "run", "write_plan"]
 
 NAME = "plan"
 
@@ -118,9 +118,9 @@ def run(
                 setting, expert_loads, options, on_progress=reporter.layers, on_stage=reporter.stage
             )
             reporter.stage("writing")
-            files = _write(plan, folder, digests([model, cluster, *(loads or [])]))
+            files = write_plan(plan, folder, digests([model, cluster, *(loads or [])]))
         if json:
-            print_json(_as_json(plan, files))
+            print_json(plan_json(plan, files))
         else:
             print_text(plan_summary(plan, files))
     if plan.interrupted:
@@ -149,7 +149,7 @@ def _copies(text: str) -> int | Literal["auto"]:
         ) from None
 
 
-def _write(plan: Plan, folder: Path, sha256: dict[str, str]) -> dict[str, str]:
+def write_plan(plan: Plan, folder: Path, sha256: dict[str, str]) -> dict[str, str]:
     """Write the plan, its picture and its report; return their paths by what they are."""
     import shlex
 
@@ -177,7 +177,8 @@ def _write(plan: Plan, folder: Path, sha256: dict[str, str]) -> dict[str, str]:
     return {what: str(folder / name) for what, name in names.items()}
 
 
-def _as_json(plan: Plan, files: dict[str, str]) -> dict[str, Any]:
+def plan_json(plan: Plan, files: dict[str, str]) -> dict[str, Any]:
+    """What ``--json`` prints of a plan: all but what is bulky."""
     from placement.plan_file import plan_to_dict
 
     data = plan_to_dict(plan)

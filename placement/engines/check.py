@@ -1,0 +1,94 @@
+"""Whether an engine would load a plan file, and whether what it then does is what the file means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from placement.engines.findings import BAD, Finding
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from placement.engines.engine import Engine
+    from placement.engines.mapping import ModelFacts
+
+__all__ = ["MOST_RANKS", "Checked", "check_file", "require_ranks"]
+
+MOST_RANKS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found.
+
+    Attributes
+    ----------
+    loads:
+        The engine starts with it.
+    right:
+        It does, and places experts as the file says, each at least once.
+    unreadable:
+        Why nothing could be read of it; empty where it could.
+    """
+
+    file: str
+    engine: Engine
+    findings: tuple[Finding, ...]
+    unreadable: str = ""
+
+    @property
+    def loads(self) -> bool:
+        """Whether the engine starts with it."""
+        return not any(finding.kind == "refused" for finding in self.findings)
+
+    @property
+    def right(self) -> bool:
+        """Whether it starts with it and does what it says."""
+        return not any(finding.kind in BAD for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """One line: whether it loads and is right, and the first reason if not."""
+        if self.right:
+            return f"{self.file} loads in {self.engine.title} and is right."
+        bad = [finding for finding in self.findings if finding.kind in BAD]
+        first = next((finding for finding in bad if finding.kind == "refused"), bad[0])
+        word = "does not load" if not self.loads else "loads and is wrong"
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        return f"{self.file} {word} in {self.engine.title}: {first.where}: {first.what}{more}."
+
+
+def require_ranks(ranks: int, option: str) -> None:
+    """Check a number of GPUs.
+
+    Raises
+    ------
+    InputError
+        If it is not from 1 to :data:`MOST_RANKS`.
+    """
+    if not 1 <= ranks <= MOST_RANKS:
+        raise InputError(f"{option} {ranks}: expected 1 to {MOST_RANKS:,} GPUs.")
+
+
+def check_file(path: Path, engine: Engine, facts: ModelFacts, ranks: int) -> Checked:
+    """Check a file for an engine that runs ``ranks`` GPUs in the EP group.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or ``ranks`` is no number of GPUs.
+    """
+    require_ranks(ranks, "--gpus")
+    if not path.is_file():
+        raise InputError(f"{path}: {'not a regular file' if path.exists() else 'there is no such file'}.")
+    try:
+        inspected = engine.inspect(path, facts, ranks)
+    except InputError as error:
+        what = str(error).removeprefix(f"{path}: ").rstrip(".")
+        return Checked(str(path), engine, (Finding("the whole file", what, "refused"),), str(error))
+    unknown = Finding(
+        "balancedness", "not judged without loads; rackplan import-plan FILE --loads ... scores it", "note"
+    )
+    return Checked(str(path), engine, (*inspected.findings, *inspected.around, unknown))

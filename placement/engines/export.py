@@ -1,0 +1,122 @@
+"""A plan as a file of one engine: what it cannot hold is refused, what is written is read back and compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placement.engines.engine import Launch
+from placement.engines.findings import require_sound
+from placement.engines.mapping import mapping_of, model_facts, rank_places
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from placement.engines.engine import Engine
+    from placement.engines.mapping import ExpertMapping, ModelFacts, Place
+    from placement.plan import Plan
+
+__all__ = ["Exported", "export_plan"]
+
+
+@dataclass(frozen=True, eq=False)
+class Exported:
+    """A plan in an engine's form, not yet written.
+
+    Attributes
+    ----------
+    text:
+        The whole file.
+    launch, flags:
+        What the engine is started with, and the lines to start it.
+    warnings:
+        What a person should know first.
+    places:
+        The GPU of each rank.
+    """
+
+    engine: Engine
+    text: str
+    mapping: ExpertMapping
+    launch: Launch
+    flags: tuple[str, ...]
+    warnings: tuple[str, ...]
+    places: tuple[Place, ...]
+
+
+def export_plan(plan: Plan, engine: Engine, file: str) -> Exported:
+    """Return ``plan`` in the form of ``engine``, as the file that the engine will find at ``file``.
+
+    Raises
+    ------
+    InputError
+        If the engine would reject or misread it: with the reason, and the option that avoids it.
+    """
+    facts = model_facts(plan.setting.model)
+    if engine.suffixes and not file.endswith(engine.suffixes):
+        raise InputError(
+            f"-o {file}: {engine.title} reads a plan only from a file that ends in {engine.suffixes[0]}."
+        )
+    mapping = mapping_of(plan)
+    for limit in engine.limits:
+        reason = limit(mapping, facts)
+        if reason:
+            raise InputError(f"{engine.title} cannot hold this plan: {reason}.")
+    text = engine.write(mapping, facts)
+    _read_back(text, engine, mapping, facts)
+    launch = launch_of(plan, mapping, file, facts)
+    return Exported(
+        engine,
+        text,
+        mapping,
+        launch,
+        tuple(engine.flags(launch)),
+        (*engine.warnings(launch), *_notes(plan)),
+        tuple(rank_places(plan)),
+    )
+
+
+def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFacts) -> None:
+    """Check what will be written the way a file of anyone's is checked."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"plan{engine.suffixes[0] if engine.suffixes else '.jsonl'}"
+        path.write_text(text, encoding="utf-8")
+        found = require_sound(path, engine.title, engine.inspect(path, facts, mapping.ranks))
+    if not np.array_equal(found.slot_expert, mapping.slot_expert):
+        raise AssertionError(f"the {engine.name} file does not hold the plan, please report it")
+
+
+def launch_of(plan: Plan, mapping: ExpertMapping, file: str, facts: ModelFacts) -> Launch:
+    """Return what a replica of ``plan`` is started with."""
+    gpus = plan.setting.cluster.gpus
+    nodes = {gpus[gpu].node for stage in plan.layout.replicas[0] for gpu in stage.gpus}
+    return Launch(
+        file=file,
+        model=facts.name,
+        ep=mapping.ranks,
+        tp=plan.layout.tp,
+        attention_dp=mapping.ranks // plan.layout.tp,
+        stages=plan.layout.stages,
+        nodes=len(nodes),
+        redundant=mapping.redundant,
+        split=plan.split,
+        model_type=facts.model_type,
+    )
+
+
+def _notes(plan: Plan) -> list[str]:
+    found = []
+    if plan.layout.stages > 1:
+        sizes = ", ".join(
+            f"{stage.layers.start}-{stage.layers.stop - 1}" for stage in plan.layout.replicas[0]
+        )
+        found.append(
+            f"the plan's pipeline stages hold layers {sizes}; an engine that cuts elsewhere puts experts "
+            "on other GPUs"
+        )
+    if len(plan.layout.replicas) > 1:
+        found.append(f"{len(plan.layout.replicas)} replicas: start one server for each, all with this file")
+    return found

@@ -1,0 +1,237 @@
+"""Anyone's placement as a plan of ours: laid on a cluster, scored, bounded and compared like one that we made."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.layout import Layout, StageSpec
+from placement.baselines import baselines
+from placement.engines.mapping import experts_of
+from placement.failure_domains import numbered_domains
+from placement.failures import find_failures
+from placement.layouts import Shape, enumerate_shapes
+from placement.plan import BaselineScore, Plan, Proof, moe_rows, score_placement, stage_speed
+from placement.problem import expert_problem
+from placement.scenarios import scenario_problem
+from placement.split import largest_batch, split_layers, stage_specs
+from placement.under_split import any_split_bound, split_max_load
+from placement.verify_plan import verify_plan
+from topology.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cost.assignment import Assignment
+    from cost.loads import ExpertLoads
+    from cost.setting import Setting
+    from placement.baselines import Baseline
+    from placement.engines.mapping import ExpertMapping
+    from placement.options import PlanOptions
+    from placement.scenarios import ScenarioProblem
+
+__all__ = ["default_ranks", "imported_plan"]
+
+_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
+
+
+def default_ranks(setting: Setting, options: PlanOptions) -> int:
+    """Return the GPUs of an EP group: as asked, else all of the cluster over the stages.
+
+    Raises
+    ------
+    InputError
+        If the cluster has fewer GPUs than that.
+    """
+    gpus, stages = len(setting.cluster.gpus), options.stages or 1
+    ranks = options.ep or max(1, gpus // stages)
+    if ranks * stages > gpus:
+        raise InputError(
+            f"--ep {ranks} with {stages} stage{'s' * (stages > 1)} takes {ranks * stages} GPUs, "
+            f"{setting.cluster.name} has {gpus}."
+        )
+    return ranks
+
+
+def imported_plan(
+    setting: Setting, mapping: ExpertMapping, loads: ExpertLoads, options: PlanOptions, note: str
+) -> Plan:
+    """Return a verified plan with the experts of ``mapping``.
+
+    Parameters
+    ----------
+    options:
+        ``ep``, ``tp``, ``stages``, ``split`` and ``objective`` count; the rest says how nothing was searched.
+    note:
+        Where the mapping came from.
+
+    Raises
+    ------
+    InputError
+        If the cluster has no such layout, or a GPU holds more slots than there are experts.
+    InfeasibleError
+        If the weights, or the batch asked for, do not fit in HBM.
+    """
+    shape = _shape(setting, mapping.ranks, options.stages or 1, options.tp or 1)
+    setting, layout = _laid_out(setting, mapping, shape)
+    experts = experts_of(mapping, layout)
+    score, balancedness = score_placement(setting, layout, experts, loads, options.split)
+    problems = _problems(setting, layout, experts, loads, options)
+    notes = [note, "no search ran: the placement is the file's", *loads.notes]
+    doubled = mapping.doubled()
+    if doubled:
+        layer, rank, expert = doubled[0]
+        notes.append(
+            f"{len(doubled)} times a GPU holds an expert twice (first: layer {layer}, rank {rank}, expert {expert}), "
+            "which saves nothing if it fails and which no plan of ours does"
+        )
+    plan = Plan(
+        setting=setting,
+        layout=layout,
+        experts=experts,
+        loads=loads,
+        score=score,
+        balancedness=balancedness,
+        proof=_proof(setting, layout, problems, experts, options, doubled=bool(doubled)),
+        baselines=_baselines(setting, layout, experts, loads, options),
+        notes=tuple(notes),
+        options={**asdict(options), "ep": mapping.ranks, "copies_together": bool(doubled), "imported": note},
+    )
+    wrong = verify_plan(plan)
+    if wrong:
+        raise InputError(f"{note}: {wrong[0]}.")
+    return replace(plan, failures=find_failures(plan))
+
+
+def _shape(setting: Setting, ranks: int, stages: int, tp: int) -> Shape:
+    """Return the layout that the planner would use for such groups; else consecutive GPUs."""
+    for shape in enumerate_shapes(setting.cluster, setting.model):
+        groups = shape.replicas[0]
+        if shape.tp == tp and len(groups) == stages and all(len(group) == ranks for group in groups):
+            return shape
+    size = ranks * stages
+    count = len(setting.cluster.gpus) // size
+    replicas = tuple(
+        tuple(
+            tuple(range(replica * size + stage * ranks, replica * size + (stage + 1) * ranks))
+            for stage in range(stages)
+        )
+        for replica in range(count)
+    )
+    return Shape(replicas, tp)
+
+
+def _laid_out(setting: Setting, mapping: ExpertMapping, shape: Shape) -> tuple[Setting, Layout]:
+    """Return the setting at the batch asked for, or the largest, and the layers on the groups of ``shape``."""
+    groups = shape.replicas[0]
+    slots = [np.full(mapping.ranks, mapping.slots_per_rank, dtype=np.int64) for _ in groups]
+    most = min(
+        largest_batch(setting.with_batch(1), members, tp=shape.tp, slots=slots)
+        for members in dict.fromkeys(shape.replicas)
+    )
+    batch = setting.workload.wanted_batch(most)
+    if most < 1:
+        raise InfeasibleError(
+            f"HBM capacity binds: {setting.model.name} with {mapping.slots_per_rank} slots per layer on each of "
+            f"{mapping.ranks} GPUs of {setting.cluster.name} does not fit even at batch 1; give --stages, a larger "
+            "--ep on more GPUs, a smaller --weights or a shorter --context."
+        )
+    if batch > most:
+        raise InfeasibleError(
+            f"HBM capacity binds: --batch {batch} does not fit; the largest that fits is {most} sequences per GPU."
+        )
+    setting = setting.with_batch(batch)
+    if len(groups) == 1:
+        ranges = [range(len(setting.model.layers))]
+    else:
+        ranges = list(split_layers(setting, groups, tp=shape.tp, slots=slots))
+    return setting, Layout(tuple(tuple(stage_specs(members, ranges)) for members in shape.replicas), shape.tp)
+
+
+def _problems(
+    setting: Setting,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads,
+    options: PlanOptions,
+) -> list[ScenarioProblem | None]:
+    """What each stage's experts would be placed for."""
+    found: list[ScenarioProblem | None] = []
+    for stage, part in zip(layout.replicas[0], experts, strict=True):
+        if part is None:
+            found.append(None)
+            continue
+        tokens = loads.normalised[:, moe_rows(setting, stage.layers)]
+        speed = stage_speed(setting, stage, part.slots_per_gpu)
+        found.append(scenario_problem(tokens, part.slots_per_gpu, speed=speed, objective=options.objective))
+    return found
+
+
+def _proof(
+    setting: Setting,
+    layout: Layout,
+    problems: Sequence[ScenarioProblem | None],
+    experts: Sequence[Assignment | None],
+    options: PlanOptions,
+    *,
+    doubled: bool,
+) -> Proof:
+    """Objective and bound, means over all layers; OPTIMAL only where each layer is at its bound.
+
+    The bounds are for copies on different GPUs; where a GPU has two of one, only the mean load binds.
+    """
+    value: list[NDArray[np.float64]] = []
+    bound: list[NDArray[np.float64]] = []
+    for stage, problem, part in zip(layout.replicas[0], problems, experts, strict=True):
+        if problem is None or part is None:
+            continue
+        nodes = numbered_domains(setting, "node")[list(stage.gpus)]
+        value.append(split_max_load(problem, part.slot_expert, options.split, nodes))
+        if doubled:
+            bound.append(np.minimum(1.0, value[-1]))
+        elif options.split == "even":
+            bound.append(problem.lower_bound())
+        else:
+            bound.append(any_split_bound(problem))
+    reached, least = np.concatenate(value), np.concatenate(bound)
+    status = "OPTIMAL" if (reached <= least * (1 + _EQUAL)).all() else "FEASIBLE"
+    objective, lowest = float(reached.mean()), float(np.minimum(least, reached).mean())
+    return Proof(status, objective, lowest, max(0.0, 1 - lowest / objective))
+
+
+def _baselines(
+    setting: Setting,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads,
+    options: PlanOptions,
+) -> dict[str, BaselineScore]:
+    """Score each rival under the same layout, batch, loads and split."""
+    rivals = [
+        None if part is None else _rivals(setting, stage, part, loads)
+        for stage, part in zip(layout.replicas[0], experts, strict=True)
+    ]
+    names = next((list(rival) for rival in rivals if rival is not None), [])
+    found = {}
+    for name in names:
+        placed = [None if rival is None else rival[name] for rival in rivals]
+        reason = next((one.reason for one in placed if one is not None and one.assignment is None), "")
+        if reason:
+            found[name] = BaselineScore(reason)
+            continue
+        assigned = tuple(None if one is None else one.assignment for one in placed)
+        score, balancedness = score_placement(setting, layout, assigned, loads, options.split)
+        found[name] = BaselineScore("", balancedness, score)
+    return found
+
+
+def _rivals(setting: Setting, stage: StageSpec, part: Assignment, loads: ExpertLoads) -> dict[str, Baseline]:
+    moe = setting.model.moe
+    mean = loads.mean[moe_rows(setting, stage.layers)]
+    problem = expert_problem(mean, part.slots_per_gpu, stage_speed(setting, stage, part.slots_per_gpu))
+    groups = None if moe is None else moe.groups
+    return baselines(problem, eplb_groups=groups, nodes=len(setting.domain_set(stage)))

@@ -1,0 +1,183 @@
+"""What every engine's plan file says, apart from its form: the expert in each slot of each MoE layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.assignment import Assignment
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from cost.layout import Layout
+    from cost.model import Model
+    from placement.plan import Plan
+
+__all__ = ["ExpertMapping", "ModelFacts", "Place", "experts_of", "mapping_of", "model_facts", "rank_places"]
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a plan file is checked against.
+
+    Attributes
+    ----------
+    layers:
+        All layers of the model, dense ones too.
+    moe_layers:
+        Absolute ids of those with routed experts.
+    experts:
+        Logical experts of a layer.
+    model_type:
+        ``model_type`` of its config.json; empty where there is none.
+    """
+
+    name: str
+    layers: int
+    moe_layers: tuple[int, ...]
+    experts: int
+    model_type: str = ""
+
+
+def model_facts(model: Model) -> ModelFacts:
+    """Return the facts of a model with experts.
+
+    Raises
+    ------
+    InputError
+        If it has none.
+    """
+    if model.moe is None:
+        raise InputError(
+            f"{model.name} has no routed experts: there is no placement that an engine could load."
+        )
+    kind = model.config.get("model_type")
+    return ModelFacts(
+        model.name,
+        len(model.layers),
+        model.moe_layers,
+        model.moe.experts,
+        kind if isinstance(kind, str) else "",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertMapping:
+    """Experts in the slots of all MoE layers.
+
+    Attributes
+    ----------
+    slot_expert:
+        int64 ``[MoE layers, slots]``; rank r has the slots ``r * slots_per_rank`` and on.
+    layer_ids:
+        Absolute layer id of each row.
+    experts, ranks:
+        Logical experts of a layer, and GPUs of the EP group.
+    """
+
+    slot_expert: NDArray[np.int64]
+    layer_ids: tuple[int, ...]
+    experts: int
+    ranks: int
+
+    @property
+    def slots(self) -> int:
+        """Slots of a layer."""
+        return int(self.slot_expert.shape[1])
+
+    @property
+    def slots_per_rank(self) -> int:
+        """Slots of each rank."""
+        return self.slots // self.ranks
+
+    @property
+    def redundant(self) -> int:
+        """Copies of a layer above one of each expert."""
+        return self.slots - self.experts
+
+    def by_rank(self) -> NDArray[np.int64]:
+        """Return the experts of each rank, ``[MoE layers, ranks, slots per rank]``."""
+        return self.slot_expert.reshape(len(self.layer_ids), self.ranks, self.slots_per_rank)
+
+    def doubled(self) -> list[tuple[int, int, int]]:
+        """Return layer id, rank and expert where a rank holds an expert more than once."""
+        held = np.sort(self.by_rank(), axis=2)
+        row, rank, slot = np.nonzero(held[:, :, 1:] == held[:, :, :-1])
+        triples = zip(row.tolist(), rank.tolist(), slot.tolist(), strict=True)
+        return [(self.layer_ids[r], g, int(held[r, g, s])) for r, g, s in triples]
+
+
+def mapping_of(plan: Plan) -> ExpertMapping:
+    """Return the mapping of a plan; replicas are alike, so one serves them all.
+
+    Raises
+    ------
+    InputError
+        If the model has no experts, or what no engine's file can hold: GPUs of a stage with unequal slots, or
+        stages that differ in their GPUs or slots.
+    """
+    facts = model_facts(plan.setting.model)
+    parts = [part for part in plan.experts if part is not None]
+    for part in parts:
+        _require_equal_slots(part)
+    for part in parts[1:]:
+        if (part.gpus, part.slots) != (parts[0].gpus, parts[0].slots):
+            raise InputError(
+                f"the plan's stages differ: {parts[0].gpus} GPUs with {parts[0].slots} slots per layer in one, "
+                f"{part.gpus} with {part.slots} in another, and an engine has one EP size for all; make it with "
+                f"rackplan plan --stages 1, or --stages and --ep that fit alike domains."
+            )
+    rows = np.concatenate([part.slot_expert for part in parts]).astype(np.int64)
+    return ExpertMapping(rows, facts.moe_layers, facts.experts, parts[0].gpus)
+
+
+def _require_equal_slots(part: Assignment) -> None:
+    counts = part.slots_per_gpu
+    if counts.min() == counts.max():
+        return
+    redundant = -(-part.slots // part.gpus) * part.gpus - part.experts
+    raise InputError(
+        f"GPUs of the plan have {counts.min()} to {counts.max()} slots per layer ({part.slots} on {part.gpus} GPUs), "
+        f"and engines give every rank equally many; make it with rackplan plan --redundant {redundant} on GPUs "
+        "of equal memory."
+    )
+
+
+def experts_of(mapping: ExpertMapping, layout: Layout) -> tuple[Assignment | None, ...]:
+    """Return the assignment of each stage of ``layout``, whose stages have as many GPUs as the mapping ranks."""
+    slot_gpu = np.repeat(np.arange(mapping.ranks, dtype=np.int32), mapping.slots_per_rank)
+    ids = np.array(mapping.layer_ids)
+    found: list[Assignment | None] = []
+    for stage in layout.replicas[0]:
+        inside = (ids >= stage.layers.start) & (ids < stage.layers.stop)
+        rows = mapping.slot_expert[inside].astype(np.int32)
+        found.append(Assignment(rows, slot_gpu, mapping.experts, mapping.ranks) if inside.any() else None)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank of the engine and the GPU that it must run on; ranks count from 0 in each replica."""
+
+    replica: int
+    stage: int
+    rank: int
+    gpu: str
+    node: str
+
+
+def rank_places(plan: Plan) -> Iterator[Place]:
+    """Yield the GPU of each rank: stages in order, in each its EP ranks."""
+    gpus = plan.setting.cluster.gpus
+    for replica, stages in enumerate(plan.layout.replicas):
+        rank = 0
+        for number, stage in enumerate(stages):
+            for gpu in stage.gpus:
+                yield Place(replica, number, rank, gpus[gpu].id, gpus[gpu].node)
+                rank += 1

@@ -1,0 +1,176 @@
+"""SGLang: ``--init-expert-location FILE.json``, one row of slots for every layer of the model.
+
+Read from the wheel of version 0.5.23: ``srt/eplb/expert_location.py`` (loading, nearest copy, static dispatch),
+``srt/eplb/expert_location_dispatch.py`` (the three dispatch algorithms), ``srt/eplb/lplb_solver.py`` (the
+architectures that may use ``lp``). Rows of dense layers are looked at like all others when SGLang starts, so each
+must hold every expert: they get slot j = expert j mod E, SGLang's own trivial map.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placement.engines.engine import Engine
+from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.strict_text import read_json
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from placement.engines.engine import Launch
+    from placement.engines.mapping import ExpertMapping, ModelFacts
+
+__all__ = ["SGLANG"]
+
+KEY = "physical_to_logical_map"
+COUNT = "logical_count"
+_DISPATCH = {"even": "dynamic", "source": "static", "lp": "lp"}
+_LP_MODELS = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite")
+
+_RULES = RowRules(
+    not_whole=Outcome("refused", "SGLang uses it as a list index and fails"),
+    length=Outcome("refused", "SGLang makes one tensor of all rows and fails"),
+    high=Outcome("refused", "IndexError when SGLang starts"),
+    negative=Outcome("wrong", "SGLang counts from the end: -1 is its last expert"),
+    absent=Outcome(
+        "wrong",
+        "nobody checks; static dispatch divides by zero at the start, dynamic sends its tokens to a slot of another",
+    ),
+    divisible=Outcome("refused", "SGLang asserts that slots divide by --ep-size"),
+    fewer=Outcome("refused", "--ep-num-redundant-experts would be negative"),
+)
+
+
+def _write(mapping: ExpertMapping, facts: ModelFacts) -> str:
+    trivial = np.arange(mapping.slots) % mapping.experts
+    rows = np.tile(trivial, (facts.layers, 1))
+    rows[list(mapping.layer_ids)] = mapping.slot_expert
+    lines = ",\n".join(json.dumps(row) for row in rows.tolist())
+    return f'{{"{KEY}": [\n{lines}\n]}}\n'
+
+
+def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
+    if path.suffix == ".pt":
+        raise InputError(
+            f"{path}: a torch file; SGLang loads it, but a plan is read here as .json only: save "
+            f'{{"{KEY}": map.tolist()}} as JSON. A recording in a .pt is for --loads.'
+        )
+    found = []
+    if path.suffix != ".json":
+        found.append(Finding("name", "does not end in .json: SGLang takes the path for JSON text", "refused"))
+    data = read_json(path)
+    if not isinstance(data, dict):
+        text = f'expected one object with the key "{KEY}" alone; SGLang fails on anything else'
+        return Inspected(None, (*found, Finding("the whole file", text, "refused")))
+    found += _keys(data)
+    if KEY not in data:
+        return Inspected(None, tuple(found))
+    rows = data[KEY]
+    if not isinstance(rows, list) or len(rows) == 0:
+        text = "expected a list with one row of expert ids for each layer"
+        return Inspected(None, (*found, Finding(KEY, text, "refused")))
+    if len(rows) != facts.layers:
+        return Inspected(None, (*found, _row_count(len(rows), facts)))
+    moe = set(facts.moe_layers)
+    places = [f"layer {layer}{'' if layer in moe else ' (dense)'}" for layer in range(facts.layers)]
+    inspected = inspect_rows(rows, places, _RULES, facts, ranks, moe=facts.moe_layers)
+    return Inspected(None if found else inspected.mapping, (*found, *inspected.findings), _around(ranks))
+
+
+def _keys(data: dict[str, object]) -> list[Finding]:
+    others = [key for key in data if key != KEY]
+    if KEY in data and others:
+        text = f"{others[0][:40]!r} stands beside {KEY}: SGLang passes every key on and fails with TypeError"
+        return [Finding("keys", text, "refused")]
+    if KEY in data:
+        return []
+    if COUNT in data:
+        text = (
+            "a recording of loads, not a plan: SGLang would run its own EPLB on it; "
+            "plan with rackplan plan --loads FILE"
+        )
+        return [Finding(COUNT, text, "wrong")]
+    return [Finding("keys", f"neither {KEY} nor {COUNT}: SGLang fails with NotImplementedError", "refused")]
+
+
+def _row_count(rows: int, facts: ModelFacts) -> Finding:
+    if rows == len(facts.moe_layers):
+        what = "of the MoE layers alone? Rows are looked up by absolute layer id, so every layer gets another's row"
+    elif rows < facts.layers:
+        what = "SGLang looks rows up by absolute layer id, and has none for the last layers"
+    else:
+        what = "is it of another model?"
+    return Finding(
+        KEY, f"{rows} rows, {facts.name} has {facts.layers} layers, dense ones too: {what}", "wrong"
+    )
+
+
+def _around(ranks: int) -> tuple[Finding, ...]:
+    text = "SGLang wants slots - experts as --ep-num-redundant-experts; its default is 0"
+    notes = [Finding("--ep-num-redundant-experts", text, "note")]
+    if ranks == 1:
+        notes.append(Finding("--ep-size", "1: with one GPU nothing is placed", "note"))
+    return tuple(notes)
+
+
+def _flags(launch: Launch) -> list[str]:
+    ranks = launch.ep
+    lines = [
+        f"python3 -m sglang.launch_server --model-path {launch.model}",
+        f"--tp-size {ranks} --ep-size {ranks}",
+    ]
+    if launch.attention_dp > 1:
+        lines.append(f"--dp-size {launch.attention_dp} --enable-dp-attention")
+    if launch.stages > 1:
+        lines.append(f"--pp-size {launch.stages}")
+    if launch.nodes > 1:
+        lines.append(f"--nnodes {launch.nodes} --node-rank RANK --dist-init-addr HOST:PORT")
+    return [
+        *lines,
+        "--moe-a2a-backend deepep",
+        f"--ep-num-redundant-experts {launch.redundant}",
+        f"--init-expert-location {launch.file}",
+        f"--ep-dispatch-algorithm {_DISPATCH[launch.split]}",
+    ]
+
+
+def _warnings(launch: Launch) -> list[str]:
+    found = []
+    if launch.split == "even":
+        found.append(
+            "the plan expects an even split: without --ep-dispatch-algorithm dynamic SGLang splits by source rank "
+            "(static) where an all-to-all backend runs; a plan for static is made with rackplan plan --split source"
+        )
+    if launch.split == "source" and launch.ep % max(1, launch.nodes // launch.stages):
+        found.append("static dispatch takes EP size / nodes GPUs for a node, which does not divide here")
+    if launch.split == "lp" and launch.model_type not in _LP_MODELS:
+        found.append(
+            f"SGLang allows --ep-dispatch-algorithm lp for the DeepSeek-V2/V3 family alone, and {launch.model} may "
+            "not be of it; a plan for dynamic is made with rackplan plan --split even"
+        )
+    if launch.file.endswith(".json") is False:
+        found.append("SGLang reads the file only where its path ends in .json")
+    return found
+
+
+SGLANG = Engine(
+    name="sglang",
+    title="SGLang",
+    version="0.5.23 (wheel)",
+    released=True,
+    suffixes=(".json",),
+    splits=("source", "even", "lp"),
+    split_words=(
+        "as --ep-dispatch-algorithm says: static, one copy per source rank (its own GPU's, else its node's, else in "
+        "turn); dynamic, evenly; lp, so that the busiest GPU has least, solved per batch"
+    ),
+    write=_write,
+    limits=(),
+    inspect=_inspect,
+    flags=_flags,
+    warnings=_warnings,
+)

@@ -1,0 +1,197 @@
+"""TensorRT-LLM: ``moe_config.load_balancer``, a YAML file with three keys, layers by absolute id.
+
+Read from NVIDIA/TensorRT-LLM: ``llmapi/llm_args.py`` (MoeLoadBalancerConfig, extra keys forbidden),
+``_torch/modules/fused_moe/moe_load_balancer.py`` at 000a01de66f0 (when the section is used, and for which
+architectures) and ``fused_moe/interface.py`` of the main branch of 2026 (each layer's experts, all present).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from placement.engines.engine import Engine
+from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.strict_text import read_yaml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from placement.engines.engine import Launch
+    from placement.engines.mapping import ExpertMapping, ModelFacts
+
+__all__ = ["TRTLLM"]
+
+SLOTS, ROWS, UPDATES = "num_slots", "initial_global_assignments", "layer_updates_per_iter"
+_BALANCED = (
+    "deepseek_v3",
+    "kimi_k2",
+    "deepseek_r1",
+    "mixtral",
+    "llama4",
+    "llama4_text",
+    "qwen2_moe",
+    "qwen3_moe",
+)
+
+_RULES = RowRules(
+    not_whole=Outcome("refused", "its configuration wants whole numbers"),
+    length=Outcome("refused", "ValueError: the length of each layer must be num_slots"),
+    high=Outcome("refused", "the MoE layer asserts that the ids are those of its experts"),
+    negative=Outcome("refused", "the MoE layer asserts that the ids are those of its experts"),
+    absent=Outcome("refused", "the MoE layer asserts that every expert is there"),
+    divisible=Outcome("refused", "ValueError: num_slots must be divisible by the EP size"),
+    fewer=Outcome("refused", "the MoE layer asserts num_slots >= experts"),
+)
+
+
+def _write(mapping: ExpertMapping, _: ModelFacts) -> str:
+    rows = zip(mapping.layer_ids, mapping.slot_expert.tolist(), strict=True)
+    lines = "".join(f"  {layer}: {json.dumps(row)}\n" for layer, row in rows)
+    return f"{SLOTS}: {mapping.slots}\n{ROWS}:\n{lines}{UPDATES}: 0\n"
+
+
+def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
+    data = read_yaml(path)
+    around = _around(facts, ranks)
+    if not isinstance(data, dict):
+        text = f"expected the keys {SLOTS}, {ROWS} and {UPDATES}"
+        return Inspected(None, (Finding("the whole file", text, "refused"),), around)
+    found = [*_unknown_keys(data), *_updates(data)]
+    rows = data.get(ROWS)
+    if not isinstance(rows, dict) or not rows:
+        found.append(_no_rows(rows))
+        return Inspected(None, tuple(found), around)
+    found += _layers(rows, facts)
+    found += _slots(data.get(SLOTS), rows)
+    if any(finding.kind != "note" for finding in found):
+        return Inspected(None, tuple(found), around)
+    places = [f"layer {layer}" for layer in facts.moe_layers]
+    inspected = inspect_rows([rows[layer] for layer in facts.moe_layers], places, _RULES, facts, ranks)
+    return Inspected(inspected.mapping, (*found, *inspected.findings), around)
+
+
+def _unknown_keys(data: dict[object, object]) -> list[Finding]:
+    unknown = [str(key)[:40] for key in data if key not in (SLOTS, ROWS, UPDATES)]
+    if not unknown:
+        return []
+    text = f"{unknown[0]!r} is not one of {SLOTS}, {ROWS}, {UPDATES}: TensorRT-LLM forbids other keys"
+    return [Finding("keys", text, "refused")]
+
+
+def _no_rows(rows: object) -> Finding:
+    if rows is None:
+        text = "absent: TensorRT-LLM takes its default map, so this is no plan"
+        return Finding(ROWS, text, "wrong")
+    return Finding(ROWS, "expected expert ids by absolute layer id", "refused")
+
+
+def _updates(data: dict[object, object]) -> list[Finding]:
+    updates = data.get(UPDATES, 0)
+    if type(updates) is not int or updates < 0:
+        return [Finding(UPDATES, "expected 0, or layers to move per iteration", "refused")]
+    if updates:
+        text = f"{updates}: the plan is where TensorRT-LLM starts; it moves experts from then on"
+        return [Finding(UPDATES, text, "note")]
+    return []
+
+
+def _layers(rows: dict[object, object], facts: ModelFacts) -> list[Finding]:
+    """Layers that are absent, and those that the model has not."""
+    absent = [layer for layer in facts.moe_layers if layer not in rows]
+    strange = [key for key in rows if type(key) is not int or key not in set(facts.moe_layers)]
+    found = []
+    if absent:
+        more = f" (and {len(absent) - 1} more)" * (len(absent) > 1)
+        hint = ""
+        if set(rows) == set(range(len(facts.moe_layers))):
+            hint = "; keys are absolute layer ids, these count MoE layers from 0"
+        text = f"absent{more}: KeyError when the layer is built{hint}"
+        found.append(Finding(f"layer {absent[0]}", text, "refused"))
+    if strange:
+        more = f" (and {len(strange) - 1} more)" * (len(strange) > 1)
+        text = f"{facts.name} has no such MoE layer{more}; nobody reads it: a plan of another model?"
+        found.append(Finding(f"layer {str(strange[0])[:24]}", text, "wrong"))
+    return found
+
+
+def _slots(slots: object, rows: dict[object, object]) -> list[Finding]:
+    if type(slots) is not int:
+        return [Finding(SLOTS, "absent or not a whole number: ValueError at the start", "refused")]
+    for layer, row in rows.items():
+        if isinstance(row, list) and len(row) != slots:
+            text = f"{len(row)} slots, {SLOTS} says {str(slots)[:24]}: ValueError at the start"
+            return [Finding(f"layer {str(layer)[:24]}", text, "refused")]
+    return []
+
+
+def _around(facts: ModelFacts, ranks: int) -> tuple[Finding, ...]:
+    """What makes TensorRT-LLM ignore the file without a word."""
+    found = [
+        Finding(
+            "enable_attention_dp",
+            "must be true, moe_expert_parallel_size above 1 and the file under moe_config.load_balancer: "
+            "else TensorRT-LLM ignores it without a word",
+            "note",
+        )
+    ]
+    if ranks == 1:
+        found.append(Finding("EP size", "1: TensorRT-LLM ignores the file without a word", "wrong"))
+    if not _balanced(facts.model_type):
+        text = (
+            f"{facts.model_type or 'unknown'}: not among the architectures that TensorRT-LLM balances "
+            f"({', '.join(_BALANCED)}); it ignores the file without a word, unless your version has it"
+        )
+        found.append(Finding("model_type", text, "note" if not facts.model_type else "wrong"))
+    return tuple(found)
+
+
+def _balanced(model_type: str) -> bool:
+    return model_type in _BALANCED
+
+
+def _flags(launch: Launch) -> list[str]:
+    world = launch.ep * launch.stages
+    lines = [
+        f"# options.yaml, for: trtllm-serve {launch.model} --extra_llm_api_options options.yaml   ({world} ranks)",
+        "moe_config:",
+        "  backend: WIDEEP",
+        f"  load_balancer: {launch.file}",
+        "enable_attention_dp: true",
+        f"tensor_parallel_size: {launch.ep}",
+        f"moe_expert_parallel_size: {launch.ep}",
+    ]
+    if launch.stages > 1:
+        lines.append(f"pipeline_parallel_size: {launch.stages}")
+    return lines
+
+
+def _warnings(launch: Launch) -> list[str]:
+    found = []
+    if launch.tp > 1:
+        found.append(
+            f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has one group per GPU: make "
+            "it with rackplan plan --tp 1"
+        )
+    if not _balanced(launch.model_type):
+        found.append(
+            f"{launch.model} may not be of an architecture that TensorRT-LLM balances "
+            f"({', '.join(_BALANCED)}): it would ignore the file without a word"
+        )
+    return found
+
+
+TRTLLM = Engine(
+    name="trtllm",
+    title="TensorRT-LLM",
+    version="main of 2026 (moe_load_balancer.py at 000a01de66f0, llm_args.py)",
+    released=True,
+    suffixes=(".yaml", ".yml"),
+    splits=("even",),
+    split_words="evenly: its router takes the copies of an expert in turn",
+    write=_write,
+    limits=(),
+    inspect=_inspect,
+    flags=_flags,
+    warnings=_warnings,
+)

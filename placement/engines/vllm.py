@@ -1,0 +1,160 @@
+"""vLLM: no released version loads a plan; JSON lines as its open pull request #41141 (offline EPLB) reads them.
+
+Read from the description and the tests of https://github.com/vllm-project/vllm/pull/41141 (April 2026), and vLLM
+0.33.0, which has no such option. Layers are counted among the MoE layers, from 0.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from placement.engines.engine import Engine
+from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.strict_text import read_json_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from placement.engines.engine import Launch
+    from placement.engines.mapping import ExpertMapping, ModelFacts
+
+__all__ = ["VLLM"]
+
+RECORD = "eplb_initial_mapping"
+ROWS = "initial_global_assignments"
+_UNRELEASED = (
+    "no released vLLM loads a plan (0.33.0 has no option); this is the form of open pull request #41141"
+)
+
+_RULES = RowRules(
+    not_whole=Outcome("refused", "expert ids are whole numbers"),
+    length=Outcome("refused", "every layer must have num_slots ids"),
+    high=Outcome("refused", "ids beyond the experts index past the table"),
+    negative=Outcome("wrong", "a negative id counts from the end"),
+    absent=Outcome("wrong", "no copy: tokens for it go nowhere"),
+    divisible=Outcome("refused", "EPLB wants equally many slots on every rank"),
+    fewer=Outcome("refused", "num_redundant_experts would be negative"),
+)
+
+
+def _write(mapping: ExpertMapping, _: ModelFacts) -> str:
+    record = {
+        "record_type": RECORD,
+        "version": 1,
+        "num_redundant_experts": mapping.redundant,
+        "num_slots": mapping.slots,
+        ROWS: {str(row): ids for row, ids in enumerate(mapping.slot_expert.tolist())},
+    }
+    return json.dumps(record) + "\n"
+
+
+def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
+    around = (Finding("vLLM", _UNRELEASED, "note"),)
+    record, found = _record(path)
+    if record is None:
+        return Inspected(None, (found,) if found else (), around)
+    rows = record.get(ROWS)
+    if not isinstance(rows, dict):
+        return Inspected(None, (Finding(ROWS, "absent, or not a mapping by MoE layer", "refused"),), around)
+    wrong = _layers(rows, facts)
+    if wrong is not None:
+        return Inspected(None, (wrong,), around)
+    places = [f"layer {layer} (MoE layer {index})" for index, layer in enumerate(facts.moe_layers)]
+    ordered = [rows[str(index)] for index in range(len(facts.moe_layers))]
+    inspected = inspect_rows(ordered, places, _RULES, facts, ranks)
+    sizes = _sizes(record, ordered, facts)
+    return Inspected(None if sizes else inspected.mapping, (*sizes, *inspected.findings), around)
+
+
+def _record(path: Path) -> tuple[dict[str, object] | None, Finding | None]:
+    """Return the one mapping record of a file, or what is wrong."""
+    found: list[dict[str, object]] = []
+    others: list[str] = []
+    for number, value in read_json_lines(path):
+        if not isinstance(value, dict):
+            return None, Finding(f"line {number}", "expected one JSON object a line", "refused")
+        if value.get("record_type") == RECORD:
+            found.append(value)
+        else:
+            others.append(str(value.get("record_type"))[:40])
+    if len(found) > 1:
+        return None, Finding("records", f"{len(found)} of {RECORD}, expected one", "refused")
+    if found and (type(found[0].get("version")) is not int or found[0]["version"] != 1):
+        return None, Finding("version", "expected 1", "refused")
+    if found:
+        return found[0], None
+    if "eplb_load_stats" in others:
+        return None, Finding("records", "a recording of loads, not a plan: give it to --loads", "refused")
+    return None, Finding("records", f'none has "record_type": "{RECORD}"', "refused")
+
+
+def _layers(rows: dict[str, object], facts: ModelFacts) -> Finding | None:
+    wanted = [str(index) for index in range(len(facts.moe_layers))]
+    strange = next((key for key in rows if key not in set(wanted)), None)
+    absent = next((key for key in wanted if key not in rows), None)
+    if strange is not None:
+        text = f"{facts.name} has MoE layers 0 to {len(wanted) - 1}, counted from 0"
+        return Finding(f"{ROWS}, layer {strange[:24]}", text, "refused")
+    if absent is not None:
+        return Finding(
+            f"{ROWS}, layer {absent}", f"absent; {facts.name} has {len(wanted)} MoE layers", "refused"
+        )
+    return None
+
+
+def _sizes(record: dict[str, object], rows: list[object], facts: ModelFacts) -> list[Finding]:
+    """The two counts of the record against its rows."""
+    first = rows[0]
+    if not isinstance(first, list):
+        return []
+    found = []
+    for key, wanted in (("num_slots", len(first)), ("num_redundant_experts", len(first) - facts.experts)):
+        said = record.get(key)
+        if type(said) is not int or said != wanted:
+            text = f"{str(said)[:24]}, but the rows have {wanted}: ValueError at the start"
+            found.append(Finding(key, text, "refused"))
+    return found
+
+
+def _flags(launch: Launch) -> list[str]:
+    config = {
+        "num_redundant_experts": launch.redundant,
+        "initial_mapping_path": launch.file,
+        "disable_online_rebalancing": True,
+    }
+    lines = [
+        "# NOT RELEASED: a vLLM with pull request #41141 applied",
+        f"vllm serve {launch.model} --enable-expert-parallel --enable-eplb",
+        f"--tensor-parallel-size {launch.tp}",
+    ]
+    if launch.attention_dp > 1:
+        lines.append(f"--data-parallel-size {launch.attention_dp}")
+    if launch.stages > 1:
+        lines.append(f"--pipeline-parallel-size {launch.stages}")
+    return [*lines, f"--eplb-config '{json.dumps(config)}'"]
+
+
+def _warnings(launch: Launch) -> list[str]:
+    found = [f"NOT RELEASED: {_UNRELEASED}"]
+    if launch.split != "even":
+        found.append(
+            f"the plan was made for split {launch.split}, vLLM splits evenly: make it with rackplan plan --split even"
+        )
+    return found
+
+
+VLLM = Engine(
+    name="vllm",
+    title="vLLM with pull request #41141",
+    version="#41141 (open, April 2026); released 0.33.0 loads no plan",
+    released=False,
+    suffixes=(),
+    splits=("even",),
+    split_words="evenly over the copies of an expert",
+    write=_write,
+    limits=(),
+    inspect=_inspect,
+    flags=_flags,
+    warnings=_warnings,
+)

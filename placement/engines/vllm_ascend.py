@@ -1,0 +1,192 @@
+"""vllm-ascend: ``eplb_config.expert_map_path``, nested lists by MoE layer in order and device.
+
+Read from vllm-project/vllm-ascend at 182b75ea84ff (2026-08-22): ``eplb/core/eplb_utils.py`` (loading, choice of a
+copy), ``ascend_config.py`` (the path), ``patch/platform/patch_fused_moe.py`` (slots),
+``eplb/adaptor/vllm_adaptor.py`` (what it writes). Layers and devices are taken by position; ``layer_id``, ``device_id`` and ``device_count`` are not
+read.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from placement.engines.engine import Engine
+from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.strict_text import read_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from placement.engines.engine import Launch
+    from placement.engines.mapping import ExpertMapping, ModelFacts
+
+__all__ = ["VLLM_ASCEND"]
+
+_RULES = RowRules(
+    not_whole=Outcome("refused", "vllm-ascend makes an integer tensor of it and fails, or rounds it"),
+    length=Outcome("refused", "vllm-ascend makes one tensor of a layer's devices and fails"),
+    high=Outcome("refused", "IndexError when the layer is built"),
+    negative=Outcome("wrong", "vllm-ascend counts from the end: -1 is its last expert"),
+    absent=Outcome("refused", "the table from experts to slots gets too short"),
+    divisible=Outcome("refused", "devices would have unequal lengths"),
+    fewer=Outcome("refused", "the number of redundant experts would be negative"),
+    twice=Outcome("wrong", "vllm-ascend keeps one place per expert and device, and loses count of the slots"),
+)
+
+
+def _one_copy_a_device(mapping: ExpertMapping, _: ModelFacts) -> str:
+    """A device's table has one place for each expert."""
+    doubled = mapping.doubled()
+    if not doubled:
+        return ""
+    layer, rank, expert = doubled[0]
+    more = f" (and {len(doubled) - 1} more such)" if len(doubled) > 1 else ""
+    return (
+        f"layer {layer}, rank {rank} holds expert {expert} twice{more}, and vllm-ascend has one place per expert and "
+        "device; rackplan replan, or a fresh rackplan plan, puts no two copies on a GPU"
+    )
+
+
+def _more_than_one_rank(mapping: ExpertMapping, _: ModelFacts) -> str:
+    return "" if mapping.ranks > 1 else "EP size 1: vllm-ascend reads no map then; plan with --ep 2 or more"
+
+
+def _write(mapping: ExpertMapping, _: ModelFacts) -> str:
+    layers = [
+        {
+            "layer_id": index,
+            "device_count": mapping.ranks,
+            "device_list": [{"device_id": rank, "device_expert": held} for rank, held in enumerate(devices)],
+        }
+        for index, devices in enumerate(mapping.by_rank().tolist())
+    ]
+    lines = ",\n".join(json.dumps(layer) for layer in layers)
+    return f'{{"moe_layer_count": {len(layers)}, "layer_list": [\n{lines}\n]}}\n'
+
+
+def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
+    found: list[Finding] = []
+    if path.suffix != ".json":
+        found.append(Finding("name", "does not end in .json: TypeError at the start", "refused"))
+    data = read_json(path)
+    layers = data.get("layer_list") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(layers, list):
+        text = 'expected an object with "moe_layer_count" and "layer_list"'
+        return Inspected(None, (*found, Finding("the whole file", text, "refused")))
+    found += _layer_count(data.get("moe_layer_count"), len(layers), facts)
+    if any(finding.kind != "note" for finding in found):
+        return Inspected(None, tuple(found))
+    rows: list[object] = []
+    for layer, entry in zip(facts.moe_layers, layers, strict=True):
+        row, wrong = _devices(entry, f"layer {layer}", ranks)
+        if wrong is not None:
+            return Inspected(None, (*found, wrong))
+        found += _positions(entry, len(rows), layer)
+        rows.append(row)
+    places = [f"layer {layer}" for layer in facts.moe_layers]
+    inspected = inspect_rows(rows, places, _RULES, facts, ranks)
+    note = Finding("num_redundant_experts", "must be slots - experts; its default is 0", "note")
+    one = () if ranks > 1 else (Finding("EP size", "1: vllm-ascend reads no map", "wrong"),)
+    return Inspected(inspected.mapping, (*found, *inspected.findings), (note, *one))
+
+
+def _layer_count(count: object, layers: int, facts: ModelFacts) -> list[Finding]:
+    wanted = len(facts.moe_layers)
+    if type(count) is not int or count != layers:
+        text = f"{str(count)[:24]}, layer_list has {layers}: rows and count must agree"
+        return [Finding("moe_layer_count", text, "refused")]
+    if count == wanted:
+        return []
+    text = f"{count}, {facts.name} has {wanted} MoE layers"
+    if count < wanted:
+        after = "the next layer gets the default placement without a word"
+        return [Finding("moe_layer_count", f"{text}: {after}, any after it ValueError", "wrong")]
+    return [Finding("moe_layer_count", f"{text}: nobody reads the others; a plan of another model?", "wrong")]
+
+
+def _positions(entry: object, index: int, layer: int) -> list[Finding]:
+    """Names that disagree with positions: the engine goes by position."""
+    if not isinstance(entry, dict):
+        return []
+    named = entry.get("layer_id", index)
+    devices = [device.get("device_id", rank) for rank, device in enumerate(entry["device_list"])]
+    if named != index:
+        text = f"layer_id {str(named)[:24]} at position {index}: vllm-ascend goes by position"
+        return [Finding(f"layer {layer}", text, "wrong")]
+    if devices != list(range(len(devices))):
+        return [Finding(f"layer {layer}", "device_id out of order: vllm-ascend goes by position", "wrong")]
+    return []
+
+
+def _devices(entry: object, place: str, ranks: int) -> tuple[list[object], Finding | None]:
+    """Return the experts of all devices of a layer in one row."""
+    devices = entry.get("device_list") if isinstance(entry, dict) else None
+    if not isinstance(devices, list):
+        return [], Finding(place, 'expected "device_list"', "refused")
+    if len(devices) != ranks:
+        if len(devices) < ranks:
+            return [], Finding(place, f"{len(devices)} devices for {ranks} GPUs: IndexError", "refused")
+        what = f"{len(devices)} devices for {ranks} GPUs: the experts of the others are lost"
+        return [], Finding(place, what, "wrong")
+    row: list[object] = []
+    width = None
+    for number, device in enumerate(devices):
+        held = device.get("device_expert") if isinstance(device, dict) else None
+        if not isinstance(held, list) or not held:
+            return [], Finding(place, f'device {number}: expected "device_expert" with expert ids', "refused")
+        width = len(held) if width is None else width
+        if len(held) != width:
+            what = f"device {number} has {len(held)} experts, device 0 has {width}: {_RULES.length.words}"
+            return [], Finding(place, what, "refused")
+        row += held
+    return row, None
+
+
+def _flags(launch: Launch) -> list[str]:
+    config = {"eplb_config": {"expert_map_path": launch.file, "num_redundant_experts": launch.redundant}}
+    lines = [f"vllm serve {launch.model} --enable-expert-parallel", f"--tensor-parallel-size {launch.tp}"]
+    if launch.attention_dp > 1:
+        lines.append(f"--data-parallel-size {launch.attention_dp}")
+    if launch.stages > 1:
+        lines.append(f"--pipeline-parallel-size {launch.stages}")
+    return [*lines, f"--additional-config '{json.dumps(config)}'"]
+
+
+def _warnings(launch: Launch) -> list[str]:
+    old = (
+        "model runner V1 alone reads the map (VLLM_USE_V2_MODEL_RUNNER unset or 0), and its documentation announces "
+        "the removal of static EPLB"
+    )
+    found = [old]
+    if launch.split == "source" and launch.redundant:
+        found.append(
+            "the plan's split by source takes the nearest copy, as SGLang does; vllm-ascend takes copy rank mod "
+            "copies, so its loads differ somewhat from the plan's score"
+        )
+    if launch.split != "source":
+        found.append(
+            f"the plan was made for split {launch.split}, vllm-ascend splits by source rank (rank r takes copy r mod "
+            "copies): make it with rackplan plan --split source"
+        )
+    if launch.stages > 1:
+        found.append(
+            "layers are counted from 0 in each process: a pipeline stage after the first reads wrong ones"
+        )
+    return found
+
+
+VLLM_ASCEND = Engine(
+    name="vllm-ascend",
+    title="vllm-ascend",
+    version="182b75ea84ff (2026-08-22)",
+    released=True,
+    suffixes=(".json",),
+    splits=("source",),
+    split_words="by source rank: each uses one copy of an expert, its rank modulo the copies, for all its tokens",
+    write=_write,
+    limits=(_one_copy_a_device, _more_than_one_rank),
+    inspect=_inspect,
+    flags=_flags,
+    warnings=_warnings,
+)

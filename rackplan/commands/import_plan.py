@@ -1,0 +1,110 @@
+"""``rackplan import-plan``: an engine's plan file, or EPLB's result, as a plan of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rackplan.commands.options import (
+    AcceptLength,
+    Batch,
+    Context,
+    DraftTokens,
+    Engine,
+    JsonFlag,
+    KvDtype,
+    Loads,
+    ModelName,
+    OutputFolder,
+    Overlap,
+    Phase,
+    Seed,
+    Weights,
+)
+
+__all__ = ["NAME", "run"]
+
+NAME = "import-plan"
+
+
+def run(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A plan as an engine loads it, or phy2log.npy.")
+    ],
+    kind: Annotated[
+        str, typer.Option("--from", metavar="KIND", help="sglang, trtllm, vllm-ascend, vllm or npy.")
+    ],
+    model: ModelName,
+    cluster: Annotated[
+        str, typer.Option("--cluster", metavar="C", help="Catalog name, name@GPUS or a YAML file.")
+    ],
+    output: OutputFolder,
+    loads: Loads = None,
+    phase: Phase = "decode",
+    context: Context = 4096,
+    batch: Batch = 0,
+    objective: Annotated[
+        str, typer.Option("--objective", help="Over several --loads: the mean or the worst of them.")
+    ] = "mean",
+    split: Annotated[
+        str,
+        typer.Option("--split", help="How the engine splits an expert's tokens: even, source or lp."),
+    ] = "even",
+    ep: Annotated[
+        int | None,
+        typer.Option("--ep", help="GPUs of the EP group. [all, over the stages]", show_default=False),
+    ] = None,
+    tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel width.")] = 1,
+    stages: Annotated[int, typer.Option("--stages", help="Pipeline stages.")] = 1,
+    weights: Weights = None,
+    kv_dtype: KvDtype = "bf16",
+    draft_tokens: DraftTokens = 0,
+    accept_length: AcceptLength = 1.0,
+    overlap: Overlap = False,
+    engine: Engine = "",
+    seed: Seed = 0,
+    json: JsonFlag = False,
+) -> None:
+    """Read an engine's plan file strictly, score it; writes plan.json, report.html and topology.svg."""
+    from cost.resolve import resolve_model
+    from cost.setting import Setting
+    from cost.split import require_split
+    from cost.workload import Workload
+    from placement.engines.import_plan import default_ranks, imported_plan
+    from placement.engines.mapping import model_facts
+    from placement.engines.read import read_mapping
+    from placement.options import PlanOptions, require_objective
+    from rackplan.commands.plan import plan_json, write_plan
+    from rackplan.inputs import digests, model_loads
+    from rackplan.output import output_folder, print_json, print_text
+    from rackplan.summary import plan_summary
+    from topology.errors import InputError
+    from topology.resolve import resolve_cluster
+
+    options = PlanOptions(
+        time_limit_s=0.0,
+        seed=seed,
+        ep=ep,
+        tp=tp,
+        stages=stages,
+        objective=require_objective(objective),
+        split=require_split(split),
+    )
+    workload = Workload(context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap)
+    setting = Setting(
+        resolve_cluster(cluster), resolve_model(model, weights=weights), workload, engine=engine
+    )
+    mapping = read_mapping(file, kind, model_facts(setting.model), default_ranks(setting, options))
+    expert_loads = model_loads(setting.model, loads or [], seed)
+    if expert_loads is None:
+        raise InputError(f"{setting.model.name} has no routed experts.")
+    note = f"imported from {file} ({kind})"
+    with output_folder(output) as folder:
+        plan = imported_plan(setting, mapping, expert_loads, options, note)
+        files = write_plan(plan, folder, digests([str(file), model, cluster, *(loads or [])]))
+        if json:
+            print_json(plan_json(plan, files))
+        else:
+            print_text(plan_summary(plan, files))

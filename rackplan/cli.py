@@ -21,6 +21,7 @@ from rackplan.commands import (
     explain,
     export,
     import_,
+    loads,
     import_plan,
     plan,
     replan,
@@ -87,6 +88,7 @@ for command in (
     import_plan,
     check,
     import_,
+    loads,
     catalog,
     validate,
 ):

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from cost.loads import ExpertLoads
     from cost.model import Model
 
-__all__ = ["DEFAULT_LOADS", "digests", "model_loads", "speeds"]
+__all__ = ["DEFAULT_LOADS", "digests", "model_loads", "reading_progress", "speeds"]
+
+_LONG_BYTES = 2**24
 
 DEFAULT_LOADS = "lognormal:0.63"
 """The spread of eight real DeepSeek-V3 workloads."""
 
 
-def model_loads(model: Model, texts: Sequence[str], seed: int) -> ExpertLoads | None:
+def model_loads(
+    model: Model, texts: Sequence[str], seed: int, windows: int | None = None
+) -> ExpertLoads | None:
     """Return the loads for ``model``: the user's, or the default synthetic ones; None without experts.
+
+    ``windows`` is the largest number of scenarios that one recording becomes, None for the usual one.
 
     Raises
     ------
@@ -27,6 +34,7 @@ def model_loads(model: Model, texts: Sequence[str], seed: int) -> ExpertLoads | 
         If a file cannot be used, or loads are given for a model without experts.
     """
     from cost.load_files import read_loads
+    from cost.recordings.windows import MOST_WINDOWS
     from topology.errors import InputError
 
     moe = model.moe
@@ -34,13 +42,38 @@ def model_loads(model: Model, texts: Sequence[str], seed: int) -> ExpertLoads | 
         if texts:
             raise InputError(f"--loads {texts[0]}: {model.name} has no routed experts; leave --loads out.")
         return None
-    return read_loads(
-        list(texts) or [DEFAULT_LOADS],
-        moe_layers=model.moe_layers,
-        layers=len(model.layers),
-        experts=moe.experts,
-        seed=seed,
-    )
+    with reading_progress(texts) as on_progress:
+        return read_loads(
+            list(texts) or [DEFAULT_LOADS],
+            moe_layers=model.moe_layers,
+            layers=len(model.layers),
+            experts=moe.experts,
+            seed=seed,
+            windows=MOST_WINDOWS if windows is None else windows,
+            on_progress=on_progress,
+        )
+
+
+@contextmanager
+def reading_progress(texts: Iterable[str]) -> Iterator[Callable[[str, float], None] | None]:
+    """Yield what draws how much of a file was read, on a terminal; None where all of ``texts`` are short."""
+    from rackplan.progress import progress
+
+    if not any(_bytes_below(Path(text)) > _LONG_BYTES for text in texts):
+        yield None
+        return
+    with progress() as reporter:
+        reporter.stage("opening recordings")
+        yield lambda path, fraction: reporter.stage(f"reading {Path(path).name}, {fraction:.0%}")
+
+
+def _bytes_below(path: Path) -> int:
+    """Return the size of a file, or of the files in a folder; 0 where there is none."""
+    try:
+        files = list(path.iterdir()) if path.is_dir() else [path]
+        return sum(file.stat().st_size for file in files if file.is_file())
+    except (OSError, ValueError):
+        return 0
 
 
 def speeds(text: str) -> list[float]:
@@ -65,11 +98,13 @@ def speeds(text: str) -> list[float]:
 
 
 def digests(texts: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of those of ``texts`` that are files, by the name that was typed."""
+    """Return the SHA-256 of those of ``texts`` that are files, and of files in folders, by the name typed."""
     found = {}
     for text in texts:
         path = Path(text)
-        if path.is_file():
-            with path.open("rb") as file:
-                found[text] = hashlib.file_digest(file, "sha256").hexdigest()
+        inner = sorted(path.iterdir()) if path.is_dir() else []
+        for name, one in ((text, path), *((f"{text}/{file.name}", file) for file in inner)):
+            if one.is_file():
+                with one.open("rb") as file:
+                    found[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return found

@@ -96,8 +96,8 @@ def _notes(total: int, kept: int, runs: int) -> tuple[str, ...]:
     if kept > runs:
         sizes = sorted({kept // runs, -(-kept // runs)})
         each = " or ".join(f"{size:,}" for size in sizes)
-        what = "scenario" if runs == 1 else f"{runs} scenarios"
-        notes.append(f"{kept:,} windows merged into {what} of {each} consecutive ones")
+        what = "one scenario" if runs == 1 else f"{runs} scenarios of {each} consecutive ones"
+        notes.append(f"{kept:,} windows merged into {what}")
     elif kept > 1:
         notes.append(f"{kept} windows, each a scenario")
     return tuple(notes)

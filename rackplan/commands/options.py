@@ -23,6 +23,7 @@ __all__ = [
     "Phase",
     "Seed",
     "Weights",
+    "Windows",
 ]
 
 INTERRUPTED = 130
@@ -67,7 +68,17 @@ Loads = Annotated[
     typer.Option(
         "--loads",
         metavar="FILE",
-        help="Tokens per expert: .npy, .npz, SGLang's .json, .csv, or lognormal:SIGMA, zipf:S, uniform; repeatable.",
+        help="Tokens per expert: SGLang's .pt or .json, TensorRT-LLM's folder, vLLM's .jsonl, .npy, .npz, .csv, "
+        "or lognormal:SIGMA, zipf:S, uniform; repeatable.",
+    ),
+]
+Windows = Annotated[
+    int | None,
+    typer.Option(
+        "--windows",
+        metavar="N",
+        help="Scenarios that a recording becomes at most: more windows are merged. [32]",
+        show_default=False,
     ),
 ]
 Weights = Annotated[str | None, typer.Option("--weights", metavar="DTYPE", help="Format of the weights.")]

@@ -24,6 +24,7 @@ from rackplan.commands.options import (
     Phase,
     Seed,
     Weights,
+    Windows,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def run(
     ],
     output: OutputFolder,
     loads: Loads = None,
+    windows: Windows = None,
     phase: Phase = "decode",
     context: Context = 4096,
     batch: Batch = 0,
@@ -111,7 +113,7 @@ def run(
     setting = Setting(
         resolve_cluster(cluster), resolve_model(model, weights=weights), workload, engine=engine
     )
-    expert_loads = model_loads(setting.model, loads or [], seed)
+    expert_loads = model_loads(setting.model, loads or [], seed, windows)
     with output_folder(output) as folder:
         with progress() as reporter:
             plan = make_plan(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rackplan.commands.options import INTERRUPTED, JsonFlag, Loads, OutputFolder, Seed
+from rackplan.commands.options import INTERRUPTED, JsonFlag, Loads, OutputFolder, Seed, Windows
 
 if TYPE_CHECKING:
     from placement.options import Objective
@@ -23,6 +23,7 @@ def run(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan.json that runs.")],
     output: OutputFolder,
     loads: Loads = None,
+    windows: Windows = None,
     lost: Annotated[
         list[str] | None,
         typer.Option(
@@ -76,7 +77,7 @@ def run(
         seed=seed,
     )
     old = read_plan(plan)
-    other = model_loads(old.setting.model, loads, seed) if loads else None
+    other = model_loads(old.setting.model, loads, seed, windows) if loads else None
     with output_folder(output) as folder:
         with progress() as reporter:
             reporter.stage("re-planning")

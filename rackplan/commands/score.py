@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rackplan.commands.options import JsonFlag, Loads
+from rackplan.commands.options import JsonFlag, Loads, Windows
 
 __all__ = ["NAME", "run"]
 
@@ -17,6 +17,7 @@ NAME = "score"
 def run(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")],
     loads: Loads = None,
+    windows: Windows = None,
     json: JsonFlag = False,
 ) -> None:
     """Score a plan from its assignment alone; the solver's own figures are not used."""
@@ -31,7 +32,7 @@ def run(
     scored = read_plan(plan)
     if loads:
         seed = scored.options.get("seed", 0)
-        other = model_loads(scored.setting.model, loads, seed if isinstance(seed, int) else 0)
+        other = model_loads(scored.setting.model, loads, seed if isinstance(seed, int) else 0, windows)
         score, balancedness = score_placement(
             scored.setting, scored.layout, scored.experts, other, scored.split
         )

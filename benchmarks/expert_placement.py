@@ -1,9 +1,9 @@
 """Balancedness and CPU time of expert placement, rivals included, all in one run.
 
-Eight published DeepSeek-V3 workloads where they lie beside the repository (``../shared/data/expert_loads``),
-and synthetic ones. ``python benchmarks/expert_placement.py [--time-limit S] [--seed N] [--sglang WHEEL]`` prints the
-tables; with SGLang's wheel (or the folder it was unpacked to) its own policies run too, which needs torch. For CPU
-times set ``OMP_NUM_THREADS=1``.
+Eight published DeepSeek-V3 workloads where they lie beside the repository (``../shared/data/expert_loads``), and
+synthetic ones. ``python benchmarks/expert_placement.py [--time-limit S] [--seed N] [--sglang WHEEL] [--vllm WHEEL]`` prints
+the tables; with an engine's wheel (or the folder it was unpacked to) its own policies run too, which needs torch. For
+CPU times set ``OMP_NUM_THREADS=1``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from engine_policies import sglang_policies, vllm_policy
 
 from cost.load_files import read_loads
 from placement.baselines import eplb_global, eplb_hierarchical, linear
@@ -43,14 +44,15 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sglang", type=Path, help="SGLang's wheel or the folder it was unpacked to")
+    parser.add_argument("--vllm", type=Path, help="vLLM's wheel or the folder it was unpacked to")
     parser.add_argument("--sets", nargs="*", help="which loads: real, or as --loads of rackplan takes them")
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}")
-    extra = {}
+    extra: dict[str, Callable[[ExpertProblem], Answer]] = {}
     if options.sglang is not None:
-        from sglang_policies import sglang_policies
-
-        extra = sglang_policies(options.sglang)
+        extra |= sglang_policies(options.sglang)
+    if options.vllm is not None:
+        extra |= vllm_policy(options.vllm)
     real = sorted(REAL.glob("*.npy"))
     sets = {"real": [str(path) for path in real]} if real else {}
     sets |= {text: [text] for text in SYNTHETIC}

@@ -1,0 +1,121 @@
+"""SGLang's and vLLM's own expert placement policies, loaded from their wheels or unpacked copies; they need torch.
+
+Only the files of the policies are read: the engines need not be installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING
+from zipfile import ZipFile
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from cost.assignment import Assignment
+    from placement.problem import ExpertProblem
+
+    Policy = Callable[[ExpertProblem], tuple[Assignment | None, str]]
+
+__all__ = ["sglang_policies", "vllm_policy"]
+
+_SGLANG = "sglang/srt/eplb/eplb_algorithms"
+_VLLM = "vllm/distributed/eplb/policy"
+
+
+def sglang_policies(where: Path) -> dict[str, Policy]:
+    """Return SGLang's ``deepseek`` and ``deepseek_vec`` global policies by name; empty, and said so, without torch.
+
+    ``where`` is the wheel, the folder it was unpacked to, or the folder of the policies.
+    """
+    if not _torch():
+        return {}
+    import torch
+
+    deepseek, vectorised = (_module(where, _SGLANG, name) for name in ("deepseek", "deepseek_vec"))
+
+    def plain(problem: ExpertProblem) -> tuple[Assignment | None, str]:
+        if np.ptp(problem.slots_per_gpu):
+            return None, "slots are unequal"
+        weight = torch.from_numpy(problem.loads)
+        answer = deepseek.rebalance_experts(weight, problem.slots, 1, 1, problem.gpus, False)
+        return problem.assignment(answer[0].numpy().astype(np.int32)), ""
+
+    def in_chunks(problem: ExpertProblem) -> tuple[Assignment | None, str]:
+        if np.ptp(problem.slots_per_gpu):
+            return None, "slots are unequal"
+        if problem.gpus < problem.slots - problem.experts:
+            return None, "more spare slots than GPUs"
+        weight = torch.from_numpy(problem.loads)[None]
+        each = problem.slots // problem.gpus
+        answer = vectorised.rebalance_experts(weight, problem.slots, each, 1, 1, False)
+        return problem.assignment(answer[0].numpy().astype(np.int32)), ""
+
+    return {"SGLang deepseek": plain, "SGLang deepseek_vec": in_chunks}
+
+
+def vllm_policy(where: Path) -> dict[str, Policy]:
+    """Return vLLM's ``default`` policy, on one node, by name; empty, and said so, without torch.
+
+    ``where`` is the wheel, the folder it was unpacked to, or the folder of the policies.
+    """
+    if not _torch():
+        return {}
+    import torch
+
+    base = _module(where, _VLLM, "abstract")
+    with _in_package(abstract=base):
+        policy = _module(where, _VLLM, "default", "_policies.default").DefaultEplbPolicy
+
+    def plain(problem: ExpertProblem) -> tuple[Assignment | None, str]:
+        if np.ptp(problem.slots_per_gpu):
+            return None, "slots are unequal"
+        weight = torch.from_numpy(problem.loads)
+        answer = policy.rebalance_experts(weight, problem.slots, 1, 1, problem.gpus)
+        return problem.assignment(answer.numpy().astype(np.int32)), ""
+
+    return {"vLLM default": plain}
+
+
+def _torch() -> bool:
+    """Whether torch is there; it then runs on one thread."""
+    try:
+        import torch
+    except ImportError:
+        print("torch is not installed: the engines' policies are left out")
+        return False
+    torch.set_num_threads(1)
+    return True
+
+
+@contextmanager
+def _in_package(**modules: ModuleType) -> Iterator[None]:
+    """Let ``from .name import ...`` find modules, in a package of their own."""
+    added = {"_policies": ModuleType("_policies")} | {
+        f"_policies.{name}": each for name, each in modules.items()
+    }
+    sys.modules.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del sys.modules[name]
+
+
+def _module(where: Path, folder: str, name: str, called: str = "") -> ModuleType:
+    """Run one file of the policies as a module of its own."""
+    if where.suffix == ".whl":
+        with ZipFile(where) as wheel:
+            source = wheel.read(f"{folder}/{name}.py")
+    else:
+        inside = where / folder if (where / folder).is_dir() else where
+        source = (inside / f"{name}.py").read_bytes()
+    module = ModuleType(called or name)
+    module.__package__ = called.rpartition(".")[0]
+    exec(compile(source, f"{folder}/{name}.py", "exec"), module.__dict__)  # noqa: S102  the rival's own code
+    return module

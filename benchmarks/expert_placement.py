@@ -1,8 +1,8 @@
 """Balancedness and CPU time of expert placement, rivals included, all in one run.
 
 Eight published DeepSeek-V3 workloads where they lie beside the repository (``../shared/data/expert_loads``), and
-synthetic ones. ``python benchmarks/expert_placement.py [--time-limit S] [--seed N] [--sglang WHEEL] [--vllm WHEEL]`` prints
-the tables; with an engine's wheel (or the folder it was unpacked to) its own policies run too, which needs torch. For
+synthetic ones. ``python benchmarks/expert_placement.py [--time-limit S] [--seed N] [--sglang WHEEL] [--vllm WHEEL]``
+prints the tables; with an engine's wheel (or the folder it was unpacked to) its own policies run too, which needs torch. For
 CPU times set ``OMP_NUM_THREADS=1``.
 """
 

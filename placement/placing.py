@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from placement.scenarios import ScenarioProblem
     from placement.search import Candidate
 
-__all__ = ["StageGroup", "place_group", "scenarios_of", "stage_groups"]
+__all__ = ["StageGroup", "cut_short", "place_group", "scenarios_of", "stage_groups"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ def place_group(
     mean and an even split, which tells layouts apart.
     """
     from placement.experts import place_experts
-    from placement.under_split import any_split_bound, split_max_load, under_split
+    from placement.under_split import under_split
 
     moe = setting.model.moe
     groups = None if moe is None else moe.groups
@@ -164,6 +164,16 @@ def place_group(
     try:
         return under_split(result, problem, options.split, group.nodes)
     except KeyboardInterrupt:
-        max_load = split_max_load(problem, result.assignment.slot_expert, options.split, group.nodes)
-        bound = np.minimum(any_split_bound(problem), max_load)
-        return replace(result, max_load=max_load, bound=bound, status="FEASIBLE", interrupted=True)
+        return cut_short(group, loads, options, result)
+
+
+def cut_short(
+    group: StageGroup, loads: ExpertLoads, options: PlanOptions, result: ExpertResult
+) -> ExpertResult:
+    """Return ``result`` as what Ctrl-C left: loads and bound under all loads and the split that will run."""
+    from placement.under_split import any_split_bound, split_max_load
+
+    problem = scenarios_of(group, loads, options)
+    max_load = split_max_load(problem, result.assignment.slot_expert, options.split, group.nodes)
+    bound = np.minimum(any_split_bound(problem), max_load)
+    return replace(result, max_load=max_load, bound=bound, status="FEASIBLE", interrupted=True)

@@ -11,7 +11,7 @@ from placement.bisection import last_where
 from placement.failures import find_failures
 from placement.fit import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.options import AUTO
-from placement.placing import place_group, stage_groups
+from placement.placing import cut_short, place_group, stage_groups
 from placement.plan import (
     BaselineScore,
     Plan,
@@ -83,11 +83,15 @@ def make_plan(
         curve = _curve(setting, loads, options)
         asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
     say("comparing layouts")
-    chosen = choose_layout(setting, loads, options).candidate
+    fast = choose_layout(setting, loads, options)
     say("placing experts")
-    placed = _place(
-        chosen, loads, options, time_limit_s=options.time_limit_s, thorough=True, on_progress=on_progress
-    )
+    limit = options.time_limit_s
+    try:
+        placed = _place(
+            fast.candidate, loads, options, time_limit_s=limit, thorough=True, on_progress=on_progress
+        )
+    except KeyboardInterrupt:
+        placed = _cut_short(fast, loads, options)
     plan = replace(_finish(placed, loads, options, say), options=asdict(asked), redundancy=curve)
     wrong = verify_plan(plan)
     if wrong:
@@ -218,6 +222,19 @@ def _place(
     candidate = _within_tpot(candidate, experts, loads, options.tpot_s, split)
     score, balancedness = score_placement(candidate.setting, layout, experts, loads, split)
     return Placed(candidate, tuple(experts), tuple(groups), tuple(results), score, balancedness)
+
+
+def _cut_short(fast: Placed, loads: ExpertLoads | None, options: PlanOptions) -> Placed:
+    """Return the placement that chose the layout, judged as the one wanted would be."""
+    if loads is None:
+        return fast
+    results = tuple(
+        cut_short(group, loads, options, result)
+        for group, result in zip(fast.groups, fast.results, strict=True)
+    )
+    setting, layout = fast.candidate.setting, fast.candidate.layout
+    score, balancedness = score_placement(setting, layout, fast.experts, loads, options.split)
+    return replace(fast, results=results, score=score, balancedness=balancedness)
 
 
 def _within_tpot(

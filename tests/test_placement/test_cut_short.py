@@ -1,0 +1,70 @@
+"""Ctrl-C before the search for the plan itself has an answer: the placement that chose the layout is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from cost.loads import ExpertLoads
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from placement.verify_plan import verify_plan
+from topology import resolve_cluster
+
+if TYPE_CHECKING:
+    from cost.split import Split
+
+SETTING = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=8))
+
+
+def loads_of(scenarios: int) -> ExpertLoads:
+    tokens = np.random.default_rng(3).lognormal(0, 0.5, (scenarios, 32, 8))
+    return ExpertLoads(tokens, tuple(f"load {i}" for i in range(scenarios)), synthetic=False)
+
+
+def options_of(split: Split = "even") -> PlanOptions:
+    return PlanOptions(8, time_limit_s=0.0, ep=8, tp=1, split=split)
+
+
+@pytest.mark.parametrize("split", ["even", "source", "lp"])
+@pytest.mark.parametrize("scenarios", [1, 3])
+def test_the_placement_that_chose_the_layout_is_kept(
+    split: Split, scenarios: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    honest = make_plan(SETTING, loads_of(scenarios), options_of(split))
+    monkeypatch.setattr("placement.scenarios.place_over_scenarios", stop)
+    monkeypatch.setattr("placement.under_split.under_split", stop)
+    plan = make_plan(SETTING, loads_of(scenarios), options_of(split))
+    assert plan.interrupted == (scenarios > 1 or split != "even")
+    assert verify_plan(plan) == []
+    assert plan.proof.bound <= plan.proof.objective + 1e-12
+    if scenarios == 1:  # the objective is recomputed under the split that will run
+        each = [1 / value for value in plan.balancedness.values()]
+        assert plan.proof.objective == pytest.approx(np.mean(each))
+    # judged as the honest plan is
+    assert plan.proof.objective >= honest.proof.bound - 1e-9
+    assert plan.score.tok_s_per_gpu == pytest.approx(honest.score.tok_s_per_gpu, rel=0.2)
+
+
+def test_interrupted_at_the_start_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    from placement import planner
+
+    honest = planner._place
+
+    def thorough_stops(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("thorough"):
+            raise KeyboardInterrupt
+        return honest(*args, **kwargs)
+
+    monkeypatch.setattr(planner, "_place", thorough_stops)
+    plan = make_plan(SETTING, loads_of(1), options_of())
+    assert plan.interrupted
+    assert verify_plan(plan) == []

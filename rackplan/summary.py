@@ -198,7 +198,11 @@ def _memory(score: Score) -> list[str]:
 def balance_lines(plan: Plan) -> list[str]:
     """Return ours beside the rivals, under the same loads, layout and batch."""
     rows = [["placement", "balancedness", "worst layer", "step ms", f"{plan.score.tokens} tok/s/GPU"]]
-    rows.append(_balance_row("rackplan", plan.balancedness, plan.score))
+    rows.append(
+        _balance_row(
+            "imported" if plan.options.get("imported") else "rackplan", plan.balancedness, plan.score
+        )
+    )
     absent = []
     for name, entry in plan.baselines.items():
         word = name.replace("eplb_", "EPLB ")

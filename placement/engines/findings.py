@@ -69,6 +69,8 @@ class RowRules:
     divisible: Outcome
     fewer: Outcome
     twice: Outcome | None = None
+    absent_last: Outcome | None = None
+    """Where only the last experts of a layer are absent; None: like any other."""
 
 
 def inspect_rows(
@@ -112,37 +114,38 @@ def _table(
     facts: ModelFacts,
     found: list[Finding],
 ) -> NDArray[np.int64] | None:
-    """Return the rows as one array, int64 ``[rows, slots]``; None, with findings, where they are none."""
-    lists: list[list[int]] = []
+    """Return the rows as one array, int64 ``[rows, slots]``; None, with a finding, where they are none."""
+    width = len(rows[0]) if isinstance(rows[0], list) else 0
     for row, place in zip(rows, places, strict=True):
-        if not isinstance(row, list) or not row:
-            what = "an empty list" if row == [] else f"{_short(row)}, not a list"
-            found.append(Finding(place, f"{what} of expert ids: {rules.length.words}", rules.length.kind))
+        wrong = _row(row, rules, facts) or _width(row, width, places[0], rules)
+        if wrong is not None:
+            found.append(Finding(place, *wrong))
             return None
-        odd = next((value for value in row if type(value) is not int), None)
-        if odd is not None:
-            text = f"{_short(odd)} is not a whole number: {rules.not_whole.words}"
-            found.append(Finding(place, text, rules.not_whole.kind))
-            return None
-        lists.append(row)
-    width = len(lists[0])
-    for row, place in zip(lists, places, strict=True):
-        if len(row) != width:
-            text = f"{len(row)} slots, {places[0]} has {width}: {rules.length.words}"
-            found.append(Finding(place, text, rules.length.kind))
-            return None
-    for row, place in zip(lists, places, strict=True):
-        # before NumPy, which takes no more than 64 bits
-        if max(row) >= facts.experts:
-            text = f"expert {_short(max(row))}, the model has 0 to {facts.experts - 1}: {rules.high.words}"
-            found.append(Finding(place, text, rules.high.kind))
-            return None
-        if min(row) < 0:
-            found.append(
-                Finding(place, f"expert {_short(min(row))}: {rules.negative.words}", rules.negative.kind)
-            )
-            return None
-    return np.array(lists, dtype=np.int64)
+    return np.array(rows, dtype=np.int64)
+
+
+def _row(row: object, rules: RowRules, facts: ModelFacts) -> tuple[str, Kind] | None:
+    """What is wrong with one row: looked at before NumPy sees it, which takes no more than 64 bits."""
+    if not isinstance(row, list) or not row:
+        what = "an empty list" if row == [] else f"{_short(row)}, not a list"
+        return f"{what} of expert ids: {rules.length.words}", rules.length.kind
+    odd = next((value for value in row if type(value) is not int), None)
+    if isinstance(odd, bool):
+        return f"{odd} is not a whole number, and may be read as {odd:d}", "wrong"
+    if odd is not None or None in row:
+        return f"{_short(odd)} is not a whole number: {rules.not_whole.words}", rules.not_whole.kind
+    if max(row) >= facts.experts:
+        text = f"expert {_short(max(row))}, the model has 0 to {facts.experts - 1}"
+        return f"{text}: {rules.high.words}", rules.high.kind
+    if min(row) < 0:
+        return f"expert {_short(min(row))}: {rules.negative.words}", rules.negative.kind
+    return None
+
+
+def _width(row: object, width: int, first: str, rules: RowRules) -> tuple[str, Kind] | None:
+    if isinstance(row, list) and len(row) != width:
+        return f"{len(row)} slots, {first} has {width}: {rules.length.words}", rules.length.kind
+    return None
 
 
 def _values(
@@ -150,10 +153,13 @@ def _values(
 ) -> list[Finding]:
     held = np.zeros((len(table), facts.experts), dtype=bool)
     np.put_along_axis(held, table, values=True, axis=1)
-    absent = np.argwhere(~held)
-    return _summed(
-        [f"{places[row]}: expert {expert} has no copy" for row, expert in absent.tolist()], rules.absent
-    )
+    # whether nothing but the last experts of a row is absent: those held come first
+    last = held.sum(axis=1) == facts.experts - np.flip(held, axis=1).argmax(axis=1)
+    found = []
+    for chosen, outcome in ((~last, rules.absent), (last, rules.absent_last or rules.absent)):
+        cases = np.argwhere(~held & chosen[:, None]).tolist()
+        found += _summed([f"{places[row]}: expert {expert} has no copy" for row, expert in cases], outcome)
+    return found
 
 
 def _sizes(table: NDArray[np.int64], rules: RowRules, facts: ModelFacts, ranks: int) -> list[Finding]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["SGLANG"]
 
 KEY = "physical_to_logical_map"
+MOST_CELLS = 1 << 22
 COUNT = "logical_count"
 _DISPATCH = {"even": "dynamic", "source": "static", "lp": "lp"}
 _LP_MODELS = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite")
@@ -54,15 +55,11 @@ def _write(mapping: ExpertMapping, facts: ModelFacts) -> str:
 
 
 def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
-    if path.suffix == ".pt":
-        raise InputError(
-            f"{path}: a torch file; SGLang loads it, but a plan is read here as .json only: save "
-            f'{{"{KEY}": map.tolist()}} as JSON. A recording in a .pt is for --loads.'
-        )
     found = []
-    if path.suffix != ".json":
-        found.append(Finding("name", "does not end in .json: SGLang takes the path for JSON text", "refused"))
-    data = read_json(path)
+    if path.suffix not in (".json", ".pt"):
+        text = "does not end in .json or .pt: SGLang takes the path for JSON text"
+        found.append(Finding("name", text, "refused"))
+    data = _torch(path) if path.suffix == ".pt" else read_json(path)
     if not isinstance(data, dict):
         text = f'expected one object with the key "{KEY}" alone; SGLang fails on anything else'
         return Inspected(None, (*found, Finding("the whole file", text, "refused")))
@@ -73,6 +70,10 @@ def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
     if not isinstance(rows, list) or len(rows) == 0:
         text = "expected a list with one row of expert ids for each layer"
         return Inspected(None, (*found, Finding(KEY, text, "refused")))
+    flat = next((place for place, row in enumerate(rows) if not isinstance(row, list)), None)
+    if flat is not None:
+        text = f"row {flat} is no list: expected one row of expert ids for each layer"
+        return Inspected(None, (*found, Finding(KEY, text, "refused")))
     if len(rows) != facts.layers:
         return Inspected(None, (*found, _row_count(len(rows), facts)))
     moe = set(facts.moe_layers)
@@ -81,10 +82,26 @@ def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
     return Inspected(None if found else inspected.mapping, (*found, *inspected.findings), _around(ranks))
 
 
-def _keys(data: dict[str, object]) -> list[Finding]:
+def _torch(path: Path) -> object:
+    """Return what a ``.pt`` holds, its map as lists; nothing in it is run."""
+    from cost.recordings.file_array import FileArray
+    from cost.recordings.torch_file import load_torch_file
+
+    if not path.is_file():
+        raise InputError(f"{path}: {'not a regular file' if path.exists() else 'there is no such file'}.")
+    data = load_torch_file(path)
+    if not isinstance(data, dict) or not isinstance(data.get(KEY), FileArray):
+        return data
+    table = data[KEY]
+    if table.size > MOST_CELLS:
+        raise InputError(f"{path}: {KEY} {list(table.shape)} is more than any plan of experts.")
+    return {**data, KEY: table.whole().tolist()}
+
+
+def _keys(data: dict[object, object]) -> list[Finding]:
     others = [key for key in data if key != KEY]
     if KEY in data and others:
-        text = f"{others[0][:40]!r} stands beside {KEY}: SGLang passes every key on and fails with TypeError"
+        text = f"{str(others[0])[:40]!r} stands beside {KEY}: SGLang passes every key on and fails with TypeError"
         return [Finding("keys", text, "refused")]
     if KEY in data:
         return []

@@ -101,6 +101,10 @@ def _layers(rows: dict[object, object], facts: ModelFacts) -> list[Finding]:
     absent = [layer for layer in facts.moe_layers if layer not in rows]
     strange = [key for key in rows if type(key) is not int or key not in set(facts.moe_layers)]
     found = []
+    if strange:
+        more = f" (and {len(strange) - 1} more)" * (len(strange) > 1)
+        text = f"{facts.name} has no such MoE layer{more}; nobody reads it: a plan of another model?"
+        found.append(Finding(f"layer {str(strange[0])[:24]}", text, "wrong"))
     if absent:
         more = f" (and {len(absent) - 1} more)" * (len(absent) > 1)
         hint = ""
@@ -108,10 +112,6 @@ def _layers(rows: dict[object, object], facts: ModelFacts) -> list[Finding]:
             hint = "; keys are absolute layer ids, these count MoE layers from 0"
         text = f"absent{more}: KeyError when the layer is built{hint}"
         found.append(Finding(f"layer {absent[0]}", text, "refused"))
-    if strange:
-        more = f" (and {len(strange) - 1} more)" * (len(strange) > 1)
-        text = f"{facts.name} has no such MoE layer{more}; nobody reads it: a plan of another model?"
-        found.append(Finding(f"layer {str(strange[0])[:24]}", text, "wrong"))
     return found
 
 

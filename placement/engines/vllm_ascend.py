@@ -2,8 +2,8 @@
 
 Read from vllm-project/vllm-ascend at 182b75ea84ff (2026-08-22): ``eplb/core/eplb_utils.py`` (loading, choice of a
 copy), ``ascend_config.py`` (the path), ``patch/platform/patch_fused_moe.py`` (slots),
-``eplb/adaptor/vllm_adaptor.py`` (what it writes). Layers and devices are taken by position; ``layer_id``, ``device_id`` and ``device_count`` are not
-read.
+``eplb/adaptor/vllm_adaptor.py`` (what it writes). Layers and devices are taken by position; ``layer_id``,
+``device_id`` and ``device_count`` are not read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _RULES = RowRules(
     length=Outcome("refused", "vllm-ascend makes one tensor of a layer's devices and fails"),
     high=Outcome("refused", "IndexError when the layer is built"),
     negative=Outcome("wrong", "vllm-ascend counts from the end: -1 is its last expert"),
-    absent=Outcome("refused", "the table from experts to slots gets too short"),
+    absent=Outcome("refused", "RuntimeError: the table from experts to slots is too short"),
+    absent_last=Outcome("wrong", "nobody checks, and the table from experts to slots ends before it"),
     divisible=Outcome("refused", "devices would have unequal lengths"),
     fewer=Outcome("refused", "the number of redundant experts would be negative"),
     twice=Outcome("wrong", "vllm-ascend keeps one place per expert and device, and loses count of the slots"),
@@ -99,9 +100,11 @@ def _layer_count(count: object, layers: int, facts: ModelFacts) -> list[Finding]
     if count == wanted:
         return []
     text = f"{count}, {facts.name} has {wanted} MoE layers"
+    if count == wanted - 1:
+        what = "the last layer gets the default placement without a word"
+        return [Finding("moe_layer_count", f"{text}: {what}", "wrong")]
     if count < wanted:
-        after = "the next layer gets the default placement without a word"
-        return [Finding("moe_layer_count", f"{text}: {after}, any after it ValueError", "wrong")]
+        return [Finding("moe_layer_count", f"{text}: ValueError (Invalid EPLB Table)", "refused")]
     return [Finding("moe_layer_count", f"{text}: nobody reads the others; a plan of another model?", "wrong")]
 
 

@@ -91,7 +91,10 @@ def left_of(plan: Plan, lost: Sequence[int]) -> Left:
     cluster = plan.setting.cluster
     if not lost:
         slots = tuple(None if part is None else part.slots_per_gpu for part in plan.experts)
-        held = tuple(None if part is None else part.slot_expert for part in plan.experts)
+        held = tuple(
+            None if part is None else _once_a_gpu(part.slot_expert, part.slots_per_gpu)
+            for part in plan.experts
+        )
         return Left(plan.setting, plan.layout, slots, held, 0, ())
     if len(lost) == len(cluster.gpus):
         raise InfeasibleError(
@@ -138,7 +141,7 @@ def left_of(plan: Plan, lost: Sequence[int]) -> Left:
         for local, gpu in enumerate(stage.gpus)
         if gpu in gone
     )
-    held = tuple(None if part is None else part[1] for part in parts)
+    held = tuple(None if part is None else _once_a_gpu(part[1], part[0]) for part in parts)
     return Left(setting, layout, slots, held, copies, tuple(notes))
 
 
@@ -236,3 +239,18 @@ def _check_memory(
             f"HBM capacity binds on the {len(stage.gpus)} GPUs left of {layers}: {what}batch {batch} needs "
             f"{memory.used(batch) / 1e9:.1f} GB per GPU and {memory.usable / 1e9:.1f} GB are usable; {remedy}."
         )
+
+
+def _once_a_gpu(held: NDArray[np.int32], slots_per_gpu: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return ``held`` ``[layers, slots]`` with a GPU's second copies of an expert as empty slots.
+
+    Plans of ours have none; those of other planners may, and such a slot is better filled with another expert.
+    """
+    gpu = np.repeat(np.arange(len(slots_per_gpu)), slots_per_gpu)
+    key = np.where(held == EMPTY, -1 - np.arange(held.shape[1]), held + gpu * (int(held.max(initial=0)) + 1))
+    order = np.argsort(key, axis=1, kind="stable")
+    ordered = np.take_along_axis(key, order, axis=1)
+    again = np.zeros(held.shape, dtype=bool)
+    np.put_along_axis(again, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
+    once: NDArray[np.int32] = np.where(again, EMPTY, held).astype(np.int32)
+    return once

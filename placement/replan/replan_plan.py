@@ -177,7 +177,13 @@ def replan_plan(plan: Plan, loads: ExpertLoads | None, options: ReplanOptions) -
     new = _plan(plan, left, loads, tasks, placed)
     new = replace(
         new,
-        options={**plan.options, "spread": spread, "objective": objective, "seed": options.seed},
+        options={
+            **{name: value for name, value in plan.options.items() if name != "imported"},
+            "spread": spread,
+            "objective": objective,
+            "seed": options.seed,
+            "copies_together": False,
+        },
         notes=(*left.notes, *found.log),
         interrupted=found.interrupted,
         baselines={

@@ -1,0 +1,229 @@
+"""What is found in files that an engine would refuse or misread; compared with the engines' own code by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from placement.engines.check import check_file
+from placement.engines.mapping import ModelFacts
+from placement.engines.registry import ENGINES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FACTS = ModelFacts("tiny", 4, (1, 2, 3), 8, "deepseek_v3")
+ROW = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]
+
+
+def changed(layer: int, slot: int, value: object) -> list[list[object]]:
+    rows: list[list[object]] = [list(ROW) for _ in range(4)]
+    rows[layer][slot] = value
+    return rows
+
+
+KEY = "physical_to_logical_map"
+SGLANG = [
+    ({KEY: changed(0, 0, 0)}, True, True, "balancedness"),
+    ({KEY: changed(0, 0, 0), "ep_size": 2}, False, False, "'ep_size' stands beside"),
+    ({KEY: changed(2, 8, -1)}, True, False, "layer 2: expert -1"),
+    ({KEY: changed(2, 8, 8)}, False, False, "layer 2: expert 8"),
+    ({KEY: changed(2, 8, 10**40)}, False, False, "a number of 133 bits"),
+    ({KEY: changed(2, 3, 0)}, True, False, "layer 2: expert 3 has no copy"),
+    ({KEY: changed(0, 3, 0)}, True, False, "layer 0 (dense): expert 3 has no copy"),
+    ({KEY: changed(2, 8, 0.5)}, False, False, "0.5 is not a whole number"),
+    ({KEY: changed(2, 8, True)}, True, False, "True is not a whole number"),
+    ({KEY: changed(2, 8, "1")}, False, False, "'1' is not a whole number"),
+    ({KEY: [*changed(0, 0, 0)[:3], ROW[:9]]}, False, False, "9 slots"),
+    ({KEY: changed(0, 0, 0)[1:]}, True, False, "of the MoE layers alone"),
+    ({KEY: changed(0, 0, 0) * 2}, True, False, "of another model"),
+    ({KEY: [row[:9] for row in changed(0, 0, 0)]}, False, False, "9 slots on 2 GPUs do not divide"),
+    ({KEY: ROW}, False, False, "row 0 is no list"),
+    ({KEY: []}, False, False, "expected a list"),
+    ({"logical_count": [[1] * 8] * 4}, True, False, "a recording of loads"),
+    ({"other": 1}, False, False, "NotImplementedError"),
+    ([1], False, False, "the key"),
+]
+
+
+@pytest.mark.parametrize(("data", "loads", "right", "words"), SGLANG, ids=lambda value: str(value)[:30])
+def test_sglang(tmp_path: Path, data: object, loads: bool, right: bool, words: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(data))
+    found = check_file(path, ENGINES["sglang"], FACTS, 2)
+    assert (found.loads, found.right) == (loads, right)
+    assert any(words in f"{finding.where}: {finding.what}" for finding in found.findings)
+
+
+def rows() -> dict[object, object]:
+    return {layer: list(ROW) for layer in (1, 2, 3)}
+
+
+Changes = dict[object, object]
+# what changes at the top and among the rows; None takes a key away
+TRTLLM: list[tuple[Changes, Changes, bool, bool, str]] = [
+    ({}, {}, True, True, "enable_attention_dp"),
+    ({"ep_size": 2}, {}, False, False, "'ep_size' is not one of"),
+    ({"num_slots": 9}, {}, False, False, "10 slots, num_slots says 9"),
+    ({"num_slots": None}, {}, False, False, "ValueError"),
+    ({"layer_updates_per_iter": 2}, {}, True, True, "it moves experts from then on"),
+    ({"layer_updates_per_iter": -1}, {}, False, False, "expected 0"),
+    ({"initial_global_assignments": None}, {}, True, False, "default map"),
+    ({}, {3: None}, False, False, "layer 3: absent"),
+    ({}, {10**9: ROW}, True, False, "layer 1000000000"),
+    ({}, {3: None, 0: ROW}, False, False, "count MoE layers from 0"),
+    ({}, {2: [*ROW[:9], 8]}, False, False, "layer 2: expert 8"),
+    ({}, {2: [*ROW[:9], -1]}, False, False, "layer 2: expert -1"),
+    ({}, {2: [0, 1, 2, 3, 4, 5, 6, 6, 0, 1]}, False, False, "expert 7 has no copy"),
+    ({}, {2: 7}, False, False, "7, not a list"),
+]
+
+
+@pytest.mark.parametrize(("top", "by", "loads", "right", "words"), TRTLLM, ids=lambda value: str(value)[:30])
+def test_trtllm(tmp_path: Path, top: Changes, by: Changes, loads: bool, right: bool, words: str) -> None:
+    kept = {key: row for key, row in {**rows(), **by}.items() if row is not None}
+    data = {"num_slots": 10, "initial_global_assignments": kept, "layer_updates_per_iter": 0, **top}
+    path = tmp_path / "plan.yaml"
+    path.write_text(dumped({key: value for key, value in data.items() if value is not None}))
+    found = check_file(path, ENGINES["trtllm"], FACTS, 2)
+    assert (found.loads, found.right) == (loads, right)
+    assert any(words in f"{finding.where}: {finding.what}" for finding in found.findings)
+
+
+def dumped(data: object) -> str:
+    """YAML without aliases, which PyYAML writes where one list stands twice."""
+    return yaml.safe_dump(json.loads(json.dumps(data))).replace("'", "")
+
+
+def test_trtllm_ignores_the_file_for_other_models_and_one_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    top = {"num_slots": 10, "initial_global_assignments": rows(), "layer_updates_per_iter": 0}
+    path.write_text(yaml.safe_dump(top))
+    other = ModelFacts("tiny", 4, (1, 2, 3), 8, "gpt_oss")
+    for facts, ranks in ((other, 2), (FACTS, 1)):
+        found = check_file(path, ENGINES["trtllm"], facts, ranks)
+        assert (found.loads, found.right) == (True, False)
+        assert "ignores" in found.verdict
+
+
+def ascend() -> dict[str, object]:
+    devices = [{"device_id": 0, "device_expert": ROW[:5]}, {"device_id": 1, "device_expert": ROW[5:]}]
+    layers = [{"layer_id": index, "device_count": 2, "device_list": devices} for index in range(3)]
+    data: dict[str, object] = json.loads(json.dumps({"moe_layer_count": 3, "layer_list": layers}))
+    return data
+
+
+ASCEND: list[tuple[Callable[[list[dict[str, list[dict[str, list[int]]]]]], object], bool, bool, str]] = [
+    (len, True, True, "num_redundant_experts"),
+    (lambda layers: layers[1]["device_list"][1]["device_expert"].__setitem__(4, 2), True, True, "balance"),
+    (
+        lambda layers: layers[1]["device_list"][1]["device_expert"].__setitem__(4, 5),
+        True,
+        False,
+        "expert 5 twice",
+    ),
+    (
+        lambda layers: layers[1]["device_list"][1]["device_expert"].__setitem__(2, 2),
+        True,
+        False,
+        "expert 7 has no",
+    ),
+    (
+        lambda layers: layers[1]["device_list"][0]["device_expert"].__setitem__(2, 7),
+        False,
+        False,
+        "expert 2 has no",
+    ),
+    (
+        lambda layers: layers[1]["device_list"][1]["device_expert"].__setitem__(4, -4),
+        True,
+        False,
+        "expert -4",
+    ),
+    (
+        lambda layers: layers[1]["device_list"].append(layers[1]["device_list"][0]),
+        True,
+        False,
+        "3 devices for 2",
+    ),
+    (lambda layers: layers[1]["device_list"].pop(), False, False, "1 devices for 2"),
+    (
+        lambda layers: layers[1]["device_list"][0]["device_expert"].pop(),
+        False,
+        False,
+        "device 1 has 5 experts",
+    ),
+    (lambda layers: layers[1].update(layer_id=2), True, False, "goes by position"),  # type: ignore[call-overload]
+    (lambda layers: layers.pop(), False, False, "rows and count must agree"),
+]
+
+
+@pytest.mark.parametrize(("change", "loads", "right", "words"), ASCEND, ids=lambda value: str(value)[:30])
+def test_vllm_ascend(
+    tmp_path: Path,
+    change: Callable[[object], object],
+    loads: bool,
+    right: bool,
+    words: str,
+) -> None:
+    data = ascend()
+    change(data["layer_list"])
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(data))
+    found = check_file(path, ENGINES["vllm-ascend"], FACTS, 2)
+    assert (found.loads, found.right) == (loads, right), found.verdict
+    assert any(words in f"{finding.where}: {finding.what}" for finding in found.findings)
+
+
+@pytest.mark.parametrize(("count", "loads"), [(2, True), (1, False), (4, True)])
+def test_vllm_ascend_layers_of_another_model(tmp_path: Path, count: int, loads: bool) -> None:
+    layer = ascend()["layer_list"]
+    assert isinstance(layer, list)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"moe_layer_count": count, "layer_list": [layer[0]] * count}))
+    found = check_file(path, ENGINES["vllm-ascend"], FACTS, 2)
+    assert (found.loads, found.right) == (loads, False)
+
+
+VLLM: list[tuple[dict[str, object], str]] = [
+    ({"num_redundant_experts": 3}, "num_redundant_experts"),
+    ({"num_slots": 11}, "num_slots"),
+    ({"version": 2}, "expected 1"),
+    ({"version": True}, "expected 1"),
+    ({"record_type": "eplb_load_stats"}, "a recording of loads"),
+    ({"record_type": "other"}, "none has"),
+    ({"initial_global_assignments": {"0": ROW, "1": ROW}}, "layer 2: absent"),
+    ({"initial_global_assignments": {"1": ROW, "2": ROW, "3": ROW}}, "counted from 0"),
+    ({"initial_global_assignments": 4}, "not a mapping"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), VLLM, ids=str)
+def test_vllm(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    record: dict[str, object] = {
+        "record_type": "eplb_initial_mapping",
+        "version": 1,
+        "num_redundant_experts": 2,
+        "num_slots": 10,
+        "initial_global_assignments": {"0": ROW, "1": ROW, "2": ROW},
+    }
+    path = tmp_path / "plan.jsonl"
+    path.write_text(json.dumps(record) + "\n")
+    assert check_file(path, ENGINES["vllm"], FACTS, 2).right
+    path.write_text(json.dumps({**record, **change}) + "\n")
+    found = check_file(path, ENGINES["vllm"], FACTS, 2)
+    assert not found.loads
+    assert words in found.verdict
+    path.write_text((json.dumps(record) + "\n") * 2)
+    assert "2 of eplb_initial_mapping" in check_file(path, ENGINES["vllm"], FACTS, 2).verdict
+
+
+def test_the_ending_counts(tmp_path: Path) -> None:
+    for name, data in (("sglang", {KEY: changed(0, 0, 0)}), ("vllm-ascend", ascend())):
+        path = tmp_path / "plan.txt"
+        path.write_text(json.dumps(data))
+        assert not check_file(path, ENGINES[name], FACTS, 2).loads

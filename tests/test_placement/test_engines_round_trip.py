@@ -1,0 +1,143 @@
+"""What an engine's writer writes, its reader gives back, slot for slot."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.engines.findings import require_sound
+from placement.engines.mapping import ExpertMapping, ModelFacts
+from placement.engines.read import read_mapping
+from placement.engines.registry import ENGINES
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from placement.engines.engine import Engine
+
+NAMES = sorted(ENGINES)
+
+
+@st.composite
+def mappings(draw: st.DrawFn) -> tuple[ExpertMapping, ModelFacts]:
+    """Mappings with every expert in every layer, and no expert twice on a rank."""
+    experts = draw(st.integers(2, 9))
+    ranks = draw(st.integers(2, 4))
+    each = draw(st.integers(-(-experts // ranks), experts))
+    layers = draw(st.integers(1, 6))
+    moe = tuple(sorted(draw(st.sets(st.integers(0, layers - 1), min_size=1))))
+    rows = []
+    for _ in moe:
+        order = draw(st.permutations(range(experts)))
+        held = []
+        for rank in range(ranks):
+            mine = list(order[rank::ranks])
+            others = [expert for expert in draw(st.permutations(range(experts))) if expert not in mine]
+            held.append(mine + others[: each - len(mine)])
+        rows.append([expert for row in held for expert in draw(st.permutations(row))])
+    facts = ModelFacts("tiny", layers, moe, experts, "deepseek_v3")
+    return ExpertMapping(np.array(rows), moe, experts, ranks), facts
+
+
+def written(engine: Engine, mapping: ExpertMapping, facts: ModelFacts, folder: str) -> Path:
+    path = Path(folder) / f"plan{engine.suffixes[0] if engine.suffixes else '.jsonl'}"
+    path.write_text(engine.write(mapping, facts))
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None, max_examples=40)
+@given(case=mappings())
+def test_round_trip(name: str, case: tuple[ExpertMapping, ModelFacts]) -> None:
+    mapping, facts = case
+    engine = ENGINES[name]
+    assert [limit(mapping, facts) for limit in engine.limits if limit(mapping, facts)] == []
+    with TemporaryDirectory() as folder:
+        path = written(engine, mapping, facts, folder)
+        back = read_mapping(path, name, facts, mapping.ranks)
+        again = written(engine, back, facts, folder).read_text()
+    assert np.array_equal(back.slot_expert, mapping.slot_expert)
+    assert (back.layer_ids, back.experts, back.ranks) == (mapping.layer_ids, mapping.experts, mapping.ranks)
+    assert again == engine.write(mapping, facts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None, max_examples=25)
+@given(case=mappings(), data=st.data())
+def test_an_expert_that_is_lost_is_noticed(
+    name: str, case: tuple[ExpertMapping, ModelFacts], data: st.DataObject
+) -> None:
+    mapping, facts = case
+    row = data.draw(st.integers(0, len(mapping.layer_ids) - 1))
+    expert = data.draw(st.integers(0, mapping.experts - 1))
+    rows = mapping.slot_expert.copy()
+    rows[row, rows[row] == expert] = (expert + 1) % mapping.experts
+    engine = ENGINES[name]
+    with TemporaryDirectory() as folder:
+        path = written(engine, replace(mapping, slot_expert=rows), facts, folder)
+        inspected = engine.inspect(path, facts, mapping.ranks)
+        assert inspected.mapping is None
+        with pytest.raises(InputError, match=f"expert {expert} has no copy"):
+            require_sound(path, engine.title, replace(inspected, findings=inspected.findings[:1]))
+
+
+FACTS = ModelFacts("tiny", 3, (1, 2), 3, "deepseek_v3")
+MAPPING = ExpertMapping(np.array([[0, 1, 2, 0], [2, 1, 1, 0]]), (1, 2), 3, 2)
+
+
+def test_sglang_has_one_key_and_a_row_for_every_layer() -> None:
+    data = json.loads(ENGINES["sglang"].write(MAPPING, FACTS))
+    assert data == {"physical_to_logical_map": [[0, 1, 2, 0], [0, 1, 2, 0], [2, 1, 1, 0]]}
+
+
+def test_trtllm_has_three_keys_and_absolute_layers() -> None:
+    data = yaml.safe_load(ENGINES["trtllm"].write(MAPPING, FACTS))
+    rows = {1: [0, 1, 2, 0], 2: [2, 1, 1, 0]}
+    assert data == {"num_slots": 4, "initial_global_assignments": rows, "layer_updates_per_iter": 0}
+
+
+def test_vllm_ascend_nests_layers_and_devices() -> None:
+    data = json.loads(ENGINES["vllm-ascend"].write(MAPPING, FACTS))
+    assert data["moe_layer_count"] == 2
+    assert data["layer_list"][1] == {
+        "layer_id": 1,
+        "device_count": 2,
+        "device_list": [{"device_id": 0, "device_expert": [2, 1]}, {"device_id": 1, "device_expert": [1, 0]}],
+    }
+
+
+def test_vllm_is_one_line_with_counted_layers() -> None:
+    text = ENGINES["vllm"].write(MAPPING, FACTS)
+    assert text.count("\n") == 1
+    assert json.loads(text) == {
+        "record_type": "eplb_initial_mapping",
+        "version": 1,
+        "num_redundant_experts": 1,
+        "num_slots": 4,
+        "initial_global_assignments": {"0": [0, 1, 2, 0], "1": [2, 1, 1, 0]},
+    }
+
+
+def test_two_copies_on_a_device_are_for_the_others() -> None:
+    doubled = ExpertMapping(np.array([[0, 0, 1, 2], [0, 1, 2, 0]]), (1, 2), 3, 2)
+    assert doubled.doubled() == [(1, 0, 0)]
+    refused = [name for name in NAMES if any(limit(doubled, FACTS) for limit in ENGINES[name].limits)]
+    assert refused == ["vllm-ascend"]
+
+
+def test_phy2log(tmp_path: Path) -> None:
+    np.save(tmp_path / "map.npy", MAPPING.slot_expert)
+    back = read_mapping(tmp_path / "map.npy", "npy", FACTS, 2)
+    assert np.array_equal(back.slot_expert, MAPPING.slot_expert)
+    for shape, words in (((1, 2, 4), "save one map"), ((3, 4), r"drop the rows of dense layers \[0\]")):
+        np.save(tmp_path / "other.npy", np.zeros(shape, dtype=np.int64))
+        with pytest.raises(InputError, match=words):
+            read_mapping(tmp_path / "other.npy", "npy", FACTS, 2)

@@ -1,0 +1,104 @@
+"""Files that would surprise a reader: cut short, empty, too deep, with tags, aliases, keys twice."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.engines import strict_text
+from placement.engines.strict_text import read_json, read_json_lines, read_text, read_yaml
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BAD_YAML = {
+    "": "empty",
+    " \n": "empty",
+    'a: !!python/object/apply:os.system ["touch ran"]': "a tag",
+    "a: !mine 3": "a tag",
+    "a: &x [1]\nb: *x": "anchors and aliases",
+    "a: 1\na: 2": "there twice",
+    "3: 1\n3: 2": "there twice",
+    "? [1]\n: 2": "a key that is a list",
+    "a: 1\n---\nb: 1": "a second document",
+    "[" * 100_000: "nested too deeply",
+    "- " * 100_000: "nested too deeply",
+    "a: [1, 2": "not YAML",
+    "a: 'x": "not YAML",
+    "a: \x07": "not YAML",
+}
+
+
+@pytest.mark.parametrize("text", BAD_YAML, ids=lambda text: repr(text[:30]))
+def test_bad_yaml(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=BAD_YAML[text]) as caught:
+        read_yaml(path)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "ran").exists()
+
+
+BAD_JSON = {
+    "": "empty",
+    "{": "cut short",
+    '{"a": 1, "a": 1}': "'a' is there twice",
+    "[NaN]": "NaN is not a number",
+    "[-Infinity]": "-Infinity is not a number",
+    "[" * 100_000: "nested too deeply",
+    "[" + "9" * 5000 + "]": "not JSON",
+}
+
+
+@pytest.mark.parametrize("text", BAD_JSON, ids=lambda text: repr(text[:30]))
+def test_bad_json(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=BAD_JSON[text]) as caught:
+        read_json(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_json_lines_name_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "plan.jsonl"
+    path.write_text('{"a": 1}\n\n{"b": 2}\n{"c"')
+    lines = read_json_lines(path)
+    assert [next(lines), next(lines)] == [(1, {"a": 1}), (3, {"b": 2})]
+    with pytest.raises(InputError, match="line 4"):
+        next(lines)
+
+
+def test_what_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_text(tmp_path / "absent")
+    with pytest.raises(InputError, match="not a regular file"):
+        read_text(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\xff\x00")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_text(tmp_path / "binary")
+    monkeypatch.setattr(strict_text, "LONGEST_BYTES", 10)
+    (tmp_path / "long").write_text("x" * 11)
+    with pytest.raises(InputError, match="11 bytes"):
+        read_text(tmp_path / "long")
+
+
+LEAVES = st.integers(-(10**17), 10**17) | st.from_regex(r"[a-z]{1,8}x\Z")
+LISTS = st.lists(LEAVES | st.lists(LEAVES, max_size=4), max_size=4)
+VALUES = LEAVES | LISTS | st.dictionaries(st.from_regex(r"[a-z]{1,8}x\Z"), LEAVES | LISTS, max_size=4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(value=VALUES, flow=st.booleans())
+def test_yaml_is_read_as_a_safe_loader_reads_it(
+    tmp_path_factory: pytest.TempPathFactory, value: object, flow: bool
+) -> None:
+    text = yaml.dump(json.loads(json.dumps(value)), Dumper=yaml.SafeDumper, default_flow_style=flow)
+    path = tmp_path_factory.mktemp("yaml") / "plan.yaml"
+    path.write_text(text)
+    assert read_yaml(path) == yaml.safe_load(text)

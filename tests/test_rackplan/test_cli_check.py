@@ -1,0 +1,75 @@
+"""``rackplan check``: exit code 0 for a file that loads and is right, 2 otherwise, with every finding."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+ASK = ("--for", "sglang", "--model", "mixtral-8x7b", "--gpus")
+ROWS = [[slot % 8 for slot in range(16)] for _ in range(32)]
+
+
+def write(tmp_path: Path, data: object) -> str:
+    (tmp_path / "x.json").write_text(json.dumps(data))
+    return "x.json"
+
+
+def test_a_good_file(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path, {"physical_to_logical_map": ROWS})
+    result = run("check", file, *ASK, 8)
+    assert (result.code, result.err) == (0, "")
+    assert "Loads         yes" in result.out
+    data = run("check", file, *ASK, 8, "--json").data
+    assert (data["engine"], data["loads"], data["right"]) == ("sglang", True, True)
+    assert {finding["kind"] for finding in data["findings"]} == {"note"}
+
+
+def test_a_wrong_file(run: Run, tmp_path: Path) -> None:
+    rows = [list(row) for row in ROWS]
+    rows[7] = [slot % 7 for slot in range(16)]
+    result = run("check", write(tmp_path, {"physical_to_logical_map": rows}), *ASK, 8, "--json")
+    assert result.code == 2
+    assert (result.data["loads"], result.data["right"]) == (True, False)
+    assert {"where": "layer 7", "kind": "wrong"}.items() <= result.data["findings"][0].items()
+    assert "loads and is wrong in SGLang: layer 7: expert 7 has no copy" in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+def test_what_does_not_load(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path, {"physical_to_logical_map": ROWS})
+    assert run("check", file, *ASK, 3).code == 2
+    result = run("check", write(tmp_path, {"physical_to_logical_map": ROWS, "ep_size": 8}), *ASK, 8)
+    assert result.code == 2
+    assert "NOT LOADED" in result.out
+    assert "TypeError" in result.err
+
+
+@pytest.mark.parametrize("text", ["", "[", "[1] x", '{"a": NaN}'])
+def test_a_file_that_cannot_be_read(run: Run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    result = run("check", "x.json", *ASK, 8)
+    assert result.code == 2
+    assert "x.json" in result.error_line
+    data = run("check", "x.json", *ASK, 8, "--json")
+    assert data.code == 2
+    assert (data.data["loads"], data.data["right"]) == (False, False)
+
+
+def test_requests_that_make_no_sense(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path, {"physical_to_logical_map": ROWS})
+    assert "no such file" in run("check", "none.json", *ASK, 8).error_line
+    assert "not a regular file" in run("check", str(tmp_path), *ASK, 8).error_line
+    for gpus in (0, -1, 10**9):
+        assert "--gpus" in run("check", file, *ASK, gpus).error_line
+    line = run("check", file, "--for", "other", "--model", "mixtral-8x7b", "--gpus", 8).error_line
+    assert "expected sglang" in line
+    dense = run("check", file, "--for", "sglang", "--model", "llama-3.1-8b", "--gpus", 8)
+    assert "no routed experts" in dense.error_line

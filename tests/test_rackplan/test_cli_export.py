@@ -1,0 +1,91 @@
+"""``rackplan export``: files that engines load, refusals with the option that avoids them, nothing overwritten."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+PLAN = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "--batch", "4", "-o", "plan", "--model")
+FILES = {"sglang": "x.json", "trtllm": "x.yaml", "vllm-ascend": "x.json", "vllm": "x.jsonl"}
+
+
+@pytest.mark.parametrize("engine", FILES)
+def test_writes_a_file_that_checks_and_says_how_to_start(run: Run, tmp_path: Path, engine: str) -> None:
+    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8).code == 0
+    result = run("export", "plan/plan.json", "--to", engine, "-o", FILES[engine])
+    assert (result.code, result.err) == (0, "")
+    for words in ("Checked with", "Split", "Start with", "GPU order", "d0.n0.g7", FILES[engine]):
+        assert words in result.out
+    assert ("NOT RELEASED" in result.out) == (engine == "vllm")
+    before = (tmp_path / FILES[engine]).read_bytes()
+    checked = run("check", FILES[engine], "--for", engine, "--model", "mixtral-8x7b", "--gpus", 8, "--json")
+    assert checked.code == 0
+    assert (checked.data["loads"], checked.data["right"]) == (True, True)
+    again = run("export", "plan/plan.json", "--to", engine, "-o", FILES[engine])
+    assert again.code == 2
+    assert "is not overwritten" in again.error_line
+    assert (tmp_path / FILES[engine]).read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["plan", FILES[engine]])
+
+
+def test_json(run: Run) -> None:
+    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8, "--split", "source").code == 0
+    data = run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json", "--json").data
+    assert data["redundant"] == 8
+    assert "--ep-num-redundant-experts 8" in data["flags"]
+    assert "--ep-dispatch-algorithm static" in data["flags"]
+    assert [row["gpu"] for row in data["ranks"]] == [f"d0.n0.g{gpu}" for gpu in range(8)]
+    assert data["warnings"] == []
+
+
+def test_the_flag_follows_the_split(run: Run) -> None:
+    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8).code == 0
+    data = run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json", "--json").data
+    assert "--ep-dispatch-algorithm dynamic" in data["flags"]
+    ascend = run("export", "plan/plan.json", "--to", "vllm-ascend", "-o", "y.json", "--json").data
+    assert any("--split source" in warning for warning in ascend["warnings"])
+
+
+def test_refusals(run: Run, tmp_path: Path) -> None:
+    assert run(*PLAN, "llama-3.1-8b").code == 0
+    assert "no routed experts" in run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json").error_line
+    assert run(*PLAN, "mixtral-8x7b", "--redundant", 3).code == 0
+    line = run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json").error_line
+    assert "1 to 2 slots" in line
+    assert "rackplan plan --redundant 8" in line
+    assert "expected sglang" in run("export", "plan/plan.json", "--to", "other", "-o", "x.json").error_line
+    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8).code == 0
+    assert "ends in .json" in run("export", "plan/plan.json", "--to", "sglang", "-o", "x.txt").error_line
+    assert "cannot write" in run("export", "plan/plan.json", "--to", "sglang", "-o", "no/x.json").error_line
+    assert [path.name for path in tmp_path.iterdir()] == ["plan"]
+
+
+def test_a_link_that_leads_nowhere_is_left_alone(run: Run, tmp_path: Path) -> None:
+    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8).code == 0
+    (tmp_path / "x.json").symlink_to("elsewhere")
+    assert run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json").code == 2
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_stages_and_replicas(run: Run) -> None:
+    cluster = ("--cluster", "hgx-h100@16", "--ep", "4", "--stages", "2")
+    made = run("plan", "--model", "mixtral-8x7b", *cluster, "--time-limit", 0, "--batch", 2, "-o", "plan")
+    assert made.code == 0, made.err
+    data = run("export", "plan/plan.json", "--to", "trtllm", "-o", "x.yaml", "--json").data
+    assert "pipeline_parallel_size: 2" in data["flags"]
+    ranks = [(row["replica"], row["stage"], row["rank"]) for row in data["ranks"]]
+    assert ranks == [(replica, rank // 4, rank) for replica in range(2) for rank in range(8)]
+    assert len({row["gpu"] for row in data["ranks"]}) == 16
+    assert any("2 replicas" in warning for warning in data["warnings"])
+    back = ("import-plan", "x.yaml", "--from", "trtllm", "--model", "mixtral-8x7b", *cluster, "--batch", 2)
+    assert run(*back, "-o", "back").code == 0
+    with open("plan/plan.json") as one, open("back/plan.json") as two:  # noqa: PTH123 - in the test's folder
+        assert json.load(one)["experts"] == json.load(two)["experts"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -59,14 +58,28 @@ def table_of_cells(
     scenarios = tuple(dict.fromkeys(key[0] for key in table))
     layers = tuple(sorted({key[1] for key in table}))
     columns = max(key[2] for key in table) + 1 if experts is None else experts
-    for scenario, layer, expert in product(scenarios, layers, range(columns)):
-        if (scenario, layer, expert) not in table:  # before room is made for the highest expert named
+    if (
+        len(table) != len(scenarios) * len(layers) * columns
+    ):  # before room is made for the highest expert named
+        for scenario, layer, expert in _all_cells(scenarios, layers, columns):
+            if (scenario, layer, expert) in table:
+                continue
             raise InputError(
                 f"{name}: scenario {scenario!r}, layer {layer}, expert {expert} is absent; "
                 "write 0 where no token went."
             )
-    flat = [table[key] for key in product(scenarios, layers, range(columns))]
+    flat = [table[key] for key in _all_cells(scenarios, layers, columns)]
     return np.array(flat).reshape(len(scenarios), len(layers), columns), scenarios, layers
+
+
+def _all_cells(
+    scenarios: Sequence[str], layers: Sequence[int], columns: int
+) -> Iterator[tuple[str, int, int]]:
+    """Yield every cell in order; `itertools.product` would make a list of the columns first."""
+    for scenario in scenarios:
+        for layer in layers:
+            for expert in range(columns):
+                yield scenario, layer, expert
 
 
 def _whole(name: str, line: int, row: Mapping[str, str | None], column: str) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
 import math
 import zipfile
+import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ __all__ = ["PIECE_BYTES", "FileArray", "Place"]
 PIECE_BYTES = 32 * 2**20
 """Bytes that are read at once: a few copies of it, some of them as float64, stay far below 1 GB."""
 _WHOLE_BYTES = 2**27
+_BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
 _REPEATED = 2**24
 
 
@@ -42,8 +45,12 @@ class Place:
             with self.path.open("rb") as file:
                 yield file
         else:
-            with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as member:
-                yield member
+            try:
+                with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as member:
+                    yield member
+            except _BROKEN as error:
+                reason = " ".join(str(error).split())[:120] or type(error).__name__
+                raise InputError(f"{self.path}: broken where it is compressed ({reason}).") from error
 
 
 @dataclass(frozen=True)

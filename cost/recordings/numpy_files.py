@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import struct
 import tokenize
 import zipfile
@@ -33,6 +34,7 @@ _BROKEN = (
     NotImplementedError,
     RuntimeError,
     SyntaxError,
+    lzma.LZMAError,
     struct.error,
     tokenize.TokenError,
     zipfile.BadZipFile,

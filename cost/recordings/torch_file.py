@@ -6,6 +6,7 @@ storage a member of the archive, stored as it is. Tensors stay in the file (`Fil
 
 from __future__ import annotations
 
+import lzma
 import struct
 import zipfile
 import zlib
@@ -29,6 +30,7 @@ _MOST_MEMBERS = 1_000_000
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _BROKEN = (
+    lzma.LZMAError,
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
@@ -99,7 +101,9 @@ def load_torch_file(path: Path) -> Any:
             return _Reader(path, archive).load()
     except PickleRefusedError as error:
         raise InputError(f"{path}: {error}; nothing in it was run.") from error
-    except _BROKEN as error:
+    except (*_BROKEN, OSError) as error:
+        if isinstance(error, OSError) and error.filename is not None:  # not there, or not ours to read
+            raise
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise InputError(f"{path}: not a whole .pt file as torch.save writes it ({reason}).") from error
 

@@ -108,7 +108,7 @@ def _checked(
 ) -> Iterator[NDArray[np.float64]]:
     """Yield the pieces as float64, or say which entry is no count; progress goes from ``start`` by a half."""
     done = 0
-    for piece in recording.pieces():
+    for piece in _readable(recording):
         values = _floats(recording, piece)
         bad = ~np.isfinite(values) | (values < 0)
         if bad.any():
@@ -122,6 +122,13 @@ def _checked(
         done += len(values)
         if on_progress and recording.windows:
             on_progress(recording.path, start + done / recording.windows / 2)
+
+
+def _readable(recording: Recording) -> Iterator[NDArray[Any]]:
+    try:
+        yield from recording.pieces()
+    except OSError as error:
+        raise InputError(f"{recording.path}: cannot be read ({error.strerror or error}).") from error
 
 
 def _floats(recording: Recording, piece: NDArray[Any]) -> NDArray[np.float64]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+import zipfile
 from dataclasses import replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -30,6 +33,10 @@ from topology import (
     build_cluster,
     load_domain,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 PARTS = ("experts", "shared", "attention", "dense", "router", "embedding", "head", "norm")
 
@@ -152,3 +159,85 @@ def toy() -> SimpleNamespace:
     return SimpleNamespace(
         **{make.__name__: make for make in makers}, attention=ATTENTION, dense=DENSE, moe=MOE, parts=PARTS
     )
+
+
+class TorchWriter:
+    """Writes what ``torch.save`` would: a zip of a pickle (protocol 2) and a stored member for each storage.
+
+    NumPy arrays become tensors; ``raw`` bytes stand in the pickle as they are; ``storage`` names a shared one.
+    """
+
+    TYPES = MappingProxyType(
+        {
+            "int32": "IntStorage",
+            "int64": "LongStorage",
+            "float16": "HalfStorage",
+            "float32": "FloatStorage",
+            "uint8": "ByteStorage",
+            "bool": "BoolStorage",
+            "uint16": "BFloat16Storage",
+        }
+    )
+
+    def __init__(self, order: str = "<") -> None:
+        self.order = order
+        self.storages: list[bytes] = []
+
+    def tensor(self, array: np.ndarray) -> bytes:
+        self.storages.append(array.astype(array.dtype.newbyteorder(self.order)).tobytes())
+        strides = tuple(stride // array.itemsize for stride in np.zeros(array.shape, array.dtype).strides)
+        kind = self.TYPES[array.dtype.name]
+        return self.view(kind, len(self.storages) - 1, array.size, 0, array.shape, strides)
+
+    def view(
+        self, kind: str, key: int, size: int, first: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> bytes:
+        """The opcodes of one tensor."""
+        storage = b"(" + self.of("storage") + f"ctorch\n{kind}\n".encode()
+        storage += self.of(str(key)) + self.of("cpu") + self.of(size) + b"tQ"
+        rest = self.of(first) + self.of(tuple(shape)) + self.of(tuple(strides))
+        return (
+            b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + rest + b"\x89ccollections\nOrderedDict\n)RtR"
+        )
+
+    def of(self, value: object) -> bytes:
+        """The opcodes of any value."""
+        if isinstance(value, bytes | np.ndarray):
+            return value if isinstance(value, bytes) else self.tensor(value)
+        if isinstance(value, dict):
+            items = [item for pair in value.items() for item in pair]
+            return b"}(" + b"".join(map(self.of, items)) + b"u"
+        if isinstance(value, list | tuple):
+            inner = b"(" + b"".join(map(self.of, value))
+            return inner + b"t" if isinstance(value, tuple) else b"]" + inner + b"e"
+        if isinstance(value, str):
+            return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+        if value is None or isinstance(value, bool):
+            return {None: b"N", True: b"\x88", False: b"\x89"}[value]
+        assert isinstance(value, int)
+        return b"\x8a\x09" + value.to_bytes(9, "little", signed=True)
+
+    def save(self, path: Path, value: object, compression: int = zipfile.ZIP_STORED) -> Path:
+        data = b"\x80\x02" + self.of(value) + b"."
+        order = {"<": b"little", ">": b"big"}[self.order]
+        members = {"data.pkl": data, "byteorder": order, "version": b"3\n"}
+        members |= {f"data/{key}": storage for key, storage in enumerate(self.storages)}
+        with zipfile.ZipFile(path, "w", compression) as archive:
+            for name, content in members.items():
+                info = zipfile.ZipInfo(f"{path.stem}/{name}")
+                info.extra = b"FB\x06\x00ZZZZZZ"  # torch pads members so that storages are aligned
+                info.compress_type = compression
+                archive.writestr(info, content)
+        return path
+
+
+@pytest.fixture
+def torch_save() -> Callable[..., Path]:
+    """``torch_save(path, value)``, without torch."""
+    return lambda path, value, **options: TorchWriter().save(path, value, **options)
+
+
+@pytest.fixture
+def torch_writer() -> type[TorchWriter]:
+    """For tensors that share storages, other byte orders and broken ones."""
+    return TorchWriter

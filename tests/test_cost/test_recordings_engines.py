@@ -1,0 +1,378 @@
+"""What SGLang, TensorRT-LLM and vLLM write: the same counts out of every form, and what is missing is said."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from cost.load_files import read_loads
+from cost.recordings.open import open_recording
+from cost.recordings.windows import collect_windows
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cost.loads import ExpertLoads
+
+MOE, LAYERS, EXPERTS, SLOTS, PASSES, RANKS = (1, 2), 3, 4, 6, 5, 2
+# slot j of a layer holds this expert; copies of 0 and 3
+SLOT_MAP = np.array([[0, 1, 2, 3, 0, 3], [3, 2, 1, 0, 3, 0], [0, 0, 3, 3, 1, 2]])
+RNG = np.random.default_rng(0)
+BY_SLOT = RNG.integers(1, 20, (RANKS, PASSES, LAYERS, SLOTS)).astype(np.int32)
+BY_SLOT[:, :, 0] = 0
+BY_SLOT[:, 2] = 0  # a pass that nobody had tokens in
+# expert by expert, as the definition says
+COUNTS = np.array(
+    [
+        [[int(BY_SLOT[:, p, row, SLOT_MAP[row] == e].sum()) for e in range(EXPERTS)] for row in range(LAYERS)]
+        for p in range(PASSES)
+    ]
+)
+KEPT = COUNTS[[0, 1, 3, 4]][:, 1:]
+
+
+def read(path: Path, **options: Any) -> ExpertLoads:
+    return read_loads([str(path)], moe_layers=MOE, layers=LAYERS, experts=EXPERTS, seed=0, **options)
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def passes(rank: int, **changes: Any) -> dict[str, Any]:
+    records = [
+        {
+            "forward_pass_id": 10 + p,
+            "rank": rank,
+            "gatherer_key": "primary",
+            "global_physical_count": BY_SLOT[rank, p],
+        }
+        for p in range(PASSES)
+    ]
+    return {"records": records, "last_physical_to_logical_map": SLOT_MAP, **changes}
+
+
+def tokens_of(rank: int) -> dict[str, Any]:
+    """The same counts as lists of slots by token: one choice a token, padded with -1."""
+    data = passes(rank)
+    for p, record in enumerate(data["records"]):
+        del record["global_physical_count"]
+        longest = max(1, int(BY_SLOT[rank, p].sum(axis=1).max()))
+        ids = np.full((LAYERS, longest, 2), -1, np.int32)
+        for row in range(LAYERS):
+            slots = np.repeat(np.arange(SLOTS), BY_SLOT[rank, p, row])
+            ids[row, : len(slots), 0] = slots
+        record |= {
+            "input_ids": list(range(longest)),
+            "positions": list(range(longest)),
+            "extend_seq_lens": [longest],
+            "forward_mode": 1,
+            "topk_ids_of_layer": ids,
+            "misc_objects": [{"layer_id": 1, "num_tokens_per_rdma_rank": None}],
+        }
+    return data
+
+
+def rank_file(folder: Path, rank: int, time: float = 1700000000.25) -> Path:
+    return folder / f"expert_distribution_recorder_{time + rank / 100}_{rank}.pt"
+
+
+def stats_line(p: int, **changes: Any) -> str:
+    record = {
+        "record_type": "eplb_load_stats",
+        "version": 1,
+        "step": p,
+        "num_ranks": RANKS,
+        "expert_load": BY_SLOT[:, p, 1:].sum(axis=0).tolist(),
+        "p2l_map": SLOT_MAP[1:].tolist(),
+    }
+    return json.dumps(record | changes)
+
+
+def test_stat(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    ring = np.zeros((9, LAYERS, EXPERTS), np.int32)
+    ring[:PASSES] = COUNTS
+    value = {"rank": 0, "logical_count": ring, "average_utilization_rate_over_window": None}
+    path = torch_save(tmp_path / "expert_distribution_recorder_1.5.pt", value)
+    loads = read(path)
+    assert (loads.tokens == KEPT).all()
+    assert f"{path.name}: 5 of 9 windows empty, dropped" in loads.notes
+    assert (read(tmp_path).tokens == KEPT).all()  # the folder, with the one file in it
+    flat = torch_save(tmp_path / "flat.pt", {"logical_count": COUNTS.sum(axis=0)})
+    assert (read(flat).tokens[0] == KEPT.sum(axis=0)).all()
+
+
+@pytest.mark.parametrize("make", [passes, tokens_of])
+def test_files_of_each_rank(tmp_path: Path, torch_save: Callable[..., Path], make: Any) -> None:
+    files = [torch_save(rank_file(tmp_path, rank), make(rank)) for rank in range(RANKS)]
+    for path in (tmp_path, *files):
+        loads = read(path)
+        assert (loads.tokens == KEPT).all()
+        assert loads.names[0] == f"{path.name}#pass 10"
+        assert f"{path.name}: summed over 2 ranks, 0 to 1" in loads.notes
+        assert f"{path.name}: 1 of 5 windows empty, dropped" in loads.notes
+    assert open_recording(str(tmp_path)).experts == EXPERTS
+
+
+def test_ranks_that_are_missing_are_said(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    alone = torch_save(rank_file(tmp_path, 0), passes(0))
+    assert f"{alone.name}: rank 0 only, no other beside it" in read(alone).notes
+    data = passes(1)
+    for record in data["records"]:
+        record["rank"] = 3
+    del data["records"][1]
+    torch_save(rank_file(tmp_path, 3), data)
+    notes = read(tmp_path).notes
+    name = tmp_path.name
+    assert f"{name}: no file of rank 1, 2: its tokens are missing" in notes
+    assert f"{name}: rank 3 lacks some of the 5 passes, counted as 0" in notes
+
+
+def test_another_dump_beside_it_is_left_alone(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    own = torch_save(rank_file(tmp_path, 0), passes(0))
+    torch_save(rank_file(tmp_path, 1, 1700009999.0), passes(1))
+    assert f"{own.name}: rank 0 only, no other beside it" in read(own).notes
+
+
+def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    torch_save(rank_file(tmp_path, 0), passes(0))
+    other = rank_file(tmp_path, 1)
+    torch_save(other, passes(1, last_physical_to_logical_map=SLOT_MAP[:, ::-1].copy()))
+    assert "map of slots differs" in refused(tmp_path)
+    torch_save(other, passes(0))
+    assert "forward pass 10 of rank 0 is in another file too" in refused(tmp_path)
+    data = passes(1)
+    data["records"][0]["global_physical_count"] = BY_SLOT[1, 0, :, :5].copy()
+    torch_save(other, data)
+    assert "forward pass 10: counts [3, 5] for a map of slots [3, 6]" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"physical_to_logical_map": SLOT_MAP}, "holds a plan"),
+        ({"weights": COUNTS}, "no logical_count and no records, as SGLang dumps them, but: weights"),
+        (COUNTS, "but: FileArray"),
+        ({"logical_count": COUNTS.astype(np.uint8).astype(bool)}, "holds bool, not numbers"),
+        ({"logical_count": -COUNTS}, "is not a count of tokens"),
+        ({"logical_count": COUNTS[..., :3]}, r"shape [5, 3, 3]; the model needs [2, 4] or [3, 4]"),
+        ({"logical_count": COUNTS[0, 0]}, "shape [4]"),
+        ({"logical_count": COUNTS[None]}, "shape [1, 5, 3, 4]"),
+        (passes(0, records=[]), "no forward pass in it"),
+        (passes(0, records={}), "has no list of records"),
+        (passes(0, records=[1]), "record 0 has no forward_pass_id"),
+        (passes(0, records=[{"forward_pass_id": "1", "rank": 0}]), "record 0 has no forward_pass_id"),
+        (passes(0, records=[{"forward_pass_id": 1, "rank": 0}]), "record 0 has no whole numbers"),
+        (passes(0, last_physical_to_logical_map=None), "has no last_physical_to_logical_map"),
+        (passes(0, last_physical_to_logical_map=SLOT_MAP + 1), "experts 0..4; the model has 0..3"),
+        (passes(0, last_physical_to_logical_map=SLOT_MAP * 10**8), "names expert 300000000"),
+        (passes(0, last_physical_to_logical_map=SLOT_MAP - 2), "names expert -2"),
+        (passes(0, last_physical_to_logical_map=SLOT_MAP[0]), "not [layers, slots]"),
+        (passes(0, records=passes(0)["records"] * 2), "forward pass 10 is there twice"),
+        (passes(0, records=passes(0)["records"] + passes(1)["records"][:0] + [
+            {"forward_pass_id": 99, "rank": 1, "global_physical_count": BY_SLOT[0, 0]}
+        ]), "records of ranks [0, 1]"),
+        (passes(0, records=[
+            {"forward_pass_id": 1, "rank": 0, "topk_ids_of_layer": np.full((3, 2, 2), 6, np.int32)}
+        ]), "a token went to slot 6"),
+        (passes(0, records=[
+            {"forward_pass_id": 1, "rank": 0, "topk_ids_of_layer": np.full((2, 2, 2), 0, np.int32)}
+        ]), "not [layers, tokens, choices]"),
+        (passes(0, records=[
+            {"forward_pass_id": 1, "rank": 0, "global_physical_count": -BY_SLOT[0, 0]}
+        ]), "is not a count of tokens of an expert"),
+    ],
+)  # fmt: skip
+def test_pt_files_that_are_no_recording(
+    tmp_path: Path, torch_save: Callable[..., Path], value: Any, words: str
+) -> None:
+    path = torch_save(tmp_path / "x.pt", value)
+    assert words in refused(path)
+    assert str(path) in refused(path)
+
+
+def statistics(folder: Path, layers: tuple[int, ...] = MOE, first: int = 100) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "meta_info.json").write_text(json.dumps({"num_experts": EXPERTS, "num_experts_per_token": 2}))
+    part = COUNTS // 3
+    for rank, counts in enumerate((COUNTS - part, part)):
+        arrays = {f"{first + p}_{layer}": counts[p, min(layer, 2)] for p in range(PASSES) for layer in layers}
+        save_file(arrays, folder / f"rank{rank}.safetensors")
+    return folder
+
+
+def test_trtllm_folder(tmp_path: Path) -> None:
+    folder = statistics(tmp_path / "stats")
+    loads = read(folder)
+    assert (loads.tokens == KEPT).all()
+    assert loads.names[0] == "stats#iteration 100"
+    assert loads.notes == (
+        "stats: summed over 2 ranks, 0 to 1",
+        "stats: 1 of 5 windows empty, dropped",
+        "stats: 4 windows, each a scenario",
+    )
+    assert open_recording(str(folder)).layer_ids == MOE
+
+
+def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
+    folder = statistics(tmp_path / "s", layers=(1, 2, 3))  # layer 3 drafts tokens
+    (folder / "rank0.safetensors").rename(folder / "rank4.safetensors")
+    (folder / "rank0_raw.safetensors").write_bytes(b"")
+    (folder / "meta_info.json").unlink()
+    save_file({"107_1": COUNTS[0, 1]}, folder / "rank0.safetensors")
+    notes = " / ".join(read(folder, windows=1).notes)
+    for words in (
+        "no file of rank 2, 3: their tokens are missing",
+        "iterations 100 to 107 are not contiguous: 6 of them are there",
+        "rank 0, 1, 4 lack some layers or iterations",
+        "meta_info.json is missing",
+        "rank*_raw.safetensors (the experts of each token) not read",
+        "layer 3 is beyond the model's 3",
+    ):
+        assert words in notes
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: (f / "meta_info.json").write_text("{"), "not JSON"),
+        (lambda f: (f / "meta_info.json").write_text('{"num_experts": true}'), "no num_experts above 0"),
+        (lambda f: (f / "meta_info.json").write_text('{"num_experts": 5}'), "each of 5 experts"),
+        (lambda f: save_file({"1_1": np.ones(3, int)}, f / "rank1.safetensors"), "each of 4 experts"),
+        (lambda f: save_file({"1_1": np.ones((2, 4), int)}, f / "rank1.safetensors"), "not one count"),
+        (lambda f: save_file({"1_1": -np.ones(4, int)}, f / "rank1.safetensors"), "not a count of tokens"),
+        (lambda f: save_file({"1_1": np.ones(4, bool)}, f / "rank1.safetensors"), "BOOL"),
+        (lambda f: save_file({"a": np.ones(4, int)}, f / "rank1.safetensors"), "not ITERATION_LAYER"),
+        (lambda f: save_file({"1_1000000000": np.ones(4, int)}, f / "rank1.safetensors"), "not ITERATION"),
+        (
+            lambda f: save_file({"1_01": np.ones(4, int), "1_1": np.ones(4, int)}, f / "rank1.safetensors"),
+            "twice",
+        ),
+        (lambda f: save_file({}, f / "rank1.safetensors"), "holds no counts"),
+        (lambda f: (f / "rank1.safetensors").write_bytes(b""), "not a whole safetensors"),
+        (lambda f: (f / "rank1.safetensors").write_bytes(b"\xff" * 8 + b"{}"), "not a whole safetensors"),
+        (lambda f: [file.unlink() for file in f.glob("rank*")], "no rank0.safetensors"),
+    ],
+)
+def test_trtllm_folders_that_are_broken(tmp_path: Path, change: Callable[[Path], object], words: str) -> None:
+    folder = statistics(tmp_path / "s")
+    change(folder)
+    assert words in refused(folder)
+
+
+def test_a_safetensors_header_that_lies(tmp_path: Path) -> None:
+    folder = statistics(tmp_path / "s")
+    whole = (folder / "rank1.safetensors").read_bytes()
+    for size in range(0, len(whole), 7):
+        (folder / "rank1.safetensors").write_bytes(whole[:size])
+        assert "not a whole safetensors file" in refused(folder)
+    for old, new in ((b"[4]", b"[9]"), (b"[0,32]", b"[0,99]")):
+        assert old in whole
+        (folder / "rank1.safetensors").write_bytes(whole.replace(old, new, 1))
+        assert "not a whole safetensors file" in refused(folder)
+    header = json.dumps({"1_1": {"dtype": "I64", "shape": [10**9], "data_offsets": [0, 8 * 10**9]}}).encode()
+    (folder / "rank1.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    assert "not a whole safetensors file" in refused(folder)
+
+
+def test_one_rank_of_trtllm_is_not_enough(tmp_path: Path) -> None:
+    assert "give the folder" in refused(statistics(tmp_path / "s") / "rank0.safetensors")
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.json", "x.ndjson"])
+def test_vllm_lines(tmp_path: Path, name: str) -> None:
+    lines = ['{"record_type": "session_metadata", "version": 1}', *map(stats_line, range(PASSES)), ""]
+    (tmp_path / name).write_text("\n".join(lines))
+    loads = read(tmp_path / name)
+    assert (loads.tokens == KEPT).all()
+    assert loads.names[0] == f"{name}#step 0"
+    assert f"{name}: 1 lines of type session_metadata skipped" in loads.notes
+
+
+def test_vllm_maps_may_change_and_have_unused_slots(tmp_path: Path) -> None:
+    unused = np.concatenate([SLOT_MAP[1:, ::-1], -np.ones((2, 1), int)], axis=1)
+    load = np.concatenate([BY_SLOT[:, 1, 1:, ::-1].sum(axis=0), np.zeros((2, 1), int)], axis=1)
+    other = stats_line(1, expert_load=load.tolist(), p2l_map=unused.tolist())
+    full = stats_line(0, p2l_map=np.c_[SLOT_MAP[1:], [-1, -1]].tolist(), expert_load=np.c_[
+        BY_SLOT[:, 0, 1:].sum(axis=0), [0, 0]].tolist())  # fmt: skip
+    (tmp_path / "x.jsonl").write_text(full + "\n" + other)
+    assert (read(tmp_path / "x.jsonl").tokens == KEPT[:2]).all()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "no line at all"),
+        ('{"record_type": "bench_run_start"}', "no line of type 'eplb_load_stats' in it ('bench_run_start')"),
+        ("[1]", "line 1: no object with a"),
+        ('{"record_type": 1}', "line 1: no object with a"),
+        (stats_line(0)[:-9], "line 1: not JSON"),
+        (stats_line(0) + "\n" + stats_line(1)[:50], "line 2: not JSON"),
+        (stats_line(0, version=2), "version 2; only 1"),
+        (stats_line(0)[:-1] + ', "step": 3}', "'step' is there twice"),
+        (stats_line(0, expert_load=None), "null, which is not a number"),
+        (stats_line(0, expert_load=[[True] * 6] * 2), "true, which is not a number"),
+        (stats_line(0, expert_load=[["1"] * 6] * 2), "expert_load is"),
+        (stats_line(0, expert_load=[[1] * 6, [1]]), "unequal length"),
+        (stats_line(0, expert_load=[[1] * 5] * 2), "counts [2, 5] for a map of slots [2, 6]"),
+        (stats_line(0, expert_load=[1] * 6), "is [6], not [layers, slots]"),
+        (stats_line(0, expert_load=[[float("nan")] * 6] * 2), "not a count of tokens"),
+        (stats_line(0, expert_load=[[-1] * 6] * 2), "not a count of tokens"),
+        (stats_line(0, expert_load=[[10**30] * 6] * 2), "too large"),
+        (stats_line(0, p2l_map=[[9] * 6] * 2), "experts 0..9; the model has 0..3"),
+        (stats_line(0, p2l_map=[[10**9] * 6] * 2), "names expert 1000000000"),
+        (stats_line(0, p2l_map=[[0.5] * 6] * 2), "map of slots to experts is float64"),
+        (stats_line(0) + "\n" + stats_line(1, expert_load=[[1] * 6], p2l_map=SLOT_MAP[:1].tolist()),
+         "loads [1, 6], and [2, 6] before"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)  # fmt: skip
+def test_vllm_lines_that_are_broken(tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "x.jsonl").write_text(line)
+    assert words in refused(tmp_path / "x.jsonl")
+
+
+def test_lines_and_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cost.recordings.vllm_lines.MOST_LINE_BYTES", 100)
+    (tmp_path / "x.jsonl").write_text(stats_line(0))
+    assert "line 1: longer than" in refused(tmp_path / "x.jsonl")
+    monkeypatch.setattr("cost.recordings.json_file.MOST_JSON_BYTES", 100)
+    (tmp_path / "x.json").write_text(json.dumps({"logical_count": COUNTS.tolist()}))
+    assert "read in pieces" in refused(tmp_path / "x.json")
+
+
+def test_json_with_a_key_twice(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"logical_count": [[1]], "logical_count": [[2]]}')
+    assert "'logical_count' is there twice" in refused(tmp_path / "x.json")
+
+
+def test_folders_that_are_no_recording(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    assert "a folder without SGLang's" in refused(tmp_path)
+    for name in ("a.pt", "b.pt"):
+        torch_save(tmp_path / name, {"logical_count": COUNTS})
+    assert "not all ranks of one recording" in refused(tmp_path)
+
+
+def test_without_a_model_the_recording_says_its_own_shape(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(stats_line(0))
+    recording = open_recording(str(tmp_path / "x.jsonl"))
+    assert (recording.rows, recording.experts, recording.windows) == (2, EXPERTS, 1)
+    table = "scenario,layer,expert,tokens\n" + "\n".join(
+        f"day,{layer},{e},{e + 1}" for layer in (4, 7) for e in range(3)
+    )
+    (tmp_path / "x.csv").write_text(table)
+    found = open_recording(str(tmp_path / "x.csv"))
+    assert found.layer_ids == (4, 7)
+    assert collect_windows(found).tokens.tolist() == [[[1, 2, 3], [1, 2, 3]]]
+    (tmp_path / "y.csv").write_text(table + "\nday,4,900000000,1")
+    with pytest.raises(InputError, match="layer 4, expert 3 is absent"):
+        open_recording(str(tmp_path / "y.csv"))

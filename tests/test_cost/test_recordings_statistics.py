@@ -1,0 +1,68 @@
+"""Skew and drift of windows, against figures worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cost.recordings.statistics import chance_distance, distance, load_statistics
+
+
+def test_skew_by_hand() -> None:
+    tokens = np.array(
+        [[[0, 0, 0, 0], [1, 1, 1, 5], [2, 2, 2, 2]], [[0, 0, 0, 0], [1, 1, 1, 5], [2, 2, 2, 2]]]
+    )
+    found = load_statistics(tokens.astype(float))
+    assert found.rows == (1, 2)
+    assert found.max_over_mean.tolist() == [2.5, 1]
+    assert found.variation == pytest.approx([np.sqrt(3) / 2, 0])  # 1, 1, 1, 5 have mean 2 and variance 3
+    assert found.over_mean.tolist() == [[0.5, 0.5, 0.5, 2.5], [1, 1, 1, 1]]
+    assert found.consecutive is not None
+    assert found.consecutive.distance == 0
+    assert found.consecutive.correlation == pytest.approx(1)
+
+
+def test_drift_by_hand() -> None:
+    one, two = np.array([[6.0, 2, 0, 0]]), np.array([[0.0, 1, 1, 2]])
+    assert distance(one, two).tolist() == [0.75]
+    found = load_statistics(np.stack([one, two, one]))
+    assert found.consecutive is not None
+    assert found.first_to_last is not None
+    assert found.consecutive.distance == pytest.approx(0.75)
+    assert found.first_to_last.distance == 0
+    # shares minus 1/4: (2, 0, -1, -1) / 4 and (-1, 0, 0, 1) / 4
+    assert found.consecutive.correlation == pytest.approx(-3 / np.sqrt(6 * 2))
+
+
+def test_one_window_has_no_drift_and_even_loads_no_correlation() -> None:
+    assert load_statistics(np.ones((1, 2, 4))).consecutive is None
+    assert load_statistics(np.ones((1, 2, 4))).first_to_last is None
+    even = load_statistics(np.ones((2, 2, 4))).first_to_last
+    assert even is not None
+    assert even.correlation is None
+
+
+def test_names_and_scale_change_nothing() -> None:
+    tokens = np.random.default_rng(1).integers(0, 50, (5, 3, 16)).astype(float)
+    found = load_statistics(tokens)
+    for other in (tokens[..., ::-1], tokens * 4):
+        again = load_statistics(other)
+        assert again.max_over_mean == pytest.approx(found.max_over_mean)
+        assert again.consecutive is not None
+        assert found.consecutive is not None
+        assert again.consecutive.distance == pytest.approx(found.consecutive.distance)
+
+
+def test_the_distance_that_chance_gives() -> None:
+    rng = np.random.default_rng(2)
+    shares = rng.lognormal(0, 0.6, 256)
+    shares /= shares.sum()
+    a, b = rng.multinomial(20_000, shares, 40), rng.multinomial(5_000, shares, 40)
+    assert distance(a, b).mean() == pytest.approx(chance_distance(a, b).mean(), rel=0.03)
+
+
+def test_loads_near_the_largest_float() -> None:
+    found = load_statistics(np.full((3, 2, 4), 1e308))
+    assert found.max_over_mean.tolist() == [1, 1]
+    assert found.consecutive is not None
+    assert found.consecutive.distance == 0

@@ -1,0 +1,259 @@
+"""Torch files: what was saved is read, and whatever else a file may hold is refused without running it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cost.recordings.file_array import FileArray
+from cost.recordings.torch_file import load_torch_file
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+COUNTS = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
+
+
+def same(saved: Any, read: Any) -> None:
+    if isinstance(saved, np.ndarray):
+        assert isinstance(read, FileArray)
+        assert read.shape == saved.shape
+        assert (read.whole() == saved).all()
+        if saved.size and saved.ndim:
+            assert (np.concatenate(list(read.pieces())) == saved).all()
+    elif isinstance(saved, dict):
+        assert list(saved) == list(read)
+        for key in saved:
+            same(saved[key], read[key])
+    elif isinstance(saved, list):
+        for one, other in zip(saved, read, strict=True):
+            same(one, other)
+    else:
+        assert saved == read
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float16", "float32", "uint8", "bool"])
+def test_what_was_saved_is_read(
+    tmp_path: Path, torch_save: Callable[..., Path], dtype: str, compression: int
+) -> None:
+    value = {
+        "rank": 0,
+        "logical_count": COUNTS.astype(dtype),
+        "more": [COUNTS[0].astype(dtype), {"a": (1, -(2**40), "é", None, True)}],
+        "none": None,
+    }
+    same(value, load_torch_file(torch_save(tmp_path / "x.pt", value, compression=compression)))
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(array=arrays(np.int32, st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)))
+def test_any_shape(tmp_path: Path, torch_save: Callable[..., Path], array: np.ndarray) -> None:
+    same(array, load_torch_file(torch_save(tmp_path / "x.pt", array)))
+
+
+def test_views_share_a_storage(tmp_path: Path, torch_writer: Any) -> None:
+    writer = torch_writer()
+    writer.storages.append(COUNTS.tobytes())
+    views = {
+        "second": writer.view("IntStorage", 0, 24, 12, (1, 3, 4), (12, 4, 1)),
+        "turned": writer.view("IntStorage", 0, 24, 0, (4, 2, 3), (1, 12, 4)),
+        "repeated": writer.view("IntStorage", 0, 24, 4, (5, 4), (0, 1)),
+        "one": writer.view("IntStorage", 0, 24, 23, (), ()),
+        "none": writer.view("IntStorage", 0, 24, 0, (0, 4), (4, 1)),
+    }
+    read = load_torch_file(writer.save(tmp_path / "x.pt", views))
+    same(COUNTS[1:], read["second"])
+    same(COUNTS.transpose(2, 0, 1), read["turned"])
+    same(np.stack([COUNTS[0, 1]] * 5), read["repeated"])
+    assert read["one"].whole() == 23
+    assert read["none"].whole().shape == (0, 4)
+    assert list(read["none"].pieces()) == []
+
+
+def test_pieces_of_a_turned_array_far_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cost.recordings.file_array.PIECE_BYTES", 16)
+    values = np.arange(60, dtype=np.int64).reshape(3, 4, 5)
+    from cost.recordings.file_array import Place
+
+    (tmp_path / "x").write_bytes(values.tobytes())
+    turned = FileArray(Place(tmp_path / "x", 0, 480), values.dtype, (5, 3, 4), (1, 20, 5))
+    pieces = list(turned.pieces())
+    assert len(pieces) == 5
+    assert (np.concatenate(pieces) == values.transpose(2, 0, 1)).all()
+
+
+def test_big_endian_and_bfloat16(tmp_path: Path, torch_writer: Any) -> None:
+    same(COUNTS, load_torch_file(torch_writer(">").save(tmp_path / "x.pt", COUNTS)))
+    values = np.array([[1.0, 2.5, 1024.0, -3.0]], dtype=np.float32)
+    halves = (values.view(np.uint32) >> 16).astype(np.uint16)
+    assert (load_torch_file(torch_writer().save(tmp_path / "y.pt", halves)).whole() == values).all()
+
+
+class Runs:
+    """Pickled, it makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.path}",)
+
+
+def hostile(mark: Path, protocol: int = 2) -> bytes:
+    """The opcodes of a value that would run a command."""
+    data = pickle.dumps(Runs(mark), protocol)
+    return data[2:-1] if protocol < 4 else data[11:-1]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (hostile, r"calls \w+\.system"),
+        (lambda mark: hostile(mark, 4), r"calls \w+\.system"),
+        (lambda mark: {"logical_count": hostile(mark)}, r"calls \w+\.system"),
+        (lambda mark: [{"a": (1, hostile(mark))}], r"calls \w+\.system"),
+        (lambda mark: b"ctorch._utils\n_rebuild_tensor_v2\n(" + hostile(mark) + b"tR", r"calls \w+\.system"),
+        (lambda mark: b"(" + hostile(mark) + b"tQ", r"calls \w+\.system"),
+        (lambda _: b"(X\x05\x00\x00\x00touchios\nsystem\n", "INST"),
+        (lambda _: b"(cos\nsystem\nX\x01\x00\x00\x00xo", "OBJ"),
+        (lambda _: b"cos\nsystem\n)\x81", "NEWOBJ"),
+        (lambda _: b"cos\nsystem\n)}\x92", "NEWOBJ_EX"),
+        (lambda _: b"\x82\x01", "EXT1"),
+        (lambda _: b"Pname\n", "PERSID"),
+        (lambda _: b"cbuiltins\neval\n(X\x01\x00\x00\x001tR", "calls builtins.eval"),
+        (lambda _: b"ctorch._utils\n_rebuild_wrapper_subclass\n)R", "_rebuild_wrapper_subclass"),
+        (lambda _: b"ccollections\nOrderedDict\n(]tR", "calls collections.OrderedDict"),
+        (lambda _: b"cos\nsystem\n}b", "BUILD on what is no dict"),
+        (lambda _: b"]}X\x01\x00\x00\x00aK\x01sb", "BUILD on what is no dict"),
+        (lambda _: b"K\x01)R", "calls what is no function"),
+        (lambda _: b"}" + b")" + b"\x85" * 200_000 + b"K\x01s", "a key in its pickle is a tuple"),
+        (lambda _: b"\x8b" + struct.pack("<I", 2**31) + b"x", "a whole number of"),
+        (lambda _: b"X\xff\xff\xff\xffabc", "cut short"),
+        (lambda _: b"h\x07", "broken at byte"),
+        (lambda _: b"a", "broken at byte"),
+        (lambda _: b"\xff", "not plain data"),
+        (lambda _: b"\x80\x09N", "protocol 9"),
+        (lambda _: b"c" + b"x" * 5000, "does not end"),
+        (lambda _: b"N.N", "more bytes after the end"),
+    ],
+)
+def test_nothing_in_a_pickle_is_run(
+    tmp_path: Path, torch_save: Callable[..., Path], value: Callable[[Path], Any], words: str
+) -> None:
+    mark = tmp_path / "ran"
+    path = torch_save(tmp_path / "x.pt", value(mark))
+    with pytest.raises(InputError, match=words) as caught:
+        load_torch_file(path)
+    assert "\n" not in str(caught.value)
+    assert not mark.exists()
+
+
+def test_the_hostile_pickle_of_these_tests_would_run(tmp_path: Path) -> None:
+    pickle.loads(b"\x80\x02" + hostile(tmp_path / "ran") + b".")  # noqa: S301 - that is the point
+    assert (tmp_path / "ran").exists()
+
+
+def test_memory_is_bounded(
+    tmp_path: Path, torch_save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = torch_save(tmp_path / "far.pt", b"Nr\xff\xff\xff\xff")  # remembered at place 2^32 - 1
+    assert load_torch_file(far) is None
+    deep = torch_save(tmp_path / "deep.pt", b"]" * 300_000 + b"a" * 299_999)
+    assert isinstance(load_torch_file(deep), list)
+    monkeypatch.setattr("cost.recordings.pickle_machine.MOST_CONTAINERS", 1000)
+    with pytest.raises(InputError, match="more than 1,000 lists"):
+        load_torch_file(deep)
+    monkeypatch.setattr("cost.recordings.pickle_machine.MOST_OPCODES", 500)
+    with pytest.raises(InputError, match="more than 500 opcodes"):
+        load_torch_file(deep)
+    monkeypatch.setattr("cost.recordings.torch_file.MOST_PICKLE_BYTES", 100)
+    with pytest.raises(InputError, match="more than 100 bytes"):
+        load_torch_file(deep)
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        (("IntStorage", 0, 24, 0, (10**9, 3, 4), (12, 4, 1)), "needs 48,000,000,000 bytes, and 96 are there"),
+        (("IntStorage", 0, 24, 0, (10**9, 4), (0, 1)), "repeats its few numbers"),
+        (("IntStorage", 0, 24, 20, (2, 4), (4, 1)), "needs 112 bytes"),
+        (("IntStorage", 0, 25, 0, (2, 4), (4, 1)), "96 bytes of 25 elements"),
+        (("LongStorage", 0, 24, 0, (2, 4), (4, 1)), "96 bytes of 24 elements"),
+        (("IntStorage", 0, 24, 0, (2, 4), (4,)), "2 axes, 1 strides"),
+        (("IntStorage", 0, 24, -1, (2, 4), (4, 1)), "impossible shape"),
+        (("IntStorage", 0, 24, 0, (-2, 4), (4, 1)), "impossible shape"),
+        (("IntStorage", 0, 24, 0, (2, 4), (-4, 1)), "impossible shape"),
+        (("IntStorage", 0, 24, 0, (1,) * 9, (1,) * 9), "9 axes"),
+        (("IntStorage", 0, 24, 0, (2**65,), (1,)), "impossible shape"),
+        (("IntStorage", 7, 24, 0, (2, 4), (4, 1)), "'x/data/7' is missing"),
+        (("QInt8Storage", 0, 24, 0, (2, 4), (4, 1)), "torch.QInt8Storage"),
+    ],
+)
+def test_sizes_are_checked_against_the_file(tmp_path: Path, torch_writer: Any, view: Any, words: str) -> None:
+    writer = torch_writer()
+    writer.storages.append(COUNTS.tobytes())
+    with pytest.raises(InputError, match=words):
+        load_torch_file(writer.save(tmp_path / "x.pt", writer.view(*view)))
+
+
+def test_archives_that_torch_did_not_write(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    def archive(*names: str) -> Path:
+        with zipfile.ZipFile(tmp_path / "z.pt", "w") as made:
+            for name in names:
+                made.writestr(name, b"\x80\x02N.")
+        return tmp_path / "z.pt"
+
+    for names in (
+        ("other.txt",),
+        ("data.pkl",),
+        ("a/data.pkl", "b/data.pkl"),
+        ("x/data.pkl", "../evil"),
+        ("x/data.pkl", "/etc/evil"),
+        ("x/data.pkl", "x/../../evil"),
+    ):
+        with pytest.raises(InputError, match=r"not one that torch\.save wrote"):
+            load_torch_file(archive(*names))
+    assert load_torch_file(archive("x/data.pkl")) is None
+    assert not (tmp_path.parent / "evil").exists()
+    (tmp_path / "old.pt").write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
+    with pytest.raises(InputError, match=r"form before version 1\.6; .*save it again"):
+        load_torch_file(tmp_path / "old.pt")
+
+
+def test_cut_at_every_byte(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    whole = torch_save(tmp_path / "x.pt", {"rank": 0, "logical_count": COUNTS}).read_bytes()
+    for size in range(len(whole)):
+        (tmp_path / "cut.pt").write_bytes(whole[:size])
+        with pytest.raises(InputError) as caught:
+            load_torch_file(tmp_path / "cut.pt")
+        assert "\n" not in str(caught.value)
+
+
+def test_one_byte_changed_is_read_or_refused(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    whole = torch_save(tmp_path / "x.pt", {"rank": 0, "logical_count": COUNTS}).read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for place in range(len(whole)):
+        broken = bytearray(whole)
+        broken[place] ^= int(rng.integers(1, 256))
+        (tmp_path / "b.pt").write_bytes(broken)
+        try:
+            found = load_torch_file(tmp_path / "b.pt")
+            if isinstance(found, dict) and isinstance(found.get("logical_count"), FileArray):
+                found["logical_count"].whole()
+        except InputError as error:
+            assert "\n" not in str(error)  # noqa: PT017 - some changes do no harm
+            refused += 1
+    assert refused > len(whole) // 4

@@ -2,8 +2,8 @@
 
 Eight published DeepSeek-V3 workloads where they lie beside the repository (``../shared/data/expert_loads``), and
 synthetic ones. ``python benchmarks/expert_placement.py [--time-limit S] [--seed N] [--sglang WHEEL] [--vllm WHEEL]``
-prints the tables; with an engine's wheel (or the folder it was unpacked to) its own policies run too, which needs torch.
-For CPU times set ``OMP_NUM_THREADS=1``.
+prints the tables; with an engine's wheel (or the folder it was unpacked to) its own policies run too, which needs
+torch. For CPU times set ``OMP_NUM_THREADS=1``.
 """
 
 from __future__ import annotations

@@ -35,6 +35,11 @@ def export_summary(exported: Exported) -> str:
         *wrapped("Checked with", engine.version),
         *wrapped("Split", f"the engine splits an expert's tokens {engine.split_words}"),
         *wrapped("", f"the plan expects {exported.launch.split}"),
+        *wrapped(
+            "Balancedness",
+            f"{exported.balancedness:.4f} under the plan's loads as the engine splits them (planned: "
+            f"{exported.planned:.4f})",
+        ),
         "",
         "Start with",
         *(f"  {line}" for line in exported.flags),
@@ -72,6 +77,7 @@ def export_json(exported: Exported) -> dict[str, Any]:
         "version": engine.version,
         "released": engine.released,
         "split": {"engine": list(engine.splits), "plan": launch.split, "how": engine.split_words},
+        "balancedness": {"engine": exported.balancedness, "plan": exported.planned},
         "experts": mapping.experts,
         "slots": mapping.slots,
         "redundant": mapping.redundant,

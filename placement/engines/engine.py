@@ -75,6 +75,8 @@ class Engine:
         Lines to start it with.
     warnings:
         What a person should know before starting it so.
+    nearest_copy:
+        Where it splits by source rank: whether a rank takes the nearest copy; else copy rank mod copies.
     """
 
     name: EngineName
@@ -89,3 +91,4 @@ class Engine:
     inspect: Callable[[Path, ModelFacts, int], Inspected]
     flags: Callable[[Launch], list[str]]
     warnings: Callable[[Launch], list[str]]
+    nearest_copy: bool = True

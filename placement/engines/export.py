@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cost.split import source_shares
 from placement.engines.engine import Launch
 from placement.engines.findings import require_sound
 from placement.engines.mapping import mapping_of, model_facts, rank_places
+from placement.plan import moe_rows, placement_balancedness
 from topology.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from placement.engines.engine import Engine
     from placement.engines.mapping import ExpertMapping, ModelFacts, Place
     from placement.plan import Plan
@@ -36,6 +40,10 @@ class Exported:
         What a person should know first.
     places:
         The GPU of each rank.
+    balancedness:
+        Mean over max GPU load, the mean over layers and loads, as the engine will split tokens over copies.
+    planned:
+        The same as the plan expects them to be split.
     """
 
     engine: Engine
@@ -45,6 +53,8 @@ class Exported:
     flags: tuple[str, ...]
     warnings: tuple[str, ...]
     places: tuple[Place, ...]
+    balancedness: float
+    planned: float
 
 
 def export_plan(plan: Plan, engine: Engine, file: str) -> Exported:
@@ -76,7 +86,30 @@ def export_plan(plan: Plan, engine: Engine, file: str) -> Exported:
         tuple(engine.flags(launch)),
         (*engine.warnings(launch), *_notes(plan)),
         tuple(rank_places(plan)),
+        _balancedness(plan, engine),
+        _mean(plan.balancedness.values()),
     )
+
+
+def _balancedness(plan: Plan, engine: Engine) -> float:
+    """Balancedness under the engine's own split: the plan's, where the engine can be told to."""
+    loads = plan.loads
+    if loads is None or (engine.nearest_copy and plan.split in engine.splits):
+        return _mean(plan.balancedness.values())
+    if engine.nearest_copy:
+        split = engine.splits[0]
+        return _mean(placement_balancedness(plan.setting, plan.layout, plan.experts, loads, split).values())
+    found: list[float] = []
+    for stage, part in zip(plan.layout.replicas[0], plan.experts, strict=True):
+        if part is not None:
+            shares = source_shares(part, nearest=False)
+            for tokens in loads.tokens[:, moe_rows(plan.setting, stage.layers)]:
+                found += part.balancedness(tokens, shares).tolist()
+    return _mean(found)
+
+
+def _mean(values: Collection[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFacts) -> None:

@@ -168,6 +168,11 @@ def _flags(launch: Launch) -> list[str]:
 
 def _warnings(launch: Launch) -> list[str]:
     found = []
+    if launch.split != "even":
+        found.append(
+            f"the plan was made for split {launch.split}, TensorRT-LLM splits evenly: make it with rackplan plan "
+            "--split even"
+        )
     if launch.tp > 1:
         found.append(
             f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has one group per GPU: make "

@@ -162,15 +162,10 @@ def _warnings(launch: Launch) -> list[str]:
         "the removal of static EPLB"
     )
     found = [old]
-    if launch.split == "source" and launch.redundant:
+    if launch.split != "even" and launch.redundant:
         found.append(
-            "the plan's split by source takes the nearest copy, as SGLang does; vllm-ascend takes copy rank mod "
-            "copies, so its loads differ somewhat from the plan's score"
-        )
-    if launch.split != "source":
-        found.append(
-            f"the plan was made for split {launch.split}, vllm-ascend splits by source rank (rank r takes copy r mod "
-            "copies): make it with rackplan plan --split source"
+            f"the plan was made for split {launch.split}; rank r takes copy r mod copies here, wherever it is, which is "
+            "nearly even: a plan of rackplan plan --split even fits better"
         )
     if launch.stages > 1:
         found.append(
@@ -185,11 +180,14 @@ VLLM_ASCEND = Engine(
     version="182b75ea84ff (2026-08-22)",
     released=True,
     suffixes=(".json",),
-    splits=("source",),
-    split_words="by source rank: each uses one copy of an expert, its rank modulo the copies, for all its tokens",
+    splits=("even",),
+    split_words=(
+        "by source rank: each uses one copy of an expert, rank modulo copies, wherever it is; nearly an even split"
+    ),
     write=_write,
     limits=(_one_copy_a_device, _more_than_one_rank),
     inspect=_inspect,
     flags=_flags,
     warnings=_warnings,
+    nearest_copy=False,
 )

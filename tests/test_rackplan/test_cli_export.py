@@ -46,12 +46,38 @@ def test_json(run: Run) -> None:
     assert data["warnings"] == []
 
 
+def test_balancedness_is_that_of_the_engines_own_split(run: Run, tmp_path: Path) -> None:
+    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8).code == 0
+    plan = json.loads((tmp_path / "plan/plan.json").read_text())
+    planned = plan["score"]["balancedness_mean"]
+    even = run("export", "plan/plan.json", "--to", "trtllm", "-o", "x.yaml", "--json").data["balancedness"]
+    assert even == {"engine": pytest.approx(planned), "plan": pytest.approx(planned)}
+    ascend = run("export", "plan/plan.json", "--to", "vllm-ascend", "-o", "x.json", "--json").data
+    # by hand: GPU r sends an eighth of every expert's tokens to copy r mod copies
+    found = []
+    for tokens, row in zip(
+        plan["inputs"]["loads"]["tokens"][0], plan["experts"]["layers"].values(), strict=True
+    ):
+        busy = [0.0] * 8
+        for expert, load in enumerate(tokens):
+            holders = [gpu for gpu, held in enumerate(row) if expert in held]
+            for rank in range(8):
+                busy[holders[rank % len(holders)]] += load / 8
+        found.append(sum(busy) / 8 / max(busy))
+    assert ascend["balancedness"]["engine"] == pytest.approx(sum(found) / len(found))
+    assert ascend["balancedness"]["plan"] == pytest.approx(planned)
+
+
 def test_the_flag_follows_the_split(run: Run) -> None:
     assert run(*PLAN, "mixtral-8x7b", "--redundant", 8).code == 0
     data = run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json", "--json").data
     assert "--ep-dispatch-algorithm dynamic" in data["flags"]
     ascend = run("export", "plan/plan.json", "--to", "vllm-ascend", "-o", "y.json", "--json").data
-    assert any("--split source" in warning for warning in ascend["warnings"])
+    assert not any("--split" in warning for warning in ascend["warnings"])
+    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8, "--split", "source").code == 0
+    for engine, file in (("vllm-ascend", "z.json"), ("vllm", "z.jsonl"), ("trtllm", "z.yaml")):
+        data = run("export", "plan/plan.json", "--to", engine, "-o", file, "--json").data
+        assert any("--split even" in warning for warning in data["warnings"]), engine
 
 
 def test_refusals(run: Run, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ class Recording:
 
     ``pieces()`` yields arrays ``[some windows, rows, experts]`` in order, of any dtype. ``layer_ids`` are the
     rows' absolute layers where the file says them; else rows are the MoE layers, or all layers, in order.
+    ``filled`` says of each window whether it holds tokens, or is empty where that is not known yet.
     ``names`` has a label for each window, or is empty. ``windows`` is None where it takes a reading to know.
     """
 
@@ -53,6 +54,7 @@ class Recording:
     layer_ids: tuple[int, ...] | None = None
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    filled: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         if self.rows * self.experts > _MOST_CELLS:

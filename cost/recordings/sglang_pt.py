@@ -97,7 +97,7 @@ def _beside(path: Path) -> list[Path]:
     nearest: dict[int, tuple[float, Path]] = {}
     for file in sorted(path.parent.iterdir()):
         found = _RANK_FILE.fullmatch(file.name)
-        if found is None or int(found[2]) == int(own[2]):
+        if found is None or int(found[2]) == int(own[2]) or not file.is_file():
             continue
         apart = abs(float(found[1]) - float(own[1]))
         if apart <= SAME_DUMP_S and (int(found[2]) not in nearest or apart < nearest[int(found[2])][0]):

@@ -44,7 +44,9 @@ def read_trtllm_folder(path: Path, wanted: Wanted | None) -> Recording:
     """
     experts = _experts(path)
     ranks = sorted(
-        (int(named[1]), file) for file in path.iterdir() if (named := _FILE.fullmatch(file.name)) is not None
+        (int(named[1]), file)
+        for file in path.iterdir()
+        if (named := _FILE.fullmatch(file.name)) is not None and file.is_file()
     )
     if not ranks:
         raise InputError(f"{path}: has no rank0.safetensors; give the folder of EXPERT_STATISTIC_PATH.")

@@ -38,7 +38,9 @@ def read_vllm_lines(path: Path, wanted: Wanted | None) -> Recording:
     """
     name = str(path)
     others: Counter[str] = Counter()
-    windows, shape, experts, labels = 0, None, 0, []
+    windows, shape, experts = 0, None, 0
+    labels: list[str] = []
+    filled: list[bool] = []
     for where, record in _stats(path, others):
         load, slots = _tables(name, where, record)
         experts = max(experts, experts_of_map(f"{name}, {where}", slots, wanted.experts if wanted else None))
@@ -46,6 +48,7 @@ def read_vllm_lines(path: Path, wanted: Wanted | None) -> Recording:
             raise InputError(f"{name}, {where}: loads {list(load.shape)}, and {list(shape or ())} before.")
         shape = load.shape
         windows += 1
+        filled.append(bool(load.any()))
         step = record.get("step")
         labels.append(f"step {step}" if type(step) is int else str(windows - 1))
     if shape is None:
@@ -59,7 +62,15 @@ def read_vllm_lines(path: Path, wanted: Wanted | None) -> Recording:
             yield to_experts(name, where, load, slots, experts)[None]
 
     return Recording(
-        name, "vLLM load statistics", shape[0], experts, pieces, windows, names=tuple(labels), notes=skipped
+        name,
+        "vLLM load statistics",
+        shape[0],
+        experts,
+        pieces,
+        windows,
+        names=tuple(labels),
+        notes=skipped,
+        filled=tuple(filled),
     )
 
 

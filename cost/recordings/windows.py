@@ -58,9 +58,10 @@ def collect_windows(
     """
     if most < 1:
         raise InputError(f"--windows {most}: expected 1 or more.")
-    filled: list[bool] = []
-    for piece in _checked(recording, on_progress, 0.0):
-        filled.extend(bool(table.any()) for table in piece)
+    filled = list(recording.filled)
+    if not filled:
+        for piece in _checked(recording, on_progress, 0.0):
+            filled.extend(bool(table.any()) for table in piece)
     kept = np.flatnonzero(filled)
     if not kept.size:
         raise InputError(

@@ -42,13 +42,20 @@ def export_summary(exported: Exported) -> str:
         ),
         "",
         "Start with",
-        *(f"  {line}" for line in exported.flags),
+        *(f"  {line}" for line in _shell(exported.flags)),
         "",
         *_order(exported.places),
     ]
     for warning in exported.warnings:
         lines += wrapped("Warning", warning)
     return "\n".join(lines)
+
+
+def _shell(flags: tuple[str, ...]) -> list[str]:
+    """Lines as a shell takes them; those of a file as they are."""
+    if not any(line.startswith("--") for line in flags):
+        return list(flags)
+    return [*(line if line.startswith("#") else f"{line} \\" for line in flags[:-1]), flags[-1]]
 
 
 def _order(places: tuple[Place, ...]) -> list[str]:

@@ -164,8 +164,8 @@ def _warnings(launch: Launch) -> list[str]:
     found = [old]
     if launch.split != "even" and launch.redundant:
         found.append(
-            f"the plan was made for split {launch.split}; rank r takes copy r mod copies here, wherever it is, which is "
-            "nearly even: a plan of rackplan plan --split even fits better"
+            f"the plan was made for split {launch.split}; rank r takes copy r mod copies here, wherever it is, which "
+            "is nearly even: a plan of rackplan plan --split even fits better"
         )
     if launch.stages > 1:
         found.append(

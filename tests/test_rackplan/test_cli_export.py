@@ -25,6 +25,7 @@ def test_writes_a_file_that_checks_and_says_how_to_start(run: Run, tmp_path: Pat
     for words in ("Checked with", "Split", "Start with", "GPU order", "d0.n0.g7", FILES[engine]):
         assert words in result.out
     assert ("NOT RELEASED" in result.out) == (engine == "vllm")
+    assert (" \\\n" in result.out) == (engine != "trtllm")  # shell lines go on
     before = (tmp_path / FILES[engine]).read_bytes()
     checked = run("check", FILES[engine], "--for", engine, "--model", "mixtral-8x7b", "--gpus", 8, "--json")
     assert checked.code == 0

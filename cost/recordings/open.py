@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cost.recordings.csv_file import read_csv
 from cost.recordings.json_file import read_json
 from cost.recordings.numpy_files import read_npy, read_npz
+from cost.recordings.recording import printable
 from cost.recordings.sglang_pt import read_sglang_folder, read_sglang_pt
 from cost.recordings.trtllm_folder import is_trtllm_folder, read_trtllm_folder
 from cost.recordings.vllm_lines import read_vllm_lines
@@ -42,31 +43,39 @@ def open_recording(text: str, wanted: Wanted | None = None) -> Recording:
     InputError
         If there is none, it cannot be read, or is nothing that we know; the message is one line.
     """
-    path = Path(text)
-    suffix = path.suffix.lower()
     try:
-        if path.is_dir() and suffix not in _READERS:
-            return (read_trtllm_folder if is_trtllm_folder(path) else read_sglang_folder)(path, wanted)
-        if suffix == ".safetensors":
-            raise InputError(
-                f"{text}: one rank's counts; give the folder, which has the others and meta_info.json."
-            )
-        if suffix not in _READERS:
-            raise InputError(
-                f"{text}: loads are read from .pt, .json, .jsonl, .npy, .npz and .csv files and TensorRT-LLM's "
-                f"folder, and this one's suffix is {suffix or 'absent'}; or give lognormal:SIGMA, zipf:S or uniform."
-            )
-        if not path.is_file():
-            what = "is not a regular file" if path.exists() else "there is no such file"
-            raise InputError(f"{text}: {what}; give a file of expert loads.")
-        reader = read_vllm_lines if suffix == ".json" and _is_lines(path) else _READERS[suffix]
-        return reader(path, wanted)
+        return _opened(text, wanted)
+    except InputError as error:
+        if (message := printable(str(error))) == str(error):
+            raise
+        raise InputError(message) from error
     except OSError as error:
         raise InputError(f"{text}: cannot be read ({error.strerror or error}).") from error
     except RecursionError as error:
         raise InputError(f"{text}: nested too deeply to be expert loads.") from error
     except MemoryError as error:
         raise InputError(f"{text}: asks for more memory than there is.") from error
+
+
+def _opened(text: str, wanted: Wanted | None) -> Recording:
+    path = Path(text)
+    suffix = path.suffix.lower()
+    if path.is_dir() and suffix not in _READERS:
+        return (read_trtllm_folder if is_trtllm_folder(path) else read_sglang_folder)(path, wanted)
+    if suffix == ".safetensors":
+        raise InputError(
+            f"{text}: one rank's counts; give the folder, which has the others and meta_info.json."
+        )
+    if suffix not in _READERS:
+        raise InputError(
+            f"{text}: loads are read from .pt, .json, .jsonl, .npy, .npz and .csv files and TensorRT-LLM's "
+            f"folder, and this one's suffix is {suffix or 'absent'}; or give lognormal:SIGMA, zipf:S or uniform."
+        )
+    if not path.is_file():
+        what = "is not a regular file" if path.exists() else "there is no such file"
+        raise InputError(f"{text}: {what}; give a file of expert loads.")
+    reader = read_vllm_lines if suffix == ".json" and _is_lines(path) else _READERS[suffix]
+    return reader(path, wanted)
 
 
 def _is_lines(path: Path) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from cost.recordings.file_array import FileArray
 
-__all__ = ["Recording", "Wanted", "of_array", "one_line"]
+__all__ = ["Recording", "Wanted", "of_array", "one_line", "printable"]
 
 _MOST_CELLS = 2**23
 
@@ -106,4 +106,9 @@ def of_array(path: str, kind: str, array: FileArray | NDArray[Any], wanted: Want
 
 def one_line(error: BaseException) -> str:
     """Return the message of ``error`` on one line, not too long."""
-    return " ".join(str(error).split())[:120] or type(error).__name__
+    return printable(str(error))[:120] or type(error).__name__
+
+
+def printable(text: str) -> str:
+    """Return ``text`` on one line, without what a hostile name in a file could do to a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))

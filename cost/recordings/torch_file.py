@@ -17,6 +17,7 @@ import numpy as np
 
 from cost.recordings.file_array import FileArray, Place
 from cost.recordings.pickle_machine import Global, PickleRefusedError, load_inert
+from cost.recordings.recording import printable
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def load_torch_file(path: Path) -> Any:
         with zipfile.ZipFile(path) as archive:
             return _Reader(path, archive).load()
     except PickleRefusedError as error:
-        raise InputError(f"{path}: {error}; nothing in it was run.") from error
+        raise InputError(f"{path}: {printable(str(error))}; nothing in it was run.") from error
     except (*_BROKEN, OSError) as error:
         if isinstance(error, OSError) and error.filename is not None:  # not there, or not ours to read
             raise

@@ -130,6 +130,7 @@ def hostile(mark: Path, protocol: int = 2) -> bytes:
         (lambda _: b"(cos\nsystem\nX\x01\x00\x00\x00xo", "OBJ"),
         (lambda _: b"cos\nsystem\n)\x81", "NEWOBJ"),
         (lambda _: b"cos\nsystem\n)}\x92", "NEWOBJ_EX"),
+        (lambda _: b"X\x06\x00\x00\x00os\x1b[2JX\x02\x00\x00\x00\na\x93)R", r"calls os\?\[2J\. ?a, which"),
         (lambda _: b"\x82\x01", "EXT1"),
         (lambda _: b"Pname\n", "PERSID"),
         (lambda _: b"cbuiltins\neval\n(X\x01\x00\x00\x001tR", "calls builtins.eval"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = ["TRIED", "fast_placement"]
 TRIED = 16
 """Exchanges of copies that a step of the count search looks at in each layer."""
 
+_POWERS = (0.8, 0.6, 0.4, 0.2)  # of the load, for counts where GPUs differ in speed
 _EQUAL = 1e-9  # relative: ahead by less is rounding
 _ROUNDING = 1e-12  # a rival is not ahead by less
 _CLOSE = 2e-3  # to the mean load: where the fast path stops swapping, and what no engine can measure
@@ -58,6 +60,10 @@ def fast_placement(
         log.append("one slot per GPU: greedy counts are provably optimal")
     load = max_loads(problem, slot_expert)
     wide = np.flatnonzero(load > bound * (1 + WIDE))
+    if wide.size and not (problem.speed == problem.speed[0]).all():
+        log.append(_unlike_copies(problem, slot_expert, copies, wide))
+        load = max_loads(problem, slot_expert)
+        wide = np.flatnonzero(load > bound * (1 + WIDE))
     if wide.size:
         bound = bound.copy()
         bound[wide] = priced(problem.rows(wide), bound[wide], load[wide])
@@ -72,6 +78,24 @@ def fast_placement(
         if rival.assignment is not None:
             log += _not_behind(problem, slot_expert, load, name, rival.assignment)
     return slot_expert, bound, tuple(log)
+
+
+def _unlike_copies(
+    problem: ExpertProblem, slot_expert: NDArray[np.int32], copies: NDArray[np.int64], wide: NDArray[np.intp]
+) -> str:
+    """Look at counts by powers of the load in the ``wide`` layers, in place; return what ran, in words.
+
+    Greedy counts make copies alike, so that GPUs with equally many slots get equal loads however fast they are.
+    Lower powers leave heavy copies for fast GPUs and light ones for slow GPUs. ``copies`` follow
+    what is kept.
+    """
+    part = problem.rows(wide)
+    for power in _POWERS:
+        counts = replicate(replace(part, loads=part.loads**power))
+        trial = swap_down(part, pack(part, counts), close=_CLOSE)
+        better = max_loads(part, trial) < max_loads(part, slot_expert[wide])
+        slot_expert[wide[better]], copies[wide[better]] = trial[better], counts[better]
+    return f"counts by powers of the load tried in {wide.size} layers, for GPUs of unlike speed"
 
 
 def _other_counts(

@@ -23,6 +23,7 @@ __all__ = ["recount"]
 
 _POWER = 32  # of the norm of GPU loads that ranks exchanges: near the largest load, but sees the others
 _LEAST_GAIN = 1e-9
+_PAIR_CELLS = 1 << 21  # loads of all GPUs after each exchange that a layer looks at
 _CELLS = 1 << 25  # of the table of who holds what, [layers, GPUs, experts]: more layers go in several parts
 
 
@@ -91,9 +92,14 @@ def _exchanges(
     held = np.zeros((int(domain.max()) + 1, problem.experts), dtype=bool)
     held[domain[gpu], row] = True
     gpu_load = np.bincount(gpu, weights=(load / copies)[row], minlength=problem.gpus)
-    hot = int(np.argmax(gpu_load / problem.speed))
+    busy = gpu_load / problem.speed
+    hot = int(np.argmax(busy))
     spare = np.flatnonzero(copies[row] > 1)
     on_hot = row[gpu == hot]
+    most = _PAIR_CELLS // (problem.gpus * on_hot.size)
+    if spare.size > most:  # those of the least busy GPUs, and all of the hottest
+        gain = np.where(gpu[spare] == hot, -np.inf, busy[gpu[spare]])
+        spare = np.sort(spare[np.argsort(gain, kind="stable")[:most]])
     # One more copy of an expert of the hottest GPU, elsewhere; or any expert instead of a copy on it.
     more = np.array([(expert, slot) for expert in on_hot for slot in spare if gpu[slot] != hot]).reshape(
         -1, 2

@@ -23,6 +23,8 @@ _LEAST_GAIN = 1e-7  # of the larger load of two GPUs; below it a descent could g
 _ROUND_GAIN = 1e-4  # of the largest load: what a round of pairs is worth
 _SHIFTS = 3  # rounds without such a gain, each with other partners, before the hottest GPU looks for its own
 _FEW_PARTNERS = 16  # the coldest GPUs, which mostly have what the hottest needs; then it looks at all
+_MANY_PARTNERS = 96  # ... or, with more slots a GPU than are dealt out in all ways, at so many of the coldest
+_FEW_SLOTS = 4  # of a GPU: dealt out in all ways
 _CELLS = 1 << 20  # pairs times ways to deal them out, of the layers that descend together
 
 
@@ -32,15 +34,15 @@ def swap_down(
     """Deal out pairs of GPUs again until that no longer helps, and return the new ``[layers, slots]``.
 
     First the hottest GPU of each layer with the coldest, the second hottest with the second coldest and so on,
-    all at once; then the hottest GPU with whichever other makes the larger of their two loads smallest. A pair
-    of up to four slots each is split in the best of all ways, above that by the best swap. Copies of an expert
-    stay in distinct failure domains if they were, and no largest load rises. Layers within ``close`` of the mean
-    load (a fraction) are done. Deterministic.
+    all at once; then the hottest GPU with whichever other (of many with many slots, of the coldest) makes the
+    larger of their two loads smallest. A pair of up to four slots each is split in the best of all ways, above that
+    by the best swap. Copies of an expert stay in distinct failure domains if they were, and no largest load rises.
+    Layers within ``close`` of the mean load (a fraction) are done. Deterministic.
     """
     table = _slot_table(problem)
     if table.shape[0] < 2:
         return slot_expert.copy()
-    ways = max(1, table.shape[1] ** 2 if table.shape[1] > 4 else 35)
+    ways = max(1, table.shape[1] ** 2 if table.shape[1] > _FEW_SLOTS else 35)
     size = max(1, _CELLS // (ways * table.shape[0]))
     ends = [
         _Descent(problem, slot_expert, np.arange(start, min(start + size, problem.layers)), table).run(close)
@@ -89,7 +91,8 @@ class _Descent:
         """Descend and return the slots ``[layers, slots]``."""
         self._pairs(close)
         gpus = self.expert.shape[1]
-        for partners in sorted({min(_FEW_PARTNERS, gpus), gpus}):
+        most = gpus if self.table.shape[1] <= _FEW_SLOTS else min(_MANY_PARTNERS, gpus)
+        for partners in sorted({min(_FEW_PARTNERS, gpus), most}):
             self._hottest(close, partners)
         filled = ~self.empty
         if self.uneven:  # a deal leaves the empty slots of a GPU anywhere in its row

@@ -1,0 +1,43 @@
+"""GPUs of very unlike speed want unlike copies: heavy ones for the fast, light ones for the slow."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from placement.experts import place_experts
+from placement.problem import expert_problem
+from placement.verify import verify_experts
+
+
+@pytest.mark.parametrize("sigma", [1.0, 1.5])
+def test_speeds_far_apart_are_used(sigma: float) -> None:
+    """Greedy counts make all copies alike: with equal slots the slowest GPU then sets the pace (1.7 to 2.4)."""
+    rng = np.random.default_rng(0)
+    speed = rng.choice([0.5, 0.7, 1.0, 1.0, 3.0], 144)
+    problem = expert_problem(rng.lognormal(0, sigma, (2, 256)), np.full(144, 6), speed)
+    found = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    assert verify_experts(found.assignment, problem) == []
+    assert found.max_load.max() < 1.25
+
+
+def test_a_dead_expert_and_speeds_far_apart() -> None:
+    rng = np.random.default_rng(1)
+    loads = rng.lognormal(0, 0.6, (2, 32))
+    loads[:, 5] = 0.0
+    problem = expert_problem(loads, np.full(8, 9), rng.choice([1.0, 3.0], 8))
+    found = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    assert verify_experts(found.assignment, problem) == []
+    assert (found.assignment.copies[:, 5] <= 9).all()
+    assert found.max_load.max() < 1.1
+
+
+def test_many_gpus_with_many_slots_in_reasonable_time() -> None:
+    rng = np.random.default_rng(0)
+    problem = expert_problem(rng.lognormal(0, 1.5, (10, 256)), np.full(576, 8))
+    start = time.process_time()
+    found = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=8, nodes=2)
+    assert time.process_time() - start < 20.0  # 3 s; over 30 s where every GPU looked at every other
+    assert found.max_load.max() < 1.02

@@ -6,6 +6,7 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from topology.errors import InputError
+from topology.strict_yaml import strict_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -135,8 +136,6 @@ def load_yaml(path: Path, where: str) -> object:
     InputError
         If the file cannot be read or is not YAML.
     """
-    import yaml
-
     try:
         raw = path.read_bytes()
         if len(raw) > _LONGEST_YAML_BYTES:
@@ -146,32 +145,10 @@ def load_yaml(path: Path, where: str) -> object:
         raise InputError(f"{where}: cannot read it ({error.strerror}).") from None
     except UnicodeDecodeError:
         raise InputError(f"{where}: is not UTF-8 text.") from None
-    if text.count("*") and _has_alias(text):
-        raise InputError(f"{where}: YAML aliases (`*name`) are not read here; write the values out.")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        data: object = yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader, in C where there is one
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}: " if mark is not None else ""
-        problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise InputError(f"{where}: {line}not valid YAML ({problem}).") from None
-    except (ValueError, RecursionError):
-        raise InputError(
-            f"{where}: not valid YAML (a value cannot be read, or it is nested too deeply)."
-        ) from None
-    return data
-
-
-def _has_alias(text: str) -> bool:
-    """Whether a YAML text uses aliases: nested ones grow without bound when walked."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        return any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=loader))
-    except (yaml.YAMLError, RecursionError):
-        return False
+    return strict_yaml(
+        text,
+        lambda line, problem: InputError(f"{where}: {'' if line is None else f'line {line}: '}{problem}"),
+    )
 
 
 def _positive(value: object, where: str) -> float:

@@ -1,16 +1,16 @@
 """Text files of other people's making, read whole, within a limit, and as JSON or YAML without surprises.
 
 Nothing in a file is run, and nothing is allocated for what a number in it promises. JSON: no key twice, no NaN.
-YAML: events of the parser alone; no tags, no anchors, no aliases, a few levels of nesting.
+YAML: no tags, no aliases, no key twice, a few levels of nesting.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from topology.errors import InputError
+from topology.strict_yaml import strict_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,6 @@ LONGEST_BYTES = 64 << 20
 """A plan of 94 layers with 4,096 slots takes 3 MB in the longest form."""
 
 DEEPEST = 6
-_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z")
 
 
 def read_text(path: Path) -> str:
@@ -106,86 +105,15 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def read_yaml(path: Path) -> object:
-    """Return the one document of a YAML file: mappings, lists, whole numbers in decimal, and text for all else.
+    """Return the one document of a YAML file, as a safe loader reads it.
 
     Raises
     ------
     InputError
-        If it is not YAML, or has tags, anchors, aliases, a key twice, a key that is no scalar, or deep nesting.
+        If it is not YAML, or has tags, aliases, a key twice, or deep nesting.
     """
-    import yaml
 
-    text = read_text(path)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    builder = _YamlBuilder()
-    try:
-        for event in yaml.parse(text, Loader=loader):
-            builder.take(event)
-    except _BadValueError as error:
-        raise InputError(f"{path}: {error}.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}: " if mark is not None else ""
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be parsed"
-        raise InputError(f"{path}: {line}not YAML, or cut short ({problem}).") from None
-    return builder.value
+    def error(line: int | None, problem: str) -> InputError:
+        return InputError(f"{path}: {'' if line is None else f'line {line}: '}{problem}")
 
-
-class _YamlBuilder:
-    """Builds a value from a parser's events: a loader recurses, and a deep file ends the whole process."""
-
-    def __init__(self) -> None:
-        self.value: object = None
-        self._documents = 0
-        self._open: list[tuple[object, list[object]]] = []  # containers, and for mappings the key that waits
-
-    def take(self, event: Any) -> None:
-        """Take the next event."""
-        import yaml
-
-        line = f"line {event.start_mark.line + 1}"
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _BadValueError(
-                f"{line}: anchors and aliases (&, *) are not read here; write the values out"
-            )
-        tag = getattr(event, "tag", None)
-        if tag:
-            raise _BadValueError(f"{line}: a tag ({tag[:40]}) has no place in a plan")
-        if isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
-                raise _BadValueError(f"{line}: a second document")
-        elif isinstance(event, yaml.ScalarEvent):
-            self._add(_scalar(event.value, plain=bool(event.implicit[0])), line)
-        elif isinstance(event, yaml.MappingStartEvent):
-            self._begin({}, line)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            self._begin([], line)
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            value, _ = self._open.pop()
-            self._add(value, line)
-
-    def _begin(self, container: object, line: str) -> None:
-        if len(self._open) >= DEEPEST:
-            raise _BadValueError(f"{line}: nested too deeply to be a plan")
-        self._open.append((container, []))
-
-    def _add(self, value: object, line: str) -> None:
-        if not self._open:
-            self.value = value
-            return
-        container, waiting = self._open[-1]
-        if isinstance(container, list):
-            container.append(value)
-        elif isinstance(container, dict) and waiting:
-            container[waiting.pop()] = value
-        elif isinstance(container, dict):
-            if isinstance(value, list | dict):
-                raise _BadValueError(f"{line}: a key that is a list or a mapping")
-            if value in container:
-                raise _BadValueError(f"{line}: key {str(value)[:40]} is there twice")
-            waiting.append(value)
-
-
-def _scalar(text: str, *, plain: bool) -> int | str:
-    return int(text) if plain and _WHOLE.match(text) else text
+    return strict_yaml(read_text(path), error, deepest=DEEPEST)

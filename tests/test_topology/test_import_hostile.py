@@ -41,7 +41,7 @@ FILES: list[tuple[str, bytes | str, str]] = [
     ("words.txt", "the quick brown fox\n", "is none of the kinds that are read"),
     ("gpu.txt", "GPU0 is broken\n", "looks like `nvidia-smi topo -m`"),
     ("alias.yaml", "a: &x [1, 2]\nswitches: *x\n", "line 2: YAML aliases"),
-    ("tag.yaml", '- topology: !!python/object/apply:os.system ["id"]\n', "line 1: not valid YAML"),
+    ("tag.yaml", '- topology: !!python/object/apply:os.system ["id"]\n', "line 1: a YAML tag"),
     (
         "twice.yaml",
         "switches: {a: {}}\nswitches: {b: {}}\nblocks: []\n",

@@ -171,6 +171,10 @@ INLINE = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per
         (ONE + "1: red", "unknown key `1`"),
         ("domains: [{part: hgx-h100, count: 999999}, {part: hgx-h100, count: 999999}]", "at most"),
         ("a: &a [x, x]\nb: &b [*a, *a]\n", "aliases"),
+        ("[" * 200_000, "nested more than 64 deep"),
+        ("- " * 200_000, "nested more than 64 deep"),
+        ("a: !!python/name:os.system 1", "line 1: a YAML tag"),
+        (ONE + "name: twice\nname: twice", "the key 'name' is given twice"),
     ],
 )
 def test_mistakes_in_a_file(tmp_path: Path, text: str, hint: str) -> None:

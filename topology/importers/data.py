@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from topology.errors import InputError
 from topology.importers.source import shown
+from topology.strict_yaml import DEEPEST, strict_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from topology.importers.source import Source
 
 __all__ = ["Data", "load_data"]
 
-_DEEPEST = 64
 _MOST_VALUES = 2_000_000
 
 
@@ -114,7 +114,7 @@ def load_data(source: Source) -> _Loaded:
         If it cannot be parsed, is nested too deeply or holds too much.
     """
     text = source.text.lstrip()
-    value = _json(source) if text.startswith(("{", "[")) else _yaml(source)
+    value = _json(source) if text.startswith(("{", "[")) else strict_yaml(source.text, source.error)
     _measure(source, value)
     return _Loaded(value, source)
 
@@ -147,67 +147,11 @@ def _json(source: Source) -> object:
     return value
 
 
-def _yaml(source: Source) -> object:
-    """Parse YAML with the safe loader, in C where there is one."""
-    import yaml
-
-    base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(base):  # type: ignore[misc, valid-type]
-        """The safe loader, that refuses keys given twice."""
-
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            seen = set()
-            for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode):
-                    if key.value in seen:
-                        line = key.start_mark.line + 1
-                        raise source.error(line, f"the key {shown(key.value)} is given twice in one mapping.")
-                    seen.add(key.value)
-            constructed: dict[Any, Any] = super().construct_mapping(node, deep)
-            return constructed
-
-    try:
-        _check_events(source, yaml.parse(source.text, Loader=base))
-        value: object = yaml.load(source.text, Loader=Loader)  # noqa: S506 - a subclass of the safe loader
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or "cannot be parsed"
-        line = None if mark is None else mark.line + 1
-        raise source.error(line, f"not valid YAML ({' '.join(str(problem).split())}).") from None
-    except RecursionError:
-        raise source.error(None, "is nested too deeply.") from None
-    except (ValueError, OverflowError, TypeError) as error:
-        raise source.error(None, f"not valid YAML ({shown(str(error))}).") from None
-    return value
-
-
-def _check_events(source: Source, events: Iterable[Any]) -> None:
-    """Refuse aliases, which grow without bound when walked, and nesting that no such file has."""
-    import yaml
-
-    depth = 0
-    for event in events:
-        if isinstance(event, yaml.AliasEvent):
-            raise source.error(_line(event), "YAML aliases (`*name`) are not read; write the values out.")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _DEEPEST:
-                raise source.error(_line(event), f"is nested more than {_DEEPEST} deep.")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-
-
-def _line(event: Any) -> int | None:
-    """Return the line that an event starts on."""
-    return None if event.start_mark is None else event.start_mark.line + 1
-
-
 def _measure(source: Source, value: object) -> None:
     """Refuse data that are too deep or too many to walk."""
     level: list[object] = [value]
     count = 0
-    for _ in range(_DEEPEST):
+    for _ in range(DEEPEST):
         level = [
             inner
             for item in level
@@ -218,4 +162,4 @@ def _measure(source: Source, value: object) -> None:
             raise source.error(None, f"holds more than {_MOST_VALUES} values.")
         if not level:
             return
-    raise source.error(None, f"is nested more than {_DEEPEST} deep.")
+    raise source.error(None, f"is nested more than {DEEPEST} deep.")

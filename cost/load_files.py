@@ -73,7 +73,8 @@ def read_loads(
         if is_generator(text):
             drawn = synthetic_loads(text, layers=len(moe_layers), experts=experts, seed=seed, draw=draw)
             tokens.append(drawn[None])
-            names.append(f"{text} (synthetic, seed {seed})")
+            again = f", draw {draw + 1}" if text in texts[:draw] else ""
+            names.append(f"{text} (synthetic, seed {seed}{again})")
             continue
         recording = open_recording(text, wanted)
         require_fit(recording, wanted)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cost.resolve import model_names, model_title, published, resolve_model
 from rackplan.physical_view import physical_entry, scale_up_words, structure_words
-from rackplan.summary import table, wrapped
+from rackplan.words import table, wrapped
 from topology import (
     cluster_names,
     find_scale_out,

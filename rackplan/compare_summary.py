@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rackplan.summary import doubts, phase_words, serving_words, table, underlined, wrapped
+from rackplan.summary import doubts, phase_words, serving_words
+from rackplan.words import load_names, table, underlined, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ def compare_summary(
     lines += wrapped("Serving", "; ".join(asked)) if asked else []
     if loads is not None:
         warning = ": nobody measured them; give yours with --loads" if loads.synthetic else ""
-        lines += wrapped("Loads", ", ".join(loads.names) + warning)
+        lines += wrapped("Loads", load_names(loads.names) + warning)
     lines += ["", *table(comparison_table(rows))]
     lines += [
         "",

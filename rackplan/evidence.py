@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cost.dtypes import multiply_dtype
+from rackplan.words import load_names
 from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def used_figures(plan: Plan) -> list[UsedFigure]:
     figures = [*machine_figures(plan), *coefficients(plan)]
     if plan.loads is not None and plan.loads.synthetic:
         assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic: nobody measured them")
-        figures.append(UsedFigure("loads", "", ", ".join(plan.loads.names), assumed))
+        figures.append(UsedFigure("loads", "", load_names(plan.loads.names), assumed))
     return figures
 
 

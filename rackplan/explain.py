@@ -12,6 +12,7 @@ from placement.plan import score_placement
 from placement.plan_file import score_to_dict
 from rackplan.evidence import kernel_notes, term_evidence, used_figures, weakest_figures
 from rackplan.summary import coefficient_words, doubts, serving_words
+from rackplan.words import load_names
 
 if TYPE_CHECKING:
     from cost.score import Score
@@ -161,7 +162,7 @@ def _assumptions(plan: Plan) -> list[str]:
     setting, loads = plan.setting, plan.loads
     found = []
     if loads is not None and loads.synthetic:
-        found.append(f"Expert loads are synthetic ({', '.join(loads.names)}): nobody measured them.")
+        found.append(f"Expert loads are synthetic ({load_names(loads.names)}): nobody measured them.")
     doubt = doubts(cluster_status(setting.cluster))
     if doubt:
         found.append(f"{setting.cluster.name} is {doubt}.")

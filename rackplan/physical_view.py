@@ -6,7 +6,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rackplan.summary import table, wrapped
+from rackplan.words import table, wrapped
 from topology import format_quantity
 from topology.physical import growth, physical_limits
 

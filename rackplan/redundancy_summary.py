@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from placement.redundancy import ALIKE_COPIES
+from rackplan.words import table, wrapped
 
 if TYPE_CHECKING:
     from placement.redundancy import RedundancyCurve, RedundancyPoint
@@ -33,8 +34,6 @@ def redundancy_rows(curve: RedundancyCurve) -> list[tuple[str, ...]]:
 
 def redundancy_lines(curve: RedundancyCurve) -> list[str]:
     """Return the curve as a table of at most 100 columns, with a line that says what was chosen."""
-    from rackplan.summary import table, wrapped
-
     best, knee = curve.best, curve.knee
     text = f"{best.redundant} per layer above one of each expert: most throughput on this layout"
     if knee.redundant != best.redundant:

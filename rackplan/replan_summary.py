@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from placement.replan.few_moves import KNEE
 from placement.replan.transfers import NEAR
 from rackplan.findings_summary import failure_lines
-from rackplan.summary import balance_lines, proof_lines, table, underlined, wrapped
+from rackplan.summary import balance_lines, proof_lines
+from rackplan.words import load_names, table, underlined, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +98,7 @@ def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str,
     if options.lost:
         lines += wrapped("Lost", f"{', '.join(options.lost)}: {found.lost_copies:,} copies lay there")
     if plan.loads is not None:
-        lines += wrapped("Loads", ", ".join(plan.loads.names))
+        lines += wrapped("Loads", load_names(plan.loads.names))
     lines += wrapped("Rule", _rule(options))
     lines += wrapped("Moves", moves_words(found))
     lines += wrapped("Links", links_words(found))

@@ -10,7 +10,7 @@ from cost.terms.alltoall import vector_bytes
 from placement.compare import cluster_status
 from rackplan.findings_summary import failure_lines, placement_words, scenario_lines
 from rackplan.redundancy_summary import redundancy_lines
-from rackplan.words import table, underlined, wrapped
+from rackplan.words import load_names, table, underlined, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,9 +27,6 @@ __all__ = [
     "plan_summary",
     "score_summary",
     "serving_words",
-    "table",
-    "underlined",
-    "wrapped",
 ]
 
 
@@ -130,7 +127,7 @@ def _layout(plan: Plan) -> list[str]:
         lines += wrapped("", note)
     if plan.loads is not None:
         warning = ": nobody measured them; give yours with --loads" if plan.loads.synthetic else ""
-        lines += wrapped("Loads", ", ".join(plan.loads.names) + warning)
+        lines += wrapped("Loads", load_names(plan.loads.names) + warning)
         for note in plan.loads.notes:
             lines += wrapped("", note)
     return lines

@@ -8,7 +8,7 @@ import numpy as np
 
 from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE
 from cost.sweep import best_at
-from rackplan.summary import table, underlined, wrapped
+from rackplan.words import table, underlined, wrapped
 from topology.figures import weakest
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from rackplan.summary import table, underlined, wrapped
+from rackplan.words import table, underlined, wrapped
 from topology.units import format_quantity
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from cost.measured.statistics import errors_by, signed_error
-from rackplan.summary import table, underlined, wrapped
+from rackplan.words import table, underlined, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -9,7 +9,7 @@ from rackplan.output import WIDTH
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LABEL", "table", "underlined", "wrapped"]
+__all__ = ["LABEL", "load_names", "table", "underlined", "wrapped"]
 
 LABEL = 14
 
@@ -42,3 +42,14 @@ def underlined(title: str, width: int = 100) -> list[str]:
 
     lines = textwrap.wrap(title, width)
     return [*lines, "=" * max(map(len, lines))]
+
+
+def load_names(names: Sequence[str]) -> str:
+    """Join the names of loads, those of one recording's windows (``NAME#WINDOW``) counted."""
+    windows: dict[str, list[str]] = {}
+    for name in names:
+        windows.setdefault(name.rpartition("#")[0] or name, []).append(name)
+    return ", ".join(
+        each[0] if len(each) == 1 else f"{recording} ({len(each)} scenarios)"
+        for recording, each in windows.items()
+    )

@@ -10,6 +10,7 @@ from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart, page
 from rackplan.report.points import frontier, report_points
 from rackplan.summary import doubts, phase_words, serving_words
+from rackplan.words import load_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,7 +120,7 @@ def _grounds(rows: Sequence[CompareRow], first: Setting, loads: ExpertLoads | No
                 ]
             ),
         ),
-        ("loads", ", ".join(loads.names) if loads is not None else "none: no routed experts"),
+        ("loads", load_names(loads.names) if loads is not None else "none: no routed experts"),
         ("command", command),
     ]
     by_cluster = {row.cluster: row for row in rows if row.evidence} or {row.cluster: row for row in rows}

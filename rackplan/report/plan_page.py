@@ -12,6 +12,7 @@ from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart, page, tiles
 from rackplan.report.points import frontier, report_points
 from rackplan.summary import phase_words, serving_words
+from rackplan.words import load_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -266,7 +267,7 @@ def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> Markup:
         ),
         ("batch", f"{workload.batch:,} sequences per GPU in use"),
         ("layout", f"{plan.layout.describe(moe=model.moe is not None)}; {plan.layout.gpus_used} GPUs in use"),
-        ("loads", ", ".join(plan.loads.names) if plan.loads is not None else "none: no routed experts"),
+        ("loads", load_names(plan.loads.names) if plan.loads is not None else "none: no routed experts"),
         ("options", ", ".join(f"{name} {value}" for name, value in asked.items())),
         *((f"SHA-256 of {name}", digest) for name, digest in sha256.items()),
         ("command", command),

@@ -13,7 +13,7 @@ from cost.resolve import resolve_model
 from rackplan.inputs import DEFAULT_LOADS, digests, model_loads
 from rackplan.output import output_folder, print_json
 from rackplan.progress import progress
-from rackplan.summary import table, underlined, wrapped
+from rackplan.words import table, underlined, wrapped
 from topology.errors import InputError
 
 if TYPE_CHECKING:

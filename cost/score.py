@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -137,8 +138,9 @@ class LayoutScorer:
             for i in self._distinct.values()
         ]
         self._evidence = _evidence(setting, layout, synthetic=synthetic)
+        self._scores: dict[int, Score] = {}
 
-    @property
+    @cached_property
     def max_batch(self) -> int:
         """The largest batch that fits; 0 where none does."""
         return min(replica_max_batch(memory) for memory in self._memories)
@@ -153,6 +155,11 @@ class LayoutScorer:
         InfeasibleError
             If it does not fit in HBM.
         """
+        if batch not in self._scores:
+            self._scores[batch] = self._score(batch)
+        return self._scores[batch]
+
+    def _score(self, batch: int) -> Score:
         if batch < 1:
             raise InputError(f"--batch {batch}: a step is scored at 1 sequence per GPU or more.")
         limit = self.max_batch

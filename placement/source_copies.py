@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Judge = Callable[[NDArray[np.int32], NDArray[np.intp]], NDArray[np.float64]]
 
-__all__ = ["swap_under_source"]
+__all__ = ["promising_swaps", "swap_under_source"]
 
 _ROUNDS, _TRIED = 60, 8
 _LEAST_GAIN = 1e-9
@@ -53,7 +53,7 @@ def swap_under_source(
             break
         assignment = problem.assignment(best[active])
         load = assignment.slot_load(problem.loads[active], source_shares(assignment, nodes))
-        starts = [_swaps(problem, best[layer], load[i]) for i, layer in enumerate(active)]
+        starts = [promising_swaps(problem, best[layer], load[i]) for i, layer in enumerate(active)]
         owner = np.repeat(np.arange(active.size), [len(rows) for rows in starts])
         if owner.size == 0:
             break
@@ -72,10 +72,14 @@ def swap_under_source(
     return best
 
 
-def _swaps(
-    problem: ExpertProblem, row: NDArray[np.int32], slot_load: NDArray[np.float64]
+def promising_swaps(
+    problem: ExpertProblem, row: NDArray[np.int32], slot_load: NDArray[np.float64], *, most: int = _TRIED
 ) -> NDArray[np.int32]:
-    """Return one layer after each of the swaps with its hottest GPU that promise most, ``[up to tried, slots]``."""
+    """Return one layer after each of the swaps with its hottest GPU that promise most, ``[up to most, slots]``.
+
+    ``row`` and ``slot_load`` ``[slots]``: what the slots hold, and the load of each. Of ``problem`` slots, speeds and
+    failure domains are read. Legal where ``row`` is.
+    """
     gpu, speed = problem.slot_gpu, problem.speed
     busy = np.bincount(gpu, weights=slot_load, minlength=problem.gpus)
     hot = int(np.argmax(busy / speed))
@@ -90,7 +94,7 @@ def _swaps(
     apart = here != domain[other][None, :]  # a swap inside a domain brings nothing new to it
     clash = apart & (held[domain[other]][:, row[mine]].T | held[domain[mine]][:, row[other]])
     peak = np.where(clash | (row[mine][:, None] == row[other][None, :]), np.inf, peak)
-    promising = np.argsort(peak, axis=None, kind="stable")[:_TRIED]
+    promising = np.argsort(peak, axis=None, kind="stable")[:most]
     promising = promising[peak.ravel()[promising] < busy[hot] / speed[hot]]
     left, right = mine[promising // other.size], other[promising % other.size]
     rows = np.tile(row, (promising.size, 1))

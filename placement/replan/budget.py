@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from placement.replan.front import Front
 
-__all__ = ["reaching", "within"]
+__all__ = ["along_hulls", "reaching", "within"]
 
 _CELLS = 1 << 28  # of the exact table, layers x budget x points; beyond, the hulls decide
 _EQUAL = 1e-12
@@ -32,7 +32,7 @@ def within(front: Front, most: int) -> list[int]:
     spare = min(most, sum(points[-1].moves for points in front.points)) - fewest
     if (spare + 1) * sum(len(points) for points in front.points) <= _CELLS:
         return _exact(front, spare)
-    return _along_hulls(front, spare)
+    return along_hulls(front, spare)
 
 
 def _exact(front: Front, spare: int) -> list[int]:
@@ -60,7 +60,8 @@ def _exact(front: Front, spare: int) -> list[int]:
     return chosen[::-1]
 
 
-def _along_hulls(front: Front, spare: int) -> list[int]:
+def along_hulls(front: Front, spare: int) -> list[int]:
+    """Return the point of each layer with ``spare`` moves above the fewest spent by gain per move."""
     chosen = [0] * len(front.points)
     closed = set()
     for step in front.steps():

@@ -58,10 +58,12 @@ def explore(
     *,
     seed: int,
     keep_on: Callable[[], bool] = lambda: True,
+    on_price: Callable[[float], None] = lambda _: None,
 ) -> None:
     """Add to ``front`` what one pass finds, for targets from as good as ``fresh`` to loose.
 
     ``fresh`` is ``[layers, slots]``; it is added too. Deterministic for a seed while ``keep_on`` says yes.
+    ``on_price`` hears of each price of excess when its states are on the front.
     """
     task = front.task
     start = front.placement([0] * task.problem.layers)
@@ -69,7 +71,7 @@ def explore(
     if task.objective == "worst":
         reached = np.broadcast_to(reached.max(axis=0), reached.shape)
     work = [(sweep, np.flatnonzero((now > reached * sweep.factor).any(axis=0))) for sweep in DOWN]
-    run = _Run(front, reached, _scale(front, work), seed, keep_on)
+    run = _Run(front, reached, _scale(front, work), seed, keep_on, on_price)
     for sweep, layers in work:
         run.sweep(sweep, start, layers)
     run.sweep(CLOSER, start, run.far(fresh))
@@ -87,6 +89,7 @@ class _Run:
     scale: float
     seed: int
     keep_on: Callable[[], bool]
+    on_price: Callable[[float], None]
 
     def sweep(self, sweep: _Sweep, start: NDArray[np.int32], layers: NDArray[np.intp]) -> None:
         """Go through the phases of ``sweep`` from ``start`` in some layers; add the state after each."""
@@ -106,6 +109,7 @@ class _Run:
             for price, eager in sweep.phases:
                 cycles.run(rounds, price, eager, self.keep_on)
                 self.front.add(part, cycles.slot_expert)
+                self.on_price(price)
 
     def far(self, fresh: NDArray[np.int32]) -> NDArray[np.intp]:
         """The layers that are not near the fresh placement; none where all are near it in the mean."""

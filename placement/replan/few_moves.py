@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placement.replan.budget import reaching, within
-from placement.replan.descend import explore
-from placement.replan.front import Front, TaskFront
-from placement.replan.relabel import align_slots, relabel
+from placement.replan.fresh import fresh_near, fresh_placement
+from placement.replan.front import Front
+from placement.replan.relabel import align_slots
 from placement.replan.restore import restore
+from placement.replan.to_split import SplitFront
+from placement.replan.told import Told
 from topology.errors import InfeasibleError
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from placement.replan.front import CurvePoint
     from placement.replan.task import ReplanTask
+    from placement.replan.told import OnProgress
 
 __all__ = ["KNEE", "FewMoves", "Placements", "few_moves", "fresh_placement"]
 
@@ -73,13 +76,15 @@ def few_moves(
     only_restore: bool = False,
     time_limit_s: float = 0.0,
     seed: int = 0,
+    on_progress: OnProgress | None = None,
 ) -> FewMoves:
     """Return placements for the loads of ``tasks`` (the stages of a model, say) after few moves.
 
     With ``max_moves`` (over all layers of all tasks) the best balanced ones that are found within them; without,
     those with the fewest moves within :data:`KNEE` of a fresh placement's balancedness; with ``only_restore`` those
-    with the fewest moves of all. No layer is worse than its ``start``. ``time_limit_s = 0`` is one deterministic
-    pass; more time makes more passes.
+    with the fewest moves of all. All is judged under the split of the tasks, and no layer is worse than its
+    ``start``. ``time_limit_s = 0`` is one deterministic pass; more time makes more passes. ``on_progress`` hears how
+    far the search is, a few times a second.
 
     Raises
     ------
@@ -87,7 +92,8 @@ def few_moves(
         If restoring every expert takes more than ``max_moves``.
     """
     began = time.monotonic()
-    fresh = [relabel(task, fresh_placement(task, seed=seed)) for task in tasks]
+    made = [fresh_near(task, seed=seed) for task in tasks]
+    fresh = [new.fitted for new in made]
     starts = [_start(task, new, seed) for task, new in zip(tasks, fresh, strict=True)]
     needed = sum(int(task.moves(start).sum()) for task, start in zip(tasks, starts, strict=True))
     if max_moves is not None and needed > max_moves:
@@ -95,27 +101,35 @@ def few_moves(
             f"{needed:,} moves are needed, for every expert to have a copy where it may lie, and "
             f"{max_moves} are allowed: allow {needed:,}."
         )
-    fronts = [TaskFront(task, start) for task, start in zip(tasks, starts, strict=True)]
+    fronts = [SplitFront(*each) for each in zip(tasks, starts, made, strict=True)]
     log = (
         [f"{needed:,} move{'s' * (needed != 1)} needed for every expert to have a copy where it may lie"]
         if needed
         else []
     )
-    joined = Front.joined(fronts)
-    interrupted, ran = _search(fronts, fresh, began, time_limit_s, seed)
+    joined = Front.joined([front.real for front in fronts])
+    target = _target(tasks, fresh)
+    told = Told(fronts, began, target, 0 if only_restore else max_moves, on_progress)
+    interrupted, ran = _search(fronts, told, began, time_limit_s, seed)
     log.append(ran)
     if only_restore:
         chosen = [0] * len(joined.points)
     elif max_moves is not None:
         chosen = within(joined, max_moves)
     else:
-        chosen = _knee(joined, tasks, fresh)
+        chosen = reaching(joined, target)
     found, first = [], 0
     for front, start, new in zip(fronts, starts, fresh, strict=True):
-        mine = chosen[first : first + len(front.points)]
+        mine = chosen[first : first + len(front.real.points)]
         first += len(mine)
-        end = align_slots(front.task, front.placement(mine))
-        found.append(Placements(end, align_slots(front.task, start), new))
+        task = front.real.task
+        found.append(
+            Placements(
+                align_slots(task, front.real.placement(mine)),
+                align_slots(task, start),
+                align_slots(task, new),
+            )
+        )
     moves = sum(points[index].moves for points, index in zip(joined.points, chosen, strict=True))
     return FewMoves(tuple(found), moves, tuple(joined.curve()), interrupted, tuple(log))
 
@@ -128,48 +142,34 @@ def _start(task: ReplanTask, fresh: NDArray[np.int32], seed: int) -> NDArray[np.
     return start
 
 
-def _knee(front: Front, tasks: Sequence[ReplanTask], fresh: Sequence[NDArray[np.int32]]) -> list[int]:
-    """Return the points with the fewest moves that are nearly as balanced as fresh placements."""
+def _target(tasks: Sequence[ReplanTask], fresh: Sequence[NDArray[np.int32]]) -> float:
+    """Return the balancedness that is near enough to that of fresh placements."""
     balance = np.concatenate([task.balancedness(new) for task, new in zip(tasks, fresh, strict=True)])
-    return reaching(front, (1 - KNEE) * min(1.0, _LONGER * float(balance.mean())))
+    return (1 - KNEE) * min(1.0, _LONGER * float(balance.mean()))
 
 
 def _search(
-    fronts: Sequence[TaskFront],
-    fresh: Sequence[NDArray[np.int32]],
-    began: float,
-    time_limit_s: float,
-    seed: int,
+    fronts: Sequence[SplitFront], told: Told, began: float, time_limit_s: float, seed: int
 ) -> tuple[bool, str]:
     """Make one whole pass, and more while there is time; return whether Ctrl-C came first, and what ran."""
     passes, interrupted = 0, False
+
+    def in_time() -> bool:
+        return time.monotonic() - began < time_limit_s
+
     try:
-        for front, new in zip(fronts, fresh, strict=True):
-            explore(front, new, seed=seed)
-        passes = 1
-        while passes < _PASSES and time.monotonic() - began < time_limit_s:
-            for front, new in zip(fronts, fresh, strict=True):
-                explore(
-                    front, new, seed=seed + passes, keep_on=lambda: time.monotonic() - began < time_limit_s
-                )
+        while passes < _PASSES and (passes == 0 or in_time()):
+            for front in fronts:
+                front.search(seed + passes, told.of_pass(passes + 1), in_time if passes else _always)
             passes += 1
     except KeyboardInterrupt:
         interrupted = True
+        for front in fronts:
+            front.carry_over()
     text = f"cycles of copies by exact assignment: {passes} pass{'es' * (passes != 1)}, seed {seed}"
+    text += "".join(dict.fromkeys(front.words for front in fronts))
     return interrupted, text + ("; interrupted: the best so far is kept" if interrupted else "")
 
 
-def fresh_placement(task: ReplanTask, *, seed: int = 0) -> NDArray[np.int32]:
-    """Return a placement for the loads alone, ``[layers, slots]``: that of the fast path."""
-    from placement.scenarios import place_over_scenarios, scenario_problem
-
-    problem = task.problem
-    scenarios = scenario_problem(
-        task.tokens,
-        problem.slots_per_gpu,
-        speed=problem.gpu_speed,
-        spread=problem.spread,
-        objective=task.objective,
-    )
-    result = place_over_scenarios(scenarios, time_limit_s=0.0, seed=seed, eplb_groups=None, nodes=1)
-    return result.assignment.slot_expert
+def _always() -> bool:
+    return True

@@ -112,11 +112,7 @@ class TaskFront(Front):
     def add(self, layers: NDArray[np.intp], slot_expert: NDArray[np.int32]) -> None:
         """Add placements ``[n, slots]`` of ``layers`` ``[n]``, but those beaten or sharing more failure domains."""
         part = self.task.rows(layers)
-        moves, value, balance = (
-            part.moves(slot_expert),
-            part.value(slot_expert),
-            part.balancedness(slot_expert),
-        )
+        moves, (value, balance) = part.moves(slot_expert), part.judged(slot_expert)
         fine = part.sharing(slot_expert) <= self.allowed[layers]
         for i in np.flatnonzero(fine):
             row = slot_expert[i].copy()

@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.dtypes import bytes_per_param
 from cost.model import MoeFfn
-from placement.failure_domains import failure_domains, require_apart
+from placement.failure_domains import failure_domains, numbered_domains, require_apart
 from placement.failures import find_failures
 from placement.pack import EMPTY
 from placement.plan import (
@@ -28,6 +28,7 @@ from placement.replan.task import replan_task
 from placement.replan.transfers import nearest_sources, transfers
 from placement.rivals import score_rivals
 from placement.scenarios import scenario_problem
+from placement.under_split import any_split_bound
 from placement.verify_plan import verify_plan
 from topology.errors import InputError
 
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
 
     from cost.assignment import Assignment
     from cost.loads import ExpertLoads
+    from cost.split import Split
     from placement.options import Objective, Spread
     from placement.plan import Plan
     from placement.replan.few_moves import FewMoves
     from placement.replan.front import CurvePoint
     from placement.replan.lost import Left
     from placement.replan.task import ReplanTask
+    from placement.replan.told import OnProgress
     from placement.replan.transfers import Transfers
 
 __all__ = ["ReplanOptions", "Replanned", "replan_plan"]
@@ -141,11 +144,14 @@ class Replanned:
         return max(self.expert_bytes.values())
 
 
-def replan_plan(plan: Plan, loads: ExpertLoads | None, options: ReplanOptions) -> Replanned:
+def replan_plan(
+    plan: Plan, loads: ExpertLoads | None, options: ReplanOptions, *, on_progress: OnProgress | None = None
+) -> Replanned:
     """Return ``plan`` changed for ``loads`` (None: its own) and for what is lost, with few moves.
 
     Without a budget: with GPUs lost, the fewest moves that restore every expert; else the fewest within
-    :data:`placement.replan.few_moves.KNEE` of a fresh placement's balancedness.
+    :data:`placement.replan.few_moves.KNEE` of a fresh placement's balancedness. All of it under the plan's split.
+    ``on_progress`` as in :func:`placement.replan.few_moves.few_moves`.
 
     Raises
     ------
@@ -160,7 +166,7 @@ def replan_plan(plan: Plan, loads: ExpertLoads | None, options: ReplanOptions) -
     spread, objective = options.spread or plan.spread, options.objective or _objective(plan)
     lost = lost_gpus(plan, options.lost)
     left = left_of(plan, lost)
-    tasks = _tasks(left, loads, spread, objective)
+    tasks = _tasks(left, loads, spread, objective, plan.split)
     replicas = len(left.layout.replicas)
     size = _expert_bytes(plan)
     most = _budget(options, replicas, max(size.values()))
@@ -170,6 +176,7 @@ def replan_plan(plan: Plan, loads: ExpertLoads | None, options: ReplanOptions) -
         only_restore=bool(lost) and most is None,
         time_limit_s=options.time_limit_s,
         seed=options.seed,
+        on_progress=on_progress,
     )
     placed = {stage: result.slot_expert for stage, result in zip(tasks, found.placements, strict=True)}
     start = {stage: result.start for stage, result in zip(tasks, found.placements, strict=True)}
@@ -240,7 +247,9 @@ def _budget(options: ReplanOptions, replicas: int, largest_bytes: float) -> int 
     return min(limits) // replicas if limits else None
 
 
-def _tasks(left: Left, loads: ExpertLoads, spread: Spread, objective: Objective) -> dict[int, ReplanTask]:
+def _tasks(
+    left: Left, loads: ExpertLoads, spread: Spread, objective: Objective, split: Split
+) -> dict[int, ReplanTask]:
     """The task of each stage that has experts."""
     tasks = {}
     for index, (stage, slots, held) in enumerate(
@@ -253,7 +262,8 @@ def _tasks(left: Left, loads: ExpertLoads, spread: Spread, objective: Objective)
         require_apart(tokens.shape[2], slots, domains)
         speed = stage_speed(left.setting, stage, slots)
         problem = ExpertProblem(tokens.mean(axis=0), slots, speed, domains)
-        tasks[index] = replan_task(problem, tokens, held, objective)
+        nodes = numbered_domains(left.setting, "node")[list(stage.gpus)]
+        tasks[index] = replan_task(problem, tokens, held, objective, split=split, nodes=nodes)
     return tasks
 
 
@@ -297,7 +307,7 @@ def _proof(tasks: Mapping[int, ReplanTask], placed: Mapping[int, NDArray[np.int3
             spread=problem.spread,
             objective=task.objective,
         )
-        bound.append(scenarios.lower_bound())
+        bound.append(scenarios.lower_bound() if task.split == "even" else any_split_bound(scenarios))
     reached, least = np.concatenate(value), np.concatenate(bound)
     status = "OPTIMAL" if (reached <= least * (1 + _EQUAL)).all() else "FEASIBLE"
     objective, lowest = float(reached.mean()), float(np.minimum(least, reached).mean())

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from cost.split import slot_shares
 from placement.pack import EMPTY
 from placement.problem import ExpertProblem
 from topology.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from cost.split import Split
 
 __all__ = ["Objective", "ReplanTask", "replan_task"]
 
@@ -34,12 +37,23 @@ class ReplanTask:
         int32 ``[layers, slots]``: what each slot holds now; :data:`placement.pack.EMPTY` where nothing.
     objective:
         Whether a layer is judged by the mean or the worst over scenarios of largest over mean GPU load.
+    split:
+        How the engine splits an expert's tokens over its copies: what every placement is judged under.
+    nodes:
+        Node of each GPU, ``[gpus]``, for a split by source; None: each GPU is a node of its own.
     """
 
     problem: ExpertProblem
     tokens: NDArray[np.float64]
     old: NDArray[np.int32]
     objective: Objective = "mean"
+    split: Split = "even"
+    nodes: NDArray[np.int64] | None = None
+
+    @property
+    def even(self) -> ReplanTask:
+        """The same task for an engine that splits evenly."""
+        return self if self.split == "even" else replace(self, split="even")
 
     @property
     def scenarios(self) -> int:
@@ -63,7 +77,8 @@ class ReplanTask:
 
     def rows(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> ReplanTask:
         """Return the same task for some of the layers, in any order, also repeated."""
-        return ReplanTask(self.problem.rows(which), self.tokens[:, which], self.old[which], self.objective)
+        part = (self.problem.rows(which), self.tokens[:, which], self.old[which])
+        return ReplanTask(*part, self.objective, self.split, self.nodes)
 
     def moves(self, slot_expert: NDArray[np.int32]) -> NDArray[np.int64]:
         """Experts that a GPU must hold and does not hold now, int64 ``[layers]``, of ``[layers, slots]``."""
@@ -81,24 +96,34 @@ class ReplanTask:
         return shared
 
     def peaks(self, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Largest over mean GPU load, ``[scenarios, layers]``, of ``[layers, slots]``."""
+        """Largest over mean GPU load under the split, ``[scenarios, layers]``, of ``[layers, slots]``."""
         problem = self.problem
         assignment = problem.assignment(slot_expert)
-        load = np.stack([assignment.gpu_load(tokens) for tokens in self.tokens]) / problem.speed
-        peaks: NDArray[np.float64] = load.max(axis=2) * problem.gpus / self.tokens.sum(axis=2)
+        if self.split == "lp":
+            from cost.split_lp import lp_level
+
+            largest = np.stack([lp_level(assignment, tokens, problem.speed) for tokens in self.tokens])
+        else:
+            shares = None if self.split == "even" else slot_shares(assignment, self.split, nodes=self.nodes)
+            busy = [assignment.gpu_load(tokens, shares) / problem.speed for tokens in self.tokens]
+            largest = np.stack(busy).max(axis=2)
+        peaks: NDArray[np.float64] = largest * problem.gpus / self.tokens.sum(axis=2)
         return peaks
 
     def value(self, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
         """The objective of each layer, ``[layers]``: mean or worst over scenarios of :meth:`peaks`."""
-        peaks = self.peaks(slot_expert)
-        value: NDArray[np.float64] = peaks.max(axis=0) if self.objective == "worst" else peaks.mean(axis=0)
-        return value
+        return self.judged(slot_expert)[0]
 
     def balancedness(self, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
         """Mean over largest GPU load, ``[layers]``, the mean (or the worst) over scenarios."""
-        shares = 1.0 / self.peaks(slot_expert)
-        joined: NDArray[np.float64] = shares.min(axis=0) if self.objective == "worst" else shares.mean(axis=0)
-        return joined
+        return self.judged(slot_expert)[1]
+
+    def judged(self, slot_expert: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return :meth:`value` and :meth:`balancedness`."""
+        peaks = self.peaks(slot_expert)
+        if self.objective == "worst":
+            return peaks.max(axis=0), (1.0 / peaks).min(axis=0)
+        return peaks.mean(axis=0), (1.0 / peaks).mean(axis=0)
 
 
 def replan_task(
@@ -106,8 +131,13 @@ def replan_task(
     tokens: NDArray[np.float64],
     old: NDArray[np.int32],
     objective: Objective = "mean",
+    *,
+    split: Split = "even",
+    nodes: NDArray[np.int64] | None = None,
 ) -> ReplanTask:
     """Check and scale ``tokens`` ``[scenarios, layers, experts]``; take slots, speeds, domains of ``problem``.
+
+    ``split`` and ``nodes`` as in :class:`ReplanTask`.
 
     Raises
     ------
@@ -131,4 +161,4 @@ def replan_task(
     scaled = tokens / tokens.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
     scaled /= scaled.mean(axis=2, keepdims=True)
     mean = ExpertProblem(scaled.mean(axis=0), problem.slots_per_gpu, problem.gpu_speed, problem.spread)
-    return ReplanTask(mean, scaled, old.astype(np.int32), objective)
+    return ReplanTask(mean, scaled, old.astype(np.int32), objective, split, nodes)

@@ -1,0 +1,67 @@
+"""A placement made without regard to the old one, for the split that runs, on the GPUs that hold most of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from placement.replan.relabel import relabel
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from placement.experts import ExpertResult
+    from placement.replan.task import ReplanTask
+    from placement.scenarios.problem import ScenarioProblem
+
+__all__ = ["Fresh", "fresh_near", "fresh_placement"]
+
+
+class Fresh(NamedTuple):
+    """Fresh placements near the old one, ``[layers, slots]``: for an even split, and for the one that runs."""
+
+    even: NDArray[np.int32]
+    fitted: NDArray[np.int32]
+
+
+def fresh_placement(task: ReplanTask, *, seed: int = 0) -> NDArray[np.int32]:
+    """Return a placement for the loads alone, ``[layers, slots]``: that of a plan's fast path, under its split."""
+    from placement.under_split import under_split
+
+    result, problem = _even(task, seed)
+    return under_split(result, problem, task.split, task.nodes).assignment.slot_expert
+
+
+def fresh_near(task: ReplanTask, *, seed: int = 0) -> Fresh:
+    """Return fresh placements whose groups lie on the GPUs that hold most of them already.
+
+    By source the split depends on which GPU is on which node, so the even placement is relabelled first and then
+    fitted, as a plan's is; an LP split does not, so there the fitted one is relabelled.
+    """
+    from placement.under_split import under_split
+
+    result, problem = _even(task, seed)
+    even = relabel(task, result.assignment.slot_expert)
+    if task.split == "even":
+        return Fresh(even, even)
+    if task.split == "source":
+        result = replace(result, assignment=task.problem.assignment(even))
+    fitted = under_split(result, problem, task.split, task.nodes).assignment.slot_expert
+    return Fresh(even, relabel(task, fitted) if task.split == "lp" else fitted)
+
+
+def _even(task: ReplanTask, seed: int) -> tuple[ExpertResult, ScenarioProblem]:
+    """Return the fast path's answer for an even split, and the problem it was found for."""
+    from placement.scenarios import place_over_scenarios, scenario_problem
+
+    problem = task.problem
+    scenarios = scenario_problem(
+        task.tokens,
+        problem.slots_per_gpu,
+        speed=problem.gpu_speed,
+        spread=problem.spread,
+        objective=task.objective,
+    )
+    result = place_over_scenarios(scenarios, time_limit_s=0.0, seed=seed, eplb_groups=None, nodes=1)
+    return result, scenarios

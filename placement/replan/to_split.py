@@ -1,0 +1,158 @@
+"""From placements near the old one that suit an even split to those that suit the split that runs.
+
+The cycles of copies search for an even split. Their front holds good places to start from: what is on it is judged
+again under the split that runs, and for a split by source swaps follow from several points of each layer, every
+state on the way a point of the real front. So it does not matter how many of the moves are the cycles' and how many
+the swaps'.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.split import slot_shares
+from placement.replan.descend import explore
+from placement.replan.front import TaskFront
+from placement.source_copies import promising_swaps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from placement.replan.fresh import Fresh
+    from placement.replan.task import ReplanTask
+
+    Say = Callable[[str], None]
+
+__all__ = ["SplitFront"]
+
+_ROUNDS, _TRIED = 60, 12
+_STARTS = 5
+"""Points of a layer from which swaps start in one pass, at most."""
+_WORK = 600_000  # slots over layers, scenarios and starts in one pass, about
+_POINTS = 12  # of a layer judged again under the split
+_ENOUGH = 1.002  # times the fresh placement's objective: no more swaps in such a layer
+_LEAST_GAIN = 1e-9
+_EVEN, _SOURCE = "price of excess {:g}", "swaps by source, round {}"
+
+
+class SplitFront:
+    """The front of one task under its split, and the one for an even split that the search works on.
+
+    Parameters
+    ----------
+    start:
+        The placement with the fewest moves, ``[layers, slots]``.
+    fresh:
+        Fresh placements near the old one.
+    """
+
+    def __init__(self, task: ReplanTask, start: NDArray[np.int32], fresh: Fresh) -> None:
+        self.real = TaskFront(task, start)
+        self.same = task.split == "even"
+        self.even = self.real if self.same else TaskFront(task.even, start)
+        self.now = self.real
+        self.fresh = fresh
+        self.enough = task.value(fresh.fitted) * _ENOUGH
+        if not self.same:
+            self.real.add(np.arange(task.problem.layers), fresh.fitted)
+        self._seen: set[tuple[int, bytes]] = set()
+        self._swapped: set[tuple[int, bytes]] = set()
+
+    @property
+    def words(self) -> str:
+        """What ran besides the cycles, for the log."""
+        if self.same:
+            return ""
+        then = ", then swaps under shares by source rank" if self.real.task.split == "source" else ""
+        return f" for an even split, judged under {self.real.task.split}{then}"
+
+    def search(self, seed: int, say: Say, keep_on: Callable[[], bool]) -> None:
+        """Make one pass; deterministic for a seed while ``keep_on`` says yes."""
+        self.now = self.even
+        words = _EVEN if self.same else f"even split, {_EVEN}"
+        explore(
+            self.even,
+            self.fresh.even,
+            seed=seed,
+            keep_on=keep_on,
+            on_price=lambda price: say(words.format(price)),
+        )
+        self.carry_over()
+        self.now = self.real
+        if self.real.task.split == "source":
+            self._swap(say, keep_on)
+
+    def carry_over(self) -> None:
+        """Judge points of the even front under the split that runs."""
+        if self.same:
+            return
+        layers, rows = self._some(_POINTS, self._seen)
+        if layers.size:
+            self.real.add(layers, rows)
+
+    def _some(self, most: int, seen: set[tuple[int, bytes]]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+        """Return points of each layer of the even front, both ends with them, that are not in ``seen`` yet."""
+        layers, rows = [], []
+        for layer, points in enumerate(self.even.points):
+            for index in np.unique(np.linspace(len(points) - 1, 0, most).round().astype(int)).tolist():
+                row = points[index].slot_expert
+                key = (layer, row.tobytes())
+                if key not in seen:
+                    seen.add(key)
+                    layers.append(layer)
+                    rows.append(row)
+        return np.array(layers, dtype=np.intp), np.array(rows, dtype=np.int32)
+
+    def _swap(self, say: Say, keep_on: Callable[[], bool]) -> None:
+        """Swap copies off the hottest GPUs under the split, from several points of each layer at once."""
+        task = self.real.task
+        size = task.problem.layers * task.problem.slots * task.scenarios
+        layers, rows = self._some(int(np.clip(_WORK // size, 1, _STARTS)), self._swapped)
+        if layers.size == 0:
+            return
+        value = task.rows(layers).value(rows)
+        active = np.flatnonzero(value > self.enough[layers])
+        for turn in range(_ROUNDS):
+            if active.size == 0 or not keep_on():
+                return
+            better = self._round(layers, rows, value, active)
+            if better.size == 0:
+                return
+            self.real.add(layers[better], rows[better])
+            say(_SOURCE.format(turn + 1))
+            active = better[value[better] > self.enough[layers[better]]]
+
+    def _round(
+        self,
+        layers: NDArray[np.intp],
+        rows: NDArray[np.int32],
+        value: NDArray[np.float64],
+        active: NDArray[np.intp],
+    ) -> NDArray[np.intp]:
+        """Make the swap that relieves most in each of ``rows[active]``, in place; return which are better."""
+        task = self.real.task
+        part = task.rows(layers[active])
+        assignment = part.problem.assignment(rows[active])
+        shares = slot_shares(assignment, task.split, nodes=task.nodes)
+        load = assignment.slot_load(part.problem.loads, shares)
+        trials = [
+            promising_swaps(part.problem, row, busy, most=_TRIED)
+            for row, busy in zip(rows[active], load, strict=True)
+        ]
+        owner = np.repeat(np.arange(active.size), [len(each) for each in trials])
+        better = []
+        if owner.size:
+            joined = np.concatenate(trials)
+            after = task.rows(layers[active[owner]]).value(joined)
+            for i in np.unique(owner).tolist():
+                mine = np.flatnonzero(owner == i)
+                least = mine[np.argmin(after[mine])]
+                at = active[i]
+                if after[least] < value[at] * (1 - _LEAST_GAIN):
+                    rows[at], value[at] = joined[least], after[least]
+                    better.append(at)
+        return np.array(better, dtype=np.intp)

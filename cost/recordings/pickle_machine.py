@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Global", "PickleRefusedError", "load_inert"]
 
-MOST_OPCODES = 20_000_000
-"""Opcodes in one pickle: 5 GB of SGLang's per-token records have six million; each may cost 40 bytes."""
+MOST_OPCODES = 12_000_000
+"""Opcodes in one pickle: 5 GB of SGLang's per-token records have six to ten million; each may cost 50 bytes."""
 MOST_CONTAINERS = 4_000_000
 """Lists, dicts, tuples and remembered values, about 100 bytes each."""
 MOST_BYTES_OF_INT = 64

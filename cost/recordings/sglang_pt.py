@@ -32,11 +32,15 @@ _COUNT, _TOPK = "global_physical_count", "topk_ids_of_layer"
 
 @dataclass(frozen=True)
 class _Rank:
-    """The passes of one rank: counts of slots, or the slots of each token, by forward pass."""
+    """The records of one rank by forward pass: counts of slots, or the slots of each token.
+
+    A pass has several records where batches overlap (a ``gatherer_key`` each), and where a draft model runs,
+    which counts its own passes from 1 and records no tokens.
+    """
 
     path: Path
     rank: int
-    passes: dict[int, FileArray]
+    passes: dict[int, list[FileArray]]
     slots: NDArray[Any]
     per_token: bool
 
@@ -57,9 +61,10 @@ def read_sglang_pt(path: Path, wanted: Wanted | None) -> Recording:
         return _passes(str(path), [_rank(path, data), *(_rank(file) for file in others)], wanted)
     if isinstance(data, dict) and "physical_to_logical_map" in data:
         raise InputError(f"{path}: holds a plan (physical_to_logical_map), not a recording.")
-    keys = (
-        ", ".join(str(key)[:30] for key in list(data)[:8]) if isinstance(data, dict) else type(data).__name__
-    )
+    if isinstance(data, dict):
+        keys = ", ".join(str(key)[:30] for key in list(data)[:8])
+    else:
+        keys = "a tensor alone" if isinstance(data, FileArray) else f"a {type(data).__name__}"
     raise InputError(
         f"{path}: holds no logical_count and no records, as SGLang dumps them, but: {keys or 'nothing'}."
     )
@@ -115,7 +120,7 @@ def _rank(path: Path, data: object = None) -> _Rank:
         raise InputError(
             f"{path}: has no last_physical_to_logical_map, so nobody knows which slot held what."
         )
-    passes: dict[int, FileArray] = {}
+    passes: dict[int, list[FileArray]] = {}
     ranks = set()
     per_token = False
     for i, record in enumerate(data["records"]):
@@ -128,9 +133,7 @@ def _rank(path: Path, data: object = None) -> _Rank:
         counts = record.get(_COUNT, record.get(_TOPK))
         if not isinstance(counts, FileArray) or counts.dtype.kind not in "iu":
             raise InputError(f"{path}: record {i} has no whole numbers under {_COUNT} or {_TOPK}.")
-        if number in passes:
-            raise InputError(f"{path}: forward pass {number} is there twice for rank {rank}.")
-        passes[number] = counts
+        passes.setdefault(number, []).append(counts)
         ranks.add(rank)
     if len(ranks) > 1:
         raise InputError(
@@ -165,9 +168,9 @@ def _passes(name: str, files: Sequence[_Rank], wanted: Wanted | None) -> Recordi
         for number in numbers:
             total = np.zeros((len(first.slots), experts))
             for file in files:
-                if number in file.passes:
-                    where = f"forward pass {number}"
-                    counts = _counts(file, where, file.passes[number])
+                where = f"forward pass {number}"
+                for record in file.passes.get(number, ()):
+                    counts = _counts(file, where, record)
                     total += to_experts(str(file.path), where, counts, first.slots, experts)
             yield total[None]
 
@@ -206,6 +209,11 @@ def _notes(files: Sequence[_Rank], numbers: Sequence[int]) -> tuple[str, ...]:
         else f"{one}, no other beside it"
     )
     notes = [said, "slots are mapped to experts as they were at the end of the recording"]
+    if several := {n for file in files for n, records in file.passes.items() if len(records) > 1}:
+        notes.append(
+            f"{len(several)} of {len(numbers)} passes have several records of a rank (batches that overlap, or a "
+            "draft model), summed"
+        )
     if absent := sorted(set(range(ranks[-1])) - set(ranks)):
         notes.append(f"no file of rank {', '.join(map(str, absent[:8]))}: its tokens are missing")
     lacking = [

@@ -24,7 +24,8 @@ __all__ = ["is_trtllm_folder", "read_trtllm_folder"]
 _FILE = re.compile(r"rank(\d{1,6})\.safetensors")
 _KEY = re.compile(r"(\d{1,12})_(\d{1,6})")
 _TYPES = {"I64", "I32", "I16", "U8", "U16", "U32", "U64", "F32", "F64"}
-_ITERATIONS = 64
+_PIECE_CELLS = 2**22
+"""Counts added up at once, as float64: 281 iterations of 58 layers with 256 experts."""
 _MOST_META_BYTES = 2**20
 
 
@@ -60,8 +61,9 @@ def read_trtllm_folder(path: Path, wanted: Wanted | None) -> Recording:
     count = experts or 0
 
     def pieces() -> Iterator[NDArray[np.float64]]:
-        for start in range(0, len(iterations), _ITERATIONS):
-            run = iterations[start : start + _ITERATIONS]
+        step = max(1, _PIECE_CELLS // (len(layers) * count))
+        for start in range(0, len(iterations), step):
+            run = iterations[start : start + step]
             table = np.zeros((len(run), len(layers), count))
             for rank, file in ranks:
                 _add(file, keys[rank], {i: n for n, i in enumerate(run)}, row, table)
@@ -154,7 +156,8 @@ def _notes(
 ) -> tuple[str, ...]:
     """Say what was summed, and what is missing."""
     ranks = sorted(keys)
-    notes = [f"summed over {len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"]
+    ended = f"ranks, {ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else f"rank, {ranks[0]}"
+    notes = [f"summed over {len(ranks)} {ended}"]
     if absent := sorted(set(range(ranks[-1])) - set(ranks)):
         notes.append(f"no file of rank {', '.join(map(str, absent[:8]))}: their tokens are missing")
     if iterations[-1] - iterations[0] + 1 != len(iterations):
@@ -164,7 +167,9 @@ def _notes(
     lacking = [rank for rank in ranks if len(keys[rank]) < len(iterations) * layers]
     if lacking:
         named = ", ".join(map(str, lacking[:8]))
-        notes.append(f"rank {named} lack some layers or iterations that others have, counted as 0")
+        notes.append(
+            f"rank {named} lack{'s' * (len(lacking) == 1)} some layers or iterations that others have, counted as 0"
+        )
     if not (path / "meta_info.json").is_file():
         notes.append("meta_info.json is missing; the number of experts is that of the arrays")
     if any(path.glob("rank*_raw.safetensors")):

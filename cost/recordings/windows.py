@@ -21,6 +21,9 @@ __all__ = ["MOST_WINDOWS", "Windows", "collect_windows"]
 MOST_WINDOWS = 32
 """Scenarios of one recording: enough to see a day drift, and a placement for 32 takes seconds, not minutes."""
 
+MOST_CELLS = 2**25
+"""Numbers of all scenarios together, 256 MiB: 2,259 scenarios of 58 layers with 256 experts."""
+
 
 @dataclass(frozen=True, eq=False)
 class Windows:
@@ -54,7 +57,7 @@ def collect_windows(
     Raises
     ------
     InputError
-        If an entry is no finite number from 0, or no window holds a token.
+        If an entry is no finite number from 0, no window holds a token, or there are too many scenarios.
     """
     if most < 1:
         raise InputError(f"--windows {most}: expected 1 or more.")
@@ -64,10 +67,15 @@ def collect_windows(
             filled.extend(bool(table.any()) for table in piece)
     kept = np.flatnonzero(filled)
     if not kept.size:
-        raise InputError(
-            f"{recording.path}: no tokens in it, in {len(filled):,} windows; record while requests are served."
-        )
+        count = f"{len(filled):,} window{'s' * (len(filled) != 1)}"
+        raise InputError(f"{recording.path}: no tokens in its {count}; record while requests are served.")
     runs = min(most, kept.size)
+    if (cells := runs * recording.rows * recording.experts) > MOST_CELLS:
+        fit = MOST_CELLS // (recording.rows * recording.experts)
+        raise InputError(
+            f"{recording.path}: {runs:,} scenarios of [{recording.rows}, {recording.experts}] are {cells:,} numbers, "
+            f"too many to plan for; give --windows {fit} or fewer."
+        )
     run_of = {int(window): i * runs // kept.size for i, window in enumerate(kept)}
     tokens = np.zeros((runs, recording.rows, recording.experts))
     window = 0
@@ -82,8 +90,9 @@ def collect_windows(
     names = recording.names or tuple(str(i) for i in range(len(filled)))
     labels = []
     for run in range(runs):
-        members = [int(w) for w in kept if run_of[int(w)] == run]
-        first, last = names[members[0]], names[members[-1]]
+        # run of the i-th: i * runs // kept, so a run begins at the smallest i that reaches it
+        begin, end = (-(-edge * kept.size // runs) for edge in (run, run + 1))
+        first, last = names[kept[begin]], names[kept[end - 1]]
         labels.append(first if first == last else f"{first} to {last}")
     return Windows(
         tokens, tuple(labels), len(filled), len(filled) - kept.size, _notes(len(filled), kept.size, runs)

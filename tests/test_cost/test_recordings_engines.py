@@ -143,6 +143,28 @@ def test_another_dump_beside_it_is_left_alone(tmp_path: Path, torch_save: Callab
     assert f"{own.name}: rank 0 only, no other beside it" in read(own).notes
 
 
+def test_passes_of_a_draft_model_and_of_overlapping_batches(
+    tmp_path: Path, torch_save: Callable[..., Path]
+) -> None:
+    data = passes(0)
+    empty = np.zeros_like(BY_SLOT[0, 0])
+    # a draft model counts its own passes from 1, here up to 10, and is not recorded; pass 11 came in two halves
+    drafts = [
+        {"forward_pass_id": n, "rank": 0, "gatherer_key": "primary", "global_physical_count": empty}
+        for n in range(1, 11)
+    ]
+    half = data["records"][1]["global_physical_count"] // 2
+    rest = data["records"][1]["global_physical_count"] - half
+    other = {**data["records"][1], "gatherer_key": "child_b", "global_physical_count": rest}
+    data["records"][1] = {**data["records"][1], "gatherer_key": "child_a", "global_physical_count": half}
+    torch_save(rank_file(tmp_path, 0), {**data, "records": [*drafts, *data["records"], other]})
+    torch_save(rank_file(tmp_path, 1), passes(1))
+    loads = read(tmp_path)
+    assert (loads.tokens == KEPT).all()
+    said = "2 of 14 passes have several records of a rank (batches that overlap, or a draft model), summed"
+    assert f"{tmp_path.name}: {said}" in loads.notes
+
+
 def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
     torch_save(rank_file(tmp_path, 0), passes(0))
     other = rank_file(tmp_path, 1)
@@ -161,7 +183,7 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
     [
         ({"physical_to_logical_map": SLOT_MAP}, "holds a plan"),
         ({"weights": COUNTS}, "no logical_count and no records, as SGLang dumps them, but: weights"),
-        (COUNTS, "but: FileArray"),
+        (COUNTS, "but: a tensor alone"),
         ({"logical_count": COUNTS.astype(np.uint8).astype(bool)}, "holds bool, not numbers"),
         ({"logical_count": -COUNTS}, "is not a count of tokens"),
         ({"logical_count": COUNTS[..., :3]}, r"shape [5, 3, 3]; the model needs [2, 4] or [3, 4]"),
@@ -177,7 +199,6 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         (passes(0, last_physical_to_logical_map=SLOT_MAP * 10**8), "names expert 300000000"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP - 2), "names expert -2"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP[0]), "not [layers, slots]"),
-        (passes(0, records=passes(0)["records"] * 2), "forward pass 10 is there twice"),
         (passes(0, records=passes(0)["records"] + passes(1)["records"][:0] + [
             {"forward_pass_id": 99, "rank": 1, "global_physical_count": BY_SLOT[0, 0]}
         ]), "records of ranks [0, 1]"),
@@ -376,3 +397,11 @@ def test_without_a_model_the_recording_says_its_own_shape(tmp_path: Path) -> Non
     (tmp_path / "y.csv").write_text(table + "\nday,4,900000000,1")
     with pytest.raises(InputError, match="layer 4, expert 3 is absent"):
         open_recording(str(tmp_path / "y.csv"))
+
+
+def test_trtllm_pieces_are_small_whatever_the_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = collect_windows(open_recording(str(statistics(tmp_path)))).tokens
+    monkeypatch.setattr("cost.recordings.trtllm_folder._PIECE_CELLS", 1)
+    recording = open_recording(str(tmp_path))
+    assert {len(piece) for piece in recording.pieces()} == {1}
+    assert (collect_windows(recording).tokens == whole).all()

@@ -85,10 +85,21 @@ def test_a_layer_without_tokens_may_be_filled_by_merging(tmp_path: Path) -> None
 
 
 def test_no_tokens_at_all_and_no_windows(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no tokens in it, in 5 windows"):
+    with pytest.raises(InputError, match="no tokens in its 5 windows"):
         read(save(tmp_path, steps(5) * 0))
     with pytest.raises(InputError, match="--windows 0: expected 1 or more"):
         read(save(tmp_path, steps(5)), windows=0)
+
+
+def test_scenarios_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path, steps(50))
+    assert len(read(path, windows=10**9).tokens) == 50
+    monkeypatch.setattr("cost.recordings.windows.MOST_CELLS", 12 * 20)
+    with pytest.raises(
+        InputError, match=r"50 scenarios of \[3, 4\] are 600 numbers.*give --windows 20 or fewer"
+    ):
+        read(path, windows=10**9)
+    assert len(read(path, windows=20).tokens) == 20
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,15 @@ class RedundancyCurve:
         By rising number of copies; those that fit in HBM and meet the time per token.
     ep, tp, stages:
         The layout.
+    interrupted:
+        Whether Ctrl-C ended it: the points are those so far.
     """
 
     points: tuple[RedundancyPoint, ...]
     ep: int
     tp: int
     stages: int
+    interrupted: bool = False
 
     @property
     def best(self) -> RedundancyPoint:
@@ -105,8 +108,13 @@ class RedundancyCurve:
         return next(point for point in self.points if point.tok_s_per_gpu >= enough)
 
     def asked(self, options: PlanOptions) -> PlanOptions:
-        """Return ``options`` with the best number of copies, on the layout that it was found for."""
-        return replace(options, redundant=self.best.redundant, ep=self.ep, tp=self.tp, stages=self.stages)
+        """Return ``options`` with the best number of copies, on the layout that it was found for.
+
+        Where the curve was interrupted, nobody waits for a search: the fast path is asked for.
+        """
+        copies = self.best.redundant
+        asked = replace(options, redundant=copies, ep=self.ep, tp=self.tp, stages=self.stages)
+        return replace(asked, time_limit_s=0.0) if self.interrupted else asked
 
     def to_dict(self) -> dict[str, Any]:
         """The curve as JSON-able values, with the choice and the knee."""
@@ -122,7 +130,8 @@ def choose_redundant(setting: Setting, loads: ExpertLoads, options: PlanOptions)
     """Return the curve of throughput against copies; its ``best`` is the choice.
 
     The layout is the one that is chosen with the fewest copies that divide. Every point places the experts of all
-    layers the fast way, at the largest batch within the time per token of ``options`` (or the user's batch).
+    layers the fast way, at the largest batch within the time per token of ``options`` (or the user's batch). Ctrl-C
+    ends the curve at the points so far; before the first, at the placement that chose the layout.
 
     Raises
     ------
@@ -138,19 +147,23 @@ def choose_redundant(setting: Setting, loads: ExpertLoads, options: PlanOptions)
     base = choose_layout(setting, loads, fewest)
     layout = base.candidate.layout
     points: list[RedundancyPoint] = []
-    best = 0.0
-    for redundant in copies_tried(moe.experts, layout.ep):
-        slots = _slots(setting, layout, redundant, options)
-        if slots is None:
-            break
-        point = _point(setting, base, loads, fewest, redundant, slots)
-        if point is None:
-            continue
-        points.append(point)
-        best = max(best, point.tok_s_per_gpu)
-        if point.tok_s_per_gpu < _FALLEN * best:
-            break
-    return RedundancyCurve(tuple(points), layout.ep, layout.tp, layout.stages)
+    interrupted, best = False, 0.0
+    try:
+        for redundant in copies_tried(moe.experts, layout.ep):
+            slots = _slots(setting, layout, redundant, options)
+            if slots is None:
+                break
+            point = _point(setting, base, loads, fewest, redundant, slots)
+            if point is None:
+                continue
+            points.append(point)
+            best = max(best, point.tok_s_per_gpu)
+            if point.tok_s_per_gpu < _FALLEN * best:
+                break
+    except KeyboardInterrupt:
+        interrupted = True
+        points = points or [_point_of(setting, base, moe.experts)]
+    return RedundancyCurve(tuple(points), layout.ep, layout.tp, layout.stages, interrupted)
 
 
 def copies_tried(experts: int, gpus: int) -> Iterator[int]:
@@ -217,6 +230,21 @@ def _point(
         score.tok_s_per_gpu,
         score.tpot_s,
         _expert_bytes(setting, layout, slots),
+    )
+
+
+def _point_of(setting: Setting, base: Placed, experts: int) -> RedundancyPoint:
+    """Return the point of the placement that chose the layout: the fewest copies that divide."""
+    candidate, score = base.candidate, base.score
+    return RedundancyPoint(
+        -(-experts // candidate.layout.ep) * candidate.layout.ep - experts,
+        max(int(row.max()) for row in candidate.slots),
+        float(np.mean(list(base.balancedness.values()))),
+        score.batch,
+        score.max_batch,
+        score.tok_s_per_gpu,
+        score.tpot_s,
+        _expert_bytes(setting, candidate.layout, candidate.slots),
     )
 
 

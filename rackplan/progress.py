@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from placement.replan.told import State
+
 __all__ = ["Reporter", "progress"]
 
 
@@ -20,6 +22,9 @@ class Reporter:
 
     def layers(self, done: int, total: int, objective: float, bound: float, elapsed_s: float) -> None:
         """Report the experts' placement: layers done, incumbent, bound and seconds."""
+
+    def replan(self, state: State) -> None:
+        """Report a re-plan: the pass, what runs in it, and what would be answered now."""
 
 
 @contextmanager
@@ -43,6 +48,13 @@ def progress() -> Iterator[Reporter]:
             self._status.update(
                 f"placing experts: {done} of {total} layers at their bound, {elapsed_s:.0f} s, "
                 f"max/mean {objective:.4f}, bound {bound:.4f}, gap {gap:.2%} (Ctrl-C keeps the best)"
+            )
+
+        def replan(self, state: State) -> None:
+            self._status.update(
+                f"re-planning: pass {state.search_pass}, {state.phase}; {state.layers_near} of {state.layers} layers "
+                f"near a fresh plan, {state.elapsed_s:.0f} s, balancedness {state.balancedness:.4f} with "
+                f"{state.moves:,} moves, target {state.target:.4f} (Ctrl-C keeps the best)"
             )
 
     with Status("starting ...", console=Console(stderr=True)) as status:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from placement.replan.relabel import relabel
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from placement.experts import ExpertResult
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from placement.scenarios.problem import ScenarioProblem
 
 __all__ = ["Fresh", "fresh_near", "fresh_placement"]
+
+_NOTABLY = 1e-3  # of the objective
 
 
 class Fresh(NamedTuple):
@@ -37,7 +40,8 @@ def fresh_near(task: ReplanTask, *, seed: int = 0) -> Fresh:
     """Return fresh placements whose groups lie on the GPUs that hold most of them already.
 
     By source the split depends on which GPU is on which node, so the even placement is relabelled first and then
-    fitted, as a plan's is; an LP split does not, so there the fitted one is relabelled.
+    fitted; a layer that a plan without relabelling fits notably better takes that one. An LP split does not ask
+    where GPUs are: the fitted placement is relabelled.
     """
     from placement.under_split import under_split
 
@@ -45,10 +49,13 @@ def fresh_near(task: ReplanTask, *, seed: int = 0) -> Fresh:
     even = relabel(task, result.assignment.slot_expert)
     if task.split == "even":
         return Fresh(even, even)
-    if task.split == "source":
-        result = replace(result, assignment=task.problem.assignment(even))
-    fitted = under_split(result, problem, task.split, task.nodes).assignment.slot_expert
-    return Fresh(even, relabel(task, fitted) if task.split == "lp" else fitted)
+    plan = under_split(result, problem, task.split, task.nodes).assignment.slot_expert
+    if task.split == "lp":
+        return Fresh(even, relabel(task, plan))
+    result = replace(result, assignment=task.problem.assignment(even))
+    near = under_split(result, problem, task.split, task.nodes).assignment.slot_expert
+    better = task.value(plan) * (1 + _NOTABLY) < task.value(near)
+    return Fresh(even, np.where(better[:, None], plan, near))
 
 
 def _even(task: ReplanTask, seed: int) -> tuple[ExpertResult, ScenarioProblem]:

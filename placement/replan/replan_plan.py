@@ -199,7 +199,10 @@ def replan_plan(
             "fresh plan": _scored(new, tasks, fresh),
         },
     )
-    new = replace(new, failures=find_failures(new))
+    try:
+        new = replace(new, failures=find_failures(new))
+    except KeyboardInterrupt:
+        new = replace(new, interrupted=True)
     wrong = verify_plan(new)
     if wrong:
         raise AssertionError(f"the re-plan is illegal, please report it: {wrong[0]}")

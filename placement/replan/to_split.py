@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from placement.replan.task import ReplanTask
 
     Say = Callable[[str], None]
+    _Key = tuple[int, bytes]
 
 __all__ = ["SplitFront"]
 
-_ROUNDS, _TRIED = 60, 12
-_STARTS = 5
-"""Points of a layer from which swaps start in one pass, at most."""
-_WORK = 600_000  # slots over layers, scenarios and starts in one pass, about
+_ROUNDS, _TRIED = 60, 8
+_STARTS = (2, 8)
+"""Points of a layer from which swaps start in one pass, at least and at most."""
+_WORK = 300_000  # slots over layers, scenarios and starts in one pass, about
 _POINTS = 12  # of a layer judged again under the split
 _ENOUGH = 1.002  # times the fresh placement's objective: no more swaps in such a layer
 _LEAST_GAIN = 1e-9
@@ -59,8 +60,8 @@ class SplitFront:
         self.enough = task.value(fresh.fitted) * _ENOUGH
         if not self.same:
             self.real.add(np.arange(task.problem.layers), fresh.fitted)
-        self._seen: set[tuple[int, bytes]] = set()
-        self._swapped: set[tuple[int, bytes]] = set()
+        self._judged: set[_Key] = set()
+        self._swapped: set[_Key] = set()
 
     @property
     def words(self) -> str:
@@ -90,19 +91,18 @@ class SplitFront:
         """Judge points of the even front under the split that runs."""
         if self.same:
             return
-        layers, rows = self._some(_POINTS, self._seen)
+        layers, rows = self._some(_POINTS, self._judged)
         if layers.size:
             self.real.add(layers, rows)
+            self._judged.update(_keys(layers, rows))  # after it: Ctrl-C may come in between
 
-    def _some(self, most: int, seen: set[tuple[int, bytes]]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """Return points of each layer of the even front, both ends with them, that are not in ``seen`` yet."""
+    def _some(self, most: int, done: set[_Key]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+        """Return points of each layer of the even front, both ends with them, that are not ``done`` yet."""
         layers, rows = [], []
         for layer, points in enumerate(self.even.points):
             for index in np.unique(np.linspace(len(points) - 1, 0, most).round().astype(int)).tolist():
                 row = points[index].slot_expert
-                key = (layer, row.tobytes())
-                if key not in seen:
-                    seen.add(key)
+                if (layer, row.tobytes()) not in done:
                     layers.append(layer)
                     rows.append(row)
         return np.array(layers, dtype=np.intp), np.array(rows, dtype=np.int32)
@@ -111,9 +111,10 @@ class SplitFront:
         """Swap copies off the hottest GPUs under the split, from several points of each layer at once."""
         task = self.real.task
         size = task.problem.layers * task.problem.slots * task.scenarios
-        layers, rows = self._some(int(np.clip(_WORK // size, 1, _STARTS)), self._swapped)
+        layers, rows = self._some(int(np.clip(_WORK // size, *_STARTS)), self._swapped)
         if layers.size == 0:
             return
+        self._swapped.update(_keys(layers, rows))
         value = task.rows(layers).value(rows)
         active = np.flatnonzero(value > self.enough[layers])
         for turn in range(_ROUNDS):
@@ -156,3 +157,8 @@ class SplitFront:
                     rows[at], value[at] = joined[least], after[least]
                     better.append(at)
         return np.array(better, dtype=np.intp)
+
+
+def _keys(layers: NDArray[np.intp], rows: NDArray[np.int32]) -> list[_Key]:
+    """What tells placements of layers apart."""
+    return [(layer, row.tobytes()) for layer, row in zip(layers.tolist(), rows, strict=True)]

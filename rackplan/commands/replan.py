@@ -81,7 +81,7 @@ def run(
     with output_folder(output) as folder:
         with progress() as reporter:
             reporter.stage("re-planning")
-            found = replan_plan(old, other, options)
+            found = replan_plan(old, other, options, on_progress=reporter.replan)
             reporter.stage("writing")
             files = _write(found, folder, digests([str(plan), *(loads or [])]))
         if json:

@@ -11,8 +11,9 @@ from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
-from placement.planner import choose_layout
+from placement.planner import choose_layout, make_plan
 from placement.redundancy import RedundancyCurve, RedundancyPoint, choose_redundant, copies_tried
+from placement.verify_plan import verify_plan
 from rackplan.redundancy_summary import redundancy_lines
 from rackplan.report.redundancy_chart import redundancy_chart
 from topology import resolve_cluster
@@ -114,3 +115,35 @@ def test_a_model_without_experts_is_refused():
     setting = setting_of(model="llama-3.1-8b")
     with pytest.raises(InputError, match="no experts to copy"):
         choose_redundant(setting, loads_of(setting_of()), PlanOptions(time_limit_s=0))
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_ctrl_c_keeps_the_points_so_far(after, monkeypatch):
+    from placement import redundancy
+
+    setting = setting_of(context=2048)
+    loads = loads_of(setting)
+    options = PlanOptions(redundant="auto", time_limit_s=30, ep=8, tp=1, stages=1)
+    whole = choose_redundant(setting, loads, options)
+    honest, calls = redundancy._point, []
+
+    def stop_later(*args):
+        calls.append(args)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        return honest(*args)
+
+    monkeypatch.setattr(redundancy, "_point", stop_later)
+    plan = make_plan(setting, loads, options)
+    found = plan.redundancy
+    assert found.interrupted
+    assert not whole.interrupted
+    if after:
+        assert found.points == whole.points[:after]
+    else:  # the placement that chose the layout: the fewest copies that divide
+        assert [p.redundant for p in found.points] == [0]
+        assert found.best.tok_s_per_gpu == pytest.approx(whole.points[0].tok_s_per_gpu, rel=0.05)
+    assert found.asked(options).time_limit_s == 0
+    assert whole.asked(options).time_limit_s == 30
+    assert plan.experts[0].slots == 32 + found.best.redundant
+    assert verify_plan(plan) == []

@@ -139,6 +139,26 @@ def test_mistakes(run: Run, option: str, value: str, words: str) -> None:
     assert words in result.error_line
 
 
+def test_interrupted_while_copies_are_chosen_the_best_so_far_is_planned(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("placement.redundancy._point", stop)
+    result = run(*WIDE, "--redundant", "auto", "--loads", "zipf:1")
+    assert result.code == 130
+    assert "interrupted; the best plan so far was written" in result.err
+    data = written(tmp_path)
+    assert data["proof"]["interrupted"] is True
+    assert (
+        [point["redundant"] for point in data["redundancy"]["points"]]
+        == [data["redundancy"]["chosen"]]
+        == [0]
+    )
+    assert run("score", "plan/plan.json").code == 0
+
+
 def test_interrupted_over_several_loads_the_plan_is_written(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -118,3 +118,38 @@ def test_a_model_without_experts_has_nothing_to_move(run: Run, tmp_path: Path) -
     result = run("replan", "old/plan.json", *FAST, "-o", "next")
     assert result.code == 2
     assert "no routed experts" in result.error_line
+
+
+@pytest.mark.parametrize("split", ["source", "lp"])
+def test_the_split_that_runs_is_the_one_judged(run: Run, planned: Path, split: str) -> None:
+    assert run(*PLAN, "--split", split, *FAST, "-o", "ran").code == 0
+    result = run("replan", "ran/plan.json", "--loads", "new.npy", *FAST, "-o", "next", "--json")
+    assert result.code == 0
+    balance = result.data["balancedness"]
+    assert run(*PLAN, "--split", split, "--loads", "new.npy", *FAST, "-o", "fresh").code == 0
+    fresh = np.mean(list(read_plan(planned / "fresh/plan.json").balancedness.values()))
+    assert fresh * (1 - 1e-3) <= balance["fresh"] <= fresh * 1.05  # other GPUs, other swaps: it may be better
+    assert balance["after"] >= 0.99 * balance["fresh"]
+    last = result.data["front"][-1]
+    assert last["balancedness"] >= balance["after"] - 1e-9
+    assert result.data["front"][0]["balancedness"] == pytest.approx(balance["before"], rel=1e-6)
+    plan = read_plan(planned / "next/plan.json")
+    worst = [1 / value for value in plan.balancedness.values()]
+    assert plan.proof.objective == pytest.approx(np.mean(worst), rel=1e-6)
+    assert plan.proof.bound <= plan.proof.objective
+
+
+def test_ctrl_c_writes_the_best_so_far(run: Run, planned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rackplan.progress import Reporter
+
+    def stop(self: Reporter, state: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Reporter, "replan", stop)
+    command = ("replan", "old/plan.json", "--loads", "new.npy", "--time-limit", "600")
+    result = run(*command, "-o", "next")
+    assert result.code == 130
+    assert "interrupted; the best re-plan so far was written" in result.err
+    data = json.loads((planned / "next/plan.json").read_text())
+    assert data["proof"]["interrupted"] is True
+    assert (planned / "next/moves.json").exists()

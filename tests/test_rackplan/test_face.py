@@ -10,6 +10,7 @@ import pytest
 
 import rackplan
 from cost.resolve import resolve_model
+from placement.replan.told import State
 from rackplan.inputs import DEFAULT_LOADS, digests, model_loads
 from rackplan.output import output_folder, print_json
 from rackplan.progress import progress
@@ -18,6 +19,9 @@ from topology.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+STATE = State(2, "price of excess 40", 58, 31, 0.97123, 1234, 0.98809, 7.2)
 
 
 @pytest.mark.parametrize("name", rackplan.__all__)
@@ -123,6 +127,7 @@ def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> Non
     with progress() as reporter:
         reporter.stage("working")
         reporter.layers(1, 2, 1.5, 1.2, 3.0)
+        reporter.replan(STATE)
     assert capsys.readouterr() == ("", "")
 
 
@@ -133,4 +138,28 @@ def test_progress_on_a_terminal_goes_to_standard_error(
     with progress() as reporter:
         reporter.stage("working")
         reporter.layers(1, 2, 1.5, 1.2, 3.0)
+    assert capsys.readouterr().out == ""
+
+
+def test_progress_of_a_re_plan_says_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.status import Status
+
+    said: list[str] = []
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(Status, "update", lambda _, text: said.append(text))
+    with progress() as reporter:
+        reporter.replan(STATE)
+    (text,) = said
+    for words in (
+        "pass 2",
+        "price of excess 40",
+        "31 of 58 layers",
+        "0.9712",
+        "1,234 moves",
+        "0.9881",
+        "7 s",
+    ):
+        assert words in text
     assert capsys.readouterr().out == ""

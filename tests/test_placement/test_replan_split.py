@@ -1,0 +1,210 @@
+"""Re-plans for engines that split by source or by an LP: judged under it, near its fresh plan, few moves, Ctrl-C."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.split import slot_shares
+from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.replan import descend
+from placement.replan.few_moves import KNEE, FewMoves, few_moves, fresh_placement
+from placement.replan.task import ReplanTask, replan_task
+from placement.verify import verify_experts
+
+if TYPE_CHECKING:
+    from cost.split import Split
+    from placement.replan.told import State
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
+SPLITS: tuple[Split, ...] = ("source", "lp")
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search little."""
+    monkeypatch.setattr(descend, "_EFFORT", 20)
+
+
+def drift(
+    seed: int,
+    split: Split,
+    *,
+    layers: int = 2,
+    experts: int = 32,
+    gpus: int = 8,
+    redundant: int = 8,
+    per_node: int = 2,
+    spread: bool = False,
+    scenarios: int = 1,
+) -> ReplanTask:
+    """What a fresh plan under the split runs, and other loads to come."""
+    rng = np.random.default_rng(seed)
+    nodes = np.arange(gpus) // per_node
+    before = rng.lognormal(0, 0.6, (layers, experts))
+    after = before * rng.lognormal(0, 0.5, (scenarios, layers, experts))
+    slots = spread_slots(experts, gpus, redundant)
+    problem = ExpertProblem(before, slots, None, nodes if spread else None)
+    nothing = np.zeros((layers, problem.slots), dtype=np.int32)
+    old = fresh_placement(replan_task(problem, before[None], nothing, split=split, nodes=nodes))
+    return replan_task(problem, after, old, split=split, nodes=nodes)
+
+
+def recomputed(task: ReplanTask, slot_expert: np.ndarray) -> np.ndarray:
+    """Largest over mean GPU load, ``[scenarios, layers]``, from the shares of the split alone."""
+    assignment = task.problem.assignment(slot_expert)
+    found = []
+    for tokens in task.tokens:
+        shares = slot_shares(assignment, task.split, load=tokens, nodes=task.nodes)
+        busy = assignment.gpu_load(tokens, shares)
+        found.append(busy.max(axis=1) / busy.mean(axis=1))
+    return np.array(found)
+
+
+def check(task: ReplanTask, found: FewMoves) -> np.ndarray:
+    """The answer, after what must hold of any."""
+    placed = found.placements[0]
+    assert verify_experts(task.problem.assignment(placed.slot_expert), task.problem) == []
+    assert found.moves == task.moves(placed.slot_expert).sum()
+    after, start = (recomputed(task, rows).mean(axis=0) for rows in (placed.slot_expert, placed.start))
+    assert (after <= start * (1 + 1e-6)).all()
+    assert task.value(placed.slot_expert) == pytest.approx(after, rel=1e-6)
+    moves = [point.moves for point in found.curve]
+    assert moves == sorted(set(moves))
+    return placed.slot_expert
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_within_one_percent_of_what_a_plan_under_the_split_would_be(split: Split, seed: int) -> None:
+    task = drift(seed, split)
+    found = few_moves([task])
+    balance = (1 / recomputed(task, check(task, found))).mean()
+    plan = (1 / recomputed(task, fresh_placement(task))).mean()
+    assert balance >= (1 - KNEE) * 0.999 * plan
+    assert balance >= (1 - KNEE) * task.balancedness(found.placements[0].fresh).mean() - 1e-12
+    assert found.moves < task.moves(found.placements[0].fresh).sum()
+
+
+def test_an_lp_split_needs_far_fewer_moves_than_an_even_one() -> None:
+    task = drift(3, "lp", layers=3, redundant=32)
+    even = few_moves([task.even]).moves
+    found = few_moves([task])
+    check(task, found)
+    assert found.moves <= even / 2
+
+
+def test_fronts_of_tiny_layers_are_nearly_those_of_all_placements() -> None:
+    sets = list(combinations(range(5), 2))
+    rows = np.array(
+        [sum(held, ()) for held in product(sets, repeat=3) if len(set().union(*held)) == 5], dtype=np.int32
+    )
+    for split in SPLITS:
+        exact = 0
+        for seed in range(4):
+            task = drift(seed, split, layers=1, experts=5, gpus=3, redundant=1)
+            many = task.rows(np.zeros(len(rows), dtype=np.intp))
+            moves, value = many.moves(rows), many.value(rows)
+            for most in (1, 2, 4):
+                found = check(task, few_moves([task], max_moves=most))
+                assert task.moves(found).sum() <= most
+                best = value[moves <= most].min()
+                assert task.value(found)[0] >= best - 1e-9
+                exact += task.value(found)[0] <= best + 1e-9
+        assert exact >= 9, (split, exact)  # of 12
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("split", SPLITS)
+def test_loads_that_did_not_change_move_nothing(split: Split) -> None:
+    task = drift(4, split)
+    same = replan_task(task.problem, task.tokens, fresh_placement(task), split=split, nodes=task.nodes)
+    assert few_moves([same]).moves == 0
+
+
+@pytest.mark.usefixtures("short")
+@settings(deadline=None, max_examples=4)
+@given(
+    seed=st.integers(0, 1000), most=st.integers(0, 30), split=st.sampled_from(SPLITS), spread=st.booleans()
+)
+def test_budgets_and_failure_domains_are_kept(seed: int, most: int, split: Split, *, spread: bool) -> None:
+    task = drift(seed, split, experts=16, gpus=6, redundant=8, spread=spread, scenarios=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(descend, "_EFFORT", 5)
+        found = few_moves([task], max_moves=most)
+        again = few_moves([task], max_moves=most)
+    assert found.moves <= most
+    assert task.sharing(check(task, found)).max() == 0
+    assert np.array_equal(found.placements[0].slot_expert, again.placements[0].slot_expert)
+
+
+@pytest.mark.usefixtures("short")
+def test_swaps_by_source_are_more_than_the_even_search_finds() -> None:
+    task = drift(5, "source", layers=4, experts=64, gpus=16, redundant=16, per_node=8)
+    found = check(task, few_moves([task]))
+    even = few_moves([task.even]).placements[0].slot_expert
+    assert task.balancedness(found).mean() > task.balancedness(even).mean() + 0.01
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize(("split", "phase"), [("even", "price"), ("source", "price"), ("source", "swaps")])
+def test_ctrl_c_keeps_the_best_so_far(split: Split, phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from placement.replan import told
+
+    monkeypatch.setattr(told, "_EVERY_S", 0.0)
+    task = drift(6, split, layers=4, experts=64, gpus=16, redundant=16, per_node=8)
+    heard: list[State] = []
+
+    def stop(state: State) -> None:
+        heard.append(state)
+        if sum(phase in each.phase for each in heard) == 3:
+            raise KeyboardInterrupt
+
+    found = few_moves([task], time_limit_s=600, on_progress=stop)
+    assert found.interrupted
+    assert "interrupted" in found.log[-1]
+    assert task.balancedness(check(task, found)).mean() > task.balancedness(task.old).mean()
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("most", [None, 11])
+def test_progress_is_told(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from placement.replan import told
+
+    monkeypatch.setattr(told, "_EVERY_S", 0.0)
+    task = drift(7, "source")
+    heard: list[State] = []
+    found = few_moves([task], max_moves=most, on_progress=heard.append)
+    assert any("price" in state.phase for state in heard)
+    assert {state.search_pass for state in heard} == {1}
+    assert all(0 <= state.layers_near <= state.layers == 2 for state in heard)
+    assert all(0 < state.balancedness <= 1 for state in heard)
+    if most is not None:
+        assert all(state.moves <= most for state in heard)
+    fresh = task.balancedness(found.placements[0].fresh).mean()
+    assert heard[0].target == pytest.approx((1 - KNEE) * min(1.0, 1.002 * fresh))
+    assert [state.elapsed_s for state in heard] == sorted(state.elapsed_s for state in heard)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_real_loads_under_the_split(split: Split) -> None:
+    files = sorted(REAL.glob("*.npy"))
+    if not files:
+        pytest.skip("no real expert loads beside the repository")
+    slots, nodes = spread_slots(256, 72, 32), np.arange(72) // 4
+    before, after = (np.load(files[i])[::6].astype(float) for i in (0, 3))
+    nothing = np.zeros((len(before), 288), dtype=np.int32)
+    problem = expert_problem(before, slots)
+    old = fresh_placement(replan_task(problem, before[None], nothing, split=split, nodes=nodes))
+    task = replan_task(problem, after[None], old, split=split, nodes=nodes)
+    found = few_moves([task])
+    fresh = task.balancedness(fresh_placement(task)).mean()
+    assert fresh > 0.99
+    assert task.balancedness(check(task, found)).mean() >= (1 - KNEE) * 0.999 * fresh
+    assert found.moves <= 0.35 * old.size

@@ -25,7 +25,7 @@ def run(
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="GPUs of the EP group.")],
     json: JsonFlag = False,
 ) -> None:
-    """Say whether a plan file would load, and be right; exit code 2 if not."""
+    """Say whether a plan file would load and be right. Exit code 2 if not."""
     from cost.resolve import resolve_model
     from placement.engines.check import check_file
     from placement.engines.mapping import model_facts

@@ -64,7 +64,7 @@ def run(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Compare clusters for one model: step time, tok/s/GPU, tok/s/user and what binds."""
+    """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and what binds."""
     from contextlib import nullcontext
 
     from cost.resolve import resolve_model

@@ -18,7 +18,7 @@ def run(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")],
     json: JsonFlag = False,
 ) -> None:
-    """Explain a plan: the step part by part, the memory, what binds, and the weakest figure behind it."""
+    """Explain a plan part by part. The step, the memory, what binds, and the weakest figure behind it."""
     from placement.plan_file import read_plan
     from rackplan.explain import explain_plan, explanation_to_dict
     from rackplan.explain_summary import explanation_blocks, print_blocks

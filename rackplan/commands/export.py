@@ -22,7 +22,7 @@ def run(
     ],
     json: JsonFlag = False,
 ) -> None:
-    """Write a plan as an engine loads it, and print what to start the engine with."""
+    """Write a plan in the form that an engine loads. Prints what to start the engine with."""
     from placement.engines.export import export_plan
     from placement.engines.registry import require_engine
     from placement.plan_file import read_plan

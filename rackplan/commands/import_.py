@@ -80,7 +80,10 @@ def run(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Read topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, InfraGraph, NetQ or SimAI files as a cluster."""
+    """Make a cluster file from what other tools print.
+
+    Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, InfraGraph, NetQ, SimAI.
+    """
     from rackplan import __version__
     from rackplan.import_summary import import_comments, import_json, import_summary
     from rackplan.output import print_json, print_text

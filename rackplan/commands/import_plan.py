@@ -67,7 +67,10 @@ def run(
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Read an engine's plan file strictly, score it; writes plan.json, report.html and topology.svg."""
+    """Make an engine's plan file a plan of ours.
+
+    Reads it strictly, scores it; writes plan.json, report.html and topology.svg.
+    """
     from cost.resolve import resolve_model
     from cost.setting import Setting
     from cost.split import require_split

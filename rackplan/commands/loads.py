@@ -29,7 +29,7 @@ def run(
     windows: Windows = None,
     json: JsonFlag = False,
 ) -> None:
-    """Describe recordings: layers, experts, windows, skew per layer, drift between windows."""
+    """Describe recordings of expert loads. Layers, experts, windows, skew per layer, drift between windows."""
     from pathlib import Path
 
     from rackplan.inputs import reading_progress

@@ -85,7 +85,7 @@ def run(
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Plan what goes where, and what a step costs; writes plan.json, report.html and topology.svg."""
+    """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
     from cost.resolve import resolve_model
     from cost.setting import Setting
     from cost.split import require_split

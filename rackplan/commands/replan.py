@@ -58,7 +58,7 @@ def run(
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Re-plan with few moves; writes plan.json, moves.json, report.html and topology.svg."""
+    """Re-plan for other loads or lost GPUs, few moves. Writes plan.json, moves.json, report.html and topology.svg."""
     from placement.options import require_spread
     from placement.plan_file import read_plan
     from placement.replan.replan_plan import ReplanOptions, replan_plan

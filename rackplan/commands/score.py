@@ -20,7 +20,10 @@ def run(
     windows: Windows = None,
     json: JsonFlag = False,
 ) -> None:
-    """Score a plan from its assignment alone; the solver's own figures are not used."""
+    """Score a plan again, under its loads or others.
+
+    From its assignment alone: the solver's own figures are not used.
+    """
     from dataclasses import replace
 
     from placement.plan import score_placement

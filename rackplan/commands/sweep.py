@@ -81,7 +81,7 @@ def run(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Price every parallel layout at every batch: the frontier, the best at each speed, matched pools."""
+    """Price every parallel layout at every batch. The frontier, the best at each speed, matched pools."""
     from cost.rate_matching import match_rates, serving_workloads
     from cost.resolve import resolve_model
     from cost.setting import Setting

@@ -48,7 +48,7 @@ def run(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the random pattern.")] = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Route traffic between GPUs: completion time, bottleneck, tiers and the hottest links."""
+    """Route traffic between GPUs over the links. Completion time, bottleneck, tiers and the hottest links."""
     from rackplan.output import print_json, print_text
     from rackplan.traffic_summary import traffic_data, traffic_summary
     from topology.resolve import resolve_cluster

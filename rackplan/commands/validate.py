@@ -28,7 +28,7 @@ def run(
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Predict measured points and print how far off: median, mean, bias, within 20 %, coverage, order of pairs."""
+    """Predict measured points and print how far off. Median, mean, bias, within 20 %, coverage, order of pairs."""
     from cost.measured.read import read_counted, shipped_files
     from rackplan.output import print_json, print_text
     from rackplan.progress import progress

@@ -22,6 +22,9 @@ __all__ = ["MOST_JSON_BYTES", "numbers", "parse", "read_json"]
 MOST_JSON_BYTES = 100 * 2**20
 """Of one JSON document: parsed, its numbers take about nine times as much memory."""
 
+MOST_PARTS = 4_000_000
+"""Lists, objects and texts of one document, some 100 bytes each, whatever is in them."""
+
 
 def read_json(path: Path, wanted: Wanted | None) -> Recording:
     """Read the counts of a JSON file.
@@ -55,8 +58,10 @@ def parse(text: bytes) -> Any:
     Raises
     ------
     ValueError
-        If it is not JSON in UTF-8.
+        If it is not JSON in UTF-8, or has more than 4,000,000 lists and texts.
     """
+    if sum(map(text.count, (b"[", b"{", b'"'))) > MOST_PARTS:
+        raise ValueError(f"more than {MOST_PARTS:,} lists and texts")
     return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once)
 
 

@@ -90,7 +90,12 @@ def _header(file: IO[bytes], place: Place) -> FileArray:
         raise ValueError(f"version {version}")
     # version 3 is version 2 with a header in UTF-8, which only names of fields need
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
+    try:
+        shape, fortran, dtype = read(file)
+    except ValueError as error:
+        if "malformed" in str(error):  # by an address that differs each time
+            raise ValueError("a header of other than plain values") from error
+        raise
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     offset = file.tell()

@@ -21,8 +21,8 @@ __all__ = ["MOST_WINDOWS", "Windows", "collect_windows"]
 MOST_WINDOWS = 32
 """Scenarios of one recording: enough to see a day drift, and a placement for 32 takes seconds, not minutes."""
 
-MOST_CELLS = 2**25
-"""Numbers of all scenarios together, 256 MiB: 2,259 scenarios of 58 layers with 256 experts."""
+MOST_CELLS = 2**24
+"""Numbers of all scenarios together, 128 MiB and a few copies: 1,129 scenarios of 58 layers with 256 experts."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,7 +57,8 @@ class Checked:
         first = next((finding for finding in bad if finding.kind == "refused"), bad[0])
         word = "does not load" if not self.loads else "loads and is wrong"
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        return f"{self.file} {word} in {self.engine.title}: {first.where}: {first.what}{more}."
+        text = f"{self.file} {word} in {self.engine.title}: {first.where}: {first.what}{more}"
+        return text if text.endswith("?") else f"{text}."
 
 
 def require_ranks(ranks: int, option: str) -> None:

@@ -75,6 +75,8 @@ class Engine:
         Lines to start it with.
     warnings:
         What a person should know before starting it so.
+    launch_limits:
+        The same for how the engine would be started.
     nearest_copy:
         Where it splits by source rank: whether a rank takes the nearest copy; else copy rank mod copies.
     """
@@ -91,4 +93,5 @@ class Engine:
     inspect: Callable[[Path, ModelFacts, int], Inspected]
     flags: Callable[[Launch], list[str]]
     warnings: Callable[[Launch], list[str]]
+    launch_limits: tuple[Callable[[Launch], str], ...] = ()
     nearest_copy: bool = True

@@ -71,13 +71,13 @@ def export_plan(plan: Plan, engine: Engine, file: str) -> Exported:
             f"-o {file}: {engine.title} reads a plan only from a file that ends in {engine.suffixes[0]}."
         )
     mapping = mapping_of(plan)
-    for limit in engine.limits:
-        reason = limit(mapping, facts)
-        if reason:
-            raise InputError(f"{engine.title} cannot hold this plan: {reason}.")
+    launch = launch_of(plan, mapping, file, facts)
+    reasons = [limit(mapping, facts) for limit in engine.limits]
+    reasons += [limit(launch) for limit in engine.launch_limits]
+    if reason := next(filter(None, reasons), ""):
+        raise InputError(f"{engine.title} cannot hold this plan: {reason}.")
     text = engine.write(mapping, facts)
     _read_back(text, engine, mapping, facts)
-    launch = launch_of(plan, mapping, file, facts)
     return Exported(
         engine,
         text,

@@ -195,7 +195,8 @@ def require_sound(path: Path, engine: str, inspected: Inspected) -> ExpertMappin
     if bad or inspected.mapping is None:
         first = bad[0]
         more = f" (and {len(bad) - 1} more; see rackplan check)" if len(bad) > 1 else ""
-        raise InputError(f"{path}: not a sound plan of {engine}: {first.where}: {first.what}{more}.")
+        text = f"{path}: not a sound plan of {engine}: {first.where}: {first.what}{more}"
+        raise InputError(text if text.endswith("?") else f"{text}.")
     return inspected.mapping
 
 

@@ -60,8 +60,13 @@ def _header(path: Path) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except (ValueError, EOFError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        what = " ".join(str(error).split())[:80]
-        raise InputError(f"{path}: not a whole .npy file ({what or type(error).__name__}).") from None
+        # a header that is code comes back as the name of its tree, with an address that differs each time
+        what = (
+            "a header of other than plain values"
+            if "malformed" in str(error)
+            else " ".join(str(error).split())
+        )
+        raise InputError(f"{path}: not a whole .npy file ({what[:80] or type(error).__name__}).") from None
     return shape, dtype
 
 

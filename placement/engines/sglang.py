@@ -67,12 +67,8 @@ def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
     if KEY not in data:
         return Inspected(None, tuple(found))
     rows = data[KEY]
-    if not isinstance(rows, list) or len(rows) == 0:
-        text = "expected a list with one row of expert ids for each layer"
-        return Inspected(None, (*found, Finding(KEY, text, "refused")))
-    flat = next((place for place, row in enumerate(rows) if not isinstance(row, list)), None)
-    if flat is not None:
-        text = f"row {flat} is no list: expected one row of expert ids for each layer"
+    if not isinstance(rows, list) or _no_rows(rows):
+        text = _no_rows(rows if isinstance(rows, list) else [])
         return Inspected(None, (*found, Finding(KEY, text, "refused")))
     if len(rows) != facts.layers:
         return Inspected(None, (*found, _row_count(len(rows), facts)))
@@ -80,6 +76,19 @@ def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
     places = [f"layer {layer}{'' if layer in moe else ' (dense)'}" for layer in range(facts.layers)]
     inspected = inspect_rows(rows, places, _RULES, facts, ranks, moe=facts.moe_layers)
     return Inspected(None if found else inspected.mapping, (*found, *inspected.findings), _around(ranks))
+
+
+def _no_rows(rows: list[object]) -> str:
+    """Why a list is no table of layers and slots; empty where it may be one."""
+    if not rows:
+        return "expected a list with one row of expert ids for each layer"
+    for place, row in enumerate(rows):
+        if not isinstance(row, list):
+            return f"row {place} is no list: expected one row of expert ids for each layer"
+    first = rows[0]
+    if isinstance(first, list) and any(isinstance(value, list) for value in first):
+        return "three axes or more: SGLang asserts that there are layers and slots alone"
+    return ""
 
 
 def _torch(path: Path) -> object:

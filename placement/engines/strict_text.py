@@ -18,25 +18,34 @@ if TYPE_CHECKING:
 
 __all__ = ["read_json", "read_json_lines", "read_text", "read_yaml"]
 
-LONGEST_BYTES = 64 << 20
-"""A plan of 94 layers with 4,096 slots takes 3 MB in the longest form."""
+LONGEST_BYTES = 32 << 20
+"""A plan of 94 layers with 4,096 slots takes 3 MB, in vllm-ascend's form with a slot a device 17."""
+
+LONGEST_YAML_BYTES = 4 << 20
+"""The same in TensorRT-LLM's form takes 3 MB; YAML is read a hundred times slower than JSON."""
 
 DEEPEST = 6
 
+MOST_YAML_PARTS = 600_000
+"""Commas and lines of a YAML file, some 9 microseconds each; that plan has 385,000."""
 
-def read_text(path: Path) -> str:
+MOST_PARTS = 4_000_000
+"""Lists, mappings and texts of a JSON file, some 100 bytes each; that plan of a slot a device has two million."""
+
+
+def read_text(path: Path, longest: int | None = None) -> str:
     """Return the text of a regular file.
 
     Raises
     ------
     InputError
-        If it is none, is empty, longer than :data:`LONGEST_BYTES` or not UTF-8.
+        If it is none, is empty, longer than ``longest`` bytes (:data:`LONGEST_BYTES`) or not UTF-8.
     """
     try:
         if not path.is_file():
             raise InputError(f"{path}: {'not a regular file' if path.exists() else 'there is no such file'}.")
         size = path.stat().st_size
-        if size > LONGEST_BYTES:
+        if size > (LONGEST_BYTES if longest is None else longest):
             raise InputError(f"{path}: {size:,} bytes, more than any plan of experts; is it a recording?")
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -79,6 +88,8 @@ class _BadValueError(ValueError):
 
 
 def _parse(text: str, where: str) -> object:
+    if sum(map(text.count, '[{"')) > MOST_PARTS:
+        raise InputError(f"{where}: more than {MOST_PARTS:,} lists and texts, which no plan of experts has.")
     try:
         value: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
@@ -116,4 +127,7 @@ def read_yaml(path: Path) -> object:
     def error(line: int | None, problem: str) -> InputError:
         return InputError(f"{path}: {'' if line is None else f'line {line}: '}{problem}")
 
-    return strict_yaml(read_text(path), error, deepest=DEEPEST)
+    text = read_text(path, LONGEST_YAML_BYTES)
+    if sum(map(text.count, ",\n")) > MOST_YAML_PARTS:
+        raise InputError(f"{path}: more than {MOST_YAML_PARTS:,} values, which no plan of experts has.")
+    return strict_yaml(text, error, deepest=DEEPEST)

@@ -53,6 +53,16 @@ def _more_than_one_rank(mapping: ExpertMapping, _: ModelFacts) -> str:
     return "" if mapping.ranks > 1 else "EP size 1: vllm-ascend reads no map then; plan with --ep 2 or more"
 
 
+def _one_stage(launch: Launch) -> str:
+    """Its counter of MoE layers is each process's own."""
+    if launch.stages == 1:
+        return ""
+    return (
+        f"it has {launch.stages} pipeline stages, and vllm-ascend counts MoE layers from 0 in each process, so a "
+        "stage after the first would read the rows of other layers; make it with rackplan plan --stages 1"
+    )
+
+
 def _write(mapping: ExpertMapping, _: ModelFacts) -> str:
     layers = [
         {
@@ -151,8 +161,6 @@ def _flags(launch: Launch) -> list[str]:
     lines = [f"vllm serve {launch.model} --enable-expert-parallel", f"--tensor-parallel-size {launch.tp}"]
     if launch.attention_dp > 1:
         lines.append(f"--data-parallel-size {launch.attention_dp}")
-    if launch.stages > 1:
-        lines.append(f"--pipeline-parallel-size {launch.stages}")
     return [*lines, f"--additional-config '{json.dumps(config)}'"]
 
 
@@ -166,10 +174,6 @@ def _warnings(launch: Launch) -> list[str]:
         found.append(
             f"the plan was made for split {launch.split}; rank r takes copy r mod copies here, wherever it is, which "
             "is nearly even: a plan of rackplan plan --split even fits better"
-        )
-    if launch.stages > 1:
-        found.append(
-            "layers are counted from 0 in each process: a pipeline stage after the first reads wrong ones"
         )
     return found
 
@@ -189,5 +193,6 @@ VLLM_ASCEND = Engine(
     inspect=_inspect,
     flags=_flags,
     warnings=_warnings,
+    launch_limits=(_one_stage,),
     nearest_copy=False,
 )

@@ -157,6 +157,13 @@ def test_shapes_no_model_has(tmp_path: Path) -> None:
         read(str(tmp_path / "lie.npy"))
 
 
+def test_a_header_that_is_code(tmp_path: Path) -> None:
+    header = "{'descr': open('ran', 'w'), 'fortran_order': False, 'shape': (2, 4)}"
+    (tmp_path / "x.npy").write_bytes(save_header(header))
+    with pytest.raises(InputError, match=r"\(a header of other than plain values\)\.$"):
+        read(str(tmp_path / "x.npy"))
+
+
 def save_header(header: str) -> bytes:
     text = header.encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(8)

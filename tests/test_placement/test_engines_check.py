@@ -44,6 +44,7 @@ SGLANG = [
     ({KEY: [row[:9] for row in changed(0, 0, 0)]}, False, False, "9 slots on 2 GPUs do not divide"),
     ({KEY: ROW}, False, False, "row 0 is no list"),
     ({KEY: []}, False, False, "expected a list"),
+    ({KEY: [changed(0, 0, 0)]}, False, False, "three axes or more"),
     ({"logical_count": [[1] * 8] * 4}, True, False, "a recording of loads"),
     ({"other": 1}, False, False, "NotImplementedError"),
     ([1], False, False, "the key"),

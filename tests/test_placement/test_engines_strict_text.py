@@ -88,6 +88,20 @@ def test_what_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         read_text(tmp_path / "long")
 
 
+def test_files_that_take_long_or_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x").write_text('{"a": [[1, 2], [3, 4]]}')
+    assert read_json(tmp_path / "x") == {"a": [[1, 2], [3, 4]]} == read_yaml(tmp_path / "x")
+    monkeypatch.setattr(strict_text, "MOST_PARTS", 5)
+    with pytest.raises(InputError, match="more than 5 lists and texts"):
+        read_json(tmp_path / "x")
+    monkeypatch.setattr(strict_text, "MOST_YAML_PARTS", 2)
+    with pytest.raises(InputError, match="more than 2 values"):
+        read_yaml(tmp_path / "x")
+    monkeypatch.setattr(strict_text, "LONGEST_YAML_BYTES", 10)
+    with pytest.raises(InputError, match="23 bytes, more than any plan"):
+        read_yaml(tmp_path / "x")
+
+
 LEAVES = st.integers(-(10**17), 10**17) | st.from_regex(r"[a-z]{1,8}x\Z")
 LISTS = st.lists(LEAVES | st.lists(LEAVES, max_size=4), max_size=4)
 VALUES = LEAVES | LISTS | st.dictionaries(st.from_regex(r"[a-z]{1,8}x\Z"), LEAVES | LISTS, max_size=4)

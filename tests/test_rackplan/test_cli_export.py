@@ -108,6 +108,9 @@ def test_stages_and_replicas(run: Run) -> None:
     assert made.code == 0, made.err
     data = run("export", "plan/plan.json", "--to", "trtllm", "-o", "x.yaml", "--json").data
     assert "pipeline_parallel_size: 2" in data["flags"]
+    line = run("export", "plan/plan.json", "--to", "vllm-ascend", "-o", "x.json").error_line
+    assert "counts MoE layers from 0 in each process" in line
+    assert "rackplan plan --stages 1" in line
     ranks = [(row["replica"], row["stage"], row["rank"]) for row in data["ranks"]]
     assert ranks == [(replica, rank // 4, rank) for replica in range(2) for rank in range(8)]
     assert len({row["gpu"] for row in data["ranks"]}) == 16

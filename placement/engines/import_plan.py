@@ -45,7 +45,7 @@ def default_ranks(setting: Setting, options: PlanOptions) -> int:
     Raises
     ------
     InputError
-        If the cluster has fewer GPUs than that.
+        If the cluster has fewer GPUs than that, or the tensor-parallel width does not divide them.
     """
     gpus, stages = len(setting.cluster.gpus), options.stages or 1
     ranks = options.ep or max(1, gpus // stages)
@@ -54,6 +54,8 @@ def default_ranks(setting: Setting, options: PlanOptions) -> int:
             f"--ep {ranks} with {stages} stage{'s' * (stages > 1)} takes {ranks * stages} GPUs, "
             f"{setting.cluster.name} has {gpus}."
         )
+    if ranks % (options.tp or 1):
+        raise InputError(f"--tp {options.tp}: does not divide the {ranks} GPUs of an EP group (--ep).")
     return ranks
 
 

@@ -133,6 +133,9 @@ def test_requests_that_cannot_be_met(run: Run, tmp_path: Path) -> None:
     file = linear(tmp_path)
     assert "takes 16 GPUs" in imported(run, file, "npy", "--ep", 16).error_line
     assert "do not divide" in imported(run, file, "npy", "--ep", 3).error_line
+    too_wide = imported(run, file, "npy", "--ep", 4, "--tp", 10**6)
+    assert too_wide.code == 2
+    assert "--tp 1000000: does not divide the 4 GPUs of an EP group" in too_wide.error_line
     assert "expected sglang" in imported(run, file, "csv").error_line
     big = run("import-plan", file, "--from", "npy", *COMMON[:4], "--batch", 10**6, "-o", "back")
     assert big.code == 3

@@ -92,7 +92,9 @@ def make_plan(
         )
     except KeyboardInterrupt:
         placed = _cut_short(fast, loads, options)
-    plan = replace(_finish(placed, loads, options, say), options=asdict(asked), redundancy=curve)
+    plan = _finish(placed, loads, options, say)
+    interrupted = plan.interrupted or (curve is not None and curve.interrupted)
+    plan = replace(plan, options=asdict(asked), redundancy=curve, interrupted=interrupted)
     wrong = verify_plan(plan)
     if wrong:
         raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")

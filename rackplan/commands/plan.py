@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -120,8 +119,6 @@ def run(
             plan = make_plan(
                 setting, expert_loads, options, on_progress=reporter.layers, on_stage=reporter.stage
             )
-            if plan.redundancy is not None and plan.redundancy.interrupted:
-                plan = replace(plan, interrupted=True)
             reporter.stage("writing")
             files = write_plan(plan, folder, digests([model, cluster, *(loads or [])]))
         if json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +19,17 @@ if TYPE_CHECKING:
 
     from placement.engines.mapping import ModelFacts
 
-__all__ = ["BAD", "Finding", "Inspected", "Kind", "Outcome", "RowRules", "inspect_rows", "require_sound"]
+__all__ = [
+    "BAD",
+    "Finding",
+    "Inspected",
+    "Kind",
+    "Outcome",
+    "RowRules",
+    "inspect_rows",
+    "require_sound",
+    "whole_of",
+]
 
 Kind = Literal["refused", "wrong", "note"]
 """``refused``: the engine does not start with it. ``wrong``: it starts, and does something else. ``note``: fine."""
@@ -71,6 +82,8 @@ class RowRules:
     twice: Outcome | None = None
     absent_last: Outcome | None = None
     """Where only the last experts of a layer are absent; None: like any other."""
+    converts: bool = False
+    """Whether text and floats that are whole numbers are read as those."""
 
 
 def inspect_rows(
@@ -130,15 +143,33 @@ def _row(row: object, rules: RowRules, facts: ModelFacts) -> tuple[str, Kind] | 
         what = "an empty list" if row == [] else f"{_short(row)}, not a list"
         return f"{what} of expert ids: {rules.length.words}", rules.length.kind
     odd = next((value for value in row if type(value) is not int), None)
-    if isinstance(odd, bool):
-        return f"{odd} is not a whole number, and may be read as {odd:d}", "wrong"
     if odd is not None or None in row:
-        return f"{_short(odd)} is not a whole number: {rules.not_whole.words}", rules.not_whole.kind
+        return _odd(odd, rules)
     if max(row) >= facts.experts:
         text = f"expert {_short(max(row))}, the model has 0 to {facts.experts - 1}"
         return f"{text}: {rules.high.words}", rules.high.kind
     if min(row) < 0:
         return f"expert {_short(min(row))}: {rules.negative.words}", rules.negative.kind
+    return None
+
+
+def _odd(value: object, rules: RowRules) -> tuple[str, Kind]:
+    """What happens to a value that is no whole number."""
+    if isinstance(value, bool):
+        return f"{value} is not a whole number, and may be read as {value:d}", "wrong"
+    if rules.converts and (number := whole_of(value)) is not None:
+        return f"{_short(value)} is not a whole number, and is read as {_short(number)}", "wrong"
+    return f"{_short(value)} is not a whole number: {rules.not_whole.words}", rules.not_whole.kind
+
+
+def whole_of(value: object) -> int | None:
+    """Return the whole number that Pydantic reads ``value`` as; None where it refuses."""
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,18}", value):
+        return int(value)
     return None
 
 

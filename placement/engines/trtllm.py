@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from placement.engines.engine import Engine
-from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows, whole_of
 from placement.engines.strict_text import read_yaml
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _RULES = RowRules(
     absent=Outcome("refused", "the MoE layer asserts that every expert is there"),
     divisible=Outcome("refused", "ValueError: num_slots must be divisible by the EP size"),
     fewer=Outcome("refused", "the MoE layer asserts num_slots >= experts"),
+    converts=True,
 )
 
 
@@ -98,12 +99,15 @@ def _updates(data: dict[object, object]) -> list[Finding]:
 
 def _layers(rows: dict[object, object], facts: ModelFacts) -> list[Finding]:
     """Layers that are absent, and those that the model has not."""
-    absent = [layer for layer in facts.moe_layers if layer not in rows]
+    read = {whole_of(key) for key in rows}
+    absent = [layer for layer in facts.moe_layers if layer not in read]
     strange = [key for key in rows if type(key) is not int or key not in set(facts.moe_layers)]
     found = []
     if strange:
         more = f" (and {len(strange) - 1} more)" * (len(strange) > 1)
         text = f"{facts.name} has no such MoE layer{more}; nobody reads it: a plan of another model?"
+        if type(strange[0]) is not int and whole_of(strange[0]) in facts.moe_layers:
+            text = f"not a whole number{more}, and is read as {whole_of(strange[0])}"
         found.append(Finding(f"layer {str(strange[0])[:24]}", text, "wrong"))
     if absent:
         more = f" (and {len(absent) - 1} more)" * (len(absent) > 1)
@@ -116,6 +120,8 @@ def _layers(rows: dict[object, object], facts: ModelFacts) -> list[Finding]:
 
 
 def _slots(slots: object, rows: dict[object, object]) -> list[Finding]:
+    if type(slots) is not int and (number := whole_of(slots)) is not None:
+        return [Finding(SLOTS, f"{str(slots)[:24]} is not a whole number, and is read as {number}", "wrong")]
     if type(slots) is not int:
         return [Finding(SLOTS, "absent or not a whole number: ValueError at the start", "refused")]
     for layer, row in rows.items():

@@ -81,6 +81,12 @@ TRTLLM: list[tuple[Changes, Changes, bool, bool, str]] = [
     ({}, {2: [*ROW[:9], -1]}, False, False, "layer 2: expert -1"),
     ({}, {2: [0, 1, 2, 3, 4, 5, 6, 6, 0, 1]}, False, False, "expert 7 has no copy"),
     ({}, {2: 7}, False, False, "7, not a list"),
+    ({"num_slots": 10.0}, {}, True, False, "num_slots: 10.0 is not a whole number, and is read as 10"),
+    ({"num_slots": 9.5}, {}, False, False, "absent or not a whole number"),
+    ({}, {2: [*ROW[:9], 1.0]}, True, False, "1.0 is not a whole number, and is read as 1"),
+    ({}, {2: [*ROW[:9], "`1`"]}, True, False, "'1' is not a whole number, and is read as 1"),
+    ({}, {2: [*ROW[:9], 1.5]}, False, False, "1.5 is not a whole number"),
+    ({}, {2: None, "`2`": ROW}, True, False, "layer 2: not a whole number, and is read as 2"),
 ]
 
 
@@ -96,8 +102,8 @@ def test_trtllm(tmp_path: Path, top: Changes, by: Changes, loads: bool, right: b
 
 
 def dumped(data: object) -> str:
-    """YAML without aliases, which PyYAML writes where one list stands twice."""
-    return yaml.safe_dump(json.loads(json.dumps(data))).replace("'", "")
+    """YAML without aliases, which PyYAML writes where one list stands twice; text is what stands in `backquotes`."""
+    return yaml.safe_dump(json.loads(json.dumps(data))).replace("'", "").replace("`", "'")
 
 
 def test_trtllm_ignores_the_file_for_other_models_and_one_gpu(tmp_path: Path) -> None:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.layout import Layout, StageSpec
-from placement.baselines import baselines
+from cost.layout import Layout
 from placement.engines.mapping import experts_of
 from placement.failure_domains import numbered_domains
 from placement.failures import find_failures
 from placement.layouts import Shape, enumerate_shapes
-from placement.plan import BaselineScore, Plan, Proof, moe_rows, score_placement, stage_speed
-from placement.problem import expert_problem
+from placement.plan import Plan, Proof, moe_rows, score_placement, stage_speed
+from placement.rivals import score_rivals
 from placement.scenarios import scenario_problem
 from placement.split import largest_batch, split_layers, stage_specs
 from placement.under_split import any_split_bound, split_max_load
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from cost.assignment import Assignment
     from cost.loads import ExpertLoads
     from cost.setting import Setting
-    from placement.baselines import Baseline
     from placement.engines.mapping import ExpertMapping
     from placement.options import PlanOptions
     from placement.scenarios import ScenarioProblem
@@ -99,7 +97,7 @@ def imported_plan(
         score=score,
         balancedness=balancedness,
         proof=_proof(setting, layout, problems, experts, options, doubled=bool(doubled)),
-        baselines=_baselines(setting, layout, experts, loads, options),
+        baselines=score_rivals(setting, layout, experts, loads, options.split),
         notes=tuple(notes),
         options={**asdict(options), "ep": mapping.ranks, "copies_together": bool(doubled), "imported": note},
     )
@@ -203,37 +201,3 @@ def _proof(
     status = "OPTIMAL" if (reached <= least * (1 + _EQUAL)).all() else "FEASIBLE"
     objective, lowest = float(reached.mean()), float(np.minimum(least, reached).mean())
     return Proof(status, objective, lowest, max(0.0, 1 - lowest / objective))
-
-
-def _baselines(
-    setting: Setting,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-    options: PlanOptions,
-) -> dict[str, BaselineScore]:
-    """Score each rival under the same layout, batch, loads and split."""
-    rivals = [
-        None if part is None else _rivals(setting, stage, part, loads)
-        for stage, part in zip(layout.replicas[0], experts, strict=True)
-    ]
-    names = next((list(rival) for rival in rivals if rival is not None), [])
-    found = {}
-    for name in names:
-        placed = [None if rival is None else rival[name] for rival in rivals]
-        reason = next((one.reason for one in placed if one is not None and one.assignment is None), "")
-        if reason:
-            found[name] = BaselineScore(reason)
-            continue
-        assigned = tuple(None if one is None else one.assignment for one in placed)
-        score, balancedness = score_placement(setting, layout, assigned, loads, options.split)
-        found[name] = BaselineScore("", balancedness, score)
-    return found
-
-
-def _rivals(setting: Setting, stage: StageSpec, part: Assignment, loads: ExpertLoads) -> dict[str, Baseline]:
-    moe = setting.model.moe
-    mean = loads.mean[moe_rows(setting, stage.layers)]
-    problem = expert_problem(mean, part.slots_per_gpu, stage_speed(setting, stage, part.slots_per_gpu))
-    groups = None if moe is None else moe.groups
-    return baselines(problem, eplb_groups=groups, nodes=len(setting.domain_set(stage)))

@@ -275,7 +275,7 @@ def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, say
         score=placed.score,
         balancedness=placed.balancedness,
         proof=_proof(placed.results),
-        baselines=_baselines(placed, loads, options),
+        baselines={**_baselines(placed, loads, options), **_without_spread(placed, loads, options)},
         notes=tuple(dict.fromkeys(notes)),
         options=asdict(options),
         interrupted=interrupted,
@@ -296,6 +296,18 @@ def _proof(results: Sequence[ExpertResult]) -> Proof:
     bound = float(np.concatenate([result.bound for result in results]).mean())
     status = "OPTIMAL" if all(result.status == "OPTIMAL" for result in results) else "FEASIBLE"
     return Proof(status, objective, bound, max(0.0, 1 - bound / objective))
+
+
+def _without_spread(
+    placed: Placed, loads: ExpertLoads | None, options: PlanOptions
+) -> dict[str, BaselineScore]:
+    """Score what would be without failure domains, so that everybody sees what the rule costs."""
+    if options.spread == "gpu" or loads is None or not placed.results:
+        return {}
+    free = _place(placed.candidate, loads, replace(options, spread="gpu"), thorough=len(loads.tokens) > 1)
+    setting, layout = placed.candidate.setting, placed.candidate.layout
+    score, balancedness = score_placement(setting, layout, free.experts, loads, options.split)
+    return {"without_spread": BaselineScore("", balancedness, score)}
 
 
 def _baselines(placed: Placed, loads: ExpertLoads | None, options: PlanOptions) -> dict[str, BaselineScore]:

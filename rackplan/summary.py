@@ -10,7 +10,7 @@ from cost.terms.alltoall import vector_bytes
 from placement.compare import cluster_status
 from rackplan.findings_summary import failure_lines, placement_words, scenario_lines
 from rackplan.redundancy_summary import redundancy_lines
-from rackplan.words import load_names, table, underlined, wrapped
+from rackplan.words import baseline_name, load_names, table, underlined, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -202,7 +202,7 @@ def balance_lines(plan: Plan) -> list[str]:
     )
     absent = []
     for name, entry in plan.baselines.items():
-        word = name.replace("eplb_", "EPLB ")
+        word = baseline_name(name)
         if entry.score is None:
             absent.append(f"{word} does not apply: {entry.reason}")
         else:

@@ -9,7 +9,7 @@ from rackplan.output import WIDTH
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LABEL", "load_names", "table", "underlined", "wrapped"]
+__all__ = ["LABEL", "baseline_name", "load_names", "table", "underlined", "wrapped"]
 
 LABEL = 14
 
@@ -53,3 +53,8 @@ def load_names(names: Sequence[str]) -> str:
         each[0] if len(each) == 1 else f"{recording} ({len(each)} scenarios)"
         for recording, each in windows.items()
     )
+
+
+def baseline_name(key: str) -> str:
+    """Return how a baseline of the plan file is called in tables."""
+    return key.replace("eplb_", "EPLB ").replace("_", " ")

@@ -17,6 +17,7 @@ from rackplan.report.palette import (
     series,
 )
 from rackplan.report.points import frontier
+from rackplan.words import baseline_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -241,7 +242,7 @@ def balance_chart(plan: Plan) -> dict[str, Any]:
     lines = {"rackplan": plan.balancedness}
     for name, entry in plan.baselines.items():
         if entry.score is not None:
-            lines[name.replace("eplb_", "EPLB ")] = entry.balancedness
+            lines[baseline_name(name)] = entry.balancedness
     data = [
         {
             "type": "scatter",

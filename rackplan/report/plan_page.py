@@ -12,7 +12,7 @@ from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart, page, tiles
 from rackplan.report.points import frontier, report_points
 from rackplan.summary import phase_words, serving_words
-from rackplan.words import load_names
+from rackplan.words import baseline_name, load_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -191,7 +191,7 @@ def _balance(plan: Plan) -> Markup:
     ]
     absent = []
     for name, entry in plan.baselines.items():
-        word = name.replace("eplb_", "EPLB ")
+        word = baseline_name(name)
         if entry.score is None:
             absent.append(element("li", f"{word} does not apply: {entry.reason}"))
         else:

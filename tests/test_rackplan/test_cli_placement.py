@@ -48,6 +48,7 @@ def test_summary_and_report_say_what_a_failure_would_do(run: Run, tmp_path: Path
 
 def test_spread_over_nodes(run: Run, tmp_path: Path) -> None:
     result = run(*WIDE, "--redundant", 8, "--spread", "node")
+    assert "without spread" in result.out
     assert result.code == 0
     assert "copies of an expert in different nodes" in narrow(result.out)
     assert "none: every expert of the 32 layers has copies in two nodes or more" in " ".join(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["plan_to_dict", "plan_to_json", "read_plan", "score_to_dict"]
 
 SCHEMA_VERSION = 1
+_NO_OBJECT = {"model_type", "dict_type", "model_attributes_type"}
 _Count = Annotated[int, Field(ge=0)]
 _Spread = Annotated[Spread, Field()]
 _Objective = Annotated[Objective, Field()]
@@ -64,6 +65,13 @@ class _Experts(BaseModel):
 class _LayoutFields(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
     tp: Annotated[int, Field(ge=1)]
+    # what follows from the rest of the file: held against it, never used
+    stages: int | None = None
+    ep: int | None = None
+    attention_dp: int | None = None
+    replicas: int | None = None
+    batch_per_gpu: int | None = None
+    gpus_used: int | None = None
 
 
 class _WorkloadFields(BaseModel):
@@ -171,15 +179,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         "cluster": setting.cluster.name,
         "stages": _stages(plan),
         "experts": {"gpus": [gpu.id for gpu in setting.cluster.gpus], "layers": _expert_rows(plan)},
-        "layout": {
-            "stages": layout.stages,
-            "ep": layout.ep if setting.model.moe else 1,
-            "tp": layout.tp,
-            "attention_dp": layout.attention_dp,
-            "replicas": len(layout.replicas),
-            "batch_per_gpu": setting.workload.batch,
-            "gpus_used": layout.gpus_used,
-        },
+        "layout": _layout_to_dict(layout, setting),
         "score": score_to_dict(plan.score, dict(plan.balancedness)),
         "proof": {
             "status": plan.proof.status,
@@ -196,6 +196,18 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         "failures": None if plan.failures is None else failures_to_dict(plan.failures),
         "baseline_reasons": {name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
         "inputs": _inputs(plan, command, sha256 or {}),
+    }
+
+
+def _layout_to_dict(layout: Layout, setting: Setting) -> dict[str, int]:
+    return {
+        "stages": layout.stages,
+        "ep": layout.ep if setting.model.moe else 1,
+        "tp": layout.tp,
+        "attention_dp": layout.attention_dp,
+        "replicas": len(layout.replicas),
+        "batch_per_gpu": setting.workload.batch,
+        "gpus_used": layout.gpus_used,
     }
 
 
@@ -305,7 +317,9 @@ def read_plan(path: Path) -> Plan:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        raise InputError(f"{path}: not a plan of schema {SCHEMA_VERSION}: {place}: {first['msg']}.") from None
+        # pydantic's own words name our classes
+        said = "expected an object" if first["type"] in _NO_OBJECT else first["msg"]
+        raise InputError(f"{path}: not a plan of schema {SCHEMA_VERSION}: {place}: {said}.") from None
     try:
         plan = _plan(fields)
     except (InputError, InfeasibleError) as error:
@@ -315,6 +329,7 @@ def read_plan(path: Path) -> Plan:
         raise InputError(
             f"{path}: not a legal plan: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" * (len(wrong) > 1))
         )
+    _check_layout(path, fields.layout, plan)
     return plan
 
 
@@ -375,6 +390,17 @@ def _layout(fields: _PlanFields, setting: Setting) -> Layout:
     if ends[-1] != count or [stage.layers for stage in rows[0]] != runs or not all(runs):
         raise InputError(f"stages: they do not hold layers 0 to {count - 1} once each, in order.")
     return Layout(rows, fields.layout.tp)
+
+
+def _check_layout(path: Path, given: _LayoutFields, plan: Plan) -> None:
+    """Refuse a layout that somebody changed in one place alone."""
+    for key, value in _layout_to_dict(plan.layout, plan.setting).items():
+        here = getattr(given, key)
+        if here is not None and here != value:
+            where = "inputs.workload.batch says" if key == "batch_per_gpu" else "stages and layout.tp make it"
+            raise InputError(
+                f"{path}: layout.{key}: {here}, but {where} {value}; make them agree, or plan anew."
+            )
 
 
 def _assignment(fields: _PlanFields, setting: Setting, layout: Layout, index: int) -> Assignment | None:

@@ -115,9 +115,10 @@ def at_risk_words(failures: Failures) -> str:
     first = failures.experts[0]
     copies = f"{first.copies} copies" if first.copies > 1 else "1 copy"
     worst = max(failures.layers, key=lambda row: row.worst_share)
+    experts = "1 expert" if worst.worst_experts == 1 else f"{worst.worst_experts} experts"
     return (
         f"{failures.experts_at_risk / layers:,.1f} experts a layer have all their copies in one {unit}, with "
         f"{failures.share_at_risk:.1%} of the tokens; the heaviest is expert {first.expert} of layer {first.layer} "
         f"({first.share:.2%} of its tokens, {copies}, {first.domain}); the worst {unit} to lose in a layer is "
-        f"{worst.worst} in layer {worst.layer} ({worst.worst_experts} experts, {worst.worst_share:.2%})"
+        f"{worst.worst} in layer {worst.layer} ({experts}, {worst.worst_share:.2%})"
     )

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from placement.plan import stage_loads
+from placement.plan import stage_speed, stage_use
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
+    from cost.assignment import Assignment
     from cost.layout import StageSpec
     from placement.plan import Plan
     from topology.draw import Overlay
@@ -23,7 +26,8 @@ _MOST_LINES = 12
 def plan_overlay(plan: Plan) -> Overlay:
     """Return what each GPU does: its load over the mean of its stage, and the stage and replica it belongs to.
 
-    The load is averaged over layers and scenarios; the label of a GPU is the number of expert slots it has per
+    The load is what the plan's split gives, over speed where GPUs differ, as in balancedness; it is averaged over
+    layers and scenarios. The label of a GPU is the number of expert slots it has per
     layer. Where there are several stages or replicas, the tag of a GPU is ``S1`` (stage 1) or ``R2.S1``.
     """
     from topology.draw import Overlay
@@ -40,9 +44,10 @@ def plan_overlay(plan: Plan) -> Overlay:
                 tags[gpu] = _tag(plan, r, s)
             if assignment is None or plan.loads is None:
                 continue
-            part = stage_loads(plan.setting, plan.loads, stage.layers)
-            load = np.mean([assignment.gpu_load(scenario) for scenario in part.normalised], axis=(0, 1))
-            values[gpus] = load / load.mean()
+            if r == 0:
+                values[gpus] = _busy(plan, stage, assignment)
+            else:  # replicas are alike
+                values[gpus] = values[list(plan.layout.replicas[0][s].gpus)]
             for gpu, slots in zip(gpus, assignment.slots_per_gpu, strict=True):
                 labels[gpu] = str(slots)
     if plan.loads is None:
@@ -55,6 +60,17 @@ def plan_overlay(plan: Plan) -> Overlay:
         tags=tags if several else (),
         key=_key(plan),
     )
+
+
+def _busy(plan: Plan, stage: StageSpec, assignment: Assignment) -> NDArray[np.float64]:
+    """Return the load of each GPU of a stage over the mean one, ``[gpus]``."""
+    if plan.loads is None:
+        return np.zeros(len(stage.gpus))
+    share = stage_use(plan.setting, stage, assignment, plan.loads, plan.split).share
+    speed = stage_speed(plan.setting, stage, assignment.slots_per_gpu)
+    busy = share if speed is None else share / speed
+    over_mean: NDArray[np.float64] = busy.mean(axis=(0, 1)) / share.mean()
+    return over_mean
 
 
 def _tag(plan: Plan, replica: int, stage: int) -> str:

@@ -65,7 +65,9 @@ def run(
 
         write_topology(target, output)
     else:
-        overlay = None if plan is None else _plan_overlay(plan, cluster, target)
+        overlay = None
+        if plan is not None:
+            target, overlay = _planned(plan, cluster, target)
         shown = None if traffic is None else _traffic_overlay(traffic, target)
         draw_cluster(target, output, level=level, overlay=overlay, traffic=shown)
     if json:
@@ -81,18 +83,32 @@ def _is_graph_file(output: Path) -> bool:
     return output.suffix.lower() in EXPORT_SUFFIXES
 
 
-def _plan_overlay(plan: Path, name: str, target: Cluster) -> Overlay:
-    """Return what a plan adds to the picture, if it is of this cluster."""
+def _planned(plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
+    """Return the cluster to draw, as the plan knows it if GPUs were lost, and what the plan adds to the picture."""
     from placement.plan_file import read_plan
     from rackplan.overlay import plan_overlay
     from topology.errors import InputError
 
     planned = read_plan(plan)
-    if [gpu.id for gpu in planned.setting.cluster.gpus] != [gpu.id for gpu in target.gpus]:
-        raise InputError(
-            f"--plan {plan}: it is for {planned.setting.cluster.name}, whose GPUs differ from {name}."
-        )
-    return plan_overlay(planned)
+    cluster = planned.setting.cluster
+    if _gpu_ids(cluster) != _gpu_ids(target):
+        if not cluster.spec.faults or _gpu_ids(_whole(cluster)) != _gpu_ids(_whole(target)):
+            raise InputError(f"--plan {plan}: it is for {cluster.name}, whose GPUs differ from {name}.")
+        target = cluster
+    return target, plan_overlay(planned)
+
+
+def _gpu_ids(cluster: Cluster) -> list[str]:
+    return [gpu.id for gpu in cluster.gpus]
+
+
+def _whole(cluster: Cluster) -> Cluster:
+    """Return the cluster with nothing broken."""
+    from dataclasses import replace
+
+    from topology import build_cluster
+
+    return build_cluster(replace(cluster.spec, faults=()))
 
 
 def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:

@@ -169,10 +169,27 @@ def test_figures_in_the_file_are_not_believed(tmp_path: Path) -> None:
     """The score is computed again from the assignment."""
     data = fresh()
     data["score"]["step_s"] = 1e-9
-    data["layout"]["ep"] = 4096
     again = read(data, tmp_path)
     assert again.score.step_s == four_layers().score.step_s
     assert again.layout == four_layers().layout
+
+
+@pytest.mark.parametrize("key", ["stages", "ep", "attention_dp", "replicas", "batch_per_gpu", "gpus_used"])
+def test_a_layout_that_contradicts_the_rest_is_refused(key: str, tmp_path: Path) -> None:
+    """Whoever edits one place alone hears of the other; a layout that says less is read."""
+    data = fresh()
+    said = refusal(put(data, ("layout", key), 4096), tmp_path)
+    assert f"layout.{key}: 4096, but" in said
+    assert f" {fresh()['layout'][key]}; make them agree" in said
+    for value in (math.nan, math.inf, 10**400, "8"):
+        assert f"layout.{key}" in refusal(put(data, ("layout", key), value), tmp_path)
+    assert read(put(data, ("layout", key), REMOVED), tmp_path).layout == four_layers().layout
+
+
+@pytest.mark.parametrize("path", [("experts",), ("proof",), ("inputs",), ("failures",)], ids=str)
+def test_no_class_of_ours_is_named(path: tuple[str, ...], tmp_path: Path) -> None:
+    assert f"{path[0]}: expected an object." in refusal(put(fresh(), path, 7), tmp_path)
+    assert "the whole file: expected an object." in refusal([fresh()], tmp_path)
 
 
 def test_unknown_keys_and_optional_ones_are_fine(tmp_path: Path) -> None:

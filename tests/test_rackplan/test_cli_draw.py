@@ -48,6 +48,20 @@ def test_a_plan_colours_the_gpus(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "other.svg").exists()
 
 
+def test_a_plan_that_lost_a_gpu_is_drawn_on_what_is_left(run: Run, tmp_path: Path) -> None:
+    plan = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--redundant", "8", "--batch", "4")
+    assert run(*plan, "--tp", "1", "--time-limit", "0", "-o", "plan").code == 0
+    lost = run("replan", "plan/plan.json", "--lost", "d0.n0.g5", "--time-limit", "0", "-o", "next")
+    assert lost.code == 0, lost.err
+    drawn = run("draw", "hgx-h100", "--plan", "next/plan.json", "-o", "next.svg", "--json")
+    assert (drawn.code, drawn.data["gpus"]) == (0, 7)
+    text = (tmp_path / "next.svg").read_text()
+    assert "expert load" in text
+    other = run("draw", "hgx-h100@16", "--plan", "next/plan.json", "-o", "other.svg")
+    assert other.code == 2
+    assert "whose GPUs differ from hgx-h100@16" in other.error_line
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

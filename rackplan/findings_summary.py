@@ -21,6 +21,7 @@ __all__ = [
     "scenario_note",
     "what_if_cells",
     "what_if_note",
+    "worst_words",
 ]
 
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
@@ -40,6 +41,12 @@ def placement_words(plan: Plan) -> str:
         word = "mean" if plan.scenarios.objective == "mean" else "worst"
         found.append(f"least {word} over {len(plan.scenarios.rows)} loads of the largest GPU load")
     return "; ".join(found)
+
+
+def worst_words(plan: Plan) -> str:
+    """Return what a balance was taken over where it is not the mean; empty where it is."""
+    several = plan.loads is not None and len(plan.loads.tokens) > 1
+    return " in the worst scenario" if several and plan.options.get("objective") == "worst" else ""
 
 
 def scenario_lines(report: ScenarioReport) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from placement.replan.few_moves import KNEE
 from placement.replan.transfers import NEAR
-from rackplan.findings_summary import failure_lines
+from rackplan.findings_summary import failure_lines, worst_words
 from rackplan.summary import balance_lines, proof_lines
 from rackplan.words import load_names, table, underlined, wrapped
 
@@ -112,7 +112,7 @@ def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str,
     if len(found.front) > 1:
         lines += [
             "",
-            "Front of moves and balance, every row a real placement:",
+            f"Front of moves and balance{worst_words(plan)}, every row a real placement:",
             *table([FRONT, *front_rows(found)]),
         ]
     lines += ["", *balance_lines(plan), *proof_lines(plan)]

@@ -8,7 +8,7 @@ from cost.calibration.serving import ANY_ENGINE, fit_errors
 from cost.model import DenseFfn, MoeFfn
 from cost.terms.alltoall import vector_bytes
 from placement.compare import cluster_status
-from rackplan.findings_summary import failure_lines, placement_words, scenario_lines
+from rackplan.findings_summary import failure_lines, placement_words, scenario_lines, worst_words
 from rackplan.redundancy_summary import redundancy_lines
 from rackplan.words import baseline_name, load_names, table, underlined, wrapped
 
@@ -229,8 +229,8 @@ def _balance_row(name: str, balancedness: Mapping[int, float], score: Score) -> 
 def proof_lines(plan: Plan) -> list[str]:
     proof = plan.proof
     text = (
-        f"{proof.status}: largest over mean GPU load {proof.objective:.4f}, none can be below {proof.bound:.4f}: "
-        f"gap {proof.gap:.2%}"
+        f"{proof.status}: largest over mean GPU load{worst_words(plan)} {proof.objective:.4f}, none can be below "
+        f"{proof.bound:.4f}: gap {proof.gap:.2%}"
     )
     if plan.interrupted:
         text += "; INTERRUPTED, the best so far"

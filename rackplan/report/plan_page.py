@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rackplan.explain import cache_note, explain_plan
 from rackplan.explain_summary import PARTS, busy_text
+from rackplan.findings_summary import worst_words
 from rackplan.report.charts import balance_chart, memory_chart, pareto_chart, step_chart
 from rackplan.report.findings_section import failures_section, redundancy_section, scenarios_section
 from rackplan.report.html import Markup, element, join, table
@@ -209,8 +210,8 @@ def _balance(plan: Plan) -> Markup:
             element("h2", "Balance of the experts"),
             element(
                 "p",
-                f"{proof.status}: largest over mean GPU load {proof.objective:.4f}, none can be below "
-                f"{proof.bound:.4f}: gap {proof.gap:.2%}. Rivals under the same loads, layout and batch.",
+                f"{proof.status}: largest over mean GPU load{worst_words(plan)} {proof.objective:.4f}, none can be "
+                f"below {proof.bound:.4f}: gap {proof.gap:.2%}. Rivals under the same loads, layout and batch.",
             ),
             chart(
                 "balance",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rackplan.findings_summary import worst_words
 from rackplan.replan_summary import FRONT, balance_words, front_rows, links_words, moves_words
 from rackplan.report.charts import axis, layout_of
 from rackplan.report.html import Markup, element, join, table
@@ -37,12 +38,24 @@ def front_chart(found: Replanned) -> dict[str, Any]:
         "mode": "markers",
         "name": "this re-plan",
         "x": [found.moves],
-        "y": [found.after],
+        "y": [_chosen_height(found)],
         "marker": {"color": VERMILION, "symbol": "star", "size": 14},
         "hoverinfo": "skip",
     }
-    axes = {"xaxis": axis("moves, all layers and replicas"), "yaxis": axis("balancedness")}
+    axes = {
+        "xaxis": axis("moves, all layers and replicas"),
+        "yaxis": axis(f"balancedness{worst_words(found.plan)}"),
+    }
     return {"data": [line, chosen], "layout": layout_of(**axes)}
+
+
+def _chosen_height(found: Replanned) -> float:
+    """Return the balancedness of this re-plan as the front counts it, which may be that of the worst scenario."""
+    if not worst_words(found.plan):
+        return found.after
+    return max(
+        (point.balancedness for point in found.front if point.moves <= found.moves), default=found.after
+    )
 
 
 def replan_section(found: Replanned) -> Markup:
@@ -54,6 +67,9 @@ def replan_section(found: Replanned) -> Markup:
             element("p", f"Links: {links_words(found)}."),
             element("p", f"Balancedness: {balance_words(found)}."),
             chart("front", front_chart(found), says="Balancedness against moves", height=360),
+            element("p", f"Balancedness and max/mean{worst_words(found.plan)}.")
+            if worst_words(found.plan)
+            else None,
             table(tuple(FRONT), [tuple(row) for row in front_rows(found)]),
         ]
     )

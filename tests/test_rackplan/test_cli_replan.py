@@ -71,6 +71,25 @@ def test_summary(run: Run, planned: Path) -> None:
         assert words in " ".join(result.out.split())
 
 
+def test_the_front_says_when_it_is_of_the_worst_scenario(run: Run, planned: Path) -> None:
+    """Beside a mean over scenarios it would contradict itself."""
+    loads = ("--loads", "new.npy", "--loads", "zipf:0.6")
+    worst = run("replan", "old/plan.json", *loads, "--objective", "worst", *FAST, "-o", "next")
+    assert (worst.code, worst.err) == (0, "")
+    text = " ".join(worst.out.split())
+    assert "Front of moves and balance in the worst scenario, every row" in text
+    assert "largest over mean GPU load in the worst scenario" in text
+    report = (planned / "next/report.html").read_text()
+    assert "Balancedness and max/mean in the worst scenario." in report
+    totals = json.loads((planned / "next/moves.json").read_text())["totals"]
+    star = next(point for point in reversed(totals["front"]) if point["moves"] <= totals["moves"])
+    assert star["balancedness"] < totals["balancedness"]["after"] - 1e-4
+    drawn = report.replace('": ', '":').split('"name":"this re-plan"')[1]
+    assert f"{star['balancedness']:.6f}"[:6] in drawn.split('"marker"')[0]
+    mean = run("replan", "old/plan.json", *loads, *FAST, "-o", "mean")
+    assert "worst scenario" not in mean.out
+
+
 def test_again_it_writes_the_same_and_then_moves_nothing(run: Run, planned: Path) -> None:
     command = ("replan", "old/plan.json", "--loads", "new.npy", *FAST, "-o")
     assert run(*command, "a").code == run(*command, "b").code == 0

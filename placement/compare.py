@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cost.setting import Setting
 from cost.sweep import best_at, sweep
+from placement.fit import fastest_step_s
 from placement.planner import choose_layout
 from placement.search import fitted_layouts
 from topology.errors import InfeasibleError, InputError
@@ -112,7 +113,9 @@ def _row(
     try:
         placed = choose_layout(setting, loads, wanted, layouts, known)
     except InfeasibleError as error:
-        return _fewer_than_gpus(setting, empty) or replace(empty, reason=str(error))
+        if target is None or not layouts:
+            return replace(empty, reason=str(error))
+        return _fewer_than_gpus(setting, empty, 1.0 / fastest_step_s(layouts))
     score = placed.score
     return replace(
         empty,
@@ -126,15 +129,19 @@ def _row(
     )
 
 
-def _fewer_than_gpus(setting: Setting, empty: CompareRow) -> CompareRow | None:
-    """The best with fewer sequences than GPUs, where one a GPU is too slow; None if that is too."""
+def _fewer_than_gpus(setting: Setting, empty: CompareRow, fastest: float) -> CompareRow:
+    """The best with fewer sequences than GPUs, where one a GPU is too slow; a reason if that is too.
+
+    ``fastest``: tok/s/user with one sequence a GPU, and all that there is where fewer cannot be asked for.
+    """
     target, workload = empty.target_tok_s_per_user, setting.workload
     if target is None or workload.batch or not workload.decodes:
-        return None
+        return replace(empty, reason=_too_slow(setting, target or 0.0, fastest))
     found = sweep(setting, cut_experts=False)
     index = best_at(found, target)
     if index is None:
-        return None
+        fastest = max(fastest, float(found.tok_s_per_user.max(initial=0.0)))
+        return replace(empty, reason=_too_slow(setting, target, fastest))
     return replace(
         empty,
         tok_s_per_user=float(found.tok_s_per_user[index]),
@@ -144,4 +151,11 @@ def _fewer_than_gpus(setting: Setting, empty: CompareRow) -> CompareRow | None:
         bound_by=found.bound(index),
         layout=found.label(index),
         evidence=Evidence.ASSUMED.label,
+    )
+
+
+def _too_slow(setting: Setting, target: float, fastest: float) -> str:
+    return (
+        f"{target:g} tok/s/user are out of reach on {setting.cluster.name}: the fastest layout gives {fastest:.4g}; "
+        "ask for at most that."
     )

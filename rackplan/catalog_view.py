@@ -262,12 +262,13 @@ def _model(name: str) -> tuple[dict[str, Any], list[str]]:
     lines = [
         f"{name}: {model_title(name)}",
         *wrapped(
-            "total", f"{data['total_params']:,} parameters (published: {said.total} {said.total_counts})"
+            "total",
+            f"{data['total_params']:,} parameters (published: {' '.join((said.total, said.total_counts)).strip()})",
         ),
         *wrapped(
             "active",
             f"{data['active_params']:,} per token with the head, without the input embedding; "
-            f"{data['active_params_with_embedding']:,} with both (published: {said.active} {said.active_counts})",
+            f"{data['active_params_with_embedding']:,} with both (published: {' '.join((said.active, said.active_counts)).strip()})",
         ),
         *wrapped("layers", f"{data['layers']}, of which {data['moe_layers']} with routed experts"),
         *wrapped("attention", ", ".join(data["attention"])),
@@ -285,6 +286,11 @@ def _model(name: str) -> tuple[dict[str, Any], list[str]]:
     for source in said.sources:
         lines += wrapped("source", source)
     return {"name": name, "title": model_title(name), **data}, lines
+
+
+def _counted(figure: str, counts: str) -> str:
+    """A published figure, and what it counts where that is said."""
+    return f"{figure} {counts}".strip()
 
 
 def _model_counts(name: str) -> dict[str, Any]:

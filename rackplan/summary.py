@@ -278,9 +278,10 @@ def serving_words(workload: Workload, engine: str) -> list[str]:
     found = []
     if workload.draft_tokens:
         plural = "s" * (workload.draft_tokens > 1)
-        found.append(
-            f"{workload.draft_tokens} draft token{plural} a step, which yields {workload.accept_length:g} tokens"
-        )
+        text = f"{workload.draft_tokens} draft token{plural} a step, which yields {workload.accept_length:g} tokens"
+        if workload.accept_length == 1.0:
+            text += " (no draft is accepted: give --accept-length as measured)"
+        found.append(text)
     if workload.overlap:
         found.append("two half batches take turns at computing and sending")
     if engine:

@@ -55,7 +55,7 @@ class ScenarioReport:
 
     def lines(self) -> list[str]:
         """Return the table of the summary: a head, a line a scenario, the mean."""
-        width = max(len("mean"), *(len(row.name) for row in self.rows))
+        width = max(len("scenario"), *(len(row.name) for row in self.rows))
         lines = [f"{'scenario':{width + 2}}in-sample  left out  worst layer"]
         lines += [
             _line(row.name, width, row.in_sample, row.left_out) + f"{row.worst_layer:13.3f}"

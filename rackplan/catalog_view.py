@@ -263,12 +263,12 @@ def _model(name: str) -> tuple[dict[str, Any], list[str]]:
         f"{name}: {model_title(name)}",
         *wrapped(
             "total",
-            f"{data['total_params']:,} parameters (published: {' '.join((said.total, said.total_counts)).strip()})",
+            f"{data['total_params']:,} parameters (published: {_counted(said.total, said.total_counts)})",
         ),
         *wrapped(
             "active",
             f"{data['active_params']:,} per token with the head, without the input embedding; "
-            f"{data['active_params_with_embedding']:,} with both (published: {' '.join((said.active, said.active_counts)).strip()})",
+            f"{data['active_params_with_embedding']:,} with both (published: {_counted(said.active, said.active_counts)})",
         ),
         *wrapped("layers", f"{data['layers']}, of which {data['moe_layers']} with routed experts"),
         *wrapped("attention", ", ".join(data["attention"])),

@@ -268,7 +268,8 @@ def _model(name: str) -> tuple[dict[str, Any], list[str]]:
         *wrapped(
             "active",
             f"{data['active_params']:,} per token with the head, without the input embedding; "
-            f"{data['active_params_with_embedding']:,} with both (published: {_counted(said.active, said.active_counts)})",
+            f"{data['active_params_with_embedding']:,} with both "
+            f"(published: {_counted(said.active, said.active_counts)})",
         ),
         *wrapped("layers", f"{data['layers']}, of which {data['moe_layers']} with routed experts"),
         *wrapped("attention", ", ".join(data["attention"])),

@@ -106,7 +106,8 @@ def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str,
     left = f" over the {len(setting.cluster.gpus):,} GPUs left" if options.lost else ""
     lines += wrapped(
         "Throughput",
-        f"{plan.score.tok_s_per_gpu:,.0f} {plan.score.tokens} tok/s/GPU{left}, step {plan.score.step_s * 1e3:,.2f} ms",
+        f"{plan.score.tok_s_per_gpu:,.0f} {plan.score.tokens} tok/s/GPU{left}, "
+        f"step {plan.score.step_s * 1e3:,.2f} ms",
     )
     for note in plan.notes:
         lines += wrapped("", note)

@@ -90,6 +90,15 @@ def test_the_front_says_when_it_is_of_the_worst_scenario(run: Run, planned: Path
     assert "worst scenario" not in mean.out
 
 
+def test_throughput_after_a_loss_names_the_gpus_it_is_over(run: Run, planned: Path) -> None:
+    """The plan before had one GPU more to divide by."""
+    assert planned.exists()
+    lost = run("replan", "old/plan.json", "--lost", "d0.n0.g2", *FAST, "-o", "next")
+    assert "output tok/s/GPU over the 7 GPUs left, step" in " ".join(lost.out.split())
+    same = run("replan", "old/plan.json", "--loads", "new.npy", *FAST, "-o", "more")
+    assert "GPUs left" not in same.out
+
+
 def test_again_it_writes_the_same_and_then_moves_nothing(run: Run, planned: Path) -> None:
     command = ("replan", "old/plan.json", "--loads", "new.npy", *FAST, "-o")
     assert run(*command, "a").code == run(*command, "b").code == 0

@@ -1,4 +1,4 @@
-"""Which copies must lie apart: the failure domains as what holds each expert once at most."""
+"""Which copies must lie apart: failure domains as what holds each expert once at most, or an even part of its copies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.verify import most_in_domain
 from topology.errors import InfeasibleError
 
 if TYPE_CHECKING:
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 
     from placement.problem import ExpertProblem
 
-__all__ = ["domain_slots", "each_alone", "legal"]
+__all__ = ["can_be_apart", "domain_slots", "domains_used", "each_alone", "in_domains", "legal", "over_cap"]
+
+_CELLS = 1 << 22  # of [layers, domains, experts] in one part
 
 
 def domain_slots(problem: ExpertProblem) -> NDArray[np.int64]:
@@ -54,3 +57,42 @@ def legal(problem: ExpertProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.
     distinct = 1 + (found[:, 1:] != found[:, :-1]).sum(axis=1)
     fine: NDArray[np.bool_] = known & apart & (distinct == problem.experts)
     return fine
+
+
+def can_be_apart(problem: ExpertProblem) -> bool:
+    """Whether the slots can be filled with no expert twice in a failure domain: the rule where copies are few."""
+    slots = np.bincount(problem.failure_domain, weights=problem.slots_per_gpu)
+    return bool(slots.max() <= problem.experts)
+
+
+def domains_used(problem: ExpertProblem) -> int:
+    """Failure domains that have slots."""
+    return int(np.unique(problem.failure_domain[problem.slots_per_gpu > 0]).size)
+
+
+def in_domains(problem: ExpertProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Copies of each expert in each failure domain, int64 ``[layers, domains, experts]``, of ``[layers, slots]``."""
+    domains = int(problem.failure_domain.max()) + 1
+    rows = np.arange(len(slot_expert))[:, None] * domains
+    key = (rows + problem.failure_domain[problem.slot_gpu]) * problem.experts + slot_expert
+    count = np.bincount(key.ravel(), minlength=len(slot_expert) * domains * problem.experts)
+    return count.reshape(-1, domains, problem.experts)
+
+
+def over_cap(problem: ExpertProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Copies above :func:`placement.verify.most_in_domain` and second ones of a GPU, ``[layers]``; 0 where legal.
+
+    ``slot_expert`` ``[layers, slots]`` names experts that exist, each at least once.
+    """
+    size = max(1, _CELLS // ((int(problem.failure_domain.max()) + 1) * problem.experts))
+    parts = [_over_cap(problem, slot_expert[first : first + size]) for first in range(0, len(slot_expert), size)]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def _over_cap(problem: ExpertProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.int64]:
+    there = in_domains(problem, slot_expert)
+    most = most_in_domain(there.sum(axis=1), domains_used(problem))
+    over: NDArray[np.int64] = np.maximum(there - most[:, None], 0).sum(axis=(1, 2))
+    held = np.sort(slot_expert + problem.slot_gpu.astype(np.int64) * problem.experts, axis=1)
+    twice: NDArray[np.int64] = (held[:, 1:] == held[:, :-1]).sum(axis=1)
+    return over + twice

@@ -68,23 +68,41 @@ def stage_domains(
 
 
 def require_apart(
-    experts: int, slots_per_gpu: NDArray[np.int64], domains: NDArray[np.int64] | None, word: str = "--spread"
+    experts: int,
+    slots_per_gpu: NDArray[np.int64],
+    domains: NDArray[np.int64] | None,
+    word: str = "--spread",
+    *,
+    once: bool = False,
 ) -> None:
-    """Check that the slots can be filled with no expert twice in a failure domain.
+    """Check that the slots can be filled with copies spread evenly over failure domains.
 
-    They can exactly where no domain has more slots than there are experts.
+    They can with no expert twice in a domain exactly where no domain has more slots than there are experts
+    (``once``: that alone will do). Else, of D domains with slots, an expert of c copies has at most
+    ``ceil(c / D) <= (c + D - 1) / D`` in each: summed over experts, that is what the largest domain can take.
 
     Raises
     ------
     InfeasibleError
-        If one has: with the most copies that would go.
+        If they cannot: in one domain, with the most copies that would go.
     """
     if domains is None:
         return
     per_domain = np.bincount(domains, weights=slots_per_gpu).astype(np.int64)
     most = int(per_domain.max())
-    if most > experts:
-        used = int((per_domain > 0).sum())
+    used = int((per_domain > 0).sum())
+    if most <= experts:
+        return
+    if used > 1 and not once:
+        total = int(per_domain.sum())
+        room = (total + (used - 1) * experts) // used
+        if most > room:
+            raise InfeasibleError(
+                f"{word}: of {total} slots per layer one of {used} failure domains has {most}, and with the copies of "
+                f"{experts} experts spread evenly it can take {room}: give fewer --redundant, use a narrower --spread, "
+                "or an --ep with failure domains that are more alike."
+            )
+    else:
         over = f"these {used} domains" if used > 1 else "one domain"
         raise InfeasibleError(
             f"{word}: a failure domain has {most} slots per layer for {experts} experts, so that one would have two "

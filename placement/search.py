@@ -104,7 +104,7 @@ def stage_slots(
 ) -> tuple[NDArray[np.int64], ...] | None:
     """Return the slots of each GPU of each stage, ``[gpus]`` each; None where the shape cannot hold them.
 
-    ``spread``: the failure domain that holds no expert twice. ``equal``: as
+    ``spread``: the failure domains that copies are spread over. ``equal``: as
     :func:`placement.unequal.slots_of_stage` takes it.
     """
     moe = setting.model.moe
@@ -117,11 +117,12 @@ def stage_slots(
         )
         if moe is not None:
             for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
-                require_apart(moe.experts, row, stage_domains(setting, members, spread))
+                # left to a rule, copies are as many as lie in different failure domains: one of each always does
+                domains = stage_domains(setting, members, spread)
+                require_apart(moe.experts, row, domains, once=redundant is None)
     except InputError:
         return None
     except InfeasibleError:
-        # left to a rule, copies are as many as their failure domains take: one of each expert always goes
         return stage_slots(setting, shape, 0, spread, equal=equal) if redundant is None else None
     return slots
 
@@ -162,7 +163,7 @@ def tightest(setting: Setting, redundant: int | None, spread: Spread = "gpu") ->
     InputError
         If no shape can hold the experts at all.
     InfeasibleError
-        If none can with the copies of each expert in different failure domains.
+        If none can with the copies of each expert spread over failure domains.
     """
     layers = len(setting.model.layers)
     best: tuple[float, Shape, StageMemory] | None = None

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.split import source_shares
+from placement.apart import domains_used, in_domains
+from placement.verify import most_in_domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,13 +88,14 @@ def promising_swaps(
     mine = np.flatnonzero(gpu == hot)
     other = np.flatnonzero(gpu != hot)
     domain = problem.failure_domain[gpu]
-    held = np.zeros((int(domain.max()) + 1, problem.experts), dtype=bool)
-    held[domain, row] = True
+    there = in_domains(problem, row[None, :])[0]
+    full = there >= most_in_domain(there.sum(axis=0), domains_used(problem))
     moved = slot_load[mine][:, None] - slot_load[other][None, :]
-    there, here = gpu[other], domain[mine][:, None]
-    peak = np.maximum((busy[hot] - moved) / speed[hot], (busy[there] + moved) / speed[there])
+    cold, here = gpu[other], domain[mine][:, None]
+    peak = np.maximum((busy[hot] - moved) / speed[hot], (busy[cold] + moved) / speed[cold])
     apart = here != domain[other][None, :]  # a swap inside a domain brings nothing new to it
-    clash = apart & (held[domain[other]][:, row[mine]].T | held[domain[mine]][:, row[other]])
+    clash = apart & (full[domain[other]][:, row[mine]].T | full[domain[mine]][:, row[other]])
+    clash |= _met(gpu, row, mine, other)
     peak = np.where(clash | (row[mine][:, None] == row[other][None, :]), np.inf, peak)
     promising = np.argsort(peak, axis=None, kind="stable")[:most]
     promising = promising[peak.ravel()[promising] < busy[hot] / speed[hot]]
@@ -101,3 +104,13 @@ def promising_swaps(
     at = np.arange(promising.size)
     rows[at, left], rows[at, right] = row[right], row[left]
     return rows
+
+
+def _met(
+    gpu: NDArray[np.int32], row: NDArray[np.int32], mine: NDArray[np.intp], other: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """Whether a swap brings a copy to a GPU that has one of its expert, ``[mine, other]``."""
+    holds = np.zeros((int(gpu.max()) + 1, int(row.max()) + 1), dtype=bool)
+    holds[gpu, row] = True
+    met: NDArray[np.bool_] = holds[gpu[other]][:, row[mine]].T | holds[gpu[mine]][:, row[other]]
+    return met

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from placement.apart import each_alone
+from placement.apart import domains_used, each_alone
 from placement.deals import deals
+from placement.verify import most_in_domain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +37,7 @@ def swap_down(
     First the hottest GPU of each layer with the coldest, the second hottest with the second coldest and so on,
     all at once; then the hottest GPU with whichever other (of many with many slots, of the coldest) makes the
     larger of their two loads smallest. A pair of up to four slots each is split in the best of all ways, above that
-    by the best swap. Copies of an expert stay in distinct failure domains if they were, and no largest load rises.
+    by the best swap. Copies of an expert stay spread over failure domains if they were, and no largest load rises.
     Layers within ``close`` of the mean load (a fraction) are done. Deterministic.
     """
     table = _slot_table(problem)
@@ -82,10 +83,17 @@ class _Descent:
         self.apart = not each_alone(problem)
         self.domain = problem.failure_domain[used]
         self.experts = problem.experts
+        self.most = self._most_in_domain(problem) if self.apart else None
         self.mean = self.share.sum(axis=(1, 2)) / self.speed.sum()
         self.uneven = bool(self.empty.any())
         mirrored = self.alike and not self.apart and not self.uneven
         self.deals = deals(table.shape[1], mirrored=mirrored)
+
+    def _most_in_domain(self, problem: ExpertProblem) -> NDArray[np.int64]:
+        """Most copies in a failure domain, ``[layers, experts + 1]``; deals change no counts."""
+        copies = problem.assignment(self.slot_expert).copies
+        most: NDArray[np.int64] = most_in_domain(copies, domains_used(problem))
+        return np.pad(most, ((0, 0), (0, 1)), constant_values=self.table.size)
 
     def run(self, close: float) -> NDArray[np.int32]:
         """Descend and return the slots ``[layers, slots]``."""
@@ -210,13 +218,18 @@ class _Descent:
         hot: NDArray[np.intp],
         cold: NDArray[np.intp],
     ) -> NDArray[np.bool_]:
-        """Mark copies whose expert is held in the failure domain of the other GPU, a domain not their own."""
-        holds = np.zeros((layers.size, int(self.domain.max()) + 1, self.experts + 1), dtype=bool)
+        """Mark copies whose expert the other GPU holds, or its failure domain, not their own, as often as may be."""
+        domains, size = int(self.domain.max()) + 1, self.experts + 1
         rows = np.arange(layers.size)[:, None, None]
-        holds[rows, self.domain[None, :, None], self.expert[layers]] = True
+        # an empty slot, -1, counts in the last column
+        key = (rows * domains + self.domain[None, :, None]) * size + self.expert[layers] % size
+        count = np.bincount(key.ravel(), minlength=layers.size * domains * size)
+        assert self.most is not None
+        full = count.reshape(layers.size, domains, size) >= self.most[layers][:, None]
         here, there = self.domain[hot][..., None], self.domain[cold][..., None]
-        left = holds[rows, there, mine] & (here != there)
-        right = holds[rows, here, other] & (here != there)
+        same = (mine[..., :, None] == other[..., None, :]) & (mine >= 0)[..., :, None]
+        left = (full[rows, there, mine] & (here != there)) | same.any(axis=-1)
+        right = (full[rows, here, other] & (here != there)) | same.any(axis=-2)
         return np.concatenate([left, right], axis=-1)
 
     def _without_collisions(

@@ -82,14 +82,16 @@ def any_split_bound(problem: ExpertProblem | ScenarioProblem) -> NDArray[np.floa
     """What no placement can be below however the engine splits, ``[layers]``.
 
     Mean load, largest copy and the single copies beside an expert hold for any split: of c copies one has at least
-    a c-th of the load. Over scenarios: the mean, or the worst, of their own bounds.
+    a c-th of the load. Over scenarios: the mean, or the worst, of their own bounds. Failure domains are left out:
+    an expert may have more copies than domains.
     """
     return _bound(_parts(problem), worst=_worst(problem))
 
 
 def _bound(parts: Sequence[ExpertProblem], *, worst: bool) -> NDArray[np.float64]:
+    free = [replace(part, spread=None) for part in parts]
     each = np.stack(
-        [np.maximum.reduce([mean_load(part), largest_copy(part), neighbours(part)]) for part in parts]
+        [np.maximum.reduce([mean_load(part), largest_copy(part), neighbours(part)]) for part in free]
     )
     bound: NDArray[np.float64] = each.max(axis=0) if worst else each.mean(axis=0)
     return bound

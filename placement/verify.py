@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from cost.assignment import Assignment
     from placement.problem import ExpertProblem
 
-__all__ = ["verify_experts"]
+__all__ = ["most_in_domain", "verify_experts"]
+
+_Copies = TypeVar("_Copies", int, "NDArray[np.int64]")
 
 
-def verify_experts(assignment: Assignment, problem: ExpertProblem, *, together: bool = False) -> list[str]:
+def most_in_domain(copies: _Copies, domains: int) -> _Copies:
+    """Most copies of an expert with ``copies`` of them in one of ``domains`` failure domains that have slots.
+
+    One where there are enough domains, else an even part of them, rounded up: ``ceil(copies / domains)``. In a
+    single domain one, so that a second copy, which would not outlive it, is never legal there.
+    """
+    return -(-copies // (domains if domains > 1 else copies + (copies == 0)))
+
+
+def verify_experts(
+    assignment: Assignment, problem: ExpertProblem, *, together: bool = False, domains: int | None = None
+) -> list[str]:
     """Return every way in which ``assignment`` breaks the rules of ``problem``, in words; empty if legal.
 
     The rules: the arrays have the problem's shape; every GPU has its number of slots; every slot holds an
-    expert that exists; every expert has at least one copy in every layer; no failure domain (no GPU, where none are
-    given) holds two copies of one. Layers are named by their row. ``together``: a GPU may hold two copies of one.
+    expert that exists; every expert has at least one copy in every layer; no GPU holds two copies of one, and no
+    failure domain more than :func:`most_in_domain`. Layers are named by their row. ``together``: a GPU may hold two
+    copies of one. ``domains``: failure domains that copies are to be spread over; None: those with slots.
     """
     wrong = _shape_violations(assignment, problem)
     if wrong:
@@ -27,21 +44,34 @@ def verify_experts(assignment: Assignment, problem: ExpertProblem, *, together: 
     for layer in range(problem.layers):
         wrong += _layer_violations(assignment, layer, together=together)
     if problem.spread is not None:
-        wrong += _spread_violations(assignment, problem)
+        wrong += _spread_violations(assignment, problem, domains)
     return wrong
 
 
-def _spread_violations(assignment: Assignment, problem: ExpertProblem) -> list[str]:
-    """Experts with copies on several GPUs of one failure domain."""
+def _spread_violations(assignment: Assignment, problem: ExpertProblem, domains: int | None) -> list[str]:
+    """Experts with copies on more GPUs of one failure domain than may be."""
     wrong = []
     domain = problem.failure_domain.tolist()
+    used = len(set(problem.failure_domain[problem.slots_per_gpu > 0].tolist()))
     for layer, row in enumerate(assignment.slot_expert.tolist()):
-        seen: dict[tuple[int, int], int] = {}
+        copies = Counter(row)
+        seen: dict[tuple[int, int], list[int]] = {}
         for expert, gpu in zip(row, assignment.slot_gpu.tolist(), strict=True):
-            other = seen.setdefault((expert, domain[gpu]), gpu)
-            if other != gpu:
+            holders = seen.setdefault((expert, domain[gpu]), [])
+            if gpu in holders:
+                continue
+            holders.append(gpu)
+            most = most_in_domain(copies[expert], used if domains is None else domains)
+            if len(holders) <= most:
+                continue
+            if most == 1:
                 wrong.append(
-                    f"row {layer}: GPUs {other} and {gpu}, of one failure domain, both hold expert {expert}"
+                    f"row {layer}: GPUs {holders[0]} and {gpu}, of one failure domain, both hold expert {expert}"
+                )
+            elif len(holders) == most + 1:
+                wrong.append(
+                    f"row {layer}: GPUs {', '.join(map(str, holders))}, of one failure domain, hold expert {expert}: "
+                    f"{most} of its {copies[expert]} copies at most may lie there"
                 )
     return wrong
 

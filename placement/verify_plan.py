@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.memory import replica_memory
-from placement.failure_domains import numbered_domains
+from placement.failure_domains import numbered_domains, stage_domains
 from placement.plan import moe_rows
 from placement.problem import ExpertProblem
 from placement.verify import verify_experts
@@ -89,6 +89,9 @@ def _experts(plan: Plan) -> list[str]:
                 f"{_run(stage.layers)}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}"
             )
             continue
+        members = [stages[index].gpus for stages in plan.layout.replicas]
+        joined = stage_domains(plan.setting, members, plan.spread)
+        used = None if joined is None else len(set(joined[assignment.slots_per_gpu > 0].tolist()))
         for domains in _failure_domains(plan, index):
             try:
                 problem = ExpertProblem(
@@ -99,7 +102,7 @@ def _experts(plan: Plan) -> list[str]:
                 break
             # another planner's plan may have two copies on a GPU, and says so
             together = plan.options.get("copies_together") is True
-            lines = verify_experts(assignment, problem, together=together)
+            lines = verify_experts(assignment, problem, together=together, domains=used)
             wrong += [f"{_run(stage.layers)}: {line}" for line in lines]
     return wrong
 

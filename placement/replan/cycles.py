@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.apart import domains_used
+from placement.verify import most_in_domain
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -29,7 +32,7 @@ WIDEST = 96
 """GPUs that one assignment takes together; of more, a part chosen by chance takes part in each round."""
 
 _BARRED = 1e6  # cost of two copies of an expert on one GPU
-_SHARED = 1e3  # cost of two copies in one failure domain
+_SHARED = 1e3  # cost of a copy above what a failure domain may hold of its expert
 _EQUAL = 1e-9
 _STALE = 16  # rounds without gain after which the others are left out
 _HOPEFUL = 1e-3  # how likely GPUs below their target give a hot expert, besides those above it
@@ -65,6 +68,7 @@ class Cycles:
         self.rng = rng
         self.domain = problem.failure_domain
         self.shared = bool(np.bincount(self.domain).max() > 1)
+        self.domains = domains_used(problem)
         self.working = np.flatnonzero(problem.slots_per_gpu > 0)
         self.rows = np.arange(self.layers)
 
@@ -200,7 +204,7 @@ class Cycles:
         holds = self._holds(rest)
         cost[holds[self.rows[:, None, None], gpus[None, :, None], copies[:, None, :]]] = _BARRED
         if self.shared:
-            near = self._in_domain(rest) > 0
+            near = self._in_domain(rest) >= self._most(count)[:, None]
             where = self.domain[gpus]
             cost += _SHARED * near[self.rows[:, None, None], where[None, :, None], copies[:, None, :]]
         return cost
@@ -244,6 +248,12 @@ class Cycles:
         return counts
 
     def _sharing(self, table: Ints) -> Ints:
-        """Copies that share a failure domain with another of their expert, ``[layers]``."""
-        shared: Ints = np.maximum(self._in_domain(table) - 1, 0).sum(axis=(1, 2))
+        """Copies above what their failure domain may hold of their expert, ``[layers]``."""
+        most = self._most(self._counts(table))
+        shared: Ints = np.maximum(self._in_domain(table) - most[:, None], 0).sum(axis=(1, 2))
         return shared
+
+    def _most(self, count: Ints) -> Ints:
+        """Most copies in one failure domain of experts with so many, ``[layers, experts + 1]``, at least 1."""
+        most: Ints = np.maximum(most_in_domain(count, self.domains), 1)
+        return most

@@ -15,6 +15,7 @@ from placement.replan.relabel import align_slots
 from placement.replan.restore import restore
 from placement.replan.to_split import SplitFront
 from placement.replan.told import Told
+from placement.spread_repair import spread_evenly
 from topology.errors import InfeasibleError
 
 if TYPE_CHECKING:
@@ -135,8 +136,11 @@ def few_moves(
 
 
 def _start(task: ReplanTask, fresh: NDArray[np.int32], seed: int) -> NDArray[np.int32]:
-    """Return the placement with the fewest moves; the fresh one where copies still share a failure domain."""
+    """Return the placement with the fewest moves; the fresh one where copies cannot be spread from there."""
     start = restore(task, seed=seed)
+    crowded = np.flatnonzero(task.sharing(start) > 0)
+    if crowded.size:
+        start[crowded] = spread_evenly(task.problem.rows(crowded), start[crowded])[0]
     near = task.sharing(start) > task.sharing(fresh)
     start[near] = fresh[near]
     return start

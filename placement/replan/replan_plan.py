@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.dtypes import bytes_per_param
 from cost.model import MoeFfn
-from placement.failure_domains import failure_domains, numbered_domains, require_apart
+from placement.failure_domains import numbered_domains, require_apart, stage_domains
 from placement.failures import find_failures
 from placement.pack import EMPTY
 from placement.plan import (
@@ -260,7 +260,8 @@ def _tasks(
     ):
         if slots is None or held is None:
             continue
-        domains = failure_domains(left.setting, stage.gpus, spread)
+        members = [stages[index].gpus for stages in left.layout.replicas]
+        domains = stage_domains(left.setting, members, spread)
         tokens = loads.normalised[:, moe_rows(left.setting, stage.layers)]
         require_apart(tokens.shape[2], slots, domains)
         speed = stage_speed(left.setting, stage, slots)
@@ -307,9 +308,8 @@ def _proof(tasks: Mapping[int, ReplanTask], placed: Mapping[int, NDArray[np.int3
             task.tokens,
             problem.slots_per_gpu,
             speed=problem.gpu_speed,
-            spread=problem.spread,
             objective=task.objective,
-        )
+        )  # failure domains left out: with copies spread evenly, counts have no limit but the GPUs
         bound.append(scenarios.lower_bound() if task.split == "even" else any_split_bound(scenarios))
     reached, least = np.concatenate(value), np.concatenate(bound)
     status = "OPTIMAL" if (reached <= least * (1 + _EQUAL)).all() else "FEASIBLE"

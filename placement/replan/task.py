@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cost.split import slot_shares
+from placement.apart import each_alone, over_cap
 from placement.pack import EMPTY
 from placement.problem import ExpertProblem
 from topology.errors import InputError
@@ -88,8 +89,10 @@ class ReplanTask:
         return moves
 
     def sharing(self, slot_expert: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Copies that share a failure domain with another of their expert, ``[layers]``, of ``[layers, slots]``."""
+        """Copies above what their failure domain may hold of their expert, ``[layers]``, of ``[layers, slots]``."""
         problem = self.problem
+        if not each_alone(problem):
+            return over_cap(problem, slot_expert)
         place = slot_expert.astype(np.int64) * problem.gpus + problem.failure_domain[problem.slot_gpu]
         place.sort(axis=1)
         shared: NDArray[np.int64] = (np.diff(place, axis=1) == 0).sum(axis=1)

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.apart import domains_used, in_domains
+from placement.verify import most_in_domain
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -48,7 +51,7 @@ def descend(
 ) -> NDArray[np.int32]:
     """Swap copies between GPUs until no swap helps, and return the new ``[layers, slots]``.
 
-    Copies of an expert stay in different failure domains if they were, and on different GPUs in any case.
+    Copies of an expert stay spread over failure domains if they were, and on different GPUs in any case.
     Deterministic while ``keep_on`` says yes.
     """
     moved = slot_expert.copy()
@@ -124,10 +127,8 @@ class _State:
         self.on_gpu[rows, self.gpu[None, :], slot_expert] = True
         self.alone = average.spread is None  # each GPU is a failure domain of its own
         if not self.alone:
-            self.in_domain = np.zeros(
-                (len(slot_expert), int(self.domain.max()) + 1, average.experts), dtype=bool
-            )
-            self.in_domain[rows, self.domain[self.gpu][None, :], slot_expert] = True
+            self.in_domain = in_domains(average, slot_expert).astype(np.int32)
+            self.most = most_in_domain(assignment.copies, domains_used(average))  # swaps change no counts
         self.offsets = np.arange(int(average.slots_per_gpu.max()))
 
     def step(self, active: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -179,7 +180,7 @@ class _State:
         return change
 
     def _forbid(self, active: NDArray[np.intp], mine: NDArray[np.int64], change: NDArray[np.float64]) -> None:
-        """Make swaps infinitely bad that would put two copies of an expert in one failure domain, in place."""
+        """Make swaps infinitely bad that would put too many copies of an expert in one failure domain, in place."""
         average = self.problem.average
         rows = active[:, None]
         my_gpu = self.gpu[mine]
@@ -213,13 +214,15 @@ class _State:
         home: NDArray[np.int32],
         gpu: NDArray[np.intp] | NDArray[np.int32],
     ) -> NDArray[np.bool_]:
-        """Whether an expert that leaves ``home`` meets a copy of its own at ``gpu``, ``[copies, gpus]``."""
+        """Whether an expert that leaves ``home`` may not go to ``gpu`` for copies of its own, ``[copies, gpus]``."""
         met: NDArray[np.bool_] = self.on_gpu[layers[:, None], gpu, expert[:, None]]
         if self.alone:
             return met
         there = self.domain[gpu]
         same: NDArray[np.bool_] = there == self.domain[home][:, None]
-        return met | (~same & self.in_domain[layers[:, None], there, expert[:, None]])
+        rows = layers[:, None]
+        full = self.in_domain[rows, there, expert[:, None]] >= self.most[rows, expert[:, None]]
+        return met | (~same & full)
 
     def _take(
         self, active: NDArray[np.intp], mine: NDArray[np.int64], change: NDArray[np.float64]
@@ -259,6 +262,6 @@ class _State:
             self.on_gpu[layers, gpu[here], self.slot_expert[layers, here]] = True
         if not self.alone:
             for here, there in ((left, right), (right, left)):
-                self.in_domain[layers, domain[gpu[here]], self.slot_expert[layers, there]] = False
+                self.in_domain[layers, domain[gpu[here]], self.slot_expert[layers, there]] -= 1
             for here in (left, right):
-                self.in_domain[layers, domain[gpu[here]], self.slot_expert[layers, here]] = True
+                self.in_domain[layers, domain[gpu[here]], self.slot_expert[layers, here]] += 1

@@ -1,0 +1,123 @@
+"""Make a placement legal that was found without failure domains: swap the copies above their cap into other domains.
+
+An expert has at most :func:`placement.verify.most_in_domain` copies in a failure domain. A copy above that changes
+places with a copy of another expert in a domain that may take it; of all such swaps the one after which the larger of
+the two GPU loads is smallest. Where no swap is left (domains of unlike size, or counts that cannot be spread), a copy
+above its cap becomes one more copy of another expert.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placement.apart import domains_used, in_domains, over_cap
+from placement.verify import most_in_domain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from placement.problem import ExpertProblem
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["spread_evenly"]
+
+
+def spread_evenly(
+    problem: ExpertProblem, slot_expert: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return ``[layers, slots]`` with copies spread evenly over failure domains, and where that succeeded.
+
+    ``slot_expert`` ``[layers, slots]`` has every expert, and none twice on a GPU. A layer in which neither a swap nor
+    another count helps is returned as it came, and False in the second array ``[layers]``. Deterministic; the names
+    of experts decide nothing.
+    """
+    repaired = slot_expert.astype(np.int32)
+    fine = over_cap(problem, repaired) == 0
+    for layer in np.flatnonzero(~fine).tolist():
+        one = _Layer(problem, problem.loads[layer], repaired[layer].copy())
+        if one.repair():
+            repaired[layer], fine[layer] = one.row, True
+    return repaired, fine
+
+
+class _Layer:
+    """One layer while it is repaired: what lies where, and how much each GPU has to do."""
+
+    def __init__(self, problem: ExpertProblem, load: Floats, row: NDArray[np.int32]) -> None:
+        self.problem, self.load, self.row = problem, load, row
+        self.gpu, self.domain = problem.slot_gpu, problem.failure_domain[problem.slot_gpu]
+        self.domains = domains_used(problem)
+        self.index = np.arange(row.size)
+        self.rows = replace(problem, loads=load[None, :])
+        self._count()
+
+    def _count(self) -> None:
+        self.there = in_domains(self.rows, self.row[None, :])[0]
+        self.copies = self.there.sum(axis=0)
+        self.most = most_in_domain(self.copies, self.domains)
+        self.on_gpu = np.zeros((self.problem.gpus, self.problem.experts), dtype=bool)
+        self.on_gpu[self.gpu, self.row] = True
+        self.share = self.load / self.copies
+        self.busy = np.bincount(self.gpu, weights=self.share[self.row], minlength=self.problem.gpus)
+
+    def repair(self) -> bool:
+        """Swap, and where that ends exchange, until all is legal; return whether it is.
+
+        Each swap leaves fewer copies above their cap, and none comes to be. An exchange takes a copy from an
+        expert that is above a cap, and brings none above its own: both end.
+        """
+        while (over := self._above()).size:
+            if not (self._swap(over) or self._exchange(over)):
+                return False
+        return True
+
+    def _above(self) -> NDArray[np.intp]:
+        """Slots of copies in domains that have too many of their expert."""
+        return np.flatnonzero(self.there[self.domain, self.row] > self.most[self.row])
+
+    def _swap(self, over: NDArray[np.intp]) -> bool:
+        mine, row, gpu, domain = self.row[over], self.row, self.gpu, self.domain
+        here = domain[over]
+        fine = here[:, None] != domain[None, :]
+        fine &= (self.there[:, mine].T < self.most[mine][:, None])[:, domain]  # there is room for mine
+        fine &= ~self.on_gpu[:, mine].T[:, gpu]
+        fine &= (self.there[here] < self.most)[:, row]  # and here for the other
+        fine &= ~self.on_gpu[gpu[over]][:, row]
+        if not fine.any():
+            return False
+        speed = self.problem.speed[gpu]
+        moved = self.share[mine][:, None] - self.share[row][None, :]
+        left = (self.busy[gpu[over]][:, None] - moved) / speed[over][:, None]
+        right = (self.busy[gpu][None, :] + moved) / speed[None, :]
+        cost = np.where(fine, np.maximum(left, right), np.inf)
+        a, b = np.unravel_index(int(np.argmin(cost)), cost.shape)
+        p, q = int(over[a]), int(b)
+        e, f = int(row[p]), int(row[q])
+        change = self.share[e] - self.share[f]
+        self.busy[gpu[p]] -= change
+        self.busy[gpu[q]] += change
+        for expert, old, new in ((e, p, q), (f, q, p)):
+            self.there[domain[old], expert] -= 1
+            self.there[domain[new], expert] += 1
+            self.on_gpu[gpu[old], expert] = False
+            self.on_gpu[gpu[new], expert] = True
+            row[new] = expert
+        return True
+
+    def _exchange(self, over: NDArray[np.intp]) -> bool:
+        """Turn the lightest copy above its cap into one of the heaviest expert that may have one more there."""
+        more = most_in_domain(self.copies + 1, self.domains)
+        fine = (self.there < more)[self.domain[over]] & ~self.on_gpu[self.gpu[over]]
+        fine[np.arange(over.size), self.row[over]] = False
+        gain = np.where(fine, self.load / (self.copies + 1), -1.0) - self.share[self.row[over]][:, None]
+        gain[~fine] = -np.inf
+        at, expert = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        if not fine[at, expert]:
+            return False
+        self.row[over[at]] = expert
+        self._count()
+        return True

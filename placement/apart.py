@@ -85,7 +85,9 @@ def over_cap(problem: ExpertProblem, slot_expert: NDArray[np.int32]) -> NDArray[
     ``slot_expert`` ``[layers, slots]`` names experts that exist, each at least once.
     """
     size = max(1, _CELLS // ((int(problem.failure_domain.max()) + 1) * problem.experts))
-    parts = [_over_cap(problem, slot_expert[first : first + size]) for first in range(0, len(slot_expert), size)]
+    parts = [
+        _over_cap(problem, slot_expert[first : first + size]) for first in range(0, len(slot_expert), size)
+    ]
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 

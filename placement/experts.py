@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     OnProgress = Callable[[int, int, float, float, float], None]
 
-__all__ = ["ExpertResult", "place_experts"]
+__all__ = ["ExpertResult", "place_apart", "place_experts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,39 @@ def place_experts(
     groups) and ``nodes`` (the domains) are for the hierarchical baseline. ``on_progress`` is called with done
     layers, all layers, objective, bound and seconds. Every layer is at least as balanced as in each EPLB
     baseline, except where that one puts two copies in one failure domain and wins by it; the log names such
-    layers.
+    layers. Copies are spread over failure domains as :func:`placement.verify.most_in_domain` says.
+
+    Raises
+    ------
+    InfeasibleError
+        If the slots cannot be filled with copies spread so.
+    """
+    from placement.even_spread import place_spread
+    from placement.scenarios.problem import ScenarioProblem
+
+    def place(some: ScenarioProblem, limit_s: float) -> ExpertResult:
+        return place_apart(
+            some.parts[0],
+            time_limit_s=limit_s,
+            seed=seed,
+            eplb_groups=eplb_groups,
+            nodes=nodes,
+            on_progress=on_progress,
+        )
+
+    return place_spread(ScenarioProblem((problem,), "mean"), place, time_limit_s=time_limit_s)
+
+
+def place_apart(
+    problem: ExpertProblem,
+    *,
+    time_limit_s: float,
+    seed: int,
+    eplb_groups: int | None,
+    nodes: int,
+    on_progress: OnProgress | None = None,
+) -> ExpertResult:
+    """Place the experts with no two copies of one in a failure domain, parameters as in :func:`place_experts`.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """Make a placement legal that was found without failure domains: swap the copies above their cap into other domains.
 
-An expert has at most :func:`placement.verify.most_in_domain` copies in a failure domain. A copy above that changes
+An expert has at most :func:`placement.verify.most_in_domain` copies in a failure domain. First whole GPUs that are alike
+change places, which leaves all loads as they are, as long as fewer copies are above their cap then. A copy that still is changes
 places with a copy of another expert in a domain that may take it; of all such swaps the one after which the larger of
 the two GPU loads is smallest. Where no swap is left (domains of unlike size, or counts that cannot be spread), a copy
 above its cap becomes one more copy of another expert.
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = ["spread_evenly"]
+
+_HALF = 0.5  # a change of counts, in float32, is at least 1
 
 
 def spread_evenly(
@@ -70,6 +73,8 @@ class _Layer:
         Each swap leaves fewer copies above their cap, and none comes to be. An exchange takes a copy from an
         expert that is above a cap, and brings none above its own: both end.
         """
+        while self._exchange_gpus():
+            pass
         while (over := self._above()).size:
             if not (self._swap(over) or self._exchange(over)):
                 return False
@@ -78,6 +83,40 @@ class _Layer:
     def _above(self) -> NDArray[np.intp]:
         """Slots of copies in domains that have too many of their expert."""
         return np.flatnonzero(self.there[self.domain, self.row] > self.most[self.row])
+
+    def _exchange_gpus(self) -> bool:
+        """Let two GPUs that are alike change places if that leaves fewer copies above their cap; whether it did.
+
+        ``up`` and ``down`` are what one more and one copy fewer of an expert do in a domain. What both GPUs hold
+        stays, so that its part in the sums is taken back.
+        """
+        held = self.on_gpu.astype(np.float32)
+        over = np.maximum(self.there - self.most, 0)
+        up = np.maximum(self.there + 1 - self.most, 0) - over
+        down = np.maximum(self.there - 1 - self.most, 0) - over
+        here = self.problem.failure_domain
+        leaving = np.flatnonzero((self.on_gpu & (over > 0)[here]).any(axis=1))
+        if leaving.size == 0:
+            return False
+        both = (up + down).astype(np.float32)
+        comes = held @ up.T.astype(np.float32) + (held * down[here]).sum(axis=1, keepdims=True)
+        change = comes[leaving][:, here] + comes[:, here[leaving]].T
+        change -= (held * both[here])[leaving] @ held.T + held[leaving] @ (held * both[here]).T
+        slots, speed = self.problem.slots_per_gpu, self.problem.speed
+        alike = (slots[leaving][:, None] == slots) & (speed[leaving][:, None] == speed)
+        change[~alike | (here[leaving][:, None] == here)] = 0.0
+        a, h = np.unravel_index(int(np.argmin(change)), change.shape)
+        if change[a, h] > -_HALF:
+            return False
+        g = int(leaving[a])
+        for gpu, other in ((g, h), (h, g)):
+            self.there[here[gpu]] += self.on_gpu[other].astype(np.int64) - self.on_gpu[gpu]
+        first = self.problem.first_slot
+        mine, theirs = slice(first[g], first[g + 1]), slice(first[h], first[h + 1])
+        self.row[mine], self.row[theirs] = self.row[theirs].copy(), self.row[mine].copy()
+        for table in (self.on_gpu, self.busy):
+            table[[g, h]] = table[[h, g]]
+        return True
 
     def _swap(self, over: NDArray[np.intp]) -> bool:
         mine, row, gpu, domain = self.row[over], self.row, self.gpu, self.domain

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.split import require_split, slot_shares
+from placement.apart import can_be_apart, legal
 from placement.bounds import largest_copy, mean_load, neighbours
 from placement.lp_copies import SLACK, lp_max_load, place_for_lp
 from placement.repair import distinct_copies
 from placement.scenarios.problem import ScenarioProblem
 from placement.source_copies import swap_under_source
+from placement.spread_repair import spread_evenly
 from placement.verify import verify_experts
 
 if TYPE_CHECKING:
@@ -56,8 +58,7 @@ def under_split(
     log = list(result.log)
     own = result.assignment.slot_expert
     if split == "lp":
-        loads = [part.loads for part in judge.parts]
-        slot_expert = place_for_lp(average, [own], loads, worst=judge.worst, bound=bound)
+        slot_expert = _connected(judge, own, bound)
         log.append(f"copies for an LP split: the most connected within {SLACK:.1%} of the best")
     else:
         enough = bound * (1 + SLACK)
@@ -129,6 +130,30 @@ class _Judge:
         return over
 
 
+def _connected(judge: _Judge, own: NDArray[np.int32], bound: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Return ``[layers, slots]`` with copies that bear drift; ``own`` where its copies are too many to lie apart.
+
+    Of such layers those made without failure domains are spread evenly, and taken where they are as good.
+    """
+    average = judge.average
+    slot_expert = own.copy()
+    lies_apart = legal(average, own) if can_be_apart(average) else np.zeros(len(own), dtype=bool)
+    for evenly, rows in ((False, np.flatnonzero(lies_apart)), (True, np.flatnonzero(~lies_apart))):
+        if rows.size == 0:
+            continue
+        part = average.rows(rows)
+        loads = [scenario.loads[rows] for scenario in judge.parts]
+        free = replace(part, spread=None) if evenly else part
+        found = place_for_lp(free, [own[rows]], loads, worst=judge.worst, bound=bound[rows])
+        if evenly:
+            found, fine = spread_evenly(part, found)
+            value = judge.rows(found, rows)
+            fine &= value <= judge.rows(own[rows], rows) * (1 + SLACK)
+            found[~fine] = own[rows[~fine]]
+        slot_expert[rows] = found
+    return slot_expert
+
+
 def _parts(problem: ExpertProblem | ScenarioProblem) -> Sequence[ExpertProblem]:
     return problem.parts if isinstance(problem, ScenarioProblem) else (problem,)
 
@@ -148,7 +173,8 @@ def _keep_up(result: ExpertResult, judge: _Judge, slot_expert: NDArray[np.int32]
         ahead = np.flatnonzero(judge.max_load(theirs) * (1 + slack) < value * (1 - _EQUAL))
         if ahead.size == 0:
             continue
-        apart, fits = distinct_copies(judge.average.rows(ahead), theirs[ahead])
+        spread = distinct_copies if can_be_apart(judge.average) else spread_evenly
+        apart, fits = spread(judge.average.rows(ahead), theirs[ahead])
         after = judge.rows(apart, ahead)
         better = fits & (after * (1 + slack) < value[ahead] * (1 - _EQUAL))
         taken = ahead[better]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placement.baselines import Baseline, baselines
-from placement.experts import ExpertResult, place_experts
+from placement.even_spread import place_spread
+from placement.experts import ExpertResult, place_apart, place_experts
 from placement.pack import pack
 from placement.repair import distinct_copies
 from placement.replicate import replicate
@@ -68,9 +69,33 @@ def place_over_scenarios(
             nodes=nodes,
             on_progress=on_progress,
         )
+
+    def place(some: ScenarioProblem, limit_s: float) -> ExpertResult:
+        return _place_apart(
+            some,
+            time_limit_s=limit_s,
+            seed=seed,
+            eplb_groups=eplb_groups,
+            nodes=nodes,
+            on_progress=on_progress,
+        )
+
+    return place_spread(problem, place, time_limit_s=time_limit_s)
+
+
+def _place_apart(
+    problem: ScenarioProblem,
+    *,
+    time_limit_s: float,
+    seed: int,
+    eplb_groups: int | None,
+    nodes: int,
+    on_progress: OnProgress | None,
+) -> ExpertResult:
+    """Place with no two copies of an expert in a failure domain."""
     start = time.monotonic()
     rivals = baselines(problem.average, eplb_groups=eplb_groups, nodes=nodes)
-    ordinary = place_experts(problem.average, time_limit_s=0, seed=0, eplb_groups=eplb_groups, nodes=nodes)
+    ordinary = place_apart(problem.average, time_limit_s=0, seed=0, eplb_groups=eplb_groups, nodes=nodes)
     bound = problem.lower_bound()
     slot_expert = fast_over_scenarios(problem)
     log = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -72,6 +72,10 @@ class ScenarioProblem:
     def without(self, scenario: int) -> ScenarioProblem:
         """Return the same without one of the scenarios."""
         return self._of([*self.parts[:scenario], *self.parts[scenario + 1 :]])
+
+    def without_spread(self) -> ScenarioProblem:
+        """Return the same with each GPU a failure domain of its own."""
+        return self._of([replace(part, spread=None) for part in self.parts])
 
     def rows(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> ScenarioProblem:
         """Return the same problem for some of the layers."""

@@ -1,4 +1,4 @@
-"""Which copies must lie apart: failure domains as what holds each expert once at most, or an even part of its copies."""
+"""Which copies must lie apart: what a failure domain may hold, of an expert one copy or an even part of them."""
 
 from __future__ import annotations
 

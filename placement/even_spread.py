@@ -1,8 +1,9 @@
 """Copies spread over few failure domains: in different ones where that is good enough, else evenly over all.
 
-With as many domains as an expert wants copies, all lie in different ones, and the placement made so stays. Over fewer a
-hot expert needs more copies than there are domains: the placement made without domains is then repaired
-(:mod:`placement.spread_repair`), swaps that keep the rule follow, and layer by layer that is taken where it is better.
+With as many domains as an expert wants copies, all lie in different ones, and the placement made so stays. Over
+fewer a hot expert needs more copies than there are domains. The placement made without domains is then repaired
+(:mod:`placement.spread_repair`), swaps that keep the rule follow, and layer by layer that is taken where it is
+better. Where copies suffice for two of every expert, so that all outlive a failure, all have two.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from placement.apart import can_be_apart, domain_slots, domains_used, each_alone, over_cap
 from placement.bounds_priced import priced
+from placement.pack import pack
 from placement.replicate import counts_fit, replicate, room
 from placement.spread_repair import spread_evenly
 from placement.swap import swap_down
@@ -41,9 +43,9 @@ _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 def place_spread(problem: ScenarioProblem, place: Place, *, time_limit_s: float) -> ExpertResult:
     """Return a placement with copies spread over the failure domains of ``problem``.
 
-    ``place`` makes one with no expert twice in a domain, in so many seconds. Where that cannot be, or could be more than
-    :data:`LEAST_GAIN` better with more copies of an expert than domains, what it makes without domains is spread
-    evenly. The bound holds for any placement with copies spread evenly.
+    ``place`` makes one with no expert twice in a domain, in so many seconds. Where that cannot be, or could be
+    better by more than :data:`LEAST_GAIN` with more copies of an expert than domains, what it makes without domains
+    is spread evenly. The bound holds for any placement with copies spread evenly.
 
     Raises
     ------
@@ -83,7 +85,10 @@ def _with_bound(result: ExpertResult, free: ScenarioProblem, lowest: Floats) -> 
 
 def _all_evenly(problem: ScenarioProblem, found: ExpertResult) -> ExpertResult:
     """Return ``found``, made without failure domains, with its copies spread evenly."""
-    slot_expert, fine = _spread(problem, found.assignment.slot_expert)
+    made = found.assignment.slot_expert
+    if problem.average.slots >= 2 * problem.average.experts:
+        made = _in_twos(problem.without_spread())
+    slot_expert, fine = _spread(problem, made)
     if not fine.all():
         average = problem.average
         slots = np.bincount(average.failure_domain, weights=average.slots_per_gpu).astype(int)
@@ -99,7 +104,11 @@ def _best_of(
 ) -> ExpertResult:
     """Take ``found``, made without failure domains for some ``rows``, spread evenly, where that is better."""
     part = problem.rows(rows)
-    slot_expert, fine = _spread(part, found.assignment.slot_expert)
+    made = found.assignment.slot_expert.copy()
+    safe = np.flatnonzero((apart.assignment.copies[rows] > 1).all(axis=1))
+    if safe.size:
+        made[safe] = _in_twos(part.rows(safe).without_spread())
+    slot_expert, fine = _spread(part, made)
     load = part.max_load(part.average.assignment(slot_expert))
     better = fine & (load < apart.max_load[rows] * (1 - LEAST_GAIN))
     joined, bound = apart.assignment.slot_expert.copy(), apart.bound.copy()
@@ -108,18 +117,26 @@ def _best_of(
     return _result(problem, replace(apart, bound=bound), joined, rows[better])
 
 
+def _in_twos(free: ScenarioProblem) -> NDArray[np.int32]:
+    """Place with at least two copies of every expert, without failure domains, ``[layers, slots]``."""
+    return _swapped(free, pack(free.average, replicate(free.highest, least=2)))
+
+
+def _swapped(problem: ScenarioProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.int32]:
+    from placement.scenarios.descend import descend
+
+    one = len(problem.parts) == 1
+    return swap_down(problem.parts[0], slot_expert) if one else descend(problem, slot_expert)
+
+
 def _spread(
     problem: ScenarioProblem, slot_expert: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Spread copies evenly, then swap while it helps; return ``[layers, slots]`` and where that is legal."""
-    from placement.scenarios.descend import descend
-
     spread, fine = spread_evenly(problem.average, slot_expert)
     rows = np.flatnonzero(fine)
     if rows.size:
-        part = problem.rows(rows)
-        one = len(problem.parts) == 1
-        spread[rows] = swap_down(part.parts[0], spread[rows]) if one else descend(part, spread[rows])
+        spread[rows] = _swapped(problem.rows(rows), spread[rows])
     return spread, fine
 
 

@@ -98,9 +98,9 @@ def require_apart(
         room = (total + (used - 1) * experts) // used
         if most > room:
             raise InfeasibleError(
-                f"{word}: of {total} slots per layer one of {used} failure domains has {most}, and with the copies of "
-                f"{experts} experts spread evenly it can take {room}: give fewer --redundant, use a narrower --spread, "
-                "or an --ep with failure domains that are more alike."
+                f"{word}: of {total} slots per layer one of {used} failure domains has {most}, and with the copies "
+                f"of {experts} experts spread evenly it can take {room}: give fewer --redundant, use a narrower "
+                "--spread, or an --ep with failure domains that are more alike."
             )
     else:
         over = f"these {used} domains" if used > 1 else "one domain"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["counts_fit", "replicate", "room"]
 
 
-def replicate(problem: ExpertProblem) -> NDArray[np.int64]:
-    """Return the copies of each expert, int64 ``[layers, experts]``, at least 1 each and ``slots`` in all.
+def replicate(problem: ExpertProblem, *, least: int = 1) -> NDArray[np.int64]:
+    """Return the copies of each expert, int64 ``[layers, experts]``, at least ``least`` each and ``slots`` in all.
 
     Greedy: the next copy goes to the expert with the largest load per copy (ties: the lowest id) among those
     whose next copy can still be placed with no two in one failure domain. The legal counts are the bases of a
@@ -32,10 +32,10 @@ def replicate(problem: ExpertProblem) -> NDArray[np.int64]:
     """
     slots = domain_slots(problem)
     loads, limit = problem.loads, room(slots)
-    copies = np.ones(loads.shape, dtype=np.int64)
-    share = loads.copy()
+    copies = np.full(loads.shape, least, dtype=np.int64)
+    share = loads / least
     rows = np.arange(problem.layers)
-    left = np.full(problem.layers, problem.slots - problem.experts)
+    left = np.full(problem.layers, problem.slots - least * problem.experts)
     even = int(slots.max() - slots.min()) <= 1
     while (open_rows := rows[left > 0]).size:
         best = np.argmax(share[open_rows], axis=1)

@@ -1,9 +1,9 @@
-"""Make a placement legal that was found without failure domains: swap the copies above their cap into other domains.
+"""Make a placement legal that was found without failure domains: swap the copies above their cap into other ones.
 
-An expert has at most :func:`placement.verify.most_in_domain` copies in a failure domain. First whole GPUs that are alike
-change places, which leaves all loads as they are, as long as fewer copies are above their cap then. A copy that still is changes
-places with a copy of another expert in a domain that may take it; of all such swaps the one after which the larger of
-the two GPU loads is smallest. Where no swap is left (domains of unlike size, or counts that cannot be spread), a copy
+An expert has at most :func:`placement.verify.most_in_domain` copies in a failure domain. First whole GPUs that are
+alike change places, which leaves all loads as they are, as long as fewer copies are above their cap then. A copy that
+still is changes places with a copy of another expert in a domain that may take it: of all such swaps the one after
+which the larger of the two GPU loads is smallest. Where no swap is left (domains of unlike size, or counts that cannot be spread), a copy
 above its cap becomes one more copy of another expert.
 """
 
@@ -35,8 +35,7 @@ def spread_evenly(
     """Return ``[layers, slots]`` with copies spread evenly over failure domains, and where that succeeded.
 
     ``slot_expert`` ``[layers, slots]`` has every expert, and none twice on a GPU. A layer in which neither a swap nor
-    another count helps is returned as it came, and False in the second array ``[layers]``. Deterministic; the names
-    of experts decide nothing.
+    another count helps is returned as it came, and False in the second array ``[layers]``. Deterministic.
     """
     repaired = slot_expert.astype(np.int32)
     fine = over_cap(problem, repaired) == 0
@@ -105,7 +104,7 @@ class _Layer:
         slots, speed = self.problem.slots_per_gpu, self.problem.speed
         alike = (slots[leaving][:, None] == slots) & (speed[leaving][:, None] == speed)
         change[~alike | (here[leaving][:, None] == here)] = 0.0
-        a, h = np.unravel_index(int(np.argmin(change)), change.shape)
+        a, h = divmod(int(np.argmin(change)), change.shape[1])
         if change[a, h] > -_HALF:
             return False
         g = int(leaving[a])
@@ -122,7 +121,7 @@ class _Layer:
         mine, row, gpu, domain = self.row[over], self.row, self.gpu, self.domain
         here = domain[over]
         fine = here[:, None] != domain[None, :]
-        fine &= (self.there[:, mine].T < self.most[mine][:, None])[:, domain]  # there is room for mine
+        fine &= (self.most[mine][:, None] > self.there[:, mine].T)[:, domain]  # there is room for mine
         fine &= ~self.on_gpu[:, mine].T[:, gpu]
         fine &= (self.there[here] < self.most)[:, row]  # and here for the other
         fine &= ~self.on_gpu[gpu[over]][:, row]
@@ -133,8 +132,8 @@ class _Layer:
         left = (self.busy[gpu[over]][:, None] - moved) / speed[over][:, None]
         right = (self.busy[gpu][None, :] + moved) / speed[None, :]
         cost = np.where(fine, np.maximum(left, right), np.inf)
-        a, b = np.unravel_index(int(np.argmin(cost)), cost.shape)
-        p, q = int(over[a]), int(b)
+        a, q = divmod(int(np.argmin(cost)), cost.shape[1])
+        p = int(over[a])
         e, f = int(row[p]), int(row[q])
         change = self.share[e] - self.share[f]
         self.busy[gpu[p]] -= change
@@ -154,7 +153,7 @@ class _Layer:
         fine[np.arange(over.size), self.row[over]] = False
         gain = np.where(fine, self.load / (self.copies + 1), -1.0) - self.share[self.row[over]][:, None]
         gain[~fine] = -np.inf
-        at, expert = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        at, expert = divmod(int(np.argmax(gain)), gain.shape[1])
         if not fine[at, expert]:
             return False
         self.row[over[at]] = expert

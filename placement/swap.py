@@ -83,14 +83,16 @@ class _Descent:
         self.apart = not each_alone(problem)
         self.domain = problem.failure_domain[used]
         self.experts = problem.experts
-        self.most = self._most_in_domain(problem) if self.apart else None
+        self.most = self._most_in_domain(problem)
         self.mean = self.share.sum(axis=(1, 2)) / self.speed.sum()
         self.uneven = bool(self.empty.any())
         mirrored = self.alike and not self.apart and not self.uneven
         self.deals = deals(table.shape[1], mirrored=mirrored)
 
     def _most_in_domain(self, problem: ExpertProblem) -> NDArray[np.int64]:
-        """Most copies in a failure domain, ``[layers, experts + 1]``; deals change no counts."""
+        """Most copies in a failure domain, ``[layers, experts + 1]``; deals change no counts. Empty if not asked for."""
+        if not self.apart:
+            return np.empty((0, 0), dtype=np.int64)
         copies = problem.assignment(self.slot_expert).copies
         most: NDArray[np.int64] = most_in_domain(copies, domains_used(problem))
         return np.pad(most, ((0, 0), (0, 1)), constant_values=self.table.size)
@@ -224,7 +226,6 @@ class _Descent:
         # an empty slot, -1, counts in the last column
         key = (rows * domains + self.domain[None, :, None]) * size + self.expert[layers] % size
         count = np.bincount(key.ravel(), minlength=layers.size * domains * size)
-        assert self.most is not None
         full = count.reshape(layers.size, domains, size) >= self.most[layers][:, None]
         here, there = self.domain[hot][..., None], self.domain[cold][..., None]
         same = (mine[..., :, None] == other[..., None, :]) & (mine >= 0)[..., :, None]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from placement.options import Spread
     from topology.cluster import Gpu
 
-__all__ = ["domain_name", "failure_domains", "numbered_domains", "require_apart", "stage_domains"]
+__all__ = ["domain_name", "numbered_domains", "require_apart", "stage_domains"]
 
 
 def domain_name(gpu: Gpu, spread: Spread) -> str:
@@ -36,18 +36,10 @@ def numbered_domains(setting: Setting, spread: Spread) -> NDArray[np.int64]:
     return setting.once(("failure domains", spread), make)
 
 
-def failure_domains(setting: Setting, gpus: Sequence[int], spread: Spread) -> NDArray[np.int64] | None:
-    """Return the failure domain of each of ``gpus``, int64 ``[gpus]``; None where each is its own.
-
-    ``gpus`` are indices into ``Cluster.gpus``.
-    """
-    return None if spread == "gpu" else numbered_domains(setting, spread)[list(gpus)]
-
-
 def stage_domains(
     setting: Setting, members: Sequence[Sequence[int]], spread: Spread
 ) -> NDArray[np.int64] | None:
-    """Return the failure domain of each GPU of a stage in all its replicas, int64 ``[gpus]``; None as above.
+    """Return the failure domain of each GPU of a stage in all its replicas, int64 ``[gpus]``; None: each is one.
 
     ``members`` are the GPUs of the stage in each replica. All hold the same experts, so two of its places are in one
     failure domain where they are in some replica.

@@ -3,8 +3,8 @@
 An expert has at most :func:`placement.verify.most_in_domain` copies in a failure domain. First whole GPUs that are
 alike change places, which leaves all loads as they are, as long as fewer copies are above their cap then. A copy that
 still is changes places with a copy of another expert in a domain that may take it: of all such swaps the one after
-which the larger of the two GPU loads is smallest. Where no swap is left (domains of unlike size, or counts that cannot be spread), a copy
-above its cap becomes one more copy of another expert.
+which the larger of the two GPU loads is smallest. Where none is left (domains of unlike size, or counts that cannot
+be spread), an expert gets one copy more, which raises its cap, or one fewer.
 """
 
 from __future__ import annotations
@@ -69,15 +69,18 @@ class _Layer:
     def repair(self) -> bool:
         """Swap, and where that ends exchange, until all is legal; return whether it is.
 
-        Each swap leaves fewer copies above their cap, and none comes to be. An exchange takes a copy from an
-        expert that is above a cap, and brings none above its own: both end.
+        Each swap leaves fewer copies above their cap, and none comes to be; other counts bring no other expert above
+        its cap. As many steps as two a slot are more than any repair was seen to need.
         """
         while self._exchange_gpus():
             pass
-        while (over := self._above()).size:
-            if not (self._swap(over) or self._exchange(over)):
+        for _ in range(2 * self.row.size):
+            over = self._above()
+            if over.size == 0:
+                return True
+            if not (self._swap(over) or self._one_more(over) or self._exchange(over)):
                 return False
-        return True
+        return False
 
     def _above(self) -> NDArray[np.intp]:
         """Slots of copies in domains that have too many of their expert."""
@@ -144,6 +147,25 @@ class _Layer:
             self.on_gpu[gpu[old], expert] = False
             self.on_gpu[gpu[new], expert] = True
             row[new] = expert
+        return True
+
+    def _one_more(self, over: NDArray[np.intp]) -> bool:
+        """Give an expert above its cap one more copy if that raises it, for one that can best do with one fewer."""
+        there, copies = self.there, self.copies
+        raised = most_in_domain(copies + 1, self.domains)
+        experts = np.unique(self.row[over])
+        experts = experts[raised[experts] > self.most[experts]]
+        left = most_in_domain(copies - 1, self.domains)
+        beyond = there > left
+        spared = (copies > 1) & (there - 1 <= left) & (beyond.sum(axis=0) - beyond == 0)
+        fine = spared[self.domain, self.row] & ~self.on_gpu[self.gpu][:, experts].T
+        fine &= (there < raised)[self.domain][:, experts].T
+        if not fine.any():
+            return False
+        cost = np.where(fine, (self.load / np.maximum(copies - 1, 1))[self.row], np.inf)
+        at, slot = divmod(int(np.argmin(cost)), cost.shape[1])
+        self.row[slot] = experts[at]
+        self._count()
         return True
 
     def _exchange(self, over: NDArray[np.intp]) -> bool:

@@ -90,7 +90,7 @@ class _Descent:
         self.deals = deals(table.shape[1], mirrored=mirrored)
 
     def _most_in_domain(self, problem: ExpertProblem) -> NDArray[np.int64]:
-        """Most copies in a failure domain, ``[layers, experts + 1]``; deals change no counts. Empty if not asked for."""
+        """Most copies in a failure domain, ``[layers, experts + 1]``; deals change no counts. Empty if not asked."""
         if not self.apart:
             return np.empty((0, 0), dtype=np.int64)
         copies = problem.assignment(self.slot_expert).copies

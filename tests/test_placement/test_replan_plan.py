@@ -232,9 +232,32 @@ def test_spread_over_nodes() -> None:
     part = found.plan.experts[0]
     assert part is not None
     node = (np.array(found.plan.layout.replicas[0][0].gpus) // 8)[part.slot_gpu]
-    for row in part.slot_expert.tolist():
-        pairs = list(zip(row, node.tolist(), strict=True))
-        assert len(set(pairs)) == len(pairs)
+    for row in part.slot_expert:
+        first, second = (np.bincount(row[node == each], minlength=8) for each in (0, 1))
+        assert np.abs(first - second).max() <= 1
+        assert ((first + second == 1) | (np.minimum(first, second) > 0)).all()
+    again = replan_plan(found.plan, None, QUICK)
+    assert again.moves == 0
+    assert again.plan.proof.bound <= found.plan.proof.objective
+
+
+def test_other_loads_over_two_nodes() -> None:
+    """Experts of more copies than nodes stay evenly over both, within a budget and without one."""
+    setting = Setting(resolve_cluster("hgx-h100@16"), resolve_model("mixtral-8x7b"), Workload(2048, 8))
+    options = PlanOptions(10, time_limit_s=0.0, ep=16, tp=1, stages=1, spread="node")
+    old = make_plan(setting, loads(0), options)
+    assert old.experts[0] is not None
+    assert old.experts[0].copies.max() > 2
+    free = replan_plan(old, loads(1), QUICK)
+    check(old, free)
+    assert free.before is not None
+    assert free.before < free.after
+    budget = replan_plan(old, loads(1), replace(QUICK, max_moves=free.moves // 3))
+    check(old, budget)
+    assert budget.moves <= free.moves // 3
+    assert free.before < budget.after <= free.after
+    lost = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g0",)))
+    check(old, lost)
 
 
 @pytest.mark.parametrize(

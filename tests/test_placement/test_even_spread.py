@@ -1,0 +1,220 @@
+"""Copies spread evenly over few failure domains: the rule, the repair, and what plans make of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.loads import ExpertLoads
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from placement.apart import over_cap
+from placement.experts import ExpertResult, place_apart, place_experts
+from placement.options import PlanOptions
+from placement.pack import pack
+from placement.plan_file import plan_to_dict, plan_to_json, read_plan
+from placement.planner import make_plan
+from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.replicate import replicate
+from placement.scenarios import place_over_scenarios, scenario_problem
+from placement.spread_repair import spread_evenly
+from placement.under_split import split_max_load, under_split
+from placement.verify import most_in_domain, verify_experts
+from placement.verify_plan import verify_plan
+from topology import resolve_cluster
+from topology.errors import InfeasibleError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RACK = np.arange(24) // 12
+
+
+def placed(problem: ExpertProblem) -> ExpertResult:
+    return place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+
+
+def hot(experts: int = 40, layers: int = 3, seed: int = 0, sigma: float = 1.0) -> np.ndarray:
+    return np.random.default_rng(seed).lognormal(0, sigma, (layers, experts))
+
+
+def test_most_in_a_domain() -> None:
+    assert [most_in_domain(copies, 3) for copies in range(1, 8)] == [1, 1, 1, 2, 2, 2, 3]
+    assert most_in_domain(5, 1) == 1
+    assert most_in_domain(np.array([1, 2, 3, 4, 5]), 2).tolist() == [1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("domain", [(0, 0, 1, 1), (0, 0, 0, 1), (0, 1, 2, 2), (5, 5, 5, 5)])
+def test_verify_is_the_rule(domain: tuple[int, ...]) -> None:
+    """All ways to fill four GPUs of one and two slots with three experts."""
+    problem = ExpertProblem(np.ones((1, 3)), np.array([1, 2, 1, 2]), spread=np.array(domain))
+    gpu, legal = problem.slot_gpu, 0
+    used = len(set(domain))
+    for row in product(range(3), repeat=6):
+        copies = Counter(row)
+        on_gpu = Counter(zip(row, gpu.tolist(), strict=True))
+        there = Counter((expert, domain[g]) for expert, g in zip(row, gpu.tolist(), strict=True))
+        fine = len(copies) == 3 and max(on_gpu.values()) == 1
+        for (expert, _), count in there.items():
+            fine &= count <= (np.ceil(copies[expert] / used) if used > 1 else 1)
+        found = verify_experts(problem.assignment(np.array([row])), problem)
+        assert (found == []) == fine, (row, found)
+        legal += fine
+    assert (legal > 0) == (used > 1)
+
+
+def test_what_is_wrong_is_named() -> None:
+    problem = ExpertProblem(np.ones((1, 2)), np.array([1, 1, 1, 2]), spread=np.array([0, 0, 0, 1]))
+    row = np.array([[0, 0, 0, 0, 1]])
+    assert verify_experts(problem.assignment(row), problem) == [
+        "row 0: GPUs 0, 1, 2, of one failure domain, hold expert 0: 2 of its 4 copies at most may lie there"
+    ]
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(0, 10**6))
+def test_repair_is_legal_or_says_so(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    gpus, experts = int(rng.integers(2, 9)), int(rng.integers(2, 12))
+    slots = rng.integers(0, min(experts, 5) + 1, gpus) if seed % 2 else np.full(gpus, min(experts, 4))
+    if slots.sum() < experts:
+        return
+    free = ExpertProblem(
+        rng.lognormal(0, 1, (2, experts)), slots, rng.uniform(0.5, 2, gpus) if seed % 3 else None
+    )
+    start = pack(free, replicate(free))
+    problem = replace(free, spread=rng.integers(0, int(rng.integers(1, gpus + 1)), gpus))
+    again, fine = spread_evenly(problem, start)
+    for layer in range(2):
+        wrong = verify_experts(problem.assignment(again[[layer]]), problem.rows(np.array([layer])))
+        assert (wrong == []) == fine[layer]
+        if not fine[layer]:
+            assert (again[layer] == start[layer]).all()
+    names = rng.permutation(experts).astype(np.int32)
+    other = replace(problem, loads=problem.loads[:, np.argsort(names)])
+    renamed, fine_too = spread_evenly(other, names[start])
+    assert (fine_too == fine).all()
+    np.testing.assert_array_equal(renamed, names[again])
+
+
+def test_between_apart_and_free() -> None:
+    loads = hot(sigma=1.6)
+    apart = expert_problem(loads, spread_slots(40, 24, 8), spread=RACK)
+    strict = place_apart(apart, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    free, found = placed(replace(apart, spread=None)), placed(apart)
+    assert verify_experts(found.assignment, apart) == []
+    assert found.assignment.copies.max() > 2
+    assert (found.max_load <= strict.max_load).all()
+    assert found.objective < 0.85 * strict.objective
+    assert found.objective < 1.05 * free.objective
+    assert (found.bound <= free.max_load * (1 + 1e-9)).all()
+    assert "copies spread evenly over 2 failure domains" in found.log[-1]
+
+
+def test_even_loads_stay_apart() -> None:
+    problem = expert_problem(np.ones((2, 40)), spread_slots(40, 24, 8), spread=RACK)
+    strict = place_apart(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    np.testing.assert_array_equal(placed(problem).assignment.slot_expert, strict.assignment.slot_expert)
+
+
+@pytest.mark.parametrize("domains", [2, 3])
+def test_more_slots_in_a_domain_than_experts(domains: int) -> None:
+    """Where copies suffice, every expert has one in two domains, and none is lost with one."""
+    spread = np.arange(24) * domains // 24
+    problem = expert_problem(hot(16), np.full(24, 3), spread=spread)
+    found = placed(problem)
+    assert verify_experts(found.assignment, problem) == []
+    assert found.objective < 1.05
+    for row in found.assignment.slot_expert:
+        there = np.stack([np.bincount(row[spread[found.assignment.slot_gpu] == d]) for d in range(domains)])
+        assert ((there > 0).sum(axis=0) >= 2).all()
+
+
+def test_one_domain_takes_no_second_copy() -> None:
+    with pytest.raises(InfeasibleError, match="would hold two copies"):
+        placed(expert_problem(hot(16), np.full(24, 1), spread=np.zeros(24, dtype=int)))
+
+
+def test_domains_too_unlike() -> None:
+    """Of 24 slots 22 in one domain: of 4 experts it may hold 2 more than the other at most."""
+    problem = expert_problem(hot(4), np.full(12, 2), spread=np.array([0] * 11 + [1]))
+    with pytest.raises(InfeasibleError, match=r"domains of \[22, 2\] slots"):
+        placed(problem)
+
+
+def test_speeds_count() -> None:
+    speed = np.where(np.arange(24) % 4 == 0, 0.5, 1.0)
+    problem = expert_problem(hot(sigma=1.6), spread_slots(40, 24, 32), speed, RACK)
+    found = placed(problem)
+    assert verify_experts(found.assignment, problem) == []
+    strict = place_apart(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    assert found.objective < 0.95 * strict.objective
+    assert (found.bound <= found.max_load).all()
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_several_loads(objective: str) -> None:
+    tokens = np.stack([hot(seed=seed) for seed in range(3)])
+    problem = scenario_problem(tokens, spread_slots(40, 24, 56), spread=RACK, objective=objective)
+    found = place_over_scenarios(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    assert verify_experts(found.assignment, problem.average) == []
+    free = place_over_scenarios(problem.without_spread(), time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    assert found.objective < 1.1 * free.objective
+    np.testing.assert_allclose(found.max_load, problem.max_load(found.assignment))
+    assert (found.bound <= free.max_load * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("redundant", [8, 56])
+@pytest.mark.parametrize("split", ["source", "lp"])
+def test_other_splits_keep_the_rule(split: str, redundant: int) -> None:
+    """56 more: a domain has more slots than there are experts."""
+    problem = expert_problem(hot(), spread_slots(40, 24, redundant), spread=RACK)
+    before = placed(problem)
+    found = under_split(before, problem, split, RACK)
+    assert verify_experts(found.assignment, problem) == []
+    own = split_max_load(problem, before.assignment.slot_expert, split, RACK)
+    assert (found.max_load <= own * (1 + 2e-3)).all()
+    assert (found.bound <= found.max_load).all()
+
+
+def test_a_timed_search_is_not_worse() -> None:
+    problem = expert_problem(hot(), spread_slots(40, 24, 8), spread=RACK)
+    found = place_experts(problem, time_limit_s=1, seed=0, eplb_groups=None, nodes=1)
+    assert verify_experts(found.assignment, problem) == []
+    assert (found.max_load <= placed(problem).max_load * 1.01).all()
+
+
+def test_plans_over_two_racks(tmp_path: Path) -> None:
+    """DeepSeek-V3 over two racks: as good as without the rule, nearly; 576 slots go, and no rack takes an expert."""
+    setting = Setting(resolve_cluster("gb200-nvl72@144"), resolve_model("deepseek-v3"), Workload(4096, 0))
+    tokens = np.random.default_rng(0).lognormal(0, 0.63, (1, 58, 256))
+    loads = ExpertLoads(tokens, ("a",), synthetic=True)
+    options = PlanOptions(32, time_limit_s=0.0, ep=144, tp=1, stages=1, spread="rack")
+    plan = make_plan(setting, loads, options)
+    free = np.mean(list(plan.baselines["without_spread"].balancedness.values()))
+    assert np.mean(list(plan.balancedness.values())) > 0.98 * free
+    (tmp_path / "plan.json").write_text(plan_to_json(plan_to_dict(plan)))
+    again = read_plan(tmp_path / "plan.json")
+    assert verify_plan(again) == []
+    assert again.experts[0] is not None
+    assert again.experts[0].copies.max() > 2
+
+    full = make_plan(setting, loads, replace(options, redundant=320))
+    assert verify_plan(full) == []
+    assert full.failures is not None
+    assert full.failures.experts_at_risk == 0
+    assert np.mean(list(full.balancedness.values())) > 0.99
+
+
+def test_over_cap_counts() -> None:
+    problem = ExpertProblem(np.ones((2, 3)), np.array([2, 2, 2]), spread=np.array([0, 0, 1]))
+    rows = np.array([[0, 1, 0, 2, 1, 2], [0, 1, 1, 2, 0, 1]], dtype=np.int32)
+    assert over_cap(problem, rows).tolist() == [1, 0]

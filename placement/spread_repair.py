@@ -155,6 +155,7 @@ class _Layer:
         raised = most_in_domain(copies + 1, self.domains)
         experts = np.unique(self.row[over])
         experts = experts[raised[experts] > self.most[experts]]
+        experts = experts[np.argsort(-self.load[experts], kind="stable")]  # ties are not for names to decide
         left = most_in_domain(copies - 1, self.domains)
         beyond = there > left
         spared = (copies > 1) & (there - 1 <= left) & (beyond.sum(axis=0) - beyond == 0)

@@ -134,7 +134,8 @@ def test_more_slots_in_a_domain_than_experts(domains: int) -> None:
     assert verify_experts(found.assignment, problem) == []
     assert found.objective < 1.05
     for row in found.assignment.slot_expert:
-        there = np.stack([np.bincount(row[spread[found.assignment.slot_gpu] == d]) for d in range(domains)])
+        where = spread[found.assignment.slot_gpu]
+        there = np.stack([np.bincount(row[where == each], minlength=16) for each in range(domains)])
         assert ((there > 0).sum(axis=0) >= 2).all()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.apart import can_be_apart, legal
+from placement.apart import can_be_apart, each_alone, legal
 from placement.bounds import largest_copy, lower_bound, mean_load, neighbours
 from placement.bounds_priced import priced
 from placement.experts import place_experts
@@ -68,7 +68,7 @@ def random_problem(seed: int) -> ExpertProblem | None:
 
 
 def test_against_brute_force() -> None:
-    checked = optimal = 0
+    checked = optimal = alone = best_alone = 0
     for seed in range(400):
         problem = random_problem(seed)
         if problem is None:
@@ -84,6 +84,8 @@ def test_against_brute_force() -> None:
         assert result.max_load[0] >= best * (1 - 1e-9), seed
         checked += 1
         optimal += result.max_load[0] <= best * (1 + 1e-9)
+        alone += each_alone(problem)
+        best_alone += each_alone(problem) and result.max_load[0] <= best * (1 + 1e-9)
         if not can_be_apart(problem):
             continue
         apart = exact(problem, problem.loads[0], once=True)
@@ -98,7 +100,8 @@ def test_against_brute_force() -> None:
         for name, bound in bounds.items():
             assert bound[0] <= apart * (1 + 1e-9), (seed, name)
     assert checked > 150
-    assert optimal >= 0.98 * checked
+    assert optimal >= 0.94 * checked  # over few domains two copies of every expert come first
+    assert best_alone >= 0.98 * alone > 50
 
 
 def test_prices_prove_what_means_and_copies_do_not() -> None:

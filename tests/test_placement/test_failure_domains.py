@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.workload import Workload
-from placement.failure_domains import failure_domains, numbered_domains, require_apart, stage_domains
+from placement.failure_domains import numbered_domains, require_apart, stage_domains
 from topology import resolve_cluster
 from topology.errors import InfeasibleError
 
@@ -18,14 +19,9 @@ SETTING = Setting(resolve_cluster("gb200-nvl72@144"), resolve_model("gpt-oss-20b
 
 
 def test_gpus_nodes_and_racks_of_a_cluster() -> None:
-    assert failure_domains(SETTING, range(8), "gpu") is None
     assert numbered_domains(SETTING, "gpu").tolist() == list(range(144))
-    nodes = failure_domains(SETTING, range(144), "node")
-    racks = failure_domains(SETTING, range(144), "rack")
-    assert nodes is not None
-    assert racks is not None
-    assert nodes.tolist() == [gpu // 4 for gpu in range(144)]
-    assert racks.tolist() == [gpu // 72 for gpu in range(144)]
+    assert numbered_domains(SETTING, "node").tolist() == [gpu // 4 for gpu in range(144)]
+    assert numbered_domains(SETTING, "rack").tolist() == [gpu // 72 for gpu in range(144)]
 
 
 def test_replicas_that_lie_alike_keep_their_domains() -> None:
@@ -50,17 +46,41 @@ def test_places_in_one_domain_of_some_replica_are_in_one() -> None:
     ]
 
 
-@pytest.mark.parametrize("slots", [(1, 1, 1), (2, 1, 0), (2, 2, 1), (3, 1, 1), (2, 2, 2)])
-def test_what_cannot_be_kept_apart_is_refused_and_nothing_else(slots: tuple[int, ...]) -> None:
+SLOTS = [
+    (1, 1, 1),
+    (2, 1, 0),
+    (2, 2, 0),
+    (2, 2, 1),
+    (3, 1, 1),
+    (2, 2, 2),
+    (3, 3, 1),
+    (3, 3, 2),
+    (3, 2, 1),
+    (3, 3, 3),
+]
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("slots", SLOTS)
+def test_what_cannot_be_spread_is_refused_and_nothing_else(slots: tuple[int, ...], once: bool) -> None:
     """Against all ways of filling the slots of three GPUs, the first two in one domain, with three experts."""
     experts, domains = 3, np.array([0, 0, 1])
-    where = np.repeat(domains, slots)
-    possible = any(
-        set(row) == set(range(experts)) and len({*zip(row, where.tolist(), strict=True)}) == len(row)
-        for row in product(range(experts), repeat=sum(slots))
-    )
-    if possible:
-        require_apart(experts, np.array(slots), domains)
+    where, gpu = np.repeat(domains, slots), np.repeat(np.arange(3), slots)
+    used = 2 if slots[2] else 1
+
+    def fine(row: tuple[int, ...]) -> bool:
+        if set(row) != set(range(experts)) or len({*zip(row, gpu.tolist(), strict=True)}) < len(row):
+            return False
+        there = Counter(zip(row, where.tolist(), strict=True))
+        if once or used == 1:
+            return max(there.values()) == 1
+        return all(count <= np.ceil(row.count(expert) / used) for (expert, _), count in there.items())
+
+    if any(fine(row) for row in product(range(experts), repeat=sum(slots))):
+        require_apart(experts, np.array(slots), domains, once=once)
     else:
-        with pytest.raises(InfeasibleError, match="at most --redundant 3 goes"):
-            require_apart(experts, np.array(slots), domains)
+        words = (
+            f"at most --redundant {3 * (used - 1)} goes" if once or used == 1 else "one of 2 failure domains"
+        )
+        with pytest.raises(InfeasibleError, match=words):
+            require_apart(experts, np.array(slots), domains, once=once)

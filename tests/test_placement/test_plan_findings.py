@@ -94,8 +94,8 @@ def test_files_from_before_have_none_of_it(tmp_path: Path) -> None:
 def test_a_plan_that_breaks_its_failure_domains_is_not_legal(tmp_path: Path) -> None:
     data = json.loads(text_of_plan())
     rows = data["experts"]["layers"]["0"]
-    rows[1][0] = rows[0][0]  # every expert had two copies, so that none is missing now
-    with pytest.raises(InputError, match="of one failure domain, both hold expert"):
+    rows[1][0] = rows[2][0] = rows[0][0]  # every expert had two copies, so that none is missing now
+    with pytest.raises(InputError, match="of one failure domain, hold expert .: 2 of its 4 copies at most"):
         read(data, tmp_path)
     data["inputs"]["options"]["spread"] = "gpu"
     data["failures"] = None

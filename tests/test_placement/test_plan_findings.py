@@ -95,7 +95,7 @@ def test_a_plan_that_breaks_its_failure_domains_is_not_legal(tmp_path: Path) -> 
     data = json.loads(text_of_plan())
     rows = data["experts"]["layers"]["0"]
     rows[1][0] = rows[2][0] = rows[0][0]  # every expert had two copies, so that none is missing now
-    with pytest.raises(InputError, match="of one failure domain, hold expert .: 2 of its 4 copies at most"):
+    with pytest.raises(InputError, match=r"of one failure domain, hold expert .: 2 of its 4 copies at most"):
         read(data, tmp_path)
     data["inputs"]["options"]["spread"] = "gpu"
     data["failures"] = None

@@ -73,6 +73,7 @@ class _LayoutFields(BaseModel):
     replicas: _Said | None = None
     batch_per_gpu: _Said | None = None
     gpus_used: _Said | None = None
+    passed_over: str | None = None
 
 
 class _WorkloadFields(BaseModel):
@@ -180,7 +181,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         "cluster": setting.cluster.name,
         "stages": _stages(plan),
         "experts": {"gpus": [gpu.id for gpu in setting.cluster.gpus], "layers": _expert_rows(plan)},
-        "layout": _layout_to_dict(layout, setting),
+        "layout": {**_layout_to_dict(layout, setting), "passed_over": plan.passed_over or None},
         "score": score_to_dict(plan.score, dict(plan.balancedness)),
         "proof": {
             "status": plan.proof.status,
@@ -361,6 +362,7 @@ def _plan(fields: _PlanFields) -> Plan:
         scenarios=read_scenarios(fields.scenarios, loads.names if loads else ()),
         failures=read_failures(fields.failures, setting),
         redundancy=read_redundancy(fields.redundancy),
+        passed_over=fields.layout.passed_over or "",
     )
 
 

@@ -91,6 +91,8 @@ class Plan:
         What a summary repeats: what was assumed, dropped or run.
     options:
         What the planner was asked besides, as JSON-able values.
+    passed_over:
+        A layout that is faster by the estimate and less simple, in words; empty if there is none.
     """
 
     setting: Setting
@@ -107,6 +109,7 @@ class Plan:
     scenarios: ScenarioReport | None = None
     failures: Failures | None = None
     redundancy: RedundancyCurve | None = None
+    passed_over: str = ""
 
     @property
     def split(self) -> Split:

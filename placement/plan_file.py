@@ -43,6 +43,7 @@ __all__ = ["plan_to_dict", "plan_to_json", "read_plan", "score_to_dict"]
 SCHEMA_VERSION = 1
 _NO_OBJECT = {"model_type", "dict_type", "model_attributes_type"}
 _Count = Annotated[int, Field(ge=0)]
+_Said = Annotated[int, Field(ge=0, le=10**12)]
 _Spread = Annotated[Spread, Field()]
 _Objective = Annotated[Objective, Field()]
 _Split = Annotated[Split, Field()]
@@ -66,12 +67,13 @@ class _LayoutFields(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
     tp: Annotated[int, Field(ge=1)]
     # what follows from the rest of the file: held against it, never used
-    stages: int | None = None
-    ep: int | None = None
-    attention_dp: int | None = None
-    replicas: int | None = None
-    batch_per_gpu: int | None = None
-    gpus_used: int | None = None
+    stages: _Said | None = None
+    ep: _Said | None = None
+    attention_dp: _Said | None = None
+    replicas: _Said | None = None
+    batch_per_gpu: _Said | None = None
+    gpus_used: _Said | None = None
+    passed_over: str | None = None
 
 
 class _WorkloadFields(BaseModel):
@@ -179,7 +181,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         "cluster": setting.cluster.name,
         "stages": _stages(plan),
         "experts": {"gpus": [gpu.id for gpu in setting.cluster.gpus], "layers": _expert_rows(plan)},
-        "layout": _layout_to_dict(layout, setting),
+        "layout": {**_layout_to_dict(layout, setting), "passed_over": plan.passed_over or None},
         "score": score_to_dict(plan.score, dict(plan.balancedness)),
         "proof": {
             "status": plan.proof.status,
@@ -360,6 +362,7 @@ def _plan(fields: _PlanFields) -> Plan:
         scenarios=read_scenarios(fields.scenarios, loads.names if loads else ()),
         failures=read_failures(fields.failures, setting),
         redundancy=read_redundancy(fields.redundancy),
+        passed_over=fields.layout.passed_over or "",
     )
 
 

@@ -46,9 +46,15 @@ MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
 
 
+_OVERLOOKED = 0.01  # of the throughput
+
+
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A candidate with its experts placed; ``results`` has one entry for each group of stages that are alike."""
+    """A candidate with its experts placed; ``results`` has one entry for each group of stages that are alike.
+
+    ``passed_over`` is a faster one that a simpler was taken for; None where there is none.
+    """
 
     candidate: Candidate
     experts: tuple[Assignment | None, ...]
@@ -56,6 +62,7 @@ class Placed:
     results: tuple[ExpertResult, ...]
     score: Score
     balancedness: dict[int, float]
+    passed_over: Placed | None = None
 
 
 def make_plan(
@@ -94,11 +101,31 @@ def make_plan(
         placed = _cut_short(fast, loads, options)
     plan = _finish(placed, loads, options, say)
     interrupted = plan.interrupted or (curve is not None and curve.interrupted)
-    plan = replace(plan, options=asdict(asked), redundancy=curve, interrupted=interrupted)
+    plan = replace(
+        plan,
+        options=asdict(asked),
+        redundancy=curve,
+        interrupted=interrupted,
+        passed_over=_passed_over(fast, setting),
+    )
     wrong = verify_plan(plan)
     if wrong:
         raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")
     return plan
+
+
+def _passed_over(chosen: Placed, setting: Setting) -> str:
+    """Say which layout is faster by the estimate, by more than anybody would overlook; empty if none is."""
+    faster = chosen.passed_over
+    if faster is None or faster.score.tok_s_per_gpu < chosen.score.tok_s_per_gpu * (1 + _OVERLOOKED):
+        return ""
+    layout = faster.candidate.layout
+    ep = f"--ep {layout.ep} " if setting.model.moe is not None else ""
+    speed, gain = faster.score.tok_s_per_gpu, faster.score.tok_s_per_gpu / chosen.score.tok_s_per_gpu - 1
+    return (
+        f"{layout.short(moe=setting.model.moe is not None)} is estimated at {speed:,.0f} tok/s/GPU "
+        f"({gain:+.0%}): {ep}--tp {layout.tp} --stages {layout.stages}"
+    )
 
 
 def _curve(setting: Setting, loads: ExpertLoads | None, options: PlanOptions) -> RedundancyCurve:
@@ -153,7 +180,7 @@ def choose_layout(
         trial = _place(candidate, loads, options, known=known)
         meets = options.tpot_s is None or trial.score.tpot_s <= options.tpot_s
         if meets and trial.score.tok_s_per_gpu >= enough:
-            return trial
+            return replace(trial, passed_over=best)
     return best
 
 

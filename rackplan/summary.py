@@ -101,6 +101,8 @@ def _layout(plan: Plan) -> list[str]:
     if idle:
         text += f"; {idle} GPUs idle"
     lines = wrapped("Layout", text)
+    if plan.passed_over:
+        lines += wrapped("", f"the simplest of those about as fast; {plan.passed_over}")
     if layout.stages > 1:
         runs = ", ".join(f"{s.layers.start}-{s.layers.stop - 1}" for s in layout.replicas[0])
         lines += wrapped("Stages", f"layers {runs}")

@@ -292,7 +292,15 @@ def _plan(
     placed: Mapping[int, NDArray[np.int32]],
 ) -> Plan:
     """The new plan, scored afresh, with its proof."""
-    new = replace(old, setting=left.setting, layout=left.layout, loads=loads, scenarios=None, failures=None)
+    new = replace(
+        old,
+        setting=left.setting,
+        layout=left.layout,
+        loads=loads,
+        scenarios=None,
+        failures=None,
+        passed_over="",
+    )
     experts = _assignments(tasks, placed, new)
     score, balancedness = score_placement(left.setting, left.layout, experts, loads, old.split)
     return replace(new, experts=experts, score=score, balancedness=balancedness, proof=_proof(tasks, placed))

@@ -66,6 +66,7 @@ def run(
     from rackplan.output import output_folder, print_json, print_text
     from rackplan.progress import progress
     from rackplan.replan_summary import replan_summary
+    from topology.errors import InputError
 
     options = ReplanOptions(
         lost=tuple(lost or ()),
@@ -76,6 +77,10 @@ def run(
         time_limit_s=time_limit,
         seed=seed,
     )
+    if output.resolve() == plan.resolve().parent:
+        raise InputError(
+            f"-o {output}: it is the folder of {plan}, which would be overwritten; choose another."
+        )
     old = read_plan(plan)
     other = model_loads(old.setting.model, loads, seed, windows) if loads else None
     with output_folder(output) as folder:

@@ -41,6 +41,10 @@ __all__ = [
 LEAST_LABEL = 0.08
 """A part narrower than this fraction of the chart has its words in the legend and on hover only."""
 
+LABEL_PX = 12
+WHOLE_LABELS = {"uniformtext": {"mode": "hide", "minsize": LABEL_PX}}
+"""Words that a bar is too small for, in a narrow window, are left out instead of laid over their neighbours."""
+
 
 def layout_of(**more: Any) -> dict[str, Any]:
     """Return what all charts share; the page sets colours of text and rules."""
@@ -190,7 +194,12 @@ def step_chart(found: Explanation) -> dict[str, Any]:
     return {
         "data": data,
         "layout": layout_of(
-            barmode="stack", bargap=0.3, shapes=[line], margin={"l": 70, "r": 20, "t": 76, "b": 50}, **axes
+            barmode="stack",
+            bargap=0.3,
+            shapes=[line],
+            margin={"l": 70, "r": 20, "t": 76, "b": 50},
+            **WHOLE_LABELS,
+            **axes,
         ),
     }
 
@@ -210,9 +219,9 @@ def _bar(row: str, name: str, value: float, width: float, colour: str, *, unit: 
         "text": [name if value >= LEAST_LABEL * width else ""],
         "textposition": "inside",
         "insidetextanchor": "middle",
-        "insidetextfont": {"color": ink_on(colour)},
+        "insidetextfont": {"color": ink_on(colour), "size": LABEL_PX},
         "textangle": 0,
-        "constraintext": "none",
+        "constraintext": "inside",
         "hovertext": [f"{row}: {name}<br>{value:,.3f} {unit}"],
         "hoverinfo": "text",
         "marker": {"color": colour},
@@ -234,7 +243,7 @@ def memory_chart(hbm_bytes: Mapping[str, float]) -> dict[str, Any]:
             bar["marker"]["pattern"] = {"shape": "/", "fillmode": "overlay", "solidity": 0.15}
         data.append(bar)
     axes = {"xaxis": axis("GB of the fullest GPU", range=[0, total]), "yaxis": {"visible": False}}
-    return {"data": data, "layout": layout_of(barmode="stack", **axes)}
+    return {"data": data, "layout": layout_of(barmode="stack", **WHOLE_LABELS, **axes)}
 
 
 def balance_chart(plan: Plan) -> dict[str, Any]:

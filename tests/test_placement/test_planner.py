@@ -361,6 +361,19 @@ def test_comparisons_take_the_fastest_layout() -> None:
     assert fastest.score.tok_s_per_gpu >= simple.score.tok_s_per_gpu
 
 
+def test_the_faster_layout_that_was_passed_over_is_named(tmp_path: Path) -> None:
+    setting = Setting(resolve_cluster("hgx-h20@32"), resolve_model("qwen3-235b-a22b"), Workload())
+    plan = make_plan(setting, loads_of(setting), PlanOptions(time_limit_s=0))
+    assert plan.passed_over.endswith("--ep 8 --tp 1 --stages 4")
+    asked = PlanOptions(time_limit_s=0, ep=8, tp=1, stages=4)
+    faster = make_plan(setting, loads_of(setting), asked)
+    assert faster.score.tok_s_per_gpu > plan.score.tok_s_per_gpu
+    assert f"{faster.score.tok_s_per_gpu:,.0f} tok/s/GPU" in plan.passed_over
+    assert faster.passed_over == ""
+    (tmp_path / "plan.json").write_text(plan_to_json(plan_to_dict(plan)), encoding="utf-8")
+    assert read_plan(tmp_path / "plan.json").passed_over == plan.passed_over
+
+
 def test_experts_are_not_copied_to_fill_a_cluster() -> None:
     """Eight experts on 72 GPUs: groups of a few GPUs, not one of 72 with 64 redundant copies a layer."""
     setting = Setting(resolve_cluster("gb200-nvl72"), resolve_model("mixtral-8x7b"), Workload())

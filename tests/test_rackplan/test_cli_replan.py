@@ -181,3 +181,11 @@ def test_ctrl_c_writes_the_best_so_far(run: Run, planned: Path, monkeypatch: pyt
     data = json.loads((planned / "next/plan.json").read_text())
     assert data["proof"]["interrupted"] is True
     assert (planned / "next/moves.json").exists()
+
+
+def test_the_folder_of_the_plan_is_not_overwritten(run: Run, planned: Path) -> None:
+    before = (planned / "old/plan.json").read_bytes()
+    result = run("replan", "old/plan.json", *FAST, "-o", "old")
+    assert result.code == 2
+    assert "would be overwritten" in result.error_line
+    assert (planned / "old/plan.json").read_bytes() == before

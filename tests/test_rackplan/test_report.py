@@ -131,6 +131,15 @@ def test_charts_hold_the_score(case: tuple[str, str, str]) -> None:
     assert by_part <= score.step_s
     memory = [bar["x"][0] * 1e9 for bar in charts["chart-memory"]["data"]]
     assert memory == pytest.approx(list(score.hbm_bytes.values()))
+    for name in ("chart-memory", "chart-step"):
+        # in a narrow window words that do not fit go; they would lie over their neighbours
+        smallest = charts[name]["layout"]["uniformtext"]
+        words = [bar for bar in charts[name]["data"] if any(bar.get("text", ()))]
+        assert words
+        assert smallest["mode"] == "hide"
+        for bar in words:
+            assert bar["constraintext"] == "inside"
+            assert bar["insidetextfont"]["size"] == smallest["minsize"]
     star = charts["chart-pareto"]["data"][-1]
     assert (star["x"], star["y"]) == ([score.tok_s_per_user], [score.tok_s_per_gpu])
     assert ("chart-balance" in charts) == bool(plan.balancedness)

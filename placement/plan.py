@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cost.expert_use import balanced_use, expert_use
 from cost.gpu_rates import expert_speed
 from cost.score import LayoutScorer
 from cost.split import require_split
 from placement.failure_domains import numbered_domains
-from placement.options import require_spread
+from placement.options import require_objective, require_spread
 from topology.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from cost.assignment import Assignment
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from cost.setting import Setting
     from cost.split import Split
     from placement.failures import Failures
-    from placement.options import Spread
+    from placement.options import Objective, Spread
     from placement.redundancy import RedundancyCurve
     from placement.scenarios import ScenarioReport
 
@@ -45,6 +46,8 @@ __all__ = [
     "use_balancedness",
 ]
 
+_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -58,6 +61,13 @@ class Proof:
     objective: float
     bound: float
     gap: float
+
+    @classmethod
+    def of_layers(cls, reached: NDArray[np.float64], least: NDArray[np.float64]) -> Proof:
+        """Return the proof of a placement that nobody searched, of largest over mean GPU load and bound by layer."""
+        status = "OPTIMAL" if (reached <= least * (1 + _EQUAL)).all() else "FEASIBLE"
+        objective, lowest = float(reached.mean()), float(np.minimum(least, reached).mean())
+        return cls(status, objective, lowest, max(0.0, 1 - lowest / objective))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +130,11 @@ class Plan:
     def spread(self) -> Spread:
         """What may fail at once: copies of an expert lie in different ones."""
         return require_spread(str(self.options.get("spread", "gpu")))
+
+    @property
+    def objective(self) -> Objective:
+        """What counts over several loads."""
+        return require_objective(str(self.options.get("objective", "mean")))
 
 
 def moe_rows(setting: Setting, layers: range) -> list[int]:

@@ -216,7 +216,7 @@ def _layout_to_dict(layout: Layout, setting: Setting) -> dict[str, int]:
 def _proof_of(plan: Plan) -> str:
     """What objective and bound are of."""
     several = plan.loads is not None and len(plan.loads.tokens) > 1
-    if several and plan.options.get("objective") == "worst":
+    if several and plan.objective == "worst":
         text = "mean over MoE layers of the largest GPU load over the mean one in the worst scenario"
     else:
         text = "mean over MoE layers and scenarios of the largest GPU load over the mean one"

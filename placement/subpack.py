@@ -33,7 +33,7 @@ _PROGRESS_S = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Improved:
-    """What :func:`improve` reached, and what it ran."""
+    """The best placement ``[layers, slots]``, whether Ctrl-C ended the search, and what ran."""
 
     slot_expert: NDArray[np.int32]
     interrupted: bool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,7 @@ from placement.pack import pack
 from placement.recount import recount
 from placement.replicate import replicate
 from placement.submodel import cores
-from placement.subpack import improve
+from placement.subpack import Improved, improve
 from placement.swap import swap_down
 
 if TYPE_CHECKING:
@@ -28,20 +27,11 @@ if TYPE_CHECKING:
 
     OnProgress = Callable[[int, int, float, float, float], None]
 
-__all__ = ["Found", "search"]
+__all__ = ["search"]
 
 _FOLD_SHARE, _COUNT_SHARE, _RECOUNT_SHARE = 0.85, 0.5, 0.15  # of the time limit
 _FEW = 4  # layers: each thread searches all of them, with other draws, every second one from greedy counts
 _PROGRESS_S = 0.1
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """The best placement ``[layers, slots]``, whether Ctrl-C ended the search, and what ran."""
-
-    slot_expert: NDArray[np.int32]
-    interrupted: bool
-    log: tuple[str, ...]
 
 
 def search(
@@ -52,7 +42,7 @@ def search(
     time_limit_s: float,
     seed: int,
     on_progress: OnProgress | None = None,
-) -> Found:
+) -> Improved:
     """Improve ``slot_expert`` ``[layers, slots]`` for some seconds; no layer gets worse.
 
     Swaps go on to a local optimum. Layers with a wide gap to their ``bound`` ``[layers]`` are searched for other
@@ -70,7 +60,7 @@ def search(
     better = int((max_loads(problem, timed.slot_expert) < max_loads(problem, slot_expert)).sum())
     log.append(f"swaps and other copy counts: {better} layers better in {timed.spent():.1f} s")
     if timed.interrupted:
-        return Found(
+        return Improved(
             timed.slot_expert, interrupted=True, log=(*log, "interrupted: the best placement so far is kept")
         )
     improved = improve(
@@ -81,7 +71,7 @@ def search(
         seed=seed,
         on_progress=timed.later(),
     )
-    return Found(improved.slot_expert, improved.interrupted, (*log, *improved.log))
+    return Improved(improved.slot_expert, improved.interrupted, (*log, *improved.log))
 
 
 class _Timed:

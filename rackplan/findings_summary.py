@@ -46,7 +46,7 @@ def placement_words(plan: Plan) -> str:
 def worst_words(plan: Plan) -> str:
     """Return what a balance was taken over where it is not the mean; empty where it is."""
     several = plan.loads is not None and len(plan.loads.tokens) > 1
-    return " in the worst scenario" if several and plan.options.get("objective") == "worst" else ""
+    return " in the worst scenario" if several and plan.objective == "worst" else ""
 
 
 def scenario_lines(report: ScenarioReport) -> list[str]:

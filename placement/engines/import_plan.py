@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["default_ranks", "imported_plan"]
 
-_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
-
 
 def default_ranks(setting: Setting, options: PlanOptions) -> int:
     """Return the GPUs of an EP group: as asked, else all of the cluster over the stages.
@@ -197,7 +195,4 @@ def _proof(
             bound.append(problem.lower_bound())
         else:
             bound.append(any_split_bound(problem))
-    reached, least = np.concatenate(value), np.concatenate(bound)
-    status = "OPTIMAL" if (reached <= least * (1 + _EQUAL)).all() else "FEASIBLE"
-    objective, lowest = float(reached.mean()), float(np.minimum(least, reached).mean())
-    return Proof(status, objective, lowest, max(0.0, 1 - lowest / objective))
+    return Proof.of_layers(np.concatenate(value), np.concatenate(bound))

@@ -16,7 +16,6 @@ from placement.plan import (
     BaselineScore,
     Proof,
     moe_rows,
-    placement_balancedness,
     score_placement,
     stage_speed,
 )
@@ -33,7 +32,7 @@ from placement.verify_plan import verify_plan
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
     from placement.replan.transfers import Transfers
 
 __all__ = ["ReplanOptions", "Replanned", "replan_plan"]
-
-_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ def replan_plan(
     loads = plan.loads if loads is None else loads
     if loads is None:
         raise InputError(f"{plan.setting.model.name} has no routed experts: there is nothing to re-plan.")
-    spread, objective = options.spread or plan.spread, options.objective or _objective(plan)
+    spread, objective = options.spread or plan.spread, options.objective or plan.objective
     lost = lost_gpus(plan, options.lost)
     left = left_of(plan, lost)
     tasks = _tasks(left, loads, spread, objective, plan.split)
@@ -182,6 +179,7 @@ def replan_plan(
     start = {stage: result.start for stage, result in zip(tasks, found.placements, strict=True)}
     fresh = {stage: result.fresh for stage, result in zip(tasks, found.placements, strict=True)}
     new = _plan(plan, left, loads, tasks, placed)
+    before, afresh = _scored(new, tasks, start), _scored(new, tasks, fresh)
     new = replace(
         new,
         options={
@@ -195,8 +193,8 @@ def replan_plan(
         interrupted=found.interrupted,
         baselines={
             **score_rivals(new.setting, new.layout, new.experts, loads, new.split),
-            "old plan" if not lost else "restored": _scored(new, tasks, start),
-            "fresh plan": _scored(new, tasks, fresh),
+            "old plan" if not lost else "restored": before,
+            "fresh plan": afresh,
         },
     )
     try:
@@ -211,10 +209,10 @@ def replan_plan(
         plan=new,
         steps=tuple(steps),
         expert_bytes=size,
-        before=None if lost else _balance(new, _assignments(tasks, start, new), loads),
-        restored=_balance(new, _assignments(tasks, start, new), loads),
+        before=None if lost else _mean(before.balancedness),
+        restored=_mean(before.balancedness),
         after=_mean(new.balancedness),
-        fresh=_balance(new, _assignments(tasks, fresh, new), loads),
+        fresh=_mean(afresh.balancedness),
         needed=replicas * _moves(tasks, start),
         fresh_moves=replicas * _moves(tasks, fresh),
         copies=replicas * sum(rows.size for rows in placed.values()),
@@ -222,10 +220,6 @@ def replan_plan(
         front=_scaled(found, replicas),
         transfer=transfers(new.setting.cluster, steps, lambda layer: size[layer]),
     )
-
-
-def _objective(plan: Plan) -> Objective:
-    return "worst" if plan.options.get("objective") == "worst" else "mean"
 
 
 def _expert_bytes(plan: Plan) -> dict[int, float]:
@@ -319,10 +313,7 @@ def _proof(tasks: Mapping[int, ReplanTask], placed: Mapping[int, NDArray[np.int3
             objective=task.objective,
         )  # failure domains left out: with copies spread evenly, counts have no limit but the GPUs
         bound.append(scenarios.lower_bound() if task.split == "even" else any_split_bound(scenarios))
-    reached, least = np.concatenate(value), np.concatenate(bound)
-    status = "OPTIMAL" if (reached <= least * (1 + _EQUAL)).all() else "FEASIBLE"
-    objective, lowest = float(reached.mean()), float(np.minimum(least, reached).mean())
-    return Proof(status, objective, lowest, max(0.0, 1 - lowest / objective))
+    return Proof.of_layers(np.concatenate(value), np.concatenate(bound))
 
 
 def _scored(
@@ -331,10 +322,6 @@ def _scored(
     experts = _assignments(tasks, rows, plan)
     score, balancedness = score_placement(plan.setting, plan.layout, experts, plan.loads, plan.split)
     return BaselineScore("", balancedness, score)
-
-
-def _balance(plan: Plan, experts: Sequence[Assignment | None], loads: ExpertLoads) -> float:
-    return _mean(placement_balancedness(plan.setting, plan.layout, experts, loads, plan.split))
 
 
 def _mean(values: Mapping[int, float]) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.apart import legal
 from placement.baselines import Baseline, baselines
 from placement.even_spread import place_spread
 from placement.experts import ExpertResult, place_apart, place_experts
@@ -200,10 +201,8 @@ def _apart(
         return layers, rival[layers]
     average = problem.average
     apart, fits = distinct_copies(average.rows(layers), rival[layers])
-    place = apart.astype(np.int64) * average.gpus + average.failure_domain[average.slot_gpu]
-    place.sort(axis=1)
-    legal = fits & (np.diff(place, axis=1) != 0).all(axis=1)
-    return layers[legal], apart[legal]
+    fine = fits & legal(average, apart)
+    return layers[fine], apart[fine]
 
 
 def _result(

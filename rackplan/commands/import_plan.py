@@ -10,6 +10,7 @@ import typer
 from rackplan.commands.options import (
     AcceptLength,
     Batch,
+    ClusterName,
     Context,
     DraftTokens,
     Engine,
@@ -17,10 +18,12 @@ from rackplan.commands.options import (
     KvDtype,
     Loads,
     ModelName,
+    ObjectiveName,
     OutputFolder,
     Overlap,
     Phase,
     Seed,
+    SplitName,
     Weights,
 )
 
@@ -37,21 +40,14 @@ def run(
         str, typer.Option("--from", metavar="KIND", help="sglang, trtllm, vllm-ascend, vllm or npy.")
     ],
     model: ModelName,
-    cluster: Annotated[
-        str, typer.Option("--cluster", metavar="C", help="Catalog name, name@GPUS or a YAML file.")
-    ],
+    cluster: ClusterName,
     output: OutputFolder,
     loads: Loads = None,
     phase: Phase = "decode",
     context: Context = 4096,
     batch: Batch = 0,
-    objective: Annotated[
-        str, typer.Option("--objective", help="Over several --loads: the mean or the worst of them.")
-    ] = "mean",
-    split: Annotated[
-        str,
-        typer.Option("--split", help="How the engine splits an expert's tokens: even, source or lp."),
-    ] = "even",
+    objective: ObjectiveName = "mean",
+    split: SplitName = "even",
     ep: Annotated[
         int | None,
         typer.Option("--ep", help="GPUs of the EP group. [all, over the stages]", show_default=False),

@@ -11,6 +11,7 @@ __all__ = [
     "INTERRUPTED",
     "AcceptLength",
     "Batch",
+    "ClusterName",
     "Context",
     "DraftTokens",
     "Engine",
@@ -18,10 +19,12 @@ __all__ = [
     "KvDtype",
     "Loads",
     "ModelName",
+    "ObjectiveName",
     "OutputFolder",
     "Overlap",
     "Phase",
     "Seed",
+    "SplitName",
     "Weights",
     "Windows",
 ]
@@ -31,6 +34,15 @@ INTERRUPTED = 130
 
 ModelName = Annotated[
     str, typer.Option("--model", metavar="M", help="Catalog name, or path of a Hugging Face config.json.")
+]
+ClusterName = Annotated[
+    str, typer.Option("--cluster", metavar="C", help="Catalog name, name@GPUS or a YAML file.")
+]
+ObjectiveName = Annotated[
+    str, typer.Option("--objective", help="Over several --loads: the mean or the worst of them.")
+]
+SplitName = Annotated[
+    str, typer.Option("--split", help="How the engine splits an expert's tokens: even, source or lp.")
 ]
 Context = Annotated[
     int, typer.Option("--context", help="Tokens already in each sequence; prefill: of each prompt.")

@@ -12,6 +12,7 @@ from rackplan.commands.options import (
     INTERRUPTED,
     AcceptLength,
     Batch,
+    ClusterName,
     Context,
     DraftTokens,
     Engine,
@@ -19,16 +20,21 @@ from rackplan.commands.options import (
     KvDtype,
     Loads,
     ModelName,
+    ObjectiveName,
     OutputFolder,
     Overlap,
     Phase,
     Seed,
+    SplitName,
     Weights,
     Windows,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from placement.plan import Plan
+    from rackplan.report.html import Markup
 
 __all__ = ["NAME", "plan_json", "run", "write_plan"]
 
@@ -37,9 +43,7 @@ NAME = "plan"
 
 def run(
     model: ModelName,
-    cluster: Annotated[
-        str, typer.Option("--cluster", metavar="C", help="Catalog name, name@GPUS or a YAML file.")
-    ],
+    cluster: ClusterName,
     output: OutputFolder,
     loads: Loads = None,
     windows: Windows = None,
@@ -57,16 +61,11 @@ def run(
             help="Extra expert copies per layer; default: fewest that divide; auto: most throughput.",
         ),
     ] = None,
-    objective: Annotated[
-        str, typer.Option("--objective", help="Over several --loads: the mean or the worst of them.")
-    ] = "mean",
+    objective: ObjectiveName = "mean",
     spread: Annotated[
         str, typer.Option("--spread", help="Copies of an expert lie in different gpu, node or rack.")
     ] = "gpu",
-    split: Annotated[
-        str,
-        typer.Option("--split", help="How the engine splits an expert's tokens: even, source or lp."),
-    ] = "even",
+    split: SplitName = "even",
     ep: Annotated[
         int | None, typer.Option("--ep", help="GPUs that a layer's experts are spread over.")
     ] = None,
@@ -151,8 +150,18 @@ def _copies(text: str) -> int | Literal["auto"]:
         ) from None
 
 
-def write_plan(plan: Plan, folder: Path, sha256: dict[str, str]) -> dict[str, str]:
-    """Write the plan, its picture and its report; return their paths by what they are."""
+def write_plan(
+    plan: Plan,
+    folder: Path,
+    sha256: dict[str, str],
+    *,
+    first: Markup | None = None,
+    moves: str | None = None,
+) -> dict[str, str]:
+    """Write the plan, its picture and its report; return their paths by what they are.
+
+    Of a re-plan ``first`` is the report's first section, and ``moves`` the text of ``moves.json``.
+    """
     import shlex
 
     from placement.plan_file import plan_to_dict, plan_to_json
@@ -167,15 +176,19 @@ def write_plan(plan: Plan, folder: Path, sha256: dict[str, str]) -> dict[str, st
 
     def report(path: Path) -> None:
         drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it
-        write_whole(path, plan_report(plan, drawing, command=command, sha256=sha256).encode())
+        page = plan_report(plan, drawing, command=command, sha256=sha256, first=first)
+        write_whole(path, page.encode())
 
-    writers = {
+    writers: dict[str, Callable[[Path], None]] = {
         "topology.svg": lambda path: draw_cluster(plan.setting.cluster, path, overlay=plan_overlay(plan)),
         "report.html": report,
-        "plan.json": lambda path: write_whole(path, text.encode()),
     }
-    write_together(folder, writers)
     names = {"plan": "plan.json", "report": "report.html", "topology": "topology.svg"}
+    if moves is not None:
+        writers["moves.json"] = lambda path: write_whole(path, moves.encode())
+        names = {"plan": names.pop("plan"), "moves": "moves.json", **names}
+    writers["plan.json"] = lambda path: write_whole(path, text.encode())
+    write_together(folder, writers)
     return {what: str(folder / name) for what, name in names.items()}
 
 

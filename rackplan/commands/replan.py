@@ -11,7 +11,6 @@ import typer
 from rackplan.commands.options import INTERRUPTED, JsonFlag, Loads, OutputFolder, Seed, Windows
 
 if TYPE_CHECKING:
-    from placement.options import Objective
     from placement.replan.replan_plan import Replanned, ReplanOptions
 
 __all__ = ["NAME", "run"]
@@ -59,13 +58,15 @@ def run(
     json: JsonFlag = False,
 ) -> None:
     """Re-plan for other loads or lost GPUs, few moves. Writes plan.json, moves.json, report.html and topology.svg."""
-    from placement.options import require_spread
-    from placement.plan_file import read_plan
+    from placement.options import require_objective, require_spread
+    from placement.plan_file import plan_to_json, read_plan
     from placement.replan.replan_plan import ReplanOptions, replan_plan
+    from rackplan.commands.plan import write_plan
     from rackplan.inputs import digests, model_loads
     from rackplan.output import output_folder, print_json, print_text
     from rackplan.progress import progress
-    from rackplan.replan_summary import replan_summary
+    from rackplan.replan_summary import moves_to_dict, replan_summary
+    from rackplan.report.replan_section import replan_section
     from topology.errors import InputError
 
     options = ReplanOptions(
@@ -73,7 +74,7 @@ def run(
         max_moves=max_moves,
         max_bytes=None if max_bytes is None else _bytes(max_bytes),
         spread=None if spread is None else require_spread(spread),
-        objective=None if objective is None else _objective(objective),
+        objective=None if objective is None else require_objective(objective),
         time_limit_s=time_limit,
         seed=seed,
     )
@@ -88,7 +89,13 @@ def run(
             reporter.stage("re-planning")
             found = replan_plan(old, other, options, on_progress=reporter.replan)
             reporter.stage("writing")
-            files = _write(found, folder, digests([str(plan), *(loads or [])]))
+            files = write_plan(
+                found.plan,
+                folder,
+                digests([str(plan), *(loads or [])]),
+                first=replan_section(found),
+                moves=plan_to_json(moves_to_dict(found)),
+            )
         if json:
             print_json(_as_json(found, options, files))
         else:
@@ -106,55 +113,6 @@ def _bytes(text: str) -> float:
         return float(text)
     except ValueError:
         return parse_quantity(text, "byte", "--max-bytes")
-
-
-def _objective(text: str) -> Objective:
-    from placement.options import OBJECTIVES
-    from topology.errors import InputError
-
-    for known in OBJECTIVES:
-        if text == known:
-            return known
-    raise InputError(f"--objective {text}: expected {' or '.join(OBJECTIVES)}.")
-
-
-def _write(found: Replanned, folder: Path, sha256: dict[str, str]) -> dict[str, str]:
-    """Write the plan, the moves, the picture and the report; return their paths by what they are."""
-    import shlex
-
-    from placement.plan_file import plan_to_dict, plan_to_json
-    from rackplan.output import write_together
-    from rackplan.overlay import plan_overlay
-    from rackplan.replan_summary import moves_to_dict
-    from rackplan.report.plan_page import plan_report
-    from rackplan.report.replan_section import replan_section
-    from topology.draw import draw_cluster
-    from topology.files import write_whole
-
-    plan = found.plan
-    command = shlex.join(["rackplan", *sys.argv[1:]])
-    whole = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
-    moves = plan_to_json(moves_to_dict(found))
-
-    def report(path: Path) -> None:
-        drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it
-        text = plan_report(plan, drawing, command=command, sha256=sha256, first=replan_section(found))
-        write_whole(path, text.encode())
-
-    writers = {
-        "topology.svg": lambda path: draw_cluster(plan.setting.cluster, path, overlay=plan_overlay(plan)),
-        "report.html": report,
-        "moves.json": lambda path: write_whole(path, moves.encode()),
-        "plan.json": lambda path: write_whole(path, whole.encode()),
-    }
-    write_together(folder, writers)
-    names = {
-        "plan": "plan.json",
-        "moves": "moves.json",
-        "report": "report.html",
-        "topology": "topology.svg",
-    }
-    return {what: str(folder / name) for what, name in names.items()}
 
 
 def _as_json(found: Replanned, options: ReplanOptions, files: dict[str, str]) -> dict[str, Any]:

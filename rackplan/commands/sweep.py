@@ -9,6 +9,7 @@ import typer
 
 from rackplan.commands.options import (
     AcceptLength,
+    ClusterName,
     DraftTokens,
     Engine,
     JsonFlag,
@@ -34,9 +35,7 @@ TARGETS = (25.0, 50.0, 75.0, 100.0, 125.0, 150.0, 200.0)
 
 def run(
     model: ModelName,
-    cluster: Annotated[
-        str, typer.Option("--cluster", metavar="C", help="Catalog name, name@GPUS or a YAML file.")
-    ],
+    cluster: ClusterName,
     phase: Phase = "decode",
     context: Annotated[
         int | None,

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from topology.errors import InputError
+from topology.strict_json import unique_keys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,14 +16,7 @@ __all__ = ["load_object"]
 _MOST_BYTES = 32 << 20
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        if key in found:
-            message = f"the key {key!r} stands twice in one object"
-            raise ValueError(message)
-        found[key] = value
-    return found
+_unique = unique_keys(lambda key: ValueError(f"the key {key!r} stands twice in one object"))
 
 
 def _constant(name: str) -> float:

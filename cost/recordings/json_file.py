@@ -9,6 +9,7 @@ import numpy as np
 
 from cost.recordings.recording import of_array, one_line
 from topology.errors import InputError
+from topology.strict_json import unique_keys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +53,9 @@ def read_json(path: Path, wanted: Wanted | None) -> Recording:
     return of_array(str(path), "SGLang JSON", values, wanted)
 
 
+_unique = unique_keys(lambda key: ValueError(f"key {key[:40]!r} is there twice"))
+
+
 def parse(text: bytes) -> Any:
     """Parse JSON; a key that is there twice is an error.
 
@@ -62,15 +66,7 @@ def parse(text: bytes) -> Any:
     """
     if sum(map(text.count, (b"[", b"{", b'"'))) > MOST_PARTS:
         raise ValueError(f"more than {MOST_PARTS:,} lists and texts")
-    return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
-        raise ValueError(f"key {twice[:40]!r} is there twice")
-    return found
+    return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
 
 
 def numbers(path: str, what: str, value: object, needs: str = "", *, checked: bool = False) -> NDArray[Any]:

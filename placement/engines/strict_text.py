@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, NoReturn
 
 from topology.errors import InputError
+from topology.strict_json import unique_keys
 from topology.strict_yaml import strict_yaml
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ class _BadValueError(ValueError):
     """A value that JSON's grammar has, and a plan has not."""
 
 
+_unique = unique_keys(lambda key: _BadValueError(f"key {key[:40]!r} is there twice"))
+
+
 def _parse(text: str, where: str) -> object:
     if sum(map(text.count, '[{"')) > MOST_PARTS:
         raise InputError(f"{where}: more than {MOST_PARTS:,} lists and texts, which no plan of experts has.")
@@ -100,15 +104,6 @@ def _parse(text: str, where: str) -> object:
         what = " ".join(str(error).split())[:100]
         raise InputError(f"{where}: not JSON, or cut short ({what}).") from None
     return value
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [key for key, _ in pairs]
-        twice = next(key for place, key in enumerate(names) if key in names[:place])
-        raise _BadValueError(f"key {twice[:40]!r} is there twice")
-    return found
 
 
 def _no_constant(name: str) -> NoReturn:

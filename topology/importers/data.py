@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from topology.errors import InputError
 from topology.importers.source import shown
+from topology.strict_json import unique_keys
 from topology.strict_yaml import DEEPEST, strict_yaml
 
 if TYPE_CHECKING:
@@ -122,19 +123,14 @@ def load_data(source: Source) -> _Loaded:
 def _json(source: Source) -> object:
     """Parse JSON; flow YAML that is no JSON is tried as YAML."""
 
-    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        data = dict(pairs)
-        if len(data) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise InputError(f"{source.name}: the key {shown(twice)} is given twice in one mapping.")
-        return data
+    def twice(key: str) -> InputError:
+        return InputError(f"{source.name}: the key {shown(key)} is given twice in one mapping.")
 
     def refuse(text: str) -> object:
         raise InputError(f"{source.name}: {text} is no JSON number.")
 
     try:
-        value: object = json.loads(source.text, object_pairs_hook=unique, parse_constant=refuse)
+        value: object = json.loads(source.text, object_pairs_hook=unique_keys(twice), parse_constant=refuse)
     except json.JSONDecodeError as error:
         cut = " (is the file cut?)" if error.pos >= len(source.text.rstrip()) - 1 else ""
         raise source.error(

@@ -37,6 +37,10 @@ COEFFICIENTS = {
     "delay.sequence": "seconds of a step for each sequence (sampling, scheduling)",
     "delay.step": "fixed seconds of a step",
     "overlap": "part of the shorter of computing and sending that two half batches hide",
+    "accept.1": "tokens that a step yields with 1 drafted token",
+    "accept.2": "the same with 2",
+    "accept.3": "the same with 3",
+    "accept.unrecorded": "tokens that a step yields where nobody says whether it drafted",
     "prefill_share": "part of the prefill of other requests that delays a decoding one, engines that mix phases",
 }
 """Every coefficient by name. ``gemm``, ``experts``, ``attention``, ``hbm`` and ``links`` are fractions of a peak."""
@@ -86,7 +90,7 @@ def is_fraction(name: str) -> bool:
 
 def _peak(name: str) -> Figure:
     unit = "s" if name.startswith("delay.") else "1"
-    return Figure(1.0 if is_fraction(name) else 0.0, unit, Evidence.DATASHEET, "data-sheet peak")
+    return Figure(1.0 if is_fraction(name) or name.startswith("accept.") else 0.0, unit, Evidence.DATASHEET, "data-sheet peak")
 
 
 PEAK = Efficiency({name: _peak(name) for name in COEFFICIENTS}, "data-sheet peak", ideal=True)

@@ -58,9 +58,14 @@ START = {
     "delay.step": 1e-3,
     "columns.gemm": 500.0,
     "columns.experts": 500.0,
+    "accept.1": 1.7,
+    "accept.2": 2.1,
+    "accept.3": 2.4,
+    "accept.unrecorded": 1.7,
 }
 OF_ENGINE = [name for name in COEFFICIENTS if name.startswith("delay.") or name == "prefill_share"]
 SHARED = ["columns.gemm", "columns.experts"]
+ACCEPT = [name for name in COEFFICIENTS if name.startswith("accept.")]
 FIXED = {"overlap": 0.6, "links.all_reduce": 0.82, "links.hop": 0.82}
 """Not fitted. Overlap: both of SGLang's ablations. Links: 370 of 450 GB/s that NCCL reaches inside a node (jax-ml
 scaling book)."""
@@ -89,7 +94,7 @@ class Space:
         names: list[tuple[str, ...]] = [("fraction", c, name) for c in classes for name in FRACTIONS]
         names += [("engine", c, engine, name) for c in classes for engine in ENGINES for name in OF_ENGINE]
         names += [("chip", chip, scale) for chip in chips for scale in SCALES]
-        return cls(names + [("shared", name) for name in SHARED] + [("drafts",)])
+        return cls(names + [("shared", name) for name in (*SHARED, *ACCEPT)])
 
     def start(self) -> NDArray[np.float64]:
         """Return where the fit starts, which is also what it is held to."""
@@ -97,8 +102,6 @@ class Space:
         for name in self.names:
             if name[0] == "chip":
                 values.append(1.0)
-            elif name[0] == "drafts":
-                values.append(1.7)
             else:
                 values.append(START.get(name[-1], START.get(name[-1].partition(".")[0], 1.0)))
         return np.log(values)
@@ -127,6 +130,7 @@ class Space:
             middle = float(np.exp(np.mean(np.log(each))))
             found[name] = min(1.0, middle) if name == "prefill_share" else middle * scale["delay"]
         flop_per_s, bytes_per_s = peaks(chip)
+        found |= {name: values["shared", name] for name in ACCEPT}
         found |= {name: values["shared", name] * flop_per_s / bytes_per_s / BALANCE for name in SHARED}
         return found
 

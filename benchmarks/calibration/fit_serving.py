@@ -71,7 +71,7 @@ def fit(data: Data, *, verbose: bool = False) -> tuple[Space, NDArray[np.float64
         if verbose:
             error = np.abs(np.expm1(problem.residuals(x, drafted) / data.weight))
             middle, mean = np.median(error), error.mean()
-            print(f"round {step + 1}: median {middle:.3f}, mean {mean:.3f}, drafts {np.exp(x[-1]):.2f}")
+            print(f"round {step + 1}: median {middle:.3f}, mean {mean:.3f}")
     return space, x
 
 

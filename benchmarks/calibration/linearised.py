@@ -90,6 +90,7 @@ class Problem:
         self.is_mixed, self.halves = np.zeros(size, bool), np.zeros(size, bool)
         self.factor, self.rest = np.zeros(size), np.zeros(size)
         self.inverse = np.zeros(size, bool)
+        self.accept = np.zeros(size, int)
         for group in data.groups:
             self._add(group, x)
         self.cells = sorted({(g.gpu.name, g.engine) for g in data.groups})
@@ -123,6 +124,10 @@ class Problem:
             value = quantity_of(point, known, times, position)
             self.inverse[i] = point.quantity == "tok_s_per_gpu"
             self.factor[i] = value * step_s[position] if self.inverse[i] else value / step_s[position]
+            if point.accept_length == 0:  # as calibrated: fitted with the rest
+                k = min(point.draft_tokens, 3)
+                self.accept[i] = k
+                self.factor[i] *= reach[f"accept.{k}"]
 
     def values(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Predicted quantities, in their units."""
@@ -135,16 +140,22 @@ class Problem:
         if self.is_mixed.any():
             mixed = sum(self.mixed.seconds(table))
             seconds = np.where(self.is_mixed, plain + table["prefill_share"] * (mixed - plain), seconds)
+        for k in (1, 2, 3):
+            seconds = np.where(self.accept == k, seconds / table[f"accept.{k}"], seconds)
         return np.where(self.inverse, self.factor / seconds, self.factor * seconds)
+
+    def gain(self, x: NDArray[np.float64]) -> float:
+        """Tokens a step of rows that drafted and do not say so."""
+        return float(np.exp(x[self.space.names.index(("shared", "accept.unrecorded"))]))
 
     def drafted(self, x: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which of the rows that do not say most likely drafted tokens."""
         off = np.abs(np.log(values / self.measured))
-        on = np.abs(np.log(values / np.exp(x[-1]) / self.measured))
+        on = np.abs(np.log(values / self.gain(x) / self.measured))
         return self.unrecorded & (on < off)
 
     def residuals(self, x: NDArray[np.float64], drafted: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Weighted logarithms of predicted over measured; ``drafted`` rows yield several tokens a step."""
         values = self.values(x)
-        values = np.where(drafted, values / np.exp(x[-1]), values)
+        values = np.where(drafted, values / self.gain(x), values)
         return self.data.weight * np.log(values / self.measured)

@@ -115,7 +115,8 @@ class Point:
     overlap:
         Whether two half batches overlap computing and sending.
     draft_tokens, accept_length:
-        Tokens drafted a step (0: no multi-token prediction), tokens a step yields on average (1 without drafts).
+        Tokens drafted a step (0: no multi-token prediction), tokens a step yields on average (1 without drafts; 0: as
+        calibrated).
     drafts_recorded:
         False where a model that can draft may have done so and the row does not say.
     imbalance:

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from cost.measured.serving_times import Times
     from cost.quantity import Quantity
 
-__all__ = ["UNRECORDED_GAIN", "predict_serving", "quantity_of"]
-
-UNRECORDED_GAIN = 1.3
-"""Tokens a step yields where a model can draft and the row does not say whether it did: the geometric middle between
-1 and the 1.7 that rows which must have drafted show."""
+__all__ = ["predict_serving", "quantity_of"]
 
 
 def predict_serving(
@@ -56,9 +52,8 @@ def quantity_of(point: Point, group: Group, times: Times, position: int) -> floa
     def at(values: Quantity) -> float:
         return float(np.broadcast_to(values, group.index.shape)[position])
 
-    gain = 1.0 if group.recorded[position] else UNRECORDED_GAIN
     if point.quantity == "tpot_ms":
-        return at(times.tpot_s) * 1e3 / gain
+        return at(times.tpot_s) * 1e3
     if point.quantity == "ttft_ms":
         return at(times.ttft_s) * 1e3
     if point.quantity == "step_ms":

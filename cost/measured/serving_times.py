@@ -72,6 +72,15 @@ def with_imbalance(shape: StepShape, phase: str) -> StepShape:
     return replace(shape, imbalance=np.where(stated, shape.imbalance, usual))
 
 
+def with_accepted(group: Group, efficiency: Efficiency) -> Group:
+    """Return the group with the calibrated tokens a step where a row gives its drafts alone."""
+    drafts, given = np.asarray(group.requests.draft_tokens), np.asarray(group.requests.accept_length)
+    lengths = np.array([1.0, *(efficiency[f"accept.{k}"] for k in (1, 2, 3))])
+    accepted = np.where(given > 0, given, lengths[np.minimum(drafts, 3).astype(int)])
+    accepted = np.where(group.recorded, accepted, efficiency["accept.unrecorded"])
+    return replace(group, requests=replace(group.requests, accept_length=accepted))
+
+
 def group_times(group: Group, efficiency: Efficiency, decode: stepper | None = None) -> Times:
     """Return the times of a group of points.
 
@@ -86,6 +95,7 @@ def group_times(group: Group, efficiency: Efficiency, decode: stepper | None = N
     step = decode or stepper(group, on_prefill if group.phase == "prefill" else on_decode)
     if group.phase == "prefill":
         return _prefill(group, step, prefill_pool)
+    group = with_accepted(group, efficiency)
     requests = group.requests
     context = replace(pool, context=requests.context)
     most = largest_batch(group.model, group.workload, context, group.rates.hbm_bytes)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from datetime import date
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from cost.measured.cells import rows_of, table_of
 from cost.measured.point import Point, Pool
+from cost.measured.recipes import Asked, Label, label_of, plain_image
 from cost.measured.silicon_layout import (
     Recorded,
     aggregated_pool,
     decode_pool,
+    fits_engine,
+    fits_pools,
+    fits_total,
     lost_pools,
     prefill_pool,
     total_pools,
@@ -58,9 +63,14 @@ _FORMATS = {
     "fp16": "fp16",
 }
 _LOG = "gap-analysis"  # in the path of the logs that were benchmarked for the sample itself
-_DATED_DUMP = "source_file=20"
-_DRAFTING = "deepseek-"  # the models whose equal rows of that origin differ by up to two times
+_DUMP = "db-dump"  # of a database without drafting runs: equal rows of other origins scatter below, never they
+_JOINED = "layout of the public configuration with the row's key"
 _CONCURRENCY = re.compile(r"silicon_concurrency=(\d+)")
+_MEASURED = re.compile(r"measured=(\d{4}-\d\d-\d\d)")
+_IMAGE = re.compile(r"(?:image=|; )([^\s;=]+/[^\s;=]+:[^\s;]+)$")
+_CHIP = re.compile(r"[a-z]+\d+")
+_DRAFTING = ("deepseek-", "glm-", "qwen3.5-", "qwen3-next")  # models that come with modules for drafting
+_SAME_RUNS = {"deepseek-v3": "deepseek-r1"}  # the same weights' shapes; the benchmark's dumps call its R1 runs both
 _TOTAL = "only the GPUs of the whole deployment were recorded, as a width; read as disaggregated pools"
 _SMALLEST_MULTI_GPU_PARAMS = 3e11  # at half a byte each, more than any single GPU of the sample holds
 
@@ -114,6 +124,14 @@ def _point(row: Row) -> Point:
         phase = "disaggregated" if prefill else phase
     else:
         pool, prefill, concurrency, note = _disaggregated(row, concurrency, kind)
+    label = _label(row, model, concurrency, pool, prefill)
+    if label.pool:
+        pool, note = label.pool, _JOINED
+    if prefill and label.prefill_pool:
+        prefill = label.prefill_pool
+    drafts = label.drafts
+    if drafts is None and (not kind.drafts or origin.startswith(_DUMP) or _LOG in origin):
+        drafts = 0
     return Point(
         id=row.need("id"),
         source=origin,
@@ -127,14 +145,41 @@ def _point(row: Row) -> Point:
         weights=weights,
         experts_dtype=experts,
         concurrency=concurrency,
-        drafts_recorded=not (
-            phase == "disaggregated" and origin.startswith(_DATED_DUMP) and model.startswith(_DRAFTING)
-        ),
+        draft_tokens=drafts or 0,
+        accept_length=0.0 if drafts else 1.0,
+        drafts_recorded=drafts is not None,
         isl=int(row.positive("isl")),
         osl=int(row.positive("osl")),
         engine=row.text("backend"),
         engine_version=row.text("backend_version"),
         notes=note,
+    )
+
+
+def _label(row: Row, model: str, concurrency: int, pool: Pool, prefill: Pool | None) -> Label:
+    """Return what the public configurations with the row's key say of it."""
+    origin, chip = row.text("silicon_data_source"), _CHIP.match(row.text("system"))
+    if _LOG in origin or not chip:
+        return Label(known=False)
+    image, day = _IMAGE.search(origin), _MEASURED.search(origin)
+    key = (
+        *(chip[0], row.text("backend"), _SAME_RUNS.get(model, model), row.text("precision")),
+        *(int(row.positive("isl")), int(row.positive("osl")), concurrency),
+    )
+    if prefill is None:
+        fits = partial(fits_engine, _recorded(row), pool)
+    elif row.text("mode") == "agg":
+        fits = partial(fits_total, _recorded(row).total)
+    else:
+        fits = partial(fits_pools, _recorded(row, "prefill_"), _recorded(row, "decode_"))
+    return label_of(
+        Asked(
+            key,
+            prefill is not None,
+            fits,
+            plain_image(image[1]) if image else "",
+            date.fromisoformat(day[1]) if day else None,
+        )
     )
 
 
@@ -190,17 +235,18 @@ def _said(recorded: Recorded) -> str:
 class _Kind:
     """What reading a row needs to know of its model.
 
-    ``moe``: whether it routes experts; ``params``: its weights; ``weights`` and ``experts``: the checkpoint's own
+    ``drafts``: whether engines draft with modules of its own; ``moe``: whether it routes experts; ``params``: its weights; ``weights`` and ``experts``: the checkpoint's own
     formats of attention and of experts (of dense layers, where nothing is routed).
     """
 
     moe: bool
+    drafts: bool
     params: float
     weights: str
     experts: str
 
 
-_UNKNOWN = _Kind(moe=True, params=0.0, weights="?", experts="?")
+_UNKNOWN = _Kind(moe=True, drafts=True, params=0.0, weights="?", experts="?")
 
 
 @lru_cache(maxsize=256)
@@ -211,7 +257,10 @@ def _kind(model: str) -> _Kind:
         return _UNKNOWN
     found = resolve_model(model)
     experts = found.precision["experts" if found.moe else "dense"]
-    return _Kind(found.moe is not None, float(found.total_params), found.precision["attention"], experts)
+    drafts = model.startswith(_DRAFTING)
+    return _Kind(
+        found.moe is not None, drafts, float(found.total_params), found.precision["attention"], experts
+    )
 
 
 def _format(row: Row, column: str, default: str) -> str:

@@ -27,10 +27,24 @@ reason. The rows of the database dump (``db-dump``) did not: the others scatter 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from cost.measured.point import Pool
 
-__all__ = ["Recorded", "aggregated_pool", "decode_pool", "lost_pools", "prefill_pool", "total_pools"]
+if TYPE_CHECKING:
+    from cost.measured.recipes import Recipe
+
+__all__ = [
+    "Recorded",
+    "aggregated_pool",
+    "decode_pool",
+    "fits_engine",
+    "fits_pools",
+    "fits_total",
+    "lost_pools",
+    "prefill_pool",
+    "total_pools",
+]
 
 # medians of the recorded counts: pools with tensor-parallel attention by engine, narrow and wide data-parallel pools
 _TP_WORKERS = {"sglang": 1}
@@ -146,6 +160,35 @@ def lost_pools(concurrency: int, *, fp8: bool) -> tuple[Pool, Pool]:
         return replace(_PREFILL, workers=0), Pool(tp=4, moe_tp=4, workers=_NARROW_DP_WORKERS)
     prefill = Pool(attention_dp=8, ep=8) if fp8 else _PREFILL
     return replace(prefill, workers=0), Pool(attention_dp=_LARGEST_DECODE_GPUS, ep=_LARGEST_DECODE_GPUS)
+
+
+def fits_engine(recorded: Recorded, pool: Pool, recipe: Recipe) -> bool:
+    """Whether an aggregated row, read as ``pool``, can be a run of ``recipe``: widths that the row records agree."""
+    ran = recipe.pool
+    if (ran.gpus_per_worker, ran.ep) != (pool.gpus_per_worker, pool.ep):
+        return False
+    told = recorded.multiplied or recorded.attention_dp > 1
+    return not told or (ran.attention_dp > 1) == (pool.attention_dp > 1)
+
+
+def fits_total(total: int, recipe: Recipe) -> bool:
+    """Whether ``total`` GPUs are those of both pools of ``recipe``."""
+    return recipe.prefill_pool is not None and recipe.pool.gpus + recipe.prefill_pool.gpus == total
+
+
+def fits_pools(prefill: Recorded, decode: Recorded, recipe: Recipe) -> bool:
+    """Whether a disaggregated row can be a run of ``recipe``."""
+    if recipe.prefill_pool is None:
+        return False
+    if prefill == decode and (decode.lost or decode.total) and not decode.workers:
+        return decode.lost or fits_total(decode.total, recipe)
+    return all(
+        ran.gpus_per_worker in (side.tp * side.attention_dp, side.moe_tp * side.ep)
+        and side.workers in (0, ran.workers)
+        and (side.ep > 1 or side.attention_dp > 1 or ran.ep == 1)
+        and (side.ep == 1 or ran.ep > 1)
+        for side, ran in ((prefill, recipe.prefill_pool), (decode, recipe.pool))
+    )
 
 
 def _consistent(recorded: Recorded) -> Pool:

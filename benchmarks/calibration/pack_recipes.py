@@ -1,0 +1,72 @@
+"""Packs InferenceX's public configurations into the facts that rackplan ships (cost/measured/data/recipes.csv).
+
+``python benchmarks/calibration/pack_recipes.py CONFIGS.csv``: one row a configuration, without its name, with all
+request counts that it was run at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from cost.measured.recipes import COLUMNS, PATH, plain_image
+
+ENGINES = {"trt": "trtllm", "sglang": "sglang", "vllm": "vllm"}
+MODELS = {
+    "dsr1": "deepseek-r1",
+    "dsr1-fp8": "deepseek-r1",
+    "DeepSeek-R1-0528": "deepseek-r1",
+    "dsv4": "deepseek-v4-pro",
+    "glm5": "glm-5",
+    "gptoss": "gpt-oss-120b",
+    "kimik2.5": "kimi-k2.5",
+    "minimaxm2.5": "minimax-m2.5",
+    "qwen3.5": "qwen3.5-397b-a17b",
+}
+
+
+def main() -> None:
+    """Read, pack, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("configs", type=Path)
+    requests: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    with parser.parse_args().configs.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["workers"] == "0":  # one engine does both, whatever the row calls it
+                continue
+            requests[_facts(row)].add(int(row["concurrency"]))
+    with PATH.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for facts, counts in sorted(requests.items()):
+            writer.writerow((*facts, " ".join(map(str, sorted(counts)))))
+
+
+def _facts(row: dict[str, str]) -> tuple[str, ...]:
+    chip = re.match(r"[a-z]+\d+", row["runner"])
+    assert chip, row["runner"]
+    prefill = [row[f"prefill_{name}"] for name in ("workers", "tp", "ep", "dp_attention")]
+    drafts = (row["draft_tokens"] or "mtp") if row["spec_decoding"] == "mtp" else (row["draft_tokens"] or "none")
+    return (
+        chip[0],
+        ENGINES[row["framework"].removeprefix("dynamo-")],
+        MODELS[row["model_prefix"]],
+        {"nvfp4": "fp4"}.get(row["precision"], row["precision"]),
+        row["isl"],
+        row["osl"],
+        *(prefill if row["disaggregated"] == "yes" else [""] * 4),
+        *(row[name] or "1" for name in ("workers", "tp", "ep", "dp_attention")),
+        drafts,
+        row["recipe_batch"],
+        row["recipe_eplb_slots"].replace("0", "") if row["recipe_eplb_slots"] == "0" else row["recipe_eplb_slots"],
+        plain_image(row["image"]),
+        row["first_seen"],
+        row["last_seen"],
+    )
+
+
+if __name__ == "__main__":
+    main()

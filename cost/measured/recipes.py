@@ -1,0 +1,223 @@
+"""Public benchmark configurations behind measured rows: what really ran, where a row itself does not say.
+
+The facts are those of InferenceX's configuration files, October 2025 to May 2026 (Apache-2.0;
+``benchmarks/calibration/pack_recipes.py`` packs them): pools, widths, data-parallel attention and drafting by chip,
+engine, model, precision, lengths and requests. A row is joined by all of these, by the widths that it does record, by
+the image that it ran and by its date; what the remaining configurations agree on is taken, the rest stays open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from cost.measured.cells import rows_of, table_of
+from cost.measured.point import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from cost.measured.cells import Row
+
+__all__ = ["COLUMNS", "PATH", "Asked", "Label", "Recipe", "label_of", "plain_image", "unstated_drafts"]
+
+_T = TypeVar("_T")
+PATH = Path(__file__).parent / "data" / "recipes.csv"
+COLUMNS = (
+    *("chip", "engine", "model", "precision", "isl", "osl"),
+    *(f"prefill_{name}" for name in ("workers", "gpus", "ep", "dp")),
+    *("workers", "gpus", "ep", "dp", "drafts", "batch", "slots", "image", "first", "last", "requests"),
+)
+SLACK = timedelta(days=21)
+"""How long before its commit a configuration may have been run."""
+
+
+def plain_image(name: str) -> str:
+    """Return the name of an image without registry, platform and digest."""
+    return re.sub(r"(-runtime|-amd64|-arm64|@sha.*)", "", name.strip().rpartition("/")[2])
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One public configuration.
+
+    Attributes
+    ----------
+    pool, prefill_pool:
+        What decodes (or serves both phases), what prefills.
+    drafts:
+        Tokens drafted a step; None: multi-token prediction without a number.
+    stated:
+        Whether the recipe says the number; otherwise "no drafts" is a key that is missing.
+    batch:
+        Largest batch of a rank that the recipe admits, 0 where it does not say.
+    """
+
+    pool: Pool
+    prefill_pool: Pool | None
+    drafts: int | None
+    stated: bool
+    batch: int
+    image: str
+    first: date
+    last: date
+
+    def days_off(self, day: date) -> int:
+        """Days between ``day`` and the time in which the configuration stood; up to :data:`SLACK` before it is 0."""
+        return max(0, (self.first - SLACK - day).days, (day - self.last).days)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a row says of itself.
+
+    Attributes
+    ----------
+    key:
+        Chip, engine, model, precision, isl, osl, requests.
+    fits:
+        Whether a recipe's pools can be what the row recorded.
+    image, day:
+        Image and date of the run; empty and None where not recorded.
+    """
+
+    key: tuple[str, str, str, str, int, int, int]
+    disaggregated: bool
+    fits: Callable[[Recipe], bool]
+    image: str = ""
+    day: date | None = None
+
+
+@dataclass(frozen=True)
+class Label:
+    """What the configurations that match a row agree on.
+
+    Attributes
+    ----------
+    known:
+        Whether any configuration has the row's key.
+    drafts:
+        Tokens drafted a step where all agree; None where they do not, or where none is known.
+    pool, prefill_pool:
+        Layouts where all agree, None where they do not.
+    batch:
+        Largest batch of a rank where all agree, else 0.
+    """
+
+    known: bool
+    drafts: int | None = None
+    pool: Pool | None = None
+    prefill_pool: Pool | None = None
+    batch: int = 0
+
+
+def label_of(asked: Asked) -> Label:
+    """Return what the public configurations say of a row."""
+    found = [r for r in _recipes().get(asked.key, ()) if (r.prefill_pool is not None) == asked.disaggregated]
+    if not found:
+        return Label(known=False)
+    fitting = [recipe for recipe in found if asked.fits(recipe)]
+    nearest = _nearest(fitting or found, asked)
+    drafts = {_drafts(recipe, asked) for recipe in nearest}
+    agreed = drafts.pop() if len(drafts) == 1 else None
+    if not fitting:
+        # no layout fits: only what all of them agree on says something
+        return Label(known=True, drafts=agreed)
+    return Label(
+        known=True,
+        drafts=agreed,
+        pool=_same(recipe.pool for recipe in nearest),
+        prefill_pool=_same(recipe.prefill_pool for recipe in nearest),
+        batch=_same(recipe.batch for recipe in nearest) or 0,
+    )
+
+
+def _nearest(recipes: Sequence[Recipe], asked: Asked) -> list[Recipe]:
+    """Those with the row's image if there are any, and of these those nearest in time."""
+    chosen = [recipe for recipe in recipes if asked.image and recipe.image == asked.image] or list(recipes)
+    if asked.day is None:
+        return chosen
+    off = [recipe.days_off(asked.day) for recipe in chosen]
+    return [recipe for recipe, days in zip(chosen, off, strict=True) if days == min(off)]
+
+
+def _same(values: Iterable[_T]) -> _T | None:
+    found = set(values)
+    return found.pop() if len(found) == 1 else None
+
+
+def _drafts(recipe: Recipe, asked: Asked) -> int:
+    if recipe.drafts is not None:
+        return recipe.drafts
+    engine, model, requests = asked.key[1], asked.key[2], asked.key[6]
+    groups = recipe.pool.workers * recipe.pool.attention_dp
+    return unstated_drafts(
+        engine, model, each=requests / groups, data_parallel=recipe.pool.attention_dp > 1,
+        disaggregated=recipe.prefill_pool is not None,
+    )
+
+
+def unstated_drafts(
+    engine: str, model: str, *, each: float, data_parallel: bool, disaggregated: bool = False
+) -> int:
+    """Tokens drafted a step where a row says "MTP" without a number.
+
+    Parameters
+    ----------
+    each:
+        Requests per attention group.
+
+    Notes
+    -----
+    InferenceX's own scripts: on one engine TensorRT-LLM drafts 3 with tensor-parallel and 1 with data-parallel
+    attention (``dsr1_*_trt_mtp.sh``), SGLang 2 for DeepSeek-R1 (``dsr1_*_mtp.sh``) and 3 for Qwen3.5, GLM-5 and
+    DeepSeek-V4 (``speculative-num-steps``). Of its recipes for two pools that say the number, those of TensorRT-LLM
+    with data-parallel attention draft 3 at up to about 25 requests a rank, 2 at up to 60, 1 above (medians 17, 35, 211).
+    """
+    if engine != "trtllm":
+        return 2 if model == "deepseek-r1" or engine == "vllm" else 3
+    if not data_parallel:
+        return 3
+    if not disaggregated:
+        return 1
+    return 3 if each <= 25 else 2 if each <= 60 else 1  # noqa: PLR2004 - from the notes
+
+
+@cache
+def _recipes() -> Mapping[tuple[str, str, str, str, int, int, int], list[Recipe]]:
+    header, table = table_of(PATH)
+    found = defaultdict(list)
+    for row in rows_of(PATH, header, table):
+        recipe = _read(row)
+        names = (row.need("chip"), row.need("engine"), row.need("model"), row.need("precision"))
+        for requests in row.need("requests").split():
+            found[*names, row.count("isl"), row.count("osl"), int(requests)].append(recipe)
+    return found
+
+
+def _read(row: Row) -> Recipe:
+    drafts = row.need("drafts")
+    return Recipe(
+        pool=_pool(row, ""),
+        prefill_pool=_pool(row, "prefill_") if row.text("prefill_workers") else None,
+        drafts={"mtp": None, "none": 0}[drafts] if not drafts.isdigit() else int(drafts),
+        stated=drafts.isdigit(),
+        batch=row.count("batch"),
+        image=row.text("image"),
+        first=date.fromisoformat(row.need("first")),
+        last=date.fromisoformat(row.need("last")),
+    )
+
+
+def _pool(row: Row, side: str) -> Pool:
+    workers, gpus, ep = (row.count(f"{side}{name}") for name in ("workers", "gpus", "ep"))
+    gpus, ep = max(gpus, ep, 1), max(ep, 1)  # some recipes give the width as that of the experts alone
+    slots = 0 if side else row.count("slots")
+    if row.text(f"{side}dp") == "yes":
+        return Pool(1, gpus, ep, gpus // ep, workers=workers, slots=slots)
+    return Pool(gpus, 1, ep, gpus // ep, workers=workers, slots=slots)

@@ -28,21 +28,42 @@ MODELS = {
 }
 
 
+PLACEHOLDER = ("1", "1", "yes")
+"""Widths, experts and attention of SGLang's pools on GB200 before 19 January 2026: "tp, ep, and dp-attn do nothing"."""
+NODES = {("fp8", "8192", "6", "1"): ("8", "24"), ("fp8", "8192", "1", "1"): ("4", "4")}
+"""GPUs of a prefill and of a decode worker of placeholders without a later version: 12 and 6 nodes of 4, 1 and 1."""
+
+
 def main() -> None:
     """Read, pack, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("configs", type=Path)
     requests: dict[tuple[str, ...], set[int]] = defaultdict(set)
     with parser.parse_args().configs.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["workers"] == "0":  # one engine does both, whatever the row calls it
-                continue
-            requests[_facts(row)].add(int(row["concurrency"]))
+        rows = list(csv.DictReader(file))
+    later = {_run(row): row for row in rows if row["ep"] != "1"}
+    for row in rows:
+        if row["workers"] == "0":  # one engine does both, whatever the row calls it
+            continue
+        if row["model_prefix"] == "dsr1" and (row["tp"], row["ep"], row["dp_attention"]) == PLACEHOLDER:
+            _fill(row, later.get(_run(row)))
+        requests[_facts(row)].add(int(row["concurrency"]))
     with PATH.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for facts, counts in sorted(requests.items()):
             writer.writerow((*facts, " ".join(map(str, sorted(counts)))))
+
+
+def _run(row: dict[str, str]) -> tuple[str, ...]:
+    names = ("config", "precision", "isl", "osl", "concurrency", "prefill_workers", "workers")
+    return tuple(row[name] for name in names)
+
+
+def _fill(row: dict[str, str], later: dict[str, str] | None) -> None:
+    """Widths that a later version of the configuration gives, or its nodes."""
+    gpus = NODES.get((row["precision"], row["isl"], row["prefill_workers"], row["workers"]))
+    row["prefill_ep"], row["ep"] = (later["prefill_ep"], later["ep"]) if later else gpus or ("1", "1")
 
 
 def _facts(row: dict[str, str]) -> tuple[str, ...]:

@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from cost.measured.cells import rows_of, table_of
 from cost.measured.point import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cost.measured.cells import Row
 
-__all__ = ["COLUMNS", "PATH", "Asked", "Label", "Recipe", "label_of", "plain_image", "unstated_drafts"]
+__all__ = ["COLUMNS", "PATH", "Asked", "Label", "Recipe", "label_of", "launched_cache", "plain_image", "unstated_drafts"]
 
-_T = TypeVar("_T")
 PATH = Path(__file__).parent / "data" / "recipes.csv"
 COLUMNS = (
     *("chip", "engine", "model", "precision", "isl", "osl"),
@@ -84,6 +83,8 @@ class Asked:
         Whether a recipe's pools can be what the row recorded.
     image, day:
         Image and date of the run; empty and None where not recorded.
+    drafting:
+        Whether the row can be a run that drafted.
     """
 
     key: tuple[str, str, str, str, int, int, int]
@@ -91,6 +92,7 @@ class Asked:
     fits: Callable[[Recipe], bool]
     image: str = ""
     day: date | None = None
+    drafting: bool = True
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,9 @@ class Label:
     drafts:
         Tokens drafted a step where all agree; None where they do not, or where none is known.
     pool, prefill_pool:
-        Layouts where all agree, None where they do not.
+        Layouts of the middle one by size, None where no layout fits what the row recorded.
     batch:
-        Largest batch of a rank where all agree, else 0.
+        Largest batch of a rank that it admits, 0 where it does not say.
     """
 
     known: bool
@@ -118,7 +120,11 @@ class Label:
 
 def label_of(asked: Asked) -> Label:
     """Return what the public configurations say of a row."""
-    found = [r for r in _recipes().get(asked.key, ()) if (r.prefill_pool is not None) == asked.disaggregated]
+    found = [
+        recipe
+        for recipe in _recipes().get(asked.key, ())
+        if (recipe.prefill_pool is not None) == asked.disaggregated and (asked.drafting or recipe.drafts == 0)
+    ]
     if not found:
         return Label(known=False)
     fitting = [recipe for recipe in found if asked.fits(recipe)]
@@ -128,13 +134,8 @@ def label_of(asked: Asked) -> Label:
     if not fitting:
         # no layout fits: only what all of them agree on says something
         return Label(known=True, drafts=agreed)
-    return Label(
-        known=True,
-        drafts=agreed,
-        pool=_same(recipe.pool for recipe in nearest),
-        prefill_pool=_same(recipe.prefill_pool for recipe in nearest),
-        batch=_same(recipe.batch for recipe in nearest) or 0,
-    )
+    chosen = sorted(nearest, key=_size)[(len(nearest) - 1) // 2]
+    return Label(True, agreed, chosen.pool, chosen.prefill_pool, chosen.batch)
 
 
 def _nearest(recipes: Sequence[Recipe], asked: Asked) -> list[Recipe]:
@@ -146,9 +147,10 @@ def _nearest(recipes: Sequence[Recipe], asked: Asked) -> list[Recipe]:
     return [recipe for recipe, days in zip(chosen, off, strict=True) if days == min(off)]
 
 
-def _same(values: Iterable[_T]) -> _T | None:
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
+def _size(recipe: Recipe) -> tuple[int, int, int]:
+    """Order of configurations that a row may all be: by GPUs that decode, engines, GPUs that prefill."""
+    prefill = recipe.prefill_pool.gpus if recipe.prefill_pool else 0
+    return recipe.pool.gpus, recipe.pool.workers, prefill
 
 
 def _drafts(recipe: Recipe, asked: Asked) -> int:
@@ -160,6 +162,26 @@ def _drafts(recipe: Recipe, asked: Asked) -> int:
         engine, model, each=requests / groups, data_parallel=recipe.pool.attention_dp > 1,
         disaggregated=recipe.prefill_pool is not None,
     )
+
+
+def launched_cache(cluster: str, engine: str, model: str, weights: str) -> str:
+    """Format of the KV cache that the public launch scripts set; empty where they leave it to the engine.
+
+    InferenceX's scripts (``benchmarks/single_node``, ``srt-slurm-recipes``; Apache-2.0): FP8 on TensorRT-LLM; on SGLang
+    for latent attention on Blackwell and for Qwen3.5 in 8 bits or fewer; on vLLM for GPT-OSS on Blackwell, for
+    MiniMax but on H100, and for Kimi in NVFP4; BF16 in the rest.
+    """
+    hopper = cluster.startswith("hgx-h")
+    eight_bits = (
+        engine == "trtllm"
+        or (engine == "sglang" and not hopper and model.startswith(("deepseek-", "glm-5", "kimi-")))
+        or (engine == "sglang" and model.startswith("qwen3.5") and weights != "bf16")
+        or (engine == "vllm" and not hopper and model.startswith("gpt-oss"))
+        or (engine == "vllm" and model.startswith("minimax") and cluster != "hgx-h100")
+        or (engine == "vllm" and model.startswith("kimi") and weights == "nvfp4")
+        or (engine == "vllm" and model.startswith("deepseek-v4"))
+    )
+    return "fp8" if eight_bits else "bf16"
 
 
 def unstated_drafts(

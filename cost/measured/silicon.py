@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cost.measured.cells import rows_of, table_of
 from cost.measured.point import Point, Pool
-from cost.measured.recipes import Asked, Label, label_of, plain_image
+from cost.measured.recipes import Asked, Label, label_of, launched_cache, plain_image
 from cost.measured.silicon_layout import (
     Recorded,
     aggregated_pool,
@@ -130,7 +130,7 @@ def _point(row: Row) -> Point:
     if prefill and label.prefill_pool:
         prefill = label.prefill_pool
     drafts = label.drafts
-    if drafts is None and (not kind.drafts or origin.startswith(_DUMP) or _LOG in origin):
+    if drafts is None and (not kind.drafts or _LOG in origin or origin.startswith(_DUMP)):
         drafts = 0
     return Point(
         id=row.need("id"),
@@ -144,6 +144,7 @@ def _point(row: Row) -> Point:
         prefill_pool=prefill,
         weights=weights,
         experts_dtype=experts,
+        kv_dtype="" if _LOG in origin else launched_cache(cluster, row.text("backend"), model, experts or weights),
         concurrency=concurrency,
         draft_tokens=drafts or 0,
         accept_length=0.0 if drafts else 1.0,
@@ -179,6 +180,7 @@ def _label(row: Row, model: str, concurrency: int, pool: Pool, prefill: Pool | N
             fits,
             plain_image(image[1]) if image else "",
             date.fromisoformat(day[1]) if day else None,
+            drafting=not origin.startswith(_DUMP),
         )
     )
 

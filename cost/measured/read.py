@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["read_counted", "read_measurements", "shipped_files"]
 
 _DATA = Path(__file__).parent / "data"
+_KERNELS = "sparse_kernels.csv"  # times of single kernels, which no prediction stands beside
 
 
 def shipped_files() -> list[Path]:
     """Return the files of published measurements that ship with the package, sorted by name."""
-    return sorted(_DATA.glob("*.csv"))
+    return sorted(path for path in _DATA.glob("*.csv") if path.name != _KERNELS)
 
 
 def read_measurements(path: str | Path) -> list[Point]:

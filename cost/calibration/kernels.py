@@ -1,0 +1,224 @@
+"""What published kernels reach at best on each architecture: no coefficient of a served engine is larger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cost.efficiency import COEFFICIENTS, is_fraction
+from topology.catalog_files import GPU_FIGURES, load_gpu, read_evidence
+from topology.errors import InputError, MissingFigureError
+from topology.fields import Fields, load_yaml, nearest
+from topology.figures import Evidence, Figure
+from topology.units import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "KernelFigures",
+    "KernelRate",
+    "architecture_of",
+    "architectures",
+    "kernel_rates",
+    "published_best",
+    "read_kernel_rates",
+]
+
+PATH = Path(__file__).with_name("kernels.yaml")
+_PEAKS = tuple(name for name in GPU_FIGURES if name.endswith("_per_s"))
+_KNOWN = tuple(name for name in COEFFICIENTS if is_fraction(name) and not name.startswith("links."))
+_ROUNDING = 0.00051
+"""How far a value of three decimals may lie from its rate over its peak."""
+
+
+@dataclass(frozen=True)
+class KernelRate:
+    """One measurement of one kernel.
+
+    Attributes
+    ----------
+    coefficient:
+        One of the fractions of a chip's peaks in :data:`cost.efficiency.COEFFICIENTS`.
+    chip:
+        GPU of the catalog that it ran on.
+    fraction:
+        The rate over the peak, with the kernel, its rate and the publication as source.
+    rate:
+        The measured rate in flop/s or bytes/s.
+    peak:
+        Name of the catalog's figure that it is divided by, ``bf16_flop_per_s`` for one.
+    kernel:
+        The kernel, and the engine or library that it is of.
+    """
+
+    coefficient: str
+    chip: str
+    fraction: Figure
+    rate: Figure
+    peak: str
+    kernel: str
+
+
+@dataclass(frozen=True)
+class KernelFigures:
+    """The measurements of a file.
+
+    Attributes
+    ----------
+    architectures:
+        Chips of the catalog by architecture.
+    without:
+        By architecture the coefficients that it has no units for, with the reason.
+    rates:
+        All measurements.
+    """
+
+    architectures: Mapping[str, tuple[str, ...]]
+    without: Mapping[str, Mapping[str, str]]
+    rates: tuple[KernelRate, ...]
+
+
+def read_kernel_rates(data: object, where: str = "kernel rates") -> KernelFigures:
+    """Return the measurements that a file's contents hold.
+
+    Raises
+    ------
+    InputError
+        If something is missing, not known, above its peak, or not the quotient of its rate and its peak.
+    """
+    file = Fields(data, where)
+    sources = file.sub("sources")
+    texts = {key: sources.text(key) for key in sources.names()}
+    table = file.sub("architectures")
+    chips = {name: table.texts(name) for name in table.names()}
+    homes = {chip: name for name, members in chips.items() for chip in members}
+    absent = file.sub("without")
+    without = {name: _reasons(absent.sub(name), name, chips) for name in absent.names()}
+    rates = tuple(_rate(fields, texts, homes) for fields in file.subs("kernels"))
+    file.done()
+    for rate in rates:
+        if rate.coefficient in without.get(homes[rate.chip], {}):
+            raise InputError(
+                f"{where}: {rate.chip}: {rate.coefficient} has a rate, and stands under `without`."
+            )
+    return KernelFigures(chips, without, rates)
+
+
+def _reasons(fields: Fields, name: str, chips: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    if name not in chips:
+        raise InputError(f"{fields.where}: no such architecture; {nearest(name, chips)}")
+    return {_fraction(key, fields.at(key)): fields.text(key) for key in fields.names()}
+
+
+def _fraction(name: str, where: str) -> str:
+    """Return the name of a coefficient that is a fraction of a chip's peak."""
+    if name not in _KNOWN:
+        raise InputError(f"{where}: {name!r} is no fraction of a chip's peak; {nearest(name, _KNOWN)}")
+    return name
+
+
+def _rate(fields: Fields, sources: Mapping[str, str], homes: Mapping[str, str]) -> KernelRate:
+    coefficient = _fraction(fields.text("coefficient"), fields.at("coefficient"))
+    chip, peak, kernel = fields.text("chip"), fields.text("peak"), fields.text("kernel")
+    source, text = fields.text("source"), fields.text("rate")
+    if chip not in homes:
+        raise InputError(f"{fields.at('chip')}: {chip!r} is in no architecture; {nearest(chip, homes)}")
+    if source not in sources:
+        raise InputError(f"{fields.at('source')}: {source!r} is not among the file's sources.")
+    if peak not in _PEAKS or (peak == "hbm_bytes_per_s") != coefficient.startswith("hbm."):
+        raise InputError(f"{fields.at('peak')}: {peak!r} is no peak that {coefficient} is a fraction of.")
+    gpu, unit = load_gpu(chip), GPU_FIGURES[peak]
+    if peak not in gpu.figures:
+        raise InputError(f"{fields.at('peak')}: the catalog has no {peak} of {chip}.")
+    most = gpu.figures[peak]
+    rate = parse_quantity(text, unit, fields.at("rate"))
+    value, kind = fields.number("value"), read_evidence(fields)
+    if kind is not Evidence.MEASURED:
+        raise InputError(f"{fields.at('kind')}: a kernel's rate is measured, not {kind.label}.")
+    if value > 1 or abs(value - rate / most.value) > _ROUNDING:
+        raise InputError(
+            f"{fields.at('value')}: {value} is not {text} over {most.text} of {chip}: {rate / most.value:.3f}."
+        )
+    note = f"; {fields.text('note')}" if "note" in fields else ""
+    fields.done()
+    origin = f"{sources[source]} ({kernel} on {chip}: {text} of {most.text}{note})"
+    return KernelRate(
+        coefficient,
+        chip,
+        Figure(rate / most.value, "1", kind, origin, f"{value:.3f}"),
+        Figure(rate, unit, kind, sources[source], text),
+        peak,
+        kernel,
+    )
+
+
+@cache
+def kernel_rates() -> KernelFigures:
+    """Return the measurements that ship with rackplan."""
+    return read_kernel_rates(load_yaml(PATH, "kernel rates"))
+
+
+def architectures() -> tuple[str, ...]:
+    """Names of the architectures that some kernel was measured on."""
+    return tuple(kernel_rates().architectures)
+
+
+def architecture_of(chip: str) -> str:
+    """Return the architecture of a GPU of the catalog.
+
+    Raises
+    ------
+    MissingFigureError
+        If no kernel of its architecture was measured.
+    """
+    for name, chips in kernel_rates().architectures.items():
+        if chip in chips:
+            return name
+    raise MissingFigureError(f"{chip}: no published rate of a kernel on its architecture is in the catalog.")
+
+
+def published_best(architecture: str, coefficient: str, *, chip: str = "", peak: str = "") -> Figure:
+    """Return the largest fraction of a peak that a published kernel reaches.
+
+    Parameters
+    ----------
+    architecture:
+        One of :func:`architectures`.
+    coefficient:
+        A fraction of :data:`cost.efficiency.COEFFICIENTS`.
+    chip:
+        Only what was measured on this GPU of the architecture: B300 has half as much FP4 again as B200 in its data
+        sheet, and reaches a tenth more.
+    peak:
+        Only fractions of this figure of the catalog: scores over an FP8 cache are multiplied in FP8
+        (``fp8_flop_per_s``) or in BF16 (``bf16_flop_per_s``).
+
+    Raises
+    ------
+    InputError
+        If the architecture, or the coefficient, is not known.
+    MissingFigureError
+        If nobody has published one, or the architecture has no such units.
+    """
+    figures = kernel_rates()
+    if architecture not in figures.architectures:
+        raise InputError(f"architecture {architecture!r}: {nearest(architecture, figures.architectures)}")
+    _fraction(coefficient, "published rates")
+    chips = figures.architectures[architecture]
+    found = [
+        rate.fraction
+        for rate in figures.rates
+        if rate.coefficient == coefficient
+        and (rate.chip == chip if chip else rate.chip in chips)
+        and peak in ("", rate.peak)
+    ]
+    if found:
+        return max(found, key=lambda figure: figure.value)
+    reason = figures.without.get(architecture, {}).get(coefficient)
+    if reason:
+        raise MissingFigureError(f"{architecture} has no {coefficient}: {reason}.")
+    narrow = "".join(f" {text}" for text in (chip and f"on {chip}", peak and f"over {peak}") if text)
+    raise MissingFigureError(f"{architecture}: no published rate of {coefficient}{narrow} is in the catalog.")

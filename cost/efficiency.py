@@ -20,7 +20,8 @@ COEFFICIENTS = {
     "experts.bf16": "flop/s of routed experts (grouped GEMM) in BF16",
     "experts.fp8": "the same in FP8",
     "experts.fp4": "the same in FP4",
-    "attention.decode": "BF16 flop/s of scores over a cache",
+    "attention.decode.bf16": "BF16 flop/s of scores over a cache in BF16",
+    "attention.decode.fp8": "FP8 flop/s of scores over a cache in FP8",
     "attention.prefill": "BF16 flop/s of scores inside prompts",
     "hbm.weights": "HBM bandwidth of reading weights that every token uses",
     "hbm.experts": "HBM bandwidth of reading routed experts",
@@ -34,8 +35,12 @@ COEFFICIENTS = {
     "delay.layer": "fixed seconds of a layer (launches, norms, synchronisation)",
     "delay.latent_layer": "fixed seconds of a layer with latent attention besides (more kernels)",
     "delay.moe_layer": "fixed seconds of a MoE layer besides (routing, sorting tokens)",
+    "delay.index_layer": "fixed seconds of a layer that picks what it attends to besides (index, top-k, gather)",
+    "delay.compress_layer": "fixed seconds of a layer with compressed entries besides (compressors, residual streams)",
+    "delay.draft": "seconds of a step for each drafted token of a sequence (verifying, sampling)",
     "delay.sequence": "seconds of a step for each sequence (sampling, scheduling)",
     "delay.step": "fixed seconds of a step",
+    "ranks.uneven": "unequal work of data-parallel attention ranks over that of requests assigned at random",
     "overlap": "part of the shorter of computing and sending that two half batches hide",
     "accept.1": "tokens that a step yields with 1 drafted token",
     "accept.2": "the same with 2",
@@ -90,7 +95,12 @@ def is_fraction(name: str) -> bool:
 
 def _peak(name: str) -> Figure:
     unit = "s" if name.startswith("delay.") else "1"
-    return Figure(1.0 if is_fraction(name) or name.startswith("accept.") else 0.0, unit, Evidence.DATASHEET, "data-sheet peak")
+    return Figure(
+        1.0 if is_fraction(name) or name.startswith("accept.") else 0.0,
+        unit,
+        Evidence.DATASHEET,
+        "data-sheet peak",
+    )
 
 
 PEAK = Efficiency({name: _peak(name) for name in COEFFICIENTS}, "data-sheet peak", ideal=True)

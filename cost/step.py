@@ -36,6 +36,10 @@ __all__ = ["batch_cost", "even_parts", "even_step", "hop_seconds", "overlapped",
 
 LATENT = ("mla", "dsa", "csa", "hca")
 """Kinds of attention that work on latents: their layers run more kernels than those of grouped queries."""
+INDEXED = ("dsa", "csa")
+"""Kinds that pick the tokens they attend to by an index: logits, top-k and gather besides."""
+COMPRESSED = ("csa", "hca")
+"""Kinds whose cache holds compressed entries, in models with several residual streams (DeepSeek-V4)."""
 
 
 def even_step(model: Model, shape: StepShape, machine: Machine, held: Held | None = None) -> StepCost:
@@ -165,7 +169,11 @@ def _add_layers(
             )
         parts.layers = parts.layers + count
         parts.moe_layers = parts.moe_layers + count * isinstance(layer.ffn, MoeFfn)
-        parts.latent_layers = parts.latent_layers + count * (layer.attention.kind in LATENT)
+        kind = layer.attention.kind
+        picks = kind in INDEXED and getattr(layer.attention, "own_index", True)
+        parts.latent_layers = parts.latent_layers + count * (kind in LATENT)
+        parts.index_layers = parts.index_layers + count * picks
+        parts.compress_layers = parts.compress_layers + count * (kind in COMPRESSED)
 
 
 def _layer_works(model: Model, layer: Layer, shape: StepShape, machine: Machine) -> list[Work]:
@@ -255,6 +263,9 @@ def _add_drafts(parts: Parts, model: Model, shape: StepShape, machine: Machine, 
     parts.layers = parts.layers + drafts
     parts.moe_layers = parts.moe_layers + drafts * extra.moe_layers
     parts.latent_layers = parts.latent_layers + drafts * extra.latent_layers
+    parts.index_layers = parts.index_layers + drafts * extra.index_layers
+    parts.compress_layers = parts.compress_layers + drafts * extra.compress_layers
+    parts.drafts = parts.drafts + drafts * shape.sequences * shape.tp
 
 
 def _add_placed_experts(

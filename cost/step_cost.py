@@ -90,6 +90,9 @@ class StepCost:
         compute_s, memory_s = work_seconds(work, efficiency)
         seconds = work.layers * kernel_seconds(compute_s, memory_s, efficiency)
         self.split(work.term, seconds, compute_s >= memory_s)
+        if np.any(np.asarray(work.uneven) > 0):
+            waited = efficiency["ranks.uneven"] * work.uneven * seconds
+            self.split("rank imbalance", waited, compute_s >= memory_s)
         self.busy("compute", work.layers * work.compute_s)
         self.busy("HBM bandwidth", work.layers * work.memory_s)
 
@@ -158,5 +161,9 @@ def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
     fixed = parts.layers * efficiency["delay.layer"] + parts.moe_layers * efficiency["delay.moe_layer"]
     fixed = fixed + parts.latent_layers * efficiency["delay.latent_layer"]
     fixed = fixed + parts.steps * efficiency["delay.step"] + parts.requests * efficiency["delay.sequence"]
-    cost.add("overhead", FIXED, fixed)
+    cost.add("overhead", FIXED, fixed + parts.drafts * efficiency["delay.draft"])
+    sparse = parts.index_layers * efficiency["delay.index_layer"]
+    sparse = sparse + parts.compress_layers * efficiency["delay.compress_layer"]
+    if np.any(np.asarray(sparse) > 0):
+        cost.add("sparse attention", FIXED, sparse)
     return cost

@@ -16,22 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
-from coefficients import (
-    ENGINES,
-    FIXED,
-    FRACTIONS,
-    LARGEST,
-    OF_ENGINE,
-    SHARED,
-    Space,
-    distance,
-    efficiency,
-    peaks,
-)
+from coefficients import Space, efficiency
 from linearised import Data, Problem
 from scipy.optimize import least_squares
 
-from cost.calibration.serving import ANY_ENGINE
 from cost.measured.points_csv import read_points
 from cost.measured.predict import unpredictable
 from cost.measured.predict_serving import predict_serving
@@ -52,6 +40,8 @@ SOURCE = (
     "fit of benchmarks/calibration/fit_serving.py to served requests (silicon sample of aiconfigurator 0.12.0, "
     "calibration part) and published throughput"
 )
+ORDER_WEIGHT = 30.0
+"""How firmly the order of chips is kept: what is left after a fit is cut off when curves are written."""
 ROUNDS = 4
 """How often the points are linearised anew: batch and waiting follow from the coefficients."""
 
@@ -60,14 +50,13 @@ def fit(data: Data, *, verbose: bool = False) -> tuple[Space, NDArray[np.float64
     """Return the coefficients that fit ``data`` best."""
     space = Space.make(data.chips)
     start, firm = space.start(), space.prior_weight()
-    high = np.full(len(start), np.inf)
-    high[[name[0] == "fraction" for name in space.names]] = np.log(LARGEST)
-    x = start.copy()
+    bounds = space.bounds()
+    x = np.clip(start, bounds[0] + 1e-6, bounds[1] - 1e-6)
     for step in range(ROUNDS):
         problem = Problem(data, space, x)
         for _ in range(2):
             drafted = problem.drafted(x, problem.values(x))
-            x = _best(problem, drafted, x, start, firm, high)
+            x = _best(problem, drafted, x, start, firm, bounds)
         if verbose:
             error = np.abs(np.expm1(problem.residuals(x, drafted) / data.weight))
             middle, mean = np.median(error), error.mean()
@@ -81,34 +70,31 @@ def _best(
     x: NDArray[np.float64],
     start: NDArray[np.float64],
     firm: NDArray[np.float64],
-    high: NDArray[np.float64],
+    bounds: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> NDArray[np.float64]:
     """Minimise the residuals and what deviating from ``start`` costs, from ``x`` on."""
 
     def residuals(y: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.concatenate([problem.residuals(y, drafted), firm * (y - start)])
+        order = ORDER_WEIGHT * problem.space.against(y)
+        return np.concatenate([problem.residuals(y, drafted), firm * (y - start), order])
 
     found = least_squares(
         residuals,
-        np.minimum(x, high - 1e-6),
+        np.clip(x, bounds[0] + 1e-6, bounds[1] - 1e-6),
         loss="soft_l1",
         f_scale=0.1,
         max_nfev=12,
-        bounds=(-np.inf, high),
+        bounds=bounds,
     )
     best: NDArray[np.float64] = found.x
     return best
 
 
 def predicted(points: Sequence[Point], space: Space, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Predictions of ``points``, which may be on chips that were not fitted: those of the nearest."""
-    known = {name[1] for name in space.names if name[0] == "chip"}
+    """Predictions of ``points``, which may be on chips that were not fitted."""
 
     def reach(group: Group) -> Efficiency:
-        chip = group.gpu.name
-        if chip not in known:
-            chip = min(known, key=lambda other: distance(chip, other))
-        return efficiency(space, x, chip, group.engine)
+        return efficiency(space, x, group.gpu.name, group.engine)
 
     return np.array([p.value if p.value is not None else np.nan for p in predict_serving(points, reach)])
 
@@ -138,24 +124,22 @@ def write(space: Space, x: NDArray[np.float64], errors: Mapping[str, float], chi
     """Write the calibration file."""
 
     def rounded(number: float) -> float:
-        return float(f"{number:.3g}")
+        return float(f"{number:.7g}")
 
-    def of_engine(chip: str, engine: str) -> dict[str, float]:
-        table = space.table(x, chip, engine)
-        return {name: rounded(table[name]) for name in OF_ENGINE}
+    def pairs(curves: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, list[list[float]]]:
+        return {name: [[peak, rounded(value)] for peak, value in points] for name, points in curves.items()}
 
+    tables = space.tables(x)
     data = {
         "source": SOURCE,
         "fit": {name: rounded(value) for name, value in errors.items()},
-        "shared": FIXED,
-        "chips": {
-            chip: {
-                "bf16_flop_per_s": peaks(chip)[0],
-                "hbm_bytes_per_s": peaks(chip)[1],
-                "fractions": {n: rounded(space.table(x, chip, "")[n]) for n in (*FRACTIONS, *SHARED)},
-                "engines": {engine or ANY_ENGINE: of_engine(chip, engine) for engine in ("", *ENGINES)},
-            }
-            for chip in chips
+        "chips": list(chips),
+        "shared": {name: rounded(value) for name, value in tables.shared.items()},
+        "curves": pairs(tables.curves),
+        "delays": {engine: pairs(delays) for engine, delays in tables.delays.items()},
+        "factors": {
+            chip: {name: rounded(value) for name, value in factors.items()}
+            for chip, factors in tables.factors.items()
         },
     }
     OUT.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")

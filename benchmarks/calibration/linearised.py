@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from coefficients import CLASSES, efficiency
+from coefficients import CHIPS, efficiency
 from stack import Stack
 
 from cost.measured.predict import unpredictable
@@ -46,7 +46,7 @@ class Data:
     def make(cls, silicon: Sequence[Point], published: Sequence[Point] = ()) -> Data:
         """Return the data of the points that can be predicted, on chips that have a class."""
         rows = [(p, _sureness(p)) for p in silicon] + [(p, PUBLISHED_WEIGHT) for p in published]
-        rows = [row for row in rows if not unpredictable(row[0]) and _chip(row[0]) in CLASSES]
+        rows = [row for row in rows if not unpredictable(row[0]) and _chip(row[0]) in CHIPS]
         told = predict_serving([point for point, _ in rows])
         rows = [row for row, found in zip(rows, told, strict=True) if found.value is not None]
         points = [point for point, _ in rows]
@@ -94,6 +94,7 @@ class Problem:
         for group in data.groups:
             self._add(group, x)
         self.cells = sorted({(g.gpu.name, g.engine) for g in data.groups})
+        self.coefficients = space.linear(self.cells)
         self.cell_of = np.zeros(size, int)
         for group in data.groups:
             self.cell_of[group.index] = self.cells.index((group.gpu.name, group.engine))
@@ -131,8 +132,9 @@ class Problem:
 
     def values(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Predicted quantities, in their units."""
-        tables = [self.space.table(x, chip, engine) for chip, engine in self.cells]
-        table = {name: np.array([t[name] for t in tables])[self.cell_of] for name in tables[0]}
+        names, slopes, at_zero = self.coefficients
+        found = np.exp(slopes @ x + at_zero)[self.cell_of]
+        table = {name: found[:, i] for i, name in enumerate(names)}
         computing, sending = self.alone.seconds(table)
         plain = computing + sending
         hidden = 2 * plain - table["overlap"] * 2 * np.minimum(computing, sending)

@@ -70,7 +70,9 @@ def _facts(row: dict[str, str]) -> tuple[str, ...]:
     chip = re.match(r"[a-z]+\d+", row["runner"])
     assert chip, row["runner"]
     prefill = [row[f"prefill_{name}"] for name in ("workers", "tp", "ep", "dp_attention")]
-    drafts = (row["draft_tokens"] or "mtp") if row["spec_decoding"] == "mtp" else (row["draft_tokens"] or "none")
+    drafts = (
+        (row["draft_tokens"] or "mtp") if row["spec_decoding"] == "mtp" else (row["draft_tokens"] or "none")
+    )
     return (
         chip[0],
         ENGINES[row["framework"].removeprefix("dynamo-")],
@@ -82,7 +84,9 @@ def _facts(row: dict[str, str]) -> tuple[str, ...]:
         *(row[name] or "1" for name in ("workers", "tp", "ep", "dp_attention")),
         drafts,
         row["recipe_batch"],
-        row["recipe_eplb_slots"].replace("0", "") if row["recipe_eplb_slots"] == "0" else row["recipe_eplb_slots"],
+        row["recipe_eplb_slots"].replace("0", "")
+        if row["recipe_eplb_slots"] == "0"
+        else row["recipe_eplb_slots"],
         plain_image(row["image"]),
         row["first_seen"],
         row["last_seen"],

@@ -30,6 +30,7 @@ class _Slot:
     compute: NDArray[np.float64]
     memory: NDArray[np.float64]
     inverse_columns: NDArray[np.float64]
+    uneven: NDArray[np.float64]
 
 
 @dataclass
@@ -49,13 +50,12 @@ class Stack:
         seen: dict[tuple[str, str], int] = defaultdict(int)
         for work in parts.works:
             key = (work.fraction, work.hbm)
-            slot = self.slots.setdefault(
-                (*key, seen[key]), _Slot(np.zeros(self.size), np.zeros(self.size), np.zeros(self.size))
-            )
+            slot = self.slots.setdefault((*key, seen[key]), _Slot(*(np.zeros(self.size) for _ in range(4))))
             seen[key] += 1
             slot.compute[at] = work.layers * work.compute_s
             slot.memory[at] = work.layers * work.memory_s
             slot.inverse_columns[at] = 1 / np.asarray(work.columns)
+            slot.uneven[at] = work.uneven
         for link in parts.links:
             self._sum("links")[at] += link.layers * link.expected_s
         for reduce in parts.reduces:
@@ -66,8 +66,11 @@ class Stack:
         self._sum("layers")[at] += parts.layers
         self._sum("moe_layers")[at] += parts.moe_layers
         self._sum("latent_layers")[at] += parts.latent_layers
+        self._sum("index_layers")[at] += parts.index_layers
+        self._sum("compress_layers")[at] += parts.compress_layers
         self._sum("steps")[at] += parts.steps
         self._sum("requests")[at] += parts.requests
+        self._sum("drafts")[at] += parts.drafts
 
     def seconds(
         self, table: Mapping[str, NDArray[np.float64]]
@@ -78,10 +81,11 @@ class Stack:
             kind = fraction.partition(".")[0]
             half = 0.0 if kind == "attention" else table[f"columns.{kind}"]
             compute = slot.compute * (1 + half * slot.inverse_columns) / table[fraction]
-            computing += smooth_max(compute, slot.memory / table[hbm])
-        for count in ("layer", "latent_layer", "moe_layer", "step"):
+            seconds = smooth_max(compute, slot.memory / table[hbm])
+            computing += seconds * (1 + table["ranks.uneven"] * slot.uneven)
+        for count in ("layer", "latent_layer", "index_layer", "compress_layer", "moe_layer", "step"):
             computing += sums[f"{count}s"] * table[f"delay.{count}"]
-        computing += sums["requests"] * table["delay.sequence"]
+        computing += sums["requests"] * table["delay.sequence"] + sums["drafts"] * table["delay.draft"]
         sending = sums["links"] + sums["reduce"] / table["links.all_reduce"]
         sending = sending + sums["calls"] * table["delay.all_reduce"] + sums["latency"]
         return computing, sending + sums["crossing"] * table["delay.all_reduce_out"]

@@ -1,29 +1,36 @@
-"""What kernels and engines reach on each chip, fitted to served requests; a neighbour's where nobody measured."""
+"""What kernels and engines reach on each chip: curves over its data-sheet figures, fitted to served requests."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cost.calibration.curves import fraction_at, value_at
 from cost.efficiency import COEFFICIENTS, Efficiency, is_fraction
 from topology.catalog_files import gpu_names, load_gpu
-from topology.errors import InputError
+from topology.errors import InputError, MissingFigureError
 from topology.fields import Fields, load_yaml, nearest
 from topology.figures import Evidence, Figure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from topology.spec import GpuSpec
 
+    Points = Sequence[tuple[float, float]]
+
 __all__ = [
     "ANY_ENGINE",
+    "Tables",
+    "accept_length",
     "calibrated",
     "calibrated_chips",
     "engine_names",
     "fit_errors",
+    "peak_of",
     "read_calibration",
     "require_engine",
 ]
@@ -31,85 +38,190 @@ __all__ = [
 PATH = Path(__file__).with_name("serving.yaml")
 ANY_ENGINE = "any"
 """Where nobody says which engine runs: between those that were measured."""
+BALANCE = 300.0
+"""Flop per byte at which the ``columns`` are those of the file: chips with fewer flop fill their multipliers more
+easily."""
 _SHORT = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
+_UNITS = ("bf16", "fp8", "fp4")
 
 
-class Calibration:
-    """Coefficients by chip and engine, as a file holds them.
+def peak_of(gpu: GpuSpec, coefficient: str) -> float:
+    """Return the data-sheet figure that a fraction derates: HBM bytes/s, or dense flop/s of its format.
+
+    Raises
+    ------
+    MissingFigureError
+        If the chip has no such figure.
+    """
+    if coefficient.startswith("hbm."):
+        return gpu.hbm_bytes_per_s
+    unit = coefficient.rpartition(".")[2]
+    return gpu.dense_flop_per_s(unit if unit in _UNITS else "bf16")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Coefficients before they are read off for a chip.
 
     Attributes
     ----------
-    chips:
-        For each chip that was measured its fractions, its delays under each engine, and BF16 peak and HBM rate, by
-        which other chips find their neighbour.
+    curves:
+        Of each fraction, points ``(peak, fraction)``; rates ``peak * fraction`` never fall.
+    delays:
+        By engine, of each delay or share, points ``(BF16 flop/s, value)`` that never rise.
+    shared:
+        What is the same on every chip; ``columns`` at :data:`BALANCE` flop per byte.
+    factors:
+        Of chips that stand apart, by name: on ``compute``, ``memory`` and ``delay``.
     """
+
+    curves: Mapping[str, Points]
+    delays: Mapping[str, Mapping[str, Points]]
+    shared: Mapping[str, float]
+    factors: Mapping[str, Mapping[str, float]]
+
+    def of(self, gpu: GpuSpec, engine: str) -> dict[str, float]:
+        """Return every coefficient of a chip under an engine; a fraction of units that it lacks is that of its widest."""
+        factor = self.factors.get(gpu.name, {})
+        bf16 = gpu.dense_flop_per_s("bf16")
+        found = dict(self.shared)
+        for name, points in self.curves.items():
+            try:
+                peak = peak_of(gpu, name)
+            except MissingFigureError:
+                peak = points[0][0]
+            kind = "memory" if name.startswith("hbm.") else "compute"
+            found[name] = fraction_at(points, peak) * factor.get(kind, 1.0)
+        for name, points in self.delays[engine].items():
+            slower = factor.get("delay", 1.0) if name.startswith("delay.") else 1.0
+            found[name] = value_at(points, bf16) * slower
+        for name in ("columns.gemm", "columns.experts"):
+            found[name] *= bf16 / gpu.hbm_bytes_per_s / BALANCE
+        return found
+
+
+class Calibration:
+    """The calibration file: tables, the chips that were measured, and how far off the fit is."""
 
     def __init__(self, data: object) -> None:
         file = Fields(data, "calibration")
         self.source = file.text("source")
         fit = file.sub("fit")
         self.fit = {name: fit.number(name) for name in fit.names()}
-        self._shared = _coefficients(file.sub("shared"))
-        chips = file.sub("chips")
-        self.chips = {name: _Chip(chips.sub(name)) for name in chips.names()}
+        self.chips = file.texts("chips")
+        delays, factors = file.sub("delays"), file.sub("factors")
+        self.tables = Tables(
+            curves=_points(file.sub("curves"), rates=True),
+            delays={engine: _points(delays.sub(engine), rates=False) for engine in delays.names()},
+            shared=_shared(file.sub("shared")),
+            factors={chip: _factors(factors.sub(chip)) for chip in factors.names()},
+        )
         file.done()
         self._check()
 
     def _check(self) -> None:
-        """Every chip has the same engines, and one for where nobody says which."""
-        everywhere = dict.fromkeys(
-            (ANY_ENGINE, *(name for chip in self.chips.values() for name in chip.engines))
-        )
-        for name, chip in self.chips.items():
-            for engine in everywhere:
-                if engine not in chip.engines:
-                    raise InputError(f"calibration: chips: {name}: engine {engine} is missing.")
+        """Every coefficient is there, under every engine and where nobody says which."""
+        if ANY_ENGINE not in self.tables.delays:
+            raise InputError(f"calibration: delays: {ANY_ENGINE} is missing.")
+        for engine, delays in self.tables.delays.items():
+            for name in COEFFICIENTS:
+                if name not in {**self.tables.curves, **delays, **self.tables.shared}:
+                    raise InputError(f"calibration: engine {engine}: {name} is missing.")
 
     @property
     def engines(self) -> tuple[str, ...]:
         """Names of the engines that were measured."""
-        return tuple(name for name in next(iter(self.chips.values())).engines if name != ANY_ENGINE)
+        return tuple(name for name in self.tables.delays if name != ANY_ENGINE)
 
-    def efficiency(self, chip: str, engine: str, *, stand_in_for: str = "") -> Efficiency:
-        """Return the coefficients of a measured chip, marked as assumed where they stand in for another."""
-        entry = self.chips[chip]
+    def efficiency(self, gpu: GpuSpec, engine: str) -> Efficiency:
+        """Return the coefficients of a chip, marked as assumed where nobody measured it."""
+        chip = self.nearest(gpu)
+        stand_in_for = "" if chip == gpu.name else gpu.name
         kind = Evidence.ASSUMED if stand_in_for else Evidence.DERIVED
         note = f"{chip} stands in for {stand_in_for}, which nobody measured; " if stand_in_for else ""
-        values = {**self._shared, **entry.fractions, **entry.engines[engine]}
+        values = self.tables.of(gpu, engine)
         table = {}
         for name in COEFFICIENTS:
-            if name not in values:
-                raise InputError(f"calibration of {chip}, engine {engine}: {name} is missing.")
             unit = "s" if name.startswith("delay.") else "1"
             text = f"{values[name] * 1e6:.3g} us" if unit == "s" else f"{values[name]:.3g}"
             table[name] = Figure(values[name], unit, kind, note + self.source, text)
         return Efficiency(table, chip, engine, stand_in_for=stand_in_for)
 
+    def nearest(self, gpu: GpuSpec) -> str:
+        """Return the chip itself where it was measured, else that nearest in logarithms of BF16 flop/s and HBM bytes/s.
 
-class _Chip:
-    def __init__(self, fields: Fields) -> None:
-        self.bf16_flop_per_s = fields.number("bf16_flop_per_s")
-        self.hbm_bytes_per_s = fields.number("hbm_bytes_per_s")
-        self.fractions = _coefficients(fields.sub("fractions"))
-        self.engines = _engines(fields.sub("engines"))
-        fields.done()
+        A chip of the catalog keeps its neighbour whatever figures a user gives it.
+        """
+        if gpu.name in self.chips:
+            return gpu.name
+        same = load_gpu(gpu.name) if gpu.name in gpu_names() else gpu
+
+        def distance(name: str) -> float:
+            other = load_gpu(name)
+            return math.hypot(
+                math.log(same.dense_flop_per_s("bf16") / other.dense_flop_per_s("bf16")),
+                math.log(same.hbm_bytes_per_s / other.hbm_bytes_per_s),
+            )
+
+        return min(self.chips, key=distance)
 
 
-def _engines(fields: Fields) -> dict[str, dict[str, float]]:
+def _points(fields: Fields, *, rates: bool) -> dict[str, list[tuple[float, float]]]:
+    """Points of each coefficient: figures rising; of rates the product not falling, of delays the value not rising."""
     found = {}
-    for engine in fields.names():
-        found[engine] = _coefficients(fields.sub(engine))
+    for name in fields.names():
+        _known(name, fields)
+        points = [_pair(item, fields.at(name)) for item in _list(fields, name)]
+        if not points or any(b[0] <= a[0] for a, b in zip(points, points[1:], strict=False)):
+            raise InputError(f"{fields.at(name)}: expected pairs [figure, value], figures rising.")
+        if rates and any(value > 1 for _, value in points):
+            raise InputError(f"{fields.at(name)}: {max(v for _, v in points)} is no fraction of a peak.")
+        order = [x * y for x, y in points] if rates else [-y for _, y in points]
+        if any(
+            b < a * (1 - 1e-6) if a > 0 else b < a * (1 + 1e-6)
+            for a, b in zip(order, order[1:], strict=False)
+        ):
+            raise InputError(f"{fields.at(name)}: a better figure would give a slower kernel.")
+        found[name] = points
     return found
 
 
-def _coefficients(fields: Fields) -> dict[str, float]:
+def _list(fields: Fields, name: str) -> list[object]:
+    found = fields.need(name)
+    return found if isinstance(found, list) else []
+
+
+def _pair(item: object, where: str) -> tuple[float, float]:
+    if (
+        isinstance(item, list)
+        and len(item) == 2  # noqa: PLR2004 - a pair
+        and all(isinstance(part, (int, float)) and math.isfinite(part) and part > 0 for part in item)
+    ):
+        return float(item[0]), float(item[1])
+    raise InputError(f"{where}: {item!r} is no pair of numbers above 0.")
+
+
+def _shared(fields: Fields) -> dict[str, float]:
+    found = {}
+    for name in fields.names():
+        _known(name, fields)
+        found[name] = fields.number(name)
+        if found[name] > 1 and is_fraction(name):
+            raise InputError(f"{fields.at(name)}: {found[name]} is no fraction of a peak.")
+    return found
+
+
+def _factors(fields: Fields) -> dict[str, float]:
     found = {name: fields.number(name) for name in fields.names()}
-    for name, value in found.items():
-        if name not in COEFFICIENTS:
-            raise InputError(f"{fields.at(name)}: no such coefficient; {nearest(name, COEFFICIENTS)}")
-        if value > 1 and is_fraction(name):
-            raise InputError(f"{fields.at(name)}: {value} is no fraction of a peak.")
+    for name in found:
+        if name not in ("compute", "memory", "delay"):
+            raise InputError(f"{fields.at(name)}: no such factor; expected compute, memory or delay.")
     return found
+
+
+def _known(name: str, fields: Fields) -> None:
+    if name not in COEFFICIENTS:
+        raise InputError(f"{fields.at(name)}: no such coefficient; {nearest(name, COEFFICIENTS)}")
 
 
 def read_calibration(data: object) -> Calibration:
@@ -118,7 +230,7 @@ def read_calibration(data: object) -> Calibration:
     Raises
     ------
     InputError
-        If something in it is missing or not known.
+        If something in it is missing, not known, or would let a better figure give a slower kernel.
     """
     return Calibration(data)
 
@@ -130,7 +242,7 @@ def _calibration() -> Calibration:
 
 def calibrated_chips() -> tuple[str, ...]:
     """Names of the chips that were measured."""
-    return tuple(_calibration().chips)
+    return _calibration().chips
 
 
 def fit_errors() -> Mapping[str, float]:
@@ -143,11 +255,24 @@ def engine_names() -> tuple[str, ...]:
     return _calibration().engines
 
 
-def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
-    """Return what kernels reach on ``gpu``: fitted, or those of the nearest chip that was measured, marked as such.
+def accept_length(draft_tokens: int) -> float:
+    """Tokens that a step yields with that many drafted, as fitted to served requests (1 without).
 
-    Nearest: smallest distance in the logarithms of BF16 peak and HBM bandwidth, for a chip of the catalog those that
-    the catalog has: where a user makes them larger, the chip must not get slower by another neighbour.
+    Raises
+    ------
+    MissingFigureError
+        If nobody measured so many.
+    """
+    if not draft_tokens:
+        return 1.0
+    found = _calibration().tables.shared.get(f"accept.{draft_tokens}")
+    if found is None:
+        raise MissingFigureError(f"{draft_tokens} draft tokens have no measured number of accepted tokens.")
+    return found
+
+
+def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
+    """Return what kernels reach on ``gpu``: read off curves over its figures, marked as assumed where it was not measured.
 
     Raises
     ------
@@ -155,8 +280,8 @@ def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
         If the engine is not one of those measured.
     """
     name = require_engine(engine)
-    same = load_gpu(gpu.name) if gpu.name in gpu_names() else gpu
-    return _found(gpu.name, same.dense_flop_per_s("bf16"), same.hbm_bytes_per_s, name)
+    key = tuple(sorted((figure, value.value) for figure, value in gpu.figures.items()))
+    return _found(_Key(gpu, key), name)
 
 
 def require_engine(engine: str) -> str:
@@ -175,16 +300,19 @@ def require_engine(engine: str) -> str:
     return name
 
 
+class _Key:
+    """A chip by its name and figures, so that coefficients are read off once for each."""
+
+    def __init__(self, gpu: GpuSpec, figures: tuple[tuple[str, float], ...]) -> None:
+        self.gpu, self._id = gpu, (gpu.name, figures)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._id == other._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+
 @cache
-def _found(chip: str, flop_per_s: float, bytes_per_s: float, engine: str) -> Efficiency:
-    chips: Mapping[str, _Chip] = _calibration().chips
-    if chip in chips:
-        return _calibration().efficiency(chip, engine)
-
-    def distance(other: _Chip) -> float:
-        return math.hypot(
-            math.log(flop_per_s / other.bf16_flop_per_s), math.log(bytes_per_s / other.hbm_bytes_per_s)
-        )
-
-    nearest = min(chips, key=lambda name: distance(chips[name]))
-    return _calibration().efficiency(nearest, engine, stand_in_for=chip)
+def _found(key: _Key, engine: str) -> Efficiency:
+    return _calibration().efficiency(key.gpu, engine)

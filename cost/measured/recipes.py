@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 
     from cost.measured.cells import Row
 
-__all__ = ["COLUMNS", "PATH", "Asked", "Label", "Recipe", "label_of", "launched_cache", "plain_image", "unstated_drafts"]
+__all__ = [
+    "COLUMNS",
+    "PATH",
+    "Asked",
+    "Label",
+    "Recipe",
+    "label_of",
+    "launched_cache",
+    "plain_image",
+    "unstated_drafts",
+]
 
 PATH = Path(__file__).parent / "data" / "recipes.csv"
 COLUMNS = (
@@ -159,7 +169,10 @@ def _drafts(recipe: Recipe, asked: Asked) -> int:
     engine, model, requests = asked.key[1], asked.key[2], asked.key[6]
     groups = recipe.pool.workers * recipe.pool.attention_dp
     return unstated_drafts(
-        engine, model, each=requests / groups, data_parallel=recipe.pool.attention_dp > 1,
+        engine,
+        model,
+        each=requests / groups,
+        data_parallel=recipe.pool.attention_dp > 1,
         disaggregated=recipe.prefill_pool is not None,
     )
 

@@ -63,14 +63,18 @@ _FORMATS = {
     "fp16": "fp16",
 }
 _LOG = "gap-analysis"  # in the path of the logs that were benchmarked for the sample itself
-_DUMP = "db-dump"  # of a database without drafting runs: equal rows of other origins scatter below, never they
+_DUMP = (
+    "db-dump"  # of a database without drafting runs: equal rows of other origins scatter below, never they
+)
 _JOINED = "layout of the public configuration with the row's key"
 _CONCURRENCY = re.compile(r"silicon_concurrency=(\d+)")
 _MEASURED = re.compile(r"measured=(\d{4}-\d\d-\d\d)")
 _IMAGE = re.compile(r"(?:image=|; )([^\s;=]+/[^\s;=]+:[^\s;]+)$")
 _CHIP = re.compile(r"[a-z]+\d+")
 _DRAFTING = ("deepseek-", "glm-", "qwen3.5-", "qwen3-next")  # models that come with modules for drafting
-_SAME_RUNS = {"deepseek-v3": "deepseek-r1"}  # the same weights' shapes; the benchmark's dumps call its R1 runs both
+_SAME_RUNS = {
+    "deepseek-v3": "deepseek-r1"
+}  # the same weights' shapes; the benchmark's dumps call its R1 runs both
 _TOTAL = "only the GPUs of the whole deployment were recorded, as a width; read as disaggregated pools"
 _SMALLEST_MULTI_GPU_PARAMS = 3e11  # at half a byte each, more than any single GPU of the sample holds
 
@@ -144,7 +148,9 @@ def _point(row: Row) -> Point:
         prefill_pool=prefill,
         weights=weights,
         experts_dtype=experts,
-        kv_dtype="" if _LOG in origin else launched_cache(cluster, row.text("backend"), model, experts or weights),
+        kv_dtype=""
+        if _LOG in origin
+        else launched_cache(cluster, row.text("backend"), model, experts or weights),
         concurrency=concurrency,
         draft_tokens=drafts or 0,
         accept_length=0.0 if drafts else 1.0,

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.terms.work import Work
 
 if TYPE_CHECKING:
     from cost.model import Attention
+    from cost.quantity import Quantity
     from cost.rates import Rates
     from cost.shape import StepShape
 
 __all__ = ["attention_works"]
+
+
+def _uneven(shape: StepShape) -> Quantity:
+    """By what part the rank with the most to do exceeds the mean, requests assigned at random.
+
+    Of ``N`` ranks with ``B`` requests each on average the largest is about ``sqrt(2 ln N / B)`` above the mean: the
+    maximum of ``N`` Poisson counts, normal approximation; no rank has more than all requests.
+    """
+    ranks = np.maximum(shape.attention_dp, 1.0)
+    each = np.maximum(shape.sequences * shape.tp, 1.0)
+    return np.minimum(np.sqrt(2 * np.log(ranks) / each), ranks - 1)
 
 
 def attention_works(
@@ -39,14 +53,21 @@ def attention_works(
             columns=hidden / shape.tp,
         )
     ]
-    flop_per_s = rates.flop_per_s.get(kv_dtype, rates.flop_per_s["bf16"])
+    unit = rates.unit.get(kv_dtype, "bf16")
+    unit = unit if unit == "fp8" else "bf16"
+    flop_per_s = rates.flop_per_s[kv_dtype if unit == "fp8" else "bf16"]
     if shape.decodes:
         read = attention.read_bytes(shape.context, cache_bytes_per_element(kv_dtype))
         cache = shape.sequences * shape.tp * read / attention.kv_shards(shape.tp)
         flop = shape.sequences * shape.queries * attention.decode_flop(shape.context)
         works.append(
             Work(
-                "attention", "attention.decode", "hbm.cache", flop / flop_per_s, cache / rates.hbm_bytes_per_s
+                "attention",
+                f"attention.decode.{unit}",
+                "hbm.cache",
+                flop / flop_per_s,
+                cache / rates.hbm_bytes_per_s,
+                uneven=_uneven(shape),
             )
         )
     if shape.prefills:

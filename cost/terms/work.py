@@ -32,6 +32,9 @@ class Work:
         How many equal layers the part stands for.
     columns:
         Columns of the weight that one GPU multiplies with: narrow slices use the multipliers badly.
+    uneven:
+        By what part of the mean the slowest of the ranks that wait for each other is slower, where requests are
+        assigned to them at random.
     """
 
     term: str
@@ -41,6 +44,7 @@ class Work:
     memory_s: Quantity
     layers: Quantity = 1.0
     columns: Quantity = math.inf
+    uneven: Quantity = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +91,11 @@ class Parts:
     ----------
     works, links, reduces:
         Computing and reading; dispatch and combine; all-reduces.
-    layers, latent_layers, moe_layers, steps:
-        How often the fixed delays of a layer, of one with latent attention, of a MoE layer and of a step are paid.
-    requests:
-        Sequences that one GPU's group schedules and samples in a step.
+    layers, latent_layers, index_layers, compress_layers, moe_layers, steps:
+        How often the fixed delays of a layer, of one with latent attention, with an index, with compressed entries,
+        of a MoE layer and of a step are paid.
+    requests, drafts:
+        Sequences that one GPU's group schedules and samples in a step, and tokens drafted for them.
     """
 
     works: list[Work] = field(default_factory=list)
@@ -98,6 +103,9 @@ class Parts:
     reduces: list[AllReduce] = field(default_factory=list)
     layers: Quantity = 0.0
     latent_layers: Quantity = 0.0
+    index_layers: Quantity = 0.0
+    compress_layers: Quantity = 0.0
     moe_layers: Quantity = 0.0
     steps: Quantity = 0.0
     requests: Quantity = 0.0
+    drafts: Quantity = 0.0

@@ -222,7 +222,8 @@ class Space:
         Where nothing is cut off they are linear in the logarithms that are fitted, since curves are interpolated in
         logarithms. ``A`` is ``[cells, coefficients, parameters]``.
         """
-        inside = self.start()
+        faster = [name[:2] == ("engine", "blackwell") for name in self.names]
+        inside = self.start() - 0.1 * np.array(faster)
         names = list(COEFFICIENTS)
 
         def logs(x: NDArray[np.float64]) -> NDArray[np.float64]:

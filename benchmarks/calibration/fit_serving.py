@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 from coefficients import Space, efficiency
 from linearised import Data, Problem
-from scipy.optimize import least_squares
+from scipy.optimize import lsq_linear
 
 from cost.measured.points_csv import read_points
 from cost.measured.predict import unpredictable
@@ -42,6 +42,9 @@ SOURCE = (
 )
 ORDER_WEIGHT = 30.0
 """How firmly the order of chips is kept: what is left after a fit is cut off when curves are written."""
+SCALE = 0.1
+"""Where the loss of a residual turns from its square to its size."""
+STEPS = 12
 ROUNDS = 4
 """How often the points are linearised anew: batch and waiting follow from the coefficients."""
 
@@ -49,45 +52,59 @@ ROUNDS = 4
 def fit(data: Data, *, verbose: bool = False) -> tuple[Space, NDArray[np.float64]]:
     """Return the coefficients that fit ``data`` best."""
     space = Space.make(data.chips)
-    start, firm = space.start(), space.prior_weight()
-    bounds = space.bounds()
-    x = np.clip(start, bounds[0] + 1e-6, bounds[1] - 1e-6)
+    low, high = space.bounds()
+    x = np.clip(space.start(), low + 1e-6, high - 1e-6)
     for step in range(ROUNDS):
         problem = Problem(data, space, x)
-        for _ in range(2):
-            drafted = problem.drafted(x, problem.values(x))
-            x = _best(problem, drafted, x, start, firm, bounds)
+        drafted = problem.drafted(x, problem.values(x))
+        x = _best(problem, drafted, x)
         if verbose:
             error = np.abs(np.expm1(problem.residuals(x, drafted) / data.weight))
-            middle, mean = np.median(error), error.mean()
-            print(f"round {step + 1}: median {middle:.3f}, mean {mean:.3f}")
+            print(f"round {step + 1}: median {np.median(error):.3f}, mean {error.mean():.3f}")
     return space, x
 
 
-def _best(
-    problem: Problem,
-    drafted: NDArray[np.bool_],
-    x: NDArray[np.float64],
-    start: NDArray[np.float64],
-    firm: NDArray[np.float64],
-    bounds: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> NDArray[np.float64]:
-    """Minimise the residuals and what deviating from ``start`` costs, from ``x`` on."""
+def _best(problem: Problem, drafted: NDArray[np.bool_], x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Minimise the residuals under a soft L1 loss and what deviating from the start costs, from ``x`` on.
+
+    Gauss-Newton steps with bounds; each residual weighs as the loss says where the last step ended.
+    """
+    space = problem.space
+    start, firm, (low, high) = space.start(), space.prior_weight(), space.bounds()
 
     def residuals(y: NDArray[np.float64]) -> NDArray[np.float64]:
-        order = ORDER_WEIGHT * problem.space.against(y)
+        order = ORDER_WEIGHT * space.against(y)
         return np.concatenate([problem.residuals(y, drafted), firm * (y - start), order])
 
-    found = least_squares(
-        residuals,
-        np.clip(x, bounds[0] + 1e-6, bounds[1] - 1e-6),
-        loss="soft_l1",
-        f_scale=0.1,
-        max_nfev=12,
-        bounds=bounds,
-    )
-    best: NDArray[np.float64] = found.x
-    return best
+    def loss(off: NDArray[np.float64]) -> float:
+        return float(np.sum(SCALE**2 * (np.sqrt(1 + (off / SCALE) ** 2) - 1)))
+
+    off, damping = residuals(x), 1e-3
+    for _ in range(STEPS):
+        slopes = np.vstack([problem.slopes(x, drafted), np.diag(firm), ORDER_WEIGHT * _order_slopes(space, x)])
+        weight = 1 / np.sqrt(1 + (off / SCALE) ** 2)
+        hessian = slopes.T @ (weight[:, None] * slopes)
+        down = slopes.T @ (weight * off)
+        while damping < 1e3:  # noqa: PLR2004 - no step of any length is better
+            root = np.linalg.cholesky(hessian + damping * np.diag(np.diag(hessian) + 1e-6))
+            aim = np.linalg.solve(root, -down)
+            step = lsq_linear(root.T, aim, (low - x - 1e-12, high - x + 1e-12), method="bvls").x
+            after = residuals(np.clip(x + step, low, high))
+            if loss(after) < loss(off):
+                break
+            damping *= 10
+        else:
+            break
+        better = loss(off) - loss(after)
+        x, off, damping = np.clip(x + step, low, high), after, damping / 5
+        if better < 1e-4 * loss(off):
+            break
+    return x
+
+
+def _order_slopes(space: Space, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    at, step = space.against(x), 1e-6
+    return np.stack([(space.against(x + step * unit) - at) / step for unit in np.eye(len(x))], axis=1)
 
 
 def predicted(points: Sequence[Point], space: Space, x: NDArray[np.float64]) -> NDArray[np.float64]:

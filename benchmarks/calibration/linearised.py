@@ -16,7 +16,7 @@ from cost.measured.serving_times import group_times, machines, stepper
 from topology.resolve import resolve_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from coefficients import Space
     from numpy.typing import NDArray
@@ -133,8 +133,10 @@ class Problem:
     def values(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Predicted quantities, in their units."""
         names, slopes, at_zero = self.coefficients
-        found = np.exp(slopes @ x + at_zero)[self.cell_of]
-        table = {name: found[:, i] for i, name in enumerate(names)}
+        return self._values(dict(zip(names, np.exp(slopes @ x + at_zero)[self.cell_of].T, strict=True)))
+
+    def _values(self, table: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Predicted quantities; ``table`` has each coefficient of each point."""
         computing, sending = self.alone.seconds(table)
         plain = computing + sending
         hidden = 2 * plain - table["overlap"] * 2 * np.minimum(computing, sending)
@@ -145,6 +147,25 @@ class Problem:
         for k in (1, 2, 3):
             seconds = np.where(self.accept == k, seconds / table[f"accept.{k}"], seconds)
         return np.where(self.inverse, self.factor / seconds, self.factor * seconds)
+
+    def slopes(self, x: NDArray[np.float64], drafted: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Derivatives of :meth:`residuals` by the parameters, ``[points, parameters]``: by each coefficient, then its own."""
+        names, slopes, at_zero = self.coefficients
+        table = dict(zip(names, np.exp(slopes @ x + at_zero)[self.cell_of].T, strict=True))
+        at, step = np.log(self._values(table)), 1e-4
+        by = np.stack(
+            [
+                (np.log(self._values({**table, name: table[name] * np.exp(step)})) - at) / step
+                for name in names
+            ],
+            axis=1,
+        )
+        by[drafted, names.index("accept.unrecorded")] = -1.0
+        found = np.empty((len(at), len(x)))
+        for cell in range(len(self.cells)):
+            rows = self.cell_of == cell
+            found[rows] = by[rows] @ slopes[cell]
+        return self.data.weight[:, None] * found
 
     def gain(self, x: NDArray[np.float64]) -> float:
         """Tokens a step of rows that drafted and do not say so."""

@@ -208,6 +208,8 @@ def _aggregated(row: Row, concurrency: int, *, moe: bool) -> tuple[Pool, Pool | 
         prefill, decode = total_pools(recorded.total, concurrency, row.text("backend"))
         return decode, prefill, concurrency, _TOTAL
     pool = _stages(aggregated_pool(recorded, concurrency, moe=moe), row)
+    if not moe and recorded.batch and concurrency % recorded.batch == 0:
+        pool = replace(pool, workers=max(1, concurrency // recorded.batch))
     if not concurrency:
         concurrency = recorded.batch * recorded.attention_dp
     widths = (recorded.tp, recorded.attention_dp, recorded.moe_tp, recorded.ep)

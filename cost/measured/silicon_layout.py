@@ -182,12 +182,13 @@ def fits_pools(prefill: Recorded, decode: Recorded, recipe: Recipe) -> bool:
         return False
     if prefill == decode and (decode.lost or decode.total) and not decode.workers:
         return decode.lost or fits_total(decode.total, recipe)
+    sides = ((prefill, recipe.prefill_pool), (decode, recipe.pool))
+    if not decode.workers and (prefill.ep > 1) != (recipe.prefill_pool.ep > 1):
+        return False  # the experts' width of such a decode pool repeats the prefill pool's
     return all(
         ran.gpus_per_worker in (side.tp * side.attention_dp, side.moe_tp * side.ep)
         and side.workers in (0, ran.workers)
-        and (side.ep > 1 or side.attention_dp > 1 or ran.ep == 1)
-        and (side.ep == 1 or ran.ep > 1)
-        for side, ran in ((prefill, recipe.prefill_pool), (decode, recipe.pool))
+        for side, ran in sides
     )
 
 

@@ -55,6 +55,7 @@ OF_ENGINE = [
     "delay.sequence",
     "delay.step",
     "prefill_share",
+    "prefill_share.in_step",
 ]
 SHARED = ["columns.gemm", "columns.experts", "ranks.uneven"]
 ACCEPTED = [name for name in COEFFICIENTS if name.startswith("accept.")]
@@ -136,7 +137,7 @@ class Space:
         for i, name in enumerate(self.names):
             if name[0] == "fraction":
                 high[i] = np.log(_published(name[1], name[2]))
-            elif name[-1] == "prefill_share" or name[:2] == ("factor", ALONE):
+            elif name[-1].startswith("prefill_share") or name[:2] == ("factor", ALONE):
                 high[i] = 0.0 if name[-1] != "delay" else np.inf
             elif name[-1].startswith("accept."):
                 low[i] = 0.0

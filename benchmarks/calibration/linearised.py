@@ -99,6 +99,7 @@ class Problem:
         for group in data.groups:
             self.cell_of[group.index] = self.cells.index((group.gpu.name, group.engine))
         self.measured = np.array([p.measured for p in data.points])
+        self.in_step = np.array([p.in_step for p in data.points])
         self.unrecorded = np.array([not p.drafts_recorded for p in data.points])
 
     def _add(self, group: Group, x: NDArray[np.float64]) -> None:
@@ -143,7 +144,8 @@ class Problem:
         seconds = np.where(self.halves, hidden, plain)
         if self.is_mixed.any():
             mixed = sum(self.mixed.seconds(table))
-            seconds = np.where(self.is_mixed, plain + table["prefill_share"] * (mixed - plain), seconds)
+            share = np.where(self.in_step, table["prefill_share.in_step"], table["prefill_share"])
+            seconds = np.where(self.is_mixed, plain + share * (mixed - plain), seconds)
         for k in (1, 2, 3):
             seconds = np.where(self.accept == k, seconds / table[f"accept.{k}"], seconds)
         return np.where(self.inverse, self.factor / seconds, self.factor * seconds)

@@ -106,6 +106,8 @@ class Point:
         Decode: sequences per GPU of the pool (0: not stated, see ``concurrency``).
     concurrency:
         Requests in the system (serving), 0: not stated.
+    in_step:
+        Whether all requests have the same lengths, so that prompts come together between answers.
     tokens:
         Prefill: prompt tokens per GPU in one step; 0: not stated.
     isl, osl:
@@ -151,6 +153,7 @@ class Point:
     kv_dtype: str = ""
     batch: float = 0.0
     concurrency: int = 0
+    in_step: bool = False
     tokens: float = 0.0
     isl: int = 0
     osl: int = 0

@@ -42,8 +42,8 @@ COLUMNS = (
     *(f"prefill_{name}" for name in ("workers", "gpus", "ep", "dp")),
     *("workers", "gpus", "ep", "dp", "drafts", "batch", "slots", "image", "first", "last", "requests"),
 )
-SLACK = timedelta(days=21)
-"""How long before its commit a configuration may have been run."""
+BEFORE, AFTER = timedelta(days=21), timedelta(days=7)
+"""How long before its commit, and after the next one, a configuration may have been run."""
 
 
 def plain_image(name: str) -> str:
@@ -77,8 +77,8 @@ class Recipe:
     last: date
 
     def days_off(self, day: date) -> int:
-        """Days between ``day`` and the time in which the configuration stood; up to :data:`SLACK` before it is 0."""
-        return max(0, (self.first - SLACK - day).days, (day - self.last).days)
+        """Days between ``day`` and the time in which the configuration may have been run."""
+        return max(0, (self.first - BEFORE - day).days, (day - self.last - AFTER).days)
 
 
 @dataclass(frozen=True)

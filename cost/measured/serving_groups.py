@@ -76,6 +76,7 @@ class Group:
     batch: NDArray[np.float64]
     tokens: NDArray[np.float64]
     recorded: NDArray[np.bool_]
+    in_step: NDArray[np.bool_]
     gpus: NDArray[np.float64]
 
 
@@ -224,6 +225,7 @@ def _group(key: _Key, points: Sequence[Point], index: list[int]) -> Group:
         batch=column(lambda p: p.batch),
         tokens=column(lambda p: p.tokens),
         recorded=np.array([p.drafts_recorded for p in chosen]),
+        in_step=np.array([p.in_step for p in chosen]),
         gpus=column(_gpus),
     )
 

@@ -102,7 +102,7 @@ def group_times(group: Group, efficiency: Efficiency, decode: stepper | None = N
     if group.phase == "decode":
         return _decode(group, step, pool)
     if group.phase == "aggregated":
-        share = efficiency["prefill_share"]
+        share = np.where(group.in_step, efficiency["prefill_share.in_step"], efficiency["prefill_share"])
         served = aggregated(step, pool, requests, workers=group.workers, most=most, share=share)
     else:
         served = disaggregated(

@@ -152,6 +152,7 @@ def _point(row: Row) -> Point:
         if _LOG in origin
         else launched_cache(cluster, row.text("backend"), model, experts or weights),
         concurrency=concurrency,
+        in_step=_LOG in origin,
         draft_tokens=drafts or 0,
         accept_length=0.0 if drafts else 1.0,
         drafts_recorded=drafts is not None,

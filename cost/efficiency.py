@@ -40,6 +40,7 @@ COEFFICIENTS = {
     "delay.draft": "seconds of a step for each drafted token of a sequence (verifying, sampling)",
     "delay.sequence": "seconds of a step for each sequence (sampling, scheduling)",
     "delay.step": "fixed seconds of a step",
+    "engine.share": "time that an engine loses between and beside kernels, over the time of its kernels",
     "ranks.uneven": "unequal work of data-parallel attention ranks over that of requests assigned at random",
     "overlap": "part of the shorter of computing and sending that two half batches hide",
     "accept.1": "tokens that a step yields with 1 drafted token",

@@ -154,6 +154,7 @@ def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
     cost = StepCost()
     for work in parts.works:
         cost.add_work(work, efficiency)
+    cost.add("engine", FIXED, efficiency["engine.share"] * cost.total_s)
     for link in parts.links:
         cost.add_links(link, rates)
     for reduce in parts.reduces:

@@ -51,13 +51,13 @@ OF_ENGINE = [
     "delay.layer",
     "delay.latent_layer",
     "delay.moe_layer",
-    "delay.draft",
     "delay.sequence",
     "delay.step",
+    "engine.share",
     "prefill_share",
     "prefill_share.in_step",
 ]
-SHARED = ["columns.gemm", "columns.experts", "ranks.uneven"]
+SHARED = ["columns.gemm", "columns.experts", "ranks.uneven", "delay.draft"]
 ACCEPTED = [name for name in COEFFICIENTS if name.startswith("accept.")]
 START = {
     "gemm": 0.4,
@@ -75,10 +75,18 @@ START = {
     "delay.step": 5e-4,
     "columns": 500.0,
     "ranks": 0.5,
+    "engine": 0.1,
     "accept.1": 1.7,
     "accept.2": 2.1,
     "accept.3": 2.4,
     "accept.unrecorded": 1.5,
+}
+LEAST = {
+    "attention.prefill": 0.35,
+    "hbm.cache": 0.75,
+    "hbm.weights": 0.75,
+    "hbm.experts": 0.75,
+    "attention.decode.bf16": 0.75,
 }
 INDEX_LAYER_S = {"sglang": 40e-6, "trtllm": 70e-6, "vllm": 65e-6}
 COMPRESS_LAYER_S = 50e-6
@@ -137,6 +145,8 @@ class Space:
         for i, name in enumerate(self.names):
             if name[0] == "fraction":
                 high[i] = np.log(_published(name[1], name[2]))
+                if name[2] in LEAST:
+                    low[i] = np.log(LEAST[name[2]] * _published(name[1], name[2]))
             elif name[-1].startswith("prefill_share") or name[:2] == ("factor", ALONE):
                 high[i] = 0.0 if name[-1] != "delay" else np.inf
             elif name[-1].startswith("accept."):

@@ -81,7 +81,9 @@ def _best(problem: Problem, drafted: NDArray[np.bool_], x: NDArray[np.float64]) 
 
     off, damping = residuals(x), 1e-3
     for _ in range(STEPS):
-        slopes = np.vstack([problem.slopes(x, drafted), np.diag(firm), ORDER_WEIGHT * _order_slopes(space, x)])
+        slopes = np.vstack(
+            [problem.slopes(x, drafted), np.diag(firm), ORDER_WEIGHT * _order_slopes(space, x)]
+        )
         weight = 1 / np.sqrt(1 + (off / SCALE) ** 2)
         hessian = slopes.T @ (weight[:, None] * slopes)
         down = slopes.T @ (weight * off)

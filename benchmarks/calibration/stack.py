@@ -83,6 +83,7 @@ class Stack:
             compute = slot.compute * (1 + half * slot.inverse_columns) / table[fraction]
             seconds = smooth_max(compute, slot.memory / table[hbm])
             computing += seconds * (1 + table["ranks.uneven"] * slot.uneven)
+        computing *= 1 + table["engine.share"]
         for count in ("layer", "latent_layer", "index_layer", "compress_layer", "moe_layer", "step"):
             computing += sums[f"{count}s"] * table[f"delay.{count}"]
         computing += sums["requests"] * table["delay.sequence"] + sums["drafts"] * table["delay.draft"]

@@ -311,11 +311,11 @@ def serving_words(workload: Workload, engine: str) -> list[str]:
 def _sparse_words(workload: Workload) -> str:
     """Return what is supposed of attention, and from which context on it reads less than dense attention."""
     most, context = most_tokens_read(workload.sparse_attention), workload.context
-    read = math.sqrt(context) if most is None else min(context, most)
+    read, fewer = (math.sqrt(context), 2) if most is None else (min(context, most), most + 1)
     rule = "the square root of the context" if most is None else f"at most {most:,}"
     return (
         f"attention as if sparse (what-if, nobody measured it): a query reads {read:,.0f} of {context:,} cached "
-        f"tokens ({rule}), fewer than dense attention from {2 if most is None else most + 1:,} tokens on; all stay cached"
+        f"tokens ({rule}), fewer than dense attention from {fewer:,} tokens on; all stay cached"
     )
 
 

@@ -122,7 +122,7 @@ class AsIfSparse:
                 for node, weight in zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True)
             )
             whole = 2 * root * self._prompt_flop(root) - 2 * total - self._prompt_flop(1.0)
-            return whole / tokens * (context > 0)
+            return whole / tokens * at_most(context, 1.0)
         seen = self.reach(context)
         last = self._prompt_flop(self.most + 0.5) - self._prompt_flop(self.most - 0.5)
         return (self._prompt_flop(seen) + (context - seen) * last) / tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cost.attention.sparse import as_if_sparse, most_tokens_read
@@ -32,6 +33,7 @@ __all__ = [
     "plan_summary",
     "score_summary",
     "serving_words",
+    "what_if_lines",
     "what_if_words",
 ]
 
@@ -128,10 +130,9 @@ def _layout(plan: Plan) -> list[str]:
     )
     what = "sequences" if setting.workload.decodes else "prompts"
     lines += wrapped("Batch", f"{plan.score.batch} {what} per GPU in use ({at_most})")
-    asked = serving_words(setting.workload, setting.engine)
+    asked = serving_words(replace(setting.workload, sparse_attention=""), setting.engine)
     lines += wrapped("Serving", "; ".join(asked)) if asked else []
-    supposed = what_if_words(setting)
-    lines += wrapped("What if", supposed) if supposed else []
+    lines += what_if_lines(setting)
     lines += wrapped("Precision", _precision(plan))
     for note in (*setting.notes, *model.notes):
         lines += wrapped("", note)
@@ -334,6 +335,13 @@ def what_if_words(setting: Setting) -> str:
         f"caches take longer to read than weights {here} (dense: {there}) on {gpu.name}, at the batch that balances "
         "computing and reading the weights"
     )
+
+
+def what_if_lines(setting: Setting) -> list[str]:
+    """Return what is supposed as a paragraph; nothing where nothing is."""
+    if not setting.workload.what_if:
+        return []
+    return wrapped("What if", f"{_sparse_words(setting.workload)}; {what_if_words(setting)}")
 
 
 def doubts(status: str) -> str:

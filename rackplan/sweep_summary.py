@@ -9,7 +9,7 @@ import numpy as np
 from cost.lecture import train_wait_s
 from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE
 from cost.sweep import best_at
-from rackplan.summary import next_token, serving_words, what_if_words
+from rackplan.summary import next_token, what_if_lines
 from rackplan.words import table, underlined, wrapped
 from topology.figures import weakest
 
@@ -55,10 +55,7 @@ def sweep_summary(found: Sweep, targets: Sequence[float]) -> str:
         f"a request with a place waits at most two steps for its {next_token(workload)}: {fastest:,.2f} to "
         f"{slowest:,.2f} ms on the frontier, three quarters of that on average",
     )
-    if workload.what_if:
-        lines += wrapped(
-            "What if", "; ".join([*serving_words(workload, setting.engine), what_if_words(setting)])
-        )
+    lines += what_if_lines(setting)
     lines += wrapped("Experts", "perfectly balanced, which no placement beats: `rackplan plan` places them")
     return "\n".join([*lines, *_kernels(found)])
 

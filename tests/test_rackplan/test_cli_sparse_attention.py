@@ -27,7 +27,8 @@ def test_a_plan_keeps_it_and_scores_the_same(run: Run, tmp_path: Path) -> None:
     text = flat(run(*PLAN, "--sparse-attention", "sqrt").out)
     assert "attention as if sparse (what-if, nobody measured it): a query reads 256 of 65,536 cached" in text
     assert "fewer than dense attention from 2 tokens on; all stay cached" in text
-    assert "What if caches take longer to read than weights from" in text
+    assert "What if attention as if sparse" in text
+    assert "caches take longer to read than weights from" in text
     assert "attention is a what-if" in text
     written = json.loads((tmp_path / "plan/plan.json").read_text())
     assert written["inputs"]["workload"]["sparse_attention"] == "sqrt"
@@ -86,6 +87,15 @@ def test_sweeps_and_comparisons_say_it(run: Run) -> None:
     )
     assert run(*compare, "--json").data["what_if"] == "sparse_attention sqrt"
     assert "attention as if sparse (what-if" in flat(run(*compare).out)
+
+
+def test_a_new_plan_from_it_supposes_it_too(run: Run, tmp_path: Path) -> None:
+    plan = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--batch", 8, "--time-limit", 0)
+    assert run(*plan, "--sparse-attention", "sqrt", "-o", "plan").code == 0
+    text = run("replan", "plan/plan.json", "--loads", "zipf:0.5", "--time-limit", 0, "-o", "new").out
+    assert "What if attention as if sparse" in flat(text)
+    written = json.loads((tmp_path / "new/plan.json").read_text())
+    assert written["score"]["what_if"] == "sparse_attention sqrt"
 
 
 def test_prefill_computes_less(run: Run) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "pipeline_hop_ratio",
     "spanning_slowdown",
     "tokens_per_s",
+    "train_wait_s",
 ]
 
 
@@ -57,6 +58,21 @@ def hbm_read_s(gpu: GpuSpec) -> float:
 def tokens_per_s(batch: float, step_s: float) -> float:
     """Tokens per second of ``batch`` sequences that each get one token a step."""
     return batch / step_s
+
+
+def train_wait_s(step_s: float) -> tuple[float, float]:
+    """Return the mean and the longest time until a request that finds a place has its next token: 1.5 and 2 steps.
+
+    A batch leaves as a train does: who arrives just after it left waits one step for the next and rides in it for
+    another; who arrives at any time waits half a step on average.
+
+    Notes
+    -----
+    ``step_s`` is the time in which a token passes all pipeline stages (:class:`cost.score.Score`), not that of one
+    stage: the place that becomes free belongs to one micro-batch, which leaves once in that time. A request that may
+    join any of ``p`` micro-batches waits at most ``1 + 1/p`` steps. Requests that queue for a place wait longer.
+    """
+    return 1.5 * step_s, 2 * step_s
 
 
 def experts_per_gpu(experts: int, domain: DomainSpec) -> tuple[int, int]:

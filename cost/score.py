@@ -65,6 +65,8 @@ class Score:
         Output tokens of a sequence that a step yields (prefill: 1).
     tokens:
         Which tokens are counted: ``output`` or ``input``.
+    what_if:
+        The hypothetical that the score supposes (``sparse_attention sqrt``); empty where there is none.
     """
 
     step_s: float
@@ -83,6 +85,7 @@ class Score:
     evidence: Evidence
     tokens_per_step: float = 1.0
     tokens: str = "output"
+    what_if: str = ""
 
     @property
     def tpot_s(self) -> float:
@@ -195,6 +198,7 @@ class LayoutScorer:
             evidence=self._evidence,
             tokens_per_step=each if setting.workload.decodes else 1.0,
             tokens=setting.workload.token_word,
+            what_if=setting.workload.what_if,
         )
 
 
@@ -338,6 +342,6 @@ def _evidence(setting: Setting, layout: Layout, *, synthetic: bool) -> Evidence:
     out = setting.cluster.spec.scale_out
     if out is not None and len(used) > 1:
         kinds += [out.fabric.link_bytes_per_s.kind, out.fabric.latency_s.kind]
-    if synthetic:
+    if synthetic or setting.workload.what_if:
         kinds.append(Evidence.ASSUMED)
     return weakest(kinds)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from cost.attention.sparse import as_if_sparse
 from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
 from cost.machine import Machine, kernels_for
@@ -43,6 +44,8 @@ class Setting:
 
     Attributes
     ----------
+    model:
+        As given, or with the sparse attention that the workload asks for as a what-if.
     efficiency:
         What kernels reach; None: as calibrated for each chip (:func:`cost.calibration.serving.calibrated`).
     engine:
@@ -59,6 +62,7 @@ class Setting:
     def __post_init__(self) -> None:
         cache_bytes_per_element(self.workload.kv_dtype)
         require_engine(self.engine)
+        object.__setattr__(self, "model", as_if_sparse(self.model, self.workload.sparse_attention))
         self._known["kept", id(self.cluster), id(self.model)] = self.cluster, self.model  # so ids stay theirs
         if not self.cluster.gpus:
             raise InputError(f"cluster {self.cluster.name}: it has no GPU.")

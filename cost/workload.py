@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from cost.attention.spans import LONGEST_CONTEXT
+from cost.attention.sparse import most_tokens_read
 from topology.errors import InputError
 
 __all__ = ["PHASES", "PROMPT_TOKENS", "Workload"]
 
-LONGEST_CONTEXT = 1_000_000_000
 PHASES = ("decode", "prefill")
 PROMPT_TOKENS = 16_384
 """Prompt tokens per GPU in one prefill step where no batch is asked for: what DeepSeek's and SGLang's prefill of
@@ -33,6 +34,9 @@ class Workload:
         Multi-token prediction: tokens drafted a step, and tokens that a step yields on average, the first included.
     overlap:
         Two half batches take turns at computing and sending.
+    sparse_attention:
+        A what-if: attention reads the cache of at most so many tokens (``"2048"``), or of the square root of the
+        context (``"sqrt"``); see :mod:`cost.attention.sparse`. Empty: as the model does.
     """
 
     context: int = 4096
@@ -42,6 +46,7 @@ class Workload:
     draft_tokens: int = 0
     accept_length: float = 1.0
     overlap: bool = False
+    sparse_attention: str = ""
 
     def __post_init__(self) -> None:
         if self.phase not in PHASES:
@@ -61,11 +66,18 @@ class Workload:
             )
         if self.draft_tokens and not self.decodes:
             raise InputError("--draft-tokens: only decode drafts tokens; leave it out with --phase prefill.")
+        if self.sparse_attention:
+            most_tokens_read(self.sparse_attention)
 
     @property
     def decodes(self) -> bool:
         """Whether the phase is decode."""
         return self.phase == "decode"
+
+    @property
+    def what_if(self) -> str:
+        """The hypothetical that is supposed, as data names it; empty where there is none."""
+        return f"sparse_attention {self.sparse_attention}" if self.sparse_attention else ""
 
     @property
     def token_word(self) -> str:

@@ -10,12 +10,24 @@ from dataclasses import replace
 import numpy as np
 
 from cost import resolve_model
+from cost.attention.sparse import as_if_sparse
+from cost.economics.activations import (
+    POLICIES,
+    activation_bytes,
+    layer_activation_bytes,
+    pipeline_activation_bytes,
+    training_compute,
+)
 from cost.economics.bubble import bubble_share, bubble_slowdown
 from cost.economics.cache_tiers import cache_tier, cache_tier_names, hbm_tier, tier_spans
 from cost.economics.fast_mode import cache_over_weights, fast_mode_for_price
 from cost.economics.lifetime import equal_spend
 from cost.economics.phases import batch_for_output_price, output_over_input, prefill_cost_per_token
-from cost.economics.price_step import kv_bytes_from_price_step, price_step_context
+from cost.economics.price_step import (
+    kv_bytes_from_price_step,
+    model_price_step_context,
+    price_step_context,
+)
 from cost.economics.prices import (
     gpu_price,
     power_w_per_gpu,
@@ -35,6 +47,7 @@ from cost.lecture import (
     pipeline_hop_ratio,
     spanning_slowdown,
     tokens_per_s,
+    train_wait_s,
 )
 from cost.terms.alltoall_placed import placed_volumes
 from topology import (
@@ -86,6 +99,8 @@ def batches() -> None:
     print(f"\nA rack at that batch, one step per read of HBM ({step_s * 1e3:.0f} ms)")
     print(f"  {lecture:,.0f} tokens in {step_s * 1e3:.0f} ms = {tokens_per_s(lecture, step_s):,.0f} tokens/s")
     print(f"  the lecture rounds to 2,000 x 64 = {tokens_per_s(2000, 1 / 64):,.0f} tokens/s")
+    mean, longest = (wait * 1e3 for wait in train_wait_s(step_s))
+    print(f"A batch leaves as a train does: a request waits {longest:.0f} ms at worst, {mean:.0f} on average")
 
 
 def experts() -> None:
@@ -192,6 +207,47 @@ def price_steps() -> None:
     print("  longer than multiplying the weights")
 
 
+def sparse() -> None:
+    """What if attention read the square root of the context."""
+    model, gpu = resolve_model("deepseek-v3"), load_gpu("lecture")
+    print("\nWhat if DeepSeek-V3's attention were sparse (nobody measured it): bytes that a sequence reads")
+    rules = {"dense": "", "at most 2,048": "2048", "square root": "sqrt"}
+    print(f"  {'tokens of context':<20}" + "".join(f"{name:>16}" for name in rules))
+    for context in (4_096, 65_536, 1_048_576):
+        reads = [
+            sum(layer.attention.read_bytes(context, 2.0) for layer in as_if_sparse(model, rule).layers)
+            for rule in rules.values()
+        ]
+        print(f"  {context:<20,}" + "".join(f"{read / 1e6:13,.1f} MB" for read in reads))
+    steps = [
+        model_price_step_context(as_if_sparse(model, rule), gpu, "bf16") for rule in ("", "2048", "sqrt")
+    ]
+    print(f"  {'over weights from':<20}" + "".join(f"{step:16,.0f}" for step in steps) + " tokens")
+    print(
+        "  (at the batch that balances computing and reading weights; all stays cached: no more sequences fit)"
+    )
+
+
+def activations() -> None:
+    """What training keeps for the backward pass."""
+    stages, micro_batches, tokens = 8, 32, 8_192
+    print(f"\nActivations of training, {tokens:,} tokens a micro-batch, BF16, scores not kept")
+    print(f"  {'':<28}{'a layer':>12}{'all layers':>12}{'stage 1 of 8':>14}{'stage 8':>9}{'compute':>9}")
+    for name in ("llama-3.1-70b", "deepseek-v3"):
+        model = resolve_model(name)
+        each = layer_activation_bytes(model.layers[-1], model.hidden)
+        for policy in POLICIES:
+            whole = activation_bytes(model, policy) * tokens
+            held = pipeline_activation_bytes(
+                model, policy, stages=stages, micro_batches=micro_batches, tokens=tokens
+            )
+            first = f"{each / 1e3:.0f} kB/token" if policy == "plain" else ""
+            print(
+                f"  {name:<15}{policy:<13}{first:>12}{whole / 1e9:9.1f} GB{held[0] / 1e9:11.1f} GB"
+                f"{held[-1] / 1e9:6.1f} GB{training_compute(policy):8.2f}x"
+            )
+
+
 def phases() -> None:
     """Output tokens against input tokens."""
     line = lecture_line(LONG_CONTEXT)
@@ -271,8 +327,10 @@ def main() -> None:
     both_floors()
     fast()
     price_steps()
+    sparse()
     phases()
     tiers()
+    activations()
     life()
     prices()
     ratios()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +43,7 @@ __all__ = [
     "stage_loads",
     "stage_speed",
     "stage_use",
+    "under_sparse_attention",
     "use_balancedness",
 ]
 
@@ -144,8 +145,6 @@ def moe_rows(setting: Setting, layers: range) -> list[int]:
 
 def stage_loads(setting: Setting, loads: ExpertLoads, layers: range) -> ExpertLoads:
     """The part of the loads that belongs to one stage."""
-    from dataclasses import replace
-
     return replace(loads, tokens=loads.tokens[:, moe_rows(setting, layers)])
 
 
@@ -239,6 +238,21 @@ def score_placement(
     uses = _uses(setting, layout, experts, loads, split)
     score = _scorer(setting, layout, uses, loads).at(setting.workload.batch)
     return score, _balancedness(setting, layout, experts, uses)
+
+
+def under_sparse_attention(plan: Plan, rule: str) -> Plan:
+    """Return ``plan`` scored as if attention were sparse by ``rule`` (:mod:`cost.attention.sparse`).
+
+    Raises
+    ------
+    InputError
+        If the rule is none.
+    """
+    workload = replace(plan.setting.workload, sparse_attention=rule)
+    setting = replace(plan.setting, workload=workload)
+    score, balancedness = score_placement(setting, plan.layout, plan.experts, plan.loads, plan.split)
+    # rivals and failures were scored without it
+    return replace(plan, setting=setting, score=score, balancedness=balancedness, baselines={}, failures=None)
 
 
 def _uses(

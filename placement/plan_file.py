@@ -85,6 +85,7 @@ class _WorkloadFields(BaseModel):
     draft_tokens: int = 0
     accept_length: float = 1.0
     overlap: bool = False
+    sparse_attention: str = ""
 
 
 class _ModelFields(BaseModel):
@@ -159,6 +160,7 @@ def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any
         "batch_per_gpu": score.batch,
         "max_batch_per_gpu": score.max_batch,
         "evidence": score.evidence.label,
+        **({"what_if": score.what_if} if score.what_if else {}),
         "balancedness_mean": mean,
         "balancedness": {str(layer): value for layer, value in balancedness.items()},
     }
@@ -274,6 +276,7 @@ def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
             "draft_tokens": workload.draft_tokens,
             "accept_length": workload.accept_length,
             "overlap": workload.overlap,
+            "sparse_attention": workload.sparse_attention,
         },
         "loads": None
         if loads is None

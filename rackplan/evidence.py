@@ -44,7 +44,7 @@ _BEHIND = {
 class UsedFigure:
     """A figure, and what it is a figure of: a GPU, a fabric, kernels on a chip, an all-to-all kernel, loads.
 
-    ``group`` is ``machine``, ``kernels`` or ``loads``.
+    ``group`` is ``machine``, ``kernels``, ``loads`` or ``what-if``.
     """
 
     group: str
@@ -132,11 +132,14 @@ def machine_figures(plan: Plan) -> list[UsedFigure]:
 
 
 def used_figures(plan: Plan) -> list[UsedFigure]:
-    """Return all of them; synthetic loads count as one without a value, assumed."""
+    """Return all of them; synthetic loads and what is supposed count as figures without a value, assumed."""
     figures = [*machine_figures(plan), *coefficients(plan)]
     if plan.loads is not None and plan.loads.synthetic:
         assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic: nobody measured them")
         figures.append(UsedFigure("loads", "", load_names(plan.loads.names), assumed))
+    if plan.score.what_if:
+        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if: nobody trained or measured it")
+        figures.append(UsedFigure("what-if", "", plan.score.what_if, supposed))
     return figures
 
 

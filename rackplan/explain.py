@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cost.efficiency import PEAK
+from cost.lecture import train_wait_s
 from cost.setting import USABLE_HBM
 from placement.compare import cluster_status
 from placement.plan import score_placement
 from placement.plan_file import score_to_dict
 from rackplan.evidence import kernel_notes, term_evidence, used_figures, weakest_figures
-from rackplan.summary import coefficient_words, doubts, serving_words
+from rackplan.summary import coefficient_words, doubts, next_token, serving_words, what_if_words
 from rackplan.words import load_names
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = [
     "explain_plan",
     "explanation_to_dict",
     "verdict",
+    "wait_note",
 ]
 
 LEAST_BOUND = 0.05
@@ -131,6 +133,8 @@ def verdict(plan: Plan) -> str:
     doubt = doubts(cluster_status(setting.cluster))
     if doubt:
         text += f" {setting.cluster.name} is {doubt}."
+    if score.what_if:
+        text += f" A what-if: {score.what_if.replace('_', ' ')}."
     if plan.interrupted:
         text += " The search was interrupted: this is the best so far."
     return text
@@ -147,6 +151,15 @@ def cache_note(plan: Plan) -> str:
     return (
         f"KV per GPU does not shrink with stages: each GPU holds about 1/{stages} of the layers, for {stages} "
         f"micro-batches in flight. The {stages} stages save weights only."
+    )
+
+
+def wait_note(plan: Plan) -> str:
+    """Return how long a request waits for its next token, by the lecture's trains."""
+    mean, longest = train_wait_s(plan.score.step_s)
+    return (
+        f"A request waits at most two steps for its {next_token(plan.setting.workload)}: {longest * 1e3:,.2f} ms, "
+        f"{mean * 1e3:,.2f} ms on average, once there is a place for it (a batch leaves as a train does)."
     )
 
 
@@ -176,6 +189,8 @@ def _assumptions(plan: Plan) -> list[str]:
     )
     found.append(f"Every sequence {what.format(f'{setting.workload.context:,}')}.")
     found += [f"{text[0].upper()}{text[1:]}." for text in serving_words(setting.workload, setting.engine)]
+    supposed = what_if_words(setting)
+    found += [f"What if: {supposed}."] if supposed else []
     found += dict.fromkeys(
         f"Coefficients: {coefficient_words(setting.machine(stage).efficiency)}."
         for stages in plan.layout.replicas
@@ -209,6 +224,8 @@ def explanation_to_dict(found: Explanation) -> dict[str, Any]:
         },
         "score": score_to_dict(score, dict(plan.balancedness)),
         "step_over_lower": found.step_over_lower,
+        "mean_wait_ms": train_wait_s(score.step_s)[0] * 1e3,
+        "longest_wait_ms": train_wait_s(score.step_s)[1] * 1e3,
         "terms": [
             {
                 "term": row.name,

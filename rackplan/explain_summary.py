@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rackplan.explain import cache_note
+from rackplan.explain import cache_note, wait_note
 from rackplan.output import WIDTH
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def explanation_blocks(found: Explanation) -> list[str | Table]:
     return [
         found.verdict,
         step,
+        wait_note(plan),
         _terms(found),
         _limits(found),
         f"Layout: {layout}; {plan.layout.gpus_used} of {len(plan.setting.cluster.gpus)} GPUs in use.",

@@ -1,4 +1,4 @@
-"""Physical limits of a cluster for people and as data: parts, links by where they run, power, growth."""
+"""Physical limits of a cluster for people and as data: parts, links by where they run, power, weight, growth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["physical_entry", "scale_up_words", "structure_words"]
 _RULE = (
     "A link inside a host is on its board, inside a rack copper, out of a rack optical (two transceivers each). "
     "Leaves, spines, cores and routers stand in racks of their own, and so do the switch chips of a domain that "
-    "spans several; their power is not in these figures."
+    "spans several; their power and weight are not in these figures."
 )
 _WORDS = {
     "switch": ("switch chip", "switch chips"),
@@ -40,6 +40,7 @@ def physical_entry(cluster: Cluster) -> tuple[dict[str, Any], list[str]]:
         *wrapped("domains", _domains(cluster)),
         *wrapped("parts", _parts(limits)),
         *wrapped("power", _power(limits)),
+        *wrapped("weight", _mass(limits)),
         "",
         *_cables(limits),
         *wrapped("rule", _RULE),
@@ -113,6 +114,14 @@ def _power(limits: Physical) -> str:
     return f"{total} in all, {rack} a rack ({power.basis}; {power.evidence.label})"
 
 
+def _mass(limits: Physical) -> str:
+    mass = limits.mass
+    if mass.kg is None or limits.rack_kg is None:
+        return f"not published ({mass.basis})"
+    total, rack = format_quantity(mass.kg, "kg"), format_quantity(limits.rack_kg, "kg")
+    return f"{total} in all, {rack} a rack ({mass.basis}; {mass.evidence.label})"
+
+
 def _cables(limits: Physical) -> list[str]:
     rows = [["links", "on boards", "copper", "optical", "copper a rack", "optical a rack"]]
     for one in limits.cabling:
@@ -156,4 +165,8 @@ def _data(limits: Physical) -> dict[str, Any]:
         "power_basis": limits.power.basis,
         "power_kind": limits.power.evidence.label,
         "rack_power_w": limits.rack_w,
+        "mass_kg": limits.mass.kg,
+        "mass_basis": limits.mass.basis,
+        "mass_kind": limits.mass.evidence.label,
+        "rack_mass_kg": limits.rack_kg,
     }

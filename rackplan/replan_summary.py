@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from placement.replan.few_moves import KNEE
 from placement.replan.transfers import NEAR
 from rackplan.findings_summary import failure_lines, worst_words
-from rackplan.summary import balance_lines, proof_lines
+from rackplan.summary import balance_lines, proof_lines, what_if_lines
 from rackplan.words import load_names, table, underlined, wrapped
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str,
         lines += wrapped("Lost", f"{', '.join(options.lost)}: {found.lost_copies:,} copies lay there")
     if plan.loads is not None:
         lines += wrapped("Loads", load_names(plan.loads.names))
+    lines += what_if_lines(setting)
     lines += wrapped("Rule", _rule(options))
     lines += wrapped("Moves", moves_words(found))
     lines += wrapped("Links", links_words(found))

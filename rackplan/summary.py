@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cost.attention.sparse import as_if_sparse, most_tokens_read
 from cost.calibration.serving import ANY_ENGINE, fit_errors
+from cost.economics.price_step import model_price_step_context
 from cost.model import DenseFfn, MoeFfn
 from cost.terms.alltoall import vector_bytes
 from placement.compare import cluster_status
@@ -17,16 +21,20 @@ if TYPE_CHECKING:
 
     from cost.efficiency import Efficiency
     from cost.score import Score
+    from cost.setting import Setting
     from cost.workload import Workload
     from placement.plan import Plan
 
 __all__ = [
     "coefficient_words",
     "doubts",
+    "next_token",
     "phase_words",
     "plan_summary",
     "score_summary",
     "serving_words",
+    "what_if_lines",
+    "what_if_words",
 ]
 
 
@@ -122,8 +130,9 @@ def _layout(plan: Plan) -> list[str]:
     )
     what = "sequences" if setting.workload.decodes else "prompts"
     lines += wrapped("Batch", f"{plan.score.batch} {what} per GPU in use ({at_most})")
-    asked = serving_words(setting.workload, setting.engine)
+    asked = serving_words(replace(setting.workload, sparse_attention=""), setting.engine)
     lines += wrapped("Serving", "; ".join(asked)) if asked else []
+    lines += what_if_lines(setting)
     lines += wrapped("Precision", _precision(plan))
     for note in (*setting.notes, *model.notes):
         lines += wrapped("", note)
@@ -245,6 +254,8 @@ def _evidence(plan: Plan) -> list[str]:
     why = list(dict.fromkeys(coefficient_words(setting.machine(stage).efficiency) for stage in stages))
     if plan.loads is not None and plan.loads.synthetic:
         why.append("the loads are synthetic")
+    if setting.workload.what_if:
+        why.append("attention is a what-if")
     doubt = doubts(cluster_status(setting.cluster))
     if doubt:
         why.insert(0, f"{setting.cluster.name} is {doubt}")
@@ -275,6 +286,11 @@ def phase_words(workload: Workload) -> str:
     return f"prefill of prompts of {workload.context:,} tokens"
 
 
+def next_token(workload: Workload) -> str:
+    """Return the token that a step of this phase yields to a request."""
+    return "next token" if workload.decodes else "first token"
+
+
 def serving_words(workload: Workload, engine: str) -> list[str]:
     """Return what was asked of the serving besides phase and batch: drafts, overlap, the engine."""
     found = []
@@ -286,9 +302,46 @@ def serving_words(workload: Workload, engine: str) -> list[str]:
         found.append(text)
     if workload.overlap:
         found.append("two half batches take turns at computing and sending")
+    if workload.sparse_attention:
+        found.append(_sparse_words(workload))
     if engine:
         found.append(f"fixed delays of {engine}")
     return found
+
+
+def _sparse_words(workload: Workload) -> str:
+    """Return what is supposed of attention, and from which context on it reads less than dense attention."""
+    most, context = most_tokens_read(workload.sparse_attention), workload.context
+    read, fewer = (math.sqrt(context), 2) if most is None else (min(context, most), most + 1)
+    rule = "the square root of the context" if most is None else f"at most {most:,}"
+    return (
+        f"attention as if sparse (what-if, nobody measured it): a query reads {read:,.0f} of {context:,} cached "
+        f"tokens ({rule}), fewer than dense attention from {fewer:,} tokens on; all stay cached"
+    )
+
+
+def what_if_words(setting: Setting) -> str:
+    """Return the context at which caches overtake weights, as supposed and dense; empty without a what-if."""
+    if not setting.workload.sparse_attention:
+        return ""
+    gpu, kv_dtype = setting.cluster.spec.domains[0].gpu, setting.workload.kv_dtype
+    sparse, dense = (
+        model_price_step_context(model, gpu, kv_dtype)
+        for model in (setting.model, as_if_sparse(setting.model, ""))
+    )
+    here = f"from {sparse:,.0f} tokens of context on" if math.isfinite(sparse) else "at no context"
+    there = f"from {dense:,.0f} on" if math.isfinite(dense) else "at none"
+    return (
+        f"caches take longer to read than weights {here} (dense: {there}) on {gpu.name}, at the batch that balances "
+        "computing and reading the weights"
+    )
+
+
+def what_if_lines(setting: Setting) -> list[str]:
+    """Return what is supposed as a paragraph; nothing where nothing is."""
+    if not setting.workload.what_if:
+        return []
+    return wrapped("What if", f"{_sparse_words(setting.workload)}; {what_if_words(setting)}")
 
 
 def doubts(status: str) -> str:

@@ -26,6 +26,7 @@ _FIGURES = (
     "tok_s_per_user",
     "tok_s_per_gpu",
     "tok_s_per_gpu_used",
+    "longest_wait_ms",
 )
 
 
@@ -38,6 +39,7 @@ def sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
         "phase": workload.phase,
         "context": workload.context,
         "tokens": workload.token_word,
+        **({"what_if": workload.what_if} if workload.what_if else {}),
         "configurations": len(found),
         "layouts": len(
             set(zip(found.layout.tolist(), found.tp.tolist(), found.moe_tp.tolist(), strict=True))

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cost.lecture import train_wait_s
 from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE
 from cost.sweep import best_at
+from rackplan.summary import next_token, what_if_lines
 from rackplan.words import table, underlined, wrapped
 from topology.figures import weakest
 
@@ -47,6 +49,13 @@ def sweep_summary(found: Sweep, targets: Sequence[float]) -> str:
         "schedule is faster at data-sheet peaks; batch: sequences per GPU in use. EP, ETP: GPUs of the",
         "experts, parts of each; TP: tensor-parallel width; PP: stages; x: replicas.",
     ]
+    fastest, slowest = (train_wait_s(float(found.step_s[edge[end]]))[1] * 1e3 for end in (-1, 0))
+    lines += wrapped(
+        "Waiting",
+        f"a request with a place waits at most two steps for its {next_token(workload)}: {fastest:,.2f} to "
+        f"{slowest:,.2f} ms on the frontier, three quarters of that on average",
+    )
+    lines += what_if_lines(setting)
     lines += wrapped("Experts", "perfectly balanced, which no placement beats: `rackplan plan` places them")
     return "\n".join([*lines, *_kernels(found)])
 

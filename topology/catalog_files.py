@@ -50,7 +50,10 @@ _SYSTEM_FIGURES = {
     "node_power_w": "W",
     "rack_power_w": "W",
     "domain_power_w": "W",
+    "node_mass_kg": "kg",
+    "rack_mass_kg": "kg",
     "copper_cables_per_link": "1",
+    "rack_copper_cable_m": "m",
 }
 
 

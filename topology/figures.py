@@ -41,7 +41,8 @@ class Figure:
     value:
         The number, in the SI unit of ``unit``.
     unit:
-        ``"byte"``, ``"byte/s"``, ``"flop/s"``, ``"s"``, ``"W"``, ``"1"`` (a count) or ``"USD/h"``.
+        ``"byte"``, ``"byte/s"``, ``"flop/s"``, ``"s"``, ``"W"``, ``"1"`` (a count), ``"USD/h"``,
+        ``"kg"`` or ``"m"``.
     kind:
         How the number is known.
     source:

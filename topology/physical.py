@@ -1,4 +1,4 @@
-"""Physical limits of a cluster: power, racks, cables and optical links, counted on its graph.
+"""Physical limits of a cluster: power, weight, racks, cables and optical links, counted on its graph.
 
 The rule: a link between chips of one host is on its board; a link that stays in a rack is copper; a link that leaves
 a rack is optical. Switch chips of a domain stand in its host or rack where it has one, in racks of their own where it
@@ -9,6 +9,7 @@ Broken parts are cabled and powered, so they count.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,12 @@ from topology.graph import SCALE_OUT_KINDS
 from topology.spec import ClusterSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from topology.cluster import Cluster
     from topology.spec import DomainSpec
 
-__all__ = ["Cabling", "Physical", "Power", "domain_power", "growth", "physical_limits"]
+__all__ = ["Cabling", "Mass", "Physical", "Power", "domain_mass", "domain_power", "growth", "physical_limits"]
 
 BOARD, COPPER, OPTICAL = "board", "copper", "optical"
 MOST_GROWN_GPUS = 1152
@@ -56,8 +57,17 @@ class Power:
 
 
 @dataclass(frozen=True)
+class Mass:
+    """Kilograms of racks or hosts, without the scale-out switches; None where no figure is published."""
+
+    kg: float | None
+    basis: str
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
 class Physical:
-    """What a cluster takes: counts of its parts, its links by fabric, its power in all and by rack."""
+    """What a cluster takes: counts of its parts, its links by fabric, its power and weight in all and by rack."""
 
     gpus: int
     hosts: int
@@ -66,6 +76,8 @@ class Physical:
     cabling: tuple[Cabling, ...]
     power: Power
     rack_w: float | None
+    mass: Mass
+    rack_kg: float | None
 
     @property
     def optical(self) -> int:
@@ -82,7 +94,7 @@ def physical_limits(cluster: Cluster) -> Physical:
     """Return what ``cluster`` takes, from its graph as cabled and the figures of its domains."""
     if cluster.spec.faults:
         cluster = build_cluster(replace(cluster.spec, faults=()))
-    power = cluster_power(cluster.spec)
+    power, mass = cluster_power(cluster.spec), cluster_mass(cluster.spec)
     racks = len({gpu.rack for gpu in cluster.gpus})
     kinds = Counter(data["kind"] for _, data in cluster.graph.nodes(data=True))
     return Physical(
@@ -93,20 +105,41 @@ def physical_limits(cluster: Cluster) -> Physical:
         cabling=_cabling(cluster),
         power=power,
         rack_w=None if power.watts is None else power.watts / racks,
+        mass=mass,
+        rack_kg=None if mass.kg is None else mass.kg / racks,
     )
 
 
 def cluster_power(spec: ClusterSpec) -> Power:
     """Return the power of all domains; None where that of one is not known."""
-    parts = [(domain_power(domain), count) for domain, count in _distinct(spec)]
-    bases = "; ".join(dict.fromkeys(power.basis for power, _ in parts))
-    evidence = weakest(power.evidence for power, _ in parts)
+
+    def power(domain: DomainSpec) -> tuple[float | None, str, Evidence]:
+        found = domain_power(domain)
+        return found.watts, found.basis, found.evidence
+
+    return Power(*_sum(spec, power))
+
+
+def cluster_mass(spec: ClusterSpec) -> Mass:
+    """Return the weight of all domains; None where that of one is not known."""
+
+    def mass(domain: DomainSpec) -> tuple[float | None, str, Evidence]:
+        found = domain_mass(domain)
+        return found.kg, found.basis, found.evidence
+
+    return Mass(*_sum(spec, mass))
+
+
+def _sum(
+    spec: ClusterSpec, figure: Callable[[DomainSpec], tuple[float | None, str, Evidence]]
+) -> tuple[float | None, str, Evidence]:
+    """Return the sum of a figure over all domains (None where one is not known), its bases and its evidence."""
+    parts = [(figure(domain), count) for domain, count in _distinct(spec)]
+    bases = "; ".join(dict.fromkeys(basis for (_, basis, _), _ in parts))
     total = 0.0
-    for power, count in parts:
-        if power.watts is None:
-            return Power(None, bases, evidence)
-        total += power.watts * count
-    return Power(total, bases, evidence)
+    for (value, _, _), count in parts:
+        total += math.nan if value is None else value * count
+    return None if math.isnan(total) else total, bases, weakest(kind for (_, _, kind), _ in parts)
 
 
 def domain_power(domain: DomainSpec) -> Power:
@@ -114,18 +147,10 @@ def domain_power(domain: DomainSpec) -> Power:
 
     A rack that is partly filled counts as a whole one.
     """
-    figures = {**domain.figures}
-    name = domain.title if domain.part == "custom" else domain.part
-    hosts = -(-domain.gpus // domain.gpus_per_node)
-    racks = -(-hosts // domain.nodes_per_rack)
-    for key, count, words in (
-        ("domain_power_w", 1, "the whole domain"),
-        ("rack_power_w", racks, "racks, a partly filled one as a whole one"),
-        ("node_power_w", hosts, "hosts"),
-    ):
-        if key in figures:
-            figure = figures[key]
-            return Power(figure.value * count, f"{name}: figure for {words}", figure.kind)
+    name = _name(domain)
+    found = _whole(domain, "power_w")
+    if found is not None:
+        return Power(*found)
     if "power_w" in domain.gpu.figures:
         figure = domain.gpu.figures["power_w"]
         return Power(
@@ -135,6 +160,33 @@ def domain_power(domain: DomainSpec) -> Power:
         )
     basis = f"{name}: no power of {domain.gpu.name}, its host or its rack is published"
     return Power(None, basis, Evidence.MEASURED)
+
+
+def domain_mass(domain: DomainSpec) -> Mass:
+    """Return the weight of one domain: that of its racks, else of its hosts without the racks they stand in."""
+    found = _whole(domain, "mass_kg")
+    if found is None:
+        return Mass(None, f"{_name(domain)}: no weight of its racks or hosts is published", Evidence.MEASURED)
+    return Mass(*found)
+
+
+def _name(domain: DomainSpec) -> str:
+    return domain.title if domain.part == "custom" else domain.part
+
+
+def _whole(domain: DomainSpec, quantity: str) -> tuple[float, str, Evidence] | None:
+    """Return a quantity of the whole domain from the first figure it has: its own, its racks', its hosts'."""
+    hosts = -(-domain.gpus // domain.gpus_per_node)
+    racks = -(-hosts // domain.nodes_per_rack)
+    for unit, count, words in (
+        ("domain", 1, "the whole domain"),
+        ("rack", racks, "racks, a partly filled one as a whole one"),
+        ("node", hosts, "hosts" if quantity == "power_w" else "hosts, without racks"),
+    ):
+        figure = domain.figures.get(f"{unit}_{quantity}")
+        if figure is not None:
+            return figure.value * count, f"{_name(domain)}: figure for {words}", figure.kind
+    return None
 
 
 def _distinct(spec: ClusterSpec) -> list[tuple[DomainSpec, int]]:

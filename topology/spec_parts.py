@@ -23,7 +23,7 @@ __all__ = [
     "read_gpu_dict",
 ]
 
-_UNITS = ("byte", "byte/s", "flop/s", "s", "W", "1", "USD/h")
+_UNITS = ("byte", "byte/s", "flop/s", "s", "W", "1", "USD/h", "kg", "m")
 
 
 def _figure_to_dict(figure: Figure) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def _unit_table() -> dict[str, tuple[str, float]]:
         table[f"{prefix}s"] = ("s", factor)
     for dollars in ("USD/h", "$/h"):
         table[dollars] = ("USD/h", 1.0)
+    table |= {"kg": ("kg", 1.0), "t": ("kg", 1e3), "m": ("m", 1.0), "km": ("m", 1e3)}
     return table
 
 
@@ -51,6 +52,8 @@ _EXAMPLES: Mapping[str, str] = {
     "s": "0.5 us",
     "W": "700 W",
     "USD/h": "10.5 USD/h",
+    "kg": "1360 kg",
+    "m": "3200 m",
 }
 # A leading sign is read so that "-1 GB" is refused as negative, not as unreadable.
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
@@ -67,7 +70,7 @@ def parse_quantity(text: object, unit: str, where: str) -> float:
         Number and unit. Decimal prefixes are powers of 1000, ``Ki``, ``Mi``, ... powers of 1024, ``b`` is a
         bit (an eighth of a byte).
     unit:
-        ``"byte"``, ``"byte/s"``, ``"flop/s"``, ``"s"``, ``"W"`` or ``"USD/h"``.
+        ``"byte"``, ``"byte/s"``, ``"flop/s"``, ``"s"``, ``"W"``, ``"USD/h"``, ``"kg"`` or ``"m"``.
     where:
         The place the text comes from, for the message.
 
@@ -118,6 +121,8 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
         return "not published"
     if unit == "USD/h":
         return f"{value:.{digits}g} USD/h"
+    if unit in ("kg", "m"):  # whole ones are never rounded away
+        return f"{f'{value:.2f}'.rstrip('0').rstrip('.') if value < 1000 else f'{value:,.0f}'} {unit}"
     symbol = {"byte": "B", "byte/s": "B/s", "flop/s": "flop/s", "s": "s", "W": "W"}[unit]
     prefixes = _SECONDS if unit == "s" else list(_SI.items())[::-1]
     size = abs(float(f"{value:.{digits}g}"))

@@ -6,5 +6,6 @@ from cost.attention.compressed import CompressedAttention
 from cost.attention.grouped import GroupedQuery
 from cost.attention.latent import IndexedLatent, Latent
 from cost.attention.linear import GatedDelta
+from cost.attention.sparse import AsIfSparse
 
-__all__ = ["CompressedAttention", "GatedDelta", "GroupedQuery", "IndexedLatent", "Latent"]
+__all__ = ["AsIfSparse", "CompressedAttention", "GatedDelta", "GroupedQuery", "IndexedLatent", "Latent"]

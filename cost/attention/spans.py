@@ -9,7 +9,10 @@ import numpy as np
 if TYPE_CHECKING:
     from cost.quantity import Quantity
 
-__all__ = ["at_most", "mean_prompt_span", "span"]
+__all__ = ["LONGEST_CONTEXT", "at_most", "mean_prompt_span", "span"]
+
+LONGEST_CONTEXT = 1_000_000_000
+"""Tokens of context that anybody may ask for."""
 
 
 def at_most(value: Quantity, limit: float) -> Quantity:

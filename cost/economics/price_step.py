@@ -10,13 +10,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from cost.dtypes import cache_bytes_per_element, multiply_dtype
 from cost.lecture import flop_per_byte
 from topology.errors import InputError
 
 if TYPE_CHECKING:
+    from cost.model import Model
     from topology.spec import GpuSpec
 
-__all__ = ["kv_bytes_from_price_step", "price_step_context"]
+__all__ = ["kv_bytes_from_price_step", "model_price_step_context", "price_step_context"]
+
+_MOST_DOUBLINGS = 128
 
 
 def kv_bytes_from_price_step(gpu: GpuSpec, dtype: str, active_params: float, context: float) -> float:
@@ -47,6 +51,40 @@ def price_step_context(gpu: GpuSpec, dtype: str, active_params: float, kv_bytes_
         If the catalog lacks the chip's peak or bandwidth.
     """
     return _balance(gpu, dtype, active_params, "kv_bytes_per_token", kv_bytes_per_token)
+
+
+def model_price_step_context(model: Model, gpu: GpuSpec, kv_dtype: str) -> float:
+    """Return :func:`price_step_context` of a model whose reads need not grow in proportion to the context.
+
+    At the batch that balances computing and reading the weights (:func:`cost.lecture.balancing_batch`) the caches
+    take longer to read than the weights from this context on. Infinite where they never do; experts (else the dense
+    part) say what the weights are multiplied in.
+
+    Raises
+    ------
+    InputError
+        If the cache cannot be kept in ``kv_dtype``.
+    MissingFigureError
+        If the catalog lacks the chip's peak or bandwidth.
+    """
+    unit, _ = multiply_dtype(model.precision["experts" if model.moe else "dense"], gpu)
+    element, kinds = cache_bytes_per_element(kv_dtype), model.kind_counts(range(len(model.layers)))
+    budget = 2 * model.active_params / flop_per_byte(gpu, unit)
+
+    def over(context: float) -> bool:
+        return sum(n * float(layer.attention.read_bytes(context, element)) for layer, n in kinds) >= budget
+
+    low, high = 0.0, 1.0
+    for _ in range(_MOST_DOUBLINGS):
+        if over(high):
+            break
+        low, high = high, 2 * high
+    else:
+        return math.inf
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if over(middle) else (middle, high)
+    return high
 
 
 def _balance(gpu: GpuSpec, dtype: str, active_params: float, what: str, other: float) -> float:

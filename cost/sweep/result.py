@@ -99,6 +99,11 @@ class Sweep:
         """What most of the step of one configuration is spent on."""
         return self.limits[int(self.bound_by[index])]
 
+    @property
+    def longest_wait_ms(self) -> NDArray[np.float64]:
+        """Milliseconds that a request with a place waits at most for its next token: two steps, as of trains."""
+        return 2e3 * self.step_s
+
     def columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]]:
         """All columns by name, as a file of them has."""
         names = (
@@ -106,5 +111,6 @@ class Sweep:
             "tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used"
         )
         found = {name: getattr(self, name) for name in names.split()}
+        found["longest_wait_ms"] = self.longest_wait_ms
         found["bound_by"] = np.array(self.limits)[self.bound_by]
         return found | {f"{term}_s": seconds for term, seconds in self.terms_s.items()}

@@ -20,6 +20,7 @@ from rackplan.commands.options import (
     Overlap,
     Phase,
     Seed,
+    SparseAttention,
     Weights,
 )
 
@@ -57,6 +58,7 @@ def run(
     draft_tokens: DraftTokens = 0,
     accept_length: AcceptLength = 1.0,
     overlap: Overlap = False,
+    sparse_attention: SparseAttention = "",
     engine: Engine = "",
     seed: Seed = 0,
     output: Annotated[
@@ -81,7 +83,9 @@ def run(
 
     targets = speeds(tok_s_user) if tok_s_user is not None else []
     resolved = resolve_model(model, weights=weights)
-    workload = Workload(context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap)
+    workload = Workload(
+        context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap, sparse_attention
+    )
     sides = _equal_sides(clusters, gpus)
     expert_loads = model_loads(resolved, loads or [], seed)
     with output_folder(output) if output else nullcontext() as folder, progress() as reporter:
@@ -95,7 +99,9 @@ def run(
             targets,
             engine=engine,
         )
-        data = {"rows": [_as_json(row, resolved.name, workload.token_word) for row in rows]}
+        data: dict[str, Any] = {"rows": [_as_json(row, resolved.name, workload.token_word) for row in rows]}
+        if workload.what_if:
+            data["what_if"] = workload.what_if
         if folder:
             reporter.stage("writing")
             settings = [Setting(side, resolved, workload, engine=engine) for side in sides]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rackplan.commands.options import JsonFlag
+from rackplan.commands.options import JsonFlag, SparseAttention
 
 __all__ = ["NAME", "run"]
 
@@ -16,15 +16,18 @@ NAME = "explain"
 
 def run(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")],
+    sparse_attention: SparseAttention = "",
     json: JsonFlag = False,
 ) -> None:
     """Explain a plan part by part. The step, the memory, what binds, and the weakest figure behind it."""
+    from placement.plan import under_sparse_attention
     from placement.plan_file import read_plan
     from rackplan.explain import explain_plan, explanation_to_dict
     from rackplan.explain_summary import explanation_blocks, print_blocks
     from rackplan.output import print_json
 
-    found = explain_plan(read_plan(plan))
+    read = read_plan(plan)
+    found = explain_plan(under_sparse_attention(read, sparse_attention) if sparse_attention else read)
     if json:
         print_json(explanation_to_dict(found))
     else:

@@ -24,6 +24,7 @@ __all__ = [
     "Overlap",
     "Phase",
     "Seed",
+    "SparseAttention",
     "SplitName",
     "Weights",
     "Windows",
@@ -68,6 +69,15 @@ AcceptLength = Annotated[
 ]
 Overlap = Annotated[
     bool, typer.Option("--overlap/--no-overlap", help="Two half batches take turns at computing and sending.")
+]
+SparseAttention = Annotated[
+    str,
+    typer.Option(
+        "--sparse-attention",
+        metavar="sqrt|N",
+        help="What if attention read the cache of the square root of the context, or of at most N tokens.",
+        show_default=False,
+    ),
 ]
 Engine = Annotated[
     str,

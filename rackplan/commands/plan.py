@@ -25,6 +25,7 @@ from rackplan.commands.options import (
     Overlap,
     Phase,
     Seed,
+    SparseAttention,
     SplitName,
     Weights,
     Windows,
@@ -76,6 +77,7 @@ def run(
     draft_tokens: DraftTokens = 0,
     accept_length: AcceptLength = 1.0,
     overlap: Overlap = False,
+    sparse_attention: SparseAttention = "",
     engine: Engine = "",
     time_limit: Annotated[
         float, typer.Option("--time-limit", help="Seconds for CP-SAT; 0: fast path only.")
@@ -108,7 +110,9 @@ def run(
         objective=require_objective(objective),
         split=require_split(split),
     )
-    workload = Workload(context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap)
+    workload = Workload(
+        context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap, sparse_attention
+    )
     setting = Setting(
         resolve_cluster(cluster), resolve_model(model, weights=weights), workload, engine=engine
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rackplan.commands.options import JsonFlag, Loads, Windows
+from rackplan.commands.options import JsonFlag, Loads, SparseAttention, Windows
 
 __all__ = ["NAME", "run"]
 
@@ -18,6 +18,7 @@ def run(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")],
     loads: Loads = None,
     windows: Windows = None,
+    sparse_attention: SparseAttention = "",
     json: JsonFlag = False,
 ) -> None:
     """Score a plan again, under its loads or others.
@@ -26,13 +27,15 @@ def run(
     """
     from dataclasses import replace
 
-    from placement.plan import score_placement
+    from placement.plan import score_placement, under_sparse_attention
     from placement.plan_file import read_plan, score_to_dict
     from rackplan.inputs import model_loads
     from rackplan.output import print_json, print_text
     from rackplan.summary import score_summary
 
     scored = read_plan(plan)
+    if sparse_attention:
+        scored = under_sparse_attention(scored, sparse_attention)
     if loads:
         seed = scored.options.get("seed", 0)
         other = model_loads(scored.setting.model, loads, seed if isinstance(seed, int) else 0, windows)

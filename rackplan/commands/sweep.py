@@ -17,6 +17,7 @@ from rackplan.commands.options import (
     ModelName,
     Overlap,
     Phase,
+    SparseAttention,
     Weights,
 )
 
@@ -74,6 +75,7 @@ def run(
     draft_tokens: DraftTokens = 0,
     accept_length: AcceptLength = 1.0,
     overlap: Overlap = False,
+    sparse_attention: SparseAttention = "",
     engine: Engine = "",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.csv", help="Write every configuration.")
@@ -92,7 +94,9 @@ def run(
     both = _both_phases(isl, osl, context, phase, (prefill_cluster, ttft_ms, tpot_ms))
     targets = _targets(tok_s_user, phase)
     resolved, where = resolve_model(model, weights=weights), resolve_cluster(cluster)
-    first = Workload(context or CONTEXT, 0, kv_dtype, phase, draft_tokens, accept_length, overlap=overlap)
+    first = Workload(
+        context or CONTEXT, 0, kv_dtype, phase, draft_tokens, accept_length, overlap, sparse_attention
+    )
     if context is not None and context < 1:
         raise InputError(f"--context {context}: expected 1 token or more.")
     sides = [(where, first)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.attention.sparse import as_if_sparse
 from cost.economics.phases import batch_for_output_price, output_over_input, prefill_cost_per_token
-from cost.economics.price_step import kv_bytes_from_price_step, price_step_context
+from cost.economics.price_step import (
+    kv_bytes_from_price_step,
+    model_price_step_context,
+    price_step_context,
+)
 from cost.economics.roofline import Roofline
+from cost.resolve import resolve_model
 from topology import InputError, MissingFigureError, load_domain, load_gpu
 
 LINE = Roofline(load_domain("lecture-72"), 800e9, 100e9, "fp8", 1.0, 32 / 256, 2000.0, 200_000.0)
@@ -31,6 +38,18 @@ def test_at_the_step_both_take_as_long() -> None:
     assert line.cache_s_per_sequence == pytest.approx(line.compute_s_per_token)
     assert replace(line, context=400e3).best_cost_per_token() == pytest.approx(2 * line.best_cost_per_token())
     assert replace(line, context=100e3).best_cost_per_token() == pytest.approx(line.best_cost_per_token())
+
+
+def test_price_step_of_a_model_dense_and_as_if_sparse() -> None:
+    gpu, model = load_gpu("gb200"), resolve_model("deepseek-v3")
+    kv = 61 * 576 * 2
+    dense = price_step_context(gpu, "fp8", model.active_params, kv)
+    assert model_price_step_context(model, gpu, "bf16") == pytest.approx(dense)
+    assert model_price_step_context(model, gpu, "fp8") == pytest.approx(2 * dense)
+    # the square root reads as much at the square of the context, a limit below it never
+    assert model_price_step_context(as_if_sparse(model, "sqrt"), gpu, "bf16") == pytest.approx(dense**2)
+    assert model_price_step_context(as_if_sparse(model, "10000"), gpu, "bf16") == pytest.approx(dense)
+    assert model_price_step_context(as_if_sparse(model, "1000"), gpu, "bf16") == math.inf
 
 
 def test_price_step_needs_figures() -> None:

@@ -17,6 +17,7 @@ from cost.lecture import (
     pipeline_hop_ratio,
     spanning_slowdown,
     tokens_per_s,
+    train_wait_s,
 )
 from topology import InputError, MissingFigureError, load_domain, load_gpu, load_scale_out
 
@@ -57,6 +58,16 @@ def test_reading_hbm_once_takes_20_ms() -> None:
 def test_tokens_of_a_rack() -> None:
     assert tokens_per_s(2400, 0.020) == pytest.approx(120_000)
     assert tokens_per_s(2000, 1 / 64) == pytest.approx(128_000)
+
+
+def test_a_batch_leaves_as_a_train_does() -> None:
+    mean, longest = train_wait_s(0.020)
+    assert (mean, longest) == pytest.approx((0.030, 0.040))
+    # by hand: whoever arrives a part of a step after one began waits for the rest of it and rides one more
+    arrivals = [(part + 0.5) / 1000 for part in range(1000)]
+    waits = [(1 - part) * 0.020 + 0.020 for part in arrivals]
+    assert sum(waits) / 1000 == pytest.approx(mean)
+    assert max(waits) == pytest.approx(longest, rel=1e-3)
 
 
 @pytest.mark.parametrize(("experts", "each", "used"), [(256, 4, 64), (72, 1, 72), (288, 4, 72), (7, 1, 7)])

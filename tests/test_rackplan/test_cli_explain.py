@@ -60,6 +60,10 @@ def test_json_adds_up_to_the_score(run: Run, tmp_path: Path, case: tuple[str, st
     path = write_plan(tmp_path, *case)
     result = run("explain", path, "--json")
     assert (result.code, result.err) == (0, "")
+    assert result.data["longest_wait_ms"] == pytest.approx(2000 * result.data["score"]["step_s"])
+    assert result.data["mean_wait_ms"] == pytest.approx(1500 * result.data["score"]["step_s"])
+    said = f"waits at most two steps for its next token: {result.data['longest_wait_ms']:,.2f} ms"
+    assert said in " ".join(run("explain", path).out.split())
     found = result.data
     score = json.loads(path.read_text())["score"]
     assert found["score"] == score

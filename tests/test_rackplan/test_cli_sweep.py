@@ -38,6 +38,7 @@ def test_one_phase_as_the_library_says(run: Run) -> None:
     assert [row["layout"] for row in data["pareto"]] == [found.label(i) for i in edge]
     for row in data["pareto"]:
         assert sum(row["terms_s"].values()) == pytest.approx(row["step_s"])
+        assert row["longest_wait_ms"] == pytest.approx(2000 * row["step_s"])
     reached, unreached = data["iso"]
     assert reached["tok_s_per_user"] >= 20
     assert unreached == {"target_tok_s_per_user": 100000.0, "tok_s_per_gpu": None}
@@ -49,6 +50,9 @@ def test_prefill_counts_input_tokens(run: Run) -> None:
     assert (data["phase"], data["tokens"], data["iso"]) == ("prefill", "input", [])
     text = run(*MIXTRAL, "--phase", "prefill").out
     assert "tok/s are input tokens" in text
+    assert "waits at most two steps for its first token" in text
+    waits = [row["longest_wait_ms"] for row in data["pareto"]]
+    assert f"{min(waits):,.2f} to {max(waits):,.2f} ms" in " ".join(text.split())
 
 
 def test_both_phases_are_matched(run: Run) -> None:
@@ -94,6 +98,7 @@ def test_every_configuration_is_written(run: Run, tmp_path: Path) -> None:
             if name.endswith("_s") and name not in {"step_s", "lower_step_s"} and value
         ]
         assert sum(parts) == pytest.approx(float(row["step_s"]))
+        assert float(row["longest_wait_ms"]) == pytest.approx(2000 * float(row["step_s"]))
     best = max(data["pareto"], key=lambda row: row["tok_s_per_gpu"])
     assert str(best["step_s"]) in {row["step_s"] for row in rows}
 

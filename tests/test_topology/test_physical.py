@@ -83,6 +83,38 @@ def test_power(name: str, hosts: int, racks: int, watts: float | None, words: st
     assert found.rack_w == (None if watts is None else pytest.approx(watts / racks))
 
 
+@pytest.mark.parametrize(
+    ("name", "kg", "words", "kind"),
+    [
+        ("gb200-nvl72", 1360, "racks", "assumed"),
+        ("gb200-nvl72@576", 8 * 1360, "racks", "assumed"),
+        ("gb200-nvl72@76", 2 * 1360, "partly filled", "assumed"),
+        ("hgx-h100@64", 8 * 130.45, "hosts, without racks", "datasheet"),
+        ("hgx-b200", 142.4, "hosts, without racks", "datasheet"),
+        ("vr-nvl72", 2000, "racks", "projected"),
+        ("gb300-nvl72", None, "gb300-nvl72: no weight", "measured"),
+        ("mi300x@16", None, "no weight of its racks or hosts is published", "measured"),
+    ],
+)
+def test_weight(name: str, kg: float | None, words: str, kind: str) -> None:
+    found = limits(name)
+    assert found.mass.kg == (None if kg is None else pytest.approx(kg))
+    assert found.rack_kg == (None if kg is None else pytest.approx(kg / found.racks))
+    assert words in found.mass.basis
+    assert found.mass.evidence.label == kind
+
+
+def test_one_unknown_weight_makes_the_sum_unknown() -> None:
+    spec = ClusterSpec(
+        "both",
+        (load_domain("hgx-h100"), load_domain("hgx-h800")),
+        resolve_cluster("hgx-h100@16").spec.scale_out,
+    )
+    found = physical_limits(build_cluster(spec))
+    assert found.mass.kg is None
+    assert "hgx-h800: no weight" in found.mass.basis
+
+
 def test_one_unknown_power_makes_the_sum_unknown() -> None:
     spec = ClusterSpec(
         "both",

@@ -1,0 +1,156 @@
+"""A what-if: any attention as if each query read but a few of the cached tokens. Nobody trained or measured it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.attention.spans import LONGEST_CONTEXT, at_most
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from cost.model import Attention, Model
+    from cost.quantity import Quantity
+
+__all__ = ["SQRT", "AsIfSparse", "as_if_sparse", "most_tokens_read"]
+
+SQRT = "sqrt"
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # exact for what is a polynomial of degree 15
+
+
+def most_tokens_read(rule: str) -> int | None:
+    """Return the most tokens that a query reads under ``rule``; None for ``sqrt``, which has no such limit.
+
+    Raises
+    ------
+    InputError
+        If the rule is neither ``sqrt`` nor a whole number of tokens.
+    """
+    if rule == SQRT:
+        return None
+    if not (rule.isascii() and rule.isdigit() and 1 <= int(rule[:12]) <= LONGEST_CONTEXT):
+        raise InputError(
+            f"--sparse-attention {rule}: expected sqrt or a whole number of tokens from 1 to {LONGEST_CONTEXT}."
+        )
+    return int(rule)
+
+
+@dataclass(frozen=True)
+class AsIfSparse:
+    """``inner`` as if a query over ``context`` tokens read the cache of ``reach(context)`` of them.
+
+    A layer reads and computes what ``inner`` does at that shorter context: of full attention exactly so many tokens,
+    of a window the smaller of the two. Weights and all that is kept (capacity) are those of ``inner``; finding the
+    tokens costs nothing, so it bounds what a real sparse attention can save.
+
+    Attributes
+    ----------
+    most:
+        Tokens read at most; None: the square root of the context, the lecture's rule with a factor of 1.
+    """
+
+    inner: Attention
+    most: int | None
+
+    def reach(self, context: Quantity) -> Quantity:
+        """Tokens that a query over ``context`` of them reads."""
+        if self.most is not None:
+            return at_most(context, float(self.most))
+        if not isinstance(context, np.ndarray):
+            return math.sqrt(context)
+        roots: NDArray[np.float64] = np.sqrt(context)
+        return roots
+
+    @property
+    def kind(self) -> str:
+        """That of ``inner``: its kernels run."""
+        return self.inner.kind
+
+    @property
+    def heads(self) -> int:
+        """Query heads of ``inner``."""
+        return self.inner.heads
+
+    @property
+    def modules(self) -> Mapping[str, int]:
+        """Projections of ``inner``."""
+        return self.inner.modules
+
+    @property
+    def matmul_params(self) -> int:
+        """Weights of the projections of ``inner``."""
+        return self.inner.matmul_params
+
+    @property
+    def other_params(self) -> int:
+        """Other weights of ``inner``."""
+        return self.inner.other_params
+
+    def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
+        """Everything stays cached: another query may read it."""
+        return self.inner.cache_bytes(context, kv_bytes)
+
+    def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
+        """What ``inner`` reads over the tokens in reach."""
+        return self.inner.read_bytes(self.reach(context), kv_bytes)
+
+    def decode_flop(self, context: Quantity) -> Quantity:
+        """Flop of ``inner`` over the tokens in reach."""
+        return self.inner.decode_flop(self.reach(context))
+
+    def prefill_flop(self, context: Quantity) -> Quantity:
+        """Mean over a prompt's tokens, of which number ``t`` computes what ``inner`` does after ``reach(t)`` others.
+
+        With ``G(u) = u * inner.prefill_flop(u)``, the flop of a whole prompt of ``u``, token ``t`` costs
+        ``G'(reach(t))``. Under a limit ``n`` the mean is ``(G(n) + (c - n) G'(n)) / c``; under the square root, with
+        ``t = u^2`` from 1 on and by parts, ``(2 s G(s) - 2 * integral of G from 1 to s - G(1)) / c`` where
+        ``s^2 = c``: of full attention two thirds of ``s`` tokens.
+        """
+        tokens = context + (context == 0)  # an empty prompt computes nothing
+        if self.most is None:
+            root = self.reach(tokens)
+            half = (root - 1) / 2
+            total = sum(
+                weight * half * self._prompt_flop(1 + half * (1 + node))
+                for node, weight in zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True)
+            )
+            whole = 2 * root * self._prompt_flop(root) - 2 * total - self._prompt_flop(1.0)
+            return whole / tokens * at_most(context, 1.0)
+        seen = self.reach(context)
+        last = self._prompt_flop(self.most + 0.5) - self._prompt_flop(self.most - 0.5)
+        return (self._prompt_flop(seen) + (context - seen) * last) / tokens
+
+    def _prompt_flop(self, tokens: Quantity) -> Quantity:
+        return tokens * self.inner.prefill_flop(tokens)
+
+    def kv_shards(self, tp: Quantity) -> Quantity:
+        """As the cache of ``inner`` is divided."""
+        return self.inner.kv_shards(tp)
+
+
+def as_if_sparse(model: Model, rule: str) -> Model:
+    """Return ``model`` with every layer's attention as if sparse by ``rule``; with an empty rule as it is.
+
+    The same object where nothing changes; a rule replaces another.
+
+    Raises
+    ------
+    InputError
+        If the rule is none.
+    """
+    most = most_tokens_read(rule) if rule else None
+    kinds = []
+    for layer in model.kinds:
+        attention = layer.attention
+        inner = attention.inner if isinstance(attention, AsIfSparse) else attention
+        kinds.append(replace(layer, attention=AsIfSparse(inner, most) if rule else inner))
+    if tuple(kinds) == model.kinds:
+        return model
+    return replace(model, layers=tuple(kinds[kind] for kind in model.kind_of))

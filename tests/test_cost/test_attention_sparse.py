@@ -1,0 +1,140 @@
+"""The what-if of sparse attention: reads and flop by hand, capacity untouched, through setting and score."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cost.attention import AsIfSparse, CompressedAttention, GatedDelta, GroupedQuery, IndexedLatent, Latent
+from cost.attention.sparse import as_if_sparse, most_tokens_read
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.sweep import sweep
+from cost.workload import Workload
+from topology import InputError, resolve_cluster
+
+FULL = GroupedQuery(hidden=4096, heads=32, kv_heads=8, head_dim=128, value_dim=128)
+WINDOW = replace(FULL, window=128)
+MLA = Latent(hidden=7168, heads=128, q_rank=1536, kv_rank=512, nope=128, rope=64, value_dim=128)
+DSA = IndexedLatent(**vars(MLA), index_heads=64, index_dim=128, top_k=2048)
+DELTA = GatedDelta(hidden=2048, key_heads=16, key_dim=128, value_heads=32, value_dim=128, kernel=4)
+CSA = CompressedAttention(
+    hidden=7168, heads=128, head_dim=512, q_rank=1536, o_groups=16, o_rank=1024, window=128, rate=4,
+    index_heads=64, index_dim=128, top_k=1024,
+)  # fmt: skip
+ALL = (FULL, WINDOW, MLA, DSA, DELTA, CSA)
+
+
+def mean_of_steps(inner: object, reach: object, prompt: int) -> float:
+    """Mean over a prompt's tokens of what one costs after ``reach(t)`` others, from whole prompts, in small steps."""
+    steps = np.linspace(0, prompt, 20_001)
+    seen = reach((steps[1:] + steps[:-1]) / 2)  # type: ignore[operator]
+    each = [
+        (u + 0.01) * inner.prefill_flop(u + 0.01) - (u - 0.01) * inner.prefill_flop(u - 0.01)  # type: ignore[attr-defined]
+        for u in seen.tolist()
+    ]
+    return float(np.mean(each) / 0.02)
+
+
+def test_full_attention_reads_the_square_root_or_the_limit() -> None:
+    token = FULL.cache_bytes(1, 2)
+    root, capped = AsIfSparse(FULL, None), AsIfSparse(FULL, 2048)
+    assert root.read_bytes(10_000, 2) == pytest.approx(100 * token)
+    assert root.decode_flop(10_000) == pytest.approx(FULL.decode_flop(100))
+    assert capped.read_bytes(10_000, 2) == 2048 * token
+    assert capped.read_bytes(1_000, 2) == FULL.read_bytes(1_000, 2)
+    # a prompt's token t sees sqrt(t), two thirds of the last on average; or t, then 2,048
+    assert root.prefill_flop(10_000) == pytest.approx(FULL.decode_flop(100) * 2 / 3)
+    seen = (2048 * 1024 + (10_000 - 2048) * 2048) / 10_000
+    assert capped.prefill_flop(10_000) == pytest.approx(FULL.decode_flop(1) * seen)
+    assert capped.prefill_flop(1_000) == pytest.approx(FULL.prefill_flop(1_000))
+
+
+def test_latent_attention_rebuilds_in_a_prompt_and_absorbs_in_decode() -> None:
+    root = AsIfSparse(MLA, None)
+    assert root.prefill_flop(1_000_000) == pytest.approx(81_920 * 1_000 * 2 / 3)
+    assert root.decode_flop(1_000_000) == pytest.approx(278_528 * 1_000)
+
+
+@pytest.mark.parametrize("inner", ALL, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("most", [None, 100, 3000])
+def test_prompts_cost_the_mean_of_their_tokens(inner: GroupedQuery, most: int | None) -> None:
+    found = AsIfSparse(inner, most)
+    for prompt in (64, 9_000):
+        wanted = mean_of_steps(inner, lambda t: np.minimum(t, most) if most else np.sqrt(t), prompt)
+        assert found.prefill_flop(prompt) == pytest.approx(wanted, rel=5e-3)
+
+
+@pytest.mark.parametrize("inner", ALL, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("most", [None, 100, 3000])
+def test_capacity_and_weights_stay_and_nothing_costs_more(inner: GroupedQuery, most: int | None) -> None:
+    found = AsIfSparse(inner, most)
+    context = np.array([1.0, 50.0, 4096.0, 1e6])
+    assert np.all(np.asarray(found.cache_bytes(context, 2)) == np.asarray(inner.cache_bytes(context, 2)))
+    for name in ("kind", "heads", "modules", "matmul_params", "other_params"):
+        assert getattr(found, name) == getattr(inner, name)
+    assert [found.kv_shards(tp) for tp in (1, 8)] == [inner.kv_shards(tp) for tp in (1, 8)]
+    read, own = (np.broadcast_to(kind.read_bytes(context, 2), 4) for kind in (found, inner))
+    assert np.all(read <= own)
+    for method in ("decode_flop", "prefill_flop"):
+        arrays = np.broadcast_to(getattr(found, method)(context), 4)
+        assert np.all(arrays <= np.broadcast_to(getattr(inner, method)(context), 4) * (1 + 1e-9))
+        assert arrays.tolist() == pytest.approx([float(getattr(found, method)(c)) for c in context.tolist()])
+    assert float(found.prefill_flop(0)) == 0
+
+
+def test_a_window_keeps_the_smaller_of_the_two() -> None:
+    assert AsIfSparse(WINDOW, 64).read_bytes(4096, 2) == FULL.read_bytes(64, 2)
+    assert AsIfSparse(WINDOW, 512).read_bytes(4096, 2) == WINDOW.read_bytes(4096, 2)
+
+
+def test_a_rule_replaces_another_and_nothing_is_the_same_object() -> None:
+    model = resolve_model("gpt-oss-120b")
+    root = as_if_sparse(model, "sqrt")
+    assert as_if_sparse(model, "") is model
+    assert as_if_sparse(root, "sqrt") is root
+    assert as_if_sparse(root, "64").layers[0].attention == AsIfSparse(model.layers[0].attention, 64)
+    assert as_if_sparse(root, "") == model
+    assert root.total_params == model.total_params
+    assert root.active_params == model.active_params
+
+
+@pytest.mark.parametrize("rule", ["", "0", "-1", "2.5", "SQRT", "root", "1e3", "²", "9" * 30, "1000000001"])
+def test_what_is_no_rule_is_refused(rule: str) -> None:
+    with pytest.raises(InputError, match="expected sqrt or a whole number of tokens"):
+        most_tokens_read(rule)
+    if rule:
+        with pytest.raises(InputError, match="--sparse-attention"):
+            Workload(sparse_attention=rule)
+
+
+def test_the_setting_carries_it_to_another_batch() -> None:
+    setting = Setting(
+        resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(65_536, sparse_attention="sqrt")
+    )
+    assert all(isinstance(layer.attention, AsIfSparse) for layer in setting.model.layers)
+    assert setting.with_batch(4).model is setting.model
+    assert setting.workload.what_if == "sparse_attention sqrt"
+    dense = replace(setting, workload=replace(setting.workload, sparse_attention=""))
+    assert dense.model == resolve_model("llama-3.1-8b")
+    assert dense.workload.what_if == ""
+
+
+def test_as_many_sequences_fit_and_a_step_is_shorter() -> None:
+    cluster, model = resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b")
+    dense, sparse = (
+        sweep(Setting(cluster, model, Workload(65_536, sparse_attention=rule))) for rule in ("", "2048")
+    )
+    # of one stage: layers are cut so that stages take equally long, which is elsewhere when caches are read faster
+    one, other = (found.stages == 1 for found in (dense, sparse))
+    assert sparse.max_batch[other].tolist() == dense.max_batch[one].tolist()
+    assert sparse.batch[other].tolist() == dense.batch[one].tolist()
+    assert np.all(sparse.step_s[other] < dense.step_s[one])
+    assert np.all(sparse.lower_step_s[other] < dense.lower_step_s[one])
+
+
+def test_the_square_root_is_exact_for_a_context_that_is_a_square() -> None:
+    assert AsIfSparse(FULL, None).reach(4096) == math.sqrt(4096) == 64

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from cost.attention.blocks import BlockSparse
 from cost.attention.compressed import CompressedAttention
 from cost.attention.grouped import GroupedQuery
 from cost.attention.latent import IndexedLatent, Latent
-from cost.attention.linear import GatedDelta
+from cost.attention.linear import GatedDelta, KimiDelta
 
-__all__ = ["CompressedAttention", "GatedDelta", "GroupedQuery", "IndexedLatent", "Latent"]
+__all__ = [
+    "BlockSparse",
+    "CompressedAttention",
+    "GatedDelta",
+    "GroupedQuery",
+    "IndexedLatent",
+    "KimiDelta",
+    "Latent",
+]

@@ -182,7 +182,7 @@ class KimiDelta:
         return 7 * self._wide * self.head_dim + self._convolution_flop
 
     def prefill_flop(self, context: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
-        """``6 d^2 + 3 C d + C^2`` a head in chunks of C = 64 tokens (arXiv:2510.26692, eq. 13), and the convolution."""
+        """``6 d^2 + 3 C d + C^2`` a head in chunks of 64 (arXiv:2510.26692, eq. 13), and the convolution."""
         chunked = 6 * self.head_dim**2 + 3 * _CHUNK * self.head_dim + _CHUNK**2
         return self.heads * chunked + self._convolution_flop
 

@@ -119,6 +119,7 @@ _KEPT = frozenset(
     {"model_type", "architectures", "torch_dtype", "dtype", "quantization_config", "tie_word_embeddings"}
     | {
         "topk_method",
+        "num_experts_per_token",
         "alibi",
         "is_encoder_decoder",
         "hidden_act",

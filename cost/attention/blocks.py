@@ -13,13 +13,17 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockSparse"]
 
+_INDEX_BYTES = (
+    2  # index keys stay in BF16 whatever the KV cache dtype (the default of vLLM's MiniMax M3 indexer cache)
+)
+
 
 @dataclass(frozen=True)
 class BlockSparse(GroupedQuery):
     """Grouped-query attention over the blocks that a small index picks (MiniMax Sparse Attention, arXiv:2606.13392).
 
     Each key-value head has one head of the index and reads ``top_blocks`` blocks of its own choice, the latest ones
-    among them. The index scores every token by one shared key, which is cached like the other keys.
+    among them. The index scores every token by one shared key, which has a cache of its own.
 
     Attributes
     ----------
@@ -52,17 +56,17 @@ class BlockSparse(GroupedQuery):
     def _pairs(self, tokens: Quantity, kv_bytes: float) -> Quantity:
         return self.kv_heads * (self.head_dim + self.value_dim) * kv_bytes * tokens
 
-    def index_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
-        """Index keys of ``context`` tokens."""
-        return self.index_dim * kv_bytes * context
+    def index_bytes(self, context: Quantity) -> Quantity:
+        """Index keys of ``context`` tokens, in BF16."""
+        return self.index_dim * _INDEX_BYTES * context
 
     def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Keys, values and index keys of every token."""
-        return self._pairs(context, kv_bytes) + self.index_bytes(context, kv_bytes)
+        return self._pairs(context, kv_bytes) + self.index_bytes(context)
 
     def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Index keys of the whole context, then keys and values of the chosen blocks, one choice a key-value head."""
-        return self.index_bytes(context, kv_bytes) + self._pairs(span(context, self.chosen), kv_bytes)
+        return self.index_bytes(context) + self._pairs(span(context, self.chosen), kv_bytes)
 
     def _flop(self, indexed: Quantity, read: Quantity) -> Quantity:
         index = 2 * self.index_heads * self.index_dim * indexed
@@ -77,6 +81,9 @@ class BlockSparse(GroupedQuery):
         return self._flop(mean_prompt_span(context, None), mean_prompt_span(context, self.chosen))
 
     def kv_shards(self, tp: Quantity) -> Quantity:
-        """Keys and values are split by head; every rank holds all index keys, so the parts are fewer than ranks."""
+        """Keys and values are split by head; every rank holds all index keys, so the parts are fewer than ranks.
+
+        The parts of a BF16 cache. Reads of a long context are cut less than that: index keys are most of them.
+        """
         pairs = self.kv_heads * (self.head_dim + self.value_dim)
         return (pairs + self.index_dim) / (pairs / at_most(tp, self.kv_heads) + self.index_dim)

@@ -60,8 +60,9 @@ def _unwrap(top: Facts) -> tuple[Facts, tuple[str, ...]]:
     if len(inner) > 1:
         top.fail(inner[1], f"absent, for {inner[0]} describes the language model")
     text = top.section(inner[0])
-    if "model_type" not in text.config and top.config.get("model_type") in _UNNAMED:
-        text.config = {**text.config, "model_type": _UNNAMED[str(top.config["model_type"])]}
+    unnamed = _UNNAMED.get(str(top.config.get("model_type")))
+    if unnamed is not None and "model_type" not in text.config:
+        text.config = {**text.config, "model_type": unnamed}
     if "tie_word_embeddings" in top.config:
         outer, within = top.config["tie_word_embeddings"], text.config.get("tie_word_embeddings")
         if within is not None and within != outer:

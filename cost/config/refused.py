@@ -22,6 +22,8 @@ _PARTS = {
     ),
     "recurrent layers": "rwkv rwkv5 rwkv6 rwkv7 xlstm recurrent_gemma",
     "lightning (linear) attention": "minimax minimax_text_01 minimax_m1 bailing_moe_linear bailing_hybrid",
+    "native sparse attention in three branches, which no serving engine runs": "nsa",
+    "compressed attention with rates of its own (DeepSeek-V4.1)": "deepseek_v41 deepseek_v41_text",
     "short convolution layers": "lfm2 lfm2_moe",
     "per-layer embeddings and layers that share keys and values": "gemma3n gemma3n_text",
     "two attentions a layer and experts without weights": "longcat_flash",

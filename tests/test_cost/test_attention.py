@@ -157,7 +157,8 @@ def test_block_sparse_reads_index_keys_of_all_and_blocks_of_some():
     assert M3.read_bytes(1000, 2) == M3.cache_bytes(1000, 2)  # fewer tokens than 16 blocks: all are read
     assert M3.prefill_flop(2048) == 2 * 4 * 128 * 1024 + 4 * 64 * 128 * 1024
     # four ranks hold a key-value head each, and all of the index keys
-    assert M3.cache_bytes(1, 1) / M3.kv_shards(4) == pytest.approx(pair / 4 + 128)
+    assert M3.cache_bytes(1, 2) / M3.kv_shards(4) == pytest.approx(2 * (pair / 4 + 128))
+    assert M3.cache_bytes(context, 1) == context * (pair + 2 * 128)  # index keys stay in BF16
     assert [M3.kv_shards(tp) for tp in (1, 8)] == [1, M3.kv_shards(4)]
 
 

@@ -111,7 +111,8 @@ def _kimi_layers(f: Facts, section: Facts, count: int) -> list[bool]:
     if f.has("layer_types"):
         return [kind == LINEAR for kind in f.per_layer("layer_types", count, (FULL, LINEAR))]
     linear, full = section.items("kda_layers"), section.items("full_attn_layers")
-    if sorted(map(str, (*linear, *full))) != sorted(map(str, range(1, count + 1))):
+    numbers = [each for each in (*linear, *full) if isinstance(each, int) and not isinstance(each, bool)]
+    if len(numbers) != len(linear) + len(full) or sorted(numbers) != list(range(1, count + 1)):
         section.fail("full_attn_layers", f"the layers from 1 to {count} that are not in kda_layers")
     return [index + 1 in linear for index in range(count)]
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -56,59 +57,9 @@ SCOUT = {
         "attention_chunk_size": 8, "vocab_size": 100,
     },
 }  # fmt: skip
-KIMI = {
-    "model_type": "kimi_linear", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": None, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
-    "v_head_dim": 8, "first_k_dense_replace": 1, "moe_layer_freq": 1, "intermediate_size": 96,
-    "moe_intermediate_size": 24, "num_experts": 8, "num_experts_per_token": 2, "num_shared_experts": 1,
-    "num_expert_group": 1, "topk_group": 1, "vocab_size": 100, "tie_word_embeddings": False, "linear_attn_config": {
-        "kda_layers": [1, 2, 3], "full_attn_layers": [4], "num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4,
-    },
-}  # fmt: skip
-K3 = {
-    "model_type": "kimi_k3", "vision_config": {"vt_hidden_size": 8}, "text_config": {
-        **KIMI, "attn_res_block_size": 2, "routed_expert_hidden_size": 32, "latent_moe_use_norm": True,
-        "mla_use_output_gate": True, "activation_situ_beta": 4.0, "activation_situ_linear_beta": 25.0,
-        "linear_attn_config": {**KIMI["linear_attn_config"], "use_full_rank_gate": True, "gate_lower_bound": -5.0},
-    },
-}  # fmt: skip
-M3 = {
-    "model_type": "minimax_m3_vl", "num_reward_heads": 0, "text_config": {
-        "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16,
-        "intermediate_size": 24, "dense_intermediate_size": 96, "shared_intermediate_size": 24, "n_shared_experts": 1,
-        "num_local_experts": 8, "num_experts_per_tok": 2, "moe_layer_freq": [0, 1, 1], "use_routing_bias": True,
-        "use_qk_norm": True, "qk_norm_type": "per_head", "attention_output_gate": False, "rotary_dim": 8,
-        "vocab_size": 100, "tie_word_embeddings": False, "sparse_attention_config": {
-            "use_sparse_attention": True, "sparse_index_dim": 16, "sparse_num_index_heads": 2,
-            "sparse_topk_blocks": 4, "sparse_block_size": 8, "sparse_disable_index_value": [0, 1, 1],
-            "sparse_score_type": "max", "sparse_init_block": 0, "sparse_local_block": 1,
-            "sparse_attention_freq": [0, 1, 1],
-        },
-    },
-}  # fmt: skip
-GEMMA4 = {
-    "model_type": "gemma4", "tie_word_embeddings": True, "vision_config": None, "audio_config": None, "text_config": {
-        "model_type": "gemma4_text", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "num_global_key_value_heads": 1, "head_dim": 16, "global_head_dim": 32,
-        "attention_k_eq_v": True, "intermediate_size": 96, "sliding_window": 8, "hidden_size_per_layer_input": 0,
-        "num_kv_shared_layers": 0, "enable_moe_block": True, "num_experts": 8, "top_k_experts": 2,
-        "moe_intermediate_size": 24, "use_double_wide_mlp": False, "use_bidirectional_attention": "vision",
-        "layer_types": ["sliding_attention", "full_attention"] * 2, "vocab_size": 100,
-        "vocab_size_per_layer_input": 100,
-    },
-}  # fmt: skip
-GLM53 = {
-    "model_type": "glm5_next_text", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 0,
-    "v_head_dim": 8, "index_topk": 8, "index_head_dim": 8, "index_n_heads": 2, "index_kpool": 4,
-    "index_kpool_compress": True, "mhc": True, "hc_mult": 2, "first_k_dense_replace": 1, "intermediate_size": 96,
-    "moe_intermediate_size": 24, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1,
-    "n_group": 1, "topk_group": 1, "layer_types": ["linear_attention"] * 3 + ["deepseek_sparse_attention"],
-    "linear_attn_config": {
-        "num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4, "kda_layers": [0, 1, 2], "full_attn_layers": [3],
-    }, "vocab_size": 100, "tie_word_embeddings": False,
-}  # fmt: skip
-BASES = [DENSE, MOE, MLA, OSS, V4, NEXT, SCOUT, KIMI, K3, M3, GEMMA4, GLM53]
+SMALL = json.loads(Path(__file__).with_name("small_configs.json").read_text())
+KIMI, K3, M3, GEMMA4, GLM53 = (SMALL[name] for name in ("kimi", "k3", "m3", "gemma4", "glm53"))
+BASES = [DENSE, MOE, MLA, OSS, V4, NEXT, SCOUT, *SMALL.values()]
 DROP = object()
 
 

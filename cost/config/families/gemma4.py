@@ -74,9 +74,9 @@ def _experts(f: Facts, hidden: int, dense: int) -> MoeFfn | None:
     return replace(found, router_params=found.router_params + hidden + found.experts)
 
 
-@family("gemma4_text")
+@family("gemma4_text", "gemma4_unified_text")
 def gemma4(f: Facts) -> Decoder:
-    """Gemma 4: every sixth layer sees everything, with wider heads; the small ones have embeddings a layer.
+    """Gemma 4: one layer in five or six sees everything, with wider heads; the small ones have embeddings a layer.
 
     A layer's own embedding is looked up with the token, gated and projected in its feed-forward part; its share of
     the projection from the token's embedding is counted there too.
@@ -93,8 +93,9 @@ def gemma4(f: Facts) -> Decoder:
         f.fail("layer_types", f"{FULL} in the last layer")
     shared = f.whole("num_kv_shared_layers", default=0, most=count - 1)
     attentions = _attentions(f, hidden, kinds, shared)
-    if "hidden_size_per_layer_input" not in f.config:
-        f.count("hidden_size_per_layer_input")  # absent is not off: the class has them on
+    # Absent is not off: this class has them on by default, the unified one never.
+    if f.config.get("model_type") == "gemma4_text" and "hidden_size_per_layer_input" not in f.config:
+        f.count("hidden_size_per_layer_input")
     own = f.whole("hidden_size_per_layer_input", default=0)
     f.ignore("vocab_size_per_layer_input")
     inner = f.count("intermediate_size")

@@ -84,7 +84,7 @@ def expert_speed(
     compute_s, read_s = expert_times(moe, use, tokens=tokens * use.gpus, weights=weights, rates=machine.rates)
     efficiency = machine.efficiency
     unit = machine.rates.unit[weights]
-    narrow = 1 + efficiency["columns.experts"] / expert_columns(moe, setting.model.hidden)
+    narrow = 1 + efficiency["columns.experts"] / expert_columns(moe, setting.model.expert_hidden)
     compute = compute_s.mean(axis=(0, 1)) * narrow / efficiency[f"experts.{unit}"]
     read = read_s.mean(axis=(0, 1)) / efficiency["hbm.experts"]
     busy = (compute > 0) | (read > 0)

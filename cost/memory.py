@@ -121,10 +121,10 @@ def workspace_bytes(
     """
     tokens: Quantity = ACTIVATION_VECTORS * tp * model.hidden * 2.0
     if moe and model.moe is not None:
-        pair = sum(vector_bytes(model.hidden, model.precision["experts"]))
+        pair = sum(vector_bytes(model.expert_hidden, model.precision["experts"]))
         spread = np.asarray(ranks) > 1
         inside = ranks if workload.decodes else np.minimum(ranks, model.moe.top_k)
-        apart = 4 * slots * model.hidden * 2.0 if workload.decodes else inside * pair
+        apart = 4 * slots * model.expert_hidden * 2.0 if workload.decodes else inside * pair
         tokens = tokens + np.where(spread, np.where(crosses, apart, inside * pair), 0.0)
     return tokens * workload.tokens_per_pass
 

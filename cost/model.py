@@ -79,7 +79,9 @@ class MoeFfn:
     """Routed experts, of which each token uses ``top_k``, and the weights every token uses besides.
 
     ``expert_params`` are the weights of one expert. ``groups`` and ``topk_groups`` describe group-limited
-    routing (1 and 1 where there is none). ``router_params`` includes the router's bias.
+    routing (1 and 1 where there is none). ``router_params`` includes the router's bias. ``width`` is that of the
+    vectors that experts take where it is not the model's own (latent MoE: the two projections are in
+    ``shared_params``, and tokens travel in the narrow form).
     """
 
     experts: int
@@ -89,6 +91,7 @@ class MoeFfn:
     router_params: int
     groups: int = 1
     topk_groups: int = 1
+    width: int | None = None
 
 
 Ffn = DenseFfn | MoeFfn
@@ -189,6 +192,11 @@ class Model:
         """The routed experts of the first MoE layer (all alike in every model we read), or None."""
         ffn = self.layers[self.moe_layers[0]].ffn if self.moe_layers else None
         return ffn if isinstance(ffn, MoeFfn) else None
+
+    @property
+    def expert_hidden(self) -> int:
+        """Width of the vectors that are sent to experts and back: ``hidden`` but for latent MoE."""
+        return self.hidden if self.moe is None or self.moe.width is None else self.moe.width
 
     @property
     def total_params(self) -> int:

@@ -157,7 +157,9 @@ def _add_layers(
         if experts and isinstance(layer.ffn, MoeFfn):
             weights = model.precision["experts"]
             works.append(
-                even_expert_work(layer.ffn, shape, hidden=model.hidden, weights=weights, rates=machine.rates)
+                even_expert_work(
+                    layer.ffn, shape, hidden=model.expert_hidden, weights=weights, rates=machine.rates
+                )
             )
             for link in even_alltoall_parts(model, layer.ffn, shape, machine):
                 parts.links.append(replace(link, layers=count))
@@ -289,7 +291,7 @@ def _add_placed_experts(
         "hbm.experts",
         compute_s,
         read_s,
-        columns=expert_columns(moe, model.hidden),
+        columns=expert_columns(moe, model.expert_hidden),
     )
     compute, read = (np.asarray(value) for value in work_seconds(work, machine.efficiency))
     if own is not None:

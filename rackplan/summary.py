@@ -160,7 +160,7 @@ def _precision(plan: Plan) -> str:
     weights = "; ".join(f"{dtype} {', '.join(parts)}" for dtype, parts in kinds.items())
     text = f"weights {weights} ({model.precision_source}); KV cache {plan.setting.workload.kv_dtype}"
     if model.moe is not None and plan.layout.ep > 1:
-        dispatch, combine = vector_bytes(model.hidden, model.precision["experts"])
+        dispatch, combine = vector_bytes(model.expert_hidden, model.precision["experts"])
         text += f"; dispatch {'fp8' if dispatch < combine else 'bf16'}, combine bf16"
     return text
 

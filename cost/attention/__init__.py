@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from cost.attention.blocks import BlockSparse
 from cost.attention.compressed import CompressedAttention
 from cost.attention.grouped import GroupedQuery
 from cost.attention.latent import IndexedLatent, Latent
-from cost.attention.linear import GatedDelta
+from cost.attention.linear import GatedDelta, KimiDelta
 from cost.attention.sparse import AsIfSparse
 
-__all__ = ["AsIfSparse", "CompressedAttention", "GatedDelta", "GroupedQuery", "IndexedLatent", "Latent"]
+__all__ = [
+    "AsIfSparse",
+    "BlockSparse",
+    "CompressedAttention",
+    "GatedDelta",
+    "GroupedQuery",
+    "IndexedLatent",
+    "KimiDelta",
+    "Latent",
+]

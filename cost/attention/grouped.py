@@ -28,6 +28,10 @@ class GroupedQuery:
         The window is a fixed chunk, not one that slides.
     gated:
         The output is multiplied by a gate projected from the input, as wide as the queries.
+    values_are_keys:
+        Values are the projected keys before their norm and positions: no weights of their own, but a cache entry.
+    own_cache:
+        False where the layer reads keys and values of an earlier one: no weights for them, and nothing cached.
     other_params:
         Biases, norms of queries and keys, sinks.
     """
@@ -40,6 +44,8 @@ class GroupedQuery:
     window: int | None = None
     chunked: bool = False
     gated: bool = False
+    values_are_keys: bool = False
+    own_cache: bool = True
     other_params: int = 0
 
     @property
@@ -53,10 +59,11 @@ class GroupedQuery:
     def modules(self) -> dict[str, int]:
         """Weights of each projection; a gate counts with the queries, whose projection is twice as wide."""
         gate = self.hidden * self.heads * self.value_dim if self.gated else 0
+        keys = self.kv_heads if self.own_cache else 0
         return {
             "q": self.hidden * self.heads * self.head_dim + gate,
-            "k": self.hidden * self.kv_heads * self.head_dim,
-            "v": self.hidden * self.kv_heads * self.value_dim,
+            "k": self.hidden * keys * self.head_dim,
+            "v": 0 if self.values_are_keys else self.hidden * keys * self.value_dim,
             "o": self.heads * self.value_dim * self.hidden,
         }
 
@@ -67,11 +74,11 @@ class GroupedQuery:
 
     def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """``kv_heads * (head_dim + value_dim)`` elements a token, ``2 * n_kv * d`` where both are alike."""
-        return self.kv_heads * (self.head_dim + self.value_dim) * kv_bytes * span(context, self.window)
+        return self.read_bytes(context, kv_bytes) if self.own_cache else 0.0
 
     def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """All that is cached is read once a step: the query heads of a group share the read."""
-        return self.cache_bytes(context, kv_bytes)
+        return self.kv_heads * (self.head_dim + self.value_dim) * kv_bytes * span(context, self.window)
 
     def decode_flop(self, context: Quantity) -> Quantity:
         """Scores ``2 n_h d``, weighted values ``2 n_h d_v`` a cached token: ``4 n_h d ctx`` where alike."""

@@ -30,6 +30,8 @@ class Latent:
         Width of the latent and of the shared key part that carries positions: what a token caches.
     nope, value_dim:
         Width of one head's key without positions, and of its value.
+    gated:
+        The output is multiplied by a gate projected from the input, as wide as the values of all heads.
     other_params:
         Norms of the latents, biases.
     """
@@ -41,6 +43,7 @@ class Latent:
     nope: int
     rope: int
     value_dim: int
+    gated: bool = False
     other_params: int = 0
 
     @property
@@ -52,7 +55,9 @@ class Latent:
     def modules(self) -> dict[str, int]:
         """Weights of each projection: down and up for queries, keys and values, and the output."""
         wide = self.heads * (self.nope + self.rope)
+        gate = {"gate": self.hidden * self.heads * self.value_dim} if self.gated else {}
         return {
+            **gate,
             "q_a": self.hidden * (self.q_rank or 0),
             "q_b": (self.hidden if self.q_rank is None else self.q_rank) * wide,
             "kv_a": self.hidden * (self.kv_rank + self.rope),
@@ -110,12 +115,15 @@ class IndexedLatent(Latent):
         Latents that the attention proper reads.
     own_index:
         False where the layer reuses the choice of an earlier one: no index weights, no index cache.
+    pool:
+        Tokens that one key of the index stands for (GLM-5.3-Flash: 4); ``top_k`` still counts tokens.
     """
 
     index_heads: int = 0
     index_dim: int = 0
     top_k: int = 0
     own_index: bool = True
+    pool: int = 1
 
     @property
     def kind(self) -> str:
@@ -124,18 +132,23 @@ class IndexedLatent(Latent):
 
     @property
     def modules(self) -> dict[str, int]:
-        """MLA's projections and the index's: queries from the query latent, one key, one weight a head."""
+        """MLA's projections and the index's: queries from the query latent, one key, one weight a head.
+
+        Where keys are pooled, a second projection as wide as the key weighs the tokens of a pool.
+        """
         if not self.own_index:
             return super().modules
         q_in = self.hidden if self.q_rank is None else self.q_rank
-        index = q_in * self.index_heads * self.index_dim + self.hidden * (self.index_dim + self.index_heads)
+        keys = self.index_dim * (1 if self.pool == 1 else 2)
+        index = q_in * self.index_heads * self.index_dim + self.hidden * (keys + self.index_heads)
         return {**super().modules, "index": index}
 
     def index_bytes(self, context: Quantity) -> Quantity:
-        """Index keys of ``context`` tokens in FP8: 128 + 4 bytes each."""
+        """Index keys of ``context`` tokens in FP8: 128 + 4 bytes each, one for every ``pool`` tokens."""
         if not self.own_index:
             return 0.0
-        return (self.index_dim + INDEX_SCALE_BYTES * self.index_dim / _INDEX_BLOCK) * context
+        each = self.index_dim + INDEX_SCALE_BYTES * self.index_dim / _INDEX_BLOCK
+        return each / self.pool * context
 
     def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Latents and index keys of every token."""
@@ -146,8 +159,8 @@ class IndexedLatent(Latent):
         return self.index_bytes(context) + self.latent_bytes(span(context, self.top_k), kv_bytes)
 
     def index_flop(self, tokens: Quantity) -> Quantity:
-        """One dot product a head and token: ``2 n_i d_i``."""
-        return 2.0 * self.index_heads * self.index_dim * tokens if self.own_index else 0.0
+        """One dot product a head and key: ``2 n_i d_i``."""
+        return 2.0 * self.index_heads * self.index_dim / self.pool * tokens if self.own_index else 0.0
 
     def decode_flop(self, context: Quantity) -> Quantity:
         """Index over the whole context, absorbed attention over the chosen tokens."""

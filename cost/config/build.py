@@ -21,6 +21,7 @@ __all__ = ["known_model_types", "model_from_config"]
 
 _MODULES = (
     "llama", "dense_variants", "classic", "hunyuan", "moe", "moe_shared", "moe_windows", "deepseek", "hybrid",
+    "gemma4",
 )  # fmt: skip
 _INNER = ("text_config", "llm_config", "language_config")
 _TOWERS = {
@@ -31,7 +32,14 @@ _TOWERS = {
 }
 _CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 # Where the language model inside a wrapper has the wrapper's own name.
-_SAME_NAME = {"kimi_k25": "kimi_k2", "llama4": "llama4_text", "gemma3": "gemma3_text"}
+_SAME_NAME = {
+    "kimi_k25": "kimi_k2",
+    "kimi_k3": "kimi_linear",
+    "llama4": "llama4_text",
+    "gemma3": "gemma3_text",
+}
+# Wrappers whose published configs do not name the type of the language model inside.
+_UNNAMED = {"minimax_m3_vl": "minimax_m3"}
 _OWN = "rackplan"
 
 
@@ -52,6 +60,9 @@ def _unwrap(top: Facts) -> tuple[Facts, tuple[str, ...]]:
     if len(inner) > 1:
         top.fail(inner[1], f"absent, for {inner[0]} describes the language model")
     text = top.section(inner[0])
+    unnamed = _UNNAMED.get(str(top.config.get("model_type")))
+    if unnamed is not None and "model_type" not in text.config:
+        text.config = {**text.config, "model_type": unnamed}
     if "tie_word_embeddings" in top.config:
         outer, within = top.config["tie_word_embeddings"], text.config.get("tie_word_embeddings")
         if within is not None and within != outer:
@@ -109,6 +120,7 @@ _KEPT = frozenset(
     {"model_type", "architectures", "torch_dtype", "dtype", "quantization_config", "tie_word_embeddings"}
     | {
         "topk_method",
+        "num_experts_per_token",
         "alibi",
         "is_encoder_decoder",
         "hidden_act",

@@ -25,6 +25,7 @@ _GROUPED: dict[str, Module] = {
     "k": ("self_attn.k_proj", *_FUSED),
     "v": ("self_attn.v_proj", *_FUSED),
     "o": _OUT,
+    "index": ("self_attn.index_q_proj", "self_attn.index_k_proj", "self_attn.indexer.q_proj"),
 }
 _LATENT: dict[str, Module] = {
     "q_a": ("self_attn.q_a_proj",),
@@ -32,6 +33,7 @@ _LATENT: dict[str, Module] = {
     "kv_a": ("self_attn.kv_a_proj_with_mqa",),
     "kv_b": ("self_attn.kv_b_proj",),
     "o": ("self_attn.o_proj",),
+    "gate": ("self_attn.g_proj",),
     "index": ("self_attn.indexer.wq_b", "self_attn.indexer.wk"),
 }
 _LINEAR: dict[str, Module] = {
@@ -39,6 +41,15 @@ _LINEAR: dict[str, Module] = {
     "z": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_z"),
     "ba": ("linear_attn.in_proj_ba", "linear_attn.in_proj_b"),
     "out": ("linear_attn.out_proj",),
+}
+_DELTA: dict[str, Module] = {
+    "q": ("self_attn.q_proj",),
+    "k": ("self_attn.k_proj",),
+    "v": ("self_attn.v_proj",),
+    "decay": ("self_attn.f_a_proj", "self_attn.f_b_proj"),
+    "beta": ("self_attn.b_proj",),
+    "gate": ("self_attn.g_proj", "self_attn.g_a_proj", "self_attn.g_b_proj"),
+    "o": ("self_attn.o_proj",),
 }
 _COMPRESSED: dict[str, Module] = {
     "q_a": ("self_attn.q_a_proj", "attn.wq_a"),
@@ -49,7 +60,7 @@ _COMPRESSED: dict[str, Module] = {
     "compressors": ("self_attn.compressor.kv_proj", "attn.compressor.wkv"),
     "index": ("self_attn.compressor.indexer.q_b_proj", "attn.indexer.wq_b"),
 }
-_KEYS = {frozenset(names): names for names in (_GROUPED, _LINEAR, _COMPRESSED)}
+_ATTENTIONS = (_GROUPED, _LATENT, _LINEAR, _DELTA, _COMPRESSED)
 
 _BLOCKS = ("mlp", "block_sparse_moe", "feed_forward", "ffn")
 _SHARED_NAMES = ("shared_experts", "shared_expert", "shared_mlp")
@@ -75,7 +86,8 @@ _FFN = {
 
 
 def _attention_names(modules: frozenset[str]) -> dict[str, Module]:
-    return _KEYS.get(modules, _LATENT)
+    """Return the names of the one kind of attention that has all ``modules``."""
+    return next(names for names in _ATTENTIONS if modules <= names.keys())
 
 
 def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:

@@ -94,8 +94,10 @@ def read_precision(
         source = stored_key
     else:
         source = "assumed bf16: the config has no quantization_config, torch_dtype or dtype"
-    if text.has("expert_dtype") and not explicit:
-        key = text.choice("expert_dtype", tuple(_EXPERT_DTYPES))
-        precision["experts"] = _EXPERT_DTYPES[key]
-        source += f", expert_dtype {key}"
+    for facts in (text, section):
+        if facts is not None and facts.has("expert_dtype") and not explicit:
+            key = facts.choice("expert_dtype", tuple(_EXPERT_DTYPES))
+            precision["experts"] = _EXPERT_DTYPES[key]
+            source += f", expert_dtype {key}"
+            break
     return precision, source

@@ -22,15 +22,14 @@ _PARTS = {
     ),
     "recurrent layers": "rwkv rwkv5 rwkv6 rwkv7 xlstm recurrent_gemma",
     "lightning (linear) attention": "minimax minimax_text_01 minimax_m1 bailing_moe_linear bailing_hybrid",
-    "Kimi delta attention": "kimi_linear kimi_k3",
+    "native sparse attention in three branches, which no serving engine runs": "nsa",
+    "compressed attention with rates of its own (DeepSeek-V4.1)": "deepseek_v41 deepseek_v41_text",
     "short convolution layers": "lfm2 lfm2_moe",
     "per-layer embeddings and layers that share keys and values": "gemma3n gemma3n_text",
-    "per-layer embeddings and layers of unlike shape": "gemma4 gemma4_text",
     "two attentions a layer and experts without weights": "longcat_flash",
     "cross-attention layers to a vision tower": "mllama mllama_text_model",
     "layers that differ one by one (block_configs)": "deci nemotron-nas",
     "heads that differ by layer, and a gate a head": "step3p5 step3p7 laguna",
-    "block-sparse attention with an index": "minimax_m3 minimax_m3_vl",
     "a serving tool's own conversion; its model_type does not say which DeepSeek it is": "deepseek_ref",
     "the remote code that defines it": (
         "chatglm baichuan qwen internlm2 phi3small phi-msft grok-1 arctic openelm minicpm minicpm3"

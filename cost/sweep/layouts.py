@@ -82,7 +82,7 @@ def _distinct(experts: int, ep: int, redundant: int | None) -> bool:
 
 def _whole_columns(model: Model, parts: int) -> bool:
     ffns = [layer.ffn for layer in model.kinds if isinstance(layer.ffn, MoeFfn)]
-    return all(expert_columns(ffn, model.hidden) % parts == 0 for ffn in ffns)
+    return all(expert_columns(ffn, model.expert_hidden) % parts == 0 for ffn in ffns)
 
 
 def slots_of(experts: int, ep: NDArray[np.float64], redundant: int | None) -> NDArray[np.float64]:

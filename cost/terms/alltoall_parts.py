@@ -29,9 +29,9 @@ __all__ = ["alltoall_parts", "even_alltoall_parts"]
 
 def _sizes(model: Model, machine: Machine) -> tuple[float, float]:
     """Bytes of one hidden vector on its way to the experts and back."""
-    dispatch, combine = vector_bytes(model.hidden, model.precision["experts"])
+    dispatch, combine = vector_bytes(model.expert_hidden, model.precision["experts"])
     if machine.dispatch_dtype:
-        dispatch = wire_bytes(model.hidden, machine.dispatch_dtype)
+        dispatch = wire_bytes(model.expert_hidden, machine.dispatch_dtype)
     return dispatch, combine
 
 

@@ -1,10 +1,20 @@
 """Cache bytes, reads and flop of each kind of attention, by hand and as invariants."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.attention import CompressedAttention, GatedDelta, GroupedQuery, IndexedLatent, Latent
+from cost.attention import (
+    BlockSparse,
+    CompressedAttention,
+    GatedDelta,
+    GroupedQuery,
+    IndexedLatent,
+    KimiDelta,
+    Latent,
+)
 from cost.attention.spans import mean_prompt_span, span
 from cost.resolve import resolve_model
 
@@ -17,6 +27,12 @@ LLAMA = GroupedQuery(hidden=4096, heads=32, kv_heads=8, head_dim=128, value_dim=
 WINDOW = GroupedQuery(hidden=4096, heads=32, kv_heads=8, head_dim=128, value_dim=128, window=128)
 CHUNK = GroupedQuery(hidden=64, heads=4, kv_heads=2, head_dim=16, value_dim=16, window=256, chunked=True)
 DELTA = GatedDelta(hidden=2048, key_heads=16, key_dim=128, value_heads=32, value_dim=128, kernel=4)
+KDA = KimiDelta(hidden=2304, heads=32, head_dim=128, kernel=4)
+M3 = BlockSparse(
+    hidden=6144, heads=64, kv_heads=4, head_dim=128, value_dim=128, index_heads=4, index_dim=128, block=128,
+    top_blocks=16,
+)  # fmt: skip
+POOLED = replace(V32, pool=4)
 V4 = {
     "hidden": 7168,
     "heads": 128,
@@ -29,8 +45,8 @@ V4 = {
 CSA = CompressedAttention(**V4, rate=4, index_heads=64, index_dim=128, top_k=1024)
 HCA = CompressedAttention(**V4, rate=128)
 SWA = CompressedAttention(**V4, rate=0)
-ALL = [V3, V32, LLAMA, WINDOW, CHUNK, DELTA, CSA, HCA, SWA]
-IDS = ["mla", "dsa", "gqa", "swa", "chunked", "linear", "csa", "hca", "v4-window"]
+ALL = [V3, V32, LLAMA, WINDOW, CHUNK, DELTA, CSA, HCA, SWA, KDA, M3, POOLED]
+IDS = ["mla", "dsa", "gqa", "swa", "chunked", "linear", "csa", "hca", "v4-window", "kda", "bsa", "dsa-pooled"]
 
 
 def test_mla_check_values():
@@ -96,6 +112,69 @@ def test_linear_attention_holds_a_constant_state():
     assert DELTA.cache_bytes(1, 2) == DELTA.cache_bytes(10**6, 1) == state
     assert DELTA.read_bytes(5, 2) == 2 * state
     assert DELTA.decode_flop(5) == DELTA.decode_flop(10**6)
+
+
+def test_kimi_delta_by_hand():
+    wide = 32 * 128
+    assert KDA.modules == {
+        "q": 2304 * wide, "k": 2304 * wide, "v": 2304 * wide, "o": wide * 2304, "beta": 2304 * 32,
+        "decay": 2304 * 128 + 128 * wide, "gate": 2304 * 128 + 128 * wide,
+    }  # fmt: skip
+    assert replace(KDA, full_gate=True).modules["gate"] == 2304 * wide
+    assert KDA.other_params == 3 * wide * 4 + wide + 32 + 128
+    state = 32 * 128 * 128 * 4 + 3 * wide * 3 * 2
+    assert KDA.cache_bytes(1, 2) == KDA.cache_bytes(10**6, 1) == state
+    assert KDA.read_bytes(5, 2) == 2 * state
+    convolution = 2 * 4 * 3 * wide
+    assert KDA.decode_flop(5) == 7 * 32 * 128 * 128 + convolution
+    # arXiv:2510.26692, eq. 13, for a token: 6 d^2 + 3 C d + C^2 a head with C = 64
+    assert KDA.prefill_flop(5) == 32 * (98_304 + 24_576 + 4_096) + convolution
+    assert [KDA.kv_shards(tp) for tp in (1, 8, 64)] == [1, 8, 32]
+
+
+def test_kimi_linear_saves_three_quarters_of_the_cache():
+    # arXiv:2510.26692: up to 75 % less KV cache than MLA in every layer; 7 of 27 layers keep one.
+    model, context = resolve_model("kimi-linear-48b-a3b"), 2**20
+    held = sum(layer.attention.cache_bytes(context, 2) for layer in model.layers)
+    mla = next(layer.attention for layer in model.layers if layer.attention.kind == "mla")
+    assert mla.cache_bytes(1, 2) == 576 * 2
+    assert held / (27 * mla.cache_bytes(context, 2)) == pytest.approx(7 / 27, abs=0.002)
+
+
+def test_gated_latent_attention():
+    gated = replace(V3, gated=True)
+    assert gated.matmul_params - V3.matmul_params == 7168 * 128 * 128
+    assert gated.cache_bytes(7, 2) == V3.cache_bytes(7, 2)
+
+
+def test_block_sparse_reads_index_keys_of_all_and_blocks_of_some():
+    context = 100_000
+    pair = 2 * 4 * 128
+    assert M3.modules["index"] == 6144 * (4 + 1) * 128
+    assert M3.cache_bytes(context, 2) == context * (pair + 128) * 2
+    assert M3.read_bytes(context, 2) == (context * 128 + 2048 * pair) * 2
+    assert M3.decode_flop(context) == 2 * 4 * 128 * context + 4 * 64 * 128 * 2048
+    assert M3.read_bytes(1000, 2) == M3.cache_bytes(1000, 2)  # fewer tokens than 16 blocks: all are read
+    assert M3.prefill_flop(2048) == 2 * 4 * 128 * 1024 + 4 * 64 * 128 * 1024
+    # four ranks hold a key-value head each, and all of the index keys
+    assert M3.cache_bytes(1, 2) / M3.kv_shards(4) == pytest.approx(2 * (pair / 4 + 128))
+    assert M3.cache_bytes(context, 1) == context * (pair + 2 * 128)  # index keys stay in BF16
+    assert [M3.kv_shards(tp) for tp in (1, 8)] == [1, M3.kv_shards(4)]
+
+
+def test_pooled_index_has_a_key_for_every_four_tokens():
+    context = 100_000
+    assert POOLED.cache_bytes(context, 2) == context * (576 * 2 + 132 / 4)
+    assert POOLED.decode_flop(context) == 2 * 64 * 128 * context / 4 + 278_528 * 2048
+    assert POOLED.matmul_params - V32.matmul_params == 7168 * 128
+
+
+def test_layer_that_shares_keys_and_values_reads_but_does_not_hold_them():
+    shared = replace(WINDOW, own_cache=False)
+    assert shared.cache_bytes(10_000, 2) == 0
+    assert shared.read_bytes(10_000, 2) == WINDOW.read_bytes(10_000, 2)
+    assert (shared.modules["k"], shared.modules["v"]) == (0, 0)
+    assert shared.modules["q"] == WINDOW.modules["q"]
 
 
 def test_deepseek_v4_cache_is_the_published_one():

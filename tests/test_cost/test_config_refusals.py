@@ -2,6 +2,7 @@
 
 import copy
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -56,7 +57,9 @@ SCOUT = {
         "attention_chunk_size": 8, "vocab_size": 100,
     },
 }  # fmt: skip
-BASES = [DENSE, MOE, MLA, OSS, V4, NEXT, SCOUT]
+SMALL = json.loads(Path(__file__).with_name("small_configs.json").read_text())
+KIMI, K3, M3, GEMMA4, GLM53 = (SMALL[name] for name in ("kimi", "k3", "m3", "gemma4", "glm53"))
+BASES = [DENSE, MOE, MLA, OSS, V4, NEXT, SCOUT, *SMALL.values()]
 DROP = object()
 
 
@@ -68,6 +71,12 @@ def changed(base: dict, **keys: object) -> dict:
         else:
             config[key] = value
     return config
+
+
+def within(base: dict, *path: str, **keys: object) -> dict:
+    """Return ``base`` with the keys changed of the section that ``path`` leads to."""
+    first, *rest = path
+    return {**base, first: within(base[first], *rest, **keys) if rest else changed(base[first], **keys)}
 
 
 @pytest.mark.parametrize("base", BASES, ids=[base["model_type"] for base in BASES])
@@ -159,7 +168,101 @@ BAD = [
         "full_attention_interval is 4; it must be what layer_types",
     ),
     (changed(NEXT, linear_num_value_heads=3), "linear_num_key_heads must divide linear_num_value_heads"),
+    # delta attention
+    (changed(KIMI, linear_attn_config=DROP), "linear_num_heads is missing"),
+    (within(KIMI, "linear_attn_config", num_heads=DROP), "linear_attn_config: num_heads is missing"),
+    (within(KIMI, "linear_attn_config", kda_layers=DROP), "linear_attn_config: kda_layers is missing"),
+    (within(KIMI, "linear_attn_config", full_attn_layers=[3]), "it must be the layers from 1 to 4"),
+    (within(KIMI, "linear_attn_config", full_attn_layers=["4"]), "it must be the layers from 1 to 4"),
+    (within(KIMI, "linear_attn_config", kda_layers=[0, 1, 2, 3]), "it must be the layers from 1 to 4"),
+    (within(KIMI, "linear_attn_config", num_v_heads=8), "num_v_heads is 8, and a kimi_linear model"),
+    (changed(KIMI, num_experts_per_token=DROP), "num_experts_per_tok is missing"),
+    (
+        changed(KIMI, num_experts_per_tok=3),
+        "num_experts_per_tok is 3; it must be the same as num_experts_per_token",
+    ),
+    (changed(KIMI, num_shared_experts=DROP), "n_shared_experts is missing"),
+    (changed(KIMI, layer_types=["mamba"] * 4), "layer_types[0] is 'mamba'"),
+    (within(K3, "text_config", latent_moe_use_norm=DROP), "latent_moe_use_norm is missing"),
+    (within(K3, "text_config", routed_expert_hidden_size=0), "routed_expert_hidden_size is 0"),
+    (changed(GLM53, index_kpool=3), "index_kpool must divide index_topk"),
+    (changed(GLM53, mhc=False), "mhc is False; it must be true"),
+    (changed(GLM53, index_kpool_compress=False), "index_kpool_compress is False; it must be true"),
+    (changed(GLM53, layer_types=DROP), "layer_types is missing"),
+    # an index over blocks
+    (
+        within(M3, "text_config", "sparse_attention_config", sparse_block_size=DROP),
+        "sparse_block_size is missing",
+    ),
+    (
+        within(M3, "text_config", "sparse_attention_config", sparse_attention_freq=[0, 1]),
+        "has 2 entries for 3 layers",
+    ),
+    (
+        within(M3, "text_config", "sparse_attention_config", sparse_num_index_heads=1),
+        "the index has 1 heads for 2 key-value heads",
+    ),
+    (
+        within(M3, "text_config", "sparse_attention_config", sparse_init_block=1),
+        "sparse_init_block is 1; it must be 0: blocks at the start",
+    ),
+    (
+        within(M3, "text_config", "sparse_attention_config", sparse_disable_index_value=[0, 0, 1]),
+        "it must be 1 in every sparse layer: values of the index are not modelled",
+    ),
+    (
+        within(M3, "text_config", "sparse_attention_config", sparse_score_type="mean"),
+        "sparse_score_type is 'mean'",
+    ),
+    (
+        within(M3, "text_config", "sparse_attention_config", sparse_stride=2),
+        "sparse_stride is 2, and a minimax_m3 model is not known to have it",
+    ),
+    (
+        within(M3, "text_config", "sparse_attention_config", sparse_local_block=5),
+        "the index keeps 5 latest blocks, but a query reads only 4",
+    ),
+    (within(M3, "text_config", sparse_attention_config=DROP), "layer_types is missing"),
+    (within(M3, "text_config", moe_layer_freq=DROP), "moe_layer_freq is missing"),
+    (within(M3, "text_config", attention_output_gate=True), "a gate of attention's output"),
+    (within(M3, "text_config", index_topk_freq=2), "index_topk_freq is 2, and a minimax_m3 model"),
+    (within(M3, "text_config", n_shared_experts=2), "n_shared_experts is 2; it must be 1"),
+    # Gemma 4
+    (
+        within(GEMMA4, "text_config", hidden_size_per_layer_input=DROP),
+        "hidden_size_per_layer_input is missing",
+    ),
+    (
+        within(GEMMA4, "text_config", hidden_size_per_layer_input=8, vocab_size_per_layer_input=DROP),
+        "vocab_size_per_layer_input is missing",
+    ),
+    (within(GEMMA4, "text_config", global_head_dim=DROP), "global_head_dim is missing"),
+    (within(GEMMA4, "text_config", sliding_window=DROP), "sliding_window is missing"),
+    (within(GEMMA4, "text_config", num_experts=None), "num_experts is null"),
+    (
+        within(GEMMA4, "text_config", layer_types=["full_attention", "sliding_attention"] * 2),
+        "in the last layer",
+    ),
+    (
+        within(GEMMA4, "text_config", num_kv_shared_layers=3),
+        "num_kv_shared_layers is 3; it must be few enough",
+    ),
+    (
+        within(GEMMA4, "text_config", num_kv_shared_layers=4),
+        "num_kv_shared_layers is 4; it must be between 0 and 3",
+    ),
+    (within(GEMMA4, "text_config", use_bidirectional_attention="all"), "does not decode"),
+    (within(GEMMA4, "text_config", attention_bias=True), "attention_bias is True; it must be false"),
+    (within(GEMMA4, "text_config", per_layer_config={"1": {}}), "per_layer_config is"),
+    # indices of DeepSeek-V3.2 and its kin, rates of V4
+    (changed(V4, compress_rates={"compressed_sparse_attention": 0}), "compressed_sparse_attention is 0"),
+    (changed(V4, compress_rates=[4]), "compress_rates is [4]; it must be an object"),
     # parts that are not modelled, and keys that do not belong
+    (changed(DENSE, model_type="nsa"), "'nsa' is not modelled: native sparse attention in three branches"),
+    (
+        changed(DENSE, model_type="deepseek_v41"),
+        "'deepseek_v41' is not modelled: compressed attention with rates",
+    ),
     (changed(DENSE, model_type="mamba2"), "'mamba2' is not modelled: state-space (Mamba) layers"),
     (changed(DENSE, model_type="jamba"), "state-space (Mamba) layers"),
     (changed(DENSE, model_type="t5"), "an encoder with cross-attention"),

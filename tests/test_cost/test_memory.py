@@ -5,7 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.layout import StageSpec
-from cost.memory import StageMemory, layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory
+from cost.memory import (
+    StageMemory,
+    layer_cache_bytes,
+    layer_weight_bytes,
+    replica_max_batch,
+    replica_memory,
+    workspace_bytes,
+)
 from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.workload import Workload
@@ -205,3 +212,11 @@ def test_longer_contexts_wider_caches_and_more_slots_take_no_less(toy, context, 
     assert one.max_batch() >= max(longer.max_batch(), wider.max_batch(), fuller.max_batch())
     assert one.kv_per_batch <= min(longer.kv_per_batch, wider.kv_per_batch)
     assert fuller.weights > one.weights
+
+
+def test_all_to_all_buffers_of_latent_moe_hold_the_narrow_vector():
+    model = resolve_model("kimi-k3")
+    where = {"tp": 1.0, "slots": 16.0, "crosses": False, "moe": True}
+    alone, many = (workspace_bytes(model, Workload(), ranks=ranks, **where) for ranks in (1.0, 8.0))
+    # in FP8 with a scale for 128 values to the experts, in BF16 back, one of each for every rank
+    assert float(many - alone) == 8 * (3584 * (1 + 4 / 128) + 3584 * 2)

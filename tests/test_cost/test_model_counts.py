@@ -18,7 +18,7 @@ SHARED = HERE.parents[2] / "shared" / "data" / "model_configs"
 COUNTED = json.loads((HERE / "counted_by_transformers.json").read_text())
 SMALL = COUNTED["small"]
 # Adapters without a class of their own in transformers (remote code), or with the class of another one.
-ELSEWHERE = {"deepseek", "kimi_k2", "bailing_moe", "bailing_moe_v2", "internlm", "mimo"}
+ELSEWHERE = {"deepseek", "kimi_k2", "bailing_moe", "bailing_moe_v2", "internlm", "mimo", "minimax_m3"}
 VISION = {
     "qwen2_vl",
     "qwen2_vl_text",
@@ -84,7 +84,12 @@ def number(text: str) -> tuple[float, float]:
 
 
 # Vision towers and projectors, counted by transformers (Llama 4: with the published hidden size of 1,408).
-TOWERS = {"qwen3.5-397b-a17b": 456_010_480, "llama-4-scout": 890_913_280, "llama-4-maverick": 890_913_280}
+TOWERS = {
+    "qwen3.5-397b-a17b": 456_010_480,
+    "llama-4-scout": 890_913_280,
+    "llama-4-maverick": 890_913_280,
+    "minimax-m3": 865_567_232,
+}
 
 
 def as_counted(model: Model, counts: str, value: int) -> float:
@@ -261,3 +266,44 @@ def test_tied_head_counts_once_and_is_still_active():
     assert loose.total_params - tied.total_params == loose.head_params
     assert tied.active_params == loose.active_params
     assert tied.active_params_with_embedding == tied.active_params
+
+
+def test_minimax_m3_is_its_checkpoint_to_the_element():
+    # 427,040,140,160 elements in the 59 files of MiniMaxAI/MiniMax-M3, the vision tower among them.
+    model = resolve_model("minimax-m3")
+    assert model.total_params + TOWERS["minimax-m3"] == 427_040_140_160
+    assert [layer.attention.kind for layer in model.layers] == ["gqa"] * 3 + ["bsa"] * 57
+    assert model.omitted == ("7 draft (multi-token prediction) layers",)
+
+
+def test_kimi_k3_is_its_checkpoint_to_the_element():
+    # 1,503,647,073,024 elements in the 96 files of moonshotai/Kimi-K3: two FP4 weights are one, 32 have a scale, the
+    # decay's scale is padded to 128 heads in the 69 delta layers, and the vision tower has 447,358,976.
+    model = resolve_model("kimi-k3")
+    experts = expert_params(model)
+    assert experts == 92 * 896 * 3 * 3584 * 3072
+    stored = model.total_params - experts + experts // 2 + experts // 32
+    assert stored + 69 * (128 - 96) + 447_358_976 == 1_503_647_073_024
+    assert model.precision["experts"] == "mxfp4"
+    assert {model.precision[part] for part in ("shared", "attention", "dense", "head")} == {"bf16"}
+
+
+def test_latent_moe_sends_the_narrow_vector():
+    model = resolve_model("kimi-k3")
+    assert (model.hidden, model.expert_hidden, model.moe.width) == (7168, 3584, 3584)
+    assert model.moe.shared_params == 3 * 7168 * 2 * 3072 + 2 * 7168 * 3584 + 3584
+    plain = resolve_model("kimi-linear-48b-a3b")
+    assert plain.expert_hidden == plain.hidden == 2304
+    assert resolve_model("llama-3.1-8b").expert_hidden == 4096
+
+
+def test_gemma_4_layers_of_two_shapes():
+    window, full = (resolve_model("gemma-4-31b").layers[index].attention for index in (4, 5))
+    assert (window.window, window.kv_heads, window.head_dim) == (1024, 16, 256)
+    assert (full.window, full.kv_heads, full.head_dim) == (None, 4, 512)
+    assert window.modules["v"] == window.modules["k"] == 5376 * 16 * 256
+    assert (full.modules["k"], full.modules["v"]) == (5376 * 4 * 512, 0)
+    assert full.cache_bytes(10, 2) == 10 * 2 * 4 * 512 * 2  # values are cached though they have no weights
+    moe = resolve_model("gemma-4-26b-a4b").moe
+    assert moe.shared_params == 3 * 2816 * 2112
+    assert moe.router_params == 128 * 2816 + 2816 + 128

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cost.attention.blocks import BlockSparse
 from cost.attention.grouped import GroupedQuery
 from cost.config.decoder import Decoder, decoder, family
 from cost.config.families.llama import switched_windows, window_everywhere
 from cost.config.parts import (
+    FULL,
     draft_layers,
     expert_count,
+    expert_layers,
     gated,
     grouped_query,
     moe,
     windows_by_type,
 )
+from cost.config.unread import check_unread
 from cost.model import DenseFfn, Layer, MoeFfn
 
 if TYPE_CHECKING:
@@ -261,3 +265,94 @@ def minimax_m2(f: Facts) -> Decoder:
     attention = grouped_query(f, hidden, kv_heads_required=True, head_dim_required=True, qk_norm="full")
     layers = [Layer(attention, experts, 2 * hidden)] * count
     return decoder(f, hidden, layers, final_norm=hidden, tied=False, omitted=draft_layers(f))
+
+
+_SPARSE = "minimax_m3_sparse"
+
+
+@family("minimax_m3", "minimax_m3_vl_text")
+def minimax_m3(f: Facts) -> Decoder:
+    """MiniMax M3: dense layers first, then experts under attention to blocks that an index picks."""
+    hidden, count = f.count("hidden_size"), f.layers()
+    f.ignore("use_gemma_norm", "rotary_dim")
+    if f.flag("attention_output_gate", default=False) or not f.flag("use_qk_norm", default=True):
+        f.refuse("a gate of attention's output, or queries and keys without norm, are not modelled.")
+    f.choice("qk_norm_type", ("per_head",), "per_head")
+    if f.whole("n_shared_experts", default=1) != 1:
+        f.fail("n_shared_experts", "1: shared_intermediate_size is the width of one")
+    experts = moe(
+        f,
+        hidden,
+        experts=expert_count(f, *EXPERT_NAMES),
+        top_k=f.count("num_experts_per_tok"),
+        expert_params=gated(hidden, f.count("intermediate_size")),
+        shared_params=gated(hidden, f.count("shared_intermediate_size")),
+        router_bias=f.flag("use_routing_bias", default=True),
+    )
+    if not f.has("mlp_layer_types"):
+        f.items("moe_layer_freq")
+    sparse = expert_layers(f, count, default_dense=0)
+    dense = DenseFfn(0 if all(sparse) else gated(hidden, f.count("dense_intermediate_size")))
+    f.ignore("dense_intermediate_size")
+    layers = alternating(_m3_attentions(f, hidden, count), sparse, experts, dense, 2 * hidden)
+    return decoder(f, hidden, layers, final_norm=hidden, tied=False, omitted=draft_layers(f))
+
+
+def _m3_attentions(f: Facts, hidden: int, count: int) -> list[GroupedQuery]:
+    """One attention a layer: full, or of blocks; the index's keys are in a section of the config or in flat keys."""
+    full = grouped_query(f, hidden, kv_heads_required=True, head_dim_required=True, qk_norm="head")
+    flags, index = _m3_index(f, count)
+    if not any(flags):
+        return [full] * count
+    heads, dim, block, top = (
+        index.count(flat if index is f else within)
+        for flat, within in (
+            ("index_n_heads", "sparse_num_index_heads"),
+            ("index_head_dim", "sparse_index_dim"),
+            ("index_block_size", "sparse_block_size"),
+            ("index_topk_blocks", "sparse_topk_blocks"),
+        )
+    )
+    local = index.whole("index_local_blocks" if index is f else "sparse_local_block", default=1)
+    if index is not f:
+        check_unread(index, "minimax_m3")
+    if heads != full.kv_heads:
+        f.refuse(
+            f"the index has {heads} heads for {full.kv_heads} key-value heads; only one each is modelled."
+        )
+    if local > top:
+        f.refuse(f"the index keeps {local} latest blocks, but a query reads only {top}.")
+    picked = BlockSparse(
+        **{**vars(full), "other_params": full.other_params + 2 * dim},
+        index_heads=heads,
+        index_dim=dim,
+        block=block,
+        top_blocks=top,
+    )
+    return [picked if flag else full for flag in flags]
+
+
+def _m3_index(f: Facts, count: int) -> tuple[list[bool], Facts]:
+    """Whether each layer reads blocks, and the section that describes the index (the config itself where flat)."""
+    if f.has("sparse_attention_config"):
+        section = f.section("sparse_attention_config")
+        if not section.flag("use_sparse_attention", default=True):
+            return [False] * count, section
+        flags = [flag == 1 for flag in section.per_layer("sparse_attention_freq", count, (0, 1))]
+        section.choice("sparse_score_type", ("max",), "max")
+        if section.whole("sparse_init_block", default=0):
+            section.fail("sparse_init_block", "0: blocks at the start that are always read are not modelled")
+        if section.has("sparse_disable_index_value"):
+            without = section.per_layer("sparse_disable_index_value", count, (0, 1))
+            if any(flag and off != 1 for flag, off in zip(flags, without, strict=True)):
+                section.fail(
+                    "sparse_disable_index_value",
+                    "1 in every sparse layer: values of the index are not modelled",
+                )
+        if (
+            f.has("layer_types")
+            and [k == _SPARSE for k in f.per_layer("layer_types", count, (FULL, _SPARSE))] != flags
+        ):
+            f.fail("layer_types", "what sparse_attention_freq says, or absent")
+        return flags, section
+    return [kind == _SPARSE for kind in f.per_layer("layer_types", count, (FULL, _SPARSE))], f

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "KERNEL_FRACTIONS",
     "KernelFigures",
     "KernelRate",
     "architecture_of",
@@ -29,7 +30,8 @@ __all__ = [
 
 PATH = Path(__file__).with_name("kernels.yaml")
 _PEAKS = tuple(name for name in GPU_FIGURES if name.endswith("_per_s"))
-_KNOWN = tuple(name for name in COEFFICIENTS if is_fraction(name) and not name.startswith("links."))
+KERNEL_FRACTIONS = tuple(name for name in COEFFICIENTS if is_fraction(name) and not name.startswith("links."))
+"""Coefficients that are fractions of a chip's peak."""
 _ROUNDING = 0.00051
 """How far a value of three decimals may lie from its rate over its peak."""
 
@@ -115,8 +117,10 @@ def _reasons(fields: Fields, name: str, chips: Mapping[str, tuple[str, ...]]) ->
 
 def _fraction(name: str, where: str) -> str:
     """Return the name of a coefficient that is a fraction of a chip's peak."""
-    if name not in _KNOWN:
-        raise InputError(f"{where}: {name!r} is no fraction of a chip's peak; {nearest(name, _KNOWN)}")
+    if name not in KERNEL_FRACTIONS:
+        raise InputError(
+            f"{where}: {name!r} is no fraction of a chip's peak; {nearest(name, KERNEL_FRACTIONS)}"
+        )
     return name
 
 

@@ -70,6 +70,7 @@ _CHIP_CLUSTERS = {
     "rubin": "vr-nvl72",
     "vr200": "vr-nvl72",
     "mi300x": "mi300x",
+    "mi325x": "mi325x",
     "mi355x": "mi355x",
     "mi455x": "helios-72",
     "ascend-910c": "cm384",

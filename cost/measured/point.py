@@ -174,7 +174,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model says about a point: a value in the point's unit, or the reason why there is none."""
+    """What the model says about a point: a value in the point's unit, or the reason why there is none.
+
+    Attributes
+    ----------
+    low, high:
+        Interval of the measured value where the model has one (time to first token), also where it gives no value.
+    chosen:
+        What the model chose where the row left its layout or its batch to it.
+    """
 
     value: float | None
     reason: str = ""
+    low: float | None = None
+    high: float | None = None
+    chosen: str = ""

@@ -157,7 +157,9 @@ def queue(rows: Rows, fixed_s: float) -> list[float]:
 def fit(rows: Rows) -> dict[str, Any]:
     """Return the contents of the file, without its errors."""
     single, pools = rows.of("aggregated"), rows.of("disaggregated")
-    engines = {name: loaded(single.of("aggregated", name)) for name in sorted({p.engine for p in single.points})}
+    engines = {
+        name: loaded(single.of("aggregated", name)) for name in sorted({p.engine for p in single.points})
+    }
     everything = loaded(single)
     two_pools = loaded(pools)
     return {
@@ -173,7 +175,9 @@ def fit(rows: Rows) -> dict[str, Any]:
     }
 
 
-def held(rows: Rows, calibration: FirstTokenCalibration) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Array]:
+def held(
+    rows: Rows, calibration: FirstTokenCalibration
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Array]:
     """Whether the interval holds each row, whether it has a point value, and that value over the measured one."""
     inside, valued, ratio = [], [], []
     for i, point in enumerate(rows.points):
@@ -213,7 +217,9 @@ def report_all(label: str, rows: Rows, told: tuple[NDArray[np.bool_], NDArray[np
                 report(f"  {engine}", inside[chosen], valued[chosen], ratio[chosen])
         for low, high in ((0, 8), (8, 32), (32, 128), (128, np.inf)):
             chosen = of_phase & (rows.requests >= low) & (rows.requests < high)
-            print(f"    {low:g} to {high:g} requests a group: {chosen.sum()} rows, inside {inside[chosen].mean():.3f}")
+            print(
+                f"    {low:g} to {high:g} requests a group: {chosen.sum()} rows, inside {inside[chosen].mean():.3f}"
+            )
 
 
 def folds_of(points: Sequence[Point], folds: int) -> NDArray[np.int64]:

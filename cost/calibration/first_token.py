@@ -213,7 +213,9 @@ def _loaded(fields: Fields, knots: tuple[float, ...]) -> Loaded:
         )
     for factors in zip(low, middle, high, strict=True):
         if list(factors) != sorted(factors):
-            raise InputError(f"{fields.at('low')}: {', '.join(map(str, factors))} must rise from low to high.")
+            raise InputError(
+                f"{fields.at('low')}: {', '.join(map(str, factors))} must rise from low to high."
+            )
     return Loaded(fixed_s, knots, low, middle, high)
 
 

@@ -124,7 +124,7 @@ def quantile(basis: Array, target: Array, level: float) -> Array:
     found = linprog(
         cost, A_ub=rising, b_ub=np.zeros(knots - 1), A_eq=equal, b_eq=target, bounds=bounds, method="highs"
     )
-    values: Array = found.x[:knots]
+    values: Array = np.asarray(found.x)[:knots]
     return values
 
 
@@ -201,7 +201,8 @@ def report(label: str, inside: NDArray[np.bool_], valued: NDArray[np.bool_], rat
     off = np.abs(ratio[valued] - 1)
     print(
         f"{label:44s} {len(inside):5d} rows  inside {inside.mean():.3f}  with a value {valued.sum():5d}, of them "
-        f"inside {inside[valued].mean():.3f}, median error {np.median(off):.3f}, bias {np.median(ratio[valued]) - 1:+.3f}"
+        f"inside {inside[valued].mean():.3f}, median error {np.median(off):.3f}, "
+        f"bias {np.median(ratio[valued]) - 1:+.3f}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,8 @@ __all__ = [
 
 PATH = Path(__file__).with_name("first_token.yaml")
 DOMINATES = 2.0
-"""Waiting dominates where a first token takes this many times the unloaded time in the middle: more than half of it is
-waiting. It does too where nine rows in ten take longer than the unloaded time, which is then outside its interval."""
+"""Waiting dominates where a first token takes this many times the unloaded time in the middle: more than half of it
+is waiting. It does too where nine rows in ten take longer than unloaded, which is then outside its interval."""
 CROWDED = (
     "waiting dominates: so many requests share an attention group that in the middle more than half of the time to "
     "a first token is waiting"
@@ -78,10 +79,10 @@ class Loaded:
 
 @dataclass(frozen=True)
 class FirstTokenCalibration:
-    """Factors by engine of one pool for both phases, of two pools, and of what Little's law gives where a queue forms.
+    """Factors by engine of one pool for both phases, of two pools, and where a queue forms.
 
-    ``queue`` holds, for one pool and for two, the factors below which a tenth and nine tenths of the rows are;
-    ``fit`` the rows that all of it was fitted to, and the shares of them that the intervals hold.
+    ``queue`` holds, for one pool and for two, the factors of what Little's law gives below which a tenth and nine
+    tenths of the rows are; ``fit`` the rows that all of it was fitted to, and the shares that the intervals hold.
     """
 
     source: str
@@ -182,7 +183,7 @@ def read_first_token(data: object) -> FirstTokenCalibration:
     file = Fields(data, "first_token")
     source, fit = file.text("source"), file.sub("fit")
     knots = file.numbers("knots")
-    if len(knots) < 2 or any(b <= a for a, b in zip(knots, knots[1:], strict=False)):
+    if len(knots) < 2 or any(b <= a for a, b in pairwise(knots)):
         raise InputError(f"{file.at('knots')}: expected two or more rising counts of requests.")
     engines = file.sub("engines")
     found = {name: _loaded(engines.sub(name), knots) for name in engines.names()}

@@ -2,8 +2,8 @@
 
 Every legal layout of one stage on the row's GPUs is predicted as if the row stated it; the one with the highest
 throughput per GPU is taken, at the largest batch that fits, or that keeps the row's limit on the time per token. The
-measured figure plays no part. A prefill pool is chosen first, for the most prompt tokens per second and GPU; where its
-GPUs are not stated it gets as many workers as the decode pool needs.
+measured figure plays no part. A prefill pool is chosen first, for the most prompt tokens per second and GPU; where
+its GPUs are not stated it gets as many workers as the decode pool needs.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def legal_pools(
     Parameters
     ----------
     gpus:
-        GPUs of the pool. Engines have a part of them that divides them, inside a scale-up domain of ``domain_gpus`` or
-        over whole ones.
+        GPUs of the pool. Engines have a part of them that divides them, inside a scale-up domain of ``domain_gpus``
+        or over whole ones.
     workers:
         Counts of engines to try, as far as ``gpus`` has room for them; none: as many as fill it.
     """

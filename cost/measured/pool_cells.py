@@ -26,8 +26,8 @@ def read_pool(row: Row, prefix: str = "") -> Pool:
     The GPUs of a stage are ``tp * attention_dp`` for attention and ``ep * moe_tp`` for the experts, so one of the
     four follows from the other three: a blank ``attention_dp`` from the experts' side, else 1; a blank ``ep`` is
     all GPUs of the stage where attention is data-parallel, else 1; a blank ``moe_tp`` is what remains; a blank
-    ``tp`` is 1, or ``moe_tp`` where nothing else is given. Where one of them is ``best``, the model chooses it and those
-    that are blank, and the workers if they are blank too.
+    ``tp`` is 1, or ``moe_tp`` where nothing else is given. Where one of them is ``best``, the model chooses it and
+    those that are blank, and the workers if they are blank too.
 
     Raises
     ------

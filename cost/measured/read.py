@@ -25,7 +25,7 @@ def shipped_files() -> list[Path]:
 
 
 def read_measurements(path: str | Path) -> list[Point]:
-    """Read a CSV of measured points: our own format, the silicon sample's, or a table of published throughput in words.
+    """Read a CSV of measured points: our own format, the silicon sample's, or published throughput in words.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def read_measurements(path: str | Path) -> list[Point]:
 
 
 def read_counted(path: str | Path) -> tuple[list[Point], int]:
-    """Return the points of a file and its rows: a row of the silicon sample gives two points, one in words a point a figure."""
+    """Return the points of a file and its rows: other forms than ours have several figures a row."""
     header, table = table_of(path)
     if is_silicon(header):
         points = silicon_from_table(path, header, table)

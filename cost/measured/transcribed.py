@@ -1,7 +1,7 @@
 """Tables of published throughput with the configuration in free text, as they are collected: one run a row.
 
-Their columns are those of :data:`TRANSCRIBED`; parallelism, drafts, overlap and the kind of tokens stand in words. What
-the words say is read, what they leave out is left to the model (``best``, ``largest``), and the point's notes say so.
+Their columns are those of :data:`TRANSCRIBED`; parallelism, drafts, overlap and the kind of tokens stand in words.
+What they say is read, what they leave out is left to the model (``best``, ``largest``), and the point's notes say so.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ def transcribed_from_table(
 ) -> tuple[list[Point], int]:
     """Return the points of such a table, and its rows; a row gives a point for each of its figures.
 
-    Where a row gives a time per token and neither batch nor concurrency, that time is the condition of its throughput,
-    no figure of its own.
+    Where a row gives a time per token and neither batch nor concurrency, that time is the condition of its
+    throughput, no figure of its own.
 
     Raises
     ------
@@ -226,16 +226,11 @@ def _configuration(row: Row) -> Point:
         told.append(f"length not stated: {length:,} tokens, as rackplan takes where nobody says")
     limit = 0.0
     if phase != "prefill" and not batch and not concurrency:
-        batch, limit = math.inf, _limit(said)
-        cap = _batch_cap(notes, row.text("chip"), dies)
-        if cap and not limit:
-            batch = cap
-        told.append(
-            f"batch not stated: {'the largest that fits' if batch == math.inf else 'the most allowed'}"
-        )
+        batch = _batch_cap(notes, row.text("chip"), dies)
+        told.append(f"batch not stated: {'the most allowed' if batch else 'the largest that fits'}")
+        batch, limit = (batch, 0.0) if batch else (math.inf, _limit(said))
     if pool.best or (prefill is not None and prefill.best):
         told.append("layout not or not wholly stated: the best")
-        limit = limit or (_limit(said) if phase != "prefill" else 0.0)
     decodes = phase == "decode" and not osl
     return Point(
         id=row.need("id"),
@@ -411,7 +406,7 @@ def _engine(text: str) -> str:
 
 
 def _weights(row: Row, model: str, cluster: str) -> str:
-    """Format of the weights; plain FP4 is the checkpoint's own where that is FP4, MXFP4 on AMD's chips, else NVFP4."""
+    """Format of the weights; plain FP4 is the checkpoint's own if that is FP4, MXFP4 on AMD's chips, else NVFP4."""
     text = row.text("weight_dtype").lower()
     if text == "fp4":
         found = _model(model)

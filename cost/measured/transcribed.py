@@ -245,7 +245,7 @@ def _configuration(row: Row) -> Point:
         pool=pool,
         prefill_pool=prefill,
         weights=_weights(row, model, cluster) or named,
-        kv_dtype=row.known("kv_dtype", dtype_name, ("fp8", "bf16"), ""),
+        kv_dtype=dtype_name(row.text("kv_dtype")) or "",
         batch=0.0 if phase == "prefill" else batch,
         tpot_limit_ms=limit,
         concurrency=concurrency,
@@ -406,11 +406,14 @@ def _engine(text: str) -> str:
 
 
 def _weights(row: Row, model: str, cluster: str) -> str:
-    """Format of the weights; plain FP4 is the checkpoint's own if that is FP4, MXFP4 on AMD's chips, else NVFP4."""
+    """Format of the weights; plain FP4 is the checkpoint's own if that is FP4, MXFP4 on AMD's chips, else NVFP4.
+
+    One that is not known stays as it is, and is not predicted.
+    """
     text = row.text("weight_dtype").lower()
     if text == "fp4":
         found = _model(model)
         if found is not None and "fp4" in found.precision["experts" if found.moe else "dense"]:
             return ""
         return "mxfp4" if cluster.startswith(_FP4_OF_AMD) else "nvfp4"
-    return row.known("weight_dtype", dtype_name, ("fp8", "nvfp4", "bf16", "int8"), "")
+    return (dtype_name(text) or text) if text else ""

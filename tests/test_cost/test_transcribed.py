@@ -175,13 +175,18 @@ def test_a_row_without_a_figure_gives_none(tmp_path):
     [
         ({"phase": "training"}, "column phase: unknown value 'training'"),
         ({"n_chips": "many"}, "row 2, column n_chips: 'many' must be a number"),
-        ({"weight_dtype": "fp5"}, "column weight_dtype: unknown value 'fp5'"),
         ({"model": ""}, "column model: it is blank"),
     ],
 )
 def test_bad_rows(tmp_path, cells, says):
     with pytest.raises(InputError, match=says):
         read(tmp_path, **cells)
+
+
+def test_a_format_that_nobody_knows_is_not_predicted(tmp_path):
+    (found,) = predict(read(tmp_path, weight_dtype="fp5"))
+    assert found.value is None
+    assert "fp5" in found.reason
 
 
 def test_a_missing_column(tmp_path):

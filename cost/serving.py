@@ -22,10 +22,6 @@ CHUNK_TOKENS = 8192.0
 chunked prefill on these chips."""
 PREFILL_KEEPS_BUSY = 0.9
 """Part of its time that a prefill pool works in step with a decode pool (aiconfigurator 0.12.0, rate matching)."""
-FIRST_TOKEN_S, BURST_SHARE = 0.1, 0.05
-"""Seconds besides prefill to a first token (network, tokenising, scheduling), and how many of the other requests of
-an engine one waits for: fitted to TTFT of the calibration part of aiconfigurator's silicon sample, which they meet to
-46 % in the median. Where requests outnumber what fits, the queue by Little's law counts instead."""
 ROUNDS = 12
 
 
@@ -62,12 +58,14 @@ class Requests:
 class Served:
     """What a request sees, and how many are served.
 
-    ``tpot_s`` seconds per output token after the first, ``ttft_s`` to the first with waiting, ``requests_per_s`` in
-    all, ``batch`` sequences per GPU of the pool that decodes, ``step_s`` of one decode step.
+    ``tpot_s`` seconds per output token after the first, ``prefill_s`` of one prompt alone, ``waiting_s`` for a place
+    by Little's law, ``requests_per_s`` in all, ``batch`` sequences per GPU of the pool that decodes, ``step_s`` of a
+    decode step. :func:`cost.calibration.first_token.first_token` makes the time to the first token of it.
     """
 
     tpot_s: Quantity
-    ttft_s: Quantity
+    prefill_s: Quantity
+    waiting_s: Quantity
     requests_per_s: Quantity
     batch: Quantity
     step_s: Quantity
@@ -150,9 +148,13 @@ def aggregated(
     prefill_s, _ = prefill_seconds(step, pool, requests, np.ones_like(batch))
     residence_s = requests.osl * tpot_s + prefill_s
     rate = batch * pool.gpus / residence_s
-    burst = prefill_s * (1 + BURST_SHARE * np.maximum(0.0, each / pool.attention_dp - 1))
-    ttft_s = np.maximum(FIRST_TOKEN_S + burst, each / rate - requests.osl * tpot_s)
-    return Served(tpot_s, ttft_s, workers * rate, batch, step_s)
+    waiting_s = _waiting_s(each, rate, residence_s)
+    return Served(tpot_s, prefill_s, waiting_s, workers * rate, batch, step_s)
+
+
+def _waiting_s(requests: Quantity, rate: Quantity, served_s: Quantity) -> Quantity:
+    """Seconds that a request waits where ``requests`` are in the system, of which each is served ``served_s``."""
+    return np.maximum(0.0, requests / rate - served_s)
 
 
 def disaggregated(
@@ -188,5 +190,5 @@ def disaggregated(
         held = np.sqrt(batch * np.minimum(rate * decoding_s, requests.concurrency) / slots)
         batch = np.clip(held, 0.5 / slots, largest)
     rate = np.minimum(rate, batch * slots / decoding_s)
-    ttft_s = np.maximum(FIRST_TOKEN_S + prefill_s, requests.concurrency / rate - decoding_s)
-    return Served(tpot_s, ttft_s, rate, batch, step_s)
+    waiting_s = _waiting_s(requests.concurrency, rate, decoding_s + prefill_s)
+    return Served(tpot_s, prefill_s, waiting_s, rate, batch, step_s)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from cost.measured.statistics import errors_by, signed_error
+from cost.measured.statistics import errors_by, inside, signed_error
+from rackplan.validation import STRATA, stratum
 from rackplan.words import table, underlined, wrapped
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cost.measured.ordering import Ordering
-    from cost.measured.point import Point
+    from cost.measured.point import Point, Prediction
     from cost.measured.statistics import Errors
     from rackplan.validation import Validation
 
@@ -29,6 +30,7 @@ _GROUPS: dict[str, Callable[[Point], str]] = {
     "engine": lambda point: point.engine,
     "phase": lambda point: point.phase,
     "kernel": lambda point: point.alltoall.kernel if point.alltoall else "",
+    "layout and batch": lambda point: "left to the model" if point.is_open else "stated",
 }
 _ERROR_HEADER = ("rows", "predicted", "coverage", "median", "mean", "bias", "within 20 %")
 
@@ -54,6 +56,10 @@ def _file_json(validation: Validation) -> dict[str, Any]:
     return {
         "rows": validation.rows,
         "quantities": {name: _errors_json(errors) for name, errors in validation.errors.items()},
+        "strata": {
+            name: {quantity: _errors_json(errors) for quantity, errors in found.items()}
+            for name, found in validation.strata.items()
+        },
         "pairs": {name: _ordering_json(found, validation) for name, found in validation.named.items()},
         "served_pairs": {
             name: _ordering_json(found, validation) for name, found in validation.served.items()
@@ -66,6 +72,11 @@ def _file_json(validation: Validation) -> dict[str, Any]:
                 "predicted": prediction.value,
                 "error": signed_error(point, prediction),
                 "reason": prediction.reason,
+                "low": prediction.low,
+                "high": prediction.high,
+                "inside": inside(point, prediction),
+                "chosen": prediction.chosen,
+                "labelled": point.drafts_recorded,
             }
             for point, prediction in zip(validation.points, validation.predictions, strict=True)
         ],
@@ -82,6 +93,8 @@ def _errors_json(errors: Errors) -> dict[str, Any]:
         "bias": errors.bias,
         "mean_error": errors.mean_error,
         "within_20_percent": errors.within_20_percent,
+        "intervals": errors.intervals,
+        "inside_interval": errors.inside_interval,
     }
 
 
@@ -103,10 +116,45 @@ def validate_summary(validation: Validation, *, show_all: bool = False) -> str:
         "Errors are |predicted - measured| / measured; bias is the median signed error (< 0: too small).",
     ]
     lines += table([["quantity", *_ERROR_HEADER], *_error_rows(validation.errors)])
+    lines += _intervals(validation)
+    lines += _strata(validation)
     for name, group in _GROUPS.items():
         lines += _breakdown(validation, name, group)
-    lines += _orderings(validation)
+    lines += _orderings(validation) + _chosen(validation)
     return "\n".join(lines + _refused(validation))
+
+
+def _intervals(validation: Validation) -> list[str]:
+    """How many rows with an interval are inside it."""
+    lines: list[str] = []
+    for quantity, errors in validation.errors.items():
+        if errors.intervals:
+            covered = f"{errors.intervals:,} of {errors.rows:,} rows have an interval"
+            lines += wrapped("Intervals", f"{quantity}: {_share(errors.inside_interval)} inside; {covered}")
+    return ["", *lines] if lines else []
+
+
+def _strata(validation: Validation) -> list[str]:
+    """Errors of the rows that say whether tokens were drafted, and of those that do not, where there are any."""
+    if not validation.strata[STRATA[1]]:
+        return []
+    lines = ["", "Unlabelled rows are those where nobody recorded whether tokens were drafted."]
+    return lines + _breakdown(validation, "stratum", stratum)
+
+
+def _chosen(validation: Validation) -> list[str]:
+    """What the model chose for rows that leave their layout or batch to it."""
+    texts = {
+        point.id: prediction.chosen
+        for point, prediction in zip(validation.points, validation.predictions, strict=True)
+        if prediction.chosen
+    }
+    lines: list[str] = []
+    for name, text in list(texts.items())[:_WORST]:
+        lines += wrapped("Chosen", f"{_cut(name)}: {text}")
+    rest = len(texts) - _WORST
+    more = wrapped("Chosen", f"for {rest} more rows, see --json") if rest > 0 else []
+    return ["", *lines, *more] if lines else []
 
 
 def _rows(validation: Validation, quantity: str, *, show_all: bool) -> list[str]:
@@ -116,13 +164,21 @@ def _rows(validation: Validation, quantity: str, *, show_all: bool) -> list[str]
     if len(chosen) > _SHORT_FILE and not show_all:
         chosen = _furthest(validation, chosen)
         title = f"{quantity}, the {len(chosen)} rows that are furthest off (--all prints every row)"
-    found = [["row", "measured", "predicted", "error"]]
+    ranged = any(validation.predictions[i].low is not None for i in chosen)
+    found = [["row", "measured", "predicted", "error", *(["interval"] if ranged else [])]]
     for i in chosen:
         point, prediction = validation.points[i], validation.predictions[i]
         error = signed_error(point, prediction)
         value = "-" if prediction.value is None else f"{prediction.value:.4g}"
-        found.append([_cut(point.id), f"{point.measured:.4g}", value, _signed(error)])
+        cells = [_cut(point.id), f"{point.measured:.4g}", value, _signed(error)]
+        found.append([*cells, _range(prediction)] if ranged else cells)
     return [title, *table(found)]
+
+
+def _range(prediction: Prediction) -> str:
+    if prediction.low is None or prediction.high is None:
+        return "-"
+    return f"{prediction.low:.3g} to {prediction.high:.3g}"
 
 
 def _furthest(validation: Validation, chosen: Sequence[int]) -> list[int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cost.measured.ordering import Ordering, named_orderings, served_orderings
 from cost.measured.predict import predict
-from cost.measured.statistics import Errors, errors_of
+from cost.measured.statistics import Errors, errors_by, errors_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from cost.measured.point import Point, Prediction
     from cost.measured.predict import Predictor
 
-__all__ = ["Validation", "validate"]
+__all__ = ["STRATA", "Validation", "stratum", "validate"]
+
+STRATA = ("labelled", "unlabelled")
+"""Points whose row says whether tokens were drafted (or whose model cannot), and points where nobody recorded it."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,20 @@ class Validation:
     errors: Mapping[str, Errors]
     named: Mapping[str, Ordering]
     served: Mapping[str, Ordering]
+
+    @property
+    def strata(self) -> dict[str, dict[str, Errors]]:
+        """Errors by stratum (:data:`STRATA`) and quantity; a stratum without points is empty."""
+        found = errors_by(self.points, self.predictions, stratum)
+        return {
+            name: {quantity: errors for (quantity, one), errors in found.items() if one == name}
+            for name in STRATA
+        }
+
+
+def stratum(point: Point) -> str:
+    """Which of :data:`STRATA` a point is of."""
+    return STRATA[0] if point.drafts_recorded else STRATA[1]
 
 
 def validate(

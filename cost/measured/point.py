@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 __all__ = ["QUANTITIES", "AllToAll", "Point", "Pool", "Prediction"]
@@ -32,6 +33,9 @@ class Pool:
     slots:
         Expert copies per layer over the whole EP group; 0: one of each expert.
 
+    best:
+        Whether the widths (and workers) that are 0 are for the model to choose (:mod:`cost.measured.choices`).
+
     All four widths are 0 where a row gives no layout (:data:`cost.measured.pool_cells.NO_LAYOUT`).
     """
 
@@ -42,6 +46,7 @@ class Pool:
     stages: int = 1
     workers: int = 1
     slots: int = 0
+    best: bool = False
 
     @property
     def gpus_per_worker(self) -> int:
@@ -99,11 +104,14 @@ class Point:
     cluster:
         Catalog name of the cluster (``hgx-h100``, ``gb200-nvl72``), without a count of GPUs.
     gpus:
-        GPUs that a figure per GPU is divided by; 0: those of the pools.
+        GPUs that a figure per GPU is divided by; 0: those of the pools. ``prefill_gpus``: those of the prefill pool,
+        where its layout is for the model to choose.
     weights, experts_dtype, kv_dtype:
         Formats; empty: the checkpoint's own (weights), the weights' (experts), BF16 (cache).
     batch:
-        Decode: sequences per GPU of the pool (0: not stated, see ``concurrency``).
+        Decode: sequences per GPU of the pool (0: not stated, see ``concurrency``; infinite: the largest that fits).
+    tpot_limit_ms:
+        Time per output token that nothing the model chooses may exceed; 0: none.
     concurrency:
         Requests in the system (serving), 0: not stated.
     in_step:
@@ -146,12 +154,14 @@ class Point:
     cluster: str
     model: str = ""
     gpus: int = 0
+    prefill_gpus: int = 0
     pool: Pool = field(default_factory=Pool)
     prefill_pool: Pool | None = None
     weights: str = ""
     experts_dtype: str = ""
     kv_dtype: str = ""
     batch: float = 0.0
+    tpot_limit_ms: float = 0.0
     concurrency: int = 0
     in_step: bool = False
     tokens: float = 0.0
@@ -175,10 +185,26 @@ class Point:
     notes: str = ""
     alltoall: AllToAll | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the row leaves its layout or its batch to the model."""
+        return self.batch == math.inf or self.pool.best or bool(self.prefill_pool and self.prefill_pool.best)
+
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model says about a point: a value in the point's unit, or the reason why there is none."""
+    """What the model says about a point: a value in the point's unit, or the reason why there is none.
+
+    Attributes
+    ----------
+    low, high:
+        Interval of the measured value where the model has one (time to first token), also where it gives no value.
+    chosen:
+        What the model chose where the row left its layout or its batch to it.
+    """
 
     value: float | None
     reason: str = ""
+    low: float | None = None
+    high: float | None = None
+    chosen: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from typing import TYPE_CHECKING
 
 from cost.measured.cells import rows_of, table_of
@@ -17,7 +18,7 @@ from cost.measured.columns import (
     unknown_column,
 )
 from cost.measured.point import AllToAll, Point, Pool
-from cost.measured.pool_cells import read_pool
+from cost.measured.pool_cells import pool_cells, read_pool
 from cost.measured.spelling import cluster_name, dtype_name, model_name, one_of, yes_or_no
 from topology.errors import InputError
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["ACCEPTED", "is_points", "points_from_table", "points_text", "read_points"]
 
 _GB = 1e9
+LARGEST = "largest"
+"""What ``batch_per_gpu`` says where the largest batch that fits was served."""
+UNKNOWN = "unknown"
+"""What ``draft_tokens`` says where a model that can draft may have done so and nobody recorded it."""
 _ALLTOALL = ("dispatch_us", "combine_us")
 
 ACCEPTED = {1: 1.79, 2: 2.27, 3: 2.49}
@@ -91,7 +96,7 @@ def _point(row: Row) -> Point:
     if not model and phase != "alltoall":
         row.fail("model", "it is blank; every row that is not alltoall needs it.")
     drafts, accepted = _drafts(row)
-    return Point(
+    point = Point(
         id=row.text("id"),
         source=row.text("source"),
         quantity=quantity,
@@ -105,7 +110,9 @@ def _point(row: Row) -> Point:
         weights=_dtype(row, "weights", named),
         experts_dtype=_dtype(row, "experts_dtype"),
         kv_dtype=_dtype(row, "kv_dtype"),
-        batch=row.number("batch_per_gpu"),
+        prefill_gpus=row.count("prefill_gpus"),
+        batch=math.inf if row.text("batch_per_gpu").lower() == LARGEST else row.number("batch_per_gpu"),
+        tpot_limit_ms=row.number("tpot_limit_ms"),
         concurrency=row.count("concurrency"),
         tokens=row.number("tokens_per_gpu"),
         isl=row.count("isl"),
@@ -114,6 +121,7 @@ def _point(row: Row) -> Point:
         cache_hit=row.number("cache_hit", most=1.0),
         overlap=_flag(row, "overlap"),
         draft_tokens=drafts,
+        drafts_recorded=row.text("draft_tokens").lower() != UNKNOWN,
         accept_length=accepted,
         imbalance=_imbalance(row),
         kernel=row.text("kernel"),
@@ -132,6 +140,28 @@ def _point(row: Row) -> Point:
         notes=row.text("notes"),
         alltoall=_alltoall(row, model) if phase == "alltoall" else None,
     )
+    _consistent(row, point)
+    return point
+
+
+def _consistent(row: Row, point: Point) -> None:
+    """Raise where what is left to the model contradicts what the row states."""
+    if point.batch == math.inf and point.concurrency:
+        row.fail("batch_per_gpu", f"{LARGEST!r} and concurrency {point.concurrency}: give one of them.")
+    if point.batch == math.inf and point.phase in ("prefill", "alltoall"):
+        row.fail("batch_per_gpu", f"{LARGEST!r} says nothing of phase {point.phase}, which decodes nothing.")
+    if point.tpot_limit_ms and (not point.is_open or point.phase == "prefill"):
+        row.fail(
+            "tpot_limit_ms",
+            "it limits what the model chooses: the widths are no 'best', batch_per_gpu is not 'largest', or nothing "
+            "decodes.",
+        )
+    if not point.prefill_gpus:
+        return
+    if point.prefill_pool is None or not point.prefill_pool.best:
+        row.fail("prefill_gpus", "it goes with a width of the prefill pool that is 'best'.")
+    if point.gpus and point.prefill_gpus >= point.gpus:
+        row.fail("prefill_gpus", f"{point.prefill_gpus} of {point.gpus} GPUs leave none to decode.")
 
 
 def _dtype(row: Row, column: str, default: str = "") -> str:
@@ -162,7 +192,7 @@ def _drafts(row: Row) -> tuple[int, float]:
         drafts = int(digits) if digits.isascii() and digits.isdigit() else 1
     elif text in ("yes", "true", "on"):
         drafts = 1
-    elif text in ("no", "false", "off", "none"):
+    elif text in ("no", "false", "off", "none", UNKNOWN):
         drafts = 0
     else:
         drafts = row.count("draft_tokens")
@@ -244,7 +274,8 @@ def _cells(point: Point) -> dict[str, object]:
         name: getattr(point, name) for name in COLUMNS if hasattr(point, name) and name != "alltoall"
     }
     cells |= {
-        "batch_per_gpu": point.batch,
+        "batch_per_gpu": LARGEST if point.batch == math.inf else point.batch,
+        "draft_tokens": point.draft_tokens if point.drafts_recorded else UNKNOWN,
         "tokens_per_gpu": point.tokens,
         "link_gb_s": point.up_bytes_per_s / _GB,
         "nic_gb_s": point.out_bytes_per_s / _GB,
@@ -253,14 +284,7 @@ def _cells(point: Point) -> dict[str, object]:
         cells |= {name: getattr(point.alltoall, name) for name in COLUMNS if hasattr(point.alltoall, name)}
         cells |= {"ep": point.pool.ep, "tokens_per_gpu": point.alltoall.tokens, "accept_length": 0}
         return cells
-    cells |= _pool_cells(point.pool, "")
+    cells |= pool_cells(point.pool)
     if point.prefill_pool is not None:
-        cells |= {k: v for k, v in _pool_cells(point.prefill_pool, "prefill_").items() if k in COLUMNS}
+        cells |= {k: v for k, v in pool_cells(point.prefill_pool, "prefill_").items() if k in COLUMNS}
     return cells
-
-
-def _pool_cells(pool: Pool, prefix: str) -> dict[str, object]:
-    if not pool.tp:
-        return {}
-    names = ("tp", "ep", "moe_tp", "attention_dp", "stages", "slots", "workers")
-    return {prefix + name: getattr(pool, name) for name in names}

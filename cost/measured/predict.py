@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -32,7 +33,7 @@ def predict(points: Sequence[Point], predictors: Mapping[str, Predictor] | None 
     predictors:
         By :data:`ALLTOALL` and :data:`SERVING`, what predicts such points; None: the model's own.
     """
-    reasons = [unpredictable(point) for point in points]
+    points, chosen_by_model, reasons = _as_stated(points)
     found = [Prediction(None, reason) for reason in reasons]
     for kind in (ALLTOALL, SERVING):
         chosen = [
@@ -43,8 +44,24 @@ def predict(points: Sequence[Point], predictors: Mapping[str, Predictor] | None 
         if chosen:
             predictor = predictors[kind] if predictors is not None else _own_predictor(kind)
             for i, prediction in zip(chosen, predictor([points[i] for i in chosen]), strict=True):
-                found[i] = _finite(prediction)
+                found[i] = replace(_finite(prediction), chosen=chosen_by_model[i])
     return found
+
+
+def _as_stated(points: Sequence[Point]) -> tuple[list[Point], list[str], list[str]]:
+    """Return the points with what the model chooses for them, what that was, and why one cannot be predicted."""
+    stated, texts = list(points), [""] * len(points)
+    reasons = [_unpredictable(point) for point in points]
+    left = [i for i, point in enumerate(points) if point.is_open and not reasons[i]]
+    if left:
+        from cost.measured.choices import choices
+
+        for i, choice in zip(left, choices([points[i] for i in left]), strict=True):
+            if choice.point is None:
+                reasons[i] = choice.text
+            else:
+                stated[i], texts[i] = choice.point, choice.text
+    return stated, texts, reasons
 
 
 def _finite(prediction: Prediction) -> Prediction:
@@ -61,7 +78,12 @@ def _own_predictor(kind: str) -> Predictor:
 
 
 def unpredictable(point: Point) -> str:
-    """Return why nobody could predict a point from what its row says; empty if it says enough."""
+    """Return why nobody could predict a point from what its row says alone; empty if it says enough."""
+    return "the row leaves its layout or its batch to the model" if point.is_open else _unpredictable(point)
+
+
+def _unpredictable(point: Point) -> str:
+    """As :func:`unpredictable`, but for what the row leaves to the model."""
     reason = _unknown_cluster(point.cluster)
     if reason or point.phase == ALLTOALL:
         return reason

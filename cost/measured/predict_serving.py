@@ -14,6 +14,7 @@ from cost.measured.serving_times import group_times
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cost.calibration.first_token import FirstToken
     from cost.efficiency import Efficiency
     from cost.measured.point import Point
     from cost.measured.serving_groups import Group
@@ -39,11 +40,25 @@ def predict_serving(
         efficiency = efficiency_of(group) if efficiency_of else calibrated(group.gpu, group.engine)
         times = group_times(group, efficiency)
         for position, i in enumerate(group.index.tolist()):
+            if points[i].quantity == "ttft_ms" and times.first_token is not None:
+                found[i] = _first_token(times.first_token, position)
+                continue
             value = quantity_of(points[i], group, times, position)
             found[i] = (
                 Prediction(value) if np.isfinite(value) else Prediction(None, "the phase has no such time")
             )
     return found
+
+
+def _first_token(first: FirstToken, position: int) -> Prediction:
+    """The unloaded time with its interval; where waiting dominates the interval and the reason alone."""
+    reason = first.reason(position)
+    return Prediction(
+        None if reason else float(first.unloaded_s[position]) * 1e3,
+        reason,
+        float(first.low_s[position]) * 1e3,
+        float(first.high_s[position]) * 1e3,
+    )
 
 
 def quantity_of(point: Point, group: Group, times: Times, position: int) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cost.measured.cells import table_of
 from cost.measured.points_csv import is_points, points_from_table
 from cost.measured.silicon import is_silicon, silicon_from_table
+from cost.measured.transcribed import is_transcribed, transcribed_from_table
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,26 +26,29 @@ def shipped_files() -> list[Path]:
 
 
 def read_measurements(path: str | Path) -> list[Point]:
-    """Read a CSV of measured points: our own format, or the silicon sample's.
+    """Read a CSV of measured points: our own format, the silicon sample's, or published throughput in words.
 
     Raises
     ------
     InputError
-        If it is neither, or a value in it cannot be read.
+        If it is none of them, or a value in it cannot be read.
     """
     return read_counted(path)[0]
 
 
 def read_counted(path: str | Path) -> tuple[list[Point], int]:
-    """Return the points of a file and its rows: a row of the silicon sample gives two points."""
+    """Return the points of a file and its rows: other forms than ours have several figures a row."""
     header, table = table_of(path)
     if is_silicon(header):
         points = silicon_from_table(path, header, table)
         return points, len(points) // 2
+    if is_transcribed(header):
+        return transcribed_from_table(path, header, table)
     if is_points(header):
         points = points_from_table(path, header, table)
         return points, len(points)
     raise InputError(
         f"{path}: neither measured points (columns id, quantity, measured, phase, cluster, ...: see "
-        "docs/measurements.md) nor the silicon sample (silicon_tpot_ms, ...)."
+        "docs/measurements.md) nor the silicon sample (silicon_tpot_ms, ...) nor a table of published throughput "
+        "(parallelism, isl_or_context, tok_s_per_gpu, ...)."
     )

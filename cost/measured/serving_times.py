@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cost.calibration.first_token import first_token
 from cost.capacity import largest_batch
 from cost.machine import Machine, kernels_for
 from cost.serving import CHUNK_TOKENS, Served, aggregated, disaggregated
@@ -15,6 +16,7 @@ from cost.step import even_step, overlapped
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cost.calibration.first_token import FirstToken
     from cost.efficiency import Efficiency
     from cost.measured.serving_groups import Group
     from cost.quantity import Quantity
@@ -31,13 +33,14 @@ IMBALANCE_FROM_EP = 16
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """One value for each point of a group, and the shapes of the last steps that were asked for."""
+    """One value for each point of a group; ``ttft_s`` is unloaded, ``first_token`` what load makes of it."""
 
     tpot_s: Quantity
     ttft_s: Quantity
     step_s: Quantity
     tokens_per_s: Quantity
     input_per_s: Quantity
+    first_token: FirstToken | None = None
 
 
 def machines(group: Group, efficiency: Efficiency) -> tuple[Machine, Machine]:
@@ -120,8 +123,15 @@ def group_times(group: Group, efficiency: Efficiency, decode: stepper | None = N
 
 def _served(group: Group, served: Served) -> Times:
     requests = group.requests
-    output = served.requests_per_s * requests.osl
-    return Times(served.tpot_s, served.ttft_s, served.step_s, output, served.requests_per_s * requests.isl)
+    output, given = served.requests_per_s * requests.osl, served.requests_per_s * requests.isl
+    first = first_token(
+        served.prefill_s,
+        served.waiting_s,
+        requests.concurrency / (group.workers * group.pool.attention_dp),
+        engine=group.engine,
+        phase=group.phase,
+    )
+    return Times(served.tpot_s, first.unloaded_s, served.step_s, output, given, first)
 
 
 def _decode(group: Group, step: stepper, pool: StepShape) -> Times:

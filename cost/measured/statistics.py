@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from cost.measured.point import Point, Prediction
 
-__all__ = ["Errors", "errors_by", "errors_of", "signed_error"]
+__all__ = ["Errors", "errors_by", "errors_of", "inside", "signed_error"]
 
 _WITHIN = 0.20
 
@@ -33,6 +33,8 @@ class Errors:
         Mean of the same.
     within_20_percent:
         Share of the predicted rows with ``|predicted - measured| <= 0.2 measured``.
+    intervals, inside_interval:
+        Rows with an interval (also those without a value), and the share of them whose measured value it holds.
     """
 
     rows: int
@@ -42,6 +44,8 @@ class Errors:
     bias: float | None = None
     mean_error: float | None = None
     within_20_percent: float | None = None
+    intervals: int = 0
+    inside_interval: float | None = None
 
     @property
     def coverage(self) -> float:
@@ -66,16 +70,26 @@ def errors_by(
     points: Sequence[Point], predictions: Sequence[Prediction], group: Callable[[Point], str]
 ) -> dict[tuple[str, str], Errors]:
     """Return the errors by quantity and by what ``group`` says of a point, in the order of first appearance."""
-    signed: dict[tuple[str, str], list[float | None]] = {}
+    members: dict[tuple[str, str], list[tuple[Point, Prediction]]] = {}
     for point, prediction in zip(points, predictions, strict=True):
-        signed.setdefault((point.quantity, group(point)), []).append(signed_error(point, prediction))
-    return {key: _errors(values) for key, values in signed.items()}
+        members.setdefault((point.quantity, group(point)), []).append((point, prediction))
+    return {key: _errors(rows) for key, rows in members.items()}
 
 
-def _errors(signed: Sequence[float | None]) -> Errors:
+def inside(point: Point, prediction: Prediction) -> bool | None:
+    """Whether the interval of a prediction holds the measured value, None where it has no interval."""
+    if prediction.low is None or prediction.high is None:
+        return None
+    return prediction.low <= point.measured <= prediction.high
+
+
+def _errors(rows: Sequence[tuple[Point, Prediction]]) -> Errors:
+    signed = [signed_error(point, prediction) for point, prediction in rows]
+    held = [one for one in (inside(point, prediction) for point, prediction in rows) if one is not None]
+    share = sum(held) / len(held) if held else None
     known = np.array([value for value in signed if value is not None])
     if not known.size:
-        return Errors(len(signed), 0)
+        return Errors(len(signed), 0, intervals=len(held), inside_interval=share)
     size = np.abs(known)
     return Errors(
         len(signed),
@@ -85,4 +99,6 @@ def _errors(signed: Sequence[float | None]) -> Errors:
         float(np.median(known)),
         float(known.mean()),
         float((size <= _WITHIN).mean()),
+        len(held),
+        share,
     )

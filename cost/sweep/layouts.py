@@ -12,14 +12,14 @@ from cost.terms.experts import expert_columns
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
     from cost.model import Model
     from cost.sweep.stages import Variant
 
-__all__ = ["LayoutTable", "layouts_of", "slots_of"]
+__all__ = ["LayoutTable", "layouts_of", "slots_of", "widths_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,27 +48,36 @@ def layouts_of(
     ``moe_tp`` parts of whole columns and spread them over ``ep = group / moe_tp`` places. No GPU holds two copies of
     one expert.
     """
-    heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
     rows = []
     for number, variant in enumerate(variants):
         what = variant.arrangement
-        group, one_domain = what.group, what.runs == {what.group}
-        widths = [1]
+        widths, parts = [1], [1]
         if what.cut:
-            widths = [
-                w for w in _divisors(group) if heads % w == 0 and all(run % w == 0 for run in what.runs)
-            ]
-        parts = [1]
-        if model.moe is None:
-            widths = [group] if group in widths else []
-        elif cut_experts and what.cut and one_domain:
-            parts = [part for part in _divisors(group) if _whole_columns(model, part)]
+            widths, parts = widths_of(model, what.group, what.runs, cut_experts=cut_experts)
+        elif model.moe is None:
+            widths = [1] if what.group == 1 else []
         if model.moe is not None:
             smallest = min(len(stage) for stage in what.replicas[0])
             parts = [part for part in parts if _distinct(model.moe.experts, smallest // part, redundant)]
         rows += [(number, tp, part) for tp in widths for part in parts]
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return LayoutTable(table[:, 0], table[:, 1], table[:, 2])
+
+
+def widths_of(
+    model: Model, group: int, runs: Collection[int], *, cut_experts: bool
+) -> tuple[list[int], list[int]]:
+    """Return the widths of tensor parallelism, and the parts of an expert, that ``group`` GPUs may have.
+
+    ``runs`` are the numbers of GPUs that the group has in one scale-up domain.
+    """
+    heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
+    widths = [w for w in _divisors(group) if heads % w == 0 and all(run % w == 0 for run in runs)]
+    if model.moe is None:
+        return ([group] if group in widths else []), [1]
+    if not cut_experts or set(runs) != {group}:
+        return widths, [1]
+    return widths, [part for part in _divisors(group) if _whole_columns(model, part)]
 
 
 def _divisors(number: int) -> list[int]:

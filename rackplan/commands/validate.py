@@ -19,7 +19,8 @@ def run(
         list[Path] | None,
         typer.Argument(
             metavar="[POINTS.csv ...]",
-            help="Points in our format (docs/measurements.md) or the silicon sample's; default: those shipped.",
+            help="Points in our format (docs/measurements.md), the silicon sample, or published points in words; "
+            "default: those shipped.",
         ),
     ] = None,
     show_all: Annotated[

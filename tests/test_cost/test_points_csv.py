@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +64,7 @@ def test_examples_of_the_page_can_be_read(tmp_path, text):
     assert len(points) == len(text.splitlines()) - 1
     for point in points:
         pool = point.pool
-        if point.phase != "alltoall":
+        if point.phase != "alltoall" and not pool.best:
             assert pool.tp * pool.attention_dp == pool.ep * pool.moe_tp
             assert point.model in ("deepseek-v3", "deepseek-r1")
         assert point.cluster in ("hgx-h100", "hgx-h20", "hgx-h800", "gb200-nvl72", "cm384")
@@ -138,6 +139,67 @@ def test_blank_widths_follow_from_the_others(tmp_path, cells, pool):
 )
 def test_spellings(tmp_path, column, text, name, value):
     assert getattr(read(tmp_path, **(DECODE | {column: text})), name) == value
+
+
+@pytest.mark.parametrize(
+    ("cells", "pool"),
+    [
+        ({"tp": "best"}, Pool(0, 0, 0, 0, workers=0, best=True)),
+        ({"tp": "Best", "ep": "8", "moe_tp": "1"}, Pool(0, 0, 8, 1, workers=0, best=True)),
+        ({"ep": "best", "tp": "4", "workers": "2"}, Pool(4, 0, 0, 0, workers=2, best=True)),
+    ],
+)
+def test_layouts_left_to_the_model(tmp_path, cells, pool):
+    row = {name: cell for name, cell in DECODE.items() if name != "attention_dp"}
+    assert read(tmp_path, **row, **cells).pool == pool
+
+
+def test_batch_and_drafts_left_open(tmp_path):
+    point = read(tmp_path, **(DECODE | {"batch_per_gpu": "Largest", "tpot_limit_ms": "50"}))
+    assert (point.batch, point.tpot_limit_ms, point.is_open) == (math.inf, 50.0, True)
+    point = read(tmp_path, **DECODE, draft_tokens="unknown")
+    assert (point.draft_tokens, point.drafts_recorded, point.is_open) == (0, False, False)
+
+
+def test_what_is_left_open_comes_back(tmp_path):
+    row = DECODE | {"attention_dp": "best", "ep": "8", "batch_per_gpu": "largest", "tpot_limit_ms": "50"}
+    points = [read(tmp_path, **row), read(tmp_path, **DECODE, draft_tokens="unknown")]
+    served = DECODE | {
+        "phase": "disagg",
+        "isl": "10",
+        "osl": "10",
+        "prefill_tp": "best",
+        "gpus": "24",
+        "prefill_gpus": "8",
+    }
+    points.append(read(tmp_path, **served))
+    (tmp_path / "again.csv").write_text(points_text(points))
+    assert read_points(tmp_path / "again.csv") == points
+
+
+SERVED = {"phase": "disagg", "isl": "1000", "osl": "100", "prefill_tp": "4"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        ({"batch_per_gpu": "largest", "concurrency": "64"}, "'largest' and concurrency 64: give one of them"),
+        ({"phase": "prefill", "batch_per_gpu": "largest"}, "says nothing of phase prefill"),
+        (
+            {"attention_dp": "best", "stages": "2"},
+            "column stages: widths that are 'best' are chosen for one stage",
+        ),
+        ({"tpot_limit_ms": "50"}, "column tpot_limit_ms: it limits what the model chooses"),
+        ({"batch_per_gpu": "most"}, "column batch_per_gpu: 'most' must be a number"),
+        (SERVED | {"prefill_gpus": "4"}, "column prefill_gpus: it goes with a width of the prefill pool"),
+        (
+            SERVED | {"prefill_tp": "best", "prefill_gpus": "8", "gpus": "8"},
+            "8 of 8 GPUs leave none to decode",
+        ),
+    ],
+)
+def test_contradictions_of_what_is_left_open(tmp_path, cells, says):
+    assert says in refusal(tmp_path, **(DECODE | cells))
 
 
 def test_names_that_nobody_knows_stay_as_they_are(tmp_path):

@@ -75,13 +75,62 @@ def test_report(run: Callable[..., Any], points_file: Path) -> None:
     assert max(map(len, done.out.splitlines())) <= 100
 
 
+def test_strata_are_reported_apart(run: Callable[..., Any], points_file: Path) -> None:
+    text = HEADER.replace("pair", "draft_tokens") + ROWS.replace(",x\n", ",unknown\n", 1).replace(
+        ",x\n", ",1\n"
+    )
+    points_file.write_text(text)
+    found = run("validate", points_file, "--json").data["files"]["points.csv"]
+    assert list(found["strata"]) == ["labelled", "unlabelled"]
+    first, second = found["strata"]["labelled"], found["strata"]["unlabelled"]
+    assert (first["tok_s_per_gpu"]["rows"], first["tpot_ms"]["rows"]) == (1, 2)
+    assert list(second) == ["tok_s_per_gpu"]
+    assert second["tok_s_per_gpu"]["median_abs_error"] == pytest.approx(0.1)
+    assert [point["labelled"] for point in found["points"]] == [False, True, True, True]
+    lines = [" ".join(line.split()) for line in run("validate", points_file).out.splitlines()]
+    assert "unlabelled 1 1 100.0% 10.0% 10.0% +10.0% 100.0%" in lines
+    assert "labelled 1 1 100.0% 10.0% 10.0% +10.0% 100.0%" in lines
+
+
+def test_intervals_and_choices_are_reported() -> None:
+    def ranged(points: Sequence[Point]) -> list[Prediction]:
+        kept = [(50.0, 150.0), (10.0, 20.0), (50.0, 150.0)]
+        waits = "waiting dominates: a queue"
+        return [
+            Prediction(None if low < 20 else 90.0, waits if low < 20 else "", low, high)
+            for _, (low, high) in zip(points, kept, strict=True)
+        ]
+
+    points = [Point(name, "test", "ttft_ms", 100.0, "alltoall", "hgx-h100") for name in "abc"]
+    found = validate("first.csv", points, 3, {"alltoall": ranged})
+    errors = found.errors["ttft_ms"]
+    assert (errors.intervals, errors.predicted) == (3, 2)
+    assert errors.inside_interval == pytest.approx(2 / 3)
+    lines = [" ".join(line.split()) for line in validate_summary(found).splitlines()]
+    assert "a 100 90 -10.0% 50 to 150" in lines
+    assert "b 100 - - 10 to 20" in lines
+    assert "Intervals ttft_ms: 66.7% inside; 3 of 3 rows have an interval" in lines
+    assert "Left out 1: waiting dominates: a queue" in lines
+
+
+def test_rows_left_to_the_model_say_what_was_chosen(run: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "open.csv"
+    row = "open,tok_s_per_gpu,700,decode,deepseek-v3,hgx-h20,best,largest,4000,\n"
+    path.write_text(HEADER + row)
+    (point,) = run("validate", path, "--json").data["files"]["open.csv"]["points"]
+    assert point["predicted"] > 0
+    assert "sequences a GPU, the most that fit" in point["chosen"]
+    assert (point["low"], point["high"], point["inside"]) == (None, None, None)
+    assert "Chosen open: decode TP" in " ".join(run("validate", path).out.split())
+
+
 def test_without_a_file_the_shipped_points(run: Callable[..., Any], points_file: Path) -> None:
     assert points_file.exists()
     found = run("validate", "--json").data["files"]
     assert set(found) == {path.name for path in shipped_files()}
     published = found["published.csv"]
     counts = published["quantities"]["tok_s_per_gpu"]
-    assert counts["predicted"] > 0.6 * counts["rows"]
+    assert counts["predicted"] >= 0.95 * counts["rows"]
     assert all(row["reason"] for row in published["points"] if row["predicted"] is None)
 
 

@@ -1,0 +1,146 @@
+"""What the model chooses where a row leaves it: against every candidate priced as if it were stated."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cost.capacity import batch_room, even_memory
+from cost.measured.choices import choices, legal_pools
+from cost.measured.point import Point, Pool
+from cost.measured.predict import predict, unpredictable
+from cost.measured.predict_serving import predict_serving
+from cost.measured.serving_groups import group_points
+from cost.resolve import resolve_model
+
+OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
+DECODE = Point(
+    *("a", "test", "tok_s_per_gpu", 1.0, "decode", "hgx-h200", "deepseek-v3"),
+    pool=OPEN,
+    gpus=16,
+    batch=32,
+    context=2000,
+)
+SERVED = replace(DECODE, phase="aggregated", batch=0.0, context=0.0, concurrency=64, isl=1000, osl=200)
+SPLIT = replace(SERVED, phase="disaggregated", cluster="gb200-nvl72", prefill_pool=OPEN, gpus=32)
+
+
+def chosen(point):
+    (choice,) = choices([point])
+    return choice
+
+
+def value(point, quantity="tok_s_per_gpu"):
+    (found,) = predict_serving([replace(point, quantity=quantity)])
+    return found.value
+
+
+def test_legal_pools_of_two_nodes_by_hand():
+    model = resolve_model("deepseek-v3")
+    found = legal_pools(model, OPEN, 16, 8)
+    wide = [pool for pool in found if pool.gpus_per_worker == 16]
+    # over two nodes: tensor parallelism inside one, experts uncut
+    assert [(pool.tp, pool.ep, pool.moe_tp) for pool in wide] == [(tp, 16, 1) for tp in (1, 2, 4, 8)]
+    assert {pool.gpus_per_worker for pool in found} == {1, 2, 4, 8, 16}
+    assert all(pool.gpus == 16 for pool in found)
+    assert all(pool.tp * pool.attention_dp == pool.ep * pool.moe_tp for pool in found)
+    kept = legal_pools(model, replace(OPEN, ep=8, moe_tp=1), 16, 8)
+    assert [(pool.tp, pool.attention_dp, pool.workers) for pool in kept] == [
+        (1, 8, 2),
+        (2, 4, 2),
+        (4, 2, 2),
+        (8, 1, 2),
+    ]
+    assert legal_pools(model, replace(OPEN, ep=5), 16, 8) == []
+    dense = legal_pools(resolve_model("llama-3.1-70b"), OPEN, 8, 8)
+    assert [(pool.tp, pool.moe_tp, pool.workers) for pool in dense] == [
+        (1, 1, 8),
+        (2, 2, 4),
+        (4, 4, 2),
+        (8, 8, 1),
+    ]
+
+
+@pytest.mark.parametrize("point", [DECODE, SERVED], ids=["decode", "both phases"])
+def test_the_best_layout_is_the_best_of_all(point):
+    pools = legal_pools(resolve_model("deepseek-v3"), OPEN, 16, 8)
+    rates = [value(replace(point, pool=pool)) for pool in pools if pool.gpus_per_worker >= 8]
+    choice = chosen(point)
+    assert value(choice.point) == pytest.approx(max(rates))
+    assert choice.point.pool.gpus == 16
+    assert f"EP{choice.point.pool.ep}" in choice.text
+
+
+def test_the_largest_batch_is_what_memory_holds():
+    point = replace(DECODE, pool=Pool(attention_dp=16, ep=16), batch=math.inf)
+    choice = chosen(point)
+    (group,), _ = group_points([replace(point, batch=1.0)])
+    room = batch_room(even_memory(group.model, group.workload, group.pool), group.rates.hbm_bytes)
+    assert choice.point.batch == math.floor(np.squeeze(room))
+    assert choice.text == f"{choice.point.batch:g} sequences a GPU, the most that fit"
+
+
+@pytest.mark.parametrize("pool", [OPEN, Pool(attention_dp=16, ep=16)])
+def test_the_limit_is_kept_and_used_up(pool):
+    free = chosen(replace(DECODE, pool=pool, batch=math.inf))
+    limit = value(free.point, "tpot_ms") / 2
+    point = chosen(replace(DECODE, pool=pool, batch=math.inf, tpot_limit_ms=limit)).point
+    assert 0.8 * limit <= value(point, "tpot_ms") <= limit
+    assert value(point) < value(free.point)
+
+
+def test_a_limit_that_nothing_keeps_gives_the_nearest_and_says_so():
+    choice = chosen(replace(DECODE, batch=math.inf, tpot_limit_ms=0.001))
+    assert "nothing keeps 0.001 ms a token" in choice.text
+    assert choice.point.batch <= 1
+
+
+def test_both_pools_share_the_gpus_of_the_row():
+    both = chosen(SPLIT).point
+    assert both.pool.gpus + both.prefill_pool.gpus <= 32
+    assert min(both.pool.workers, both.prefill_pool.workers) >= 1
+    split = chosen(replace(SPLIT, prefill_gpus=8)).point
+    assert (split.prefill_pool.gpus, split.pool.gpus) == (8, 24)
+    stated = chosen(replace(SPLIT, pool=Pool(attention_dp=16, ep=16))).point
+    assert (stated.prefill_pool.gpus, stated.pool) == (16, Pool(attention_dp=16, ep=16))
+
+
+def test_gpus_that_nobody_states_are_no_more_than_the_pools_need():
+    crowd = chosen(replace(SPLIT, gpus=0, concurrency=2000)).point
+    few = replace(crowd.prefill_pool, workers=max(1, crowd.prefill_pool.workers // 2))
+    assert value(replace(crowd, prefill_pool=few), "tok_s_per_gpu") <= value(crowd) * 1.05
+
+
+def test_figures_of_one_run_get_one_choice():
+    tpot = replace(SERVED, quantity="tpot_ms", measured=7.0, id="b", notes="x")
+    first, second = choices([SERVED, tpot])
+    assert first.text == second.text
+    assert second.point == replace(tpot, pool=first.point.pool)
+
+
+def test_the_measured_figure_plays_no_part():
+    first, second = choices([SERVED, replace(SERVED, measured=1e6)])
+    assert first.point.pool == second.point.pool
+
+
+def test_predictions_say_what_was_chosen():
+    plain, open_ = predict([replace(SERVED, pool=Pool(attention_dp=16, ep=16)), SERVED])
+    assert (plain.chosen, open_.chosen) == ("", chosen(SERVED).text)
+    assert open_.value >= plain.value * (1 - 1e-9)
+    assert unpredictable(SERVED) == "the row leaves its layout or its batch to the model"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"pool": replace(OPEN, ep=5)}, "no legal layout has the widths given"),
+        ({"batch": 1e6}, "holds the model and the batch"),
+        ({"cluster": "L40S"}, "not in the catalog"),
+        ({"batch": 0.0}, "neither batch_per_gpu nor concurrency"),
+    ],
+)
+def test_why_nothing_could_be_chosen(change, says):
+    (found,) = predict([replace(DECODE, **change)])
+    assert found.value is None
+    assert says in found.reason

@@ -71,7 +71,12 @@ def batch_cost(
             whole, sequences=sequences, context=workload.context, queries=1.0 + workload.draft_tokens
         )
     else:
-        shape = replace(whole, prompt_tokens=sequences * workload.context, prompt_length=workload.context)
+        shape = replace(
+            whole,
+            prompt_tokens=sequences * workload.tokens_per_pass,
+            prompt_length=workload.context,
+            prompt_cached=workload.prompt_cached,
+        )
     cost = stage_cost(setting, stage, shape=shape, use=use, last=last)
     if not workload.overlap:
         return cost
@@ -208,7 +213,7 @@ def _add_head(parts: Parts, model: Model, shape: StepShape, machine: Machine, la
 
     ``last`` is 1 where the stage has the head, else 0.
     """
-    prompts = shape.prompt_tokens / np.maximum(shape.prompt_length, 1.0)
+    prompts = shape.prompt_tokens / np.maximum(shape.prompt_length - shape.prompt_cached, 1.0)
     work = dense_work(
         model.head_params,
         tokens=shape.sequences * shape.queries + prompts,

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from cost.serving import CHUNK_TOKENS
 from topology.errors import InputError
 
-__all__ = ["PHASES", "PROMPT_TOKENS", "Workload"]
+__all__ = ["PHASES", "Workload"]
 
 LONGEST_CONTEXT = 1_000_000_000
 PHASES = ("decode", "prefill")
-PROMPT_TOKENS = 16_384
-"""Prompt tokens per GPU in one prefill step where no batch is asked for: what DeepSeek's and SGLang's prefill of
-DeepSeek-V3 ran with (profile-data; SGLang blog of 2025-05-05)."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +24,15 @@ class Workload:
         Decode: tokens already in each sequence (its KV cache) at the step costed. Prefill: tokens of a prompt.
     batch:
         Decode: concurrent sequences per GPU in use; 0: the largest that fits. Prefill: prompts per GPU in a step;
-        0: those of :data:`PROMPT_TOKENS` tokens, at least one.
+        0: those of :data:`cost.serving.CHUNK_TOKENS` tokens, at least one.
     kv_dtype:
         Format of the KV cache (:mod:`cost.dtypes`).
     draft_tokens, accept_length:
         Multi-token prediction: tokens drafted a step, and tokens that a step yields on average, the first included.
     overlap:
         Two half batches take turns at computing and sending.
+    prefix_hit:
+        Prefill: part of each prompt's tokens that a cache already holds, 0 to below 1. They are not prefilled.
     """
 
     context: int = 4096
@@ -42,6 +42,7 @@ class Workload:
     draft_tokens: int = 0
     accept_length: float = 1.0
     overlap: bool = False
+    prefix_hit: float = 0.0
 
     def __post_init__(self) -> None:
         if self.phase not in PHASES:
@@ -61,6 +62,10 @@ class Workload:
             )
         if self.draft_tokens and not self.decodes:
             raise InputError("--draft-tokens: only decode drafts tokens; leave it out with --phase prefill.")
+        if not (math.isfinite(self.prefix_hit) and 0 <= self.prefix_hit < 1):
+            raise InputError(f"--prefix-hit {self.prefix_hit:g}: expected a part of the prompt, 0 to below 1.")
+        if self.prefix_hit and self.decodes:
+            raise InputError("--prefix-hit: only prefill finds tokens in a cache; leave it out of decode.")
 
     @property
     def decodes(self) -> bool:
@@ -75,18 +80,23 @@ class Workload:
     @property
     def tokens_per_pass(self) -> float:
         """Tokens of one sequence that pass the layers in one step."""
-        return 1.0 + self.draft_tokens if self.decodes else float(self.context)
+        return 1.0 + self.draft_tokens if self.decodes else self.context - self.prompt_cached
+
+    @property
+    def prompt_cached(self) -> float:
+        """Tokens of each prompt that a cache holds; the last token of a prompt is always prefilled."""
+        return min(self.prefix_hit * self.context, self.context - 1.0)
 
     @property
     def tokens_per_step(self) -> float:
-        """Tokens of one sequence that a step gains: output tokens, or those of its prompt."""
+        """Tokens of one sequence that a step gains: output tokens, or those of its prompt, cached ones too."""
         return self.accept_length if self.decodes else float(self.context)
 
     def wanted_batch(self, most: int) -> int:
         """Return the batch to use where ``most`` sequences per GPU fit: the one asked for, or the phase's own."""
         if self.batch:
             return self.batch
-        return most if self.decodes else min(most, max(1, PROMPT_TOKENS // self.context))
+        return most if self.decodes else min(most, max(1, int(CHUNK_TOKENS // self.tokens_per_pass)))
 
     def with_batch(self, batch: int) -> Workload:
         """Return the same workload at another batch."""

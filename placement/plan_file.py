@@ -85,6 +85,7 @@ class _WorkloadFields(BaseModel):
     draft_tokens: int = 0
     accept_length: float = 1.0
     overlap: bool = False
+    prefix_hit: float = 0.0
 
 
 class _ModelFields(BaseModel):
@@ -274,6 +275,7 @@ def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
             "draft_tokens": workload.draft_tokens,
             "accept_length": workload.accept_length,
             "overlap": workload.overlap,
+            **({"prefix_hit": workload.prefix_hit} if workload.prefix_hit else {}),
         },
         "loads": None
         if loads is None

@@ -121,7 +121,7 @@ def swept(model: str, cluster: str, workload: Workload = WORKLOAD, **options: An
     ],
 )
 def test_as_the_scorer_says(model: str, cluster: str, workload: Workload, redundant: int | None) -> None:
-    found = swept(model, cluster, workload, redundant=redundant)
+    found = swept(model, cluster, workload, redundant=redundant, chunk_tokens=None)
     assert check_against_scorer(found, redundant) >= 3
     assert len(found) > 50
 

@@ -70,8 +70,8 @@ def test_tokens_of_each_phase():
 def test_batch_that_nobody_asked_for():
     assert Workload().wanted_batch(70) == 70
     assert Workload(batch=3).wanted_batch(70) == 3
-    prefill = Workload(context=1000, phase="prefill")  # prompts of 16,384 tokens in all
-    assert (prefill.wanted_batch(70), prefill.wanted_batch(7)) == (16, 7)
+    prefill = Workload(context=1000, phase="prefill")  # prompts of 8,192 tokens in all
+    assert (prefill.wanted_batch(70), prefill.wanted_batch(7)) == (8, 7)
     assert Workload(context=50_000, phase="prefill").wanted_batch(70) == 1
 
 

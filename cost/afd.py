@@ -1,16 +1,16 @@
 """Attention and experts on different GPUs (AFD): micro-batches go back and forth between the two pools.
 
-The attention GPUs hold attention, dense, shared and router weights, embedding, head and the caches; the expert GPUs hold
-the routed experts. In each layer with experts every micro-batch computes ``A`` seconds on the attention GPUs, is sent to
-the experts (``D``), computes ``E`` there and is sent back (``C``), while the others take their turns ("ping-pong"). With
-``m`` micro-batches a layer takes
+The attention GPUs hold attention, dense, shared and router weights, embedding, head and the caches; the expert GPUs
+hold the routed experts. In each layer with experts every micro-batch computes ``A`` seconds on the attention GPUs, is
+sent to the experts (``D``), computes ``E`` there and is sent back (``C``), while the others take their turns
+("ping-pong"). With ``m`` micro-batches a layer takes
 
     max(m A, m E, m D, m C, A + E + D + C)
 
 and the whole step once ``min(A + E + D + C - T, (m - 1) T)`` more, ``T`` the largest of the four: the pipeline fills.
-Where ``m T`` is the largest these are ``(A + E + D + C) + T (m L - 1)`` over ``L`` layers, equation 4 of MegaScale-Infer
-(Zhu et al., arXiv:2504.02263), whose condition ``m T >= 2 (T + D)`` says that no pool waits; Step-3 (arXiv:2507.19427,
-section 4) runs the same pipeline. Dispatch and combine count apart, since links work in both directions.
+Where ``m T`` is the largest these are ``(A + E + D + C) + T (m L - 1)`` over ``L`` layers, as in MegaScale-Infer (Zhu et
+al., arXiv:2504.02263, section 4.1), whose condition ``m T >= 2 (T + D)`` says that no pool waits; Step-3
+(arXiv:2507.19427) runs the same pipeline. Dispatch and combine count apart, since links work in both directions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,15 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Index = NDArray[np.int64]
 
-__all__ = ["MICRO_BATCHES", "AfdShape", "AfdSweep", "LayerTimes", "afd_layer", "afd_sweep", "ping_pong_seconds"]
+__all__ = [
+    "MICRO_BATCHES",
+    "AfdShape",
+    "AfdSweep",
+    "LayerTimes",
+    "afd_layer",
+    "afd_sweep",
+    "ping_pong_seconds",
+]
 
 MICRO_BATCHES = (2, 3, 4)
 """Micro-batches that are tried: at least 2, and 3 or 4 where sending takes as long as half of computing (section 4.1
@@ -126,8 +134,8 @@ def afd_layer(
     -----
     A token is sent once to each expert GPU that holds one of its experts, ``n_e h(1)`` of them
     (:func:`cost.terms.alltoall_routing.hit_chance`), and as many vectors come back. The slower side binds: an
-    attention GPU sends those of its own tokens, an expert GPU receives a share of all. Rates and fixed parts are those
-    of the phase's all-to-all kernel on the same links (MegaScale-Infer's own library sends no faster than the links).
+    attention GPU sends those of its own tokens, an expert GPU receives a share of all. Rates and fixed parts are
+    those of the phase's all-to-all kernel on the same links: no library of this kind publishes its own for them.
     With ``peak`` everything runs at data-sheet peaks, without delays.
     """
     model, moe = setting.model, layer.ffn
@@ -144,9 +152,7 @@ def afd_layer(
     parts.latent_layers = float(layer.attention.kind in ("mla", "dsa", "csa", "hca"))
     if np.any(np.asarray(shape.tp) > 1):
         times = all_reduces(layer, replace(own, attention_dp=2.0))
-        parts.reduces.append(
-            all_reduce_part(model.hidden, own, times=times, rates=machine.rates, layers=1.0)
-        )
+        parts.reduces.append(all_reduce_part(model.hidden, own, times=times, rates=machine.rates, layers=1.0))
     cost = priced(parts, machine.efficiency, machine.rates)
     attention_s = cost.lower_s if peak else cost.total_s
     if not isinstance(moe, MoeFfn):
@@ -179,7 +185,7 @@ def _sent(
     sent = np.asarray(tokens * copies)
     received = sent * shape.imbalance * shape.attention_gpus / shape.expert_gpus
     busiest = np.maximum(sent, received)
-    seconds = []
+    seconds: list[Quantity] = []
     for way, size, ends in zip(
         ("dispatch", "combine"),
         vector_bytes(model.hidden, model.precision["experts"]),
@@ -187,7 +193,9 @@ def _sent(
         strict=True,
     ):
         peak_s = np.where(
-            crosses, busiest * size / max(rates.out_bytes_per_s, 1.0), busiest * size / rates.alltoall_bytes_per_s
+            crosses,
+            busiest * size / max(rates.out_bytes_per_s, 1.0),
+            busiest * size / rates.alltoall_bytes_per_s,
         )
         if peak or machine.efficiency.ideal:
             seconds.append(peak_s)
@@ -307,7 +315,7 @@ def afd_sweep(setting: Setting, *, imbalance: float | None = 1.0) -> AfdSweep:
 
 
 def _candidates(setting: Setting) -> list[tuple[tuple[int, ...], int, bool, list[int]]]:
-    """Groups of each size: GPUs of the first, how many there are, whether its sides cross, sizes of the expert side."""
+    """Groups of each size: GPUs of the first, their number, whether sides cross, sizes of the expert side."""
     domains = domain_gpus(setting.cluster)
     largest = max(map(len, domains))
     found = []
@@ -333,7 +341,7 @@ def _price(
     imbalance: float | None,
 ) -> dict[str, Array]:
     """All widths, batches and micro-batches of groups of one size, as columns."""
-    model, workload = setting.model, setting.workload
+    model = setting.model
     machine = setting.machine(StageSpec(group, range(len(model.layers))))
     heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
     where = setting.cluster.gpus[group[0]].domain

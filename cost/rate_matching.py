@@ -101,8 +101,8 @@ class RateMatches:
     """The best partner of each decode configuration that keeps the limits; every array is ``[matches]``.
 
     Attributes as those of :class:`RateMatch`, and ``isl`` and ``osl``, the tokens of a prompt and of an answer;
-    ``cache_bytes`` of a prompt and the ``path`` they take; ``fetched_bytes`` of its cached part and the path that these
-    come by, None where they are in HBM; ``fastest_ttft_s`` of any configuration that prefills, limits or not.
+    ``cache_bytes`` of a prompt and the ``path`` they take; ``fetched_bytes`` of its cached part and the path that
+    these come by, None where they are in HBM; ``fastest_ttft_s`` of any configuration that prefills, limits or not.
     """
 
     isl: int
@@ -198,7 +198,7 @@ def serving_workloads(
     return decode, prefill
 
 
-def match_rates(
+def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     decode: Sweep,
     prefill: Sweep,
     *,
@@ -243,8 +243,8 @@ def match_rates(
         transfer = latency + max(b_P tp_P B / (tp_P p_P R), B / (tp_D p_D R))
 
     with ``R`` bytes/s of a GPU. All GPUs of a pool move caches all the time, so ``r_P`` and ``r_D / osl`` are at most
-    ``GPUs of a worker * R / B``. A fetch of the cached part's ``F`` bytes goes the same way on the prefill side alone:
-    ``b_P tp_P F / (tp_P p_P H)`` before the step, and ``r_P`` at most ``GPUs * H / F``.
+    ``GPUs of a worker * R / B``. A fetch of the cached part's ``F`` bytes goes the same way on the prefill side
+    alone: ``b_P tp_P F / (tp_P p_P H)`` before the step, and ``r_P`` at most ``GPUs * H / F``.
 
     Raises
     ------
@@ -327,7 +327,7 @@ class _First:
         workload = prefill.setting.workload
         whole = prompt_cache_bytes(prefill.setting, workload.context)
         part = prompt_cache_bytes(prefill.setting, workload.prompt_cached) if fetch else 0.0
-        prompts, gpus = prefill.batch * prefill.tp, prefill.tp * prefill.stages
+        prompts, gpus = prefill.batch * prefill.tp, (prefill.tp * prefill.stages).astype(np.float64)
         return cls(
             step_s=prefill.step_s,
             send_s=np.asarray(prompts * whole / (gpus * path.bytes_per_s)),

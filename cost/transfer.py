@@ -35,7 +35,7 @@ OUT_REACH = Figure(
     0.475,
     "1",
     Evidence.MEASURED,
-    "Mooncake Transfer Engine, README: 190 GB/s over 8 x 400 Gb/s RoCE for 40 GB of cache (87 GB/s over 4 x 200 Gb/s)",
+    "Mooncake Transfer Engine, README: 190 GB/s over 8 x 400 Gb/s RoCE for 40 GB of cache (87 over 4 x 200 Gb/s)",
     "190 GB/s of 400 GB/s",
 )
 """Of the scale-out NICs' rate that a transfer of caches reaches."""

@@ -63,7 +63,9 @@ class Workload:
         if self.draft_tokens and not self.decodes:
             raise InputError("--draft-tokens: only decode drafts tokens; leave it out with --phase prefill.")
         if not (math.isfinite(self.prefix_hit) and 0 <= self.prefix_hit < 1):
-            raise InputError(f"--prefix-hit {self.prefix_hit:g}: expected a part of the prompt, 0 to below 1.")
+            raise InputError(
+                f"--prefix-hit {self.prefix_hit:g}: expected a part of the prompt, 0 to below 1."
+            )
         if self.prefix_hit and self.decodes:
             raise InputError("--prefix-hit: only prefill finds tokens in a cache; leave it out of decode.")
 

@@ -61,7 +61,11 @@ def imbalance_data(found: Sweep) -> dict[str, Any]:
     from cost.measured.serving_times import IMBALANCE, IMBALANCE_FROM_EP
 
     if found.imbalance is not None:
-        return {"value": found.imbalance, "from_gpus": 1, "kind": "user" if found.imbalance > 1 else "assumed"}
+        return {
+            "value": found.imbalance,
+            "from_gpus": 1,
+            "kind": "user" if found.imbalance > 1 else "assumed",
+        }
     usual = IMBALANCE[found.setting.workload.phase]
     return {"value": usual, "from_gpus": IMBALANCE_FROM_EP, "kind": "assumed"}
 

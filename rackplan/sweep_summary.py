@@ -91,8 +91,8 @@ def _workload(found: Sweep) -> list[str]:
     if workload.prompt_cached:
         lines += wrapped(
             "Prefix",
-            f"{workload.prompt_cached:,.0f} of {workload.context:,} tokens of a prompt are found in a cache: attended "
-            "to, not prefilled; tok/s counts them",
+            f"{workload.prompt_cached:,.0f} of {workload.context:,} tokens of a prompt are found in a cache: "
+            "attended to, not prefilled; tok/s counts them",
         )
     return lines
 
@@ -221,16 +221,16 @@ def _compared(best: RateMatch, pools: Pools) -> list[str]:
     """What the same pools would be with prompts recomputed, or with experts beside attention."""
     matches, lines = pools.matches, []
     if matches.fetch_path is not None and pools.either is not None:
-        path, either = matches.fetch_path, pools.either
-        rest = (
-            "" if pools.recomputed is None else f"; recomputing pools: {pools.recomputed.total_tok_s_per_gpu:,.0f} total"
+        path, either, anew = matches.fetch_path, pools.either, pools.recomputed
+        text = (
+            f"{matches.fetched_bytes / 1e6:,.1f} MB a prompt from {path.name} at "
+            f"{path.bytes_per_s / 1e9:,.1f} GB/s a GPU. One prompt alone: fetch {either.fetch_s * 1e3:,.1f} ms and "
+            f"prefill the rest {either.rest_s * 1e3:,.0f} ms, or recompute {either.recompute_s * 1e3:,.0f} ms: "
+            f"{either.faster} is faster"
         )
-        lines += wrapped(
-            "Offload",
-            f"{matches.fetched_bytes / 1e6:,.1f} MB a prompt from {path.name} at {path.bytes_per_s / 1e9:,.1f} GB/s a GPU. "
-            f"One prompt alone: fetch {either.fetch_s * 1e3:,.1f} ms and prefill the rest {either.rest_s * 1e3:,.0f} ms, "
-            f"or recompute {either.recompute_s * 1e3:,.0f} ms: {either.faster} is faster{rest}",
-        )
+        if anew is not None:
+            text += f"; pools that recompute: {anew.total_tok_s_per_gpu:,.0f} total"
+        lines += wrapped("Offload", text)
     if isinstance(pools.decode, AfdSweep):
         joint = pools.joint
         if joint is None:

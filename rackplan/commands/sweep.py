@@ -76,7 +76,9 @@ def run(
     ] = None,
     prefix_hit: Annotated[
         float,
-        typer.Option("--prefix-hit", metavar="F", help="Part of each prompt that a cache already holds, 0 to 1."),
+        typer.Option(
+            "--prefix-hit", metavar="F", help="Part of each prompt that a cache already holds, 0 to 1."
+        ),
     ] = 0.0,
     kv_offload: Annotated[
         str | None,
@@ -131,13 +133,13 @@ def run(
     from topology.errors import InputError
     from topology.resolve import resolve_cluster
 
-    both = _both_phases(
-        isl, osl, context, phase, (prefill_cluster, ttft_ms, tpot_ms, kv_offload, host_link)
-    )
+    both = _both_phases(isl, osl, context, phase, (prefill_cluster, ttft_ms, tpot_ms, kv_offload, host_link))
     if both is None and imbalance is None:
         imbalance = 1.0
     if afd and redundant is not None:
-        raise InputError("--afd and --redundant: expert GPUs hold the fewest copies that divide; leave one out.")
+        raise InputError(
+            "--afd and --redundant: expert GPUs hold the fewest copies that divide; leave one out."
+        )
     if kv_offload is not None and not prefix_hit:
         raise InputError("--kv-offload: give --prefix-hit, the part of the prompt whose cache lies there.")
     if host_link is not None and kv_offload is None:

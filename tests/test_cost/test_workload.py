@@ -78,3 +78,16 @@ def test_batch_that_nobody_asked_for():
 def test_with_batch_is_checked_too():
     with pytest.raises(InputError, match="--batch -1: expected a whole number from 0"):
         Workload().with_batch(-1)
+
+
+def test_a_cached_prefix_is_not_prefilled():
+    prefill = Workload(context=1000, phase="prefill", prefix_hit=0.75)
+    assert (prefill.prompt_cached, prefill.tokens_per_pass, prefill.tokens_per_step) == (750, 250, 1000)
+    assert prefill.wanted_batch(70) == 32  # of 250 tokens each
+    # the last token of a prompt is always prefilled
+    assert Workload(context=1, phase="prefill", prefix_hit=0.9).tokens_per_pass == 1
+    for hit in (-0.1, 1.0, float("nan")):
+        with pytest.raises(InputError, match="--prefix-hit"):
+            Workload(phase="prefill", prefix_hit=hit)
+    with pytest.raises(InputError, match="only prefill"):
+        Workload(prefix_hit=0.5)

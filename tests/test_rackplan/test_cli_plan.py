@@ -142,7 +142,7 @@ def test_prefill_counts_input_tokens(run: Run, tmp_path: Path) -> None:
     result = run(*PLAN, *OUT, "--phase", "prefill", "--context", 2000)
     assert (result.code, result.err) == (0, "")
     assert "prefill of prompts of 2,000 tokens" in result.out
-    for words in ("input tok/s/GPU", "input tok/s/user", "Batch         8 prompts per GPU"):
+    for words in ("input tok/s/GPU", "input tok/s/user", "Batch         4 prompts per GPU"):
         assert words in result.out
     assert "output tok" not in result.out
     plan = read_plan(tmp_path / "plan/plan.json")

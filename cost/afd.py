@@ -8,8 +8,8 @@ sent to the experts (``D``), computes ``E`` there and is sent back (``C``), whil
     max(m A, m E, m D, m C, A + E + D + C)
 
 and the whole step once ``min(A + E + D + C - T, (m - 1) T)`` more, ``T`` the largest of the four: the pipeline fills.
-Where ``m T`` is the largest these are ``(A + E + D + C) + T (m L - 1)`` over ``L`` layers, as in MegaScale-Infer (Zhu et
-al., arXiv:2504.02263, section 4.1), whose condition ``m T >= 2 (T + D)`` says that no pool waits; Step-3
+Where ``m T`` is the largest these are ``(A + E + D + C) + T (m L - 1)`` over ``L`` layers, as in MegaScale-Infer
+(Zhu et al., arXiv:2504.02263, section 4.1), whose condition ``m T >= 2 (T + D)`` says that no pool waits; Step-3
 (arXiv:2507.19427) runs the same pipeline. Dispatch and combine count apart, since links work in both directions.
 """
 

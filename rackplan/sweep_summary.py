@@ -51,7 +51,8 @@ def sweep_summary(found: Sweep, targets: Sequence[float]) -> str:
         f"tok/s are {word} tokens; tok/s/GPU over all GPUs of the cluster, idle ones too; at best: no",
         *_legend(found),
     ]
-    lines += wrapped("Experts", _experts(found))
+    if setting.model.moe is not None:
+        lines += wrapped("Experts", _experts(found))
     return "\n".join([*lines, *_workload(found), *_kernels(found)])
 
 

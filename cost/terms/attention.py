@@ -30,8 +30,8 @@ def attention_works(
     as FlashMLA and TensorRT-LLM do with FP8 caches, else in BF16.
     Prompt scores: flop alone, since keys and values were just computed. Where a cache holds the first ``c`` of the
     ``L`` tokens of a prompt, the rest attend to all before them: ``L f(L) - c f(c)`` flop a prompt, with ``f(n)``
-    those of a token of a prompt of ``n``; the cache of the ``c`` is read once, and MLA rebuilds their keys and values from
-    the latents (``2 * kv_b`` flop each), as engines that prefill in chunks do.
+    those of a token of a prompt of ``n``; the cache of the ``c`` is read once, and MLA rebuilds their keys and values
+    from the latents (``2 * kv_b`` flop each), as engines that prefill in chunks do.
     """
     stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / shape.tp
     works = [

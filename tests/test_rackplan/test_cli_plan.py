@@ -150,7 +150,7 @@ def test_prefill_counts_input_tokens(run: Run, tmp_path: Path) -> None:
     data = json.loads((tmp_path / "plan/plan.json").read_text())
     assert data["score"]["tokens"] == "input"
     used = data["score"]["tok_s_per_gpu_used"]
-    assert used == pytest.approx(8 * 2000 / data["score"]["step_s"])
+    assert used == pytest.approx(4 * 2000 / data["score"]["step_s"])
 
 
 def test_evidence_names_the_fit_or_the_neighbour(run: Run) -> None:

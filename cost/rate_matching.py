@@ -9,6 +9,7 @@ import numpy as np
 
 from cost.gpu_groups import domain_gpus
 from cost.pareto import pareto
+from cost.transfer import kv_path, prompt_cache_bytes
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 
@@ -16,18 +17,37 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.sweep import Sweep
+    from cost.transfer import CachePath
     from cost.workload import Workload
     from topology.cluster import Cluster
 
     Array = NDArray[np.float64]
     Index = NDArray[np.int64]
 
-__all__ = ["DECODE_DERATE", "PREFILL_DERATE", "RateMatch", "RateMatches", "match_rates", "serving_workloads"]
+__all__ = [
+    "DECODE_DERATE",
+    "PREFILL_DERATE",
+    "TTFT_LIMIT",
+    "FetchOrRecompute",
+    "RateMatch",
+    "RateMatches",
+    "fetch_or_recompute",
+    "match_rates",
+    "serving_workloads",
+]
 
 _SOURCE = "aiconfigurator 0.12.0, rate matching of disaggregated serving"
 PREFILL_DERATE = Figure(0.9, "1", Evidence.ASSUMED, _SOURCE, "0.9")
 DECODE_DERATE = Figure(0.92, "1", Evidence.ASSUMED, _SOURCE, "0.92")
 """Of its rate alone that a pool keeps in service, where requests do not come one exactly after the other."""
+TTFT_LIMIT = Figure(
+    2.0,
+    "s",
+    Evidence.ASSUMED,
+    "MLPerf Inference, server scenario: 99 % of first tokens of DeepSeek-R1 and of Llama 2 70B within 2 s",
+    "2 s",
+)
+"""Longest time to the first token where nobody says; that benchmark's own counts waiting, ours does not."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +69,12 @@ class RateMatch:
     tok_s_per_user:
         Output tokens per second of one request while it decodes.
     ttft_s:
-        Seconds of the prefill step that a prompt is in. Waiting for that step to begin is not counted.
-    gpus, gpus_used:
-        GPUs of the clusters, and of the two pools.
+        Seconds to the first token without waiting: ``fetch_s + prefill_s + transfer_s``.
+    prefill_s, transfer_s, fetch_s:
+        The prefill step that a prompt shares with others; moving the caches of that step to the decode pool; bringing
+        their cached part back from where it lies (0: it is in HBM).
+    gpus, gpus_used, prefill_gpus, decode_gpus:
+        GPUs of the clusters, of the two pools, and of each of them.
     """
 
     prefill: int
@@ -64,15 +87,22 @@ class RateMatch:
     output_tok_s_per_gpu_used: float
     tok_s_per_user: float
     ttft_s: float
+    prefill_s: float
+    transfer_s: float
+    fetch_s: float
     gpus: int
     gpus_used: int
+    prefill_gpus: int
+    decode_gpus: int
 
 
 @dataclass(frozen=True, eq=False)
 class RateMatches:
     """The best partner of each decode configuration that keeps the limits; every array is ``[matches]``.
 
-    Attributes as those of :class:`RateMatch`, and ``isl`` and ``osl``, the tokens of a prompt and of an answer.
+    Attributes as those of :class:`RateMatch`, and ``isl`` and ``osl``, the tokens of a prompt and of an answer;
+    ``cache_bytes`` of a prompt and the ``path`` they take; ``fetched_bytes`` of its cached part and the path that
+    these come by, None where they are in HBM; ``fastest_ttft_s`` of any configuration that prefills, limits or not.
     """
 
     isl: int
@@ -84,11 +114,29 @@ class RateMatches:
     decode_workers: Index
     requests_per_s: Array
     tok_s_per_user: Array
-    ttft_s: Array
-    gpus_used: Index
+    prefill_s: Array
+    transfer_s: Array
+    fetch_s: Array
+    prefill_gpus: Index
+    decode_gpus: Index
+    cache_bytes: float
+    path: CachePath
+    fetched_bytes: float
+    fetch_path: CachePath | None
+    fastest_ttft_s: float
 
     def __len__(self) -> int:
         return len(self.decode)
+
+    @property
+    def ttft_s(self) -> Array:
+        """Seconds to the first token without waiting."""
+        return self.fetch_s + self.prefill_s + self.transfer_s
+
+    @property
+    def gpus_used(self) -> Index:
+        """GPUs of both pools."""
+        return self.prefill_gpus + self.decode_gpus
 
     @property
     def output_tok_s_per_gpu(self) -> Array:
@@ -117,15 +165,23 @@ class RateMatches:
             output_tok_s_per_gpu_used=rate * self.osl / used,
             tok_s_per_user=float(self.tok_s_per_user[index]),
             ttft_s=float(self.ttft_s[index]),
+            prefill_s=float(self.prefill_s[index]),
+            transfer_s=float(self.transfer_s[index]),
+            fetch_s=float(self.fetch_s[index]),
             gpus=self.gpus,
             gpus_used=used,
+            prefill_gpus=int(self.prefill_gpus[index]),
+            decode_gpus=int(self.decode_gpus[index]),
         )
 
 
-def serving_workloads(workload: Workload, isl: int, osl: int) -> tuple[Workload, Workload]:
+def serving_workloads(
+    workload: Workload, isl: int, osl: int, *, prefix_hit: float = 0.0
+) -> tuple[Workload, Workload]:
     """Return what the decode pool and the prefill pool do for prompts of ``isl`` and answers of ``osl`` tokens.
 
-    While it decodes, a request has ``isl + osl / 2`` tokens in its cache on average.
+    While it decodes, a request has ``isl + osl / 2`` tokens in its cache on average. ``prefix_hit`` of the prompt's
+    tokens are not prefilled.
 
     Raises
     ------
@@ -136,11 +192,13 @@ def serving_workloads(workload: Workload, isl: int, osl: int) -> tuple[Workload,
         if value < 1:
             raise InputError(f"{name} {value}: expected 1 token or more.")
     decode = replace(workload, phase="decode", context=isl + osl // 2)
-    prefill = replace(workload, phase="prefill", context=isl, draft_tokens=0, accept_length=1.0)
+    prefill = replace(
+        workload, phase="prefill", context=isl, draft_tokens=0, accept_length=1.0, prefix_hit=prefix_hit
+    )
     return decode, prefill
 
 
-def match_rates(
+def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     decode: Sweep,
     prefill: Sweep,
     *,
@@ -149,6 +207,8 @@ def match_rates(
     tpot_s: float | None = None,
     prefill_derate: Figure = PREFILL_DERATE,
     decode_derate: Figure = DECODE_DERATE,
+    path: CachePath | None = None,
+    fetch: CachePath | None = None,
 ) -> RateMatches:
     """Size a pool of prefill workers for every decode configuration, with integers within the GPUs there are.
 
@@ -159,9 +219,15 @@ def match_rates(
     osl:
         Tokens of an answer; the prompt's are those of the prefill sweep.
     ttft_s, tpot_s:
-        Longest prefill step, and longest time per output token.
+        Longest time to the first token (without waiting: fetch, prefill and transfer), and longest time per output
+        token; None: no limit.
     prefill_derate, decode_derate:
         Of its rate alone that each pool keeps.
+    path:
+        How caches move from pool to pool; None: over the clusters' own links (:func:`cost.transfer.kv_path`).
+    fetch:
+        How the cached part of prompts comes back from its tier (:func:`cost.transfer.host_path`); None: it is in the
+        HBM of the prefill worker.
 
     Notes
     -----
@@ -169,6 +235,16 @@ def match_rates(
     both derated, ``x_P`` and ``x_D`` workers match where ``x_P r_P >= x_D r_D / osl``. For each decode configuration
     the most decode workers are taken for which that many prefill workers still find room in whole groups of GPUs
     that do not straddle domains; among prefill configurations those that keep the limit and that none beats.
+
+    The whole prompt's cache of ``B`` bytes moves, its cached part too: the decode worker has none of it. The prompts
+    of an attention group (``tp`` GPUs in each of ``p`` stages, ``b tp`` prompts at ``b`` per GPU) finish together and
+    leave together, to different decode workers, each over the ``tp p`` GPUs that receive it:
+
+        transfer = latency + max(b_P tp_P B / (tp_P p_P R), B / (tp_D p_D R))
+
+    with ``R`` bytes/s of a GPU. All GPUs of a pool move caches all the time, so ``r_P`` and ``r_D / osl`` are at most
+    ``GPUs of a worker * R / B``. A fetch of the cached part's ``F`` bytes goes the same way on the prefill side
+    alone: ``b_P tp_P F / (tp_P p_P H)`` before the step, and ``r_P`` at most ``GPUs * H / F``.
 
     Raises
     ------
@@ -182,20 +258,32 @@ def match_rates(
     clusters = decode.setting.cluster, prefill.setting.cluster
     shared = clusters[0] is clusters[1]
     rooms = _Room.of(clusters[0]), _Room.of(clusters[1])
+    path = path or kv_path(decode.setting, prefill.setting)
+    first = _First.of(decode, prefill, path, fetch)
     rate_d = decode_derate.value * _rate(decode) * decode.setting.workload.tokens_per_step / osl
-    rate_p = prefill_derate.value * _rate(prefill)
+    rate_d = np.minimum(rate_d, decode.gpus * path.bytes_per_s / first.cache_bytes)
+    rate_p = np.minimum(
+        prefill_derate.value * _rate(prefill), prefill.gpus * path.bytes_per_s / first.cache_bytes
+    )
+    if fetch is not None and first.fetched_bytes:
+        rate_p = np.minimum(rate_p, prefill.gpus * fetch.bytes_per_s / first.fetched_bytes)
     wanted = np.flatnonzero(decode.tok_s_per_user >= (1 / tpot_s if tpot_s else 0.0))
-    workers = _Workers(decode.gpus[wanted], decode.stages[wanted], rate_d[wanted])
     best_d = np.zeros(len(wanted), dtype=np.int64)
     best_p, partner = np.zeros_like(best_d), np.zeros_like(best_d)
-    for index in _worth_trying(prefill, rate_p, ttft_s):
-        one = _Workers(prefill.gpus[index], prefill.stages[index], rate_p[index])
-        x_d, x_p = _most(workers, one, rooms, shared=shared)
-        used = x_d * workers.gpus + x_p * one.gpus
-        before = best_d * workers.gpus + best_p * prefill.gpus[partner]
-        better = (x_d > best_d) | ((x_d == best_d) & (x_d > 0) & (used < before))
-        best_d, best_p = np.where(better, x_d, best_d), np.where(better, x_p, best_p)
-        partner = np.where(better, index, partner)
+    # which prefill keeps the limit depends on the decode side only by how fast it receives a cache
+    for receive_s in np.unique(first.receive_s[wanted]):
+        able = first.seconds(slice(None), receive_s) <= (np.inf if ttft_s is None else ttft_s)
+        rows = np.flatnonzero(first.receive_s[wanted] == receive_s)
+        of = wanted[rows]
+        workers = _Workers(decode.gpus[of], decode.stages[of], rate_d[of])
+        for index in _worth_trying(prefill, rate_p, able):
+            one = _Workers(prefill.gpus[index], prefill.stages[index], rate_p[index])
+            x_d, x_p = _most(workers, one, rooms, shared=shared)
+            used = x_d * workers.gpus + x_p * one.gpus
+            before = best_d[rows] * workers.gpus + best_p[rows] * prefill.gpus[partner[rows]]
+            better = (x_d > best_d[rows]) | ((x_d == best_d[rows]) & (x_d > 0) & (used < before))
+            best_d[rows[better]], best_p[rows[better]] = x_d[better], x_p[better]
+            partner[rows[better]] = index
     found = np.flatnonzero(best_d > 0)
     rows, partner = wanted[found], partner[found]
     gpus = rooms[0].gpus if shared else rooms[0].gpus + rooms[1].gpus
@@ -209,9 +297,60 @@ def match_rates(
         decode_workers=best_d[found],
         requests_per_s=best_d[found] * rate_d[rows],
         tok_s_per_user=decode.tok_s_per_user[rows],
-        ttft_s=prefill.step_s[partner],
-        gpus_used=best_d[found] * decode.gpus[rows] + best_p[found] * prefill.gpus[partner],
+        prefill_s=prefill.step_s[partner],
+        transfer_s=first.transfer_s(partner, first.receive_s[rows]),
+        fetch_s=first.fetch_s[partner],
+        prefill_gpus=best_p[found] * prefill.gpus[partner],
+        decode_gpus=best_d[found] * decode.gpus[rows],
+        cache_bytes=first.cache_bytes,
+        path=path,
+        fetched_bytes=first.fetched_bytes,
+        fetch_path=fetch,
+        fastest_ttft_s=_fastest(first),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _First:
+    """What the time to the first token is made of: of each prefill configuration, and of each decode one."""
+
+    step_s: Array
+    send_s: Array
+    fetch_s: Array
+    receive_s: Array
+    latency_s: float
+    cache_bytes: float
+    fetched_bytes: float
+
+    @classmethod
+    def of(cls, decode: Sweep, prefill: Sweep, path: CachePath, fetch: CachePath | None) -> _First:
+        workload = prefill.setting.workload
+        whole = prompt_cache_bytes(prefill.setting, workload.context)
+        part = prompt_cache_bytes(prefill.setting, workload.prompt_cached) if fetch else 0.0
+        prompts, gpus = prefill.batch * prefill.tp, (prefill.tp * prefill.stages).astype(np.float64)
+        return cls(
+            step_s=prefill.step_s,
+            send_s=np.asarray(prompts * whole / (gpus * path.bytes_per_s)),
+            fetch_s=np.asarray(fetch.seconds(prompts * part, gpus) if fetch else np.zeros(len(prefill))),
+            receive_s=np.asarray(whole / (decode.tp * decode.stages * path.bytes_per_s)),
+            latency_s=path.latency_s,
+            cache_bytes=whole,
+            fetched_bytes=part,
+        )
+
+    def transfer_s(self, prefill: Index | slice, receive_s: Array | np.float64) -> Array:
+        """Moving the caches of a prefill step to where they are received in ``receive_s`` each."""
+        return np.asarray(self.latency_s + np.maximum(self.send_s[prefill], receive_s))
+
+    def seconds(self, prefill: Index | slice, receive_s: Array | np.float64) -> Array:
+        """Seconds to the first token."""
+        return self.fetch_s[prefill] + self.step_s[prefill] + self.transfer_s(prefill, receive_s)
+
+
+def _fastest(first: _First) -> float:
+    if not len(first.step_s) or not len(first.receive_s):
+        return np.inf
+    return float(first.seconds(slice(None), first.receive_s.min()).min())
 
 
 def _rate(sweep: Sweep) -> Array:
@@ -301,9 +440,9 @@ def _most(
     return low, needed(low)
 
 
-def _worth_trying(prefill: Sweep, rate: Array, ttft_s: float | None) -> list[int]:
-    """Prefill configurations within the limit that no smaller worker beats."""
-    able = np.flatnonzero(prefill.step_s <= (np.inf if ttft_s is None else ttft_s))
+def _worth_trying(prefill: Sweep, rate: Array, keeps: NDArray[np.bool_]) -> list[int]:
+    """Prefill configurations that keep the limit and that no smaller worker beats."""
+    able = np.flatnonzero(keeps)
     fastest = able[np.lexsort((prefill.step_s[able], -rate[able]))]
     sizes = np.stack([prefill.gpus[fastest], prefill.stages[fastest]])
     best = fastest[np.sort(np.unique(sizes, axis=1, return_index=True)[1])]
@@ -317,3 +456,56 @@ def _worth_trying(prefill: Sweep, rate: Array, ttft_s: float | None) -> list[int
         if not beaten:
             kept.append(index)
     return kept
+
+
+@dataclass(frozen=True)
+class FetchOrRecompute:
+    """One prompt alone, its cached part brought back from a tier or prefilled anew.
+
+    Attributes
+    ----------
+    fetch_s, rest_s:
+        Seconds to bring the cached part back, and to prefill the rest over it.
+    recompute_s:
+        Seconds to prefill the whole prompt.
+    """
+
+    fetch_s: float
+    rest_s: float
+    recompute_s: float
+
+    @property
+    def faster(self) -> str:
+        """``fetch`` or ``recompute``."""
+        return "fetch" if self.fetch_s + self.rest_s <= self.recompute_s else "recompute"
+
+
+def fetch_or_recompute(cached: Sweep, anew: Sweep, index: int, fetch: CachePath) -> FetchOrRecompute:
+    """Return which is sooner for one prompt alone on the layout of ``cached``'s configuration ``index``.
+
+    Parameters
+    ----------
+    cached, anew:
+        Sweeps of prefill with and without cached tokens, otherwise alike.
+
+    Raises
+    ------
+    InputError
+        If ``anew`` has no such layout.
+    """
+    names = ("tp", "moe_tp", "ep", "stages", "gpus")
+
+    def alone(found: Sweep) -> int:
+        same = np.all([getattr(found, n) == getattr(cached, n)[index] for n in names], axis=0)
+        rows = np.flatnonzero(same)
+        if not len(rows):
+            raise InputError("fetch or recompute: the sweep without cached tokens lacks that layout.")
+        return int(rows[np.lexsort((found.step_s[rows], found.batch[rows]))[0]])
+
+    part = prompt_cache_bytes(cached.setting, cached.setting.workload.prompt_cached)
+    gpus = int(cached.tp[index] * cached.stages[index])
+    return FetchOrRecompute(
+        fetch_s=float(fetch.seconds(part, gpus)),
+        rest_s=float(cached.step_s[alone(cached)]),
+        recompute_s=float(anew.step_s[alone(anew)]),
+    )

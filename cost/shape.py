@@ -23,6 +23,8 @@ class StepShape:
         Tokens in the cache of each.
     prompt_tokens:
         Tokens per GPU of prompts that are prefilled in this step, and ``prompt_length`` tokens each prompt has.
+    prompt_cached:
+        Tokens of each prompt that a cache already holds: they are attended to, not prefilled.
     tp:
         Width of tensor parallelism in attention and dense parts.
     attention_dp:
@@ -46,6 +48,7 @@ class StepShape:
     queries: Quantity = 1.0
     prompt_tokens: Quantity = 0.0
     prompt_length: Quantity = 1.0
+    prompt_cached: Quantity = 0.0
     slots: Quantity = 0.0
     imbalance: Quantity = 1.0
     domain_gpus: Quantity = 1.0

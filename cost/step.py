@@ -31,7 +31,17 @@ if TYPE_CHECKING:
     from cost.quantity import Quantity
     from cost.setting import Setting
 
-__all__ = ["batch_cost", "even_parts", "even_step", "hop_seconds", "overlapped", "stage_cost"]
+__all__ = [
+    "add_head",
+    "all_reduces",
+    "batch_cost",
+    "even_parts",
+    "even_step",
+    "hop_seconds",
+    "layer_works",
+    "overlapped",
+    "stage_cost",
+]
 
 
 LATENT = ("mla", "dsa", "csa", "hca")
@@ -56,7 +66,7 @@ def even_parts(model: Model, shape: StepShape, machine: Machine, held: Held | No
     held = held or whole_model(model)
     parts = Parts()
     _add_layers(parts, model, held.layers, shape, machine, experts=True)
-    _add_head(parts, model, shape, machine, held.last)
+    add_head(parts, model, shape, machine, held.last)
     _add_drafts(parts, model, shape, machine, held.last)
     return parts
 
@@ -75,7 +85,12 @@ def batch_cost(
             whole, sequences=sequences, context=workload.context, queries=1.0 + workload.draft_tokens
         )
     else:
-        shape = replace(whole, prompt_tokens=sequences * workload.context, prompt_length=workload.context)
+        shape = replace(
+            whole,
+            prompt_tokens=sequences * workload.tokens_per_pass,
+            prompt_length=workload.context,
+            prompt_cached=workload.prompt_cached,
+        )
     cost = stage_cost(setting, stage, shape=shape, use=use, last=last)
     if not workload.overlap:
         return cost
@@ -102,7 +117,7 @@ def stage_cost(
     parts = Parts()
     _add_layers(parts, model, model.kind_counts(stage.layers), shape, machine, experts=False)
     if last:
-        _add_head(parts, model, shape, machine, 1.0)
+        add_head(parts, model, shape, machine, 1.0)
         _add_drafts(parts, model, shape, machine, 1.0)
     cost = priced(parts, machine.efficiency, machine.rates)
     if use is not None:
@@ -153,7 +168,7 @@ def _add_layers(
 ) -> None:
     """Everything of ``layers``; routed experts and their all-to-all only with ``experts``, loaded evenly."""
     for layer, count in layers:
-        works = _layer_works(model, layer, shape, machine)
+        works = layer_works(model, layer, shape, machine)
         if experts and isinstance(layer.ffn, MoeFfn):
             weights = model.precision["experts"]
             works.append(
@@ -165,7 +180,7 @@ def _add_layers(
                 parts.links.append(replace(link, layers=count))
         parts.works += [replace(work, layers=count) for work in works]
         if np.any(np.asarray(shape.tp) > 1):
-            times = _all_reduces(layer, shape)
+            times = all_reduces(layer, shape)
             parts.reduces.append(
                 all_reduce_part(model.hidden, shape, times=times, rates=machine.rates, layers=count)
             )
@@ -178,7 +193,7 @@ def _add_layers(
         parts.compress_layers = parts.compress_layers + count * (kind in COMPRESSED)
 
 
-def _layer_works(model: Model, layer: Layer, shape: StepShape, machine: Machine) -> list[Work]:
+def layer_works(model: Model, layer: Layer, shape: StepShape, machine: Machine) -> list[Work]:
     """Attention, dense or shared feed-forward, and router of one layer."""
     rates, precision, ffn = machine.rates, model.precision, layer.ffn
     works = attention_works(
@@ -203,7 +218,7 @@ def _layer_works(model: Model, layer: Layer, shape: StepShape, machine: Machine)
     ]
 
 
-def _all_reduces(layer: Layer, shape: StepShape) -> Quantity:
+def all_reduces(layer: Layer, shape: StepShape) -> Quantity:
     """All-reduces of one layer: after attention, and after a feed-forward part that tensor parallelism cuts.
 
     Experts of several attention groups return their sums by the combine; of one group, by the all-reduce.
@@ -213,12 +228,12 @@ def _all_reduces(layer: Layer, shape: StepShape) -> Quantity:
     return np.where(np.asarray(shape.attention_dp) > 1, 1.0, 2.0)
 
 
-def _add_head(parts: Parts, model: Model, shape: StepShape, machine: Machine, last: Quantity) -> None:
+def add_head(parts: Parts, model: Model, shape: StepShape, machine: Machine, last: Quantity) -> None:
     """Output head of decoding tokens and of the last token of each prompt, and the fixed costs of a step.
 
     ``last`` is 1 where the stage has the head, else 0.
     """
-    prompts = shape.prompt_tokens / np.maximum(shape.prompt_length, 1.0)
+    prompts = shape.prompt_tokens / np.maximum(shape.prompt_length - shape.prompt_cached, 1.0)
     work = dense_work(
         model.head_params,
         tokens=shape.sequences * shape.queries + prompts,
@@ -244,7 +259,7 @@ def _add_drafts(parts: Parts, model: Model, shape: StepShape, machine: Machine, 
     one = replace(shape, queries=1.0, prompt_tokens=0.0)
     extra = Parts()
     _add_layers(extra, model, [(model.layers[-1], 1.0)], one, machine, experts=True)
-    _add_head(extra, model, one, machine, 1.0)
+    add_head(extra, model, one, machine, 1.0)
     parts.works += [
         replace(w, compute_s=drafts * w.compute_s, memory_s=drafts * w.memory_s) for w in extra.works
     ]

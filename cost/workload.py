@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 
 from cost.attention.spans import LONGEST_CONTEXT
 from cost.attention.sparse import most_tokens_read
+from cost.serving import CHUNK_TOKENS
 from topology.errors import InputError
 
-__all__ = ["PHASES", "PROMPT_TOKENS", "Workload"]
+__all__ = ["PHASES", "Workload"]
 
 PHASES = ("decode", "prefill")
-PROMPT_TOKENS = 16_384
-"""Prompt tokens per GPU in one prefill step where no batch is asked for: what DeepSeek's and SGLang's prefill of
-DeepSeek-V3 ran with (profile-data; SGLang blog of 2025-05-05)."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Workload:
         Decode: tokens already in each sequence (its KV cache) at the step costed. Prefill: tokens of a prompt.
     batch:
         Decode: concurrent sequences per GPU in use; 0: the largest that fits. Prefill: prompts per GPU in a step;
-        0: those of :data:`PROMPT_TOKENS` tokens, at least one.
+        0: those of :data:`cost.serving.CHUNK_TOKENS` tokens, at least one.
     kv_dtype:
         Format of the KV cache (:mod:`cost.dtypes`).
     draft_tokens, accept_length:
@@ -37,6 +35,8 @@ class Workload:
     sparse_attention:
         A what-if: attention reads the cache of at most so many tokens (``"2048"``), or of the square root of the
         context (``"sqrt"``); see :mod:`cost.attention.sparse`. Empty: as the model does.
+    prefix_hit:
+        Prefill: part of each prompt's tokens that a cache already holds, 0 to below 1. They are not prefilled.
     """
 
     context: int = 4096
@@ -47,6 +47,7 @@ class Workload:
     accept_length: float = 1.0
     overlap: bool = False
     sparse_attention: str = ""
+    prefix_hit: float = 0.0
 
     def __post_init__(self) -> None:
         if self.phase not in PHASES:
@@ -68,6 +69,12 @@ class Workload:
             raise InputError("--draft-tokens: only decode drafts tokens; leave it out with --phase prefill.")
         if self.sparse_attention:
             most_tokens_read(self.sparse_attention)
+        if not (math.isfinite(self.prefix_hit) and 0 <= self.prefix_hit < 1):
+            raise InputError(
+                f"--prefix-hit {self.prefix_hit:g}: expected a part of the prompt, 0 to below 1."
+            )
+        if self.prefix_hit and self.decodes:
+            raise InputError("--prefix-hit: only prefill finds tokens in a cache; leave it out of decode.")
 
     @property
     def decodes(self) -> bool:
@@ -87,18 +94,23 @@ class Workload:
     @property
     def tokens_per_pass(self) -> float:
         """Tokens of one sequence that pass the layers in one step."""
-        return 1.0 + self.draft_tokens if self.decodes else float(self.context)
+        return 1.0 + self.draft_tokens if self.decodes else self.context - self.prompt_cached
+
+    @property
+    def prompt_cached(self) -> float:
+        """Tokens of each prompt that a cache holds; the last token of a prompt is always prefilled."""
+        return min(self.prefix_hit * self.context, self.context - 1.0)
 
     @property
     def tokens_per_step(self) -> float:
-        """Tokens of one sequence that a step gains: output tokens, or those of its prompt."""
+        """Tokens of one sequence that a step gains: output tokens, or those of its prompt, cached ones too."""
         return self.accept_length if self.decodes else float(self.context)
 
     def wanted_batch(self, most: int) -> int:
         """Return the batch to use where ``most`` sequences per GPU fit: the one asked for, or the phase's own."""
         if self.batch:
             return self.batch
-        return most if self.decodes else min(most, max(1, PROMPT_TOKENS // self.context))
+        return most if self.decodes else min(most, max(1, int(CHUNK_TOKENS // self.tokens_per_pass)))
 
     def with_batch(self, batch: int) -> Workload:
         """Return the same workload at another batch."""

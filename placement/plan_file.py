@@ -86,6 +86,7 @@ class _WorkloadFields(BaseModel):
     accept_length: float = 1.0
     overlap: bool = False
     sparse_attention: str = ""
+    prefix_hit: float = 0.0
 
 
 class _ModelFields(BaseModel):
@@ -277,6 +278,7 @@ def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
             "accept_length": workload.accept_length,
             "overlap": workload.overlap,
             "sparse_attention": workload.sparse_attention,
+            **({"prefix_hit": workload.prefix_hit} if workload.prefix_hit else {}),
         },
         "loads": None
         if loads is None

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE
+from cost.afd import AfdSweep
+from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
 from cost.sweep import best_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cost.rate_matching import RateMatch, RateMatches
+    from cost.rate_matching import FetchOrRecompute, RateMatch, RateMatches
     from cost.sweep import Sweep
+    from topology.figures import Figure
 
-__all__ = ["match_data", "sweep_csv", "sweep_data"]
+__all__ = ["Pools", "imbalance_data", "match_data", "sweep_csv", "sweep_data"]
 
 _NUMBERS = ("tp", "attention_dp", "ep", "moe_tp", "stages", "replicas")
 _FIGURES = (
@@ -30,6 +33,44 @@ _FIGURES = (
 )
 
 
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """Matched pools, and what they are compared with.
+
+    Attributes
+    ----------
+    ttft_s, ttft_default:
+        Limit on the time to first token (None: none), and whether nobody asked for it.
+    either, recomputed:
+        With caches in a tier: one prompt alone fetched or recomputed; the best pools that prefill everything.
+    joint:
+        With AFD: the best pools whose decode keeps attention and experts together.
+    """
+
+    matches: RateMatches
+    decode: Sweep
+    prefill: Sweep
+    ttft_s: float | None = None
+    ttft_default: bool = False
+    either: FetchOrRecompute | None = None
+    recomputed: RateMatch | None = None
+    joint: RateMatch | None = None
+
+
+def imbalance_data(found: Sweep) -> dict[str, Any]:
+    """Return the imbalance of experts that a sweep counts."""
+    from cost.measured.serving_times import IMBALANCE, IMBALANCE_FROM_EP
+
+    if found.imbalance is not None:
+        return {
+            "value": found.imbalance,
+            "from_gpus": 1,
+            "kind": "user" if found.imbalance > 1 else "assumed",
+        }
+    usual = IMBALANCE[found.setting.workload.phase]
+    return {"value": usual, "from_gpus": IMBALANCE_FROM_EP, "kind": "assumed"}
+
+
 def sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
     """Return a sweep's frontier and its best at each target; null where nobody is as fast."""
     workload = found.setting.workload
@@ -40,6 +81,7 @@ def sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
         "context": workload.context,
         "tokens": workload.token_word,
         **({"what_if": workload.what_if} if workload.what_if else {}),
+        "imbalance": imbalance_data(found),
         "configurations": len(found),
         "layouts": len(
             set(zip(found.layout.tolist(), found.tp.tolist(), found.moe_tp.tolist(), strict=True))
@@ -54,6 +96,9 @@ def configuration(found: Sweep, index: int) -> dict[str, Any]:
     data: dict[str, Any] = {"layout": found.label(index)}
     data |= {name: int(getattr(found, name)[index]) for name in _NUMBERS}
     data |= {name: float(getattr(found, name)[index]) for name in _FIGURES}
+    if isinstance(found, AfdSweep):
+        data |= {"attention_gpus": data["tp"] * data["attention_dp"], "expert_gpus": data["ep"]}
+        data["micro_batches"] = int(found.micro_batches[index])
     data["bound_by"] = found.bound(index)
     data["terms_s"] = {name: float(s[index]) for name, s in found.terms_s.items() if s[index]}
     return data
@@ -65,22 +110,59 @@ def _at(found: Sweep, target: float) -> dict[str, Any]:
     return {"target_tok_s_per_user": target, **best}
 
 
-def match_data(matches: RateMatches, decode: Sweep, prefill: Sweep) -> dict[str, Any]:
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {"value": figure.value, "kind": figure.kind.label, "source": figure.source}
+
+
+def match_data(pools: Pools) -> dict[str, Any]:
     """Return the frontier of both pools together, and their best."""
-    best = matches.best()
-    return {
+    matches, decode, prefill = pools.matches, pools.decode, pools.prefill
+    best, workload = matches.best(), prefill.setting.workload
+    data: dict[str, Any] = {
         "isl": matches.isl,
         "osl": matches.osl,
         "gpus": matches.gpus,
         "tokens": "output, over all GPUs of both pools and those left over",
-        "ttft": "prefill step alone, queueing excluded",
-        "derates": {
-            name: {"value": figure.value, "kind": figure.kind.label, "source": figure.source}
-            for name, figure in (("prefill", PREFILL_DERATE), ("decode", DECODE_DERATE))
+        "ttft": "fetch, prefill step and transfer of the cache, queueing excluded",
+        "ttft_limit_s": pools.ttft_s,
+        "ttft_limit_source": TTFT_LIMIT.source if pools.ttft_default else "--ttft-ms",
+        "fastest_ttft_s": matches.fastest_ttft_s,
+        "derates": {"prefill": _figure(PREFILL_DERATE), "decode": _figure(DECODE_DERATE)},
+        "transfer": {
+            "bytes_per_prompt": matches.cache_bytes,
+            "over": matches.path.name,
+            "bytes_per_s_per_gpu": matches.path.bytes_per_s,
+            "latency_s": matches.path.latency_s,
+            "reach": _figure(matches.path.reach),
         },
+        "prefix_hit": workload.prefix_hit,
+        "cached_tokens": workload.prompt_cached,
         "best": None if best is None else _match(best, decode, prefill),
         "pareto": [_match(matches.row(int(index)), decode, prefill) for index in matches.frontier()],
     }
+    if matches.fetch_path is not None:
+        either = pools.either
+        data["kv_offload"] = {
+            "tier": matches.fetch_path.name,
+            "bytes_per_prompt": matches.fetched_bytes,
+            "bytes_per_s_per_gpu": matches.fetch_path.bytes_per_s,
+            "alone": None
+            if either is None
+            else {
+                "fetch_s": either.fetch_s,
+                "rest_s": either.rest_s,
+                "recompute_s": either.recompute_s,
+                "faster": either.faster,
+            },
+            "recomputed_total_tok_s_per_gpu": _total(pools.recomputed),
+        }
+    if isinstance(decode, AfdSweep):
+        data["afd"] = {"joint_total_tok_s_per_gpu": _total(pools.joint)}
+    return data
+
+
+def _total(row: RateMatch | None) -> float | None:
+    return None if row is None else row.total_tok_s_per_gpu
 
 
 def _match(row: RateMatch, decode: Sweep, prefill: Sweep) -> dict[str, Any]:
@@ -99,7 +181,12 @@ def _match(row: RateMatch, decode: Sweep, prefill: Sweep) -> dict[str, Any]:
         "output_tok_s_per_gpu_used": row.output_tok_s_per_gpu_used,
         "tok_s_per_user": row.tok_s_per_user,
         "ttft_s": row.ttft_s,
+        "prefill_s": row.prefill_s,
+        "transfer_s": row.transfer_s,
+        "fetch_s": row.fetch_s,
         "gpus_used": row.gpus_used,
+        "prefill_gpus": row.prefill_gpus,
+        "decode_gpus": row.decode_gpus,
     }
 
 

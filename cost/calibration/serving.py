@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANY_ENGINE",
+    "MOST_DRAFTS",
     "Tables",
     "accept_length",
     "calibrated",
@@ -38,6 +39,8 @@ __all__ = [
 PATH = Path(__file__).with_name("serving.yaml")
 ANY_ENGINE = "any"
 """Where nobody says which engine runs: between those that were measured."""
+MOST_DRAFTS = 3
+"""Drafted tokens of a step that a number of accepted ones was measured for."""
 BALANCE = 300.0
 """Flop per byte at which the ``columns`` are those of the file: chips with fewer flop fill their multipliers more
 easily."""
@@ -265,10 +268,11 @@ def accept_length(draft_tokens: int) -> float:
     """
     if not draft_tokens:
         return 1.0
-    found = _calibration().tables.shared.get(f"accept.{draft_tokens}")
-    if found is None:
-        raise MissingFigureError(f"{draft_tokens} draft tokens have no measured number of accepted tokens.")
-    return found
+    if draft_tokens > MOST_DRAFTS:
+        raise MissingFigureError(
+            f"--draft-tokens {draft_tokens}: how many are accepted is known of 1 to {MOST_DRAFTS}; give --accept-length."
+        )
+    return _calibration().tables.shared[f"accept.{draft_tokens}"]
 
 
 def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:

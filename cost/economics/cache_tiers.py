@@ -47,7 +47,7 @@ __all__ = [
 RECOMPUTE = "recompute"
 """Name of keeping nothing."""
 
-_UNITS = {"capacity_bytes": "byte", "bytes_per_s": "byte/s", "usd_per_h": "USD/h"}
+_UNITS = {"capacity_bytes": "byte", "bytes_per_s": "byte/s", "usd_per_h": "USD/h", "per_gpu": "1"}
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -61,6 +61,8 @@ class CacheTier:
         Of the device: what it holds, how fast it is read, what an hour of it costs.
     in_place:
         Whether the bytes are already where they are used, so that nothing is read back.
+    per_gpu:
+        Devices of the kind for each GPU of a common host; None where none is usual.
     """
 
     name: str
@@ -69,6 +71,7 @@ class CacheTier:
     bytes_per_s: Figure
     usd_per_h: Figure
     in_place: bool = False
+    per_gpu: Figure | None = None
 
     @property
     def drain_s(self) -> float:
@@ -119,7 +122,14 @@ def cache_tier(name: str) -> CacheTier:
     entry = file.entry(name)
     title = entry.text("title")
     figures = file.figures(entry, _UNITS)
-    return CacheTier(name, title, figures["capacity_bytes"], figures["bytes_per_s"], figures["usd_per_h"])
+    return CacheTier(
+        name,
+        title,
+        figures["capacity_bytes"],
+        figures["bytes_per_s"],
+        figures["usd_per_h"],
+        per_gpu=figures.get("per_gpu"),
+    )
 
 
 def hbm_tier(gpu: GpuSpec, price: Figure) -> CacheTier:

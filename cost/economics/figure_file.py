@@ -49,14 +49,14 @@ class FigureFile:
         return found
 
     def _figure(self, fields: Fields, unit: str) -> Figure:
-        text, source = fields.text("value"), fields.text("source")
+        text = f"{fields.number('value'):g}" if unit == "1" else fields.text("value")
+        source = fields.text("source")
         if source not in self._sources:
             raise InputError(f"{fields.at('source')}: {source!r} is not among the file's sources.")
         note = fields.text("note") if "note" in fields else ""
         origin = f"{self._sources[source]} ({note})" if note else self._sources[source]
-        figure = Figure(
-            parse_quantity(text, unit, fields.at("value")), unit, read_evidence(fields), origin, text
-        )
+        value = float(text) if unit == "1" else parse_quantity(text, unit, fields.at("value"))
+        figure = Figure(value, unit, read_evidence(fields), origin, text)
         fields.done()
         return figure
 

@@ -7,6 +7,7 @@ import io
 import math
 from typing import TYPE_CHECKING
 
+from cost.calibration.serving import MOST_DRAFTS
 from cost.measured.cells import rows_of, table_of
 from cost.measured.columns import (
     COLUMNS,
@@ -19,6 +20,7 @@ from cost.measured.columns import (
 )
 from cost.measured.point import AllToAll, Point, Pool
 from cost.measured.pool_cells import pool_cells, read_pool
+from cost.measured.recipes import with_unstated_drafts
 from cost.measured.spelling import cluster_name, dtype_name, model_name, one_of, yes_or_no
 from topology.errors import InputError
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from cost.measured.cells import Row
 
-__all__ = ["ACCEPTED", "is_points", "points_from_table", "points_text", "read_points"]
+__all__ = ["is_points", "points_from_table", "points_text", "read_points"]
 
 _GB = 1e9
 LARGEST = "largest"
@@ -36,12 +38,6 @@ LARGEST = "largest"
 UNKNOWN = "unknown"
 """What ``draft_tokens`` says where a model that can draft may have done so and nobody recorded it."""
 _ALLTOALL = ("dispatch_us", "combine_us")
-
-ACCEPTED = {1: 1.79, 2: 2.27, 3: 2.49}
-"""Tokens a step yields by tokens drafted, where a row does not say.
-
-Source: InferenceX golden acceptance lengths, DeepSeek-V4-Pro with thinking on.
-"""
 
 
 def is_points(header: Sequence[str]) -> bool:
@@ -120,7 +116,7 @@ def _point(row: Row) -> Point:
         context=row.number("context"),
         cache_hit=row.number("cache_hit", most=1.0),
         overlap=_flag(row, "overlap"),
-        draft_tokens=drafts,
+        draft_tokens=drafts or 0,
         drafts_recorded=row.text("draft_tokens").lower() != UNKNOWN,
         accept_length=accepted,
         imbalance=_imbalance(row),
@@ -141,7 +137,7 @@ def _point(row: Row) -> Point:
         alltoall=_alltoall(row, model) if phase == "alltoall" else None,
     )
     _consistent(row, point)
-    return point
+    return with_unstated_drafts(point) if drafts is None else point
 
 
 def _consistent(row: Row, point: Point) -> None:
@@ -184,25 +180,24 @@ def _imbalance(row: Row) -> float:
     return value
 
 
-def _drafts(row: Row) -> tuple[int, float]:
-    """Tokens drafted and tokens a step yields; ``MTP`` alone is the one draft token that such models ship with."""
+def _drafts(row: Row) -> tuple[int | None, float]:
+    """Tokens drafted (None: some, as ``MTP`` alone says) and tokens a step yields (0: as calibrated)."""
     text = row.text("draft_tokens").lower()
+    drafts: int | None = None
     if text.startswith("mtp"):
         digits = text.removeprefix("mtp").strip(" -=x")
-        drafts = int(digits) if digits.isascii() and digits.isdigit() else 1
-    elif text in ("yes", "true", "on"):
-        drafts = 1
+        drafts = int(digits) if digits.isascii() and digits.isdigit() else None
     elif text in ("no", "false", "off", "none", UNKNOWN):
         drafts = 0
-    else:
+    elif text not in ("yes", "true", "on"):
         drafts = row.count("draft_tokens")
     accepted = row.number("accept_length")
-    if not accepted:
-        if drafts and drafts not in ACCEPTED:
-            row.fail("accept_length", f"it is blank; {drafts} draft tokens have no published default.")
-        accepted = ACCEPTED.get(drafts, 1.0)
-    if not 1 <= accepted <= 1 + drafts:
-        row.fail("accept_length", f"{accepted:g} must be from 1 to 1 + draft_tokens = {1 + drafts}.")
+    if drafts == 0 and not accepted:
+        return 0, 1.0
+    if not accepted and (drafts or 0) > MOST_DRAFTS:
+        row.fail("accept_length", f"it is blank; {drafts} draft tokens have no measured default.")
+    if accepted and not 1 <= accepted <= 1 + (MOST_DRAFTS if drafts is None else drafts):
+        row.fail("accept_length", f"{accepted:g} must be from 1 to 1 + draft_tokens.")
     return drafts, accepted
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cost.measured.cells import rows_of
 from cost.measured.point import Point, Pool
-from cost.measured.points_csv import ACCEPTED
+from cost.measured.recipes import with_unstated_drafts
 from cost.measured.spelling import cluster_name, dtype_name, model_name
 from topology.errors import InputError
 
@@ -232,7 +232,7 @@ def _configuration(row: Row) -> Point:
     if pool.best or (prefill is not None and prefill.best):
         told.append("layout not or not wholly stated: the best")
     decodes = phase == "decode" and not osl
-    return Point(
+    point = Point(
         id=row.need("id"),
         source=row.text("source"),
         quantity="tok_s_per_gpu",
@@ -255,7 +255,7 @@ def _configuration(row: Row) -> Point:
         context=float(length) if decodes else 0.0,
         cache_hit=_percent(notes, r"([\d.]+) ?% cache hit"),
         overlap=bool(_OVERLAP.search(said)),
-        draft_tokens=drafts,
+        draft_tokens=drafts or 0,
         drafts_recorded=recorded,
         accept_length=accepted,
         imbalance=1.0 if re.search(r"perfect(?:ly)?[ -](?:balanced|EPLB)", said, re.IGNORECASE) else 0.0,
@@ -266,6 +266,7 @@ def _configuration(row: Row) -> Point:
         engine=_engine(f"{notes}; {row.text('source')}"),
         notes="; ".join(filter(None, [notes, *told])),
     )
+    return with_unstated_drafts(point) if drafts is None else point
 
 
 def _usual_length() -> int:
@@ -334,10 +335,10 @@ def _percent(text: str, pattern: str) -> float:
     return min(0.99, float(found.group(1)) / 100) if found and counted else 0.0
 
 
-def _drafts(notes: str) -> tuple[int, float, bool]:
-    """Tokens drafted, tokens a step yields, and whether the row says.
+def _drafts(notes: str) -> tuple[int | None, float, bool]:
+    """Tokens drafted (None: some), tokens a step yields (0: as calibrated), and whether the row says.
 
-    ``MTP on`` is one draft token; an accept length that is a range counts as its middle, a share of one draft token
+    An accept length that is a range counts as its middle, a share of one draft token
     as 1 more than it.
     """
     if re.search(r"(MTP|draft|spec)[^;]*not recorded", notes, re.IGNORECASE):
@@ -346,7 +347,7 @@ def _drafts(notes: str) -> tuple[int, float, bool]:
         r"\bno (MTP|spec|draft)", notes, re.IGNORECASE
     ):
         return 0, 1.0, True
-    drafts = 1
+    drafts = None
     for pattern, less in (
         (r"(\d+) draft tokens?", 0),
         (r"(\d+) draft steps?", 0),
@@ -363,10 +364,10 @@ def _drafts(notes: str) -> tuple[int, float, bool]:
         first = float(length.group(1))
         accepted = (first + float(length.group(2) or first)) / 2
     elif share:
-        accepted = 1 + drafts * float(share.group(1)) / 100
+        accepted = 1 + (drafts or 1) * float(share.group(1)) / 100
     else:
-        accepted = ACCEPTED.get(drafts, 1.0)
-    return drafts, min(max(1.0, accepted), 1.0 + drafts), True
+        return drafts, 0.0, True
+    return drafts, max(1.0, accepted if drafts is None else min(accepted, 1.0 + drafts)), True
 
 
 def _kernel(said: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.capacity import batch_room, even_memory
+from cost.serving import CHUNK_TOKENS
 from cost.setting import USABLE_HBM
 from cost.sweep.batches import batches_of, most_that_fit
 from cost.sweep.layouts import layouts_of
@@ -34,8 +35,15 @@ if TYPE_CHECKING:
 __all__ = ["sweep"]
 
 
-def sweep(setting: Setting, *, redundant: int | None = None, cut_experts: bool = True) -> Sweep:
-    """Price every parallel layout of a model on a cluster at every batch that fits, experts balanced.
+def sweep(
+    setting: Setting,
+    *,
+    redundant: int | None = None,
+    cut_experts: bool = True,
+    imbalance: float | None = 1.0,
+    chunk_tokens: float | None = CHUNK_TOKENS,
+) -> Sweep:
+    """Price every parallel layout of a model on a cluster at every batch that fits.
 
     Parameters
     ----------
@@ -45,6 +53,13 @@ def sweep(setting: Setting, *, redundant: int | None = None, cut_experts: bool =
         Extra expert copies per layer; None: the fewest that divide.
     cut_experts:
         Also price layouts that cut each expert into parts (which plans cannot have).
+    imbalance:
+        Busiest GPU's expert load over the mean, 1: experts balanced. None: the usual one of groups of
+        :data:`cost.measured.serving_times.IMBALANCE_FROM_EP` GPUs or more.
+    chunk_tokens:
+        Prefill: prompt tokens that an attention group takes in one step, cached ones not counted, but at least one
+        whole prompt; None: all that fit. A longer prompt takes several chunks, which are counted at what the prompt
+        costs at once.
 
     Notes
     -----
@@ -56,8 +71,10 @@ def sweep(setting: Setting, *, redundant: int | None = None, cut_experts: bool =
     Raises
     ------
     InputError
-        If no group of GPUs can hold the redundant experts.
+        If no group of GPUs can hold the redundant experts, or the imbalance is below 1.
     """
+    if imbalance is not None and not (np.isfinite(imbalance) and imbalance >= 1):
+        raise InputError(f"--imbalance {imbalance:g}: the busiest GPU over the mean is 1 or more.")
     machines = Machines(setting)
     variants, instead_of = variants_of(setting, machines, redundant)
     pipelines = pipelines_of(setting, variants, machines)
@@ -72,10 +89,19 @@ def sweep(setting: Setting, *, redundant: int | None = None, cut_experts: bool =
     chosen = (room * table.tp >= 1) & ~_stands_in(table, room, instead_of)
     table, room = table.rows(chosen), room[chosen]
     most = most_that_fit(room, table.tp)
+    if chunk_tokens is not None and not setting.workload.decodes:
+        prompts = max(1.0, chunk_tokens // setting.workload.tokens_per_pass)
+        most = np.minimum(most, most_that_fit(prompts / table.tp, table.tp))
     layout, batch = batches_of(most, table.tp)
-    found = _price(setting, machines, table, where, (layout, batch), redundant)
+    found = _price(setting, machines, table, where, (layout, batch), redundant, imbalance)
     return _result(
-        setting, variants, table, found, (layout, batch, most), 0.0 if chosen.any() else float(shortage)
+        setting,
+        variants,
+        table,
+        found,
+        (layout, batch, most),
+        shortage=0.0 if chosen.any() else float(shortage),
+        imbalance=imbalance,
     )
 
 
@@ -148,6 +174,7 @@ def _price(
     where: _Where,
     configurations: tuple[Index, Array],
     redundant: int | None,
+    imbalance: float | None,
 ) -> _Priced:
     layout, batch = configurations
     owner, rows = where.rows(table.variant[layout])
@@ -160,6 +187,7 @@ def _price(
         moe_tp=table.moe_tp[of],
         batch=batch[owner],
         redundant=redundant,
+        imbalance=imbalance,
     )
     seconds = stage_seconds(setting, machines.found, stages.machine[rows], shape, stages.held(setting, rows))
     runs = runs_of(owner, stages.pipeline[rows])
@@ -217,7 +245,9 @@ def _result(
     table: LayoutTable,
     found: _Priced,
     configurations: tuple[Index, Array, Array],
+    *,
     shortage: float,
+    imbalance: float | None,
 ) -> Sweep:
     layout, batch, most = configurations
     variant = table.variant[layout]
@@ -253,4 +283,5 @@ def _result(
         terms_s=found.terms,
         variants=tuple(variants),
         shortage_bytes=max(0.0, shortage),
+        imbalance=imbalance,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.held import Held
+from cost.measured.serving_times import with_imbalance
 from cost.shape import StepShape
 from cost.step import even_step, overlapped
 from cost.sweep.layouts import slots_of
@@ -55,8 +56,12 @@ def stage_shape(
     moe_tp: NDArray[np.int64],
     batch: Array,
     redundant: int | None,
+    imbalance: float | None = 1.0,
 ) -> StepShape:
-    """Return what the stages ``rows`` process, ``batch`` sequences per GPU of their replica in flight."""
+    """Return what the stages ``rows`` process, ``batch`` sequences per GPU of their replica in flight.
+
+    ``imbalance``: busiest GPU's expert load over the mean; None: the usual one of wide groups (:data:`IMBALANCE`).
+    """
     workload, gpus = setting.workload, stages.gpus[rows]
     sequences = batch * stages.at_once[rows]
     ep = gpus / moe_tp
@@ -71,10 +76,13 @@ def stage_shape(
         domain_gpus=stages.domain_gpus[rows],
         context=float(workload.context),
         prompt_length=float(workload.context),
+        prompt_cached=workload.prompt_cached,
+        imbalance=0.0 if imbalance is None else imbalance,
     )
+    shape = with_imbalance(shape, workload.phase)
     if workload.decodes:
         return replace(shape, sequences=sequences, queries=1.0 + workload.draft_tokens)
-    return replace(shape, prompt_tokens=sequences * workload.context)
+    return replace(shape, prompt_tokens=sequences * workload.tokens_per_pass)
 
 
 def stage_seconds(

@@ -36,8 +36,8 @@ class Sweep:
     gpus:
         GPUs of one replica.
     batch, max_batch:
-        Sequences (prefill: prompts) per GPU in use, and the most that fit; below 1 a group of ``tp`` GPUs has
-        ``batch * tp`` of them.
+        Sequences (prefill: prompts) per GPU in use, and the most that fit HBM and the chunk; below 1 a group of
+        ``tp`` GPUs has ``batch * tp`` of them.
     step_s, lower_step_s:
         Expected seconds of a step (:class:`cost.score.Score`), and what no schedule can beat at data-sheet peaks.
     tok_s_per_user:
@@ -50,6 +50,8 @@ class Sweep:
         Seconds of the step by part; they add up to ``step_s``.
     shortage_bytes:
         HBM bytes per GPU that the layout nearest to fitting one sequence lacks; 0 where something fits.
+    imbalance:
+        Busiest GPU's expert load over the mean that was counted; None: the usual one of wide groups.
     """
 
     setting: Setting
@@ -73,6 +75,7 @@ class Sweep:
     terms_s: Mapping[str, NDArray[np.float64]]
     variants: tuple[Variant, ...]
     shortage_bytes: float = 0.0
+    imbalance: float | None = 1.0
 
     def __len__(self) -> int:
         return len(self.step_s)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.setting import Setting
+    from cost.shape import StepShape
     from cost.sweep.arrangement import Arrangement
     from cost.sweep.stages import Machines, Stage, StageTable
 
@@ -103,9 +104,12 @@ def _weights(
     ]
 
 
-def _widths(setting: Setting, table: StageTable, rows: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+def _shape(
+    setting: Setting, table: StageTable, rows: NDArray[np.int64], batch: Array, redundant: int | None
+) -> StepShape:
     one = np.ones(len(rows), dtype=np.int64)
-    return {"tp": table.gpus[rows].astype(np.int64) if setting.model.moe is None else one, "moe_tp": one}
+    tp = table.gpus[rows].astype(np.int64) if setting.model.moe is None else one
+    return stage_shape(setting, table, rows, tp=tp, moe_tp=one, batch=batch, redundant=redundant)
 
 
 def _seconds(
@@ -117,18 +121,14 @@ def _seconds(
     redundant: int | None,
 ) -> Array:
     batch = np.full(len(rows), TYPICAL_BATCH[setting.workload.phase])
-    shape = stage_shape(
-        setting, table, rows, batch=batch, redundant=redundant, **_widths(setting, table, rows)
-    )
+    shape = _shape(setting, table, rows, batch, redundant)
     return stage_seconds(setting, machines.found, table.machine[rows], shape, held).total
 
 
 def _memory(
     setting: Setting, table: StageTable, rows: NDArray[np.int64], held: Held, redundant: int | None
 ) -> Array:
-    shape = stage_shape(
-        setting, table, rows, batch=np.ones(len(rows)), redundant=redundant, **_widths(setting, table, rows)
-    )
+    shape = _shape(setting, table, rows, np.ones(len(rows)), redundant)
     weights, cache = even_memory(
         setting.model, setting.workload, shape, held, in_flight=table.in_flight[rows], at_once=0.0
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cost.shape import StepShape
     from cost.terms.alltoall_volumes import Volumes
 
-__all__ = ["alltoall_parts", "even_alltoall_parts"]
+__all__ = ["alltoall_parts", "even_alltoall_parts", "routing_of"]
 
 
 def _sizes(model: Model, machine: Machine) -> tuple[float, float]:
@@ -44,7 +44,7 @@ def even_alltoall_parts(model: Model, moe: MoeFfn, shape: StepShape, machine: Ma
     groups, ep = np.asarray(shape.attention_dp), np.asarray(shape.gpus)
     if not np.any(groups > 1):
         return []
-    routing = Routing(moe.experts, moe.top_k, *_group_limit(moe))
+    routing = routing_of(moe)
     crosses = ep > np.asarray(shape.domain_gpus)
     cut = np.asarray(shape.moe_tp) > 1
     kernels = machine.kernels
@@ -117,6 +117,11 @@ def _legs(
                 expected = expected + np.where(expected > 0, kernel.notify_s.value, 0.0)
         parts.append(LinkPart(term, up_s, out_s, expected))
     return parts
+
+
+def routing_of(moe: MoeFfn) -> Routing:
+    """Return how tokens choose among the experts of a layer, evenly loaded."""
+    return Routing(moe.experts, moe.top_k, *_group_limit(moe))
 
 
 def _group_limit(moe: MoeFfn) -> tuple[int, int]:

@@ -40,7 +40,10 @@ def attention_works(
     own flop over the cache, and the cache of the group's sequences over the parts that tensor parallelism cuts it
     into (1 for MLA: every rank reads all of it). Scores are multiplied in the cache's own format where the chip can,
     as FlashMLA and TensorRT-LLM do with FP8 caches, else in BF16.
-    Prompt scores: flop alone, since keys and values were just computed.
+    Prompt scores: flop alone, since keys and values were just computed. Where a cache holds the first ``c`` of the
+    ``L`` tokens of a prompt, the rest attend to all before them: ``L f(L) - c f(c)`` flop a prompt, with ``f(n)``
+    those of a token of a prompt of ``n``; the cache of the ``c`` is read once, and MLA rebuilds their keys and values
+    from the latents (``2 * kv_b`` flop each), as engines that prefill in chunks do.
     """
     stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / shape.tp
     works = [
@@ -72,6 +75,23 @@ def attention_works(
         )
     if shape.prefills:
         flop = shape.prompt_tokens * attention.prefill_flop(shape.prompt_length)
+        cache = 0.0 * flop
+        if np.any(np.asarray(shape.prompt_cached) > 0):
+            length, cached = shape.prompt_length, shape.prompt_cached
+            prompts = shape.prompt_tokens / (length - cached)
+            seen = length * attention.prefill_flop(length) - cached * attention.prefill_flop(cached)
+            rebuilt = attention.modules["kv_b"] if attention.kind == "mla" else 0
+            flop = prompts * (seen + 2 * rebuilt * cached)
+            held = attention.cache_bytes(cached, cache_bytes_per_element(kv_dtype))
+            cache = prompts * shape.tp * held / attention.kv_shards(shape.tp)
         flop_per_s = rates.flop_per_s["bf16"]
-        works.append(Work("attention", "attention.prefill", "hbm.cache", flop / flop_per_s, 0.0 * flop))
+        works.append(
+            Work(
+                "attention",
+                "attention.prefill",
+                "hbm.cache",
+                flop / flop_per_s,
+                cache / rates.hbm_bytes_per_s,
+            )
+        )
     return works

@@ -52,7 +52,7 @@ Batch = Annotated[
     int,
     typer.Option(
         "--batch",
-        help="Sequences per GPU in use; 0: the largest that fits (prefill: prompts of 16,384 tokens in all).",
+        help="Sequences per GPU in use; 0: the largest that fits (prefill: prompts of 8,192 tokens in all).",
     ),
 ]
 Phase = Annotated[str, typer.Option("--phase", help="decode or prefill.")]

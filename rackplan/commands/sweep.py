@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rackplan.commands.options import (
-    AcceptLength,
     ClusterName,
     DraftTokens,
     Engine,
@@ -22,9 +22,13 @@ from rackplan.commands.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cost.model import Model
-    from cost.rate_matching import RateMatches
     from cost.sweep import Sweep
+    from cost.workload import Workload
+    from rackplan.sweep_report import Pools
+    from topology.cluster import Cluster
 
 __all__ = ["NAME", "run"]
 
@@ -58,13 +62,45 @@ def run(
         ),
     ] = None,
     ttft_ms: Annotated[
-        float | None, typer.Option("--ttft-ms", help="Longest prefill step, queueing excluded.")
+        str | None,
+        typer.Option(
+            "--ttft-ms",
+            metavar="X",
+            help="Longest prefill and transfer of the cache, without waiting; none: no limit. [2000]",
+        ),
     ] = None,
     tpot_ms: Annotated[
         float | None, typer.Option("--tpot-ms", help="Longest time per output token of matched pools.")
     ] = None,
     tok_s_user: Annotated[
         str | None, typer.Option("--tok-s-user", metavar="LIST", help="Speeds per user: 25,50,100 (tok/s).")
+    ] = None,
+    prefix_hit: Annotated[
+        float,
+        typer.Option(
+            "--prefix-hit", metavar="F", help="Part of each prompt that a cache already holds, 0 to 1."
+        ),
+    ] = 0.0,
+    kv_offload: Annotated[
+        str | None,
+        typer.Option(
+            "--kv-offload", metavar="TIER", help="Where the cached part lies: ddr5, flash. Default: in HBM."
+        ),
+    ] = None,
+    host_link: Annotated[
+        str | None,
+        typer.Option("--host-link", metavar="RATE", help="Link of a GPU to its host, like '63 GB/s'."),
+    ] = None,
+    afd: Annotated[
+        bool, typer.Option("--afd", help="Decode with attention and experts on different GPUs.")
+    ] = False,
+    imbalance: Annotated[
+        float | None,
+        typer.Option(
+            "--imbalance",
+            metavar="X",
+            help="Busiest GPU's expert load over the mean. [1; matched pools: as usual in wide groups]",
+        ),
     ] = None,
     redundant: Annotated[
         int | None,
@@ -73,7 +109,14 @@ def run(
     weights: Weights = None,
     kv_dtype: KvDtype = "bf16",
     draft_tokens: DraftTokens = 0,
-    accept_length: AcceptLength = 1.0,
+    accept_length: Annotated[
+        float | None,
+        typer.Option(
+            "--accept-length",
+            metavar="A",
+            help="Tokens that a step yields on average, drafts included. [as fitted to served requests, for 1 to 3 drafts]",
+        ),
+    ] = None,
     overlap: Overlap = False,
     sparse_attention: SparseAttention = "",
     engine: Engine = "",
@@ -83,7 +126,8 @@ def run(
     json: JsonFlag = False,
 ) -> None:
     """Price every parallel layout at every batch. The frontier, the best at each speed, matched pools."""
-    from cost.rate_matching import match_rates, serving_workloads
+    from cost.afd import afd_sweep
+    from cost.rate_matching import serving_workloads
     from cost.resolve import resolve_model
     from cost.setting import Setting
     from cost.sweep import sweep
@@ -91,35 +135,124 @@ def run(
     from topology.errors import InputError
     from topology.resolve import resolve_cluster
 
-    both = _both_phases(isl, osl, context, phase, (prefill_cluster, ttft_ms, tpot_ms))
+    both = _both_phases(isl, osl, context, phase, (prefill_cluster, ttft_ms, tpot_ms, kv_offload, host_link))
+    if both is None and imbalance is None:
+        imbalance = 1.0
+    if afd and redundant is not None:
+        raise InputError(
+            "--afd and --redundant: expert GPUs hold the fewest copies that divide; leave one out."
+        )
+    if kv_offload is not None and not prefix_hit:
+        raise InputError("--kv-offload: give --prefix-hit, the part of the prompt whose cache lies there.")
+    if host_link is not None and kv_offload is None:
+        raise InputError("--host-link: only with --kv-offload.")
     targets = _targets(tok_s_user, phase)
     resolved, where = resolve_model(model, weights=weights), resolve_cluster(cluster)
+    accepted = _accepted(draft_tokens, accept_length)
     first = Workload(
-        context or CONTEXT, 0, kv_dtype, phase, draft_tokens, accept_length, overlap, sparse_attention
+        context or CONTEXT,
+        0,
+        kv_dtype,
+        phase,
+        draft_tokens,
+        accepted,
+        overlap=overlap,
+        sparse_attention=sparse_attention,
+        prefix_hit=0.0 if both else prefix_hit,
     )
     if context is not None and context < 1:
         raise InputError(f"--context {context}: expected 1 token or more.")
     sides = [(where, first)]
     if both is not None:
-        decode, prefill = serving_workloads(first, *both)
+        decode, prefill = serving_workloads(first, *both, prefix_hit=prefix_hit)
         sides = [(where, decode), (resolve_cluster(prefill_cluster) if prefill_cluster else where, prefill)]
-    sweeps = [
-        sweep(Setting(side, resolved, workload, engine=engine), redundant=redundant)
-        for side, workload in sides
-    ]
+
+    def swept(side: Cluster, workload: Workload, *, apart: bool = False) -> Sweep:
+        setting = Setting(side, resolved, workload, engine=engine)
+        if apart:
+            return afd_sweep(setting, imbalance=imbalance)
+        return sweep(setting, redundant=redundant, imbalance=imbalance)
+
+    sweeps = [swept(*side, apart=afd and not index) for index, side in enumerate(sides)]
     for found in sweeps:
         _require(found)
-    matches = None
+    pools = None
     if both is not None:
-        matches = match_rates(
-            sweeps[0],
-            sweeps[1],
-            osl=both[1],
-            ttft_s=_seconds("--ttft-ms", ttft_ms),
-            tpot_s=_seconds("--tpot-ms", tpot_ms),
+        pools = _pools(
+            sweeps,
+            both[1],
+            _ttft(ttft_ms),
+            None if tpot_ms is None else _seconds("--tpot-ms", tpot_ms),
+            tier=kv_offload,
+            host_link=host_link,
+            anew=lambda: swept(sides[1][0], replace(sides[1][1], prefix_hit=0.0)),
+            joint=(lambda: swept(*sides[0])) if afd else None,
         )
     _write(output, sweeps)
-    _print(resolved, sweeps, matches, targets, json=json)
+    _print(resolved, sweeps, pools, targets, json=json)
+
+
+def _pools(
+    sweeps: list[Sweep],
+    osl: int,
+    ttft: tuple[float | None, bool],
+    tpot_s: float | None,
+    *,
+    tier: str | None,
+    host_link: str | None,
+    anew: Callable[[], Sweep],
+    joint: Callable[[], Sweep] | None,
+) -> Pools:
+    """Match the pools, and beside them what they would be with prompts recomputed, or without AFD."""
+    from cost.rate_matching import fetch_or_recompute, match_rates
+    from cost.transfer import host_path
+    from rackplan.sweep_report import Pools
+    from topology.figures import Evidence, Figure
+    from topology.units import parse_quantity
+
+    decode, prefill = sweeps
+    limits: dict[str, Any] = {"osl": osl, "ttft_s": ttft[0], "tpot_s": tpot_s}
+    fetch = None
+    if tier is not None:
+        link = None
+        if host_link is not None:
+            rate = parse_quantity(host_link, "byte/s", "--host-link")
+            link = Figure(rate, "byte/s", Evidence.USER, "--host-link", host_link)
+        fetch = host_path(prefill.setting, tier, link=link)
+    matches = match_rates(decode, prefill, fetch=fetch, **limits)
+    best = matches.best()
+    pools = Pools(matches, decode, prefill, ttft_s=ttft[0], ttft_default=ttft[1])
+    if fetch is not None:
+        whole = anew()
+        _require(whole)
+        either = None if best is None else fetch_or_recompute(prefill, whole, best.prefill, fetch)
+        pools = replace(pools, either=either, recomputed=match_rates(decode, whole, **limits).best())
+    if joint is not None:
+        pools = replace(pools, joint=match_rates(joint(), prefill, fetch=fetch, **limits).best())
+    return pools
+
+
+def _accepted(drafts: int, accept_length: float | None) -> float:
+    """Tokens a step yields: as given, else as measured for so many drafts."""
+    from cost.calibration.serving import accept_length as measured
+
+    return measured(drafts) if accept_length is None else accept_length
+
+
+def _ttft(text: str | None) -> tuple[float | None, bool]:
+    """The limit in seconds (None: there is none), and whether it is the default."""
+    from cost.rate_matching import TTFT_LIMIT
+    from topology.errors import InputError
+
+    if text is None:
+        return TTFT_LIMIT.value, True
+    if text.strip().lower() == "none":
+        return None, False
+    try:
+        milliseconds = float(text)
+    except ValueError:
+        raise InputError(f"--ttft-ms {text}: expected milliseconds, or none.") from None
+    return _seconds("--ttft-ms", milliseconds), False
 
 
 def _both_phases(
@@ -132,7 +265,9 @@ def _both_phases(
         raise InputError("--isl and --osl: give both, or neither with --context.")
     if isl is None or osl is None:
         if any(limit is not None for limit in limits):
-            raise InputError("--prefill-cluster, --ttft-ms and --tpot-ms: only with --isl and --osl.")
+            raise InputError(
+                "--prefill-cluster, --ttft-ms, --tpot-ms, --kv-offload and --host-link: only with --isl and --osl."
+            )
         return None
     if context is not None or phase != "decode":
         raise InputError(
@@ -149,13 +284,11 @@ def _targets(text: str | None, phase: str) -> list[float]:
     return list(TARGETS) if phase == "decode" else []
 
 
-def _seconds(name: str, milliseconds: float | None) -> float | None:
+def _seconds(name: str, milliseconds: float) -> float:
     import math
 
     from topology.errors import InputError
 
-    if milliseconds is None:
-        return None
     if not math.isfinite(milliseconds) or milliseconds <= 0:
         raise InputError(f"{name} {milliseconds:g}: expected a number above 0.")
     return milliseconds / 1e3
@@ -182,7 +315,7 @@ def _write(output: Path | None, sweeps: list[Sweep]) -> None:
 
 
 def _print(
-    model: Model, sweeps: list[Sweep], matches: RateMatches | None, targets: list[float], *, json: bool
+    model: Model, sweeps: list[Sweep], pools: Pools | None, targets: list[float], *, json: bool
 ) -> None:
     from rackplan.output import print_json, print_text
     from rackplan.sweep_report import match_data, sweep_data
@@ -191,12 +324,12 @@ def _print(
     decode, *rest = sweeps
     if json:
         data: dict[str, Any] = {"model": model.name, **sweep_data(decode, targets)}
-        if matches is not None:
+        if pools is not None:
             data["prefill"] = sweep_data(rest[0], [])
-            data["rate_matching"] = match_data(matches, decode, rest[0])
+            data["rate_matching"] = match_data(pools)
         print_json(data)
         return
     blocks = [sweep_summary(decode, targets), *(sweep_summary(found, []) for found in rest)]
-    if matches is not None:
-        blocks.append(match_summary(matches, decode, rest[0]))
+    if pools is not None:
+        blocks.append(match_summary(pools))
     print_text("\n\n".join(blocks))

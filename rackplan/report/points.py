@@ -41,7 +41,7 @@ def report_points(setting: Setting, redundant: int | None) -> list[ReportPoint]:
 
     All of them at three batches, those near the frontier at powers of two, those on it at every batch of the sweep.
     """
-    found = sweep(setting, redundant=redundant, cut_experts=False)
+    found = sweep(setting, redundant=redundant, cut_experts=False, chunk_tokens=None)
     keys = np.stack([found.layout, found.tp])
     layout = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
     whole = found.batch >= 1  # a plan has no less than a sequence per GPU

@@ -9,10 +9,19 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE, RateMatches, match_rates, serving_workloads
+from cost.rate_matching import (
+    DECODE_DERATE,
+    PREFILL_DERATE,
+    TTFT_LIMIT,
+    RateMatches,
+    fetch_or_recompute,
+    match_rates,
+    serving_workloads,
+)
 from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.sweep import Sweep, sweep
+from cost.transfer import CachePath, host_path, kv_path, prompt_cache_bytes
 from cost.workload import Workload
 from topology import Evidence, Figure, InputError, resolve_cluster
 
@@ -54,12 +63,23 @@ def rates(found: Sweep, index: int, derate: float) -> float:
     return derate * float(found.batch[index] * found.gpus[index] / found.step_s[index])
 
 
+def ttft(decode: Sweep, prefill: Sweep, index: int, other: int) -> float:
+    """Seconds to the first token of one pair: the prefill step, then all its prompts over the slower side's links."""
+    path = kv_path(decode.setting, prefill.setting)
+    cache = prompt_cache_bytes(prefill.setting, ISL)
+    sent = prefill.batch[other] * prefill.tp[other] * cache / (prefill.tp[other] * prefill.stages[other])
+    received = cache / (decode.tp[index] * decode.stages[index])
+    return float(prefill.step_s[other] + path.latency_s + max(sent, received) / path.bytes_per_s)
+
+
 def brute(decode: Sweep, prefill: Sweep, index: int, ttft_s: float, domains: int, size: int) -> int:
     """Most decode workers of one configuration, by trying every partner and every number of each."""
     best = 0
     rate_d = rates(decode, index, DECODE_DERATE.value) / OSL
     group_d = int(decode.gpus[index] // decode.stages[index])
-    for other in np.flatnonzero(prefill.step_s <= ttft_s):
+    for other in range(len(prefill)):
+        if ttft(decode, prefill, index, other) > ttft_s:
+            continue
         rate_p = rates(prefill, int(other), PREFILL_DERATE.value)
         group_p = int(prefill.gpus[other] // prefill.stages[other])
         for x_d in range(best + 1, domains * size // int(decode.gpus[index]) + 1):
@@ -93,7 +113,12 @@ def test_pools_match_and_keep_their_limits() -> None:
         assert prefills * (row.prefill_workers - 1) / row.prefill_workers < decodes
         used = row.decode_workers * decode.gpus[row.decode] + row.prefill_workers * prefill.gpus[row.prefill]
         assert row.gpus_used == used <= row.gpus == 72
-        assert row.ttft_s == prefill.step_s[row.prefill] <= 2.0
+        assert row.prefill_s == prefill.step_s[row.prefill]
+        assert row.fetch_s == 0
+        assert row.ttft_s == pytest.approx(row.prefill_s + row.transfer_s)
+        assert row.ttft_s == pytest.approx(ttft(decode, prefill, row.decode, row.prefill))
+        assert row.ttft_s <= 2.0
+        assert row.prefill_gpus + row.decode_gpus == used
         assert row.tok_s_per_user >= 25
         assert row.output_tok_s_per_gpu == pytest.approx(decodes * OSL / 72)
         assert row.total_tok_s_per_gpu == pytest.approx(decodes * (OSL + ISL) / 72)
@@ -178,3 +203,66 @@ def test_what_is_refused() -> None:
     uneven = pools("gb200-nvl72@76")
     with pytest.raises(InputError, match="4 to 72 GPUs"):
         match_rates(*uneven, osl=OSL)
+
+
+def path_of(bytes_per_s: float, latency_s: float = 0.0) -> CachePath:
+    return CachePath("test", bytes_per_s, latency_s, Figure(1.0, "1", Evidence.USER, "test"))
+
+
+def test_the_links_bound_what_pools_hand_over() -> None:
+    decode, prefill = pools("hgx-h100@16")
+    cache = prompt_cache_bytes(prefill.setting, ISL)
+    # so slow that links alone decide: a decode worker of g GPUs takes in g * R / B prompts per second
+    slow = match_rates(decode, prefill, osl=OSL, path=path_of(1e6))
+    row = slow.best()
+    assert row is not None
+    assert row.requests_per_s == pytest.approx(row.decode_gpus * 1e6 / cache)
+    assert row.prefill_gpus * 1e6 / cache >= row.requests_per_s * (1 - 1e-9)
+    rates_of = [
+        best_rate(match_rates(decode, prefill, osl=OSL, ttft_s=0.5, path=path_of(rate)))
+        for rate in (1e6, 1e8, 1e10, 1e12)
+    ]
+    assert rates_of == sorted(rates_of), "a faster link is never slower"
+    assert rates_of[0] == 0 < rates_of[-1]
+    late = match_rates(decode, prefill, osl=OSL, path=path_of(1e12, latency_s=0.25))
+    assert late.ttft_s.min() > 0.25
+    assert late.fastest_ttft_s == pytest.approx(prefill.step_s.min() + 0.25, rel=0.01)
+
+
+def test_hits_are_never_slower() -> None:
+    setting = pools("hgx-h100@16")[1].setting
+    model, cluster = setting.model, setting.cluster
+    best = []
+    for hit in (0.0, 0.25, 0.5, 0.9):
+        decode, prefill = serving_workloads(Workload(), 16_000, OSL, prefix_hit=hit)
+        sides = sweep(Setting(cluster, model, decode)), sweep(Setting(cluster, model, prefill))
+        best.append(best_rate(match_rates(*sides, osl=OSL, ttft_s=TTFT_LIMIT.value)))
+    assert best == sorted(best)
+    assert best[-1] > best[0] * 1.2
+
+
+def test_caches_of_a_tier_are_fetched_before_prefill() -> None:
+    what, cluster = resolve_model("mixtral-8x7b"), resolve_cluster("hgx-h100@16")
+    decode, prefill = serving_workloads(Workload(), 16_000, OSL, prefix_hit=0.5)
+    sides = sweep(Setting(cluster, what, decode)), sweep(Setting(cluster, what, prefill))
+    anew = sweep(Setting(cluster, what, serving_workloads(Workload(), 16_000, OSL)[1]))
+    # Mixtral: 32 layers of 8 heads of 128, keys and values in BF16: 131,072 bytes a token
+    path = host_path(sides[1].setting, "flash")
+    assert path.bytes_per_s == 13e9
+    found = match_rates(*sides, osl=OSL, fetch=path)
+    assert found.fetched_bytes == 8_000 * 131_072
+    assert found.cache_bytes == 2 * found.fetched_bytes
+    row = found.best()
+    assert row is not None
+    prompts = sides[1].batch[row.prefill] * sides[1].tp[row.prefill]
+    gpus = sides[1].tp[row.prefill] * sides[1].stages[row.prefill]
+    assert row.fetch_s == pytest.approx(prompts * found.fetched_bytes / (gpus * 13e9))
+    assert row.ttft_s == pytest.approx(row.fetch_s + row.prefill_s + row.transfer_s)
+    here = match_rates(*sides, osl=OSL)
+    assert best_rate(found) <= best_rate(here)
+    # a fast tier is worth it, a slow one is not
+    fast = fetch_or_recompute(sides[1], anew, row.prefill, path_of(1e12))
+    slow = fetch_or_recompute(sides[1], anew, row.prefill, path_of(1e8))
+    assert (fast.faster, slow.faster) == ("fetch", "recompute")
+    assert fast.rest_s == slow.rest_s < fast.recompute_s
+    assert slow.fetch_s == pytest.approx(found.fetched_bytes / (gpus * 1e8))

@@ -121,7 +121,7 @@ def swept(model: str, cluster: str, workload: Workload = WORKLOAD, **options: An
     ],
 )
 def test_as_the_scorer_says(model: str, cluster: str, workload: Workload, redundant: int | None) -> None:
-    found = swept(model, cluster, workload, redundant=redundant)
+    found = swept(model, cluster, workload, redundant=redundant, chunk_tokens=None)
     assert check_against_scorer(found, redundant) >= 3
     assert len(found) > 50
 
@@ -219,6 +219,70 @@ def test_a_gpu_never_holds_two_copies_of_an_expert() -> None:
     assert set(found.ep.tolist()) == {8, 24}
     with pytest.raises(InputError, match="--redundant 200"):
         swept("mixtral-8x7b", "hgx-h100@24", redundant=200)
+
+
+def test_prefill_takes_a_chunk_and_at_least_one_prompt() -> None:
+    # 8 prompts of 1,024 tokens fill a chunk of 8,192; of 20,000 tokens one is more than a chunk
+    found = swept("deepseek-v3", "gb200-nvl72", Workload(context=1024, phase="prefill"))
+    prompts = found.batch * found.tp
+    assert prompts.max() == 8
+    assert (prompts == 8).any()
+    assert (found.max_batch * found.tp).max() == 8
+    long = swept("deepseek-v3", "gb200-nvl72", Workload(context=20_000, phase="prefill"))
+    assert set((long.batch * long.tp).tolist()) == {1.0}
+    # cached tokens take no room in a chunk
+    half = swept("deepseek-v3", "gb200-nvl72", Workload(context=1024, phase="prefill", prefix_hit=0.5))
+    assert (half.batch * half.tp).max() == 16
+    free = swept("deepseek-v3", "gb200-nvl72", Workload(context=1024, phase="prefill"), chunk_tokens=None)
+    assert free.batch.max() > 100
+    decode = swept("deepseek-v3", "gb200-nvl72")
+    assert decode.batch.max() == decode.max_batch.max()
+
+
+def test_imbalance_of_wide_groups() -> None:
+    for phase, usual in (("decode", 1.25), ("prefill", 1.35)):
+        even, skewed, stated = (
+            swept("deepseek-v3", "gb200-nvl72", Workload(phase=phase), imbalance=x)
+            for x in (1.0, None, usual)
+        )
+        wide = even.ep >= 16
+        assert wide.any()
+        assert (~wide).any()
+        assert (skewed.step_s[~wide] == even.step_s[~wide]).all()
+        assert skewed.step_s[wide] == pytest.approx(stated.step_s[wide])
+        assert (skewed.step_s[wide] > even.step_s[wide]).all()
+    with pytest.raises(InputError, match=r"--imbalance 0\.5"):
+        swept("mixtral-8x7b", "hgx-h100", imbalance=0.5)
+
+
+def test_hits_are_never_slower_at_the_same_batch() -> None:
+    before = None
+    for hit in (0.0, 0.2, 0.5, 0.8, 0.99):
+        workload = Workload(context=8_000, phase="prefill", prefix_hit=hit)
+        found = swept("deepseek-v3", "gb200-nvl72", workload)
+        one = found.batch * found.tp == 1
+        step_s = {
+            key: step
+            for *key, step in zip(
+                found.gpus[one].tolist(),
+                found.stages[one].tolist(),
+                found.tp[one].tolist(),
+                found.moe_tp[one].tolist(),
+                found.step_s[one].tolist(),
+                strict=True,
+            )
+            for key in [tuple(key)]
+        }
+        if before is not None:
+            assert before.keys() == step_s.keys()
+            assert all(step_s[key] <= before[key] * (1 + 1e-9) for key in step_s)
+        before = step_s
+
+
+def test_a_cached_prefix_as_the_scorer_says() -> None:
+    workload = Workload(context=4096, phase="prefill", prefix_hit=0.6)
+    found = swept("deepseek-v3", "gb200-nvl72", workload, chunk_tokens=None)
+    assert check_against_scorer(found, most=6) >= 3
 
 
 def test_lower_is_never_above_expected() -> None:

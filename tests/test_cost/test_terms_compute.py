@@ -179,3 +179,26 @@ def test_crossover_from_reading_to_computing_on_h100():
             moe, use, tokens=tokens_per_expert * 256 / 8, weights=weights, rates=rates
         )
         assert compute_s / read_s == pytest.approx(1.0, abs=1e-3)
+
+
+def test_the_rest_of_a_prompt_attends_to_its_cached_part(toy, rates):
+    # 40 new tokens after 60 cached ones see 60.5 to 99.5 of them, 80 on average; 2 x 4 heads x 32 flop for each
+    shape = StepShape(prompt_tokens=40.0, prompt_length=100.0, prompt_cached=60.0)
+    scores = works_of(toy, shape, rates)[-1]
+    assert scores.compute_s == pytest.approx(40 * 80 * 4 * 2 * 32 / 1e14)
+    # the 60 are read once: 2 heads x 32 elements x 2 bytes
+    assert scores.memory_s == pytest.approx(60 * 2 * 32 * 2 / 1e12)
+    whole = works_of(toy, StepShape(prompt_tokens=100.0, prompt_length=100.0), rates)[-1]
+    first = works_of(toy, StepShape(prompt_tokens=60.0, prompt_length=60.0), rates)[-1]
+    assert scores.compute_s == pytest.approx(whole.compute_s - first.compute_s)
+
+
+def test_mla_rebuilds_keys_and_values_of_the_cached_part(rates):
+    latent = resolve_model("deepseek-v3").layers[0].attention
+    one = {"hidden": 7168, "kv_dtype": "bf16", "weights": "bf16", "rates": rates}
+    shape = StepShape(prompt_tokens=1.0, prompt_length=1001.0, prompt_cached=1000.0)
+    scores = attention_works(latent, shape, **one)[-1]
+    seen = 2 * 128 * (192 + 128) * (1001**2 - 1000**2) / 2
+    rebuilt = 1000 * 2 * 512 * 128 * 256
+    assert scores.compute_s == pytest.approx((seen + rebuilt) / 1e14)
+    assert scores.memory_s == pytest.approx(1000 * 576 * 2 / 1e12)

@@ -142,7 +142,7 @@ def test_prefill_counts_input_tokens(run: Run, tmp_path: Path) -> None:
     result = run(*PLAN, *OUT, "--phase", "prefill", "--context", 2000)
     assert (result.code, result.err) == (0, "")
     assert "prefill of prompts of 2,000 tokens" in result.out
-    for words in ("input tok/s/GPU", "input tok/s/user", "Batch         8 prompts per GPU"):
+    for words in ("input tok/s/GPU", "input tok/s/user", "Batch         4 prompts per GPU"):
         assert words in result.out
     assert "output tok" not in result.out
     plan = read_plan(tmp_path / "plan/plan.json")
@@ -150,7 +150,7 @@ def test_prefill_counts_input_tokens(run: Run, tmp_path: Path) -> None:
     data = json.loads((tmp_path / "plan/plan.json").read_text())
     assert data["score"]["tokens"] == "input"
     used = data["score"]["tok_s_per_gpu_used"]
-    assert used == pytest.approx(8 * 2000 / data["score"]["step_s"])
+    assert used == pytest.approx(4 * 2000 / data["score"]["step_s"])
 
 
 def test_evidence_names_the_fit_or_the_neighbour(run: Run) -> None:

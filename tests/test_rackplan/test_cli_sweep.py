@@ -79,6 +79,64 @@ def test_both_phases_are_matched(run: Run) -> None:
     assert "No pair of pools keeps the limits." in none.out
 
 
+def test_the_usual_limit_on_the_first_token_is_said(run: Run) -> None:
+    args = (*MIXTRAL, "--isl", 2000, "--osl", 400)
+    data = run(*args, "--json").data["rate_matching"]
+    assert data["ttft_limit_s"] == 2.0
+    assert "MLPerf" in data["ttft_limit_source"]
+    best = data["best"]
+    assert best["ttft_s"] == pytest.approx(best["prefill_s"] + best["transfer_s"])
+    assert best["prefill_gpus"] + best["decode_gpus"] == best["gpus_used"]
+    assert data["transfer"]["over"] == "nvlink4"
+    assert data["transfer"]["bytes_per_prompt"] == 2000 * 131_072
+    text = run(*args).out
+    assert "TTFT limit 2 s (default; --ttft-ms; MLPerf" in " ".join(text.split())
+    assert "that prefill" in text
+    free = run(*args, "--ttft-ms", "none", "--json").data["rate_matching"]
+    assert free["ttft_limit_s"] is None
+    tight = run(*args, "--ttft-ms", "1")
+    assert tight.code == 0
+    assert "TTFT limit 0.001 s; the fastest prefill and transfer take" in " ".join(tight.out.split())
+
+
+def test_drafts_are_accepted_as_measured(run: Run) -> None:
+    known = run(*MIXTRAL, "--draft-tokens", 2, "--json").data["pareto"]
+    assert known == run(*MIXTRAL, "--draft-tokens", 2, "--accept-length", 2.27, "--json").data["pareto"]
+    text = " ".join(run(*MIXTRAL, "--draft-tokens", 2).out.split())
+    assert "2 a step, 2.27 tokens accepted (assumed: InferenceX" in text
+
+
+def test_experts_apart_and_beside(run: Run) -> None:
+    args = (*MIXTRAL, "--isl", 2000, "--osl", 400, "--afd")
+    data = run(*args, "--json").data
+    best = data["rate_matching"]["best"]["decode"]
+    assert best["attention_gpus"] + best["expert_gpus"] == best["gpus_per_worker"]
+    assert best["micro_batches"] >= 2
+    assert data["rate_matching"]["afd"]["joint_total_tok_s_per_gpu"] > 0
+    text = run(*args).out
+    assert "experts beside attention:" in text
+    assert "A, E: GPUs of attention" in text
+    assert max(map(len, text.splitlines())) <= 118
+
+
+def test_caches_found_and_fetched(run: Run) -> None:
+    args = (*MIXTRAL, "--isl", 8000, "--osl", 400, "--prefix-hit", 0.5)
+    here = run(*args, "--json").data["rate_matching"]
+    assert (here["prefix_hit"], here["cached_tokens"]) == (0.5, 4000)
+    assert "kv_offload" not in here
+    data = run(*args, "--kv-offload", "flash", "--json").data["rate_matching"]["kv_offload"]
+    assert (data["tier"], data["bytes_per_prompt"]) == ("flash", 4000 * 131_072)
+    alone = data["alone"]
+    assert alone["faster"] == (
+        "fetch" if alone["fetch_s"] + alone["rest_s"] <= alone["recompute_s"] else "recompute"
+    )
+    text = " ".join(run(*args, "--kv-offload", "ddr5", "--host-link", "1 GB/s").out.split())
+    assert "recompute is faster" in text
+    assert "4,000 of 8,000 tokens of a prompt are found in a cache" in text
+    single = run(*MIXTRAL, "--phase", "prefill", "--prefix-hit", 0.5, "--json")
+    assert single.code == 0
+
+
 def test_a_second_cluster_prefills(run: Run) -> None:
     data = run(*MIXTRAL, "--isl", 900, "--osl", 100, "--prefill-cluster", "hgx-h20", "--json").data
     assert data["prefill"]["cluster"] == "hgx-h20"
@@ -130,6 +188,16 @@ def test_drafts_engine_and_formats_reach_the_sweep(run: Run) -> None:
         (("--tok-s-user", "fast"), "--tok-s-user fast"),
         (("--redundant", -1), "--redundant -1"),
         (("--engine", "nobody"), "nobody"),
+        (("--isl", 100, "--osl", 10, "--ttft-ms", "soon"), "--ttft-ms soon"),
+        (("--prefix-hit", 0.5), "only prefill"),
+        (("--isl", 100, "--osl", 10, "--prefix-hit", 1), "--prefix-hit 1"),
+        (("--isl", 100, "--osl", 10, "--kv-offload", "ddr5"), "give --prefix-hit"),
+        (("--isl", 100, "--osl", 10, "--host-link", "9 GB/s"), "only with --kv-offload"),
+        (("--kv-offload", "ddr5"), "only with --isl and --osl"),
+        (("--imbalance", 0.9), "--imbalance 0.9"),
+        (("--draft-tokens", 5), "give --accept-length"),
+        (("--afd", "--redundant", 4), "leave one out"),
+        (("--afd", "--phase", "prefill"), "only decode"),
     ],
 )
 def test_bad_input_is_said_in_one_line(run: Run, args: tuple[object, ...], said: str) -> None:

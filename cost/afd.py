@@ -1,0 +1,465 @@
+"""Attention and experts on different GPUs (AFD): micro-batches go back and forth between the two pools.
+
+The attention GPUs hold attention, dense, shared and router weights, embedding, head and the caches; the expert GPUs
+hold the routed experts. In each layer with experts every micro-batch computes ``A`` seconds on the attention GPUs, is
+sent to the experts (``D``), computes ``E`` there and is sent back (``C``), while the others take their turns
+("ping-pong"). With ``m`` micro-batches a layer takes
+
+    max(m A, m E, m D, m C, A + E + D + C)
+
+and the whole step once ``min(A + E + D + C - T, (m - 1) T)`` more, ``T`` the largest of the four: the pipeline fills.
+Where ``m T`` is the largest these are ``(A + E + D + C) + T (m L - 1)`` over ``L`` layers, as in MegaScale-Infer
+(Zhu et al., arXiv:2504.02263, section 4.1), whose condition ``m T >= 2 (T + D)`` says that no pool waits; Step-3
+(arXiv:2507.19427) runs the same pipeline. Dispatch and combine count apart, since links work in both directions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cost.capacity import batch_room
+from cost.dtypes import cache_bytes_per_element
+from cost.gpu_groups import domain_gpus, equal_groups, group_sizes
+from cost.layout import StageSpec
+from cost.measured.serving_times import with_imbalance
+from cost.memory import layer_weight_bytes, logit_bytes, weight_sizes, workspace_bytes
+from cost.model import MoeFfn
+from cost.setting import USABLE_HBM
+from cost.shape import StepShape
+from cost.step import add_head, all_reduces, layer_works
+from cost.step_cost import priced
+from cost.sweep.batches import batch_grid
+from cost.sweep.result import Sweep
+from cost.terms.all_reduce import all_reduce_part
+from cost.terms.alltoall import vector_bytes
+from cost.terms.alltoall_parts import routing_of
+from cost.terms.alltoall_routing import hit_chance
+from cost.terms.alltoall_seconds import alltoall_seconds
+from cost.terms.alltoall_volumes import Volumes
+from cost.terms.experts import even_expert_work
+from cost.terms.work import Parts
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cost.machine import Machine
+    from cost.model import Layer, Model
+    from cost.quantity import Quantity
+    from cost.setting import Setting
+
+    Array = NDArray[np.float64]
+    Index = NDArray[np.int64]
+
+__all__ = [
+    "MICRO_BATCHES",
+    "AfdShape",
+    "AfdSweep",
+    "LayerTimes",
+    "afd_layer",
+    "afd_sweep",
+    "ping_pong_seconds",
+]
+
+MICRO_BATCHES = (2, 3, 4)
+"""Micro-batches that are tried: at least 2, and 3 or 4 where sending takes as long as half of computing (section 4.1
+of MegaScale-Infer)."""
+WIDTHS = (1, 2, 4, 8)
+"""Tensor-parallel widths of attention that are tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class AfdShape:
+    """Groups of GPUs that share the work, numbers or arrays.
+
+    Attributes
+    ----------
+    attention_gpus, expert_gpus, tp:
+        GPUs of each side of a group, and the width of tensor parallelism on the attention side.
+    sequences, micro_batches:
+        Sequences per attention GPU of one micro-batch, and micro-batches in flight.
+    crosses:
+        Whether the sides lie in different scale-up domains.
+    imbalance:
+        Busiest expert GPU over the mean.
+    """
+
+    attention_gpus: Quantity
+    expert_gpus: Quantity
+    tp: Quantity
+    sequences: Quantity
+    micro_batches: Quantity
+    crosses: NDArray[np.bool_] | bool = False
+    imbalance: Quantity = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTimes:
+    """Seconds of one micro-batch in one layer: attention side, experts, sending there and back."""
+
+    attention_s: Quantity
+    experts_s: Quantity
+    dispatch_s: Quantity
+    combine_s: Quantity
+
+    @property
+    def longest_s(self) -> Quantity:
+        """The slowest of the four, which the others wait for."""
+        return np.maximum(
+            np.maximum(self.attention_s, self.experts_s), np.maximum(self.dispatch_s, self.combine_s)
+        )
+
+    @property
+    def round_trip_s(self) -> Quantity:
+        """One micro-batch through all four."""
+        return self.attention_s + self.experts_s + self.dispatch_s + self.combine_s
+
+
+def ping_pong_seconds(times: LayerTimes, micro_batches: Quantity) -> tuple[Quantity, Quantity]:
+    """Return the seconds of a layer for all micro-batches, and those in which the pipeline fills, once a step."""
+    longest, through = times.longest_s, times.round_trip_s
+    layer_s = np.maximum(micro_batches * longest, through)
+    return layer_s, np.minimum(through - longest, (micro_batches - 1) * longest)
+
+
+def afd_layer(
+    setting: Setting, machine: Machine, layer: Layer, shape: AfdShape, *, queries: float, peak: bool = False
+) -> LayerTimes:
+    """Return what one micro-batch costs in ``layer``; a layer without experts runs on the attention side alone.
+
+    Notes
+    -----
+    A token is sent once to each expert GPU that holds one of its experts, ``n_e h(1)`` of them
+    (:func:`cost.terms.alltoall_routing.hit_chance`), and as many vectors come back. The slower side binds: an
+    attention GPU sends those of its own tokens, an expert GPU receives a share of all. Rates and fixed parts are
+    those of the phase's all-to-all kernel on the same links: no library of this kind publishes its own for them.
+    With ``peak`` everything runs at data-sheet peaks, without delays.
+    """
+    model, moe = setting.model, layer.ffn
+    tokens = shape.sequences * queries
+    own = StepShape(
+        tp=shape.tp,
+        attention_dp=shape.attention_gpus / shape.tp,
+        sequences=shape.sequences,
+        queries=queries,
+        context=float(setting.workload.context),
+        domain_gpus=shape.attention_gpus,
+    )
+    parts = Parts(works=layer_works(model, layer, own, machine), layers=1.0)
+    parts.latent_layers = float(layer.attention.kind in ("mla", "dsa", "csa", "hca"))
+    if np.any(np.asarray(shape.tp) > 1):
+        times = all_reduces(layer, replace(own, attention_dp=2.0))
+        parts.reduces.append(all_reduce_part(model.hidden, own, times=times, rates=machine.rates, layers=1.0))
+    cost = priced(parts, machine.efficiency, machine.rates)
+    attention_s = cost.lower_s if peak else cost.total_s
+    if not isinstance(moe, MoeFfn):
+        none = np.zeros_like(np.asarray(attention_s))
+        return LayerTimes(attention_s, none, none, none)
+    ep = np.asarray(shape.expert_gpus, dtype=np.float64)
+    far = StepShape(
+        attention_dp=ep,
+        ep=ep,
+        sequences=tokens * shape.attention_gpus / ep,
+        slots=np.ceil(moe.experts / ep) * ep,
+        imbalance=shape.imbalance,
+    )
+    work = even_expert_work(
+        moe, far, hidden=model.hidden, weights=model.precision["experts"], rates=machine.rates
+    )
+    cost = priced(Parts(works=[work], moe_layers=1.0), machine.efficiency, machine.rates)
+    dispatch_s, combine_s = _sent(model, moe, machine, shape, tokens, peak=peak)
+    return LayerTimes(attention_s, cost.lower_s if peak else cost.total_s, dispatch_s, combine_s)
+
+
+def _sent(
+    model: Model, moe: MoeFfn, machine: Machine, shape: AfdShape, tokens: Quantity, *, peak: bool
+) -> tuple[Quantity, Quantity]:
+    """Seconds to the experts and back."""
+    rates, crosses = machine.rates, np.asarray(shape.crosses)
+    if np.any(crosses):
+        rates.require_scale_out()
+    copies = np.asarray(shape.expert_gpus * hit_chance(routing_of(moe), 1, shape.expert_gpus))
+    sent = np.asarray(tokens * copies)
+    received = sent * shape.imbalance * shape.attention_gpus / shape.expert_gpus
+    busiest = np.maximum(sent, received)
+    seconds: list[Quantity] = []
+    for way, size, ends in zip(
+        ("dispatch", "combine"),
+        vector_bytes(model.hidden, model.precision["experts"]),
+        (received, sent),
+        strict=True,
+    ):
+        peak_s = np.where(
+            crosses,
+            busiest * size / max(rates.out_bytes_per_s, 1.0),
+            busiest * size / rates.alltoall_bytes_per_s,
+        )
+        if peak or machine.efficiency.ideal:
+            seconds.append(peak_s)
+            continue
+        found: Quantity = 0.0
+        for kernel, where in ((machine.kernels.inside, ~crosses), (machine.kernels.across, crosses)):
+            if not np.any(where):
+                continue
+            one = alltoall_seconds(
+                getattr(kernel, way),
+                Volumes(
+                    up=np.where(where & ~crosses, busiest, 0.0),
+                    out=np.where(where & crosses, busiest, 0.0),
+                    received=np.where(where, ends, 0.0),
+                ),
+                vector_bytes=size,
+                up_bytes_per_s=rates.alltoall_bytes_per_s,
+                out_bytes_per_s=max(rates.out_bytes_per_s, 1.0),
+                ep=np.maximum(shape.attention_gpus, shape.expert_gpus),
+            )
+            notify = 0.0 if kernel.notify_s is None else kernel.notify_s.value
+            found = found + np.where(where, one + notify, 0.0)
+        seconds.append(found)
+    return seconds[0], seconds[1]
+
+
+@dataclass(frozen=True, eq=False)
+class AfdSweep(Sweep):
+    """A sweep of groups whose attention and experts lie on different GPUs.
+
+    ``ep`` counts the expert GPUs, ``attention_dp * tp`` the attention GPUs of a group of ``gpus``; ``batch`` is
+    sequences per GPU of both sides together.
+    """
+
+    micro_batches: Index = field(kw_only=True)
+
+    def label(self, index: int) -> str:
+        """The layout in a few letters: ``A48 E24 TP1 m3 x1``."""
+        attention = int(self.attention_dp[index] * self.tp[index])
+        return (
+            f"A{attention} E{self.ep[index]} TP{self.tp[index]} m{self.micro_batches[index]} "
+            f"x{self.replicas[index]}"
+        )
+
+    def columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]]:
+        """All columns by name, as a file of them has."""
+        return super().columns() | {"micro_batches": self.micro_batches}
+
+
+def afd_sweep(setting: Setting, *, imbalance: float | None = 1.0) -> AfdSweep:
+    """Price decode with attention and experts apart: every size of a group, share of it, width and batch.
+
+    Parameters
+    ----------
+    imbalance:
+        Busiest expert GPU over the mean; None: the usual one of wide groups.
+
+    Notes
+    -----
+    A group lies in one domain, its sides joined by the scale-up links, or joins whole domains, some of which hold
+    attention and the others experts: then everything crosses the scale-out links. Both sides are GPUs of one cluster.
+
+    Raises
+    ------
+    InputError
+        If the phase is not decode, the model has no routed experts, or half batches were asked for as well.
+    """
+    model, workload = setting.model, setting.workload
+    if not workload.decodes:
+        raise InputError("--afd: only decode is split so; leave --phase prefill out.")
+    if model.moe is None:
+        raise InputError(f"--afd: {model.name} has no routed experts to put elsewhere.")
+    if workload.overlap:
+        raise InputError("--afd: its micro-batches overlap already; leave --overlap out.")
+    rows = _candidates(setting)
+    pieces = [_price(setting, *row, imbalance=imbalance) for row in rows]
+    names = [name for piece in pieces for name in piece]
+
+    def column(name: str) -> Array:
+        return np.concatenate(
+            [np.zeros(0), *(piece.get(name, np.zeros(len(piece["tp"]))) for piece in pieces)]
+        )
+
+    def whole(name: str) -> Index:
+        return column(name).astype(np.int64)
+
+    fabrics = [name for name in dict.fromkeys(names) if name.startswith("by ")]
+    by = {name[3:]: column(name) for name in fabrics}
+    step_s, batch = column("step_s"), column("batch")
+    gpus, replicas = column("gpus"), column("replicas")
+    tok_s = batch * gpus * replicas * workload.tokens_per_step / np.maximum(step_s, 1e-30)
+    return AfdSweep(
+        setting=setting,
+        layout=np.arange(len(step_s)),
+        tp=whole("tp"),
+        attention_dp=(column("attention") / np.maximum(column("tp"), 1)).astype(np.int64),
+        ep=whole("experts"),
+        moe_tp=np.ones(len(step_s), dtype=np.int64),
+        stages=np.ones(len(step_s), dtype=np.int64),
+        replicas=whole("replicas"),
+        gpus=whole("gpus"),
+        batch=batch,
+        max_batch=column("most"),
+        step_s=step_s,
+        lower_step_s=column("lower_s"),
+        tok_s_per_user=workload.tokens_per_step / step_s,
+        tok_s_per_gpu=tok_s / len(setting.cluster.gpus),
+        tok_s_per_gpu_used=tok_s / np.maximum(gpus * replicas, 1),
+        bound_by=np.argmax(list(by.values()), axis=0) if by else np.zeros(0, dtype=np.int64),
+        limits=tuple(by),
+        terms_s={"attention_side": column("busy_s"), "waiting": step_s - column("busy_s")},
+        variants=(),
+        shortage_bytes=0.0 if len(step_s) else _shortage(setting),
+        imbalance=imbalance,
+        micro_batches=whole("micro"),
+    )
+
+
+def _candidates(setting: Setting) -> list[tuple[tuple[int, ...], int, bool, list[int]]]:
+    """Groups of each size: GPUs of the first, their number, whether sides cross, sizes of the expert side."""
+    domains = domain_gpus(setting.cluster)
+    largest = max(map(len, domains))
+    found = []
+    moe = setting.model.moe
+    most = moe.experts if moe else 0
+    for size in group_sizes(domains):
+        groups = equal_groups(domains, size)
+        crosses = size > largest
+        step = largest if crosses else 1
+        sides = [n for n in range(step, size, step) if n <= most]
+        if groups and sides and (not crosses or size % largest == 0):
+            found.append((groups[0], len(groups), crosses, sides))
+    return found
+
+
+def _price(
+    setting: Setting,
+    group: tuple[int, ...],
+    replicas: int,
+    crosses: bool,
+    sides: list[int],
+    *,
+    imbalance: float | None,
+) -> dict[str, Array]:
+    """All widths, batches and micro-batches of groups of one size, as columns."""
+    model = setting.model
+    machine = setting.machine(StageSpec(group, range(len(model.layers))))
+    heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
+    where = setting.cluster.gpus[group[0]].domain
+    inside = sum(setting.cluster.gpus[gpu].domain == where for gpu in group)
+    pairs = np.array(
+        [
+            (len(group) - n, n, tp, m)
+            for n in sides
+            for tp in WIDTHS
+            for m in MICRO_BATCHES
+            if (len(group) - n) % tp == 0 and heads % tp == 0 and (not crosses or inside % tp == 0)
+        ],
+        dtype=np.float64,
+    ).reshape(-1, 4)
+    attention, experts, tp, micro = pairs.T
+    hbm = machine.rates.hbm_bytes
+    room = batch_room(_attention_memory(setting, tp), hbm)
+    fits = _expert_weights(model, experts) <= USABLE_HBM * hbm
+    most = np.where(fits, np.floor(np.maximum(room, 0.0) * tp / micro), 0.0)
+    grid = batch_grid(float(most.max(initial=0.0)))
+    row, place = np.nonzero(grid[None, :] <= most[:, None])
+    attention, experts, tp, micro = pairs[row].T
+    shape = AfdShape(attention, experts, tp, grid[place] / tp, micro, np.full(len(row), crosses))
+    stated = StepShape(ep=experts, imbalance=0.0 if imbalance is None else imbalance)
+    shape = replace(shape, imbalance=with_imbalance(stated, "decode").imbalance)
+    found = _step(setting, machine, shape)
+    name = machine.rates.out_fabric if crosses else machine.rates.up_fabric
+    return {
+        "tp": tp,
+        "attention": attention,
+        "experts": experts,
+        "micro": micro,
+        "gpus": attention + experts,
+        "replicas": np.full(len(row), float(replicas)),
+        "batch": shape.sequences * micro * attention / (attention + experts),
+        "most": most[row] * micro / tp * attention / (attention + experts),
+        "step_s": found[0],
+        "lower_s": found[1],
+        "busy_s": found[2],
+        "by attention side": found[2],
+        "by expert side": found[3],
+        "by round trip": found[5],
+        f"by {name}": found[4],
+    }
+
+
+def _step(setting: Setting, machine: Machine, shape: AfdShape) -> list[Array]:
+    """Step, lower bound, then seconds of the attention side, the experts, the links and the round trips."""
+    model, workload = setting.model, setting.workload
+    queries = 1.0 + workload.draft_tokens
+    layers = [(layer, float(count), queries) for layer, count in model.kind_counts(range(len(model.layers)))]
+    if workload.draft_tokens:
+        layers.append((model.layers[-1], float(workload.draft_tokens), 1.0))
+    m = np.asarray(shape.micro_batches)
+    step, lower, busy, experts, links, trips, fill = (np.zeros(len(m)) for _ in range(7))
+    for layer, count, each in layers:
+        times = afd_layer(setting, machine, layer, shape, queries=each)
+        bare = afd_layer(setting, machine, layer, shape, queries=each, peak=True)
+        if isinstance(layer.ffn, MoeFfn):
+            layer_s, fills = ping_pong_seconds(times, m)
+            fill = np.maximum(fill, fills)
+            trips = trips + count * times.round_trip_s
+        else:
+            layer_s = m * times.attention_s
+            trips = trips + count * layer_s
+        step = step + count * layer_s
+        lower = lower + count * m * bare.longest_s
+        busy = busy + count * m * times.attention_s
+        experts = experts + count * m * times.experts_s
+        links = links + count * m * np.maximum(times.dispatch_s, times.combine_s)
+    heads = [(1.0, queries)] + ([(float(workload.draft_tokens), 1.0)] if workload.draft_tokens else [])
+    for count, each in heads:
+        parts = Parts()
+        own = StepShape(tp=shape.tp, sequences=shape.sequences * m, queries=each)
+        add_head(parts, model, own, machine, 1.0)
+        if each == 1.0 and workload.draft_tokens:
+            parts.steps = parts.requests = 0.0
+        cost = priced(parts, machine.efficiency, machine.rates)
+        step, busy, trips = (value + count * cost.total_s for value in (step, busy, trips))
+        lower = lower + count * cost.lower_s
+    return [step + fill, lower, busy, experts, links, trips]
+
+
+def _attention_memory(setting: Setting, tp: Array) -> tuple[Quantity, Quantity]:
+    """Bytes of weights on an attention GPU, and of cache and workspace for each sequence on it."""
+    model, workload = setting.model, setting.workload
+    size = weight_sizes(model)
+    head = 0 if model.tied else model.head_params
+    ends = model.embedding_params * size["embedding"] + head * size["head"]
+    weights: Quantity = ends / tp + model.final_norm_params * size["norm"]
+    cache: Quantity = 0.0
+    element = cache_bytes_per_element(workload.kv_dtype)
+    for layer, count in model.kind_counts(range(len(model.layers))):
+        weights = weights + count * layer_weight_bytes(layer, size, tp=tp, slots=0.0)
+        one = layer.attention.cache_bytes(workload.context, element)
+        cache = cache + count * tp * one / layer.attention.kv_shards(tp)
+    passing = workspace_bytes(model, workload, tp=tp, ranks=1.0, slots=0.0, crosses=False, moe=False)
+    return weights, cache + passing + logit_bytes(model, workload)
+
+
+def _expert_weights(model: Model, gpus: Quantity) -> Array:
+    """Bytes of routed experts on the fullest of ``gpus`` expert GPUs."""
+    size = weight_sizes(model)["experts"]
+    bytes_: Array = np.zeros_like(np.asarray(gpus, dtype=np.float64))
+    for layer, count in model.kind_counts(range(len(model.layers))):
+        if isinstance(layer.ffn, MoeFfn):
+            bytes_ = bytes_ + count * np.ceil(layer.ffn.experts / gpus) * layer.ffn.expert_params * size
+    return bytes_
+
+
+def _shortage(setting: Setting) -> float:
+    """Bytes that the best split of the largest group lacks on an expert GPU, or for one sequence."""
+    candidates = _candidates(setting)
+    if not candidates:
+        return 1.0
+    group, _, _, sides = candidates[0]
+    rates = setting.machine(StageSpec(group, range(len(setting.model.layers)))).rates
+    weights, each = _attention_memory(setting, np.ones(1))
+    usable = USABLE_HBM * rates.hbm_bytes
+    experts = float(_expert_weights(setting.model, np.array([float(max(sides))]))[0]) - usable
+    return max(experts, float(np.max(weights + each)) - usable, 1.0)

@@ -6,16 +6,18 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any
 
+from cost.calibration.errors import error_to_dict, errors_in
 from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE
 from cost.sweep import best_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from cost.calibration.errors import ErrorOf
     from cost.rate_matching import RateMatch, RateMatches
     from cost.sweep import Sweep
 
-__all__ = ["match_data", "sweep_csv", "sweep_data"]
+__all__ = ["match_data", "match_errors", "sweep_csv", "sweep_data"]
 
 _NUMBERS = ("tp", "attention_dp", "ep", "moe_tp", "stages", "replicas")
 _FIGURES = (
@@ -44,6 +46,7 @@ def sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
         ),
         "pareto": [configuration(found, int(index)) for index in found.frontier()],
         "iso": [_at(found, target) for target in targets],
+        "calibration": error_to_dict(errors_in(found.setting)),
     }
 
 
@@ -77,8 +80,15 @@ def match_data(matches: RateMatches, decode: Sweep, prefill: Sweep) -> dict[str,
             for name, figure in (("prefill", PREFILL_DERATE), ("decode", DECODE_DERATE))
         },
         "best": None if best is None else _match(best, decode, prefill),
+        "calibration": error_to_dict(match_errors(decode, prefill)),
         "pareto": [_match(matches.row(int(index)), decode, prefill) for index in matches.frontier()],
     }
+
+
+def match_errors(decode: Sweep, prefill: Sweep) -> tuple[ErrorOf, ...]:
+    """Return the errors of the chips of both pools, each once, as rows with a pool for each phase have them."""
+    sides = (errors_in(side.setting, phase="disaggregated") for side in (decode, prefill))
+    return tuple(dict.fromkeys(error for errors in sides for error in errors))
 
 
 def _match(row: RateMatch, decode: Sweep, prefill: Sweep) -> dict[str, Any]:

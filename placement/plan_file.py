@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cost.assignment import Assignment
+from cost.calibration.errors import error_to_dict, errors_in
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import model_from_config
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from cost.score import Score
 
-__all__ = ["plan_to_dict", "plan_to_json", "read_plan", "score_to_dict"]
+__all__ = ["plan_score_to_dict", "plan_to_dict", "plan_to_json", "read_plan", "score_to_dict"]
 
 SCHEMA_VERSION = 1
 _NO_OBJECT = {"model_type", "dict_type", "model_attributes_type"}
@@ -167,6 +168,12 @@ def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any
     }
 
 
+def plan_score_to_dict(plan: Plan) -> dict[str, Any]:
+    """Return a plan's score with ``calibration``: how far off it may be; null where nothing was measured."""
+    errors = errors_in(plan.setting, plan.layout)
+    return {**score_to_dict(plan.score, dict(plan.balancedness)), "calibration": error_to_dict(errors)}
+
+
 def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, float]]:
     """Seconds by part, then by what bound it."""
     found: dict[str, dict[str, float]] = {}
@@ -185,7 +192,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         "stages": _stages(plan),
         "experts": {"gpus": [gpu.id for gpu in setting.cluster.gpus], "layers": _expert_rows(plan)},
         "layout": {**_layout_to_dict(layout, setting), "passed_over": plan.passed_over or None},
-        "score": score_to_dict(plan.score, dict(plan.balancedness)),
+        "score": plan_score_to_dict(plan),
         "proof": {
             "status": plan.proof.status,
             "objective": plan.proof.objective,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rackplan.error_words import error_rows, range_words, table_words
 from rackplan.summary import doubts, phase_words, serving_words
 from rackplan.words import load_names, table, underlined, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cost.calibration.errors import ErrorOf
     from cost.loads import ExpertLoads
     from cost.model import Model
     from cost.workload import Workload
     from placement.compare import CompareRow
 
-__all__ = ["compare_summary", "compare_verdict", "comparison_table"]
+__all__ = ["cluster_errors", "compare_summary", "compare_verdict", "comparison_table"]
 
 
 def compare_summary(
@@ -43,7 +45,16 @@ def compare_summary(
     for name, doubt in {row.cluster: doubts(row.status) for row in rows}.items():
         if doubt:
             lines += wrapped("Note", f"{name} is {doubt}")
+    errors = cluster_errors(rows)
+    if errors:
+        lines += ["", *table(error_rows(errors)), ""]
+        lines += wrapped("Error", table_words([error for _, error in errors]))
     return "\n".join(lines)
+
+
+def cluster_errors(rows: Sequence[CompareRow]) -> list[tuple[str, ErrorOf]]:
+    """Return each cluster with the error of each of its chips."""
+    return list(dict.fromkeys((row.cluster, error) for row in rows for error in row.errors))
 
 
 def comparison_table(rows: Sequence[CompareRow]) -> list[list[str]]:
@@ -114,6 +125,8 @@ def _best(rows: Sequence[CompareRow], base: str, speed: float, tokens: str) -> s
     first = next((row.tok_s_per_gpu for row in rows if row.cluster == base), None)
     where = f"At {speed:g} {tokens} tok/s/user" if speed else "With as much throughput as fits"
     text = f"{where} {best.cluster} gives most: {best.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU"
+    if best.errors:
+        text += f" ({range_words(best.tok_s_per_gpu or 0.0, best.errors)})"
     if first and best.cluster != base:
         text += f", {(best.tok_s_per_gpu or 0.0) / first:.2f} times {base}"
     return f"{text}; {best.bound_by} binds."

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from cost.calibration.errors import errors_in
 from cost.efficiency import PEAK
 from cost.lecture import train_wait_s
 from cost.setting import USABLE_HBM
 from placement.compare import cluster_status
 from placement.plan import score_placement
-from placement.plan_file import score_to_dict
+from placement.plan_file import plan_score_to_dict
+from rackplan.error_words import band_words
 from rackplan.evidence import kernel_notes, term_evidence, used_figures, weakest_figures
 from rackplan.summary import coefficient_words, doubts, next_token, serving_words, what_if_words
 from rackplan.words import load_names
@@ -124,9 +126,10 @@ def verdict(plan: Plan) -> str:
     score, setting = plan.score, plan.setting
     share = score.limits_s[score.bound_by] / score.step_s
     tokens = setting.workload.token_word
+    band = band_words(score.tok_s_per_gpu, errors_in(plan.setting, plan.layout))
     text = (
         f"{setting.model.name} fits {setting.cluster.name} ({len(setting.cluster.gpus)} GPUs): "
-        f"{score.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU at {score.tok_s_per_user:,.1f} {tokens} tok/s/user; "
+        f"{score.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU{band} at {score.tok_s_per_user:,.1f} {tokens} tok/s/user; "
         f"a step takes {score.step_s * 1e3:,.2f} ms, {score.step_s / score.lower_step_s:.1f} times its lower bound; "
         f"{score.bound_by} binds ({share:.0%} of the step)."
     )
@@ -192,7 +195,7 @@ def _assumptions(plan: Plan) -> list[str]:
     supposed = what_if_words(setting)
     found += [f"What if: {supposed}."] if supposed else []
     found += dict.fromkeys(
-        f"Coefficients: {coefficient_words(setting.machine(stage).efficiency)}."
+        f"Coefficients: {coefficient_words(setting.machine(stage).efficiency, setting.workload.phase)}."
         for stages in plan.layout.replicas
         for stage in stages
     )
@@ -222,7 +225,7 @@ def explanation_to_dict(found: Explanation) -> dict[str, Any]:
             "batch_per_gpu": score.batch,
             "gpus_used": layout.gpus_used,
         },
-        "score": score_to_dict(score, dict(plan.balancedness)),
+        "score": plan_score_to_dict(plan),
         "step_over_lower": found.step_over_lower,
         "mean_wait_ms": train_wait_s(score.step_s)[0] * 1e3,
         "longest_wait_ms": train_wait_s(score.step_s)[1] * 1e3,

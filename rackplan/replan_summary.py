@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cost.calibration.errors import errors_in
 from placement.replan.few_moves import KNEE
 from placement.replan.transfers import NEAR
+from rackplan.error_words import band_words
 from rackplan.findings_summary import failure_lines, worst_words
-from rackplan.summary import balance_lines, proof_lines, what_if_lines
+from rackplan.summary import balance_lines, evidence_lines, proof_lines, what_if_lines
 from rackplan.words import load_names, table, underlined, wrapped
 
 if TYPE_CHECKING:
@@ -105,9 +107,10 @@ def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str,
     lines += wrapped("Links", links_words(found))
     lines += wrapped("Balancedness", balance_words(found))
     left = f" over the {len(setting.cluster.gpus):,} GPUs left" if options.lost else ""
+    band = band_words(plan.score.tok_s_per_gpu, errors_in(plan.setting, plan.layout))
     lines += wrapped(
         "Throughput",
-        f"{plan.score.tok_s_per_gpu:,.0f} {plan.score.tokens} tok/s/GPU{left}, "
+        f"{plan.score.tok_s_per_gpu:,.0f} {plan.score.tokens} tok/s/GPU{left}{band}, "
         f"step {plan.score.step_s * 1e3:,.2f} ms",
     )
     for note in plan.notes:
@@ -121,7 +124,7 @@ def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str,
     lines += ["", *balance_lines(plan), *proof_lines(plan)]
     if plan.failures is not None:
         lines += ["", *failure_lines(plan.failures)]
-    lines += ["", *wrapped("Written", ", ".join(files.values()))]
+    lines += ["", *evidence_lines(plan), *wrapped("Written", ", ".join(files.values()))]
     return "\n".join(lines)
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cost.attention.sparse import as_if_sparse, most_tokens_read
-from cost.calibration.serving import ANY_ENGINE, fit_errors
+from cost.calibration.errors import error_behind, errors_in
 from cost.economics.price_step import model_price_step_context
 from cost.model import DenseFfn, MoeFfn
 from cost.terms.alltoall import vector_bytes
 from placement.compare import cluster_status
+from rackplan.error_words import band_words, chip_words
 from rackplan.findings_summary import failure_lines, placement_words, scenario_lines, worst_words
 from rackplan.redundancy_summary import redundancy_lines
 from rackplan.words import baseline_name, load_names, table, underlined, wrapped
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "coefficient_words",
     "doubts",
+    "evidence_lines",
     "next_token",
     "phase_words",
     "plan_summary",
@@ -58,7 +60,7 @@ def plan_summary(plan: Plan, files: Mapping[str, str]) -> str:
         lines += ["", *failure_lines(plan.failures)]
     if plan.redundancy is not None:
         lines += ["", *redundancy_lines(plan.redundancy)]
-    lines += ["", *_evidence(plan)]
+    lines += ["", *evidence_lines(plan)]
     lines += wrapped("Written", ", ".join(files.values()))
     return "\n".join(lines)
 
@@ -85,7 +87,7 @@ def score_summary(plan: Plan) -> str:
                 f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}",
             ),
         ]
-    return "\n".join([*lines, "", *_evidence(plan)])
+    return "\n".join([*lines, "", *evidence_lines(plan)])
 
 
 def _head(plan: Plan) -> list[str]:
@@ -168,7 +170,8 @@ def _precision(plan: Plan) -> str:
 def _speed(plan: Plan) -> list[str]:
     score = plan.score
     given = len(plan.setting.cluster.gpus)
-    text = f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU over all {given} GPUs"
+    band = band_words(score.tok_s_per_gpu, errors_in(plan.setting, plan.layout))
+    text = f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU{band} over all {given} GPUs"
     if plan.layout.gpus_used != given:
         text += f" ({score.tok_s_per_gpu_used:,.0f} over the {plan.layout.gpus_used} in use)"
     lines = wrapped("Throughput", f"{text}; {score.tok_s_per_user:,.1f} {score.tokens} tok/s/user")
@@ -248,10 +251,11 @@ def proof_lines(plan: Plan) -> list[str]:
     return wrapped("Proof", text)
 
 
-def _evidence(plan: Plan) -> list[str]:
+def evidence_lines(plan: Plan) -> list[str]:
+    """Return the weakest figure that a plan rests on, with the error of each chip that it runs on."""
     setting = plan.setting
-    stages = [stage for stages in plan.layout.replicas for stage in stages]
-    why = list(dict.fromkeys(coefficient_words(setting.machine(stage).efficiency) for stage in stages))
+    reached = [setting.machine(stage).efficiency for stages in plan.layout.replicas for stage in stages]
+    why = list(dict.fromkeys(coefficient_words(one, setting.workload.phase) for one in reached))
     if plan.loads is not None and plan.loads.synthetic:
         why.append("the loads are synthetic")
     if setting.workload.what_if:
@@ -262,21 +266,14 @@ def _evidence(plan: Plan) -> list[str]:
     return wrapped("Evidence", f"the weakest figure used is {plan.score.evidence.label}: {'; '.join(why)}.")
 
 
-def coefficient_words(efficiency: Efficiency) -> str:
-    """Return what the coefficients of kernels and engines rest on, with the error of their fit."""
+def coefficient_words(efficiency: Efficiency, phase: str) -> str:
+    """Return what the coefficients of kernels and engines rest on, with their error in a phase."""
     if efficiency.ideal:
         return "every part at its data-sheet peak"
-    errors = fit_errors()
-    found = f"{errors['rows']:,.0f} measured rows"
-    if "median_abs_error" in errors:
-        found += f", median error {errors['median_abs_error']:.0%}"
-    if "mean_abs_error" in errors:
-        found += f", mean {errors['mean_abs_error']:.0%}"
-    engine = "all engines" if efficiency.engine in ("", ANY_ENGINE) else efficiency.engine
-    text = f"what kernels reach is fitted to served requests on {efficiency.chip} ({engine}; {found})"
-    if efficiency.stand_in_for:
-        text = f"nobody measured {efficiency.stand_in_for}, its neighbour stands in: {text}"
-    return text
+    error = error_behind(efficiency, phase)
+    if error is None:
+        return f"what kernels reach is given for {efficiency.chip}"
+    return chip_words(error)
 
 
 def phase_words(workload: Workload) -> str:

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cost.afd import AfdSweep
+from cost.calibration.errors import error_to_dict, errors_in
 from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
 from cost.sweep import best_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from cost.calibration.errors import ErrorOf
     from cost.rate_matching import FetchOrRecompute, RateMatch, RateMatches
     from cost.sweep import Sweep
     from topology.figures import Figure
 
-__all__ = ["Pools", "imbalance_data", "match_data", "sweep_csv", "sweep_data"]
+__all__ = ["Pools", "imbalance_data", "match_data", "match_errors", "sweep_csv", "sweep_data"]
 
 _NUMBERS = ("tp", "attention_dp", "ep", "moe_tp", "stages", "replicas")
 _FIGURES = (
@@ -88,6 +90,7 @@ def sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
         ),
         "pareto": [configuration(found, int(index)) for index in found.frontier()],
         "iso": [_at(found, target) for target in targets],
+        "calibration": error_to_dict(errors_in(found.setting)),
     }
 
 
@@ -138,6 +141,7 @@ def match_data(pools: Pools) -> dict[str, Any]:
         "prefix_hit": workload.prefix_hit,
         "cached_tokens": workload.prompt_cached,
         "best": None if best is None else _match(best, decode, prefill),
+        "calibration": error_to_dict(match_errors(decode, prefill)),
         "pareto": [_match(matches.row(int(index)), decode, prefill) for index in matches.frontier()],
     }
     if matches.fetch_path is not None:
@@ -163,6 +167,12 @@ def match_data(pools: Pools) -> dict[str, Any]:
 
 def _total(row: RateMatch | None) -> float | None:
     return None if row is None else row.total_tok_s_per_gpu
+
+
+def match_errors(decode: Sweep, prefill: Sweep) -> tuple[ErrorOf, ...]:
+    """Return the errors of the chips of both pools, each once, as rows with a pool for each phase have them."""
+    sides = (errors_in(side.setting, phase="disaggregated") for side in (decode, prefill))
+    return tuple(dict.fromkeys(error for errors in sides for error in errors))
 
 
 def _match(row: RateMatch, decode: Sweep, prefill: Sweep) -> dict[str, Any]:

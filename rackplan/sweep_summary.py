@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.afd import AfdSweep
+from cost.calibration.errors import errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
 from cost.lecture import train_wait_s
 from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
 from cost.serving import CHUNK_TOKENS
 from cost.sweep import best_at
+from rackplan.error_words import band_words, chip_words, factor_words
 from rackplan.summary import next_token, what_if_lines
-from rackplan.sweep_report import imbalance_data
+from rackplan.sweep_report import imbalance_data, match_errors
 from rackplan.words import table, underlined, wrapped
 from topology.figures import weakest
 
@@ -152,7 +154,11 @@ def _kernels(found: Sweep) -> list[str]:
     reached = found.setting.kernels_reach()
     text = f"as calibrated for {reached.chip}, engine {reached.engine or 'any'}"
     kind = weakest(figure.kind for figure in reached.figures().values()).label
-    return wrapped("Kernels", f"{text}; weakest figure of theirs: {kind}")
+    lines = wrapped("Kernels", f"{text}; weakest figure of theirs: {kind}")
+    errors = errors_in(found.setting)
+    for error in errors:
+        lines += wrapped("", chip_words(error))
+    return lines + (wrapped("Band", f"of tok/s/GPU: {factor_words(errors)}") if errors else [])
 
 
 def match_summary(pools: Pools) -> str:
@@ -197,8 +203,9 @@ def _best(best: RateMatch, decode: Sweep, prefill: Sweep) -> list[str]:
             label,
             f"{workers} workers of {gpus} GPUs, {layout}, batch {batch:.4g} per GPU, {found.setting.cluster.name}",
         )
+    band = band_words(best.output_tok_s_per_gpu, match_errors(decode, prefill))
     text = (
-        f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU ({best.total_tok_s_per_gpu:,.0f} total) over "
+        f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU{band} ({best.total_tok_s_per_gpu:,.0f} total) over "
         f"{best.gpus} GPUs, {best.output_tok_s_per_gpu_used:,.0f} over the {best.gpus_used} in use; "
         f"{best.requests_per_s:,.2f} requests/s, {best.tok_s_per_user:,.1f} tok/s/user, "
         f"TTFT {best.ttft_s:,.2f} s"

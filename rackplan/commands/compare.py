@@ -157,6 +157,8 @@ def _equal_sides(names: Sequence[str], gpus: int | None) -> list[Cluster]:
 
 
 def _as_json(row: CompareRow, model: str, tokens: str) -> dict[str, Any]:
+    from cost.calibration.errors import error_to_dict
+
     speed = row.tok_s_per_user if row.target_tok_s_per_user is None else row.target_tok_s_per_user
     return {
         "cluster": row.cluster,
@@ -173,4 +175,5 @@ def _as_json(row: CompareRow, model: str, tokens: str) -> dict[str, Any]:
         "evidence": row.evidence,
         "status": row.status,
         "reason": row.reason,
+        "calibration": error_to_dict(row.errors),
     }

@@ -116,7 +116,7 @@ def _bytes(text: str) -> float:
 
 
 def _as_json(found: Replanned, options: ReplanOptions, files: dict[str, str]) -> dict[str, Any]:
-    from placement.plan_file import score_to_dict
+    from placement.plan_file import plan_score_to_dict
     from rackplan.replan_summary import totals_to_dict
 
     plan = found.plan
@@ -124,7 +124,7 @@ def _as_json(found: Replanned, options: ReplanOptions, files: dict[str, str]) ->
     return {
         **totals_to_dict(found),
         "lost": list(options.lost),
-        "score": score_to_dict(plan.score, dict(plan.balancedness)),
+        "score": plan_score_to_dict(plan),
         "proof": {
             "status": proof.status,
             "objective": proof.objective,

@@ -28,7 +28,7 @@ def run(
     from dataclasses import replace
 
     from placement.plan import score_placement, under_sparse_attention
-    from placement.plan_file import read_plan, score_to_dict
+    from placement.plan_file import plan_score_to_dict, read_plan
     from rackplan.inputs import model_loads
     from rackplan.output import print_json, print_text
     from rackplan.summary import score_summary
@@ -47,6 +47,6 @@ def run(
             scored, loads=other, score=score, balancedness=balancedness, scenarios=None, failures=None
         )
     if json:
-        print_json(score_to_dict(scored.score, dict(scored.balancedness)))
+        print_json(plan_score_to_dict(scored))
     else:
         print_text(score_summary(scored))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rackplan.compare_summary import compare_verdict, comparison_table
+from rackplan.compare_summary import cluster_errors, compare_verdict, comparison_table
+from rackplan.error_words import error_rows, table_words
 from rackplan.report.compare_charts import frontier_chart, speed_chart
 from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart, page
@@ -130,8 +131,21 @@ def _grounds(rows: Sequence[CompareRow], first: Setting, loads: ExpertLoads | No
             element("h2", "Inputs and evidence"),
             table(("input", "value"), inputs, words=(0, 1)),
             table(("cluster", "weakest evidence", "note"), evidence, words=(0, 1, 2)),
+            _errors(rows),
             element("p", "The loads are synthetic: nobody measured them.")
             if loads is not None and loads.synthetic
             else None,
         ]
+    )
+
+
+def _errors(rows: Sequence[CompareRow]) -> Markup | None:
+    """Return how far off throughput may be on each chip."""
+    errors = cluster_errors(rows)
+    if not errors:
+        return None
+    header, *cells = error_rows(errors)
+    note = table_words([error for _, error in errors])
+    return join(
+        [table(header, cells, words=(0, 1)), element("p", f"{note[0].upper()}{note[1:]}.", class_="note")]
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cost.calibration.errors import errors_in
+from rackplan.error_words import chip_words, factor_words, range_words
 from rackplan.explain import cache_note, explain_plan
 from rackplan.explain_summary import PARTS, busy_text
 from rackplan.findings_summary import worst_words
@@ -43,6 +45,7 @@ def plan_report(
         element("h1", title),
         element("p", found.verdict, class_="verdict"),
         _key_figures(found),
+        _errors(plan),
         first,
         _pareto(found, points),
         _step(found),
@@ -60,8 +63,10 @@ def plan_report(
 def _key_figures(found: Explanation) -> Markup:
     plan, score = found.plan, found.plan.score
     tokens = plan.setting.workload.token_word
+    errors = errors_in(plan.setting, plan.layout)
+    band = f" ({range_words(score.tok_s_per_gpu, errors)})" if errors else ""
     shown = [
-        (f"{score.tok_s_per_gpu:,.0f}", f"{tokens} tok/s/GPU, all GPUs counted"),
+        (f"{score.tok_s_per_gpu:,.0f}", f"{tokens} tok/s/GPU, all GPUs counted{band}"),
         (f"{score.tok_s_per_user:,.1f}", f"{tokens} tok/s/user"),
         (f"{score.step_s * 1e3:,.2f} ms", "expected step"),
         (f"{score.lower_step_s * 1e3:,.2f} ms", "lower bound, pure roofline"),
@@ -72,6 +77,15 @@ def _key_figures(found: Explanation) -> Markup:
         shown.append((f"{_mean(plan.balancedness):.4f}", f"balancedness, proven gap {plan.proof.gap:.2%}"))
     shown.append((score.evidence.label, "weakest evidence used"))
     return tiles(shown)
+
+
+def _errors(plan: Plan) -> Markup | None:
+    """Return how far off the figures may be, chip by chip."""
+    errors = errors_in(plan.setting, plan.layout)
+    if not errors:
+        return None
+    said = "; ".join(chip_words(error) for error in errors)
+    return element("p", f"{said[0].upper()}{said[1:]}. Of throughput {factor_words(errors)}.", class_="note")
 
 
 def _pareto(found: Explanation, points: list[ReportPoint]) -> Markup:

@@ -1,0 +1,93 @@
+"""Every error of the calibration in one command, and the figures of the documentation with it.
+
+``python benchmarks/calibration SILICON.csv [--folds N] [--write]`` fits anew without each fold of configurations,
+without each chip and without each model, and prints the errors of what was left out beside those in sample: by chip,
+engine, phase and model. ``--write`` writes ``cost/calibration/errors.yaml`` and rewrites the marked figures in
+docs/calibration.md and README.md. A fit takes about 20 seconds of CPU, and there are some two dozen. The coefficients
+themselves are written by ``fit_serving.py --write``, before this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import error_tables
+from held_out import predict_held_out
+
+from cost.calibration import errors
+from cost.measured.points_csv import read_points
+from cost.measured.predict import unpredictable
+from cost.measured.silicon import read_silicon
+from topology.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "docs" / "calibration.md", ROOT / "README.md")
+MOST_DRIFT = 0.01
+"""Coefficients are written with three digits: more than that between them and a fit made now is another fit."""
+
+
+def main() -> None:
+    """Fit, print, and write if asked to."""
+    parser = argparse.ArgumentParser(
+        prog="python benchmarks/calibration",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("silicon", type=Path, metavar="SILICON.csv")
+    parser.add_argument("--folds", type=int, default=5, help="of the cross-validation [5]")
+    parser.add_argument("--write", action="store_true", help="errors.yaml, docs/calibration.md and README.md")
+    options = parser.parse_args()
+    if options.folds < 2:
+        parser.error(f"--folds {options.folds}: expected 2 or more.")
+    try:
+        served = [p for p in read_silicon(options.silicon) if p.quantity == "tpot_ms"]
+    except InputError as error:
+        parser.error(str(error))
+    published = [p for p in read_points(ROOT / "cost/measured/data/published.csv") if not unpredictable(p)]
+    found = predict_held_out(served, published, options.folds, _say)
+    data = error_tables.errors_data(found)
+    table = errors.read_errors(data)
+    for titles, rows in error_tables.sections(table).values():
+        _print((*titles, *error_tables.HEAD), rows)
+    if found.drift > MOST_DRIFT:
+        message = f"cost/calibration/serving.yaml is another fit: predictions are {found.drift:.1%} off in the median"
+        if options.write:
+            sys.exit(
+                f"{message}; write it first: python benchmarks/calibration/fit_serving.py SILICON.csv --write"
+            )
+        _say(message)
+    if options.write:
+        _write(error_tables.to_yaml(data), error_tables.blocks(table))
+
+
+def _write(text: str, blocks: dict[str, str]) -> None:
+    """Write the file and the pages; all texts are made before the first is written."""
+    texts = {page: error_tables.rewritten(page.read_text(encoding="utf-8"), blocks) for page in PAGES}
+    for path, new in {errors.PATH: text, **texts}.items():
+        path.write_text(new, encoding="utf-8")
+        _say(f"written: {path.relative_to(ROOT)}")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _print(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table, the titles of its columns in two lines where they have a colon."""
+    above = tuple(f"{first}:" if rest else "" for first, _, rest in (title.partition(": ") for title in head))
+    below = tuple(title.partition(": ")[2] or title for title in head)
+    lines = [above, below, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    words = len(head) - len(error_tables.HEAD)
+    for line in lines:
+        cells = [
+            c.ljust(w) if i < words else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
+        ]
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,286 @@
+"""Errors of predictions as ``errors.yaml`` holds them, and as tables of docs/calibration.md and of the README."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+from held_out import NAMED, UNNAMED, chip_of, models_of
+
+from cost.calibration.errors import ANY_PHASE, PHASES, PREFILL, Cell, ErrorFigures, ErrorTable
+from cost.calibration.serving import calibrated_chips, engine_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from held_out import HeldOut
+    from numpy.typing import NDArray
+
+__all__ = ["blocks", "errors_data", "figures", "marked", "rewritten", "table_rows", "to_yaml"]
+
+SOURCE = (
+    "python benchmarks/calibration --write: served requests (silicon sample of aiconfigurator 0.12.0, calibration "
+    "part), time per output token; figures of cost/measured/data/published.csv"
+)
+MANY = 256
+WIDTH = 118
+MARK = re.compile(r"(<!-- errors:begin (\w+) -->)(.*?)(<!-- errors:end -->)", re.DOTALL)
+HEAD = (
+    "rows",
+    "in sample: median",
+    "cross-validated: median",
+    "mean",
+    "within 20 %",
+    "bias",
+    "80 % within",
+    "left out: median",
+    "within 20 %",
+    "80 % within",
+)
+ENGINE_WORDS = {UNNAMED: "not named", NAMED: "each named"}
+
+
+# --- from predictions to data
+
+
+def figures(measured: NDArray[np.float64], told: NDArray[np.float64]) -> dict[str, float]:
+    """Return the errors of predictions; the band is rounded up, so that 80 % are within it as written.
+
+    Raises
+    ------
+    ValueError
+        If a row has no prediction: its error is not nothing.
+    """
+    ratio = told / measured
+    if not ratio.size or not np.isfinite(ratio).all():
+        raise ValueError(f"{(~np.isfinite(ratio)).sum()} of {ratio.size} rows have no prediction.")
+    size = np.abs(ratio - 1)
+    factor = float(np.quantile(np.exp(np.abs(np.log(ratio))), 0.8, method="inverted_cdf"))
+    return {
+        "median": round(float(np.median(size)), 3),
+        "mean": round(float(size.mean()), 3),
+        "within_20_percent": round(float((size <= 0.2).mean()), 2),
+        "bias": round(float(np.median(ratio)) - 1, 3),
+        "band": math.ceil(factor * 100 - 1e-9) / 100,
+    }
+
+
+def errors_data(found: HeldOut) -> dict[str, Any]:
+    """Return the contents of ``errors.yaml``."""
+    points, served = found.points, found.served
+    chips, models = np.array([chip_of(p) for p in points]), np.array(models_of(points))
+    engines, phases = np.array([p.engine for p in points]), np.array([p.phase for p in points])
+    recorded = np.array([p.drafts_recorded for p in points])
+    many = np.array([p.concurrency >= MANY for p in points])
+    quantity = np.array([p.quantity for p in points])
+    measured = np.array([p.measured for p in points])
+
+    def cell(chosen: NDArray[np.bool_], kind: str = NAMED, out: str = "chip_left_out") -> dict[str, Any]:
+        columns = {"in_sample": "in_sample", "cross_validated": "cross_validated", "left_out": out}
+        return {"rows": int(chosen.sum())} | {
+            name: figures(measured[chosen], getattr(found, column)[kind][chosen])
+            for name, column in columns.items()
+        }
+
+    def of_chip(chip: str) -> dict[str, Any]:
+        mine = served & (chips == chip)
+        if not mine.any():
+            few = chips == chip
+            return {
+                "rows_of": "published",
+                "engines": {k: {ANY_PHASE: cell(few, k)} for k in (UNNAMED, NAMED)},
+            }
+        by_engine = {UNNAMED: mine, NAMED: mine} | {name: mine & (engines == name) for name in engine_names()}
+        return {
+            "rows_of": "served",
+            "engines": {
+                name: {
+                    phase: cell(those & _phase(phases, phase), UNNAMED if name == UNNAMED else NAMED)
+                    for phase in PHASES
+                    if (those & _phase(phases, phase)).any()
+                }
+                for name, those in by_engine.items()
+                if those.any()
+            },
+        }
+
+    return {
+        "source": SOURCE,
+        "folds": found.folds,
+        "served": {kind: cell(served, kind) for kind in (UNNAMED, NAMED)},
+        "chips": {chip: of_chip(chip) for chip in calibrated_chips()},
+        "strata": {
+            name: cell(served & chosen)
+            for name, chosen in {
+                "one pool for both phases": phases == "aggregated",
+                "two pools": phases == "disaggregated",
+                "two pools, drafts recorded": (phases == "disaggregated") & recorded,
+                "two pools, drafts not recorded": (phases == "disaggregated") & ~recorded,
+                "drafts recorded": recorded,
+                "drafts not recorded": ~recorded,
+            }.items()
+            if (served & chosen).any()
+        },
+        "many_requests": {
+            name: cell(served & many & (engines == name))
+            for name in engine_names()
+            if (served & many & (engines == name)).any()
+        },
+        "models": {
+            name: cell(served & (models == name), out="model_left_out")
+            for name in sorted(set(models[served].tolist()))
+        },
+        "published": {
+            name: cell(~served & chosen)
+            for name, chosen in {
+                "tok/s/GPU": quantity == "tok_s_per_gpu",
+                PREFILL: (quantity == "tok_s_per_gpu") & (phases == "prefill"),
+                "TPOT": quantity == "tpot_ms",
+            }.items()
+            if (~served & chosen).any()
+        },
+    }
+
+
+def _phase(phases: NDArray[np.str_], phase: str) -> NDArray[np.bool_]:
+    everywhere: NDArray[np.bool_] = np.ones(len(phases), bool)
+    return everywhere if phase == ANY_PHASE else phases == phase
+
+
+def to_yaml(data: Mapping[str, Any]) -> str:
+    """Return the text of the file: figures of some rows on one line."""
+    return yaml.safe_dump(dict(data), sort_keys=False, default_flow_style=None, width=200)
+
+
+# --- from data to tables
+
+
+def table_rows(cells: Iterable[tuple[tuple[str, ...], Cell]]) -> list[tuple[str, ...]]:
+    """Return the cells of a table, a row each: its names, then the columns of :data:`HEAD`."""
+    found = []
+    for names, cell in cells:
+        seen, out = cell.cross_validated, cell.left_out
+        found.append(
+            (
+                *names,
+                f"{cell.rows:,}",
+                _percent(cell.in_sample.median),
+                *(_percent(seen.median), _percent(seen.mean), _share(seen), _bias(seen), _factor(seen)),
+                *((_percent(out.median), _share(out), _factor(out)) if out is not None else ("-", "-", "-")),
+            )
+        )
+    return found
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.1f} %"
+
+
+def _share(found: ErrorFigures) -> str:
+    return f"{found.within_20_percent * 100:.0f} %"
+
+
+def _bias(found: ErrorFigures) -> str:
+    return f"{found.bias * 100:+.1f} %"
+
+
+def _factor(found: ErrorFigures) -> str:
+    return f"{found.band:.2f}"
+
+
+def sections(table: ErrorTable) -> dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+    """Return every table: by name the titles of its first columns, and its rows."""
+
+    def named(cells: Mapping[str, Cell]) -> list[tuple[str, ...]]:
+        return table_rows(((name,), cell) for name, cell in cells.items())
+
+    chips = {
+        (chip, ENGINE_WORDS.get(engine, engine), phase): cell
+        for chip, cells in table.chips.items()
+        for (engine, phase), cell in cells.items()
+    }
+    everywhere = {(chip, engine): cell for (chip, engine, phase), cell in chips.items() if phase == ANY_PHASE}
+    by_phase = {
+        (chip, phase): cell
+        for (chip, engine, phase), cell in chips.items()
+        if engine == ENGINE_WORDS[UNNAMED] and phase != ANY_PHASE
+    }
+    served = [((ENGINE_WORDS[kind],), cell) for kind, cell in table.served.items()]
+    return {
+        "served": (("engine",), table_rows(served)),
+        "chips": (("chip", "engine"), table_rows(everywhere.items())),
+        "phases": (("chip", "phase"), table_rows(by_phase.items())),
+        "cells": (("chip", "engine", "phase"), table_rows(chips.items())),
+        "strata": (("served rows",), named(table.strata)),
+        "many": ((f"engine, {MANY} and more requests",), named(table.many_requests)),
+        "models": (("model",), named(table.models)),
+        "published": (("published",), named(table.published)),
+    }
+
+
+def blocks(table: ErrorTable) -> dict[str, str]:
+    """Return what stands between each pair of marks, by the name of the pair."""
+    found = {name: _markdown((*titles, *HEAD), rows) for name, (titles, rows) in sections(table).items()}
+    return found | {"rows": f"{table.served[NAMED].rows:,}", "trust": _trust(table)}
+
+
+def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _trust(table: ErrorTable) -> str:
+    named, unnamed = table.served[NAMED], table.served[UNNAMED]
+    seen, out = named.cross_validated, unnamed.left_out
+    chips = {c: cells[UNNAMED, ANY_PHASE] for c, cells in table.chips.items() if table.rows_of[c] == "served"}
+    best, worst = (pick(chips, key=lambda c: chips[c].cross_validated.median) for pick in (min, max))
+    wide = table.widest_left_out()
+    band = table.chips[wide][UNNAMED, ANY_PHASE].left_out
+    published = table.published["tok/s/GPU"]
+    if out is None or band is None:
+        raise ValueError("served rows have no figures of chips left out.")
+    of_best, of_worst = (_percent(chips[chip].cross_validated.median) for chip in (best, worst))
+    text = (
+        f"Of {named.rows:,} served runs the median error of time per token is {_percent(named.in_sample.median)} "
+        f"in sample and {_percent(seen.median)} (mean {_percent(seen.mean)}, {_share(seen)} within 20 %) on "
+        f"configurations that a fit has not seen, the engine named; without its name "
+        f"{_percent(unnamed.cross_validated.median)}, from {of_best} on {best} to {of_worst} on {worst}; on a chip "
+        f"that a fit has not seen {_percent(out.median)}. Of {published.rows} published figures of throughput it is "
+        f"{_percent(published.in_sample.median)} in sample and {_percent(published.cross_validated.median)} "
+        f"cross-validated. {_unrecorded(table)}Every summary says the error of its chip and prints throughput with "
+        f"the band that 80 % of measured rows are within; a chip that nobody measured gets the widest band of a chip "
+        f"left out, a factor of {_factor(band)} ({wide})."
+    )
+    unbroken = text.replace(" %", "\u00a0%")
+    return "\n" + textwrap.fill(unbroken, WIDTH, break_on_hyphens=False).replace("\u00a0", " ") + "\n"
+
+
+def _unrecorded(table: ErrorTable) -> str:
+    """Return what rows cost that do not say whether tokens were drafted; nothing where all say so."""
+    told, untold = (table.strata.get(f"drafts {word}recorded") for word in ("", "not "))
+    if told is None or untold is None:
+        return ""
+    return (
+        f"Where nobody recorded whether tokens were drafted ({untold.rows:,} of the rows) the median error is "
+        f"{_percent(untold.cross_validated.median)}, elsewhere {_percent(told.cross_validated.median)}. "
+    )
+
+
+def marked(text: str) -> dict[str, str]:
+    """Return what stands between the marks of a page, by name."""
+    return {name: inside for _, name, inside, _ in MARK.findall(text)}
+
+
+def rewritten(text: str, new: Mapping[str, str]) -> str:
+    """Return a page with new contents between its marks.
+
+    Raises
+    ------
+    KeyError
+        If a mark has a name that is not in ``new``.
+    """
+    return MARK.sub(lambda found: f"{found[1]}{new[found[2]]}{found[4]}", text)

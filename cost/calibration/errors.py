@@ -1,0 +1,398 @@
+"""How far predictions are off: by chip, engine and phase, on rows that a fit did not see.
+
+``errors.yaml`` is written by ``python benchmarks/calibration SILICON.csv --write``; what its figures mean:
+docs/calibration.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cost.calibration.serving import ANY_ENGINE, calibrated
+from topology.catalog_files import load_gpu
+from topology.errors import InputError
+from topology.fields import Fields, load_yaml, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cost.efficiency import Efficiency
+    from cost.layout import Layout
+    from cost.setting import Setting
+
+__all__ = [
+    "ANY_PHASE",
+    "EACH_ENGINE",
+    "KINDS",
+    "LEAST_ROWS",
+    "PHASES",
+    "PREFILL",
+    "Cell",
+    "ErrorFigures",
+    "ErrorOf",
+    "ErrorTable",
+    "error_behind",
+    "error_of",
+    "error_table",
+    "error_to_dict",
+    "errors_in",
+    "read_errors",
+    "widest",
+]
+
+PATH = Path(__file__).with_name("errors.yaml")
+EACH_ENGINE = "named"
+"""Rows of all engines, each predicted under its own; under ``any`` each is predicted as if it did not say."""
+ANY_PHASE = "any"
+PHASES = (ANY_PHASE, "aggregated", "disaggregated")
+"""Phases of served rows: one pool serves both phases of a request, or one prefills and another decodes."""
+LEAST_ROWS = 20
+"""Fewer rows have no error of their own: a share of 80 % of them would rest on three rows or fewer."""
+KINDS = {"served": "served requests", "published": "published figures"}
+"""What the rows of a chip are. Published ones count where nobody gave rows of served requests."""
+PREFILL = "tok/s/GPU, prefill alone"
+"""Name of the published figures of prefill alone in :attr:`ErrorTable.published`."""
+_ALONE = {"decode": ANY_PHASE, "prefill": ANY_PHASE, "": ANY_PHASE}
+"""A pool priced alone is in rows of both kinds: who prefilled for it does not change its step."""
+
+
+@dataclass(frozen=True)
+class ErrorFigures:
+    """Errors of some rows, as fractions.
+
+    Attributes
+    ----------
+    median, mean:
+        Of ``|predicted - measured| / measured``.
+    within_20_percent:
+        Share of the rows whose error is at most 0.2.
+    bias:
+        Median of ``predicted / measured``, less 1.
+    band:
+        The least factor f with 80 % of the rows measured within ``[predicted / f, predicted * f]``; at least 1.
+    """
+
+    median: float
+    mean: float
+    within_20_percent: float
+    bias: float
+    band: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Some measured rows: how far off a fit to them is, one that did not see their configuration, their chip.
+
+    ``left_out`` is None where leaving something out as a whole says nothing. Of a model it is that model.
+    """
+
+    rows: int
+    in_sample: ErrorFigures
+    cross_validated: ErrorFigures
+    left_out: ErrorFigures | None
+
+
+@dataclass(frozen=True)
+class ErrorOf:
+    """The error of predictions for one chip under one engine in one phase.
+
+    Attributes
+    ----------
+    chip, stand_in_for:
+        The chip whose coefficients are used; the chip that nobody measured and that uses them, empty otherwise.
+    engine, phase:
+        Those of the rows. ``any`` engine: all, as if they did not say theirs; :data:`EACH_ENGINE`: all, because
+        of ``note``. ``any`` phase: all.
+    rows, rows_of:
+        Measured rows on ``chip``, and what they are, one of :data:`KINDS`.
+    median, mean, within_20_percent, bias:
+        Errors of configurations that a fit did not see, as in :class:`ErrorFigures`.
+    left_out, left_out_chip:
+        Errors of a chip that a fit did not see, of any of whose rows: ``chip`` itself; where it stands in for
+        another or has too few rows the chip with the widest band of those left out in turn.
+    band:
+        Factor that 80 % of the rows are within: of configurations that a fit did not see; that of ``left_out``
+        where ``chip`` stands in or has too few rows.
+    note:
+        Why rows of all engines or phases count though fewer were asked for; empty where they were not.
+    """
+
+    chip: str
+    engine: str
+    phase: str
+    rows: int
+    median: float
+    mean: float
+    within_20_percent: float
+    bias: float
+    band: float
+    left_out: ErrorFigures | None
+    left_out_chip: str = ""
+    stand_in_for: str = ""
+    rows_of: str = "served"
+    note: str = ""
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether the band is that of chips left out: the chip has no rows of its own, or too few."""
+        return bool(self.stand_in_for) or self.left_out_chip not in ("", self.chip)
+
+
+class ErrorTable:
+    """Errors as a file holds them.
+
+    Attributes
+    ----------
+    chips:
+        Cells of each chip by (engine, phase), and what its rows are (:data:`KINDS`).
+    served:
+        All rows of served requests, by ``any`` and :data:`EACH_ENGINE`; ``left_out``: each with its chip left out.
+    strata, many_requests, models, published:
+        Cells by what they are called: kinds of served rows, engines at 256 and more requests, models, published
+        figures.
+    """
+
+    def __init__(self, data: object) -> None:
+        file = Fields(data, "calibration errors")
+        self.source = file.text("source")
+        self.folds = file.count("folds", least=2)
+        self.served = _cells(file.sub("served"))
+        chips = file.sub("chips")
+        self.rows_of: dict[str, str] = {}
+        self.chips: dict[str, dict[tuple[str, str], Cell]] = {}
+        for name in chips.names():
+            chip = chips.sub(name)
+            self.rows_of[name] = _known(chip, "rows_of", KINDS)
+            self.chips[name] = _cells_of(chip.sub("engines"))
+            chip.done()
+        self.strata = _cells(file.sub("strata"))
+        self.many_requests = _cells(file.sub("many_requests"))
+        self.models = _cells(file.sub("models"))
+        self.published = _cells(file.sub("published"))
+        file.done()
+        self.widest_left_out()
+
+    def widest_left_out(self) -> str:
+        """Return the chip whose rows are furthest from a fit without it, by band; of those with enough rows.
+
+        The widest and not a middle one: every chip left out has another of its class in the fit, which a chip of
+        another maker has not.
+
+        Raises
+        ------
+        InputError
+            If no chip has enough rows.
+        """
+        bands = {
+            name: cell.left_out.band
+            for name, cells in self.chips.items()
+            if (cell := cells[ANY_ENGINE, ANY_PHASE]).left_out is not None and cell.rows >= LEAST_ROWS
+        }
+        if not bands:
+            raise InputError(f"calibration errors: chips: none has {LEAST_ROWS} rows and `left_out`.")
+        return max(bands, key=lambda name: bands[name])
+
+    def find(self, chip: str, engine: str, phase: str) -> tuple[str, str, Cell, str]:
+        """Return engine, phase and cell with enough rows nearest to what is asked, and why it is another."""
+        cells, asked = self.chips[chip], (engine, phase)
+        wider = ANY_ENGINE if engine == ANY_ENGINE else EACH_ENGINE
+        last = (wider, ANY_PHASE)
+        tried = dict.fromkeys([asked, (wider, phase), (engine, ANY_PHASE), last])
+        found = next((key for key in tried if key in cells and cells[key].rows >= LEAST_ROWS), last)
+        words = " ".join(word for word in asked if word not in (ANY_ENGINE, ANY_PHASE))
+        rows = cells[asked].rows if asked in cells else 0
+        return *found, cells[found], "" if found == asked else f"since {rows} rows of {words} are too few"
+
+    def of_prefill(self) -> str:
+        """Return why rows of decoding stand for prefill: how often it was measured alone."""
+        rows = self.published[PREFILL].rows if PREFILL in self.published else 0
+        return f"of decoding, since prefill alone has {rows} published figures"
+
+
+def _known(fields: Fields, key: str, known: Iterable[str]) -> str:
+    value, choices = fields.text(key), tuple(known)
+    if value not in choices:
+        raise InputError(f"{fields.at(key)}: {value!r}; {nearest(value, choices)}")
+    return value
+
+
+def _cells_of(engines: Fields) -> dict[tuple[str, str], Cell]:
+    found = {}
+    for engine in engines.names():
+        phases = engines.sub(engine)
+        for phase in phases.names():
+            if phase not in PHASES:
+                raise InputError(f"{phases.at(phase)}: no such phase; {nearest(phase, PHASES)}")
+            found[engine, phase] = _cell(phases.sub(phase))
+    for engine in (ANY_ENGINE, EACH_ENGINE):
+        if (engine, ANY_PHASE) not in found:
+            raise InputError(f"{engines.where}: {engine}: {ANY_PHASE}: is missing.")
+    return found
+
+
+def _cells(fields: Fields) -> dict[str, Cell]:
+    return {name: _cell(fields.sub(name)) for name in fields.names()}
+
+
+def _cell(fields: Fields) -> Cell:
+    found = Cell(
+        fields.count("rows"),
+        _figures(fields.sub("in_sample")),
+        _figures(fields.sub("cross_validated")),
+        _figures(fields.sub("left_out")) if "left_out" in fields else None,
+    )
+    fields.done()
+    return found
+
+
+def _figures(fields: Fields) -> ErrorFigures:
+    found = ErrorFigures(
+        _number(fields, "median", 0.0),
+        _number(fields, "mean", 0.0),
+        _number(fields, "within_20_percent", 0.0, 1.0),
+        _number(fields, "bias", -1.0),
+        _number(fields, "band", 1.0),
+    )
+    fields.done()
+    return found
+
+
+def _number(fields: Fields, key: str, least: float, most: float = math.inf) -> float:
+    """A number from ``least`` on; zero may be one, which :meth:`Fields.number` refuses."""
+    value = fields.need(key)
+    right = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+    if not right or not least <= value <= most:
+        upper = f" to {most:g}" if most < math.inf else " on"
+        raise InputError(f"{fields.at(key)}: {value!r} must be a number from {least:g}{upper}.")
+    return float(value)
+
+
+def read_errors(data: object) -> ErrorTable:
+    """Return the errors that a file's contents hold.
+
+    Raises
+    ------
+    InputError
+        If something in it is missing, not known or out of range.
+    """
+    return ErrorTable(data)
+
+
+@cache
+def error_table() -> ErrorTable:
+    """Return the errors of the calibration that is shipped."""
+    return read_errors(load_yaml(PATH, "calibration errors"))
+
+
+def error_of(gpu_name: str, engine: str = "", phase: str = "") -> ErrorOf:
+    """Return the error of predictions for a chip of the catalog under an engine in a phase.
+
+    Parameters
+    ----------
+    engine:
+        As :func:`cost.calibration.serving.calibrated` takes it; empty: all.
+    phase:
+        One of :data:`PHASES`; ``decode``, ``prefill`` and empty: all, since a pool priced alone is in both.
+
+    Raises
+    ------
+    InputError
+        If chip, engine or phase is not known.
+    """
+    found = error_behind(calibrated(load_gpu(gpu_name), engine), phase)
+    if found is None:
+        raise InputError(f"calibration errors: chips: {gpu_name} is missing; calibrate with --write.")
+    return found
+
+
+def error_behind(efficiency: Efficiency, phase: str = "") -> ErrorOf | None:
+    """Return the error of predictions with calibrated coefficients; None for coefficients of other origin.
+
+    Raises
+    ------
+    InputError
+        If the phase is not known.
+    """
+    wanted = _ALONE.get(phase, phase)
+    if wanted not in PHASES:
+        raise InputError(f"phase {phase}: {nearest(phase, [*PHASES, 'decode', 'prefill'])}")
+    table, chip = error_table(), efficiency.chip
+    if efficiency.ideal or chip not in table.chips:
+        return None
+    engine, found, cell, note = table.find(chip, efficiency.engine or ANY_ENGINE, wanted)
+    if phase == "prefill":
+        note = "; ".join(filter(None, [note, table.of_prefill()]))
+    own = cell.cross_validated
+    borrowed = bool(efficiency.stand_in_for) or cell.rows < LEAST_ROWS
+    of = table.widest_left_out() if borrowed else chip
+    left_out = table.chips[of][ANY_ENGINE, ANY_PHASE].left_out if borrowed else cell.left_out
+    return ErrorOf(
+        chip,
+        engine,
+        found,
+        cell.rows,
+        own.median,
+        own.mean,
+        own.within_20_percent,
+        own.bias,
+        left_out.band if borrowed and left_out is not None else own.band,
+        left_out,
+        of if left_out is not None else "",
+        efficiency.stand_in_for,
+        table.rows_of[chip],
+        note,
+    )
+
+
+def errors_in(setting: Setting, layout: Layout | None = None, phase: str = "") -> tuple[ErrorOf, ...]:
+    """Return the errors of the chips that a layout runs on, each once; without a layout of all of the cluster.
+
+    ``phase``: one of :data:`PHASES`; empty: that of the setting's workload. Empty where no coefficient is
+    calibrated.
+    """
+    if layout is None:
+        gpus = (domain.gpu for domain in setting.cluster.spec.domains)
+        reached = [setting.efficiency or calibrated(gpu, setting.engine) for gpu in gpus]
+    else:
+        reached = [setting.machine(stage).efficiency for stages in layout.replicas for stage in stages]
+    found = (error_behind(one, phase or setting.workload.phase) for one in reached)
+    return tuple(dict.fromkeys(error for error in found if error is not None))
+
+
+def widest(errors: Iterable[ErrorOf]) -> ErrorOf | None:
+    """Return the one with the widest band: what holds where a step waits for several chips; None of none."""
+    return max(errors, key=lambda error: error.band, default=None)
+
+
+def error_to_dict(errors: Iterable[ErrorOf]) -> Mapping[str, Any] | None:
+    """Return the error with the widest band as JSON-able data, with all under ``each`` where chips differ."""
+    given = tuple(errors)
+    found = widest(given)
+    if found is None:
+        return None
+    return _to_dict(found) | ({"each": [_to_dict(error) for error in given]} if len(given) > 1 else {})
+
+
+def _to_dict(error: ErrorOf) -> dict[str, Any]:
+    left_out = error.left_out
+    return {
+        "chip": error.chip,
+        "stand_in_for": error.stand_in_for or None,
+        "engine": error.engine,
+        "phase": error.phase,
+        "rows": error.rows,
+        "rows_of": KINDS[error.rows_of],
+        "median_abs_error": error.median,
+        "mean_abs_error": error.mean,
+        "within_20_percent": error.within_20_percent,
+        "bias": error.bias,
+        "left_out_chip": error.left_out_chip or None,
+        "left_out_median_abs_error": left_out.median if left_out is not None else None,
+        "left_out_within_20_percent": left_out.within_20_percent if left_out is not None else None,
+        "band": error.band,
+        "note": error.note or None,
+    }

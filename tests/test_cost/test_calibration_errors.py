@@ -1,0 +1,356 @@
+"""Errors of the calibration: what the file says, who borrows whose, what is refused, how the file is made."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from cost.calibration import errors
+from cost.calibration.errors import (
+    ANY_PHASE,
+    EACH_ENGINE,
+    LEAST_ROWS,
+    ErrorFigures,
+    error_behind,
+    error_of,
+    error_table,
+    error_to_dict,
+    errors_in,
+    read_errors,
+    widest,
+)
+from cost.calibration.serving import ANY_ENGINE, calibrated, calibrated_chips, engine_names, fit_errors
+from cost.efficiency import PEAK
+from cost.measured.point import Point, Pool
+from cost.resolve import resolve_model
+from cost.setting import Setting
+from cost.workload import Workload
+from topology import resolve_cluster
+from topology.catalog_files import gpu_names, load_gpu
+from topology.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = yaml.safe_load(Path(errors.PATH).read_text(encoding="utf-8"))
+SERVED = [name for name, chip in SHIPPED["chips"].items() if chip["rows_of"] == "served"]
+ALL = (ANY_ENGINE, ANY_PHASE)
+
+
+# --- the shipped file
+
+
+def test_the_chips_are_those_of_the_calibration():
+    assert set(error_table().chips) == set(calibrated_chips())
+    for cells in error_table().chips.values():
+        assert {engine for engine, _ in cells} <= {ANY_ENGINE, EACH_ENGINE, *engine_names()}
+
+
+def test_it_is_of_the_same_fit_as_the_coefficients():
+    own, fit = error_table().served[EACH_ENGINE].in_sample, fit_errors()
+    assert own.median == pytest.approx(fit["median_abs_error"], abs=0.003)
+    assert own.mean == pytest.approx(fit["mean_abs_error"], abs=0.005)
+
+
+def test_rows_add_up():
+    table = error_table()
+    for kind in (ANY_ENGINE, EACH_ENGINE):
+        assert table.served[kind].rows == sum(table.chips[chip][kind, ANY_PHASE].rows for chip in SERVED)
+    for chip in SERVED:
+        cells = table.chips[chip]
+
+        def total(kinds, phases, cells=cells):
+            return sum(cells[key].rows for key in cells if key[0] in kinds and key[1] in phases)
+
+        rows = cells[ALL].rows
+        assert total({ANY_ENGINE}, {"aggregated", "disaggregated"}) == rows
+        assert total(set(engine_names()), {ANY_PHASE}) == rows
+        assert total({EACH_ENGINE}, {ANY_PHASE}) == rows
+    assert sum(cell.rows for cell in table.models.values()) == table.served[ANY_ENGINE].rows
+    recorded = table.strata["drafts recorded"].rows + table.strata["drafts not recorded"].rows
+    assert recorded == table.served[ANY_ENGINE].rows
+
+
+def test_what_a_fit_did_not_see_it_knows_less_well():
+    """Not in each cell, where chance can help, but over all rows, each under the engine that it was fitted with."""
+    cell = error_table().served[EACH_ENGINE]
+    assert cell.in_sample.median <= cell.cross_validated.median <= cell.left_out.median
+    assert cell.in_sample.band <= cell.cross_validated.band <= cell.left_out.band
+
+
+# --- whose error it is
+
+
+@pytest.mark.parametrize("chip", SERVED)
+def test_a_measured_chip_has_its_own_error(chip):
+    cell = SHIPPED["chips"][chip]["engines"]["any"]["any"]
+    for phase in ("", "decode"):
+        found = error_of(chip, "", phase)
+        assert (found.chip, found.engine, found.phase, found.rows) == (
+            chip,
+            ANY_ENGINE,
+            ANY_PHASE,
+            cell["rows"],
+        )
+        assert (found.stand_in_for, found.note, found.borrowed) == ("", "", False)
+        own = {name: getattr(found, name) for name in cell["cross_validated"]}
+        assert own == cell["cross_validated"]
+        assert found.left_out == ErrorFigures(**cell["left_out"])
+        assert found.left_out_chip == chip
+
+
+def test_engine_and_phase_have_their_own_rows():
+    found = error_of("b200-sxm", "TensorRT-LLM", "disaggregated")
+    cell = SHIPPED["chips"]["b200-sxm"]["engines"]["trtllm"]["disaggregated"]
+    assert (found.engine, found.phase, found.rows) == ("trtllm", "disaggregated", cell["rows"])
+    assert found.median == cell["cross_validated"]["median"]
+
+
+def test_too_few_rows_of_an_engine_or_a_phase_give_way_to_all_and_say_so():
+    few = SHIPPED["chips"]["gb200"]["engines"]["vllm"]["any"]["rows"]
+    assert few < LEAST_ROWS
+    found = error_of("gb200", "vllm")
+    assert (found.engine, found.phase) == (EACH_ENGINE, ANY_PHASE)
+    assert found.rows == SHIPPED["chips"]["gb200"]["engines"]["any"]["any"]["rows"]
+    assert found.note == f"since {few} rows of vllm are too few"
+    assert not found.borrowed
+    gone = error_of("b300-sxm", "sglang", "disaggregated")
+    assert "disaggregated" not in SHIPPED["chips"]["b300-sxm"]["engines"]["sglang"]
+    assert (gone.engine, gone.phase) == (EACH_ENGINE, "disaggregated")
+    assert gone.note == "since 0 rows of sglang disaggregated are too few"
+
+
+def test_prefill_says_that_the_rows_are_of_decoding():
+    found = error_of("h100-sxm", "", "prefill")
+    assert found.rows == error_of("h100-sxm").rows
+    assert found.note.startswith("of decoding, since prefill alone has ")
+
+
+def widest_chip():
+    cells = {chip: SHIPPED["chips"][chip]["engines"]["any"]["any"] for chip in SERVED}
+    return max(cells, key=lambda chip: cells[chip]["left_out"]["band"])
+
+
+@pytest.mark.parametrize("chip", ["mi300x", "rubin", "tpu-v5p"])
+def test_an_unmeasured_chip_names_its_stand_in_and_takes_the_widest_band(chip):
+    assert chip in gpu_names()
+    found, worst = error_of(chip), widest_chip()
+    assert (found.chip, found.stand_in_for) == (calibrated(load_gpu(chip)).chip, chip)
+    assert found.borrowed
+    assert found.left_out_chip == worst
+    assert found.band == SHIPPED["chips"][worst]["engines"]["any"]["any"]["left_out"]["band"]
+    assert found.band > 1
+
+
+def test_a_chip_with_few_rows_borrows_the_band_alone():
+    found = error_of("h20-sxm")
+    assert 0 < found.rows < LEAST_ROWS
+    assert (found.chip, found.stand_in_for, found.rows_of) == ("h20-sxm", "", "published")
+    assert found.borrowed
+    assert found.left_out_chip == widest_chip()
+    assert found.band == found.left_out.band
+
+
+def test_coefficients_of_other_origin_have_no_error():
+    assert error_behind(PEAK) is None
+    assert error_behind(replace(calibrated(load_gpu("gb200")), chip="mine")) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("gb200", "ollama"), "ollama"),
+        (("gb200", "", "decoding"), "phase decoding: did you mean decode"),
+        (("gb2000",), "gb2000"),
+    ],
+)
+def test_what_is_not_known_is_refused(asked, words):
+    with pytest.raises(InputError, match=words) as refused:
+        error_of(*asked)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_cluster_of_two_chips_has_two_errors(tmp_path):
+    file = tmp_path / "mixed.yaml"
+    file.write_text("name: mixed\ndomains:\n- {part: hgx-h100}\n- {part: hgx-h200}\n- {part: hgx-h100}\n"
+                    "fabric: {kind: rail, nic: 400 Gb/s}\n")  # fmt: skip
+    found = errors_in(Setting(resolve_cluster(str(file)), resolve_model("llama-3.1-8b"), Workload()))
+    assert [error.chip for error in found] == ["h100-sxm", "h200-sxm"]
+    data = error_to_dict(found)
+    assert data["band"] == max(error.band for error in found) == widest(found).band
+    assert [one["chip"] for one in data["each"]] == ["h100-sxm", "h200-sxm"]
+    assert "each" not in error_to_dict(found[:1])
+    assert error_to_dict(()) is None
+
+
+# --- files that are refused
+
+
+def changed(*path, to=None):
+    """The shipped file with one place changed, or removed."""
+    data = copy.deepcopy(SHIPPED)
+    place = data
+    for key in path[:-1]:
+        place = place[key]
+    if to is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = to
+    return data
+
+
+CELL = ("chips", "gb200", "engines", "any", "any")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (changed("source"), "source"),
+        (changed("folds", to=1), "folds"),
+        (changed("served"), "served"),
+        (changed("more", to=1), "more"),
+        (changed("chips", "gb200", "rows_of", to="rumours"), "rumours"),
+        (changed("chips", "gb200", "more", to=1), "more"),
+        (changed(*CELL), "gb200.*any: any: is missing"),
+        (changed("chips", "gb200", "engines", "named"), "gb200.*named: any: is missing"),
+        (changed("chips", "gb200", "engines", "any", "idle", to={}), "idle: no such phase"),
+        (changed(*CELL, "rows", to=0), "rows"),
+        (changed(*CELL, "rows", to=3.5), "rows"),
+        (changed(*CELL, "in_sample"), "in_sample"),
+        (changed(*CELL, "in_sample", "median"), "median"),
+        (changed(*CELL, "in_sample", "median", to=-0.1), "median: -0.1 must be a number from 0 on"),
+        (changed(*CELL, "in_sample", "median", to=True), "median"),
+        (changed(*CELL, "in_sample", "bias", to=math.nan), "bias"),
+        (changed(*CELL, "in_sample", "within_20_percent", to=1.1), "within_20_percent: 1.1 .*from 0 to 1"),
+        (changed(*CELL, "left_out", "band", to=0.9), "band: 0.9 must be a number from 1 on"),
+        (changed(*CELL, "left_out", "mode", to=1), "mode"),
+        ({**SHIPPED, "chips": {"h20-sxm": SHIPPED["chips"]["h20-sxm"]}}, "none has 20 rows"),
+        ([], "calibration errors"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_broken_files_are_refused(data, words):
+    with pytest.raises(InputError, match=words) as refused:
+        read_errors(data)
+    assert "\n" not in str(refused.value)
+
+
+# --- how it is made
+
+SCRIPTS = ROOT / "benchmarks" / "calibration"
+needs_scripts = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not part of this copy")
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module("held_out"), importlib.import_module("error_tables")
+
+
+@needs_scripts
+def test_figures_by_hand(scripts):
+    measured = np.full(5, 10.0)
+    told = np.array([10.0, 11.0, 8.0, 5.0, 12.5])
+    assert scripts[1].figures(measured, told) == {
+        "median": 0.2,
+        "mean": 0.21,  # 0, 0.1, 0.2, 0.5, 0.25 over 5
+        "within_20_percent": 0.6,
+        "bias": 0.0,
+        "band": 1.25,  # factors 1, 1.1, 1.25, 1.25, 2: four of five are within 1.25
+    }
+    with pytest.raises(ValueError, match="1 of 5 rows have no prediction"):
+        scripts[1].figures(measured, np.array([10.0, 11.0, 8.0, 5.0, np.nan]))
+
+
+@needs_scripts
+@pytest.mark.parametrize("seed", range(5))
+def test_at_least_four_fifths_are_within_the_band(scripts, seed):
+    random = np.random.default_rng(seed)
+    measured, told = random.lognormal(size=(2, 33))
+    band = scripts[1].figures(measured, told)["band"]
+    within = (measured <= told * band) & (measured >= told / band)
+    assert within.mean() >= 0.8
+    narrow = (band - 0.02) if band > 1.02 else 1.0
+    assert ((measured <= told * narrow) & (measured >= told / narrow)).mean() < 0.8
+
+
+ROW = Point(
+    *("a", "test", "tpot_ms", 10.0, "aggregated", "hgx-h100", "deepseek-v3"),
+    pool=Pool(tp=8, ep=8),
+    isl=2000,
+    osl=500,
+    concurrency=8,
+    engine="trtllm",
+)
+ROWS = [
+    replace(ROW, cluster=cluster, model=model, concurrency=requests, isl=isl)
+    for cluster in ("hgx-h100", "hgx-b200")
+    for model in ("deepseek-v3", "deepseek-r1", "llama-3.1-70b")
+    for isl in (1000, 2000, 4000)
+    for requests in (4, 8, 300)
+]
+
+
+@needs_scripts
+def test_no_prediction_is_by_a_fit_that_saw_the_row(scripts, monkeypatch):
+    """Stubs remember what a fit was given; a prediction then says how many of its relatives the fit saw."""
+    held_out, _ = scripts
+    monkeypatch.setattr(
+        held_out, "Data", type("Data", (), {"make": staticmethod(lambda *rows: [*rows[0], *rows[1]])})
+    )
+    monkeypatch.setattr(held_out, "fit", lambda points: (points, None))
+    seen = []
+
+    def predicted(points, space, x):
+        seen.append((points, space))
+        return np.ones(len(points))
+
+    monkeypatch.setattr(held_out, "predicted", predicted)
+    said = []
+    found = held_out.predict_held_out(ROWS[9:], ROWS[:9], 3, said.append)
+    assert len(said) == 1 + 3 + 2 + 2  # all, folds, chips, architectures
+    for told in (found.cross_validated, found.chip_left_out, found.model_left_out):
+        assert set(told) == {"any", "named"}
+        assert all(np.isfinite(values).all() for values in told.values())
+    assert found.served.tolist() == [True] * 45 + [False] * 9
+    held = [(points, given) for points, given in seen if len(given) < len(ROWS)]
+    configuration = held_out.configurations
+    folds, chips, models = held[:6], held[6:10], held[10:]
+    assert sum(len(points) for points, _ in folds) == 2 * len(ROWS)  # each named and unnamed
+    for points, given in folds[::2]:
+        assert not set(configuration(points)) & set(configuration(given))
+        assert len(points) + len(given) == len(ROWS)
+    for points, given in chips[::2]:
+        assert not {p.cluster for p in points} & {p.cluster for p in given}
+    for points, given in models[::2]:
+        kinds = {"llama" in p.model for p in points}
+        assert len(kinds) == 1, "DeepSeek-V3 and R1 are of one architecture"
+        assert not kinds & {"llama" in p.model for p in given}
+
+
+@needs_scripts
+def test_an_unnamed_engine_keeps_the_cache_of_the_engine(scripts):
+    (named,) = scripts[0].unnamed([ROW])
+    assert (named.engine, named.kv_dtype) == ("", "fp8")  # TensorRT-LLM's, under FP8 weights
+    assert scripts[0].unnamed([replace(ROW, engine="vllm")])[0].kv_dtype == "bf16"
+
+
+@needs_scripts
+@pytest.mark.parametrize("page", ["docs/calibration.md", "README.md"])
+def test_the_pages_say_what_the_file_says(scripts, page):
+    tables = scripts[1]
+    text, blocks = (ROOT / page).read_text(encoding="utf-8"), tables.blocks(error_table())
+    inside = tables.marked(text)
+    assert inside
+    assert inside == {name: blocks[name] for name in inside}
+    assert tables.rewritten(text, blocks) == text
+
+
+@needs_scripts
+def test_the_file_is_as_the_script_writes_it(scripts):
+    assert scripts[1].to_yaml(SHIPPED) == errors.PATH.read_text(encoding="utf-8")

@@ -37,6 +37,8 @@ class StepShape:
         Busiest GPU's expert load over the mean.
     domain_gpus:
         GPUs of the group in one scale-up domain.
+    random:
+        1 where requests are assigned to attention ranks at random, 0 where each has just as many.
     """
 
     tp: Quantity = 1.0
@@ -52,6 +54,7 @@ class StepShape:
     slots: Quantity = 0.0
     imbalance: Quantity = 1.0
     domain_gpus: Quantity = 1.0
+    random: Quantity = 1.0
 
     @property
     def gpus(self) -> Quantity:

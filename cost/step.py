@@ -282,7 +282,6 @@ def _add_drafts(parts: Parts, model: Model, shape: StepShape, machine: Machine, 
     parts.latent_layers = parts.latent_layers + drafts * extra.latent_layers
     parts.index_layers = parts.index_layers + drafts * extra.index_layers
     parts.compress_layers = parts.compress_layers + drafts * extra.compress_layers
-    parts.drafts = parts.drafts + drafts * shape.sequences * shape.tp
 
 
 def _add_placed_experts(

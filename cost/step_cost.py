@@ -162,7 +162,7 @@ def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
     fixed = parts.layers * efficiency["delay.layer"] + parts.moe_layers * efficiency["delay.moe_layer"]
     fixed = fixed + parts.latent_layers * efficiency["delay.latent_layer"]
     fixed = fixed + parts.steps * efficiency["delay.step"] + parts.requests * efficiency["delay.sequence"]
-    cost.add("overhead", FIXED, fixed + parts.drafts * efficiency["delay.draft"])
+    cost.add("overhead", FIXED, fixed)
     sparse = parts.index_layers * efficiency["delay.index_layer"]
     sparse = sparse + parts.compress_layers * efficiency["delay.compress_layer"]
     if np.any(np.asarray(sparse) > 0):

@@ -57,7 +57,7 @@ OF_ENGINE = [
     "prefill_share",
     "prefill_share.in_step",
 ]
-SHARED = ["columns.gemm", "columns.experts", "ranks.uneven", "delay.draft"]
+SHARED = ["columns.gemm", "columns.experts", "ranks.uneven"]
 ACCEPTED = [name for name in COEFFICIENTS if name.startswith("accept.")]
 START = {
     "gemm": 0.4,
@@ -70,7 +70,6 @@ START = {
     "delay.layer": 35e-6,
     "delay.latent_layer": 20e-6,
     "delay.moe_layer": 20e-6,
-    "delay.draft": 1e-5,
     "delay.sequence": 1e-5,
     "delay.step": 5e-4,
     "columns": 500.0,

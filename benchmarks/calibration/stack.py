@@ -70,7 +70,6 @@ class Stack:
         self._sum("compress_layers")[at] += parts.compress_layers
         self._sum("steps")[at] += parts.steps
         self._sum("requests")[at] += parts.requests
-        self._sum("drafts")[at] += parts.drafts
 
     def seconds(
         self, table: Mapping[str, NDArray[np.float64]]
@@ -86,7 +85,7 @@ class Stack:
         computing *= 1 + table["engine.share"]
         for count in ("layer", "latent_layer", "index_layer", "compress_layer", "moe_layer", "step"):
             computing += sums[f"{count}s"] * table[f"delay.{count}"]
-        computing += sums["requests"] * table["delay.sequence"] + sums["drafts"] * table["delay.draft"]
+        computing += sums["requests"] * table["delay.sequence"]
         sending = sums["links"] + sums["reduce"] / table["links.all_reduce"]
         sending = sending + sums["calls"] * table["delay.all_reduce"] + sums["latency"]
         return computing, sending + sums["crossing"] * table["delay.all_reduce_out"]

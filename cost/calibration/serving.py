@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cost.calibration.curves import fraction_at, value_at
+from cost.calibration.unmeasured import brought_down
 from cost.efficiency import COEFFICIENTS, Efficiency, is_fraction
 from topology.catalog_files import gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
@@ -148,6 +149,8 @@ class Calibration:
             unit = "s" if name.startswith("delay.") else "1"
             text = f"{values[name] * 1e6:.3g} us" if unit == "s" else f"{values[name]:.3g}"
             table[name] = Figure(values[name], unit, kind, note + self.source, text)
+        if stand_in_for:
+            table = dict(brought_down(table, chip, stand_in_for) or table)
         return Efficiency(table, chip, engine, stand_in_for=stand_in_for)
 
     def nearest(self, gpu: GpuSpec) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["brought_down", "derate", "read_unmeasured", "unmeasured_chips"]
 
+WIDE, EIGHT = "attention.decode.bf16", "attention.decode.fp8"
 PATH = Path(__file__).with_name("unmeasured.yaml")
 
 
@@ -50,11 +51,19 @@ def read_unmeasured(data: object, where: str = "unmeasured chips") -> Mapping[st
             alike = {name: _as_of(other, figure) for name, figure in chips[other].items()}
         fields.done()
         chips[chip] = {**alike, **found, **_published(chip)}
+        if EIGHT not in chips[chip] and WIDE in chips[chip]:
+            chips[chip][EIGHT] = _halved(chips[chip][WIDE])
         missing = [name for name in KERNEL_FRACTIONS if _has_units(chip, name) and name not in chips[chip]]
         if missing:
             raise InputError(f"{fields.where}: nothing on {', '.join(missing)}.")
         chips[chip] = {name: chips[chip][name] for name in KERNEL_FRACTIONS if _has_units(chip, name)}
     return chips
+
+
+def _halved(figure: Figure) -> Figure:
+    """Scores over an FP8 cache multiplied in BF16, as fractions of twice the peak: what is safe where nobody measured."""
+    source = f"scores over an FP8 cache as over one in BF16: {figure.source}"
+    return Figure(figure.value / 2, "1", Evidence.ASSUMED, source, f"{figure.value / 2:g}")
 
 
 def _fraction(fields: Fields, name: str, chip: str, sources: Mapping[str, str]) -> Figure:
@@ -80,8 +89,7 @@ def _as_of(chip: str, figure: Figure) -> Figure:
 
 def _has_units(chip: str, name: str) -> bool:
     """Whether the catalog has the peak that a coefficient is a fraction of."""
-    kind, what = name.split(".")
-    peak = f"{what}_flop_per_s" if kind in ("gemm", "experts") else ""
+    peak = f"{name.rpartition('.')[2]}_flop_per_s"
     return peak not in GPU_FIGURES or peak in load_gpu(chip).figures
 
 
@@ -97,7 +105,7 @@ def _published(chip: str) -> dict[str, Figure]:
 
 def _best(chip: str, name: str, *, own: bool) -> Figure | None:
     """The largest published fraction of the chip, or of its whole architecture."""
-    peak = "bf16_flop_per_s" if name.startswith("attention.") else ""
+    peak = "bf16_flop_per_s" if name == "attention.prefill" else ""
     try:
         return published_best(architecture_of(chip), name, chip=chip if own else "", peak=peak)
     except MissingFigureError:

@@ -137,7 +137,7 @@ def _served(group: Group, served: Served) -> Times:
 def _decode(group: Group, step: stepper, pool: StepShape) -> Times:
     requests, gpus = group.requests, np.asarray(pool.gpus)
     batch = np.where(group.batch > 0, group.batch, requests.concurrency / (gpus * group.workers))
-    shape = replace(pool, sequences=batch, queries=1.0 + requests.draft_tokens)
+    shape = replace(pool, sequences=batch, queries=1.0 + requests.draft_tokens, random=0.0)
     step_s = step(shape)
     tpot_s = step_s / requests.accept_length
     output = group.workers * gpus * batch / tpot_s

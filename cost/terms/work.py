@@ -94,8 +94,8 @@ class Parts:
     layers, latent_layers, index_layers, compress_layers, moe_layers, steps:
         How often the fixed delays of a layer, of one with latent attention, with an index, with compressed entries,
         of a MoE layer and of a step are paid.
-    requests, drafts:
-        Sequences that one GPU's group schedules and samples in a step, and tokens drafted for them.
+    requests:
+        Sequences that one GPU's group schedules and samples in a step.
     """
 
     works: list[Work] = field(default_factory=list)
@@ -108,4 +108,3 @@ class Parts:
     moe_layers: Quantity = 0.0
     steps: Quantity = 0.0
     requests: Quantity = 0.0
-    drafts: Quantity = 0.0

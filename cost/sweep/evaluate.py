@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.capacity import batch_room, even_memory
 from cost.setting import USABLE_HBM
-from cost.sweep.batches import batches_of, most_that_fit
+from cost.sweep.batches import batches_between, batches_of, most_that_fit
 from cost.sweep.layouts import layouts_of
 from cost.sweep.price import stage_seconds, stage_shape
 from cost.sweep.ragged import Runs, expand, runs_of
@@ -50,7 +50,7 @@ def sweep(setting: Setting, *, redundant: int | None = None, cut_experts: bool =
     -----
     Groups of GPUs of every size that divides a domain or joins whole ones, every tensor-parallel width that stays in
     a domain and divides the heads, every number of stages that leaves no group idle, as many replicas as there is
-    room for; batches on a grid (:mod:`cost.sweep.batches`). A layout costs what :class:`cost.score.LayoutScorer`
+    room for; batches on a grid, and near the frontier every one (:mod:`cost.sweep.batches`). A layout costs what :class:`cost.score.LayoutScorer`
     says for balanced experts. Where nothing fits the sweep is empty and says how much is missing.
 
     Raises
@@ -74,6 +74,12 @@ def sweep(setting: Setting, *, redundant: int | None = None, cut_experts: bool =
     most = most_that_fit(room, table.tp)
     layout, batch = batches_of(most, table.tp)
     found = _price(setting, machines, table, where, (layout, batch), redundant)
+    more = batches_between(layout, batch, table.tp[layout], speed=1 / found.step_s, rate=found.tok_s)
+    if len(more[0]):
+        between = _price(setting, machines, table, where, more, redundant)
+        layout, batch = np.concatenate([layout, more[0]]), np.concatenate([batch, more[1]])
+        order = np.lexsort((batch, layout))
+        layout, batch, found = layout[order], batch[order], _joined(found, between, order)
     return _result(
         setting, variants, table, found, (layout, batch, most), 0.0 if chosen.any() else float(shortage)
     )
@@ -139,6 +145,28 @@ class _Priced:
     tok_s: Array
     terms: Mapping[str, Array]
     limits: Mapping[str, Array]
+
+
+def _joined(first: _Priced, second: _Priced, order: Index) -> _Priced:
+    """Both after each other, then in this order; a part that one of them lacks takes no time there."""
+
+    def of(one: Array | None, other: Array | None) -> Array:
+        whole = (
+            np.zeros(len(priced.step_s)) if part is None else part
+            for part, priced in ((one, first), (other, second))
+        )
+        return np.concatenate(list(whole))[order]
+
+    def named(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: of(one.get(name), other.get(name)) for name in {**one, **other}}
+
+    return _Priced(
+        of(first.step_s, second.step_s),
+        of(first.lower_s, second.lower_s),
+        of(first.tok_s, second.tok_s),
+        named(first.terms, second.terms),
+        named(first.limits, second.limits),
+    )
 
 
 def _price(

@@ -48,25 +48,26 @@ def even_alltoall_parts(model: Model, moe: MoeFfn, shape: StepShape, machine: Ma
     crosses = ep > np.asarray(shape.domain_gpus)
     cut = np.asarray(shape.moe_tp) > 1
     kernels = machine.kernels
-    choices = [(kernels.inside, ~crosses & ~cut)]
+    choices = [(kernels.of(crosses=False), ~crosses & ~cut)]
     if np.any(crosses & ~cut):
         machine.rates.require_scale_out()
-        choices.append((kernels.across, crosses & ~cut))
+        choices.append((kernels.of(crosses=True), crosses & ~cut))
     if np.any(cut):
-        choices.append((kernels.gather, cut))
+        choices.append(((kernels.gather,), cut))
     totals: dict[str, list[Quantity]] = {"dispatch": [0.0, 0.0, 0.0], "combine": [0.0, 0.0, 0.0]}
-    for kernel, where in choices:
+    for able, where in choices:
         active = where & (groups > 1)
         if not np.any(active):
             continue
-        volumes = alltoall_volumes(
-            kernel.family,
-            routing,
-            tokens=np.where(active, shape.tokens * np.asarray(shape.imbalance), 0.0),
-            ep=ep,
-            domain_gpus=np.where(where & ~crosses, ep, np.minimum(ep, shape.domain_gpus)),
-        )
-        for part in _legs(kernel, volumes, model, machine, ep):
+        tokens = np.where(active, shape.tokens * np.asarray(shape.imbalance), 0.0)
+        domain_gpus = np.where(where & ~crosses, ep, np.minimum(ep, shape.domain_gpus))
+        tried = []
+        for kernel in able:
+            volumes = alltoall_volumes(
+                kernel.family, routing, tokens=tokens, ep=ep, domain_gpus=domain_gpus
+            )
+            tried.append(_legs(kernel, volumes, model, machine, ep))
+        for part in _fastest(tried):
             sums = totals[part.term]
             for index, value in enumerate((part.up_s, part.out_s, part.expected_s)):
                 sums[index] = sums[index] + value
@@ -82,12 +83,33 @@ def alltoall_parts(
     crosses = len(np.unique(domain)) > 1
     if crosses:
         machine.rates.require_scale_out()
-    kernel = machine.kernels.across if crosses else machine.kernels.inside
     groups, topk_groups = _group_limit(model.moe) if model.moe else (0, 0)
-    volumes = placed_volumes(
-        kernel.family, use, tokens=tokens, domain=domain, groups=groups, topk_groups=topk_groups
-    )
-    return _legs(kernel, volumes, model, machine, np.asarray(use.gpus))
+    tried = []
+    for kernel in machine.kernels.of(crosses=crosses):
+        volumes = placed_volumes(
+            kernel.family, use, tokens=tokens, domain=domain, groups=groups, topk_groups=topk_groups
+        )
+        tried.append(_legs(kernel, volumes, model, machine, np.asarray(use.gpus)))
+    return _fastest(tried)
+
+
+def _fastest(tried: list[list[LinkPart]]) -> list[LinkPart]:
+    """Dispatch and combine of the kernel that takes least for both; at peak, of whichever moves least."""
+    best = tried[0]
+    for other in tried[1:]:
+        faster = sum(np.asarray(part.expected_s) for part in other) < sum(
+            np.asarray(part.expected_s) for part in best
+        )
+        best = [
+            LinkPart(
+                before.term,
+                np.minimum(before.up_s, new.up_s),
+                np.minimum(before.out_s, new.out_s),
+                np.where(faster, new.expected_s, before.expected_s),
+            )
+            for before, new in zip(best, other, strict=True)
+        ]
+    return best
 
 
 def _legs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,10 +64,11 @@ def even_alltoall_parts(model: Model, moe: MoeFfn, shape: StepShape, machine: Ma
         domain_gpus = np.where(where & ~crosses, ep, np.minimum(ep, shape.domain_gpus))
         tried = []
         for kernel in able:
-            volumes = alltoall_volumes(
-                kernel.family, routing, tokens=tokens, ep=ep, domain_gpus=domain_gpus
+            volumes, together = (
+                alltoall_volumes(kernel.family, routing, tokens=tokens, ep=ep, domain_gpus=gpus)
+                for gpus in (domain_gpus, ep)
             )
-            tried.append(_legs(kernel, volumes, model, machine, ep))
+            tried.append(_legs(kernel, volumes, together, model, machine, ep))
         for part in _fastest(tried):
             sums = totals[part.term]
             for index, value in enumerate((part.up_s, part.out_s, part.expected_s)):
@@ -86,10 +88,13 @@ def alltoall_parts(
     groups, topk_groups = _group_limit(model.moe) if model.moe else (0, 0)
     tried = []
     for kernel in machine.kernels.of(crosses=crosses):
-        volumes = placed_volumes(
-            kernel.family, use, tokens=tokens, domain=domain, groups=groups, topk_groups=topk_groups
+        volumes, together = (
+            placed_volumes(
+                kernel.family, use, tokens=tokens, domain=where, groups=groups, topk_groups=topk_groups
+            )
+            for where in (domain, np.zeros_like(domain))
         )
-        tried.append(_legs(kernel, volumes, model, machine, np.asarray(use.gpus)))
+        tried.append(_legs(kernel, volumes, together, model, machine, np.asarray(use.gpus)))
     return _fastest(tried)
 
 
@@ -113,10 +118,21 @@ def _fastest(tried: list[list[LinkPart]]) -> list[LinkPart]:
 
 
 def _legs(
-    kernel: Kernel, volumes: Volumes, model: Model, machine: Machine, ep: NDArray[np.int64]
+    kernel: Kernel,
+    volumes: Volumes,
+    together: Volumes,
+    model: Model,
+    machine: Machine,
+    ep: NDArray[np.int64],
 ) -> list[LinkPart]:
-    """Both directions over these links, at peak and as the kernel was measured, with its exchange of counts."""
+    """Both directions over these links, at peak and as the kernel was measured, with its exchange of counts.
+
+    ``together``: the volumes if the group lay in one domain. What takes the NICs instead relieves the scale-up links,
+    but no kernel was seen to be faster for a border between its GPUs: such relief is not counted.
+    """
     rates = machine.rates
+    relief = np.where(volumes.up > 0, together.up, 0.0)  # a domain of one GPU has no links to relieve
+    staged = replace(volumes, up=np.maximum(volumes.up, relief))
     parts = []
     for term, leg, size in zip(
         ("dispatch", "combine"), (kernel.dispatch, kernel.combine), _sizes(model, machine), strict=True
@@ -129,7 +145,7 @@ def _legs(
         if not machine.efficiency.ideal:
             expected = alltoall_seconds(
                 leg,
-                volumes,
+                staged,
                 vector_bytes=size,
                 up_bytes_per_s=rates.alltoall_bytes_per_s,
                 out_bytes_per_s=max(rates.out_bytes_per_s, 1.0),

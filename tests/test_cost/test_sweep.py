@@ -155,13 +155,12 @@ def test_what_a_layout_is_made_of() -> None:
 
 def test_every_configuration_is_there_once_and_the_largest_batch_of_each_layout_too() -> None:
     found = swept("deepseek-v3", "hgx-h100@72", Workload(context=1000))
-    keys = list(
-        zip(
-            found.layout.tolist(), found.tp.tolist(), found.moe_tp.tolist(), found.batch.tolist(), strict=True
-        )
-    )
-    assert len(set(keys)) == len(keys)
-    largest = {key[:3]: float(batch) for key, batch in zip(keys, found.max_batch, strict=True)}
+    columns = (found.gpus, found.stages, found.replicas, found.tp, found.moe_tp, found.batch)
+    keys = list(zip(*(column.tolist() for column in columns), strict=True))
+    assert len(set(keys)) == len(keys), "each layout once at each batch, its layers split the fastest way"
+    largest: dict[tuple[float, ...], float] = {}
+    for key, batch in zip(keys, found.max_batch.tolist(), strict=True):
+        largest[key[:5]] = max(batch, largest.get(key[:5], 0.0))
     assert {(*key, batch) for key, batch in largest.items()} <= set(keys)
     assert set(found.ep.tolist()) & {16, 24, 72}, "groups that join domains"
 

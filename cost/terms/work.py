@@ -68,7 +68,7 @@ class LinkPart:
 class AllReduce:
     """All-reduces of ``layers`` equal layers: seconds at peak on each fabric, calls, latency of one.
 
-    ``crossing`` of the calls span domains.
+    ``crossing``: rounds between domains of all calls of a layer; 0 inside a domain.
     """
 
     up_s: Quantity

@@ -28,18 +28,20 @@ def attention_works(
     as FlashMLA and TensorRT-LLM do with FP8 caches, else in BF16.
     Prompt scores: flop alone, since keys and values were just computed.
     """
+    fraction, wider = rates.fractions("gemm", weights)
     stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / shape.tp
     works = [
         Work(
             "attention",
-            f"gemm.{rates.unit[weights]}",
+            fraction,
             "hbm.weights",
             2 * attention.matmul_params * shape.tokens / rates.flop_per_s[weights],
             stored / rates.hbm_bytes_per_s,
             columns=hidden / shape.tp,
+            wider=wider,
         )
     ]
-    flop_per_s = rates.flop_per_s.get(kv_dtype, rates.flop_per_s["bf16"])
+    flop_per_s = max(rates.flop_per_s.get(kv_dtype, 0.0), rates.flop_per_s["bf16"])
     if shape.decodes:
         read = attention.read_bytes(shape.context, cache_bytes_per_element(kv_dtype))
         cache = shape.sequences * shape.tp * read / attention.kv_shards(shape.tp)

@@ -32,6 +32,9 @@ class Work:
         How many equal layers the part stands for.
     columns:
         Columns of the weight that one GPU multiplies with: narrow slices use the multipliers badly.
+    wider:
+        Other fractions that it may reach, each of the peak of a wider unit, with that peak over the one behind
+        ``compute_s``.
     """
 
     term: str
@@ -41,6 +44,14 @@ class Work:
     memory_s: Quantity
     layers: Quantity = 1.0
     columns: Quantity = math.inf
+    wider: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def least_compute_s(self) -> Quantity:
+        """Seconds at the peak of its fastest unit."""
+        return (
+            self.compute_s / max(1.0, *(ratio for _, ratio in self.wider)) if self.wider else self.compute_s
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -161,13 +161,17 @@ def pipelines_of(setting: Setting, variants: Sequence[Variant], machines: Machin
     found: list[tuple[int, int, int, int]] = []
     rows: list[tuple[int, int, Stage]] = []
     hops: list[dict[str, tuple[float, float, float]]] = []
+    known: dict[tuple[int, int], dict[str, tuple[float, float, float]]] = {}
     for number, what in enumerate(variants):
         for replica, count in what.arrangement.alike:
             stages = what.stages(replica)
             total = sum(len(stage.gpus) for stage in stages)
             distinct = Counter(distinct_stages(setting, machines, stages, total))
             rows += [(len(found), times, stage) for stage, times in distinct.items()]
-            hops.append(_hops(setting, stages, total))
+            key = id(what.arrangement), replica  # wherever its layers are cut
+            if key not in known:
+                known[key] = _hops(setting, stages, total)
+            hops.append(known[key])
             found.append((number, count, total, len(stages)))
     variant, *rest = np.array(found, dtype=np.int64).reshape(-1, 4).T
     alike, gpus, depth = (column.astype(np.float64) for column in rest)

@@ -64,10 +64,11 @@ def even_alltoall_parts(model: Model, moe: MoeFfn, shape: StepShape, machine: Ma
         domain_gpus = np.where(where & ~crosses, ep, np.minimum(ep, shape.domain_gpus))
         tried = []
         for kernel in able:
-            volumes, together = (
-                alltoall_volumes(kernel.family, routing, tokens=tokens, ep=ep, domain_gpus=gpus)
-                for gpus in (domain_gpus, ep)
+            volumes = together = alltoall_volumes(
+                kernel.family, routing, tokens=tokens, ep=ep, domain_gpus=domain_gpus
             )
+            if np.any(domain_gpus < ep):
+                together = alltoall_volumes(kernel.family, routing, tokens=tokens, ep=ep, domain_gpus=ep)
             tried.append(_legs(kernel, volumes, together, model, machine, ep))
         for part in _fastest(tried):
             sums = totals[part.term]
@@ -88,12 +89,11 @@ def alltoall_parts(
     groups, topk_groups = _group_limit(model.moe) if model.moe else (0, 0)
     tried = []
     for kernel in machine.kernels.of(crosses=crosses):
-        volumes, together = (
-            placed_volumes(
-                kernel.family, use, tokens=tokens, domain=where, groups=groups, topk_groups=topk_groups
-            )
-            for where in (domain, np.zeros_like(domain))
-        )
+        limit = {"groups": groups, "topk_groups": topk_groups}
+        volumes = together = placed_volumes(kernel.family, use, tokens=tokens, domain=domain, **limit)
+        if crosses:
+            one = np.zeros_like(domain)
+            together = placed_volumes(kernel.family, use, tokens=tokens, domain=one, **limit)
         tried.append(_legs(kernel, volumes, together, model, machine, np.asarray(use.gpus)))
     return _fastest(tried)
 

@@ -166,11 +166,7 @@ class Setting:
 
     def smallest_part(self, stage: StageSpec) -> int:
         """GPUs of ``stage`` in the scale-up domain that holds fewest of them."""
-        key = "part", id(self.cluster), stage.gpus
-        if key not in self._known:
-            self._known[key] = int(np.unique(self.domains(stage), return_counts=True)[1].min())
-        found: int = self._known[key]
-        return found
+        return int(np.unique(self.domains(stage), return_counts=True)[1].min())
 
     def domains(self, stage: StageSpec) -> NDArray[np.int64]:
         """Scale-up domain of each GPU of ``stage``, ``[gpus]``."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["variants_of"]
 
-TYPICAL = {"decode": ((1.0, True), (64.0, False), (512.0, False)), "prefill": ((1.0, False),)}
+TYPICAL = {"decode": ((1.0, True), (64.0, False)), "prefill": ((1.0, False), (8.0, False))}
 """Sequences per GPU at which layers are weighed against each other and against the head, and whether all GPUs of a
 stage are one tensor-parallel group then. What suits few sequences best need not suit many, and splits for one batch
 alone would favour one chip over another by chance."""
@@ -41,12 +41,12 @@ class _Weights:
     first: Array
     last: Array
 
-    def ranges(self, kind_of: NDArray[np.int64], stages: list[int]) -> tuple[range, ...]:
-        """The best split over stages of these kinds, in order."""
+    def over(self, kind_of: NDArray[np.int64], stages: list[int]) -> tuple[Array, Array]:
+        """What layers take on stages of these kinds, in order, ``[stages, layers]``; each stage besides."""
         fixed = np.zeros(len(stages))
         fixed[0] += self.first[stages[0]]
         fixed[-1] += self.last[stages[-1]]
-        return balanced_ranges(self.kinds[kind_of][:, stages].T, fixed)
+        return self.kinds[kind_of][:, stages].T, fixed
 
 
 def variants_of(setting: Setting, machines: Machines, redundant: int | None) -> list[Variant]:
@@ -67,7 +67,9 @@ def variants_of(setting: Setting, machines: Machines, redundant: int | None) -> 
         if what.stages == 1:
             splits = [(range(layers),)]
         else:
-            splits = between(list(dict.fromkeys(weight.ranges(kind_of, row) for weight in weights)))
+            *times, memory = (weight.over(kind_of, row) for weight in weights)
+            best = [balanced_ranges(*time, then=memory) for time in times]
+            splits = between(list(dict.fromkeys([*best, balanced_ranges(*memory, then=times[-1])])))
         found += [Variant(what, ranges) for ranges in splits]
     return found
 

@@ -24,6 +24,7 @@ __all__ = [
     "dtype",
     "mixture",
     "multiply_dtype",
+    "wider_units",
 ]
 
 # What a chip falls back to when it cannot multiply a type: the next wider one.
@@ -170,6 +171,11 @@ def cache_bytes_per_element(name: str) -> float:
         raise InputError(
             f"KV cache format {name!r} is not known; choose one of {', '.join(CACHE_DTYPES)}."
         ) from None
+
+
+def wider_units(unit: str) -> tuple[str, ...]:
+    """Return the units wider than ``unit``, the next wider first: ``fp4`` has ``fp8`` and ``bf16``."""
+    return _WIDTHS[_WIDTHS.index(unit) + 1 :]
 
 
 def multiply_dtype(name: str, gpu: GpuSpec) -> tuple[str, str | None]:

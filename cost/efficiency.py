@@ -31,7 +31,7 @@ COEFFICIENTS = {
     "columns.gemm": "columns at which a slice of a weight reaches half of its fraction",
     "columns.experts": "the same for routed experts",
     "delay.all_reduce": "fixed seconds of one all-reduce",
-    "delay.all_reduce_out": "fixed seconds besides of one that crosses domains",
+    "delay.all_reduce_out": "fixed seconds besides of each round of one between domains",
     "delay.layer": "fixed seconds of a layer (launches, norms, synchronisation)",
     "delay.latent_layer": "fixed seconds of a layer with latent attention besides (more kernels)",
     "delay.moe_layer": "fixed seconds of a MoE layer besides (routing, sorting tokens)",

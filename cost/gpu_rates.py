@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.layout import StageSpec
-from cost.step_cost import kernel_seconds
+from cost.step_cost import kernel_seconds, reached
 from cost.terms.experts import expert_columns, expert_times
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def _compared(setting: Setting, stage: StageSpec) -> GpuRates | None:
     def rates_of(part: StageSpec) -> tuple[float, float, float, float]:
         machine = setting.machine(part)
         flop, hbm = machine.rates.flop_per_s[weights], machine.rates.hbm_bytes_per_s
-        reached = machine.efficiency[f"experts.{machine.rates.unit[weights]}"]
-        return flop * reached, hbm * machine.efficiency["hbm.experts"], flop, hbm
+        part = reached(machine.efficiency, *machine.rates.fractions("experts", weights))
+        return flop * part, hbm * machine.efficiency["hbm.experts"], flop, hbm
 
     own: dict[tuple[str, float], tuple[float, float, float, float]] = {}
     for kind, gpu in zip(kinds, stage.gpus, strict=True):
@@ -83,9 +83,9 @@ def expert_speed(
     machine, weights = setting.machine(stage), setting.model.precision["experts"]
     compute_s, read_s = expert_times(moe, use, tokens=tokens * use.gpus, weights=weights, rates=machine.rates)
     efficiency = machine.efficiency
-    unit = machine.rates.unit[weights]
+    part = reached(efficiency, *machine.rates.fractions("experts", weights))
     narrow = 1 + efficiency["columns.experts"] / expert_columns(moe, setting.model.expert_hidden)
-    compute = compute_s.mean(axis=(0, 1)) * narrow / efficiency[f"experts.{unit}"]
+    compute = compute_s.mean(axis=(0, 1)) * narrow / part
     read = read_s.mean(axis=(0, 1)) / efficiency["hbm.experts"]
     busy = (compute > 0) | (read > 0)
     # the same slots and load on every GPU, so that neither counts as speed

@@ -17,11 +17,23 @@ __all__ = ["Kernels", "Machine", "kernels_for"]
 
 @dataclass(frozen=True, eq=False)
 class Kernels:
-    """All-to-all kernels of a phase: for groups inside one domain, across domains, and for experts cut in parts."""
+    """All-to-all kernels of a phase: for groups inside one domain, across domains, and for experts cut in parts.
+
+    ``instead``: what a group inside one domain runs where that is faster (few tokens); None: nothing else. Where
+    nobody names a kernel it is the one for across domains, which needs no border to work: a larger domain is then
+    never slower than two smaller ones.
+    """
 
     inside: Kernel
     across: Kernel
     gather: Kernel
+    instead: Kernel | None = None
+
+    def of(self, *, crosses: bool) -> tuple[Kernel, ...]:
+        """Kernels that a group may run, of which it takes the fastest."""
+        if crosses:
+            return (self.across,)
+        return (self.inside,) if self.instead is None else (self.inside, self.instead)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,4 +73,5 @@ def kernels_for(rates: Rates, phase: str, name: str = "") -> Kernels:
     gather = named("all-gather", crosses=False)
     if name:
         return Kernels(named(name, crosses=False), named(name, crosses=True), gather)
-    return Kernels(usual(crosses=False), usual(crosses=True), gather)
+    inside, across = usual(crosses=False), usual(crosses=True)
+    return Kernels(inside, across, gather, across if across is not inside else None)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cost.dtypes import multiply_dtype
+from cost.dtypes import multiply_dtype, wider_units
 from topology.errors import InputError, MissingFigureError
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ class Rates:
         Dense peak in flop/s by weight dtype name: the rate of the unit that multiplies it.
     unit:
         That unit (``bf16``, ``fp8``, ``fp4``), the widest where GPUs differ.
+    wider:
+        By weight dtype name, the wider units of the chip that can multiply it too, and their peaks over that of
+        ``unit``: where kernels for the narrow unit reach little of its peak, a wider one may be faster.
     chip:
         Name of the slowest GPU: what kernels reach is taken from it.
     hbm_bytes_per_s, hbm_bytes:
@@ -62,6 +65,15 @@ class Rates:
     out_latency_s: float
     out_fabric: str
     notes: tuple[str, ...] = ()
+    wider: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+
+    def fractions(self, kind: str, dtype: str) -> tuple[str, tuple[tuple[str, float], ...]]:
+        """Return the names of what kernels of ``kind`` (``gemm``, ``experts``) reach on ``dtype`` weights.
+
+        The fraction of the unit's peak, then of each wider unit with the peak of that one over the unit's.
+        """
+        others = tuple((f"{kind}.{unit}", ratio) for unit, ratio in self.wider.get(dtype, ()))
+        return f"{kind}.{self.unit[dtype]}", others
 
     def require_scale_out(self) -> None:
         """Check that something joins the domains, where GPUs of several must talk.
@@ -102,6 +114,14 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
                 peaks[dtype], units[dtype] = peak, unit
             if note:
                 notes[note] = None
+    wider = {
+        dtype: tuple(
+            (other, min(p * d.gpu.dense_flop_per_s(other) for d, p in zip(domains, left, strict=True)) / peak)
+            for other in wider_units(units[dtype])
+            if all(domain.gpu.multiplies(other) for domain in domains)
+        )
+        for dtype, peak in peaks.items()
+    }
     slowest = min(domains, key=lambda domain: domain.scale_up_bytes_per_s)
     up = _scale_up(cluster, gpus, slowest.scale_up_bytes_per_s)
     out = cluster.spec.scale_out
@@ -121,6 +141,7 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
         out_latency_s=OUT_LINKS * out.fabric.latency_s.value if out else 0.0,
         out_fabric=out.fabric.name if out else "",
         notes=tuple(notes),
+        wider=wider,
     )
 
 

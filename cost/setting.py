@@ -110,8 +110,8 @@ class Setting:
     def kernel(self, stage: StageSpec, *, tp: int = 1) -> Kernel | None:
         """The kernel that sends tokens to the experts of ``stage``; None where nothing is sent.
 
-        One attention group alone (``tp`` GPUs) has every token on each of its GPUs; at data-sheet peaks no kernel
-        loses anything.
+        Inside one domain another may run with few tokens (:class:`cost.machine.Kernels`). One attention group
+        alone (``tp`` GPUs) has every token on each of its GPUs; at data-sheet peaks no kernel loses anything.
         """
         moe = any(isinstance(self.model.layers[layer].ffn, MoeFfn) for layer in stage.layers)
         machine = self.machine(stage)

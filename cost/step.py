@@ -299,15 +299,18 @@ def _add_placed_experts(
     """
     rates, weights = machine.rates, model.precision["experts"]
     compute_s, read_s = expert_times(moe, use, tokens=tokens * use.gpus, weights=weights, rates=rates)
+    fraction, wider = rates.fractions("experts", weights)
     work = Work(
         "experts",
-        f"experts.{rates.unit[weights]}",
+        fraction,
         "hbm.experts",
         compute_s,
         read_s,
         columns=expert_columns(moe, model.expert_hidden),
+        wider=wider,
     )
     compute, read = (np.asarray(value) for value in work_seconds(work, machine.efficiency))
+    compute_s = np.asarray(work.least_compute_s)
     if own is not None:
         compute, read = compute / own.compute, read / own.read
         compute_s, read_s = compute_s / own.peak_compute, read_s / own.peak_read

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cost.rates import Rates
     from cost.terms.work import AllReduce, LinkPart, Parts, Work
 
-__all__ = ["SENDING", "StepCost", "kernel_seconds", "priced", "smooth_max", "work_seconds"]
+__all__ = ["SENDING", "StepCost", "kernel_seconds", "priced", "reached", "smooth_max", "work_seconds"]
 
 SENDING = ("dispatch", "combine", "all_reduce")
 """Terms that travel over links, which two half batches hide behind computing."""
@@ -93,7 +93,7 @@ class StepCost:
         if np.any(np.asarray(work.uneven) > 0):
             waited = efficiency["ranks.uneven"] * work.uneven * seconds
             self.split("rank imbalance", waited, compute_s >= memory_s)
-        self.busy("compute", work.layers * work.compute_s)
+        self.busy("compute", work.layers * work.least_compute_s)
         self.busy("HBM bandwidth", work.layers * work.memory_s)
 
     def split(self, term: str, seconds: Quantity, by_compute: ArrayLike) -> None:
@@ -141,12 +141,21 @@ def work_seconds(work: Work, efficiency: Efficiency) -> tuple[Quantity, Quantity
     """Seconds of computing and of reading in one layer, at the fractions that kernels reach.
 
     A slice of ``columns`` columns reaches ``columns / (columns + c)`` of its fraction: tiles of the multipliers
-    stay partly empty.
+    stay partly empty. Of the units that can multiply the weights the one runs that is fastest.
     """
     kind = work.fraction.partition(".")[0]
     half = 0.0 if kind == "attention" else efficiency[f"columns.{kind}"]
-    compute_s = work.compute_s * (1 + half / work.columns) / efficiency[work.fraction]
+    compute_s = work.compute_s * (1 + half / work.columns) / reached(efficiency, work.fraction, work.wider)
     return compute_s, work.memory_s / efficiency[work.hbm]
+
+
+def reached(efficiency: Efficiency, fraction: str, wider: tuple[tuple[str, float], ...]) -> float:
+    """Part of a unit's peak that kernels reach, or what those of a wider unit reach over the same peak, if more.
+
+    ``wider``: names of those fractions, each with the wider unit's peak over the unit's. A chip whose FP4 kernels are
+    slow may always run the FP8 ones: another unit never makes it slower.
+    """
+    return max(efficiency[fraction], *(efficiency[name] * ratio for name, ratio in wider), 0.0)
 
 
 def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:

@@ -31,6 +31,8 @@ class _Slot:
     memory: NDArray[np.float64]
     inverse_columns: NDArray[np.float64]
     uneven: NDArray[np.float64]
+    wider: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Peaks of wider units over the unit's, by the fraction that is reached of each; 0 where there is no such unit."""
 
 
 @dataclass
@@ -56,6 +58,8 @@ class Stack:
             slot.memory[at] = work.layers * work.memory_s
             slot.inverse_columns[at] = 1 / np.asarray(work.columns)
             slot.uneven[at] = work.uneven
+            for name, ratio in work.wider:
+                slot.wider.setdefault(name, np.zeros(self.size))[at] = ratio
         for link in parts.links:
             self._sum("links")[at] += link.layers * link.expected_s
         for reduce in parts.reduces:
@@ -79,7 +83,10 @@ class Stack:
         for (fraction, hbm, _), slot in self.slots.items():
             kind = fraction.partition(".")[0]
             half = 0.0 if kind == "attention" else table[f"columns.{kind}"]
-            compute = slot.compute * (1 + half * slot.inverse_columns) / table[fraction]
+            reached = table[fraction]
+            for name, ratio in slot.wider.items():
+                reached = np.maximum(reached, ratio * table[name])
+            compute = slot.compute * (1 + half * slot.inverse_columns) / reached
             seconds = smooth_max(compute, slot.memory / table[hbm])
             computing += seconds * (1 + table["ranks.uneven"] * slot.uneven)
         computing *= 1 + table["engine.share"]

@@ -1,4 +1,4 @@
-"""Batches worth pricing: whole sequences of each attention group, denser where they are few."""
+"""Batches worth pricing: whole sequences of each attention group, denser where they are few or decide."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["batch_grid", "batches_of", "most_that_fit"]
+__all__ = ["batch_grid", "batches_between", "batches_of", "most_that_fit"]
 
 STEPS = 8
 """Batches between one and its double."""
+MOST_BETWEEN = 1024
+"""Batches priced between two neighbours of the grid at most: every whole one up to about 11,000 sequences."""
+_ALIKE = 1e-9
 
 
 def batch_grid(most: float, steps: int = STEPS) -> NDArray[np.float64]:
@@ -50,3 +53,48 @@ def batches_of(
     batch = np.concatenate([grid[column], most[missing]])
     order = np.lexsort((batch, layouts))
     return layouts[order], batch[order]
+
+
+def batches_between(
+    layout: NDArray[np.int64],
+    batch: NDArray[np.float64],
+    tp: NDArray[np.int64],
+    *,
+    speed: NDArray[np.float64],
+    rate: NDArray[np.float64],
+    most: int = MOST_BETWEEN,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the batches between neighbours of the grid that may lie on the frontier: layouts, and batches.
+
+    Without them a chip with more memory could lose to one whose largest batch happens to lie between two steps.
+
+    Parameters
+    ----------
+    layout, batch, tp, speed, rate:
+        Configurations ``[configurations]``, those of a layout next to each other by growing batch: tokens per second
+        of a sequence and of a GPU.
+    most:
+        Batches between two neighbours at most, evenly spread where there are more.
+
+    Notes
+    -----
+    A larger batch takes no shorter step and yields no lower rate, so that what lies between two neighbours is no
+    faster than the first and yields no more than the second: where one configuration does both, none is needed.
+    """
+    first = np.flatnonzero(layout[1:] == layout[:-1])
+    second = first + 1
+    order = np.argsort(-speed, kind="stable")
+    best = np.maximum.accumulate(rate[order])
+    as_fast = np.searchsorted(-speed[order], -speed[first] * (1 - _ALIKE), side="right") - 1
+    needed = best[as_fast] < rate[second] * (1 - _ALIKE)
+    first, second = first[needed], second[needed]
+    unit = np.where(
+        batch[first] < 1, tp[first], 1
+    )  # of whole sequences: each GPU's, or below one each a group's
+    low, high = np.round(batch[first] * unit), np.round(batch[second] * unit)
+    many = np.minimum(high - low - 1, most).astype(np.int64)
+    owner = np.repeat(np.arange(len(first)), many)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(many) - many, many) + 1
+    step = (high - low)[owner] / (many[owner] + 1)
+    sequences = low[owner] + np.round(place * step)
+    return layout[first][owner], sequences / unit[owner]

@@ -10,7 +10,7 @@ import numpy as np
 from cost.capacity import batch_room, even_memory
 from cost.serving import CHUNK_TOKENS
 from cost.setting import USABLE_HBM
-from cost.sweep.batches import batches_of, most_that_fit
+from cost.sweep.batches import batches_between, batches_of, most_that_fit
 from cost.sweep.layouts import layouts_of
 from cost.sweep.price import stage_seconds, stage_shape
 from cost.sweep.ragged import Runs, expand, runs_of
@@ -65,7 +65,8 @@ def sweep(
     -----
     Groups of GPUs of every size that divides a domain or joins whole ones, every tensor-parallel width that stays in
     a domain and divides the heads, every number of stages that leaves no group idle, as many replicas as there is
-    room for; batches on a grid (:mod:`cost.sweep.batches`). A layout costs what :class:`cost.score.LayoutScorer`
+    room for; batches on a grid, and near the frontier every one (:mod:`cost.sweep.batches`); at each batch the
+    fastest split of the layers (:mod:`cost.sweep.variants`). A layout costs what :class:`cost.score.LayoutScorer`
     says for balanced experts. Where nothing fits the sweep is empty and says how much is missing.
 
     Raises
@@ -76,7 +77,7 @@ def sweep(
     if imbalance is not None and not (np.isfinite(imbalance) and imbalance >= 1):
         raise InputError(f"--imbalance {imbalance:g}: the busiest GPU over the mean is 1 or more.")
     machines = Machines(setting)
-    variants, instead_of = variants_of(setting, machines, redundant)
+    variants = variants_of(setting, machines, redundant)
     pipelines = pipelines_of(setting, variants, machines)
     table = layouts_of(setting.model, variants, redundant, cut_experts=cut_experts)
     if not len(table):
@@ -86,7 +87,7 @@ def sweep(
         )
     where = _Where(pipelines, len(variants))
     room, shortage = _room(setting, table, where, redundant)
-    chosen = (room * table.tp >= 1) & ~_stands_in(table, room, instead_of)
+    chosen = room * table.tp >= 1
     table, room = table.rows(chosen), room[chosen]
     most = most_that_fit(room, table.tp)
     if chunk_tokens is not None and not setting.workload.decodes:
@@ -94,6 +95,16 @@ def sweep(
         most = np.minimum(most, most_that_fit(prompts / table.tp, table.tp))
     layout, batch = batches_of(most, table.tp)
     found = _price(setting, machines, table, where, (layout, batch), redundant, imbalance)
+    more = batches_between(layout, batch, table.tp[layout], speed=1 / found.step_s, rate=found.tok_s)
+    between = (
+        _price(setting, machines, table, where, more, redundant, imbalance)
+        if len(more[0])
+        else found.rows(more[0])
+    )
+    layout, batch = np.concatenate([layout, more[0]]), np.concatenate([batch, more[1]])
+    found = _joined(found, between)
+    kept = _best_splits(table, variants, layout, batch, found.step_s)
+    layout, batch, found = layout[kept], batch[kept], found.rows(kept)
     return _result(
         setting,
         variants,
@@ -147,15 +158,6 @@ def _room(
     return runs.min(np.asarray(batch_room(memory, hbm))), np.min(short, initial=np.inf)
 
 
-def _stands_in(table: LayoutTable, room: Array, instead_of: Sequence[int]) -> NDArray[np.bool_]:
-    """Layouts of a second variant whose first one fits and is faster."""
-    keys = zip(table.variant.tolist(), table.tp.tolist(), table.moe_tp.tolist(), strict=True)
-    index = {key: number for number, key in enumerate(keys)}
-    first = [index.get((instead_of[variant], tp, part), -1) for variant, tp, part in index]
-    fits = np.append(room * table.tp >= 1, False)  # -1: there is none
-    return np.asarray(fits[np.array(first, dtype=np.int64)])
-
-
 @dataclass(frozen=True, eq=False)
 class _Priced:
     """Seconds and rates of each configuration."""
@@ -165,6 +167,54 @@ class _Priced:
     tok_s: Array
     terms: Mapping[str, Array]
     limits: Mapping[str, Array]
+
+    def rows(self, which: Index) -> _Priced:
+        """Some of them, in this order."""
+        return _Priced(
+            self.step_s[which],
+            self.lower_s[which],
+            self.tok_s[which],
+            {name: value[which] for name, value in self.terms.items()},
+            {name: value[which] for name, value in self.limits.items()},
+        )
+
+
+def _joined(first: _Priced, second: _Priced) -> _Priced:
+    """Both after each other; a part that one of them lacks takes no time there."""
+
+    def of(one: Array | None, other: Array | None) -> Array:
+        whole = (
+            np.zeros(len(priced.step_s)) if part is None else part
+            for part, priced in ((one, first), (other, second))
+        )
+        return np.concatenate(list(whole))
+
+    def named(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: of(one.get(name), other.get(name)) for name in {**one, **other}}
+
+    return _Priced(
+        of(first.step_s, second.step_s),
+        of(first.lower_s, second.lower_s),
+        of(first.tok_s, second.tok_s),
+        named(first.terms, second.terms),
+        named(first.limits, second.limits),
+    )
+
+
+def _best_splits(
+    table: LayoutTable, variants: Sequence[Variant], layout: Index, batch: Array, step_s: Array
+) -> Index:
+    """Rows by layout and batch, without those that another split of the layers beats on the same GPUs and batch."""
+    number: dict[int, int] = {}
+    arrangement = np.array(
+        [number.setdefault(id(v.arrangement), len(number)) for v in variants], dtype=np.int64
+    )
+    keys = arrangement[table.variant[layout]], table.tp[layout], table.moe_tp[layout], batch
+    order = np.lexsort((step_s, *reversed(keys)))
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+    kept = order[first]
+    return np.asarray(kept[np.lexsort((batch[kept], layout[kept]))])
 
 
 def _price(

@@ -36,8 +36,8 @@ class Sweep:
     gpus:
         GPUs of one replica.
     batch, max_batch:
-        Sequences (prefill: prompts) per GPU in use, and the most that fit HBM and the chunk; below 1 a group of
-        ``tp`` GPUs has ``batch * tp`` of them.
+        Sequences (prefill: prompts) per GPU in use, and the most that fit HBM and the chunk with the layers split so;
+        below 1 a group of ``tp`` GPUs has ``batch * tp`` of them.
     step_s, lower_step_s:
         Expected seconds of a step (:class:`cost.score.Score`), and what no schedule can beat at data-sheet peaks.
     tok_s_per_user:

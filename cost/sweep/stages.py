@@ -54,6 +54,15 @@ class Machines:
 
     setting: Setting
     found: list[Machine] = field(default_factory=list)
+    _places: dict[tuple[int, ...], tuple[int, int, float]] = field(default_factory=dict)
+
+    def place(self, stage: StageSpec) -> tuple[int, int, float]:
+        """Machine of ``stage``, its GPUs in the domain that has fewest of them, and the least HBM bytes of a GPU."""
+        if stage.gpus not in self._places:
+            domains = (self.setting.cluster.spec.domains[d] for d in self.setting.domain_set(stage))
+            hbm_bytes = min(domain.gpu.hbm_bytes for domain in domains)
+            self._places[stage.gpus] = self.number(stage), self.setting.smallest_part(stage), hbm_bytes
+        return self._places[stage.gpus]
 
     def number(self, stage: StageSpec) -> int:
         """Index of the machine that ``stage`` runs on."""
@@ -161,13 +170,17 @@ def pipelines_of(setting: Setting, variants: Sequence[Variant], machines: Machin
     found: list[tuple[int, int, int, int]] = []
     rows: list[tuple[int, int, Stage]] = []
     hops: list[dict[str, tuple[float, float, float]]] = []
+    known: dict[tuple[int, int], dict[str, tuple[float, float, float]]] = {}
     for number, what in enumerate(variants):
         for replica, count in what.arrangement.alike:
             stages = what.stages(replica)
             total = sum(len(stage.gpus) for stage in stages)
             distinct = Counter(distinct_stages(setting, machines, stages, total))
             rows += [(len(found), times, stage) for stage, times in distinct.items()]
-            hops.append(_hops(setting, stages, total))
+            key = id(what.arrangement), replica  # wherever its layers are cut
+            if key not in known:
+                known[key] = _hops(setting, stages, total)
+            hops.append(known[key])
             found.append((number, count, total, len(stages)))
     variant, *rest = np.array(found, dtype=np.int64).reshape(-1, 4).T
     alike, gpus, depth = (column.astype(np.float64) for column in rest)
@@ -188,17 +201,17 @@ def distinct_stages(
     kind_of = setting.model.kind_of
     for index, stage in enumerate(stages):
         counts = Counter(kind_of[stage.layers.start : stage.layers.stop])
-        domains = setting.domain_set(stage)
+        machine, domain_gpus, hbm_bytes = machines.place(stage)
         yield Stage(
             gpus=len(stage.gpus),
-            domain_gpus=setting.smallest_part(stage),
-            machine=machines.number(stage),
+            domain_gpus=domain_gpus,
+            machine=machine,
             counts=tuple(counts[kind] for kind in range(len(setting.model.kinds))),
             first=index == 0,
             last=index == len(stages) - 1,
             in_flight=total / len(stage.gpus),
             at_once=total / len(stage.gpus) / len(stages),
-            hbm_bytes=min(setting.cluster.spec.domains[domain].gpu.hbm_bytes for domain in domains),
+            hbm_bytes=hbm_bytes,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["variants_of"]
 
-TYPICAL_BATCH = {"decode": 64.0, "prefill": 1.0}
-"""Sequences per GPU at which layers are weighed against each other and against the head."""
+TYPICAL = {"decode": ((1.0, True), (64.0, False)), "prefill": ((1.0, False), (8.0, False))}
+"""Sequences per GPU at which layers are weighed against each other and against the head, and whether all GPUs of a
+stage are one tensor-parallel group then. What suits few sequences best need not suit many, and splits for one batch
+alone would favour one chip over another by chance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,25 +42,22 @@ class _Weights:
     first: Array
     last: Array
 
-    def ranges(self, kind_of: NDArray[np.int64], stages: list[int]) -> tuple[range, ...]:
-        """The best split over stages of these kinds, in order."""
+    def over(self, kind_of: NDArray[np.int64], stages: list[int]) -> tuple[Array, Array]:
+        """What layers take on stages of these kinds, in order, ``[stages, layers]``; each stage besides."""
         fixed = np.zeros(len(stages))
         fixed[0] += self.first[stages[0]]
         fixed[-1] += self.last[stages[-1]]
-        return balanced_ranges(self.kinds[kind_of][:, stages].T, fixed)
+        return self.kinds[kind_of][:, stages].T, fixed
 
 
-def variants_of(
-    setting: Setting, machines: Machines, redundant: int | None
-) -> tuple[list[Variant], list[int]]:
-    """Return the variants, and for each the one that it stands in for where that does not fit (-1: none).
+def variants_of(setting: Setting, machines: Machines, redundant: int | None) -> list[Variant]:
+    """Return the arrangements, each with every split of its layers that is worth pricing.
 
-    Layers are split so that the slowest stage is fastest, experts balanced; a second variant splits them so that
-    the fullest GPU is least full.
+    Layers are split so that the slowest stage is fastest, experts balanced, at each of :data:`TYPICAL`; so that the
+    fullest GPU is least full, which leaves room for more sequences; and in the ways between these.
     """
     layers = len(setting.model.layers)
     found: list[Variant] = []
-    instead_of: list[int] = []
     whole = arrangements(setting.cluster, setting.model)
     kinds: dict[Stage, int] = {}
     stages = [_stages(setting, machines, what, kinds) if what.stages > 1 else [] for what in whole]
@@ -68,11 +68,28 @@ def variants_of(
         if what.stages == 1:
             splits = [(range(layers),)]
         else:
-            splits = list(dict.fromkeys(weight.ranges(kind_of, row) for weight in weights))
-        for number, ranges in enumerate(splits):
-            instead_of.append(len(found) - 1 if number else -1)
-            found.append(Variant(what, ranges))
-    return found, instead_of
+            *times, memory = (weight.over(kind_of, row) for weight in weights)
+            best = [balanced_ranges(*time, then=memory) for time in times]
+            splits = between(list(dict.fromkeys([*best, balanced_ranges(*memory, then=times[-1])])))
+        found += [Variant(what, ranges) for ranges in splits]
+    return found
+
+
+def between(splits: list[tuple[range, ...]]) -> list[tuple[range, ...]]:
+    """Return splits and those on the way from one to the next: what suits a batch between theirs lies there.
+
+    They are taken by the layers of the last stage, and every cut moves to that of the next in as many even steps as
+    the cut that moves farthest has layers to go.
+    """
+    order = sorted(splits, key=lambda split: len(split[-1]))
+    found = dict.fromkeys(order[:1])
+    for before, after in pairwise(order):
+        cuts = np.array([[stage.stop for stage in split] for split in (before, after)])
+        steps = int(np.abs(cuts[1] - cuts[0]).max())
+        for step in range(1, steps + 1):
+            stops = [0, *np.round(cuts[0] + (cuts[1] - cuts[0]) * step / steps).astype(int).tolist()]
+            found[tuple(range(a, b) for a, b in pairwise(stops))] = None
+    return [split for split in found if all(split)]
 
 
 def _stages(setting: Setting, machines: Machines, what: Arrangement, kinds: dict[Stage, int]) -> list[int]:
@@ -95,21 +112,20 @@ def _weights(
     held = Held(
         tuple((layer, one[kind]) for kind, layer in enumerate(model.kinds)), first=one[-2], last=one[-1]
     )
-    return [
-        _Weights(values[:-2], values[-2], values[-1])
-        for values in (
-            _seconds(setting, machines, table, rows, held, redundant).reshape(parts, many),
-            _memory(setting, table, rows, held, redundant).reshape(parts, many),
-        )
+    found = [
+        _seconds(setting, machines, table, rows, held, redundant, batch=batch, whole=whole)
+        for batch, whole in TYPICAL[setting.workload.phase]
     ]
+    found.append(_memory(setting, table, rows, held, redundant))
+    shaped = (values.reshape(parts, many) for values in found)
+    return [_Weights(values[:-2], values[-2], values[-1]) for values in shaped]
 
 
-def _shape(
-    setting: Setting, table: StageTable, rows: NDArray[np.int64], batch: Array, redundant: int | None
-) -> StepShape:
-    one = np.ones(len(rows), dtype=np.int64)
-    tp = table.gpus[rows].astype(np.int64) if setting.model.moe is None else one
-    return stage_shape(setting, table, rows, tp=tp, moe_tp=one, batch=batch, redundant=redundant)
+def _widths(
+    setting: Setting, table: StageTable, rows: NDArray[np.int64], *, whole: bool = False
+) -> dict[str, NDArray[np.int64]]:
+    one, all_gpus = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)
+    return {"tp": all_gpus if whole or setting.model.moe is None else one, "moe_tp": one}
 
 
 def _seconds(
@@ -119,9 +135,14 @@ def _seconds(
     rows: NDArray[np.int64],
     held: Held,
     redundant: int | None,
+    *,
+    batch: float,
+    whole: bool,
 ) -> Array:
-    batch = np.full(len(rows), TYPICAL_BATCH[setting.workload.phase])
-    shape = _shape(setting, table, rows, batch, redundant)
+    each = np.full(len(rows), batch)
+    shape = stage_shape(
+        setting, table, rows, batch=each, redundant=redundant, **_widths(setting, table, rows, whole=whole)
+    )
     return stage_seconds(setting, machines.found, table.machine[rows], shape, held).total
 
 

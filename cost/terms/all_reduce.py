@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["all_reduce_part"]
 
+_ROUNDING = 1e-9
+
 
 def all_reduce_part(
     hidden: int, shape: StepShape, *, times: Quantity, rates: Rates, layers: Quantity
@@ -26,7 +28,11 @@ def all_reduce_part(
     -----
     A reduce-scatter and an all-gather, each ``(n - 1) / n`` of the vectors through every GPU's links (jax-ml
     scaling book, "Sharded Matrices and How to Multiply Them"). A group over ``d`` domains reduces inside each
-    first; then each of its ``tp / d`` GPUs sends its part of the vectors over the scale-out fabric.
+    first; then each of its ``tp / d`` GPUs sends its part of the vectors over the scale-out fabric, in as many rounds
+    as a tree over the domains is deep, ``ceil(log2(d))``: each costs the fabric's latency and the delay of crossing
+    it. So latency grows in the tuning model of NCCL too (src/graph/tuning.cc: ``log2i(nNodes) * interLat``), and
+    where the scale-out link is no faster than the scale-up one, crossing more domains is never faster: neither at
+    equal ``tp``, nor for equal vectors as ``tp`` grows over domains of one size.
     """
     tp = np.asarray(shape.tp, dtype=np.float64)
     vectors = tp * shape.tokens * hidden * ACTIVATION_BYTES
@@ -39,5 +45,6 @@ def all_reduce_part(
     if np.any(out_bytes > 0):
         rates.require_scale_out()
         out_s = out_bytes / rates.out_bytes_per_s
-    latency_s = rates.up_latency_s + np.where(out_bytes > 0, rates.out_latency_s, 0.0)
-    return AllReduce(up_s, out_s, calls, latency_s, layers, np.where(out_bytes > 0, calls, 0.0))
+    rounds = np.maximum(0.0, np.ceil(np.log2(domains) - _ROUNDING))
+    latency_s = rates.up_latency_s + np.where(out_bytes > 0, rounds * rates.out_latency_s, 0.0)
+    return AllReduce(up_s, out_s, calls, latency_s, layers, calls * rounds)

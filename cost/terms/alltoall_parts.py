@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,25 +49,28 @@ def even_alltoall_parts(model: Model, moe: MoeFfn, shape: StepShape, machine: Ma
     crosses = ep > np.asarray(shape.domain_gpus)
     cut = np.asarray(shape.moe_tp) > 1
     kernels = machine.kernels
-    choices = [(kernels.inside, ~crosses & ~cut)]
+    choices = [(kernels.of(crosses=False), ~crosses & ~cut)]
     if np.any(crosses & ~cut):
         machine.rates.require_scale_out()
-        choices.append((kernels.across, crosses & ~cut))
+        choices.append((kernels.of(crosses=True), crosses & ~cut))
     if np.any(cut):
-        choices.append((kernels.gather, cut))
+        choices.append(((kernels.gather,), cut))
     totals: dict[str, list[Quantity]] = {"dispatch": [0.0, 0.0, 0.0], "combine": [0.0, 0.0, 0.0]}
-    for kernel, where in choices:
+    for able, where in choices:
         active = where & (groups > 1)
         if not np.any(active):
             continue
-        volumes = alltoall_volumes(
-            kernel.family,
-            routing,
-            tokens=np.where(active, shape.tokens * np.asarray(shape.imbalance), 0.0),
-            ep=ep,
-            domain_gpus=np.where(where & ~crosses, ep, np.minimum(ep, shape.domain_gpus)),
-        )
-        for part in _legs(kernel, volumes, model, machine, ep):
+        tokens = np.where(active, shape.tokens * np.asarray(shape.imbalance), 0.0)
+        domain_gpus = np.where(where & ~crosses, ep, np.minimum(ep, shape.domain_gpus))
+        tried = []
+        for kernel in able:
+            volumes = together = alltoall_volumes(
+                kernel.family, routing, tokens=tokens, ep=ep, domain_gpus=domain_gpus
+            )
+            if np.any(domain_gpus < ep):
+                together = alltoall_volumes(kernel.family, routing, tokens=tokens, ep=ep, domain_gpus=ep)
+            tried.append(_legs(kernel, volumes, together, model, machine, ep))
+        for part in _fastest(tried):
             sums = totals[part.term]
             for index, value in enumerate((part.up_s, part.out_s, part.expected_s)):
                 sums[index] = sums[index] + value
@@ -82,19 +86,53 @@ def alltoall_parts(
     crosses = len(np.unique(domain)) > 1
     if crosses:
         machine.rates.require_scale_out()
-    kernel = machine.kernels.across if crosses else machine.kernels.inside
     groups, topk_groups = _group_limit(model.moe) if model.moe else (0, 0)
-    volumes = placed_volumes(
-        kernel.family, use, tokens=tokens, domain=domain, groups=groups, topk_groups=topk_groups
-    )
-    return _legs(kernel, volumes, model, machine, np.asarray(use.gpus))
+    tried = []
+    for kernel in machine.kernels.of(crosses=crosses):
+        limit = {"groups": groups, "topk_groups": topk_groups}
+        volumes = together = placed_volumes(kernel.family, use, tokens=tokens, domain=domain, **limit)
+        if crosses:
+            one = np.zeros_like(domain)
+            together = placed_volumes(kernel.family, use, tokens=tokens, domain=one, **limit)
+        tried.append(_legs(kernel, volumes, together, model, machine, np.asarray(use.gpus)))
+    return _fastest(tried)
+
+
+def _fastest(tried: list[list[LinkPart]]) -> list[LinkPart]:
+    """Dispatch and combine of the kernel that takes least for both; at peak, of whichever moves least."""
+    best = tried[0]
+    for other in tried[1:]:
+        faster = sum(np.asarray(part.expected_s) for part in other) < sum(
+            np.asarray(part.expected_s) for part in best
+        )
+        best = [
+            LinkPart(
+                before.term,
+                np.minimum(before.up_s, new.up_s),
+                np.minimum(before.out_s, new.out_s),
+                np.where(faster, new.expected_s, before.expected_s),
+            )
+            for before, new in zip(best, other, strict=True)
+        ]
+    return best
 
 
 def _legs(
-    kernel: Kernel, volumes: Volumes, model: Model, machine: Machine, ep: NDArray[np.int64]
+    kernel: Kernel,
+    volumes: Volumes,
+    together: Volumes,
+    model: Model,
+    machine: Machine,
+    ep: NDArray[np.int64],
 ) -> list[LinkPart]:
-    """Both directions over these links, at peak and as the kernel was measured, with its exchange of counts."""
+    """Both directions over these links, at peak and as the kernel was measured, with its exchange of counts.
+
+    ``together``: the volumes if the group lay in one domain. What takes the NICs instead relieves the scale-up links,
+    but no kernel was seen to be faster for a border between its GPUs: such relief is not counted.
+    """
     rates = machine.rates
+    relief = np.where(volumes.up > 0, together.up, 0.0)  # a domain of one GPU has no links to relieve
+    staged = replace(volumes, up=np.maximum(volumes.up, relief))
     parts = []
     for term, leg, size in zip(
         ("dispatch", "combine"), (kernel.dispatch, kernel.combine), _sizes(model, machine), strict=True
@@ -107,7 +145,7 @@ def _legs(
         if not machine.efficiency.ideal:
             expected = alltoall_seconds(
                 leg,
-                volumes,
+                staged,
                 vector_bytes=size,
                 up_bytes_per_s=rates.alltoall_bytes_per_s,
                 out_bytes_per_s=max(rates.out_bytes_per_s, 1.0),

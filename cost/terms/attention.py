@@ -45,20 +45,21 @@ def attention_works(
     those of a token of a prompt of ``n``; the cache of the ``c`` is read once, and MLA rebuilds their keys and values
     from the latents (``2 * kv_b`` flop each), as engines that prefill in chunks do.
     """
+    fraction, wider = rates.fractions("gemm", weights)
     stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / shape.tp
     works = [
         Work(
             "attention",
-            f"gemm.{rates.unit[weights]}",
+            fraction,
             "hbm.weights",
             2 * attention.matmul_params * shape.tokens / rates.flop_per_s[weights],
             stored / rates.hbm_bytes_per_s,
             columns=hidden / shape.tp,
+            wider=wider,
         )
     ]
-    unit = rates.unit.get(kv_dtype, "bf16")
-    unit = unit if unit == "fp8" else "bf16"
-    flop_per_s = rates.flop_per_s[kv_dtype if unit == "fp8" else "bf16"]
+    eight = rates.unit.get(kv_dtype) == "fp8"
+    flop_per_s = rates.flop_per_s[kv_dtype if eight else "bf16"]
     if shape.decodes:
         read = attention.read_bytes(shape.context, cache_bytes_per_element(kv_dtype))
         cache = shape.sequences * shape.tp * read / attention.kv_shards(shape.tp)
@@ -66,10 +67,11 @@ def attention_works(
         works.append(
             Work(
                 "attention",
-                f"attention.decode.{unit}",
+                "attention.decode.fp8" if eight else "attention.decode.bf16",
                 "hbm.cache",
                 flop / flop_per_s,
                 cache / rates.hbm_bytes_per_s,
+                wider=(("attention.decode.bf16", rates.flop_per_s["bf16"] / flop_per_s),) if eight else (),
                 uneven=_uneven(shape),
             )
         )

@@ -30,11 +30,13 @@ def dense_work(
     -----
     flop = 2 * params * tokens; bytes = params * (bytes of one) / tp, read once a step whatever the batch.
     """
+    fraction, wider = rates.fractions("gemm", weights)
     return Work(
         term,
-        f"gemm.{rates.unit[weights]}",
+        fraction,
         "hbm.weights",
         2 * params * tokens / rates.flop_per_s[weights],
         params * bytes_per_param(weights) / tp / rates.hbm_bytes_per_s,
         columns=hidden / tp,
+        wider=wider,
     )

@@ -64,11 +64,13 @@ def even_expert_work(moe: MoeFfn, shape: StepShape, *, hidden: int, weights: str
     pairs = shape.imbalance * group * moe.top_k / shape.ep
     flop = 2 * moe.expert_params * pairs / shape.moe_tp
     read = touched * moe.expert_params * bytes_per_param(weights) / shape.moe_tp
+    fraction, wider = rates.fractions("experts", weights)
     return Work(
         "experts",
-        f"experts.{rates.unit[weights]}",
+        fraction,
         "hbm.experts",
         flop / rates.flop_per_s[weights],
         read / rates.hbm_bytes_per_s,
         columns=expert_columns(moe, hidden) / shape.moe_tp,
+        wider=wider,
     )

@@ -35,6 +35,9 @@ class Work:
     uneven:
         By what part of the mean the slowest of the ranks that wait for each other is slower, where requests are
         assigned to them at random.
+    wider:
+        Other fractions that it may reach, each of the peak of a wider unit, with that peak over the one behind
+        ``compute_s``.
     """
 
     term: str
@@ -45,6 +48,14 @@ class Work:
     layers: Quantity = 1.0
     columns: Quantity = math.inf
     uneven: Quantity = 0.0
+    wider: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def least_compute_s(self) -> Quantity:
+        """Seconds at the peak of its fastest unit."""
+        return (
+            self.compute_s / max(1.0, *(ratio for _, ratio in self.wider)) if self.wider else self.compute_s
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +83,7 @@ class LinkPart:
 class AllReduce:
     """All-reduces of ``layers`` equal layers: seconds at peak on each fabric, calls, latency of one.
 
-    ``crossing`` of the calls span domains.
+    ``crossing``: rounds between domains of all calls of a layer; 0 inside a domain.
     """
 
     up_s: Quantity

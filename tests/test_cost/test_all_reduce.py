@@ -1,12 +1,21 @@
 """Tensor-parallel all-reduce: bytes by hand on 100 GB/s inside a domain and 10 GB/s out of it."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cost.rates import stage_rates
+from cost.resolve import resolve_model
+from cost.setting import Setting
 from cost.shape import StepShape
 from cost.step_cost import StepCost
 from cost.terms.all_reduce import all_reduce_part
+from cost.workload import Workload
+from topology import build_cluster, resolve_cluster
 from topology.errors import InputError
 
 
@@ -33,6 +42,67 @@ def test_across_domains_each_gpu_sends_its_part_out(toy):
     assert part.out_s == pytest.approx(2 * 2 * 1 / 2 * 40 * 128 / 4 / 1e10)
     assert part.crossing == 2
     assert part.latency_s == pytest.approx(2e-6 + 4e-5)
+
+
+def test_a_tree_over_more_domains_is_deeper(toy):
+    # tp 16 over 2, 3 (as wide as 4), 4 and 8 domains: 1, 2, 2 and 3 rounds of 40 us and of the delay of crossing
+    for domains, rounds in ((2, 1), (4, 2), (8, 3), (16, 4)):
+        part, _ = part_of(toy, StepShape(tp=16, sequences=5, domain_gpus=16 / domains))
+        assert part.crossing == 2 * rounds
+        assert part.latency_s == pytest.approx(2e-6 + rounds * 4e-5)
+    part, _ = part_of(toy, StepShape(tp=12, sequences=5, domain_gpus=4))
+    assert part.crossing == 4
+
+
+@given(
+    tp=st.sampled_from([2, 4, 8, 16, 32, 64]),
+    tokens=st.floats(0.01, 1e5),
+    up=st.floats(1e9, 1e12),
+    out=st.floats(0.01, 1.0),
+    fraction=st.floats(0.1, 1.0),
+)
+def test_crossing_more_domains_is_never_faster(toy, tp, tokens, up, out, fraction):
+    two = (toy.domain(2, link=up / 10, latency=1e-6),) * 2
+    rates = stage_rates(toy.cluster(*two, out=out * up, latency=1e-5), range(4), ["bf16"])
+    real = toy.coefficients(
+        ideal=False, delay__all_reduce=1e-5, delay__all_reduce_out=2e-5, links__all_reduce=fraction
+    )
+
+    def seconds(width, each, domain):
+        part = all_reduce_part(
+            64, StepShape(tp=width, sequences=each, domain_gpus=domain), times=2, rates=rates, layers=3
+        )
+        cost = StepCost()
+        cost.add_reduce(part, real, rates)
+        return float(cost.total_s)
+
+    # the same group over domains of half the size
+    sizes = [tp // 2**n for n in range(tp.bit_length())]
+    times = [seconds(tp, tokens, size) for size in sizes]
+    assert all(b >= a * (1 - 1e-12) for a, b in pairwise(times))
+    # the same vectors over more domains of one size
+    for size in sizes:
+        times = [seconds(size * n, tokens / n, size) for n in range(1, 20)]
+        assert all(b >= a * (1 - 1e-12) for a, b in pairwise(times[1:]))
+        assert times[0] <= times[1]
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+@pytest.mark.parametrize("model", ["llama-3.1-70b", "deepseek-v3", "mixtral-8x22b"])
+def test_the_same_tensor_parallel_group_over_more_nodes_is_never_faster(toy, model, phase):
+    what = resolve_model(model)
+    whole = resolve_cluster("gb200-nvl72@16").spec
+    for tp in (16, 8):
+        steps = []
+        for size in (16, 8, 4, 2, 1):
+            part = replace(whole.domains[0], gpus=size, gpus_per_node=min(size, 4))
+            where = build_cluster(replace(whole, domains=(part,) * (16 // size)))
+            setting = Setting(where, what, Workload(context=512, phase=phase))
+            scorer = toy.scorer(setting, tp=tp)
+            steps.append([scorer.at(batch).step_s for batch in (1, 2)])
+        assert all(
+            b >= a * (1 - 1e-12) for one, other in pairwise(steps) for a, b in zip(one, other, strict=True)
+        )
 
 
 def test_one_rank_has_nothing_to_reduce(toy):

@@ -109,22 +109,17 @@ def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
         resolve_cluster("gb200-nvl72@12"), resolve_model("deepseek-v3"), Workload(context=80_000), PEAK
     )
     found = sweep(setting)
-    second = [
-        index
-        for index in range(len(found))
-        if found.layout[index]
-        and found.variants[found.layout[index] - 1].arrangement
-        is found.variants[found.layout[index]].arrangement
-    ]
-    pair = next(i for i in second if (found.stages[i], found.tp[i], found.ep[i]) == (2, 2, 2))
-    fast, roomy = found.variants[found.layout[pair] - 1], found.variants[found.layout[pair]]
-    tp, slots = int(found.tp[pair]), [256, 256]
-    room = [
-        min(m.usable - m.weights - m.kv_per_batch / tp for m in memory)
-        for what in (fast, roomy)
-        for memory in [replica_memory(setting, what.stages(0), tp=tp, slots=slots)]
-    ]
-    assert room[0] < 0 < room[1]
-    columns = (found.gpus, found.stages, found.tp, found.moe_tp, found.batch)
+    priced = set(found.layout[found.tp == 2].tolist())
+    room = {}
+    for number, what in enumerate(found.variants):
+        if what.arrangement.stages == 2 and what.arrangement.group == 2:
+            memory = replica_memory(setting, what.stages(0), tp=2, slots=[256, 256])
+            left = min(m.usable - m.weights - m.kv_per_batch / 2 for m in memory)
+            room[tuple(len(layers) for layers in what.ranges)] = left
+            assert (left > 0) == (number in priced), what.ranges
+    assert room[31, 30] < 0 < room[32, 29]
+    columns = (found.layout, found.tp, found.moe_tp, found.batch)
     keys = list(zip(*(column.tolist() for column in columns), strict=True))
-    assert len(set(keys)) == len(keys), "a layout is priced with one split alone"
+    assert len(set(keys)) == len(keys)
+    splits = [(id(what.arrangement), what.ranges) for what in found.variants]
+    assert len(set(splits)) == len(splits), "each split once"

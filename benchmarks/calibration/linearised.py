@@ -30,6 +30,9 @@ __all__ = ["Data", "Problem"]
 
 PUBLISHED_WEIGHT = 6.0
 """Published points count several times: they are few, and the only ones of wide expert parallelism."""
+NOT_FITTED = ("ds-online-prefill", "ds-online-prefill-nohit", "trtllm-b200-1k2k")
+"""Published points that validate predicts and no fit takes: averages of production over traffic that nobody states, and a
+highest throughput at requests that nobody states."""
 UNSURE_WEIGHT = 0.6
 """Rows that do not say how many workers there were, or whether they drafted."""
 
@@ -45,7 +48,9 @@ class Data:
     @classmethod
     def make(cls, silicon: Sequence[Point], published: Sequence[Point] = ()) -> Data:
         """Return the data of the points that can be predicted, on chips that have a class."""
-        rows = [(p, _sureness(p)) for p in silicon] + [(p, PUBLISHED_WEIGHT) for p in published]
+        rows = [(p, _sureness(p)) for p in silicon] + [
+            (p, PUBLISHED_WEIGHT) for p in published if p.id not in NOT_FITTED
+        ]
         rows = [row for row in rows if not unpredictable(row[0]) and _chip(row[0]) in CHIPS]
         told = predict_serving([point for point, _ in rows])
         rows = [row for row, found in zip(rows, told, strict=True) if found.value is not None]

@@ -123,9 +123,10 @@ def _weights(
 
 def _widths(
     setting: Setting, table: StageTable, rows: NDArray[np.int64], *, whole: bool = False
-) -> dict[str, NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Widths of attention and of an expert's parts: the whole group without experts, else one."""
     one, all_gpus = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)
-    return {"tp": all_gpus if whole or setting.model.moe is None else one, "moe_tp": one}
+    return all_gpus if whole or setting.model.moe is None else one, one
 
 
 def _seconds(
@@ -139,17 +140,19 @@ def _seconds(
     batch: float,
     whole: bool,
 ) -> Array:
+    tp, moe_tp = _widths(setting, table, rows, whole=whole)
     each = np.full(len(rows), batch)
-    shape = stage_shape(
-        setting, table, rows, batch=each, redundant=redundant, **_widths(setting, table, rows, whole=whole)
-    )
+    shape = stage_shape(setting, table, rows, tp=tp, moe_tp=moe_tp, batch=each, redundant=redundant)
     return stage_seconds(setting, machines.found, table.machine[rows], shape, held).total
 
 
 def _memory(
     setting: Setting, table: StageTable, rows: NDArray[np.int64], held: Held, redundant: int | None
 ) -> Array:
-    shape = _shape(setting, table, rows, np.ones(len(rows)), redundant)
+    tp, moe_tp = _widths(setting, table, rows)
+    shape = stage_shape(
+        setting, table, rows, tp=tp, moe_tp=moe_tp, batch=np.ones(len(rows)), redundant=redundant
+    )
     weights, cache = even_memory(
         setting.model, setting.workload, shape, held, in_flight=table.in_flight[rows], at_once=0.0
     )

@@ -26,7 +26,8 @@ def _uneven(shape: StepShape) -> Quantity:
     """
     ranks = np.maximum(shape.attention_dp, 1.0)
     each = np.maximum(shape.sequences * shape.tp, 1.0)
-    return shape.random * np.minimum(np.sqrt(2 * np.log(ranks) / each), ranks - 1)
+    uneven: Quantity = shape.random * np.minimum(np.sqrt(2 * np.log(ranks) / each), ranks - 1)
+    return uneven
 
 
 def attention_works(

@@ -58,8 +58,8 @@ def _compared(setting: Setting, stage: StageSpec) -> GpuRates | None:
     def rates_of(part: StageSpec) -> tuple[float, float, float, float]:
         machine = setting.machine(part)
         flop, hbm = machine.rates.flop_per_s[weights], machine.rates.hbm_bytes_per_s
-        part = reached(machine.efficiency, *machine.rates.fractions("experts", weights))
-        return flop * part, hbm * machine.efficiency["hbm.experts"], flop, hbm
+        fraction = reached(machine.efficiency, *machine.rates.fractions("experts", weights))
+        return flop * fraction, hbm * machine.efficiency["hbm.experts"], flop, hbm
 
     own: dict[tuple[str, float], tuple[float, float, float, float]] = {}
     for kind, gpu in zip(kinds, stage.gpus, strict=True):

@@ -32,7 +32,7 @@ class _Slot:
     inverse_columns: NDArray[np.float64]
     uneven: NDArray[np.float64]
     wider: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """Peaks of wider units over the unit's, by the fraction that is reached of each; 0 where there is no such unit."""
+    """Peaks of wider units over that of the unit, by the fraction reached of each; 0 where there is none."""
 
 
 @dataclass

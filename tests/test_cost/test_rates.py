@@ -78,3 +78,13 @@ def test_oversubscription_divides_the_rate_between_domains():
     out = replace(cluster.spec.scale_out, oversubscription=4.0)
     slower = build_cluster(replace(cluster.spec, scale_out=out))
     assert stage_rates(slower, range(16), ["bf16"]).out_bytes_per_s == 50e9 / 4
+
+
+def test_wider_units_and_their_peaks_over_the_made_for_one(toy):
+    # 200 Tflop/s in FP8, 100 in BF16; the other chip has BF16 alone
+    one = stage_rates(toy.cluster(4), range(4), ["fp8", "bf16", "nvfp4"])
+    assert one.wider == {"fp8": (("bf16", 0.5),), "bf16": (), "nvfp4": (("bf16", 0.5),)}
+    assert one.fractions("experts", "fp8") == ("experts.fp8", (("experts.bf16", 0.5),))
+    old = toy.gpu(fp8=0, bf16=5e13, name="old")
+    both = stage_rates(toy.cluster(4, toy.domain(4, chip=old)), range(8), ["fp8"])
+    assert both.wider == {"fp8": ()}

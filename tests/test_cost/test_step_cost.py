@@ -1,5 +1,7 @@
 """Adding up parts: seconds by part and by limit, what kernels lose, what resources are busy at peak."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,15 @@ def test_fixed_delays_are_counted_by_what_they_belong_to(toy):
         cost = priced(parts, toy.coefficients(**{name: 1e-3}), rates)
         assert cost.parts_s == {("overhead", "fixed overhead"): pytest.approx(count * 1e-3)}, name
     assert priced(parts, toy.coefficients(), rates).total_s == 0
+
+
+def test_the_fastest_unit_runs(toy):
+    # FP4 at 400 Tflop/s reaches 0.2 of it; FP8 at 200 reaches 0.6, BF16 at 100 reaches 0.7
+    efficiency = toy.coefficients(gemm__fp4=0.2, gemm__fp8=0.6, gemm__bf16=0.7)
+    narrow = replace(work(1.0, 0.0, fraction="gemm.fp4"), wider=(("gemm.fp8", 0.5), ("gemm.bf16", 0.25)))
+    assert work_seconds(narrow, efficiency)[0] == pytest.approx(1 / 0.3)
+    assert work_seconds(replace(narrow, wider=()), efficiency)[0] == pytest.approx(1 / 0.2)
+    good = toy.coefficients(gemm__fp4=0.8, gemm__fp8=0.6)
+    assert work_seconds(narrow, good)[0] == pytest.approx(1 / 0.8)
+    assert narrow.least_compute_s == 1.0
+    assert replace(narrow, wider=(("gemm.bf16", 2.0),)).least_compute_s == 0.5

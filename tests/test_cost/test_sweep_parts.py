@@ -16,9 +16,10 @@ from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.sweep import sweep
 from cost.sweep.arrangement import arrangements
-from cost.sweep.batches import batch_grid, batches_of, most_that_fit
+from cost.sweep.batches import batch_grid, batches_between, batches_of, most_that_fit
 from cost.sweep.ragged import expand, runs_of
 from cost.sweep.split import balanced_ranges
+from cost.sweep.variants import between
 from cost.workload import Workload
 from topology import resolve_cluster
 
@@ -64,6 +65,39 @@ def test_batches_are_whole_sequences_of_each_group() -> None:
     assert most_that_fit(np.array([-3.0, 0.1]), np.array([1, 8])).tolist() == [0, 0]
     # 555 lies between two batches of the grid, and is the largest that fits
     assert batches_of(np.array([555.0]), np.array([1]))[1][-1] == 555
+
+
+def test_batches_between_those_that_may_lie_on_the_frontier() -> None:
+    # two layouts of 1 and 4 GPUs a group; the second is beaten at every batch but its least
+    layout, tp = np.array([0, 0, 0, 1, 1]), np.array([1, 1, 1, 4, 4])
+    batch = np.array([10.0, 14.0, 20.0, 0.25, 1.0])
+    speed = np.array([5.0, 4.0, 3.0, 6.0, 2.0])
+    rate = np.array([50.0, 56.0, 60.0, 1.5, 2.0])
+    layouts, between = batches_between(layout, batch, tp, speed=speed, rate=rate)
+    assert layouts.tolist() == [0] * 8 + [1] * 2
+    assert between.tolist() == [11, 12, 13, 15, 16, 17, 18, 19, 0.5, 0.75]
+    # faster than any other and with more than the second has at its largest: nothing between is needed
+    speed[0] = 7.0
+    assert batches_between(layout, batch, tp, speed=speed, rate=rate)[0].tolist() == [0] * 8
+    few = batches_between(layout, batch, tp, speed=speed, rate=rate, most=3)[1]
+    assert few.tolist() == [11, 12, 13, 16, 17, 18]
+
+
+def test_of_splits_alike_the_one_that_is_best_in_what_counts_next() -> None:
+    # five layers of one second over two stages: two and three take as long either way round
+    time, memory = (np.ones((2, 5)), np.zeros(2)), (np.ones((2, 5)), np.array([1.0, 0.0]))
+    assert balanced_ranges(*time, then=memory) == (range(2), range(2, 5))
+    assert balanced_ranges(*time, then=(memory[0], memory[1][::-1])) == (range(3), range(3, 5))
+
+
+def test_splits_on_the_way_from_one_to_another() -> None:
+    def split(*sizes: int) -> tuple[range, ...]:
+        stops = np.cumsum([0, *sizes]).tolist()
+        return tuple(range(a, b) for a, b in pairwise(stops))
+
+    assert between([split(4, 4), split(6, 2)]) == [split(6, 2), split(5, 3), split(4, 4)]
+    assert between([split(3, 3, 3)]) == [split(3, 3, 3)]
+    assert between([split(3, 3, 3), split(4, 4, 1)]) == [split(4, 4, 1), split(4, 3, 2), split(3, 3, 3)]
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())

@@ -1,6 +1,7 @@
 """Dispatch and combine as parts of a step: even loads against placed ones, and what each kernel adds."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -132,3 +133,43 @@ def test_figures_of_a_kernel_have_their_way_in_the_name():
         assert {"dispatch.up", "combine.up"} <= set(figures)
         assert ("notify_s" in figures) == (kernel.notify_s is not None)
         assert all(figure.source for figure in figures.values())
+
+
+def test_few_tokens_on_many_gpus_of_a_domain_take_the_kernel_with_no_cost_of_peers(toy):
+    machine = toy.machine(toy.cluster(toy.domain(64)), efficiency=toy.fitted())
+    kernels = machine.kernels
+    assert (kernels.inside.name, kernels.instead.name) == ("nvlink-one-sided", "deepep-ll")
+    tokens = np.array([1e-3, 4000.0])
+    shape = StepShape(attention_dp=64, ep=64, sequences=tokens, slots=64, domain_gpus=64)
+
+    def seconds(able):
+        with_them = replace(machine, kernels=able)
+        return sum(
+            part.expected_s for part in even_alltoall_parts(toy.model(), toy.moe.ffn, shape, with_them)
+        )
+
+    usual, other = seconds(replace(kernels, instead=None)), seconds(replace(kernels, inside=kernels.instead))
+    # 24.44 + 25.81 us against 16.07 + 32.08 and 64 peers of 149.5 ns
+    assert other[0] == pytest.approx(50.25e-6, rel=1e-3)
+    assert usual[0] == pytest.approx(57.72e-6, rel=1e-3)
+    assert seconds(kernels).tolist() == [other[0], usual[1]]
+    assert kernels_for(machine.rates, "decode", "per-copy").instead is None, "whoever names a kernel gets it"
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+@pytest.mark.parametrize("out", [1e9, 1e10, 5e10, 3e11])
+def test_a_larger_domain_is_never_slower(toy, phase, out):
+    for tokens in (0.01, 1.0, 100.0, 10_000.0):
+        times = []
+        for size in (2, 4, 8, 16):
+            where = toy.cluster(*(toy.domain(size) for _ in range(16 // size)), out=out)
+            machine = toy.machine(where, efficiency=toy.fitted(), phase=phase)
+            shape = StepShape(attention_dp=16, ep=16, sequences=tokens, slots=16, domain_gpus=size)
+            parts = even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine)
+            use = balanced_use(1, toy.even_slots(16, 16), 8, 2)
+            domain = np.repeat(np.arange(16 // size), size)
+            placed = alltoall_parts(toy.model(), use, tokens=tokens, domain=domain, machine=machine)
+            times.append([float(np.squeeze(sum(p.expected_s for p in row))) for row in (parts, placed)])
+        assert all(
+            b <= a * (1 + 1e-12) for one, other in pairwise(times) for a, b in zip(one, other, strict=True)
+        )

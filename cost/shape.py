@@ -35,6 +35,8 @@ class StepShape:
         Expert copies per layer over the group; 0: one of each.
     imbalance:
         Busiest GPU's expert load over the mean.
+    skew:
+        How unequally experts are used within a step: standard deviation of the logarithms, 0 where all alike.
     domain_gpus:
         GPUs of the group in one scale-up domain.
     random:
@@ -53,6 +55,7 @@ class StepShape:
     prompt_cached: Quantity = 0.0
     slots: Quantity = 0.0
     imbalance: Quantity = 1.0
+    skew: float = 0.0
     domain_gpus: Quantity = 1.0
     random: Quantity = 1.0
 

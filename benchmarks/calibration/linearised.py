@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Data", "Problem"]
 
-PUBLISHED_WEIGHT = 6.0
+PUBLISHED_WEIGHT = 8.0
 """Published points count several times: they are few, and the only ones of wide expert parallelism."""
 NOT_FITTED = ("ds-online-prefill", "ds-online-prefill-nohit", "trtllm-b200-1k2k")
 """Published points that validate predicts and no fit takes: averages of production over traffic that nobody states, and a

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cost.calibration.curves import fraction_at, value_at
-from cost.calibration.unmeasured import brought_down
+from cost.calibration.unmeasured import brought_down, derate
 from cost.efficiency import COEFFICIENTS, Efficiency, is_fraction
 from topology.catalog_files import gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
@@ -144,6 +144,10 @@ class Calibration:
         kind = Evidence.ASSUMED if stand_in_for else Evidence.DERIVED
         note = f"{chip} stands in for {stand_in_for}, which nobody measured; " if stand_in_for else ""
         values = self.tables.of(gpu, engine)
+        if stand_in_for and derate(gpu.name):
+            # fractions of the neighbour at its own peaks, so that rates keep the order of what kernels reach
+            same = self.tables.of(load_gpu(chip), engine)
+            values |= {name: same[name] for name in self.tables.curves}
         table = {}
         for name in COEFFICIENTS:
             unit = "s" if name.startswith("delay.") else "1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,11 +15,14 @@ if TYPE_CHECKING:
 
     from cost.expert_use import ExpertUse
     from cost.model import MoeFfn
+    from cost.quantity import Quantity
     from cost.rates import Rates
     from cost.shape import StepShape
 
 __all__ = ["even_expert_work", "expert_columns", "expert_times"]
 
+_POINTS = 7
+"""Gauss-Hermite points over the use of experts: three digits of the mean."""
 MATRICES = 3
 """An expert is a gated feed-forward: gate, up and down, each ``hidden`` by the expert's own width."""
 
@@ -49,6 +53,16 @@ def expert_times(
     return compute_s, read / rates.hbm_bytes_per_s
 
 
+def _touched(chance: Quantity, tokens: Quantity, skew: float) -> Quantity:
+    """Return the part of the slots that some of ``tokens`` tokens use, each with ``chance`` on average."""
+    points, weights = np.polynomial.hermite_e.hermegauss(_POINTS if skew else 1)
+    found: Quantity = 0.0
+    for point, weight in zip(points, weights / weights.sum(), strict=True):
+        one = np.minimum(chance * math.exp(skew * point - skew**2 / 2), 1 - 1e-15)
+        found = found - weight * np.expm1(tokens * np.log1p(-one))
+    return found
+
+
 def even_expert_work(moe: MoeFfn, shape: StepShape, *, hidden: int, weights: str, rates: Rates) -> Work:
     """Work of the busiest GPU of a group whose experts are equally loaded but for ``shape.imbalance``.
 
@@ -56,11 +70,11 @@ def even_expert_work(moe: MoeFfn, shape: StepShape, *, hidden: int, weights: str
     -----
     Each expert is cut into ``moe_tp`` parts and each GPU holds ``slots`` of ``ep`` such shares. A slot is read if
     one of the group's tokens uses it, with chance ``1 - (1 - top_k / slots) ** tokens``: few at small batch, all
-    of them soon after.
+    of them soon after. Experts of unequal use (``shape.skew``, log-normal) are touched less often: the mean chance.
     """
     group = shape.tokens * shape.gpus
     slots = np.maximum(shape.slots, moe.experts)
-    touched = -slots / shape.ep * np.expm1(group * np.log1p(-np.minimum(moe.top_k / slots, 1 - 1e-15)))
+    touched = slots / shape.ep * _touched(moe.top_k / slots, group, shape.skew)
     pairs = shape.imbalance * group * moe.top_k / shape.ep
     flop = 2 * moe.expert_params * pairs / shape.moe_tp
     read = touched * moe.expert_params * bytes_per_param(weights) / shape.moe_tp

@@ -11,6 +11,7 @@ architecture, and bounded: see coefficients.py.
 from __future__ import annotations
 
 import argparse
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,7 +134,7 @@ def write(space: Space, x: NDArray[np.float64], errors: Mapping[str, float], chi
         "fit": {name: rounded(value) for name, value in errors.items()},
         "chips": list(chips),
         "shared": {name: rounded(value) for name, value in tables.shared.items()},
-        "curves": pairs(tables.curves),
+        "curves": {name: _not_falling(points) for name, points in pairs(tables.curves).items()},
         "delays": {engine: pairs(delays) for engine, delays in tables.delays.items()},
         "factors": {
             chip: {name: rounded(value) for name, value in factors.items()}
@@ -141,6 +142,14 @@ def write(space: Space, x: NDArray[np.float64], errors: Mapping[str, float], chi
         },
     }
     OUT.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+
+
+def _not_falling(points: list[list[float]]) -> list[list[float]]:
+    """Raise rounded fractions by the last digit where a rate would fall."""
+    for (low, before), point in pairwise(points):
+        while point[0] * point[1] < low * before:
+            point[1] = float(f"{point[1] + 1e-7:.7f}")
+    return points
 
 
 def main() -> None:

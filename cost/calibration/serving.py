@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -182,15 +183,12 @@ def _points(fields: Fields, *, rates: bool) -> dict[str, list[tuple[float, float
     for name in fields.names():
         _known(name, fields)
         points = [_pair(item, fields.at(name)) for item in _list(fields, name)]
-        if not points or any(b[0] <= a[0] for a, b in zip(points, points[1:], strict=False)):
+        if not points or any(after[0] <= before[0] for before, after in pairwise(points)):
             raise InputError(f"{fields.at(name)}: expected pairs [figure, value], figures rising.")
         if rates and any(value > 1 for _, value in points):
             raise InputError(f"{fields.at(name)}: {max(v for _, v in points)} is no fraction of a peak.")
         order = [x * y for x, y in points] if rates else [-y for _, y in points]
-        if any(
-            b < a * (1 - 1e-6) if a > 0 else b < a * (1 + 1e-6)
-            for a, b in zip(order, order[1:], strict=False)
-        ):
+        if any(after < before for before, after in pairwise(order)):
             raise InputError(f"{fields.at(name)}: a better figure would give a slower kernel.")
         found[name] = points
     return found

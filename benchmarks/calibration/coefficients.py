@@ -104,6 +104,8 @@ FIXED = {
 scaling book)."""
 LOW = "h20-sxm"
 """A chip with a seventh of the flop: its fractions are those of its architecture times one factor."""
+HOST = "gb200"
+"""A chip beside a host of its own kind, on the same board: its delays are those of its architecture times one factor."""
 ALONE = "ascend-910c"
 """No GPU: factors of its own on compute, memory and delays."""
 FIRM = 0.25
@@ -122,6 +124,7 @@ class Space:
         names: list[tuple[str, ...]] = [("fraction", arch, n) for arch in ANCHORS for n in FRACTIONS]
         names += [("engine", arch, engine, n) for arch in ANCHORS for engine in ENGINES for n in OF_ENGINE]
         names += [("shared", n) for n in (*SHARED, *ACCEPTED)]
+        names += [("factor", HOST, "delay")] if HOST in chips else []
         names += [("factor", LOW, "compute")] if LOW in chips else []
         names += [("factor", ALONE, n) for n in ("compute", "memory", "delay")] if ALONE in chips else []
         return cls([n for n in names if n[:2] != ("fraction", "hopper") or not n[2].endswith(".fp4")])
@@ -149,6 +152,8 @@ class Space:
                 high[i] = np.log(_published(name[1], name[2]))
                 if name[2] in LEAST:
                     low[i] = np.log(LEAST[name[2]] * _published(name[1], name[2]))
+            elif name[:2] == ("factor", HOST):
+                high[i] = 0.0
             elif name[-1].startswith("prefill_share") or name[:2] == ("factor", ALONE):
                 high[i] = 0.0 if name[-1] != "delay" else np.inf
                 low[i] = 0.0 if name[-1] == "delay" else -np.inf
@@ -236,7 +241,7 @@ class Space:
         Where nothing is cut off they are linear in the logarithms that are fitted, since curves are interpolated in
         logarithms. ``A`` is ``[cells, coefficients, parameters]``.
         """
-        faster = [name[:2] == ("engine", "blackwell") for name in self.names]
+        faster = [name[:2] in (("engine", "blackwell"), ("factor", HOST)) for name in self.names]
         inside = self.start() - 0.1 * np.array(faster)
         names = list(COEFFICIENTS)
 
@@ -259,6 +264,9 @@ def _delays(value: Mapping[tuple[str, ...], float], engine: str) -> dict[str, Po
             (peak_of(load_gpu(chip), "gemm.bf16"), _mean([value["engine", arch, one, name] for one in each]))
             for arch, chip in ANCHORS.items()
         ]
+        if ("factor", HOST, "delay") in value and name.startswith("delay."):
+            peak = peak_of(load_gpu(HOST), "gemm.bf16")
+            points.append((peak, points[-1][1] * value["factor", HOST, "delay"]))
         least = np.minimum.accumulate([v for _, v in points])
         found[name] = [(p, float(v)) for (p, _), v in zip(points, least, strict=True)]
     first = peak_of(load_gpu(ANCHORS["hopper"]), "gemm.bf16")

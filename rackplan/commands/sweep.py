@@ -78,7 +78,7 @@ def run(
     prefix_hit: Annotated[
         float,
         typer.Option(
-            "--prefix-hit", metavar="F", help="Part of each prompt that a cache already holds, 0 to 1."
+            "--prefix-hit", metavar="F", help="Part of each prompt that a cache already holds, 0 to below 1."
         ),
     ] = 0.0,
     kv_offload: Annotated[

@@ -14,10 +14,9 @@ from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
 from cost.serving import CHUNK_TOKENS
 from cost.sweep import best_at
 from rackplan.error_words import band_words, chip_words, factor_words
-from rackplan.output import WIDTH
 from rackplan.summary import next_token, what_if_lines
 from rackplan.sweep_report import imbalance_data, match_errors
-from rackplan.words import table, underlined, wrapped
+from rackplan.words import narrow_table, table, underlined, wrapped
 from topology.figures import weakest
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ def match_summary(pools: Pools) -> str:
     edge = matches.frontier()
     rows = [matches.row(index) for index in thinned(edge).tolist()]
     lines += ["", *_best(best, decode, prefill), *_first_token(best, pools), *_compared(best, pools)]
-    lines += ["", *_narrow_table(_match_rows(rows, decode, prefill))]
+    lines += ["", *narrow_table(_match_rows(rows, decode, prefill))]
     lines += [
         "",
         "tok/s/GPU: output tokens over all GPUs given, idle ones too; total: input and output tokens.",
@@ -190,15 +189,6 @@ def match_summary(pools: Pools) -> str:
         f"({PREFILL_DERATE.kind.label}: {PREFILL_DERATE.source})",
     )
     return "\n".join(lines)
-
-
-def _narrow_table(rows: list[list[str]]) -> list[str]:
-    """Align the rows; long names of layouts cost the last columns rather than the width."""
-    lines = table(rows)
-    while max(map(len, lines)) > WIDTH:
-        rows = [row[:-1] for row in rows]
-        lines = table(rows)
-    return lines
 
 
 def _best(best: RateMatch, decode: Sweep, prefill: Sweep) -> list[str]:

@@ -58,7 +58,9 @@ def explanation_blocks(found: Explanation) -> list[str | Table]:
         f"largest that fits is {score.max_batch}. {cache_note(plan)}"
     )
     groups = ("kernels", "machine")
-    sources = list(dict.fromkeys(u.figure.source for group in groups for u in found.figures if u.group == group))
+    sources = list(
+        dict.fromkeys(u.figure.source for group in groups for u in found.figures if u.group == group)
+    )
     blocks = [
         found.verdict,
         step,

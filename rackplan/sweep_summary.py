@@ -209,7 +209,8 @@ def _best(best: RateMatch, decode: Sweep, prefill: Sweep) -> list[str]:
     band = band_words(best.output_tok_s_per_gpu, match_errors(decode, prefill))
     text = (
         f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU{band} over {best.gpus} GPUs, "
-        f"{best.total_tok_s_per_gpu:,.0f} total{used}; {best.requests_per_s:,.2f} requests/s, {best.tok_s_per_user:,.1f} tok/s/user, "
+        f"{best.total_tok_s_per_gpu:,.0f} total{used}; {best.requests_per_s:,.2f} requests/s, "
+        f"{best.tok_s_per_user:,.1f} tok/s/user, "
         f"TTFT {best.ttft_s:,.2f} s"
     )
     shared = f"{best.prefill_gpus} that prefill : {best.decode_gpus} that decode"

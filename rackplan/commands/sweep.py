@@ -114,7 +114,8 @@ def run(
         typer.Option(
             "--accept-length",
             metavar="A",
-            help="Tokens that a step yields on average, drafts included. [as fitted to served requests, for 1 to 3 drafts]",
+            help="Tokens that a step yields on average, drafts included. [as fitted to served requests, for 1 to 3 "
+            "drafts]",
         ),
     ] = None,
     overlap: Overlap = False,

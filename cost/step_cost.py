@@ -92,7 +92,7 @@ class StepCost:
         self.split(work.term, seconds, compute_s >= memory_s)
         if np.any(np.asarray(work.uneven) > 0):
             waited = efficiency["ranks.uneven"] * work.uneven * seconds
-            self.split("rank imbalance", waited, compute_s >= memory_s)
+            self.split("rank_imbalance", waited, compute_s >= memory_s)
         self.busy("compute", work.layers * work.least_compute_s)
         self.busy("HBM bandwidth", work.layers * work.memory_s)
 
@@ -175,5 +175,5 @@ def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
     sparse = parts.index_layers * efficiency["delay.index_layer"]
     sparse = sparse + parts.compress_layers * efficiency["delay.compress_layer"]
     if np.any(np.asarray(sparse) > 0):
-        cost.add("sparse attention", FIXED, sparse)
+        cost.add("sparse_attention", FIXED, sparse)
     return cost

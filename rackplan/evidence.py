@@ -33,7 +33,10 @@ _BEHIND = {
     "head": ("gemm", "hbm"),
     "all_reduce": ("links.all_reduce", "delay.all_reduce"),
     "pipeline_hops": ("links.hop",),
-    "overhead": ("delay",),
+    "overhead": ("delay.layer", "delay.latent_layer", "delay.moe_layer", "delay.step", "delay.sequence"),
+    "engine": ("engine.share",),
+    "rank_imbalance": ("ranks.uneven",),
+    "sparse_attention": ("delay.index_layer", "delay.compress_layer"),
     "dispatch": ("dispatch", "notify_s"),
     "combine": ("combine", "notify_s"),
 }

@@ -30,11 +30,21 @@ __all__ = [
     "cache_note",
     "explain_plan",
     "explanation_to_dict",
+    "parts_note",
     "verdict",
     "wait_note",
 ]
 
 LEAST_BOUND = 0.05
+_PART_WORDS = {
+    "overhead": "fixed delays of layers, of the step and of each sequence",
+    "engine": "time that an engine loses between and beside kernels, in proportion to theirs",
+    "rank_imbalance": "attention ranks wait for the one whose requests, assigned at random, are the most work",
+    "sparse_attention": "fixed delays of indexes and compressors in layers that pick what they attend to",
+    "pipeline_hops": "hand-overs between stages",
+    "pipeline_bubble": "stages wait for the slowest of them",
+}
+"""What parts of the step are whose names do not say it."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +176,17 @@ def wait_note(plan: Plan) -> str:
     )
 
 
+def parts_note(found: Explanation) -> str:
+    """Return what those parts of the step are whose names do not say it; empty where there is none."""
+    said = (
+        f"{row.name.replace('_', ' ')}: {_PART_WORDS[row.name]}"
+        for row in found.terms
+        if row.name in _PART_WORDS
+    )
+    text = "; ".join(said)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
 def _bound_by(score: Score, term: str) -> tuple[str, ...]:
     """The resources that bind ``term``, most of it first; one that binds less than a twentieth is left out."""
     mine = {limit: seconds for (name, limit), seconds in score.parts_s.items() if name == term}
@@ -232,6 +253,7 @@ def explanation_to_dict(found: Explanation) -> dict[str, Any]:
         "terms": [
             {
                 "term": row.name,
+                **({"meaning": _PART_WORDS[row.name]} if row.name in _PART_WORDS else {}),
                 "seconds": row.seconds,
                 "share": row.share,
                 "peak_s": row.peak_s,

@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rackplan.explain import cache_note, wait_note
+from rackplan.explain import cache_note, parts_note, wait_note
 from rackplan.output import WIDTH
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ PARTS = {
     "reserved": "reserved",
 }
 """The uses of HBM as people say them."""
+
+_INDENT = {"-": "  ", "[": "    "}
+"""Of the lines that continue an item of a list, or a numbered source."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +57,27 @@ def explanation_blocks(found: Explanation) -> list[str | Table]:
         f"Left on the fullest GPU: {found.left_bytes / 1e9:,.1f} GB. Batch {score.batch} sequences per GPU; the "
         f"largest that fits is {score.max_batch}. {cache_note(plan)}"
     )
-    return [
+    groups = ("kernels", "machine")
+    sources = list(
+        dict.fromkeys(u.figure.source for group in groups for u in found.figures if u.group == group)
+    )
+    blocks = [
         found.verdict,
         step,
         wait_note(plan),
         _terms(found),
+        parts_note(found),
         _limits(found),
         f"Layout: {layout}; {plan.layout.gpus_used} of {len(plan.setting.cluster.gpus)} GPUs in use.",
         _memory(found),
         left,
-        _figures("What kernels reach, as the expected step uses it", found.figures, "kernels"),
-        _figures("The machine", found.figures, "machine"),
+        _figures("What kernels reach, as the expected step uses it", found.figures, "kernels", sources),
+        _figures("The machine", found.figures, "machine", sources),
+        "Sources:\n" + "\n".join(f"[{number}] {source}" for number, source in enumerate(sources, 1)),
         _weakest(found),
         "Assumptions:\n" + "\n".join(f"- {text}" for text in found.assumptions),
     ]
+    return [block for block in blocks if block]
 
 
 def _terms(found: Explanation) -> Table:
@@ -114,13 +124,14 @@ def _memory(found: Explanation) -> Table:
     return Table("HBM of the fullest GPU", ("use", "bytes", "GB", "share"), rows)
 
 
-def _figures(title: str, figures: Sequence[UsedFigure], group: str) -> Table:
+def _figures(title: str, figures: Sequence[UsedFigure], group: str, sources: Sequence[str]) -> Table:
+    """Return figures of a group; a source is its number among ``sources``, since one stands behind many."""
     rows = [
         (
             used.title,
             used.figure.text or f"{used.figure.value:g} {used.figure.unit}",
             used.figure.kind.label,
-            used.figure.source,
+            f"[{sources.index(used.figure.source) + 1}]",
         )
         for used in figures
         if used.group == group
@@ -148,7 +159,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     """Wrap each line of a paragraph; the continuation of a list's item is indented."""
     lines = []
     for line in text.split("\n"):
-        lines += textwrap.wrap(line, width, subsequent_indent="  " if line.startswith("- ") else "") or [""]
+        lines += textwrap.wrap(line, width, subsequent_indent=_INDENT.get(line[:1], "")) or [""]
     return lines
 
 

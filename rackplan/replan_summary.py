@@ -113,8 +113,8 @@ def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str,
         f"{plan.score.tok_s_per_gpu:,.0f} {plan.score.tokens} tok/s/GPU{left}{band}, "
         f"step {plan.score.step_s * 1e3:,.2f} ms",
     )
-    for note in plan.notes:
-        lines += wrapped("", note)
+    for number, note in enumerate(plan.notes):
+        lines += wrapped("" if number else "Notes", note)
     if len(found.front) > 1:
         lines += [
             "",

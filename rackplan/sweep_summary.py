@@ -16,7 +16,7 @@ from cost.sweep import best_at
 from rackplan.error_words import band_words, chip_words, factor_words
 from rackplan.summary import next_token, what_if_lines
 from rackplan.sweep_report import imbalance_data, match_errors
-from rackplan.words import table, underlined, wrapped
+from rackplan.words import narrow_table, table, underlined, wrapped
 from topology.figures import weakest
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _experts(found: Sweep) -> str:
     if said["value"] == 1:
         return "perfectly balanced, which no placement beats: `rackplan plan` places them"
     where = f"in groups of {said['from_gpus']} GPUs or more" if said["from_gpus"] > 1 else "everywhere"
-    return f"the busiest GPU has {said['value']:g} of the mean load {where} ({said['kind']}; --imbalance)"
+    return f"the busiest GPU has {said['value']:g} times the mean load {where} ({said['kind']}; --imbalance)"
 
 
 def _workload(found: Sweep) -> list[str]:
@@ -97,7 +97,8 @@ def _workload(found: Sweep) -> list[str]:
         )
         source = " (derived: fitted to served requests)" if usual else ""
         lines += wrapped(
-            "Drafts", f"{workload.draft_tokens} a step, {workload.accept_length:g} tokens accepted{source}"
+            "Drafts",
+            f"{workload.draft_tokens} a step, which yields {workload.accept_length:.3g} tokens on average{source}",
         )
     if not workload.decodes:
         lines += wrapped(
@@ -175,12 +176,12 @@ def match_summary(pools: Pools) -> str:
     edge = matches.frontier()
     rows = [matches.row(index) for index in thinned(edge).tolist()]
     lines += ["", *_best(best, decode, prefill), *_first_token(best, pools), *_compared(best, pools)]
-    lines += ["", *table(_match_rows(rows, decode, prefill))]
+    lines += ["", *narrow_table(_match_rows(rows, decode, prefill))]
     lines += [
         "",
         "tok/s/GPU: output tokens over all GPUs given, idle ones too; total: input and output tokens.",
         "TTFT: the prefill step and the transfer of its caches; waiting for it is not counted. P:D: GPUs",
-        "that prefill and that decode; move: transfer.",
+        "that prefill and that decode; move: transfer; idle: GPUs in neither pool.",
     ]
     lines += wrapped(
         "Derates",
@@ -203,11 +204,13 @@ def _best(best: RateMatch, decode: Sweep, prefill: Sweep) -> list[str]:
             label,
             f"{workers} workers of {gpus} GPUs, {layout}, batch {batch:.4g} per GPU, {found.setting.cluster.name}",
         )
+    used = f", {best.output_tok_s_per_gpu_used:,.0f} output over the {best.gpus_used} in use"
+    used *= best.gpus_used < best.gpus
     band = band_words(best.output_tok_s_per_gpu, match_errors(decode, prefill))
     text = (
-        f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU{band} ({best.total_tok_s_per_gpu:,.0f} total) over "
-        f"{best.gpus} GPUs, {best.output_tok_s_per_gpu_used:,.0f} over the {best.gpus_used} in use; "
-        f"{best.requests_per_s:,.2f} requests/s, {best.tok_s_per_user:,.1f} tok/s/user, "
+        f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU{band} over {best.gpus} GPUs, "
+        f"{best.total_tok_s_per_gpu:,.0f} total{used}; {best.requests_per_s:,.2f} requests/s, "
+        f"{best.tok_s_per_user:,.1f} tok/s/user, "
         f"TTFT {best.ttft_s:,.2f} s"
     )
     shared = f"{best.prefill_gpus} that prefill : {best.decode_gpus} that decode"
@@ -271,7 +274,6 @@ def _match_rows(rows: Sequence[RateMatch], decode: Sweep, prefill: Sweep) -> lis
             "batch",
             "tok/s/user",
             "tok/s/GPU",
-            "total",
             "TTFT s",
             "move ms",
             "idle",
@@ -292,7 +294,6 @@ def _match_rows(rows: Sequence[RateMatch], decode: Sweep, prefill: Sweep) -> lis
                 f"{decode.batch[row.decode]:.4g}",
                 f"{row.tok_s_per_user:,.1f}",
                 f"{row.output_tok_s_per_gpu:,.0f}",
-                f"{row.total_tok_s_per_gpu:,.0f}",
                 f"{row.ttft_s:,.2f}",
                 f"{row.transfer_s * 1e3:,.1f}",
                 str(row.gpus - row.gpus_used),

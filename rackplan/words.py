@@ -9,7 +9,7 @@ from rackplan.output import WIDTH
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LABEL", "baseline_name", "load_names", "table", "underlined", "wrapped"]
+__all__ = ["LABEL", "baseline_name", "load_names", "narrow_table", "table", "underlined", "wrapped"]
 
 LABEL = 14
 
@@ -24,6 +24,15 @@ def table(rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
             *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
         ]
         lines.append(" " * indent + "  ".join(cells).rstrip())
+    return lines
+
+
+def narrow_table(rows: Sequence[Sequence[str]], width: int = WIDTH) -> list[str]:
+    """Align columns like :func:`table`; where they are wider than ``width``, the last ones are left out."""
+    lines = table(rows)
+    while max(map(len, lines)) > width and len(rows[0]) > 1:
+        rows = [row[:-1] for row in rows]
+        lines = table(rows)
     return lines
 
 

@@ -152,7 +152,9 @@ class Calibration:
         table = {}
         for name in COEFFICIENTS:
             unit = "s" if name.startswith("delay.") else "1"
-            text = f"{values[name] * 1e6:.3g} us" if unit == "s" else f"{values[name]:.3g}"
+            many = values[name] >= 1000
+            text = f"{values[name]:,.0f}" if many else f"{values[name]:.3g}"
+            text = f"{values[name] * 1e6:.3g} us" if unit == "s" else text
             table[name] = Figure(values[name], unit, kind, note + self.source, text)
         if stand_in_for:
             table = dict(brought_down(table, chip, stand_in_for) or table)

@@ -78,7 +78,7 @@ def run(
     prefix_hit: Annotated[
         float,
         typer.Option(
-            "--prefix-hit", metavar="F", help="Part of each prompt that a cache already holds, 0 to 1."
+            "--prefix-hit", metavar="F", help="Part of each prompt that a cache already holds, 0 to below 1."
         ),
     ] = 0.0,
     kv_offload: Annotated[
@@ -114,7 +114,8 @@ def run(
         typer.Option(
             "--accept-length",
             metavar="A",
-            help="Tokens that a step yields on average, drafts included. [as fitted to served requests, for 1 to 3 drafts]",
+            help="Tokens that a step yields on average, drafts included. [as fitted to served requests, for 1 to 3 "
+            "drafts]",
         ),
     ] = None,
     overlap: Overlap = False,

@@ -19,8 +19,9 @@ BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = (
     "#e69f00",
     "#56b4e9",
 )
-# three more of Tol, "Colour Schemes" (2021), for parts of a step alone
+# six more of Tol, "Colour Schemes" (2021), for parts of a step alone
 WINE, SAND, FOREST = "#aa4466", "#ddcc77", "#44aa99"
+INDIGO, OLIVE, ROSE = "#332288", "#999933", "#ee99aa"
 NEUTRAL = "#8c959f"
 """Grey that reads on white and on black."""
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
@@ -44,6 +45,9 @@ _TERMS = {
     "pipeline_hops": WINE,
     "pipeline_bubble": SAND,
     "overhead": NEUTRAL,
+    "engine": OLIVE,
+    "rank_imbalance": INDIGO,
+    "sparse_attention": ROSE,
 }
 
 
@@ -67,7 +71,7 @@ def by_term(names: Iterable[str]) -> dict[str, str]:
 
 def ink_on(colour: str) -> str:
     """Return the colour of letters on ``colour``."""
-    return "#ffffff" if colour in (BLUE, VERMILION, GREEN, WINE) else "#1b1f24"
+    return "#ffffff" if colour in (BLUE, VERMILION, GREEN, WINE, INDIGO) else "#1b1f24"
 
 
 def plotly_text(text: str) -> str:

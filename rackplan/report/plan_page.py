@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cost.calibration.errors import errors_in
 from rackplan.error_words import chip_words, factor_words, range_words
-from rackplan.explain import cache_note, explain_plan
+from rackplan.explain import cache_note, explain_plan, parts_note
 from rackplan.explain_summary import PARTS, busy_text
 from rackplan.findings_summary import worst_words
 from rackplan.report.charts import balance_chart, memory_chart, pareto_chart, step_chart
@@ -168,6 +168,7 @@ def _step(found: Explanation) -> Markup:
                 parts,
                 words=(0, 4, 5),
             ),
+            element("p", parts_note(found), class_="note"),
             table(("what the step waits for", "ms", "share", "ms busy at peak"), limits),
         ]
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cost.calibration.serving import accept_length
 from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.sweep import sweep
@@ -73,7 +74,7 @@ def test_both_phases_are_matched(run: Run) -> None:
     assert "waiting for it is not counted" in text
     assert "aiconfigurator 0.12.0" in text
     assert f"{best['output_tok_s_per_gpu']:,.0f} output tok/s/GPU" in text
-    assert max(map(len, text.splitlines())) <= 118
+    assert max(map(len, text.splitlines())) <= 100
     none = run(*args[:-1], "0.001")
     assert none.code == 0
     assert "No pair of pools keeps the limits." in none.out
@@ -100,10 +101,14 @@ def test_the_usual_limit_on_the_first_token_is_said(run: Run) -> None:
 
 
 def test_drafts_are_accepted_as_measured(run: Run) -> None:
-    known = run(*MIXTRAL, "--draft-tokens", 2, "--json").data["pareto"]
-    assert known == run(*MIXTRAL, "--draft-tokens", 2, "--accept-length", 2.27, "--json").data["pareto"]
-    text = " ".join(run(*MIXTRAL, "--draft-tokens", 2).out.split())
-    assert "2 a step, 2.27 tokens accepted (assumed: InferenceX" in text
+    args, fitted = (*MIXTRAL, "--draft-tokens", 2), accept_length(2)
+    assert 1 < fitted < 3
+    known = run(*args, "--json").data["pareto"]
+    assert known == run(*args, "--accept-length", fitted, "--json").data["pareto"]
+    text = " ".join(run(*args).out.split())
+    assert f"2 a step, which yields {fitted:.3g} tokens on average (derived: fitted to served" in text
+    own = " ".join(run(*args, "--accept-length", 2.5).out.split())
+    assert "2 a step, which yields 2.5 tokens on average Kernels" in own
 
 
 def test_experts_apart_and_beside(run: Run) -> None:
@@ -116,7 +121,7 @@ def test_experts_apart_and_beside(run: Run) -> None:
     text = run(*args).out
     assert "experts beside attention:" in text
     assert "A, E: GPUs of attention" in text
-    assert max(map(len, text.splitlines())) <= 118
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_caches_found_and_fetched(run: Run) -> None:

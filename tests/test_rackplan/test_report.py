@@ -18,8 +18,10 @@ from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
+from rackplan.explain import explain_plan, parts_note
 from rackplan.inputs import model_loads
 from rackplan.report.html import Markup, element, table
+from rackplan.report.palette import by_term
 from rackplan.report.plan_page import plan_report
 from rackplan.report.points import ReportPoint, frontier, report_points
 from topology import build_cluster, resolve_cluster
@@ -148,6 +150,24 @@ def test_charts_hold_the_score(case: tuple[str, str, str]) -> None:
         assert dict(zip(ours["x"], ours["y"], strict=True)) == plan.balancedness
         applying = [name for name, entry in plan.baselines.items() if entry.score is not None]
         assert len(charts["chart-balance"]["data"]) == 1 + len(applying)
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster"), [("deepseek-v4-pro", "gb200-nvl72"), ("deepseek-v3.2", "hgx-h200@16")]
+)
+def test_every_part_of_a_step_has_a_colour_and_its_evidence(model: str, cluster: str) -> None:
+    setting = Setting(resolve_cluster(cluster), resolve_model(model), Workload(8192, batch=4))
+    plan = make_plan(
+        setting, model_loads(setting.model, [], 0), PlanOptions(time_limit_s=0.0, stages=2, tp=2)
+    )
+    names = [name for name, seconds in plan.score.terms_s.items() if seconds > 0]
+    assert {"engine", "rank_imbalance", "sparse_attention", "pipeline_hops", "all_reduce"} <= set(names)
+    assert len(set(by_term(names).values())) == len(names)
+    found = explain_plan(plan)
+    for row in found.terms:
+        assert (row.evidence is None) == (row.name == "pipeline_bubble"), row
+    for word in ("engine: ", "rank imbalance: ", "sparse attention: ", "overhead: "):
+        assert word in parts_note(found).lower()
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -1,0 +1,11 @@
+"""What all tests share: one thread for products of small matrices, as under the command line.
+
+More threads wait for each other on a busy machine; set before anything imports NumPy.
+"""
+
+from __future__ import annotations
+
+import os
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")

@@ -11,7 +11,7 @@ from cost.gpu_rates import gpu_rates
 from cost.held import whole_model
 from cost.model import MoeFfn
 from cost.shape import StepShape
-from cost.step_cost import SENDING, StepCost, kernel_seconds, priced, work_seconds
+from cost.step_cost import FIXED, SENDING, StepCost, kernel_seconds, priced, work_seconds
 from cost.terms.all_reduce import all_reduce_part
 from cost.terms.alltoall_parts import alltoall_parts, even_alltoall_parts
 from cost.terms.attention import attention_works
@@ -319,6 +319,7 @@ def _add_placed_experts(
     by_compute = np.max(compute, axis=2) >= np.max(read, axis=2)
     cost.add("experts", "compute", float(seconds[by_compute].sum()) * weight)
     cost.add("experts", "HBM bandwidth", float(seconds[~by_compute].sum()) * weight)
+    cost.add("engine", FIXED, machine.efficiency["engine.share"] * float(seconds.sum()) * weight)
     cost.busy("compute", float(compute_s.max(axis=2).sum()) * weight)
     cost.busy("HBM bandwidth", float(read_s.max(axis=2).sum()) * weight)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cost.setting import Setting
 
 __all__ = [
+    "add_attention_delays",
     "add_head",
     "all_reduces",
     "batch_cost",
@@ -184,13 +185,18 @@ def _add_layers(
             parts.reduces.append(
                 all_reduce_part(model.hidden, shape, times=times, rates=machine.rates, layers=count)
             )
-        parts.layers = parts.layers + count
+        add_attention_delays(parts, layer, count)
         parts.moe_layers = parts.moe_layers + count * isinstance(layer.ffn, MoeFfn)
-        kind = layer.attention.kind
-        picks = kind in INDEXED and getattr(layer.attention, "own_index", True)
-        parts.latent_layers = parts.latent_layers + count * (kind in LATENT)
-        parts.index_layers = parts.index_layers + count * picks
-        parts.compress_layers = parts.compress_layers + count * (kind in COMPRESSED)
+
+
+def add_attention_delays(parts: Parts, layer: Layer, count: Quantity) -> None:
+    """Count the fixed delays of ``count`` layers alike, but for those of experts."""
+    kind = layer.attention.kind
+    picks = kind in INDEXED and getattr(layer.attention, "own_index", True)
+    parts.layers = parts.layers + count
+    parts.latent_layers = parts.latent_layers + count * (kind in LATENT)
+    parts.index_layers = parts.index_layers + count * picks
+    parts.compress_layers = parts.compress_layers + count * (kind in COMPRESSED)
 
 
 def layer_works(model: Model, layer: Layer, shape: StepShape, machine: Machine) -> list[Work]:

@@ -119,8 +119,10 @@ def test_the_batch_of_a_rank_tells_data_parallel_attention(tmp_path):
 
 
 def test_dense_models_have_one_width(tmp_path):
-    point = read(tmp_path, **widths(4, 1, 1, 1), model_path="Qwen/Qwen3-32B", batch_size="16")
-    assert point.pool == Pool(tp=4, moe_tp=4)
+    # 64 requests: engines of a batch of 16 are four; no number of engines holds 48 each
+    for batch, workers in (("16", 4), ("64", 1), ("48", 1)):
+        point = read(tmp_path, **widths(4, 1, 1, 1), model_path="Qwen/Qwen3-32B", batch_size=batch)
+        assert point.pool == Pool(tp=4, moe_tp=4, workers=workers)
 
 
 def test_layouts_that_are_a_total(tmp_path):
@@ -238,7 +240,7 @@ def test_concurrency_that_is_not_stated_follows_from_the_batch(tmp_path):
 
 def test_drafts_are_not_recorded_in_dated_dumps(tmp_path):
     dated = {"silicon_data_source": "source_file=2026-03-25.csv; silicon_concurrency=8"}
-    assert read(tmp_path, **dated).drafts_recorded  # one pool for both phases: next to none drafted
+    assert not read(tmp_path, **dated).drafts_recorded
     pools = ((8, 1, 8, 1), ""), ((8, 1, 8, 1), "")
     assert not served(tmp_path, 8, *pools, **dated).drafts_recorded
     assert read(tmp_path, **dated, model_path="openai/gpt-oss-120b").drafts_recorded

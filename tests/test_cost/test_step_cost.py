@@ -13,6 +13,11 @@ def work(compute=2.0, memory=3.0, *, fraction="gemm.bf16", hbm="hbm.weights", la
     return Work("a part", fraction, hbm, compute, memory, layers, columns)
 
 
+def some(parts):
+    """The parts that take any time."""
+    return {name: seconds for name, seconds in parts.items() if np.any(seconds)}
+
+
 def test_at_peak_the_larger_counts_and_else_both(toy):
     assert kernel_seconds(3.0, 4.0, toy.coefficients()) == 4.0
     assert kernel_seconds(3.0, 4.0, toy.coefficients(ideal=False)) == smooth_max(3.0, 4.0) == 5.0
@@ -28,7 +33,7 @@ def test_narrow_slices_use_multipliers_badly(toy):
     narrow = toy.coefficients(columns__gemm=300.0, columns__experts=900.0)
     assert work_seconds(work(columns=100.0), narrow) == (8.0, 3.0)
     assert work_seconds(work(fraction="experts.bf16", columns=100.0), narrow) == (20.0, 3.0)
-    assert work_seconds(work(fraction="attention.decode"), narrow) == (2.0, 3.0)
+    assert work_seconds(work(fraction="attention.decode.bf16"), narrow) == (2.0, 3.0)
 
 
 def test_parts_add_up_by_name_and_by_limit(toy):
@@ -68,7 +73,7 @@ def test_fixed_delays_are_counted_by_what_they_belong_to(toy):
     rates = toy.machine(toy.cluster(4)).rates
     for name, count in zip(names, counts, strict=True):
         cost = priced(parts, toy.coefficients(**{name: 1e-3}), rates)
-        assert cost.parts_s == {("overhead", "fixed overhead"): pytest.approx(count * 1e-3)}, name
+        assert some(cost.parts_s) == {("overhead", "fixed overhead"): pytest.approx(count * 1e-3)}, name
     assert priced(parts, toy.coefficients(), rates).total_s == 0
 
 

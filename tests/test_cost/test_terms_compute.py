@@ -53,7 +53,7 @@ def test_grouped_attention(toy, rates, tp, weights, cache):
     assert projections.columns == 64 / tp
     assert scores.compute_s == pytest.approx(3 * 100 * 2 * 4 * 32 / 1e14)
     assert scores.memory_s == pytest.approx(cache / 1e12)
-    assert (scores.fraction, scores.hbm) == ("attention.decode", "hbm.cache")
+    assert (scores.fraction, scores.hbm, scores.wider) == ("attention.decode.bf16", "hbm.cache", ())
 
 
 def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
@@ -64,6 +64,8 @@ def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
     assert projections.memory_s == pytest.approx(12_288 * (1 + 4 / 128**2) / 1e12)
     assert scores.compute_s == pytest.approx(76_800 / 2e14)
     assert scores.memory_s == pytest.approx(19_200 / 1e12)
+    # BF16 kernels on the same cache: half of the peak
+    assert (scores.fraction, scores.wider) == ("attention.decode.fp8", (("attention.decode.bf16", 0.5),))
     old = stage_rates(toy.cluster(toy.domain(4, chip=toy.gpu(fp8=0))), range(4), ["bf16", "fp8"])
     assert works_of(toy, shape, old, kv="fp8")[1].compute_s == pytest.approx(76_800 / 1e14)
 

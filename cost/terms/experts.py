@@ -78,7 +78,7 @@ def even_expert_work(moe: MoeFfn, shape: StepShape, *, hidden: int, weights: str
     group = shape.tokens * shape.gpus
     slots = np.maximum(shape.slots, moe.experts)
     fresh = shape.sequences * (1 + DRAFTS_APART * (shape.queries - 1)) + shape.prompt_tokens
-    tokens = fresh * shape.gpus if shape.skew else group
+    tokens = np.where(np.asarray(shape.skew) > 0, fresh * shape.gpus, group)
     touched = slots / shape.ep * _touched(moe.top_k / slots, tokens, shape.skew)
     pairs = shape.imbalance * group * moe.top_k / shape.ep
     flop = 2 * moe.expert_params * pairs / shape.moe_tp

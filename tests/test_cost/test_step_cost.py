@@ -87,3 +87,33 @@ def test_the_fastest_unit_runs(toy):
     assert work_seconds(narrow, good)[0] == pytest.approx(1 / 0.8)
     assert narrow.least_compute_s == 1.0
     assert replace(narrow, wider=(("gemm.bf16", 2.0),)).least_compute_s == 0.5
+
+
+def test_ranks_wait_for_the_one_with_most_to_do(toy):
+    uneven = replace(work(2.0, 3.0, layers=2), uneven=0.4)
+    cost = StepCost()
+    cost.add_work(uneven, toy.coefficients(ranks__uneven=0.5))
+    assert some(cost.terms_s) == {"a part": 6.0, "rank imbalance": pytest.approx(0.5 * 0.4 * 6.0)}
+    assert some(cost.limits_s) == {"HBM bandwidth": pytest.approx(7.2)}
+    assert cost.floor_s["HBM bandwidth"] == 6.0, "a floor knows no chance"
+    peak = StepCost()
+    peak.add_work(uneven, toy.coefficients())
+    assert peak.total_s == 6.0
+
+
+def test_the_engine_loses_a_share_of_the_time_of_kernels(toy):
+    parts = Parts(works=[replace(work(2.0, 3.0), uneven=1.0), work(1.0, 1.0)], steps=1)
+    parts.links.append(LinkPart("dispatch", 1.0, 0.0, 5.0))
+    efficiency = toy.coefficients(engine__share=0.1, ranks__uneven=1.0, delay__step=7.0)
+    cost = priced(parts, efficiency, toy.machine(toy.cluster(4)).rates)
+    # 3 s and 3 s of waiting and 1 s; neither links nor delays
+    assert cost.parts_s["engine", "fixed overhead"] == pytest.approx(0.7)
+    assert cost.total_s == pytest.approx(7.0 + 0.7 + 5.0 + 7.0)
+
+
+def test_layers_with_an_index_or_compressed_entries_pay_for_them(toy):
+    rates = toy.machine(toy.cluster(4)).rates
+    efficiency = toy.coefficients(delay__index_layer=1e-3, delay__compress_layer=1e-2)
+    cost = priced(Parts(layers=9, index_layers=3, compress_layers=5), efficiency, rates)
+    assert some(cost.parts_s) == {("sparse attention", "fixed overhead"): pytest.approx(0.053)}
+    assert "sparse attention" not in priced(Parts(layers=9), efficiency, rates).terms_s

@@ -29,7 +29,7 @@ from cost.memory import layer_weight_bytes, logit_bytes, weight_sizes, workspace
 from cost.model import MoeFfn
 from cost.setting import USABLE_HBM
 from cost.shape import StepShape
-from cost.step import add_head, all_reduces, layer_works
+from cost.step import add_attention_delays, add_head, all_reduces, layer_works
 from cost.step_cost import priced
 from cost.sweep.batches import batch_grid
 from cost.sweep.result import Sweep
@@ -148,8 +148,8 @@ def afd_layer(
         context=float(setting.workload.context),
         domain_gpus=shape.attention_gpus,
     )
-    parts = Parts(works=layer_works(model, layer, own, machine), layers=1.0)
-    parts.latent_layers = float(layer.attention.kind in ("mla", "dsa", "csa", "hca"))
+    parts = Parts(works=layer_works(model, layer, own, machine))
+    add_attention_delays(parts, layer, 1.0)
     if np.any(np.asarray(shape.tp) > 1):
         times = all_reduces(layer, replace(own, attention_dp=2.0))
         parts.reduces.append(all_reduce_part(model.hidden, own, times=times, rates=machine.rates, layers=1.0))

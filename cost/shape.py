@@ -55,7 +55,7 @@ class StepShape:
     prompt_cached: Quantity = 0.0
     slots: Quantity = 0.0
     imbalance: Quantity = 1.0
-    skew: float = 0.0
+    skew: Quantity = 0.0
     domain_gpus: Quantity = 1.0
     random: Quantity = 1.0
 

@@ -11,7 +11,7 @@ from cost.gpu_rates import gpu_rates
 from cost.held import whole_model
 from cost.model import MoeFfn
 from cost.shape import StepShape
-from cost.step_cost import SENDING, StepCost, kernel_seconds, priced, work_seconds
+from cost.step_cost import FIXED, SENDING, StepCost, kernel_seconds, priced, work_seconds
 from cost.terms.all_reduce import all_reduce_part
 from cost.terms.alltoall_parts import alltoall_parts, even_alltoall_parts
 from cost.terms.attention import attention_works
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cost.setting import Setting
 
 __all__ = [
+    "add_attention_delays",
     "add_head",
     "all_reduces",
     "batch_cost",
@@ -184,13 +185,18 @@ def _add_layers(
             parts.reduces.append(
                 all_reduce_part(model.hidden, shape, times=times, rates=machine.rates, layers=count)
             )
-        parts.layers = parts.layers + count
+        add_attention_delays(parts, layer, count)
         parts.moe_layers = parts.moe_layers + count * isinstance(layer.ffn, MoeFfn)
-        kind = layer.attention.kind
-        picks = kind in INDEXED and getattr(layer.attention, "own_index", True)
-        parts.latent_layers = parts.latent_layers + count * (kind in LATENT)
-        parts.index_layers = parts.index_layers + count * picks
-        parts.compress_layers = parts.compress_layers + count * (kind in COMPRESSED)
+
+
+def add_attention_delays(parts: Parts, layer: Layer, count: Quantity) -> None:
+    """Count the fixed delays of ``count`` layers alike, but for those of experts."""
+    kind = layer.attention.kind
+    picks = kind in INDEXED and getattr(layer.attention, "own_index", True)
+    parts.layers = parts.layers + count
+    parts.latent_layers = parts.latent_layers + count * (kind in LATENT)
+    parts.index_layers = parts.index_layers + count * picks
+    parts.compress_layers = parts.compress_layers + count * (kind in COMPRESSED)
 
 
 def layer_works(model: Model, layer: Layer, shape: StepShape, machine: Machine) -> list[Work]:
@@ -319,6 +325,7 @@ def _add_placed_experts(
     by_compute = np.max(compute, axis=2) >= np.max(read, axis=2)
     cost.add("experts", "compute", float(seconds[by_compute].sum()) * weight)
     cost.add("experts", "HBM bandwidth", float(seconds[~by_compute].sum()) * weight)
+    cost.add("engine", FIXED, machine.efficiency["engine.share"] * float(seconds.sum()) * weight)
     cost.busy("compute", float(compute_s.max(axis=2).sum()) * weight)
     cost.busy("HBM bandwidth", float(read_s.max(axis=2).sum()) * weight)
 

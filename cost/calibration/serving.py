@@ -125,7 +125,9 @@ class Calibration:
         self._check()
 
     def _check(self) -> None:
-        """Every coefficient is there, under every engine and where nobody says which."""
+        """Every coefficient is there, under every engine and where nobody says which; chips were measured."""
+        if not self.chips:
+            raise InputError("calibration: chips: none is named; expected the chips that were measured.")
         if ANY_ENGINE not in self.tables.delays:
             raise InputError(f"calibration: delays: {ANY_ENGINE} is missing.")
         for engine, delays in self.tables.delays.items():

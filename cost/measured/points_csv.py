@@ -196,8 +196,9 @@ def _drafts(row: Row) -> tuple[int | None, float]:
         return 0, 1.0
     if not accepted and (drafts or 0) > MOST_DRAFTS:
         row.fail("accept_length", f"it is blank; {drafts} draft tokens have no measured default.")
-    if accepted and not 1 <= accepted <= 1 + (MOST_DRAFTS if drafts is None else drafts):
-        row.fail("accept_length", f"{accepted:g} must be from 1 to 1 + draft_tokens.")
+    most = 1 + (MOST_DRAFTS if drafts is None else drafts)
+    if accepted and not 1 <= accepted <= most:
+        row.fail("accept_length", f"{accepted:g} must be from 1 to 1 + draft_tokens = {most}.")
     return drafts, accepted
 
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["read_counted", "read_measurements", "shipped_files"]
 
 _DATA = Path(__file__).parent / "data"
-_OTHER = {"sparse_kernels.csv", "recipes.csv"}
-"""Times of single kernels and what benchmarks ran: no rows that a prediction stands beside."""
+_NOT_SERVED = ("recipes.csv", "sparse_kernels.csv")
+"""Configurations without figures, and times of single kernels, which no prediction stands beside."""
 
 
 def shipped_files() -> list[Path]:
     """Return the files of published measurements that ship with the package, sorted by name."""
-    return sorted(path for path in _DATA.glob("*.csv") if path.name not in _OTHER)
+    return sorted(path for path in _DATA.glob("*.csv") if path.name not in _NOT_SERVED)
 
 
 def read_measurements(path: str | Path) -> list[Point]:

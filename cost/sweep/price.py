@@ -60,7 +60,8 @@ def stage_shape(
 ) -> StepShape:
     """Return what the stages ``rows`` process, ``batch`` sequences per GPU of their replica in flight.
 
-    ``imbalance``: busiest GPU's expert load over the mean; None: the usual one of wide groups (:data:`IMBALANCE`).
+    ``imbalance``: busiest GPU's expert load over the mean, experts else used alike; None: as served models are
+    measured, the usual one of wide groups and experts of unequal use (:func:`with_imbalance`).
     """
     workload, gpus = setting.workload, stages.gpus[rows]
     sequences = batch * stages.at_once[rows]
@@ -77,9 +78,10 @@ def stage_shape(
         context=float(workload.context),
         prompt_length=float(workload.context),
         prompt_cached=workload.prompt_cached,
-        imbalance=0.0 if imbalance is None else imbalance,
+        imbalance=0.0 if imbalance is None else np.full_like(ep, imbalance),
     )
-    shape = with_imbalance(shape, workload.phase)
+    if imbalance is None:
+        shape = with_imbalance(shape, workload.phase)
     if workload.decodes:
         return replace(shape, sequences=sequences, queries=1.0 + workload.draft_tokens)
     return replace(shape, prompt_tokens=sequences * workload.tokens_per_pass)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,12 +55,12 @@ def expert_times(
     return compute_s, read / rates.hbm_bytes_per_s
 
 
-def _touched(chance: Quantity, tokens: Quantity, skew: float) -> Quantity:
+def _touched(chance: Quantity, tokens: Quantity, skew: Quantity) -> Quantity:
     """Return the part of the slots that some of ``tokens`` tokens use, each with ``chance`` on average."""
-    points, weights = np.polynomial.hermite_e.hermegauss(_POINTS if skew else 1)
+    points, weights = np.polynomial.hermite_e.hermegauss(_POINTS if np.any(np.asarray(skew) > 0) else 1)
     found: Quantity = 0.0
     for point, weight in zip(points, weights / weights.sum(), strict=True):
-        one = np.minimum(chance * math.exp(skew * point - skew**2 / 2), 1 - 1e-15)
+        one = np.minimum(chance * np.exp(skew * point - skew**2 / 2), 1 - 1e-15)
         found = found - weight * np.expm1(tokens * np.log1p(-one))
     return found
 
@@ -79,7 +78,7 @@ def even_expert_work(moe: MoeFfn, shape: StepShape, *, hidden: int, weights: str
     group = shape.tokens * shape.gpus
     slots = np.maximum(shape.slots, moe.experts)
     fresh = shape.sequences * (1 + DRAFTS_APART * (shape.queries - 1)) + shape.prompt_tokens
-    tokens = fresh * shape.gpus if shape.skew else group
+    tokens = np.where(np.asarray(shape.skew) > 0, fresh * shape.gpus, group)
     touched = slots / shape.ep * _touched(moe.top_k / slots, tokens, shape.skew)
     pairs = shape.imbalance * group * moe.top_k / shape.ep
     flop = 2 * moe.expert_params * pairs / shape.moe_tp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import struct
 import zipfile
 from dataclasses import replace
@@ -17,6 +18,7 @@ from cost.efficiency import PEAK, Efficiency
 from cost.expert_use import balanced_use
 from cost.layout import Layout, StageSpec
 from cost.machine import Machine, kernels_for
+from cost.measured import recipes
 from cost.model import DenseFfn, Layer, Model, MoeFfn
 from cost.rates import stage_rates
 from cost.score import LayoutScorer
@@ -35,7 +37,7 @@ from topology import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 PARTS = ("experts", "shared", "attention", "dense", "router", "embedding", "head", "norm")
@@ -241,3 +243,27 @@ def torch_save() -> Callable[..., Path]:
 def torch_writer() -> type[TorchWriter]:
     """For tensors that share storages, other byte orders and broken ones."""
     return TorchWriter
+
+
+RECIPE = {
+    **{"chip": "b200", "engine": "trtllm", "model": "deepseek-r1", "precision": "fp8", "isl": "1024", "osl": "512"},
+    **{"workers": "1", "gpus": "8", "ep": "8", "dp": "no", "drafts": "none", "requests": "32 64"},
+    **{"image": "", "first": "2026-01-10", "last": "2026-02-10"},
+}
+
+
+@pytest.fixture
+def recipe_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """``recipe_table(*rows)``: public configurations that take the place of the shipped ones; cells over RECIPE's."""
+
+    def made(*rows: dict[str, str]) -> None:
+        path = tmp_path / "recipes.csv"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, recipes.COLUMNS, restval="")
+            writer.writeheader()
+            writer.writerows(RECIPE | row for row in rows)
+        monkeypatch.setattr(recipes, "PATH", path)
+        recipes._recipes.cache_clear()
+
+    yield made
+    recipes._recipes.cache_clear()

@@ -37,6 +37,22 @@ def test_ping_pong_by_hand() -> None:
     assert ping_pong_seconds(LayerTimes(1.0, 1.0, 3.0, 2.0), 3)[0] == 9.0
 
 
+def test_a_layer_with_an_index_pays_for_it_on_the_attention_side() -> None:
+    shape = AfdShape(np.array([8.0]), np.array([64.0]), 1.0, np.array([128.0]), 2.0)
+
+    def seconds(**delays: float) -> LayerTimes:
+        table = {name: replace(PEAK.table[name], value=value) for name, value in delays.items()}
+        efficiency = replace(PEAK, table={**PEAK.table, **table})
+        model = resolve_model("deepseek-v3.2")
+        where = Setting(resolve_cluster("gb200-nvl72"), model, Workload(context=1536), efficiency)
+        machine = where.machine(StageSpec(tuple(range(72)), range(len(model.layers))))
+        return afd_layer(where, machine, model.layers[-1], shape, queries=1.0)
+
+    plain, index = seconds(), seconds(**{"delay.index_layer": 1e-3})
+    assert index.attention_s - plain.attention_s == pytest.approx(1e-3)
+    assert index.experts_s == pytest.approx(plain.experts_s)
+
+
 def test_a_layer_at_peak_by_hand() -> None:
     where = Setting(
         resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload(context=1536), PEAK

@@ -56,9 +56,9 @@ def test_every_calibrated_chip_has_an_architecture(chip):
     ("architecture", "coefficient", "narrow", "value"),
     [
         ("hopper", "gemm.fp8", {}, 1550 / 1979),  # DeepGEMM on H800
-        ("hopper", "attention.decode", {}, 668 / 989.5),
-        ("hopper", "attention.decode", {"peak": "fp8_flop_per_s"}, 791 / 1979),
-        ("hopper", "attention.decode", {"chip": "h800-sxm"}, 660 / 989.5),  # FlashMLA
+        ("hopper", "attention.decode.bf16", {}, 668 / 989.5),
+        ("hopper", "attention.decode.fp8", {}, 791 / 1979),
+        ("hopper", "attention.decode.bf16", {"chip": "h800-sxm"}, 660 / 989.5),  # FlashMLA
         ("hopper", "attention.prefill", {}, 840 / 989.5),  # FlashAttention-3
         ("blackwell", "attention.prefill", {"chip": "b200-sxm"}, 1613 / 2250),  # FlashAttention-4
         ("blackwell", "gemm.fp4", {}, 5702 / 9000),

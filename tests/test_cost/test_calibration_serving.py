@@ -1,4 +1,4 @@
-"""Calibrated coefficients: a chip's own, a neighbour's marked as such, engines, and files that are refused."""
+"""Calibrated coefficients: read off curves, a neighbour's marked as such, engines, and files that are refused."""
 
 import copy
 import math
@@ -7,17 +7,26 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cost.calibration import serving
+from cost.calibration.curves import fraction_at, value_at
 from cost.calibration.serving import (
     ANY_ENGINE,
+    BALANCE,
+    MOST_DRAFTS,
+    Tables,
+    accept_length,
     calibrated,
     calibrated_chips,
     engine_names,
     fit_errors,
+    peak_of,
     read_calibration,
     require_engine,
 )
+from cost.calibration.unmeasured import derate, unmeasured_chips
 from cost.efficiency import COEFFICIENTS, is_fraction
 from topology import load_domain
 from topology.catalog_files import gpu_names, load_gpu
@@ -25,11 +34,12 @@ from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence
 
 SHIPPED = yaml.safe_load(Path(serving.PATH).read_text(encoding="utf-8"))
+ENGINES = (ANY_ENGINE, *engine_names())
 
 
 @pytest.mark.parametrize("chip", calibrated_chips())
 @pytest.mark.parametrize("engine", ["", *engine_names()])
-def test_measured_chips_have_their_own_coefficients(chip, engine):
+def test_measured_chips_have_every_coefficient(chip, engine):
     found = calibrated(load_gpu(chip), engine)
     assert (found.chip, found.engine, found.stand_in_for) == (chip, engine or ANY_ENGINE, "")
     assert list(found.figures()) == list(COEFFICIENTS)
@@ -40,8 +50,12 @@ def test_measured_chips_have_their_own_coefficients(chip, engine):
         assert figure.unit == ("s" if name.startswith("delay.") else "1")
         if is_fraction(name):
             assert 0 < figure.value <= 1, name
-        elif name in {"overlap", "prefill_share"}:
+        elif name.startswith(("overlap", "prefill_share", "engine.share")):
             assert 0 <= figure.value <= 1, name
+        elif name == "accept.unrecorded":
+            assert 1 <= figure.value <= 1 + MOST_DRAFTS
+        elif name.startswith("accept."):
+            assert 1 <= figure.value <= 1 + int(name[-1]), name
         else:
             assert 0 <= figure.value < (1.0 if figure.unit == "s" else 1e6), name
 
@@ -51,17 +65,17 @@ def test_delays_are_told_in_microseconds():
     assert figure.text == f"{figure.value * 1e6:.3g} us"
 
 
+def distance(gpu, name):
+    chip = load_gpu(name)
+    return math.hypot(
+        math.log(gpu.dense_flop_per_s("bf16") / chip.dense_flop_per_s("bf16")),
+        math.log(gpu.hbm_bytes_per_s / chip.hbm_bytes_per_s),
+    )
+
+
 def nearest(gpu):
     """The measured chip nearest in the logarithms of flop/s and bytes/s, found again from the file."""
-
-    def distance(name):
-        chip = SHIPPED["chips"][name]
-        return math.hypot(
-            math.log(gpu.dense_flop_per_s("bf16") / chip["bf16_flop_per_s"]),
-            math.log(gpu.hbm_bytes_per_s / chip["hbm_bytes_per_s"]),
-        )
-
-    return min(SHIPPED["chips"], key=distance)
+    return min(SHIPPED["chips"], key=lambda name: distance(gpu, name))
 
 
 def test_other_chips_take_the_nearest_and_say_so():
@@ -76,28 +90,54 @@ def test_other_chips_take_the_nearest_and_say_so():
         assert (found.chip, found.stand_in_for) == (neighbour, name)
         for figure in found.figures().values():
             assert figure.kind is Evidence.ASSUMED
-            assert name in figure.source
             assert neighbour in figure.source
-        assert {n: f.value for n, f in found.figures().items()} == {
-            n: f.value for n, f in calibrated(load_gpu(neighbour)).figures().items()
-        }
+        for coefficient in set(COEFFICIENTS) - set(derate(name) or {}):
+            assert name in found.figures()[coefficient].source
         seen += 1
     assert seen > 3
 
 
-def test_changed_figures_of_a_known_chip_change_no_neighbour():
-    name = next(name for name in gpu_names() if name not in calibrated_chips())
-    gpu, neighbours = load_gpu(name), set()
-    for factor in (0.01, 100.0):
-        figures = {
-            key: replace(figure, value=factor * figure.value) if "per_s" in key else figure
+def test_fractions_of_a_chip_whose_kernels_are_known_are_brought_down_from_the_neighbour():
+    found, neighbour = calibrated(load_gpu("mi300x")), calibrated(load_gpu(nearest(load_gpu("mi300x"))))
+    for name, reach in derate("mi300x").items():
+        assert 0 < found[name] <= reach.value, name
+    # the link is no figure of its kernels, and delays are those of its own flop/s
+    assert found["links.all_reduce"] == neighbour["links.all_reduce"]
+    delays = SHIPPED["delays"][ANY_ENGINE]["delay.step"]
+    bf16 = load_gpu("mi300x").dense_flop_per_s("bf16")
+    assert found["delay.step"] == pytest.approx(value_at([tuple(pair) for pair in delays], bf16))
+
+
+def with_rates(gpu, factor, *names):
+    """The chip with figures (all rates, if none is named) times ``factor``."""
+    return replace(
+        gpu,
+        figures={
+            key: replace(figure, value=factor * figure.value)
+            if key in names or (not names and "per_s" in key)
+            else figure
             for key, figure in gpu.figures.items()
-        }
-        assert calibrated(replace(gpu, figures=figures)) is calibrated(gpu)
-        unknown = replace(gpu, name=f"mine, times {factor}", figures=figures)
+        },
+    )
+
+
+def test_changed_figures_of_a_known_chip_change_no_neighbour():
+    gpu, neighbours = load_gpu(unmeasured_chips()[0]), set()
+    for factor in (0.01, 100.0):
+        changed = with_rates(gpu, factor)
+        assert calibrated(changed).chip == calibrated(gpu).chip
+        unknown = replace(changed, name=f"mine, times {factor}")
         assert calibrated(unknown).chip == nearest(unknown)
+        assert calibrated(unknown).stand_in_for == unknown.name
         neighbours.add(nearest(unknown))
     assert len(neighbours) == 2
+
+
+def test_equal_figures_are_read_off_once():
+    gpu = load_gpu("h200-sxm")
+    assert calibrated(gpu) is calibrated(replace(gpu))
+    assert calibrated(gpu) is not calibrated(gpu, "sglang")
+    assert calibrated(with_rates(gpu, 1.1)) is not calibrated(gpu)
 
 
 def test_engines_are_known_by_their_names():
@@ -117,6 +157,94 @@ def test_the_fit_says_how_far_off_it_is():
     assert all(math.isfinite(value) and value >= 0 for value in errors.values())
 
 
+def test_tokens_that_drafts_yield():
+    assert accept_length(0) == 1.0
+    lengths = [accept_length(drafts) for drafts in range(MOST_DRAFTS + 1)]
+    assert lengths == sorted(lengths)
+    assert lengths[1:] == [SHIPPED["shared"][f"accept.{drafts}"] for drafts in (1, 2, 3)]
+    with pytest.raises(MissingFigureError, match=r"--draft-tokens 4: .*1 to 3; give --accept-length"):
+        accept_length(4)
+
+
+# --- tables
+
+
+def tables():
+    return read_calibration(SHIPPED).tables
+
+
+def test_a_chip_reads_its_own_figures_off_the_curves():
+    h200 = load_gpu("h200-sxm")
+    made = Tables(
+        curves={"gemm.bf16": [(1e12, 1.0), (1e18, 1e-3)], "hbm.cache": [(4.8e12, 0.5)], "gemm.fp4": [(9e15, 0.25)]},
+        delays={"any": {"delay.layer": [(989.5e12, 3e-5), (2250e12, 1e-5)], "engine.share": [(989.5e12, 0.1)]}},
+        shared={"columns.gemm": 600.0, "columns.experts": 60.0, "overlap": 0.6},
+        factors={"h200-sxm": {"compute": 0.5, "memory": 0.8, "delay": 2.0}},
+    )
+    found = made.of(h200, "any")
+    # rates 1e12 and 1e15 at peaks 1e12 and 1e18: the rate grows as the square root of the peak
+    assert found["gemm.bf16"] == pytest.approx(0.5 * math.sqrt(1e12 * 989.5e12) / 989.5e12)
+    assert found["hbm.cache"] == pytest.approx(0.8 * 0.5)
+    assert found["gemm.fp4"] == pytest.approx(0.5 * 0.25)  # no such units: never used, the first point's
+    assert found["delay.layer"] == pytest.approx(2 * 3e-5)
+    assert found["engine.share"] == pytest.approx(0.1), "a share of time, no delay"
+    balance = 989.5e12 / 4.8e12
+    assert found["columns.gemm"] == pytest.approx(600 * balance / BALANCE)
+    assert found["columns.experts"] == pytest.approx(60 * balance / BALANCE)
+    assert found["overlap"] == 0.6
+
+
+def test_peaks_that_fractions_derate():
+    b200 = load_gpu("b200-sxm")
+    assert peak_of(b200, "hbm.cache") == b200.hbm_bytes_per_s
+    for name, unit in (
+        *(("gemm.fp8", "fp8"), ("experts.fp4", "fp4"), ("attention.decode.fp8", "fp8")),
+        *(("attention.prefill", "bf16"), ("attention.decode.bf16", "bf16")),
+    ):
+        assert peak_of(b200, name) == b200.dense_flop_per_s(unit), name
+    with pytest.raises(MissingFigureError):
+        peak_of(load_gpu("h200-sxm"), "gemm.fp4")
+
+
+RATES = ("bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_bytes_per_s")
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["h100-sxm", "h20-sxm", "b200-sxm", "gb300", "mi300x", "rubin"]),
+    st.sampled_from(ENGINES),
+    st.lists(st.sampled_from(RATES), min_size=1, max_size=4, unique=True),
+    st.floats(0.2, 5.0),
+    st.floats(1.0, 8.0),
+)
+def test_a_better_figure_never_gives_a_slower_kernel_or_a_longer_delay(chip, engine, names, start, factor):
+    shipped = tables()
+    worse = replace(with_rates(load_gpu(chip), start, *names), name="invented")
+    better = with_rates(worse, factor, *names)
+    before, after = shipped.of(worse, engine), shipped.of(better, engine)
+    for name in shipped.curves:
+        try:
+            slow, fast = peak_of(worse, name) * before[name], peak_of(better, name) * after[name]
+        except MissingFigureError:
+            continue
+        assert fast >= slow * (1 - 1e-9), name
+    for name in shipped.delays[engine]:
+        assert after[name] <= before[name] * (1 + 1e-9), name
+
+
+def test_curves_go_through_the_points_of_the_file():
+    h200 = load_gpu("h200-sxm")
+    found = calibrated(h200)
+    for name, points in SHIPPED["curves"].items():
+        if not name.endswith(".fp4"):
+            value = fraction_at([tuple(pair) for pair in points], peak_of(h200, name))
+            assert found[name] == pytest.approx(value), name
+            assert value == pytest.approx(dict(map(tuple, points))[peak_of(h200, name)]), name
+
+
+# --- files
+
+
 def changed(*path, to=None):
     """The shipped file with one place changed, or removed."""
     data = copy.deepcopy(SHIPPED)
@@ -130,28 +258,43 @@ def changed(*path, to=None):
     return data
 
 
-CHIP = next(iter(SHIPPED["chips"]))
-
-
 @pytest.mark.parametrize(
     ("data", "words"),
     [
         (changed("source"), "source"),
         (changed("fit"), "fit"),
+        (changed("chips"), "chips: none is named"),
+        (changed("chips", to=[]), "chips: none is named"),
         (changed("shared"), "shared"),
-        (changed("chips", CHIP, "engines"), "engines"),
-        (changed("chips", CHIP, "bf16_flop_per_s"), "bf16_flop_per_s"),
-        (changed("chips", CHIP, "fractions"), "fractions"),
-        (changed("chips", CHIP, "fractions", "hbm.cache", to="fast"), "hbm.cache"),
-        (changed("chips", CHIP, "fractions", "hbm.cache", to=True), "hbm.cache"),
-        (changed("chips", CHIP, "engines", ANY_ENGINE, "delay.layer", to=[1]), "delay.layer"),
+        (changed("curves"), "curves"),
+        (changed("delays"), "delays"),
+        (changed("factors"), "factors"),
+        (changed("curves", "hbm.cache", to="fast"), "curves: hbm.cache"),
+        (changed("curves", "hbm.cache", to=True), "hbm.cache"),
+        (changed("curves", "hbm.cache", to=[]), "hbm.cache: expected pairs"),
+        (changed("curves", "hbm.cache", to=[[1.0]]), "hbm.cache: [1.0] is no pair"),
+        (changed("curves", "hbm.cache", to=[[1e12, 0.0]]), "is no pair of numbers above 0"),
+        (changed("curves", "hbm.cache", to=[[1e12, math.nan]]), "is no pair of numbers above 0"),
+        (changed("curves", "hbm.cache", to=[[1e12, "0.5"]]), "is no pair of numbers above 0"),
+        (changed("curves", "hbm.cache", to=[[2e12, 0.5], [1e12, 0.5]]), "figures rising"),
+        (changed("curves", "hbm.cache", to=[[1e12, 0.5], [1e12, 0.5]]), "figures rising"),
+        (changed("curves", "hbm.cache", to=[[1e12, 1.5]]), "hbm.cache: 1.5 is no fraction of a peak"),
+        (changed("curves", "hbm.cache", to=[[1e12, 0.5], [2e12, 0.24]]), "hbm.cache: a better figure"),
+        (changed("curves", "hbm.cash", to=[[1e12, 0.5]]), "hbm.cash: no such coefficient; did you mean hbm.cache"),
+        (changed("delays", ANY_ENGINE, "delay.layer", to=[1]), "delay.layer: 1 is no pair"),
+        (
+            changed("delays", "sglang", "delay.layer", to=[[1e15, 1e-5], [2e15, 2e-5]]),
+            "sglang: delay.layer: a better figure would give a slower kernel",
+        ),
+        (changed("shared", "links.hop", to=1.5), "links.hop: 1.5 is no fraction"),
+        (changed("shared", "links.hops", to=0.5), "links.hops: no such coefficient"),
+        (changed("factors", "ascend-910c", "speed", to=1.0), "speed: no such factor"),
         (changed("more", to=1), "more"),
-        (changed("chips", CHIP, "more", to=1), "more"),
         ([], "calibration"),
         (None, "calibration"),
         ("text", "calibration"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_broken_files_are_refused(data, words):
     with pytest.raises(InputError) as refused:
@@ -163,26 +306,23 @@ def test_broken_files_are_refused(data, words):
 @pytest.mark.parametrize(
     ("data", "missing"),
     [
-        (changed("chips", CHIP, "fractions", "hbm.cache"), "hbm.cache"),
+        (changed("curves", "hbm.cache"), "hbm.cache"),
         (changed("shared", "overlap"), "overlap"),
-        (changed("chips", CHIP, "engines", ANY_ENGINE, "delay.layer"), "delay.layer"),
+        (changed("delays", ANY_ENGINE, "delay.layer"), "delay.layer"),
+        (changed("delays", "vllm", "engine.share"), "vllm: engine.share"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_coefficient_that_is_missing_is_not_made_up(data, missing):
-    with pytest.raises(InputError, match=rf"{CHIP}.*{missing} is missing"):
-        read_calibration(data).efficiency(CHIP, ANY_ENGINE)
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (changed("chips", CHIP, "engines", "sglang"), "sglang"),
-        (changed("chips", CHIP, "engines", ANY_ENGINE), ANY_ENGINE),
-        (changed("chips", CHIP, "fractions", "hbm.cache", to=1.5), "hbm.cache"),
-        (changed("chips", CHIP, "fractions", "hbm.cache", to=0.0), "hbm.cache"),
-        (changed("chips", CHIP, "fractions", "hbm.cash", to=0.5), "hbm.cash"),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(data, words):
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=rf"^calibration: engine .*{missing} is missing"):
         read_calibration(data)
+
+
+def test_any_engine_is_needed():
+    with pytest.raises(InputError, match="^calibration: delays: any is missing"):
+        read_calibration(changed("delays", ANY_ENGINE))
+
+
+def test_rates_that_stay_the_same_are_no_fall():
+    flat = changed("curves", "hbm.cache", to=[[1e12, 0.5], [2e12, 0.25]])
+    assert read_calibration(flat).tables.curves["hbm.cache"] == [(1e12, 0.5), (2e12, 0.25)]

@@ -11,7 +11,7 @@ from cost.layout import StageSpec
 from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.shape import StepShape
-from cost.step import batch_cost, even_step, overlapped, stage_cost
+from cost.step import batch_cost, even_parts, even_step, overlapped, stage_cost
 from cost.step_cost import SENDING, StepCost
 from cost.workload import Workload
 from topology import resolve_cluster
@@ -35,6 +35,8 @@ def one_shape(draw):
         slots=draw(st.sampled_from([0.0, 8.0, 16.0])),
         imbalance=draw(st.sampled_from([1.0, 1.7])),
         domain_gpus=draw(st.sampled_from([4.0, 8.0])),
+        skew=draw(st.sampled_from([0.0, 1.0])),
+        random=draw(st.sampled_from([0.0, 1.0])),
     )
 
 
@@ -168,6 +170,30 @@ def test_drafts_pay_a_layer_more_each_and_one_step(toy):
     shape = StepShape(sequences=1.0, context=1.0, queries=3.0)
     cost = even_step(toy.model(dense=1, moe=2), shape, machine)
     assert float(cost.terms_s["overhead"]) == pytest.approx((3 + 2) * 1 + (2 + 2) * 10 + 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [  # latent, with an index of their own, with compressed entries, with experts
+        ("deepseek-v3", (61, 0, 0, 58)),
+        ("deepseek-v3.2", (61, 61, 0, 58)),
+        ("deepseek-v4-pro", (61, 30, 61, 61)),
+        ("minimax-m3", (0, 57, 0, 57)),
+        ("llama-3.1-70b", (0, 0, 0, 0)),
+    ],
+)
+def test_layers_that_pay_a_delay_of_their_kind(name, layers):
+    model = resolve_model(name)
+    machine = Setting(resolve_cluster("hgx-h200"), model, Workload()).machine(
+        StageSpec(tuple(range(8)), range(len(model.layers)))
+    )
+    shape = StepShape(attention_dp=8.0, ep=8.0, sequences=1.0, context=1000.0, domain_gpus=8.0)
+    parts = even_parts(model, shape, machine)
+    assert parts.layers == len(model.layers)
+    assert (parts.latent_layers, parts.index_layers, parts.compress_layers, parts.moe_layers) == layers
+    drafted = even_parts(model, replace(shape, queries=3.0), machine)
+    assert drafted.layers == len(model.layers) + 2
+    assert drafted.index_layers == layers[1] + 2 * bool(layers[1])  # the last layer of each has one
 
 
 @settings(deadline=None, max_examples=40)

@@ -15,7 +15,7 @@ from cost.calibration.serving import calibrated
 from cost.capacity import largest_batch
 from cost.measured.point import Point, Pool
 from cost.measured.pool_cells import NO_LAYOUT
-from cost.measured.predict_serving import UNRECORDED_GAIN, predict_serving
+from cost.measured.predict_serving import predict_serving
 from cost.measured.serving_groups import UNSTATED_WORKERS, group_points
 from cost.measured.serving_times import group_times, machines, stepper, with_imbalance
 from cost.resolve import resolve_model
@@ -336,13 +336,49 @@ def test_step_and_time_per_token_differ_by_what_is_accepted():
     assert step == pytest.approx(2.2 * tpot)
 
 
-def test_drafts_that_nobody_recorded_are_met_in_the_middle():
-    sure, open_ = predict_serving([SPLIT, replace(SPLIT, drafts_recorded=False)])
-    assert open_.value == pytest.approx(sure.value / UNRECORDED_GAIN)
+def test_drafts_that_nobody_recorded_yield_what_was_fitted_to_such_rows():
+    unsure = replace(DECODE, drafts_recorded=False)
+    sure, open_ = predict_serving([DECODE, unsure])
+    gain = calibrated(group_of(DECODE).gpu)["accept.unrecorded"]
+    assert gain > 1
+    assert open_.value == pytest.approx(sure.value / gain)  # nothing drafted is verified: the step is the same
     first, same = predict_serving(
-        [replace(SPLIT, quantity="ttft_ms", drafts_recorded=known) for known in (True, False)]
+        [replace(SERVED, quantity="ttft_ms", drafts_recorded=known) for known in (True, False)]
     )
     assert first.value == same.value
+
+
+@pytest.mark.parametrize("drafts", [1, 2, 3])
+def test_drafts_alone_yield_what_is_calibrated(drafts):
+    row = replace(DECODE, draft_tokens=drafts, accept_length=0.0)
+    efficiency = calibrated(group_of(DECODE).gpu)
+    given = replace(row, accept_length=efficiency[f"accept.{drafts}"])
+    alone, stated = predict_serving([row, given])
+    assert alone.value == pytest.approx(stated.value, rel=1e-12)
+    # what nobody drafts is one token a step, whatever stands there
+    none, one = predict_serving([replace(DECODE, accept_length=x) for x in (0.0, 1.0)])
+    assert none.value == one.value
+
+
+def test_prompts_in_step_delay_answers_by_their_own_share():
+    # a step of 10 ms alone; with prompts of others 10 ms more for each: the share of it that counts
+    class Growing(Flat):
+        def __call__(self, shape):
+            return super().__call__(shape) * (1.0 + (np.asarray(shape.prompt_tokens) > 0))
+
+    apart, together = SERVED, replace(SERVED, in_step=True)
+    group = group_of(apart, together)
+    efficiency = calibrated(group.gpu)
+    times = group_times(group, efficiency, Growing())
+    shares = [efficiency["prefill_share"], efficiency["prefill_share.in_step"]]
+    assert shares[0] != shares[1]
+    assert times.tpot_s == pytest.approx([0.01 * (1 + share) for share in shares])
+
+
+def test_requests_are_assigned_to_ranks_at_random_where_they_are_served_and_evenly_in_a_step():
+    _, (step,) = timed(DECODE)
+    _, (served, *_) = timed(SERVED)
+    assert (step.random, served.random) == (0.0, 1.0)
 
 
 POOLS = st.sampled_from(

@@ -280,11 +280,6 @@ def test_nor_one_with_any_figure_better_by_any_factor(
         )
 
 
-@pytest.mark.xfail(
-    reason="fractions and delays are fitted to each chip, and not in the order of its figures",
-    raises=AssertionError,
-    strict=True,
-)
 def test_in_the_right_order_with_the_coefficients_of_each_chip() -> None:
     wrong = []
     for model in model_names():
@@ -293,11 +288,6 @@ def test_in_the_right_order_with_the_coefficients_of_each_chip() -> None:
     assert not list(filter(None, wrong))
 
 
-@pytest.mark.xfail(
-    reason="an invented chip takes the coefficients of its nearest neighbour",
-    raises=AssertionError,
-    strict=True,
-)
 @pytest.mark.parametrize("model", [DENSE, PLAIN])
 def test_invented_chips_in_the_right_order_with_the_coefficients_of_their_neighbours(model: str) -> None:
     wrong = []

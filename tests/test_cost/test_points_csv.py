@@ -79,7 +79,7 @@ def test_what_an_example_says(tmp_path):
     first, second = read_points(tmp_path / "points.csv")
     assert first.pool == Pool(tp=8, ep=8, workers=4)
     assert first.prefill_pool == Pool(tp=4, moe_tp=4)
-    assert (first.gpus, first.token_kind, first.draft_tokens, first.accept_length) == (36, "total", 1, 1.79)
+    assert (first.gpus, first.token_kind, first.draft_tokens, first.accept_length) == (36, "total", 3, 0.0)
     assert (second.quantity, second.measured, second.phase) == ("tpot_ms", 4.82, "disaggregated")
 
 
@@ -127,9 +127,9 @@ def test_blank_widths_follow_from_the_others(tmp_path, cells, pool):
         ("overlap", "TRUE", "overlap", True),
         ("overlap", "TBO", "overlap", True),
         ("overlap", "No", "overlap", False),
-        ("draft_tokens", "MTP", "draft_tokens", 1),
+        ("draft_tokens", "MTP", "draft_tokens", 1),  # data-parallel attention, one engine: recipes.unstated_drafts
         ("draft_tokens", "mtp3", "draft_tokens", 3),
-        ("draft_tokens", "2", "accept_length", 2.27),
+        ("draft_tokens", "2", "accept_length", 0.0),  # as calibrated
         ("nic_gb_s", "25", "out_bytes_per_s", 25e9),
         ("quantity", "TPOT", "quantity", "tpot_ms"),
         ("measured", "1,234.5", "measured", 1234.5),

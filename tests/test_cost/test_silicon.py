@@ -119,8 +119,10 @@ def test_the_batch_of_a_rank_tells_data_parallel_attention(tmp_path):
 
 
 def test_dense_models_have_one_width(tmp_path):
-    point = read(tmp_path, **widths(4, 1, 1, 1), model_path="Qwen/Qwen3-32B", batch_size="16")
-    assert point.pool == Pool(tp=4, moe_tp=4)
+    # 64 requests: engines of a batch of 16 are four; no number of engines holds 48 each
+    for batch, workers in (("16", 4), ("64", 1), ("48", 1)):
+        point = read(tmp_path, **widths(4, 1, 1, 1), model_path="Qwen/Qwen3-32B", batch_size=batch)
+        assert point.pool == Pool(tp=4, moe_tp=4, workers=workers)
 
 
 def test_layouts_that_are_a_total(tmp_path):
@@ -238,7 +240,7 @@ def test_concurrency_that_is_not_stated_follows_from_the_batch(tmp_path):
 
 def test_drafts_are_not_recorded_in_dated_dumps(tmp_path):
     dated = {"silicon_data_source": "source_file=2026-03-25.csv; silicon_concurrency=8"}
-    assert read(tmp_path, **dated).drafts_recorded  # one pool for both phases: next to none drafted
+    assert not read(tmp_path, **dated).drafts_recorded
     pools = ((8, 1, 8, 1), ""), ((8, 1, 8, 1), "")
     assert not served(tmp_path, 8, *pools, **dated).drafts_recorded
     assert read(tmp_path, **dated, model_path="openai/gpt-oss-120b").drafts_recorded
@@ -280,6 +282,67 @@ def test_chips_models_and_formats_that_nobody_knows_have_a_reason(tmp_path):
     reasons = [found.reason for found in predict(points, {})]
     assert ["'l40s'" in reasons[0], "acme/Foo-9B" in reasons[2], "'fp3'" in reasons[4]] == [True] * 3
     assert all(found.value is None for found in predict(points, {}))
+
+
+# --- with a public configuration of the row's key
+
+
+SPLIT = {"prefill_workers": "2", "prefill_gpus": "4", "prefill_ep": "4", "prefill_dp": "yes", "dp": "yes"}
+TP, DP = Pool(tp=8, ep=8), Pool(attention_dp=8, ep=8)
+SOURCE = "dump/2026-01-20; silicon_concurrency=64; measured=2026-01-20"
+
+
+def test_a_row_takes_layout_and_drafts_of_its_configuration(recipe_table, tmp_path):
+    recipe_table({"dp": "yes", "drafts": "1"})
+    point = read(tmp_path, silicon_data_source=SOURCE)
+    assert (point.pool, point.draft_tokens, point.drafts_recorded, point.accept_length) == (DP, 1, True, 0.0)
+    assert "public configuration" in point.notes
+    recipe_table({"drafts": "none"})
+    point = read(tmp_path, silicon_data_source=SOURCE)
+    assert (point.pool, point.draft_tokens, point.drafts_recorded, point.accept_length) == (TP, 0, True, 1.0)
+
+
+def test_a_row_without_a_configuration_is_read_as_it_stands(recipe_table, tmp_path):
+    recipe_table({"requests": "8"})
+    point = read(tmp_path, silicon_data_source=SOURCE)
+    assert (point.pool, point.draft_tokens, point.drafts_recorded) == (TP, 0, False)
+    assert point.notes == ""
+
+
+def test_a_model_of_another_name_with_the_same_shapes_is_the_same_run(recipe_table, tmp_path):
+    recipe_table({"drafts": "2"})
+    assert read(tmp_path, silicon_data_source=SOURCE, model_path="deepseek-ai/DeepSeek-V3").draft_tokens == 2
+
+
+def test_the_image_and_the_day_of_a_row_are_used(recipe_table, tmp_path):
+    old = {"image": "release:1.1.0", "drafts": "1"}
+    recipe_table(old, {"image": "release:1.2.0", "drafts": "3", "first": "2026-03-10", "last": "2026-04-10"})
+    source = "x; silicon_concurrency=64; measured={}{}"
+    assert read(tmp_path, silicon_data_source=source.format("2026-03-20", "")).draft_tokens == 3
+    image = "; nvcr.io/nvidia/tensorrt-llm/release:1.1.0"
+    assert read(tmp_path, silicon_data_source=source.format("2026-03-20", image)).draft_tokens == 1
+
+
+def test_logs_and_dumps_without_drafting_runs_take_none(recipe_table, tmp_path):
+    recipe_table({"dp": "yes", "drafts": "1"})
+    log = read(tmp_path, silicon_data_source="x-gap-analysis; silicon_concurrency=64")
+    assert (log.pool, log.draft_tokens, log.in_step, log.kv_dtype) == (TP, 0, True, "")
+    dump = read(tmp_path, silicon_data_source="db-dump; silicon_concurrency=64")
+    assert (dump.draft_tokens, dump.drafts_recorded, dump.in_step, dump.kv_dtype) == (0, True, False, "fp8")
+
+
+def test_two_pools_take_both_layouts(recipe_table, tmp_path):
+    recipe_table(SPLIT | {"drafts": "2"})
+    sides = ((1, 4, 1, 4), "2"), ((8, 1, 1, 8), "1")
+    point = served(tmp_path, 64, *sides, silicon_data_source=SOURCE)
+    assert (point.pool, point.prefill_pool) == (DP, Pool(attention_dp=4, ep=4, workers=2))
+    assert point.draft_tokens == 2
+    # 48 GPUs in all are not the 8 + 2 x 4 of the configuration, 20 are those of 8 + 3 x 4
+    point = read(tmp_path, **widths(48, 1, 48, 1), silicon_data_source=SOURCE)
+    assert point.pool == Pool(attention_dp=32, ep=32)
+    recipe_table(SPLIT | {"prefill_workers": "3"})
+    point = read(tmp_path, **widths(20, 1, 20, 1), silicon_data_source=SOURCE)
+    assert (point.pool, point.prefill_pool) == (DP, Pool(attention_dp=4, ep=4, workers=3))
 
 
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the silicon sample is not at hand")

@@ -85,7 +85,7 @@ def test_a_compute_bound_part_says_so(toy):
         ("hbm__weights", {"attention", "dense", "head"}),
         ("hbm__experts", {"experts"}),
         ("hbm__cache", {"attention"}),
-        ("attention__decode", set()),
+        ("attention__decode__bf16", set()),
         ("gemm__bf16", set()),
         ("experts__bf16", set()),
         ("links__all_reduce", set()),
@@ -106,7 +106,7 @@ def test_a_fraction_stretches_its_own_terms(toy, name, terms):
 
 @pytest.mark.parametrize(
     ("name", "term"),
-    [("attention__decode", "attention"), ("gemm__bf16", "dense"), ("experts__bf16", "experts")],
+    [("attention__decode__bf16", "attention"), ("gemm__bf16", "dense"), ("experts__bf16", "experts")],
 )
 def test_fractions_of_flop_stretch_compute_bound_terms(toy, name, term):
     slow = toy.cluster(toy.domain(4, chip=toy.gpu(bf16=1e9, fp8=0)))

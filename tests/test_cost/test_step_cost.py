@@ -13,6 +13,11 @@ def work(compute=2.0, memory=3.0, *, fraction="gemm.bf16", hbm="hbm.weights", la
     return Work("a part", fraction, hbm, compute, memory, layers, columns)
 
 
+def some(parts):
+    """The parts that take any time."""
+    return {name: seconds for name, seconds in parts.items() if np.any(seconds)}
+
+
 def test_at_peak_the_larger_counts_and_else_both(toy):
     assert kernel_seconds(3.0, 4.0, toy.coefficients()) == 4.0
     assert kernel_seconds(3.0, 4.0, toy.coefficients(ideal=False)) == smooth_max(3.0, 4.0) == 5.0
@@ -28,7 +33,7 @@ def test_narrow_slices_use_multipliers_badly(toy):
     narrow = toy.coefficients(columns__gemm=300.0, columns__experts=900.0)
     assert work_seconds(work(columns=100.0), narrow) == (8.0, 3.0)
     assert work_seconds(work(fraction="experts.bf16", columns=100.0), narrow) == (20.0, 3.0)
-    assert work_seconds(work(fraction="attention.decode"), narrow) == (2.0, 3.0)
+    assert work_seconds(work(fraction="attention.decode.bf16"), narrow) == (2.0, 3.0)
 
 
 def test_parts_add_up_by_name_and_by_limit(toy):
@@ -68,7 +73,7 @@ def test_fixed_delays_are_counted_by_what_they_belong_to(toy):
     rates = toy.machine(toy.cluster(4)).rates
     for name, count in zip(names, counts, strict=True):
         cost = priced(parts, toy.coefficients(**{name: 1e-3}), rates)
-        assert cost.parts_s == {("overhead", "fixed overhead"): pytest.approx(count * 1e-3)}, name
+        assert some(cost.parts_s) == {("overhead", "fixed overhead"): pytest.approx(count * 1e-3)}, name
     assert priced(parts, toy.coefficients(), rates).total_s == 0
 
 
@@ -82,3 +87,33 @@ def test_the_fastest_unit_runs(toy):
     assert work_seconds(narrow, good)[0] == pytest.approx(1 / 0.8)
     assert narrow.least_compute_s == 1.0
     assert replace(narrow, wider=(("gemm.bf16", 2.0),)).least_compute_s == 0.5
+
+
+def test_ranks_wait_for_the_one_with_most_to_do(toy):
+    uneven = replace(work(2.0, 3.0, layers=2), uneven=0.4)
+    cost = StepCost()
+    cost.add_work(uneven, toy.coefficients(ranks__uneven=0.5))
+    assert some(cost.terms_s) == {"a part": 6.0, "rank imbalance": pytest.approx(0.5 * 0.4 * 6.0)}
+    assert some(cost.limits_s) == {"HBM bandwidth": pytest.approx(7.2)}
+    assert cost.floor_s["HBM bandwidth"] == 6.0, "a floor knows no chance"
+    peak = StepCost()
+    peak.add_work(uneven, toy.coefficients())
+    assert peak.total_s == 6.0
+
+
+def test_the_engine_loses_a_share_of_the_time_of_kernels(toy):
+    parts = Parts(works=[replace(work(2.0, 3.0), uneven=1.0), work(1.0, 1.0)], steps=1)
+    parts.links.append(LinkPart("dispatch", 1.0, 0.0, 5.0))
+    efficiency = toy.coefficients(engine__share=0.1, ranks__uneven=1.0, delay__step=7.0)
+    cost = priced(parts, efficiency, toy.machine(toy.cluster(4)).rates)
+    # 3 s and 3 s of waiting and 1 s; neither links nor delays
+    assert cost.parts_s["engine", "fixed overhead"] == pytest.approx(0.7)
+    assert cost.total_s == pytest.approx(7.0 + 0.7 + 5.0 + 7.0)
+
+
+def test_layers_with_an_index_or_compressed_entries_pay_for_them(toy):
+    rates = toy.machine(toy.cluster(4)).rates
+    efficiency = toy.coefficients(delay__index_layer=1e-3, delay__compress_layer=1e-2)
+    cost = priced(Parts(layers=9, index_layers=3, compress_layers=5), efficiency, rates)
+    assert some(cost.parts_s) == {("sparse attention", "fixed overhead"): pytest.approx(0.053)}
+    assert "sparse attention" not in priced(Parts(layers=9), efficiency, rates).terms_s

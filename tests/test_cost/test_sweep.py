@@ -240,16 +240,25 @@ def test_prefill_takes_a_chunk_and_at_least_one_prompt() -> None:
 
 def test_imbalance_of_wide_groups() -> None:
     for phase, usual in (("decode", 1.25), ("prefill", 1.35)):
-        even, skewed, stated = (
+        even, served, stated = (
             swept("deepseek-v3", "gb200-nvl72", Workload(phase=phase), imbalance=x)
             for x in (1.0, None, usual)
         )
-        wide = even.ep >= 16
-        assert wide.any()
-        assert (~wide).any()
-        assert (skewed.step_s[~wide] == even.step_s[~wide]).all()
-        assert skewed.step_s[wide] == pytest.approx(stated.step_s[wide])
-        assert (skewed.step_s[wide] > even.step_s[wide]).all()
+        # nobody states it: loads of wide groups as usual, and unequal use, which leaves experts unread
+        rows, others = shared_rows(even, served)
+        wide = even.ep[rows] >= 16
+        assert 0 < wide.sum() < len(wide)
+        assert (served.step_s[others][~wide] <= even.step_s[rows][~wide]).all()
+        rows, others = shared_rows(stated, served)
+        assert (served.step_s[others] <= stated.step_s[rows]).all()
+        # where every expert is read anyway, the load alone counts
+        many = (stated.ep[rows] >= 16) & (stated.batch[rows] >= 512) & (stated.moe_tp[rows] == 1)
+        assert many.any()
+        assert served.step_s[others][many] == pytest.approx(stated.step_s[rows][many], rel=0.01)
+        rows, others = shared_rows(even, stated)
+        assert (stated.step_s[others] >= even.step_s[rows]).all()
+        wide = even.ep[rows] >= 16
+        assert (stated.step_s[others][wide] > even.step_s[rows][wide]).all()
     with pytest.raises(InputError, match=r"--imbalance 0\.5"):
         swept("mixtral-8x7b", "hgx-h100", imbalance=0.5)
 
@@ -306,7 +315,7 @@ def test_more_bandwidth_is_never_slower(what: str, factor: float, phase: str, co
     slow, fast = (toy_sweep(workload, **{what: f}) for f in (1.0, factor))
     assert slow.max_batch.max() == fast.max_batch.max()
     rows, others = shared_rows(slow, fast)
-    assert len(rows) > 50
+    assert len(rows) >= 36  # prefill of prompts above half a chunk: each layout at one prompt alone
     assert (fast.step_s[others] <= slow.step_s[rows] * (1 + 1e-12)).all()
     assert (fast.lower_step_s[others] <= slow.lower_step_s[rows] * (1 + 1e-12)).all()
 

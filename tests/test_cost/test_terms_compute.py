@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
 
 from cost.expert_use import balanced_use
 from cost.rates import stage_rates
@@ -11,7 +14,7 @@ from cost.resolve import resolve_model
 from cost.shape import StepShape
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
-from cost.terms.experts import even_expert_work, expert_columns, expert_times
+from cost.terms.experts import DRAFTS_APART, _touched, even_expert_work, expert_columns, expert_times
 from topology import resolve_cluster
 
 
@@ -53,7 +56,7 @@ def test_grouped_attention(toy, rates, tp, weights, cache):
     assert projections.columns == 64 / tp
     assert scores.compute_s == pytest.approx(3 * 100 * 2 * 4 * 32 / 1e14)
     assert scores.memory_s == pytest.approx(cache / 1e12)
-    assert (scores.fraction, scores.hbm) == ("attention.decode", "hbm.cache")
+    assert (scores.fraction, scores.hbm, scores.wider) == ("attention.decode.bf16", "hbm.cache", ())
 
 
 def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
@@ -64,6 +67,8 @@ def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
     assert projections.memory_s == pytest.approx(12_288 * (1 + 4 / 128**2) / 1e12)
     assert scores.compute_s == pytest.approx(76_800 / 2e14)
     assert scores.memory_s == pytest.approx(19_200 / 1e12)
+    # BF16 kernels on the same cache: half of the peak
+    assert (scores.fraction, scores.wider) == ("attention.decode.fp8", (("attention.decode.bf16", 0.5),))
     old = stage_rates(toy.cluster(toy.domain(4, chip=toy.gpu(fp8=0))), range(4), ["bf16", "fp8"])
     assert works_of(toy, shape, old, kv="fp8")[1].compute_s == pytest.approx(76_800 / 1e14)
 
@@ -202,3 +207,71 @@ def test_mla_rebuilds_keys_and_values_of_the_cached_part(rates):
     rebuilt = 1000 * 2 * 512 * 128 * 256
     assert scores.compute_s == pytest.approx((seen + rebuilt) / 1e14)
     assert scores.memory_s == pytest.approx(1000 * 576 * 2 / 1e12)
+
+
+@pytest.mark.parametrize("skew", [0.63, 1.0, 1.4])
+@pytest.mark.parametrize("tokens", [1, 8, 64, 1000, 30_000])
+def test_experts_of_unequal_use_as_by_brute_force(skew, tokens):
+    # 100,000 experts at even steps of the normal distribution: each token uses each with its own chance
+    chance = 8 / 256
+    use = np.exp(skew * norm.ppf((np.arange(100_000) + 0.5) / 100_000) - skew**2 / 2)
+    expected = np.mean(1 - (1 - np.minimum(chance * use, 1.0)) ** tokens)
+    assert _touched(chance, tokens, skew) == pytest.approx(expected, rel=0.02)
+
+
+@settings(deadline=None)
+@given(
+    st.floats(1e-3, 0.5), st.floats(1.0, 1e5), st.floats(1.0, 10.0), st.sampled_from([0.0, 0.63, 1.0, 1.4])
+)
+def test_unequal_use_leaves_experts_unread(chance, tokens, more, skew):
+    found = _touched(chance, tokens, skew)
+    assert -1e-12 <= found <= _touched(chance, tokens, 0.0) + 1e-9
+    assert _touched(chance, more * tokens, skew) >= found - 1e-12
+    assert found <= tokens * chance + 1e-9
+
+
+def test_equal_use_has_the_closed_form_whatever_stands_beside_it():
+    alone = _touched(0.25, 3.0, 0.0)
+    assert alone == pytest.approx(1 - 0.75**3)
+    both = _touched(0.25, np.array([3.0, 3.0]), np.array([0.0, 1.0]))
+    assert both.tolist() == pytest.approx([alone, float(_touched(0.25, 3.0, 1.0))])
+
+
+def test_drafts_of_a_sequence_use_its_experts_again_where_use_is_unequal(toy, rates):
+    # 2 sequences of 3 tokens on 4 GPUs with 8 experts, top 2: 24 tokens, of which unequal use counts 16
+    shape = StepShape(attention_dp=4.0, ep=4.0, sequences=2.0, queries=3.0)
+    work = {
+        skew: even_expert_work(toy.moe.ffn, replace(shape, skew=skew), hidden=64, weights="bf16", rates=rates)
+        for skew in (0.0, 1.0)
+    }
+    byte_s = 2 * 3000 / 1e12
+    assert DRAFTS_APART == 0.5
+    assert work[0.0].memory_s == pytest.approx(2 * (1 - 0.75**24) * byte_s)
+    assert work[1.0].memory_s == pytest.approx(2 * float(_touched(0.25, 16.0, 1.0)) * byte_s)
+    assert work[1.0].compute_s == pytest.approx(work[0.0].compute_s), "all tokens are computed"
+
+
+@pytest.mark.parametrize(
+    ("shape", "uneven"),
+    [
+        ({"attention_dp": 8.0, "sequences": 4.0}, np.sqrt(2 * np.log(8) / 4)),
+        ({"attention_dp": 8.0, "sequences": 2.0, "tp": 2.0}, np.sqrt(2 * np.log(8) / 4)),
+        ({"attention_dp": 8.0, "sequences": 0.1}, np.sqrt(2 * np.log(8))),  # a request at least
+        ({"attention_dp": 2.0, "sequences": 1.0}, 1.0),  # not more than both requests on one rank
+        ({"attention_dp": 1.0, "sequences": 4.0, "tp": 8.0}, 0.0),
+        ({"attention_dp": 8.0, "sequences": 4.0, "random": 0.0}, 0.0),
+    ],
+)
+def test_ranks_with_more_than_their_share_of_requests(toy, rates, shape, uneven):
+    projections, scores = works_of(toy, StepShape(context=100.0, **shape), rates)
+    assert float(scores.uneven) == pytest.approx(float(uneven))
+    assert projections.uneven == 0.0
+
+
+def test_the_fullest_rank_as_drawn():
+    # 64 ranks, 16 requests each on average: the mean of the largest of 64 Poisson counts, 5,000 draws
+    from cost.terms.attention import _uneven
+
+    drawn = np.random.default_rng(1).poisson(16, (5000, 64)).max(axis=1).mean() / 16 - 1
+    found = float(_uneven(StepShape(attention_dp=64.0, sequences=16.0)))
+    assert drawn < found < 1.35 * drawn, "sqrt(2 ln N) is the leading term, an upper one at finite N"

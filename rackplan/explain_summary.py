@@ -7,8 +7,9 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rackplan.explain import cache_note, wait_note
+from rackplan.explain import cache_note, residual_words, wait_note
 from rackplan.output import WIDTH
+from rackplan.words import LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,7 @@ def explanation_blocks(found: Explanation) -> list[str | Table]:
         wait_note(plan),
         _terms(found),
         _limits(found),
+        *_residual(found),
         f"Layout: {layout}; {plan.layout.gpus_used} of {len(plan.setting.cluster.gpus)} GPUs in use.",
         _memory(found),
         left,
@@ -68,6 +70,12 @@ def explanation_blocks(found: Explanation) -> list[str | Table]:
         _weakest(found),
         "Assumptions:\n" + "\n".join(f"- {text}" for text in found.assumptions),
     ]
+
+
+def _residual(found: Explanation) -> list[str]:
+    if found.residual is None:
+        return []
+    return [f"{'Residual':<{LABEL}}{residual_words(found.residual)}"]
 
 
 def _terms(found: Explanation) -> Table:

@@ -184,8 +184,8 @@ def disaggregated(
     -----
     Little's law: requests in the system = rate x (time to first token + time of decoding). The rate is at most what
     the prefill pool finishes, and the decode pool holds no more than ``most`` sequences per GPU; what is left waits.
-    ``factor`` (what measured decode steps took over ``decode_step``) counts once the batch has settled: it was learned
-    of what comes out.
+    ``factor`` (what measured decode steps took over ``decode_step``) counts once the batch has settled: it was
+    learned of what comes out.
     """
     slots = workers * pool.gpus
     largest = np.maximum(most, 1.0 / pool.gpus)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cost.calibration.errors import errors_in
-from cost.calibration.residual import NEAR, kinds_of, step_features
+from cost.calibration.residual import kinds_of, step_features
 from cost.calibration.residual import residual as learned_residual
 from cost.efficiency import PEAK
 from cost.lecture import train_wait_s
@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 LEAST_BOUND = 0.05
+LEAST_WEIGHT = 0.005
+"""Weight that would be written as 0.00."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,8 @@ def explain_plan(plan: Plan, *, residual: bool = True) -> Explanation:
 def residual_of(plan: Plan) -> tuple[float, float]:
     """Return what measured runs near the plan took over the physics, and how near they are: factor and weight.
 
-    A plan is one phase, so it is compared with pools that decode apart. Nothing measured is like prefill alone, several
-    pipeline stages, half batches that overlap, a what-if, several chips or coefficients of the user's.
+    A plan is one phase, so it is compared with pools that decode apart. Nothing measured is like prefill alone,
+    several pipeline stages, half batches that overlap, a what-if, several chips or coefficients of the user's.
     """
     setting, layout, score = plan.setting, plan.layout, plan.score
     workload = setting.workload
@@ -142,6 +144,7 @@ def residual_of(plan: Plan) -> tuple[float, float]:
         tp=layout.tp,
         attention_dp=layout.attention_dp,
         hidden=setting.model.hidden,
+        queries=1.0 + workload.draft_tokens,
     )
     factor, weight = learned_residual(kind, features)
     return float(factor[0]), float(weight[0])
@@ -150,7 +153,7 @@ def residual_of(plan: Plan) -> tuple[float, float]:
 def residual_words(found: tuple[float, float]) -> str:
     """Return what measured runs near a plan say, in words."""
     factor, weight = found
-    if weight < NEAR:
+    if weight < LEAST_WEIGHT:
         return "no measured run is near"
     return (
         f"measured runs near this one took {factor:.2f} times the physics (weight {weight:.2f}; learned, not applied "
@@ -310,9 +313,7 @@ def explanation_to_dict(found: Explanation) -> dict[str, Any]:
         },
         "assumptions": list(found.assumptions),
         "residual": (
-            None
-            if found.residual is None
-            else {"factor": found.residual[0], "weight": found.residual[1]}
+            None if found.residual is None else {"factor": found.residual[0], "weight": found.residual[1]}
         ),
     }
 

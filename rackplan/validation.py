@@ -25,8 +25,8 @@ STRATA = ("labelled", "unlabelled")
 class Validation:
     """Points of one file of ``rows`` rows, predictions in the same order, errors and order of pairs by quantity.
 
-    ``named`` compares rows that share the name of a pair, ``served`` rows of the same model, cluster and requests; both
-    by the physics alone, whose order a correction of single rows could turn over. ``residual`` says whether
+    ``named`` compares rows that share the name of a pair, ``served`` rows of the same model, cluster and requests;
+    both by the physics alone, whose order a correction of single rows could turn over. ``residual`` says whether
     predictions have the learned correction, ``physics`` has the errors without it.
     """
 

@@ -3,10 +3,13 @@
 ``python benchmarks/calibration/fit_residual.py SILICON.csv [--write]``: predicts each served row by a fit of the
 physics that did not see its configuration, learns from the logarithms of measured over predicted, and prints the
 errors of the time per token without and with the correction on rows that it was not learned from: other
-configurations, another model, another chip. Of a model or chip left out both are judged twice, with the physics fitted
-to it and without. ``--write`` refuses if the correction does not pay a point across configurations, or costs more than
-a point where something was left out, or if the coefficients are of another fit: run it after ``fit_serving.py --write``.
-The two dozen fits of the physics take about 20 seconds of CPU each.
+configurations, another model, another chip, published runs. A model or chip left out is judged twice, with the
+physics fitted to it and without. Rows that do not record whether tokens were drafted are neither learned from nor
+corrected: their residual is mostly that.
+
+``--write`` refuses if the correction does not pay a point across configurations, or costs more than a point where
+a model or chip was left out, or if the coefficients are of another fit: run it after ``fit_serving.py --write``. The
+two dozen fits of the physics take about 20 seconds of CPU each.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from cost.calibration.residual import (
     FIGURES,
     MOST,
     PATH,
+    PHASES,
     Centres,
     Kind,
     Residual,
@@ -77,18 +81,19 @@ PAYS, COSTS = 0.01, 0.01
 DIGITS = 4
 SOURCE = (
     "fit of benchmarks/calibration/fit_residual.py to served requests (silicon sample of aiconfigurator 0.12.0, "
-    "calibration part): logarithm of measured over predicted time per output token, each row predicted by a fit of "
-    "the physics that did not see its configuration"
+    "calibration part) that record drafts: logarithm of measured over predicted time per output token, each row "
+    "predicted by a fit of the physics that did not see its configuration"
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Served rows: what runs, features ``[rows, features]``, milliseconds per token ``[rows]``."""
+    """Served rows: what runs, features ``[rows, features]``, milliseconds per token and whether drafts were recorded."""
 
     kinds: Sequence[Kind]
     features: Array
     measured: Array
+    recorded: NDArray[np.bool_]
 
     @classmethod
     def of(cls, points: Sequence[Point]) -> Rows:
@@ -102,22 +107,26 @@ class Rows:
                 kinds[i] = kinds_of(group.phase, group.engine, group.gpu.name)
                 features[i] = found[position]
         return cls(
-            kinds, np.stack([features[i] for i in range(len(points))]), np.array([p.measured for p in points])
+            kinds,
+            np.stack([features[i] for i in range(len(points))]),
+            np.array([p.measured for p in points]),
+            np.array([p.drafts_recorded for p in points]),
         )
 
     def log_factor(self, table: Residual, chosen: NDArray[np.int64]) -> Array:
-        """Logarithms of the correction of chosen rows."""
+        """Logarithms of the correction of chosen rows, 0 where drafts were not recorded."""
         found = np.zeros(len(chosen))
         for kind in {self.kinds[i] for i in chosen.tolist()}:
             mine = np.array([self.kinds[i] == kind for i in chosen.tolist()])
             found[mine] = table.log_factor(kind, self.features[chosen[mine]])[0]
-        return found
+        return np.where(self.recorded[chosen], found, 0.0)
 
 
 def learn(rows: Rows, told: Array, chosen: NDArray[np.int64]) -> Residual:
-    """Learn from chosen rows; ``told`` is what the physics says of all rows without having seen them."""
+    """Learn from the chosen rows that record drafts; ``told`` is what the physics says of all rows without having seen them."""
     members: dict[Kind, list[int]] = defaultdict(list)
-    for i in chosen.tolist():
+    learned = chosen[rows.recorded[chosen]]
+    for i in learned.tolist():
         members[rows.kinds[i]].append(i)
     centres = {}
     for kind, index in members.items():
@@ -128,7 +137,7 @@ def learn(rows: Rows, told: Array, chosen: NDArray[np.int64]) -> Residual:
         near, own = closeness(features, at, LENGTH), closeness(at, at, LENGTH)
         ridge = near.T @ near + PENALTY * own + 1e-9 * np.eye(len(at))
         centres[kind] = Centres(at, np.round(np.linalg.solve(ridge, near.T @ aim), DIGITS))
-    return Residual(SOURCE, len(chosen), LENGTH, {}, centres)
+    return Residual(SOURCE, len(learned), LENGTH, {}, centres)
 
 
 def spaced(features: Array) -> NDArray[np.int64]:
@@ -181,13 +190,21 @@ def judged(found: HeldOut) -> tuple[Residual, dict[str, tuple[Array, Array]]]:
         "cross_validated": (errors(m, seen), np.mean(across, axis=0)),
         "cross_validated_any_engine": (errors(m, nameless), np.mean(across_any, axis=0)),
     }
-    for name, parts in (("model_left_out", models_of(served)), ("chip_left_out", [chip_of(p) for p in served])):
+    for name, parts in (
+        ("model_left_out", models_of(served)),
+        ("chip_left_out", [chip_of(p) for p in served]),
+    ):
         factors = held_out_factors(rows, seen, parts)
         result[name] = errors(m, told[name]), errors(m, told[name] * factors)
         result[f"{name}_of_residual_alone"] = errors(m, seen), errors(m, seen * factors)
     table = learn(rows, seen, np.arange(len(m)))
     mine = found.in_sample[NAMED][: len(served)]
     factors = np.exp(rows.log_factor(table, np.arange(len(m))))
+    others = np.array([p.phase in PHASES and p.quantity == "tpot_ms" for p in found.points]) & ~found.served
+    theirs = Rows.of([p for p, mine in zip(found.points, others, strict=True) if mine])
+    physics = found.cross_validated[NAMED][others]
+    corrected = physics * np.exp(theirs.log_factor(table, np.arange(len(physics))))
+    result["published"] = errors(theirs.measured, physics), errors(theirs.measured, corrected)
     result["in_sample"] = errors(m, mine), errors(m, mine * factors)
     return table, result
 
@@ -244,7 +261,7 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=5, help="of the cross-validation [5]")
     parser.add_argument("--write", action="store_true", help="residual.csv and residual.yaml")
     options = parser.parse_args()
-    if options.folds < 2:  # noqa: PLR2004 - one fold leaves nothing to learn from
+    if options.folds < 2:
         parser.error(f"--folds {options.folds}: expected 2 or more.")
     try:
         served = [p for p in read_silicon(options.silicon) if p.quantity == "tpot_ms"]

@@ -79,7 +79,9 @@ def predict_held_out(
     points = [*served, *published]
     is_served = np.arange(len(points)) < len(served)
     named = {NAMED: points, UNNAMED: unnamed(points)}
-    in_sample = {kind: np.array([_value(p.value) for p in predict(named[kind], residual=False)]) for kind in named}
+    in_sample = {
+        kind: np.array([_value(p.value) for p in predict(named[kind], residual=False)]) for kind in named
+    }
     fold_of = _folds(configurations(points), folds)
     parts = {"fold": fold_of, "chip": [chip_of(p) for p in points], "model": models_of(points)}
     # leaving out a chip that no fit sees changes nothing, and models without served rows have no cell

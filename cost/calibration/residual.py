@@ -51,16 +51,17 @@ __all__ = [
 PATH = Path(__file__).with_name("residual.csv")
 FIGURES = Path(__file__).with_name("residual.yaml")
 SHARES = ("attention", "experts", "dense", "overhead", "alltoall", "all_reduce")
-FEATURES = (*SHARES, "batch", "tp", "attention_dp", "hidden")
-"""Shares of the step's terms, and logarithms of sequences of an attention group, of widths and of the hidden size."""
+FEATURES = (*SHARES, "batch", "tp", "attention_dp", "hidden", "queries")
+"""Shares of the step's terms, and logarithms: of sequences of an attention group, of widths, of the hidden size and of
+tokens of a sequence in a step (1, and its drafts)."""
 COLUMNS = ("phase", "engine", "architecture", *FEATURES, "coefficient")
 PHASES = ("aggregated", "disaggregated")
 """Phases of served requests: one pool for both, or one that prefills and one that decodes."""
 MOST = 0.5
-"""Largest logarithm of a correction: beyond a factor of 1.65 a row is another configuration rather than a residual."""
+"""Largest logarithm of a correction: a row off by more than a factor of 1.65 is rather another configuration."""
 NEAR = 0.05
-"""Least weight at which a measured run counts as near."""
-_SCALES = {"batch": 1 / 3, "tp": 1 / 2, "attention_dp": 1 / 2, "hidden": 3.0}
+"""Closeness of the nearest measured run at which the weight reaches 0."""
+_SCALES = {"batch": 1 / 3, "tp": 1 / 2, "attention_dp": 1 / 2, "hidden": 3.0, "queries": 0.6}
 """What logarithms are multiplied by, so that one length serves all features (by cross-validation; the hidden size
 strongly: another model is far away)."""
 
@@ -119,7 +120,7 @@ class Residual:
         if centres is None:
             return np.zeros(len(features)), np.zeros(len(features))
         near = closeness(features, centres.features, self.length)
-        weight = near.max(axis=1)
+        weight = np.maximum(near.max(axis=1) - NEAR, 0.0) / (1 - NEAR)
         return np.clip(weight * (near @ centres.coefficients), -MOST, MOST), weight
 
 
@@ -137,6 +138,7 @@ def step_features(
     tp: Quantity,
     attention_dp: Quantity,
     hidden: int,
+    queries: Quantity,
 ) -> Array:
     """Return the features of decode steps, ``[points, features]``, in the order of :data:`FEATURES`.
 
@@ -148,11 +150,19 @@ def step_features(
         Sequences of an attention group.
     hidden:
         Hidden size of the model.
+    queries:
+        Tokens of a sequence in a step: 1, and 1 more for each draft.
     """
     total = sum(terms_s.values(), 0.0)
     sent = terms_s.get("dispatch", 0.0) + terms_s.get("combine", 0.0)
     shares = [(sent if name == "alltoall" else terms_s.get(name, 0.0)) / total for name in SHARES]
-    sizes = {"batch": np.maximum(batch, 0.1), "tp": tp, "attention_dp": attention_dp, "hidden": hidden}
+    sizes = {
+        "batch": np.maximum(batch, 0.1),
+        "tp": tp,
+        "attention_dp": attention_dp,
+        "hidden": hidden,
+        "queries": queries,
+    }
     logs = [_SCALES[name] * np.log(size) for name, size in sizes.items()]
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(one, np.float64)) for one in (*shares, *logs)))
     return np.stack(columns, axis=-1)
@@ -171,7 +181,8 @@ def kinds_of(phase: str, engine: str, chip: str) -> Kind:
 def residual(kind: Kind, features: Array, table: Residual | None = None) -> tuple[Array, Array]:
     """Return what measured runs took over the physics, and how near they are: factor and weight, ``[points]`` each.
 
-    The weight is 1 at a measured run and falls to 0 with the distance of the features; so does the factor, to 1.
+    The weight is 1 at a centre and falls with the distance of the features from the nearest one, to 0 at two and a
+    half lengths (:data:`NEAR`); the factor, to 1 there.
 
     Parameters
     ----------
@@ -219,7 +230,7 @@ def _error(fields: Fields) -> ResidualError:
     pairs = []
     for name in ("physics", "corrected"):
         pair = fields.numbers(name)
-        if len(pair) != 2:  # noqa: PLR2004 - median and mean
+        if len(pair) != 2:
             raise InputError(f"{fields.at(name)}: expected two figures, median and mean.")
         pairs.append((pair[0], pair[1]))
     fields.done()
@@ -243,15 +254,11 @@ def _centres(rows: Iterable[list[str]]) -> dict[Kind, Centres]:
         if tuple(features) in mine:
             raise InputError(f"{where}: duplicate centre.")
         mine[tuple(features)] = coefficient
-    return {
-        kind: Centres(np.array([*mine]), np.array([*mine.values()])) for kind, mine in known.items()
-    }
+    return {kind: Centres(np.array([*mine]), np.array([*mine.values()])) for kind, mine in known.items()}
 
 
 def _kind(cells: list[str], where: str) -> Kind:
-    for text, name, choices in zip(
-        cells, COLUMNS, (PHASES, engine_names(), architectures()), strict=False
-    ):
+    for text, name, choices in zip(cells, COLUMNS, (PHASES, engine_names(), architectures()), strict=False):
         if text not in choices:
             raise InputError(f"{where}, column {name}: {text!r} is not known; {nearest(text, choices)}")
     return Kind(*cells)

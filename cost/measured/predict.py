@@ -48,7 +48,7 @@ def predict(
         if chosen:
             predictor = predictors[kind] if predictors is not None else _own_predictor(kind)
             if predictors is None and kind == SERVING and not residual:
-                predictor = partial(predictor, residual=False)
+                predictor = partial(cast("Callable[..., Sequence[Prediction]]", predictor), residual=False)
             for i, prediction in zip(chosen, predictor([points[i] for i in chosen]), strict=True):
                 found[i] = replace(_finite(prediction), chosen=chosen_by_model[i])
     return found

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from cost.quantity import Quantity
     from cost.shape import StepShape
 
-__all__ = ["Times", "group_features", "group_residual", "group_times", "machines", "stepper", "with_imbalance"]
+__all__ = [
+    "Times",
+    "group_features",
+    "group_residual",
+    "group_times",
+    "machines",
+    "stepper",
+    "with_imbalance",
+]
 
 IMBALANCE = {"decode": 1.25, "prefill": 1.35}
 """Busiest expert GPU over the mean where a row does not say: production decode with EPLB, default prefill
@@ -118,7 +126,9 @@ def group_times(
         return _decode(group, step, pool)
     if group.phase == "aggregated":
         share = np.where(group.in_step, efficiency["prefill_share.in_step"], efficiency["prefill_share"])
-        served = aggregated(step, pool, requests, workers=group.workers, most=most, share=share, factor=factor)
+        served = aggregated(
+            step, pool, requests, workers=group.workers, most=most, share=share, factor=factor
+        )
     else:
         served = disaggregated(
             step,
@@ -152,12 +162,14 @@ def group_residual(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what measured runs near each point took over ``times``, and how near they are: factor and weight.
 
-    Weight 0 for one phase alone and for half batches that overlap: no run of the sample is like them.
+    Weight 0 for one phase alone, for half batches that overlap and where nobody recorded whether tokens were drafted:
+    no run that it was learned from is like them.
     """
     if group.phase not in PHASES or group.overlap:
         return np.ones(group.index.shape), np.zeros(group.index.shape)
     kind = kinds_of(group.phase, group.engine, group.gpu.name)
-    return residual(kind, group_features(group, efficiency, times))
+    factor, weight = residual(kind, group_features(group, efficiency, times))
+    return np.where(group.recorded, factor, 1.0), np.where(group.recorded, weight, 0.0)
 
 
 def group_features(group: Group, efficiency: Efficiency, times: Times) -> NDArray[np.float64]:
@@ -167,10 +179,13 @@ def group_features(group: Group, efficiency: Efficiency, times: Times) -> NDArra
     shape = replace(
         pool, sequences=times.batch, context=requests.context, queries=1.0 + requests.draft_tokens
     )
-    terms_s = even_step(group.model, shape, on_decode).terms_s
-    batch = times.batch * pool.tp
     return step_features(
-        terms_s, batch=batch, tp=pool.tp, attention_dp=pool.attention_dp, hidden=group.model.hidden
+        even_step(group.model, shape, on_decode).terms_s,
+        batch=times.batch * pool.tp,
+        tp=pool.tp,
+        attention_dp=pool.attention_dp,
+        hidden=group.model.hidden,
+        queries=shape.queries,
     )
 
 

@@ -19,7 +19,9 @@ def run(
     sparse_attention: SparseAttention = "",
     no_residual: Annotated[
         bool,
-        typer.Option("--no-residual", help="Leave out what measured runs near this one took over the physics."),
+        typer.Option(
+            "--no-residual", help="Leave out what measured runs near this one took over the physics."
+        ),
     ] = False,
     json: JsonFlag = False,
 ) -> None:

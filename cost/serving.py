@@ -166,7 +166,7 @@ def _waiting_s(requests: Quantity, rate: Quantity, served_s: Quantity) -> Quanti
     return np.maximum(0.0, requests / rate - served_s)
 
 
-def disaggregated(
+def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
     decode_step: Stepper,
     pool: StepShape,
     prefill_step: Stepper,

@@ -142,9 +142,9 @@ def _residual(validation: Validation) -> list[str]:
     if not validation.corrected:
         return []
     text = (
-        f"on: {validation.corrected:,} figures have the learned correction, small where no measured run is near; "
-        "rows of the sample that it was learned from are in sample. Order is that of the physics. Physics alone "
-        "(--no-residual):"
+        f"on: {validation.corrected:,} {'figure has' if validation.corrected == 1 else 'figures have'} the learned "
+        "correction; rows of the sample that it was learned from are in sample. Order is that of the physics. "
+        "Physics alone (--no-residual):"
     )
     changed = {
         point.quantity

@@ -88,7 +88,7 @@ SOURCE = (
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Served rows: what runs, features ``[rows, features]``, milliseconds per token and whether drafts were recorded."""
+    """Served rows: what runs, features ``[rows, features]``, ms per token, and whether drafts were recorded."""
 
     kinds: Sequence[Kind]
     features: Array
@@ -123,7 +123,7 @@ class Rows:
 
 
 def learn(rows: Rows, told: Array, chosen: NDArray[np.int64]) -> Residual:
-    """Learn from the chosen rows that record drafts; ``told`` is what the physics says of all rows without having seen them."""
+    """Learn from the chosen rows that record drafts; ``told``: what the physics says of all rows, unseen."""
     members: dict[Kind, list[int]] = defaultdict(list)
     learned = chosen[rows.recorded[chosen]]
     for i in learned.tolist():

@@ -52,8 +52,8 @@ PATH = Path(__file__).with_name("residual.csv")
 FIGURES = Path(__file__).with_name("residual.yaml")
 SHARES = ("attention", "experts", "dense", "overhead", "alltoall", "all_reduce")
 FEATURES = (*SHARES, "batch", "tp", "attention_dp", "hidden", "queries")
-"""Shares of the step's terms, and logarithms: of sequences of an attention group, of widths, of the hidden size and of
-tokens of a sequence in a step (1, and its drafts)."""
+"""Shares of the step's terms, and logarithms: of sequences of an attention group, of widths, of the hidden size and
+of tokens of a sequence in a step (1, and its drafts)."""
 COLUMNS = ("phase", "engine", "architecture", *FEATURES, "coefficient")
 PHASES = ("aggregated", "disaggregated")
 """Phases of served requests: one pool for both, or one that prefills and one that decodes."""
@@ -210,8 +210,8 @@ def read_residual(data: object, rows: Iterable[list[str]]) -> Residual:
     """
     file = Fields(data, "residual")
     source, count, length = file.text("source"), file.count("rows"), file.number("length")
-    if not 0 < length <= 1:
-        raise InputError(f"{file.at('length')}: {length:g} must be above 0, and at most 1.")
+    if length > 1:
+        raise InputError(f"{file.at('length')}: {length:g} must be at most 1.")
     given = file.sub("errors")
     errors = {name: _error(given.sub(name)) for name in given.names()}
     for name in ("cross_validated", "model_left_out", "chip_left_out"):

@@ -119,7 +119,14 @@ def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity
 
 
 def aggregated(
-    step: Stepper, pool: StepShape, requests: Requests, *, workers: Quantity, most: Quantity, share: Quantity
+    step: Stepper,
+    pool: StepShape,
+    requests: Requests,
+    *,
+    workers: Quantity,
+    most: Quantity,
+    share: Quantity,
+    factor: Quantity = 1.0,
 ) -> Served:
     """Return how ``workers`` engines that mix both phases serve.
 
@@ -129,6 +136,8 @@ def aggregated(
         Sequences per GPU that fit.
     share:
         Part of the prefill of other requests that delays a decoding one (``prefill_share``).
+    factor:
+        What measured decode steps took over ``step`` (:mod:`cost.calibration.residual`).
 
     Notes
     -----
@@ -143,7 +152,7 @@ def aggregated(
     mixed_s = step(
         replace(decode, prompt_tokens=others * requests.isl / requests.steps, prompt_length=requests.isl)
     )
-    step_s = alone_s + share * (mixed_s - alone_s)
+    step_s = factor * (alone_s + share * (mixed_s - alone_s))
     tpot_s = step_s / requests.accept_length
     prefill_s, _ = prefill_seconds(step, pool, requests, np.ones_like(batch))
     residence_s = requests.osl * tpot_s + prefill_s
@@ -157,7 +166,7 @@ def _waiting_s(requests: Quantity, rate: Quantity, served_s: Quantity) -> Quanti
     return np.maximum(0.0, requests / rate - served_s)
 
 
-def disaggregated(
+def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
     decode_step: Stepper,
     pool: StepShape,
     prefill_step: Stepper,
@@ -167,6 +176,7 @@ def disaggregated(
     workers: Quantity,
     prefill_workers: Quantity,
     most: Quantity,
+    factor: Quantity = 1.0,
 ) -> Served:
     """Return how a pool of engines that decode and one of engines that prefill serve together.
 
@@ -174,6 +184,8 @@ def disaggregated(
     -----
     Little's law: requests in the system = rate x (time to first token + time of decoding). The rate is at most what
     the prefill pool finishes, and the decode pool holds no more than ``most`` sequences per GPU; what is left waits.
+    ``factor`` (what measured decode steps took over ``decode_step``) counts once the batch has settled: it was
+    learned of what comes out.
     """
     slots = workers * pool.gpus
     largest = np.maximum(most, 1.0 / pool.gpus)
@@ -190,5 +202,12 @@ def disaggregated(
         held = np.sqrt(batch * np.minimum(rate * decoding_s, requests.concurrency) / slots)
         batch = np.clip(held, 0.5 / slots, largest)
     rate = np.minimum(rate, batch * slots / decoding_s)
+
+    def bound(decoding_s: Quantity) -> Quantity:
+        free = np.minimum(requests.concurrency / (decoding_s + prefill_s), most_rate)
+        return np.minimum(free, largest * slots / decoding_s)
+
+    rate = rate * (bound(factor * decoding_s) / bound(decoding_s))
+    step_s, tpot_s, decoding_s = factor * step_s, factor * tpot_s, factor * decoding_s
     waiting_s = _waiting_s(requests.concurrency, rate, decoding_s + prefill_s)
     return Served(tpot_s, prefill_s, waiting_s, rate, batch, step_s)

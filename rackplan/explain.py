@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cost.calibration.errors import errors_in
+from cost.calibration.residual import kinds_of, step_features
+from cost.calibration.residual import residual as learned_residual
 from cost.efficiency import PEAK
 from cost.lecture import train_wait_s
 from cost.setting import USABLE_HBM
@@ -31,6 +33,8 @@ __all__ = [
     "explain_plan",
     "explanation_to_dict",
     "parts_note",
+    "residual_of",
+    "residual_words",
     "verdict",
     "wait_note",
 ]
@@ -45,6 +49,8 @@ _PART_WORDS = {
     "pipeline_bubble": "stages wait for the slowest of them",
 }
 """What parts of the step are whose names do not say it."""
+LEAST_WEIGHT = 0.005
+"""Weight that would be written as 0.00."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,9 @@ class Explanation:
     """A plan and what explains its score.
 
     ``peaks`` is the score of the same placement at data-sheet peaks, its parts one after another;
-    ``figures`` are all that the score rests on, ``weakest`` those of the weakest kind.
+    ``figures`` are all that the score rests on, ``weakest`` those of the weakest kind; ``residual``
+    is what measured runs near the plan took over the physics and how near they are (:func:`residual_of`), None where
+    it was not asked for.
     """
 
     plan: Plan
@@ -86,6 +94,7 @@ class Explanation:
     figures: tuple[UsedFigure, ...]
     weakest: tuple[UsedFigure, ...]
     assumptions: tuple[str, ...]
+    residual: tuple[float, float] | None = None
 
     @property
     def step_over_lower(self) -> float:
@@ -98,8 +107,8 @@ class Explanation:
         return self.plan.score.hbm_bytes["free"]
 
 
-def explain_plan(plan: Plan) -> Explanation:
-    """Return the explanation of a plan that fits."""
+def explain_plan(plan: Plan, *, residual: bool = True) -> Explanation:
+    """Return the explanation of a plan that fits; ``residual``: with what measured runs near it say."""
     score, peaks = plan.score, at_peaks(plan)
     rows = [
         TermRow(
@@ -122,6 +131,43 @@ def explain_plan(plan: Plan) -> Explanation:
         tuple(figures),
         tuple(weakest_figures(figures)),
         tuple(_assumptions(plan)),
+        residual_of(plan) if residual else None,
+    )
+
+
+def residual_of(plan: Plan) -> tuple[float, float]:
+    """Return what measured runs near the plan took over the physics, and how near they are: factor and weight.
+
+    A plan is one phase, so it is compared with pools that decode apart. Nothing measured is like prefill alone,
+    several pipeline stages, half batches that overlap, a what-if, several chips or coefficients of the user's.
+    """
+    setting, layout, score = plan.setting, plan.layout, plan.score
+    workload = setting.workload
+    chips = {domain.gpu.name for domain in setting.cluster.spec.domains}
+    alike = workload.decodes and layout.stages == 1 and not workload.overlap and not score.what_if
+    if not alike or len(chips) > 1 or setting.efficiency is not None:
+        return 1.0, 0.0
+    kind = kinds_of("disaggregated", setting.engine, chips.pop())
+    features = step_features(
+        score.terms_s,
+        batch=score.batch * layout.tp,
+        tp=layout.tp,
+        attention_dp=layout.attention_dp,
+        hidden=setting.model.hidden,
+        queries=1.0 + workload.draft_tokens,
+    )
+    factor, weight = learned_residual(kind, features)
+    return float(factor[0]), float(weight[0])
+
+
+def residual_words(found: tuple[float, float]) -> str:
+    """Return what measured runs near a plan say, in words."""
+    factor, weight = found
+    if weight < LEAST_WEIGHT:
+        return "no measured run is near"
+    return (
+        f"measured runs near this one took {factor:.2f} times the physics (weight {weight:.2f}; learned, not applied "
+        "to the figures above)"
     )
 
 
@@ -288,6 +334,9 @@ def explanation_to_dict(found: Explanation) -> dict[str, Any]:
             "figures": [used.title for used in found.weakest],
         },
         "assumptions": list(found.assumptions),
+        "residual": (
+            None if found.residual is None else {"factor": found.residual[0], "weight": found.residual[1]}
+        ),
     }
 
 

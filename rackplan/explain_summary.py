@@ -7,8 +7,9 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rackplan.explain import cache_note, parts_note, wait_note
+from rackplan.explain import cache_note, parts_note, residual_words, wait_note
 from rackplan.output import WIDTH
+from rackplan.words import LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +69,7 @@ def explanation_blocks(found: Explanation) -> list[str | Table]:
         _terms(found),
         parts_note(found),
         _limits(found),
+        *_residual(found),
         f"Layout: {layout}; {plan.layout.gpus_used} of {len(plan.setting.cluster.gpus)} GPUs in use.",
         _memory(found),
         left,
@@ -78,6 +80,12 @@ def explanation_blocks(found: Explanation) -> list[str | Table]:
         "Assumptions:\n" + "\n".join(f"- {text}" for text in found.assumptions),
     ]
     return [block for block in blocks if block]
+
+
+def _residual(found: Explanation) -> list[str]:
+    if found.residual is None:
+        return []
+    return [f"{'Residual':<{LABEL}}{residual_words(found.residual)}"]
 
 
 def _terms(found: Explanation) -> Table:

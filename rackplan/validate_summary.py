@@ -55,9 +55,11 @@ def validate_json(validations: Iterable[Validation]) -> dict[str, Any]:
 def _file_json(validation: Validation) -> dict[str, Any]:
     return {
         "rows": validation.rows,
-        "quantities": {name: _errors_json(errors) for name, errors in validation.errors.items()},
+        "residual": validation.residual,
+        "corrected": validation.corrected,
+        "quantities": _both_json(validation.errors, validation.physics),
         "strata": {
-            name: {quantity: _errors_json(errors) for quantity, errors in found.items()}
+            name: _both_json(found, validation.physics_strata[name])
             for name, found in validation.strata.items()
         },
         "pairs": {name: _ordering_json(found, validation) for name, found in validation.named.items()},
@@ -70,6 +72,7 @@ def _file_json(validation: Validation) -> dict[str, Any]:
                 "quantity": point.quantity,
                 "measured": point.measured,
                 "predicted": prediction.value,
+                "physics": prediction.value if prediction.physics is None else prediction.physics,
                 "error": signed_error(point, prediction),
                 "reason": prediction.reason,
                 "low": prediction.low,
@@ -80,6 +83,13 @@ def _file_json(validation: Validation) -> dict[str, Any]:
             }
             for point, prediction in zip(validation.points, validation.predictions, strict=True)
         ],
+    }
+
+
+def _both_json(errors: Mapping[str, Errors], physics: Mapping[str, Errors]) -> dict[str, Any]:
+    """Errors by quantity, those of the physics alone inside."""
+    return {
+        name: {**_errors_json(one), "physics": _errors_json(physics[name])} for name, one in errors.items()
     }
 
 
@@ -116,12 +126,40 @@ def validate_summary(validation: Validation, *, show_all: bool = False) -> str:
         "Errors are |predicted - measured| / measured; bias is the median signed error (< 0: too small).",
     ]
     lines += table([["quantity", *_ERROR_HEADER], *_error_rows(validation.errors)])
+    lines += _residual(validation)
     lines += _intervals(validation)
     lines += _strata(validation)
     for name, group in _GROUPS.items():
         lines += _breakdown(validation, name, group)
     lines += _orderings(validation) + _chosen(validation)
     return "\n".join(lines + _refused(validation))
+
+
+def _residual(validation: Validation) -> list[str]:
+    """Whether the learned correction is in the figures, and the errors without it where it is."""
+    if not validation.residual:
+        return ["", *wrapped("Residual", "off: the physics alone (--no-residual)")]
+    if not validation.corrected:
+        return []
+    text = (
+        f"on: {validation.corrected:,} {'figure has' if validation.corrected == 1 else 'figures have'} the learned "
+        "correction; rows of the sample that it was learned from are in sample. Order is that of the physics. "
+        "Physics alone (--no-residual):"
+    )
+    changed = {
+        point.quantity
+        for point, one in zip(validation.points, validation.predictions, strict=True)
+        if one.physics is not None
+    }
+    found = {name: errors for name, errors in validation.physics.items() if name in changed}
+    if validation.strata[STRATA[1]]:
+        found |= {
+            f"{quantity} {name}": errors
+            for name, group in validation.physics_strata.items()
+            for quantity, errors in group.items()
+            if quantity in changed
+        }
+    return ["", *wrapped("Residual", text), *table([["physics alone", *_ERROR_HEADER], *_error_rows(found)])]
 
 
 def _intervals(validation: Validation) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cost.measured.ordering import Ordering, named_orderings, served_orderings
@@ -25,7 +25,9 @@ STRATA = ("labelled", "unlabelled")
 class Validation:
     """Points of one file of ``rows`` rows, predictions in the same order, errors and order of pairs by quantity.
 
-    ``named`` compares rows that share the name of a pair, ``served`` rows of the same model, cluster and requests.
+    ``named`` compares rows that share the name of a pair, ``served`` rows of the same model, cluster and requests;
+    both by the physics alone, whose order a correction of single rows could turn over. ``residual`` says whether
+    predictions have the learned correction, ``physics`` has the errors without it.
     """
 
     name: str
@@ -33,17 +35,32 @@ class Validation:
     points: tuple[Point, ...]
     predictions: tuple[Prediction, ...]
     errors: Mapping[str, Errors]
+    physics: Mapping[str, Errors]
+    residual: bool
     named: Mapping[str, Ordering]
     served: Mapping[str, Ordering]
 
     @property
     def strata(self) -> dict[str, dict[str, Errors]]:
         """Errors by stratum (:data:`STRATA`) and quantity; a stratum without points is empty."""
-        found = errors_by(self.points, self.predictions, stratum)
+        return self._strata(self.predictions)
+
+    @property
+    def physics_strata(self) -> dict[str, dict[str, Errors]]:
+        """As :attr:`strata`, without the learned correction."""
+        return self._strata(_uncorrected(self.predictions))
+
+    def _strata(self, predictions: Sequence[Prediction]) -> dict[str, dict[str, Errors]]:
+        found = errors_by(self.points, predictions, stratum)
         return {
             name: {quantity: errors for (quantity, one), errors in found.items() if one == name}
             for name in STRATA
         }
+
+    @property
+    def corrected(self) -> int:
+        """Figures that the learned correction changed."""
+        return sum(one.physics is not None for one in self.predictions)
 
 
 def stratum(point: Point) -> str:
@@ -52,16 +69,29 @@ def stratum(point: Point) -> str:
 
 
 def validate(
-    name: str, points: Sequence[Point], rows: int, predictors: Mapping[str, Predictor] | None = None
+    name: str,
+    points: Sequence[Point],
+    rows: int,
+    predictors: Mapping[str, Predictor] | None = None,
+    *,
+    residual: bool = True,
 ) -> Validation:
     """Predict ``points`` (:func:`cost.measured.predict.predict`) and sum up how far off that is."""
-    predictions = predict(points, predictors)
+    predictions = predict(points, predictors, residual=residual)
+    physics = _uncorrected(predictions)
     return Validation(
         name,
         rows,
         tuple(points),
         tuple(predictions),
         errors_of(points, predictions),
-        named_orderings(points, predictions),
-        served_orderings(points, predictions),
+        errors_of(points, physics),
+        residual,
+        named_orderings(points, physics),
+        served_orderings(points, physics),
     )
+
+
+def _uncorrected(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """The predictions of the physics alone."""
+    return [one if one.physics is None else replace(one, value=one.physics) for one in predictions]

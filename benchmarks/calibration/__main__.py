@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import error_tables
-from held_out import predict_held_out
+from held_out import MOST_DRIFT, predict_held_out
 
 from cost.calibration import errors
 from cost.measured.points_csv import read_points
@@ -24,8 +24,6 @@ from topology.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "docs" / "calibration.md", ROOT / "README.md")
-MOST_DRIFT = 0.01
-"""Coefficients are written with three digits: more than that between them and a fit made now is another fit."""
 
 
 def main() -> None:

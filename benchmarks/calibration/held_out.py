@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cost.measured.point import Point
 
 __all__ = [
+    "MOST_DRIFT",
     "NAMED",
     "UNNAMED",
     "HeldOut",
@@ -39,6 +40,8 @@ __all__ = [
 NAMED, UNNAMED = "named", "any"
 """Each row under the engine that it names; each as one is predicted that does not say its engine."""
 SEED = 0
+MOST_DRIFT = 0.01
+"""Coefficients are written with some digits: more than that between them and a fit made now is another fit."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,9 @@ def predict_held_out(
     points = [*served, *published]
     is_served = np.arange(len(points)) < len(served)
     named = {NAMED: points, UNNAMED: unnamed(points)}
-    in_sample = {kind: np.array([_value(p.value) for p in predict(named[kind])]) for kind in named}
+    in_sample = {
+        kind: np.array([_value(p.value) for p in predict(named[kind], residual=False)]) for kind in named
+    }
     fold_of = _folds(configurations(points), folds)
     parts = {"fold": fold_of, "chip": [chip_of(p) for p in points], "model": models_of(points)}
     # leaving out a chip that no fit sees changes nothing, and models without served rows have no cell

@@ -2,8 +2,8 @@
 
 Every legal layout of one stage on the row's GPUs is predicted as if the row stated it; the one with the highest
 throughput per GPU is taken, at the largest batch that fits, or that keeps the row's limit on the time per token. The
-measured figure plays no part. A prefill pool is chosen first, for the most prompt tokens per second and GPU; where
-its GPUs are not stated it gets as many workers as the decode pool needs.
+measured figure plays no part, and no learned correction does. A prefill pool is chosen first, for the most prompt
+tokens per second and GPU; where its GPUs are not stated it gets as many workers as the decode pool needs.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _rate_of(point: Point) -> Point:
 
 def _values(rows: Sequence[Point]) -> Array:
     """Predictions, NaN where there is none."""
-    found = predict_serving(rows)
+    found = predict_serving(rows, residual=False)
     return np.array([math.nan if one.value is None else one.value for one in found], dtype=np.float64)
 
 

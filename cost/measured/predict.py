@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
@@ -25,13 +25,17 @@ ALLTOALL, SERVING = "alltoall", "serving"
 """The two kinds of predictors: of all-to-all times, and of everything a served model does."""
 
 
-def predict(points: Sequence[Point], predictors: Mapping[str, Predictor] | None = None) -> list[Prediction]:
+def predict(
+    points: Sequence[Point], predictors: Mapping[str, Predictor] | None = None, *, residual: bool = True
+) -> list[Prediction]:
     """Return a prediction for each point, in their order; one without a value says why.
 
     Parameters
     ----------
     predictors:
         By :data:`ALLTOALL` and :data:`SERVING`, what predicts such points; None: the model's own.
+    residual:
+        Whether the model's own adds the learned correction (:mod:`cost.calibration.residual`).
     """
     points, chosen_by_model, reasons = _as_stated(points)
     found = [Prediction(None, reason) for reason in reasons]
@@ -43,6 +47,8 @@ def predict(points: Sequence[Point], predictors: Mapping[str, Predictor] | None 
         ]
         if chosen:
             predictor = predictors[kind] if predictors is not None else _own_predictor(kind)
+            if predictors is None and kind == SERVING and not residual:
+                predictor = partial(cast("Callable[..., Sequence[Prediction]]", predictor), residual=False)
             for i, prediction in zip(chosen, predictor([points[i] for i in chosen]), strict=True):
                 found[i] = replace(_finite(prediction), chosen=chosen_by_model[i])
     return found

@@ -9,7 +9,7 @@ import numpy as np
 from cost.calibration.serving import calibrated
 from cost.measured.point import Prediction
 from cost.measured.serving_groups import group_points
-from cost.measured.serving_times import group_times
+from cost.measured.serving_times import group_residual, group_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +25,10 @@ __all__ = ["predict_serving", "quantity_of"]
 
 
 def predict_serving(
-    points: Sequence[Point], efficiency_of: Callable[[Group], Efficiency] | None = None
+    points: Sequence[Point],
+    efficiency_of: Callable[[Group], Efficiency] | None = None,
+    *,
+    residual: bool = True,
 ) -> list[Prediction]:
     """Return a prediction for each point, in the order of ``points``; one without a value says why.
 
@@ -33,20 +36,30 @@ def predict_serving(
     ----------
     efficiency_of:
         What kernels reach on a group's machine; None: as calibrated.
+    residual:
+        Correct the time per token of served requests, and the throughput that follows from it, by what measured runs
+        near them took over the physics. Never with ``efficiency_of``: the correction belongs to the calibration.
     """
     groups, refused = group_points(points)
     found = [refused.get(i, Prediction(None)) for i in range(len(points))]
     for group in groups:
         efficiency = efficiency_of(group) if efficiency_of else calibrated(group.gpu, group.engine)
-        times = group_times(group, efficiency)
+        times = physics = group_times(group, efficiency)
+        corrected = np.zeros(group.index.shape, bool)
+        if residual and efficiency_of is None:
+            factor, _ = group_residual(group, efficiency, physics)
+            corrected = factor != 1
+            times = group_times(group, efficiency, factor=factor) if corrected.any() else physics
         for position, i in enumerate(group.index.tolist()):
-            if points[i].quantity == "ttft_ms" and times.first_token is not None:
-                found[i] = _first_token(times.first_token, position)
+            if points[i].quantity == "ttft_ms" and physics.first_token is not None:
+                found[i] = _first_token(physics.first_token, position)
                 continue
             value = quantity_of(points[i], group, times, position)
-            found[i] = (
-                Prediction(value) if np.isfinite(value) else Prediction(None, "the phase has no such time")
-            )
+            if not np.isfinite(value):
+                found[i] = Prediction(None, "the phase has no such time")
+                continue
+            alone = quantity_of(points[i], group, physics, position) if corrected[position] else None
+            found[i] = Prediction(value, physics=alone)
     return found
 
 

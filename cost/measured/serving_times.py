@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.calibration.first_token import first_token
+from cost.calibration.residual import PHASES, kinds_of, residual, step_features
 from cost.capacity import largest_batch
 from cost.machine import Machine, kernels_for
 from cost.serving import CHUNK_TOKENS, Served, aggregated, disaggregated
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
     from cost.quantity import Quantity
     from cost.shape import StepShape
 
-__all__ = ["Times", "group_times", "machines", "stepper", "with_imbalance"]
+__all__ = [
+    "Times",
+    "group_features",
+    "group_residual",
+    "group_times",
+    "machines",
+    "stepper",
+    "with_imbalance",
+]
 
 IMBALANCE = {"decode": 1.25, "prefill": 1.35}
 """Busiest expert GPU over the mean where a row does not say: production decode with EPLB, default prefill
@@ -36,7 +45,10 @@ IMBALANCE_FROM_EP = 16
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """One value for each point of a group; ``ttft_s`` is unloaded, ``first_token`` what load makes of it."""
+    """One value for each point of a group; ``ttft_s`` is unloaded, ``first_token`` what load makes of it.
+
+    ``batch``: sequences per GPU that decode at a time, where requests are served.
+    """
 
     tpot_s: Quantity
     ttft_s: Quantity
@@ -44,6 +56,7 @@ class Times:
     tokens_per_s: Quantity
     input_per_s: Quantity
     first_token: FirstToken | None = None
+    batch: Quantity = 0.0
 
 
 def machines(group: Group, efficiency: Efficiency) -> tuple[Machine, Machine]:
@@ -87,13 +100,17 @@ def with_accepted(group: Group, efficiency: Efficiency) -> Group:
     return replace(group, requests=replace(group.requests, accept_length=accepted))
 
 
-def group_times(group: Group, efficiency: Efficiency, decode: stepper | None = None) -> Times:
+def group_times(
+    group: Group, efficiency: Efficiency, decode: stepper | None = None, factor: Quantity = 1.0
+) -> Times:
     """Return the times of a group of points.
 
     Parameters
     ----------
     decode:
         What gives the seconds of a step of the pool that decodes (or of the only one); the cost model's own if None.
+    factor:
+        What measured decode steps of served requests took over the model's (:func:`group_residual`).
     """
     on_decode, on_prefill = machines(group, efficiency)
     pool = with_imbalance(group.pool, "decode")
@@ -109,7 +126,9 @@ def group_times(group: Group, efficiency: Efficiency, decode: stepper | None = N
         return _decode(group, step, pool)
     if group.phase == "aggregated":
         share = np.where(group.in_step, efficiency["prefill_share.in_step"], efficiency["prefill_share"])
-        served = aggregated(step, pool, requests, workers=group.workers, most=most, share=share)
+        served = aggregated(
+            step, pool, requests, workers=group.workers, most=most, share=share, factor=factor
+        )
     else:
         served = disaggregated(
             step,
@@ -120,6 +139,7 @@ def group_times(group: Group, efficiency: Efficiency, decode: stepper | None = N
             workers=group.workers,
             prefill_workers=group.prefill_workers,
             most=most,
+            factor=factor,
         )
     return _served(group, served)
 
@@ -134,7 +154,39 @@ def _served(group: Group, served: Served) -> Times:
         engine=group.engine,
         phase=group.phase,
     )
-    return Times(served.tpot_s, first.unloaded_s, served.step_s, output, given, first)
+    return Times(served.tpot_s, first.unloaded_s, served.step_s, output, given, first, served.batch)
+
+
+def group_residual(
+    group: Group, efficiency: Efficiency, times: Times
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what measured runs near each point took over ``times``, and how near they are: factor and weight.
+
+    Weight 0 for one phase alone, for half batches that overlap and where nobody recorded whether tokens were drafted:
+    no run that it was learned from is like them.
+    """
+    if group.phase not in PHASES or group.overlap:
+        return np.ones(group.index.shape), np.zeros(group.index.shape)
+    kind = kinds_of(group.phase, group.engine, group.gpu.name)
+    factor, weight = residual(kind, group_features(group, efficiency, times))
+    return np.where(group.recorded, factor, 1.0), np.where(group.recorded, weight, 0.0)
+
+
+def group_features(group: Group, efficiency: Efficiency, times: Times) -> NDArray[np.float64]:
+    """Return the features of the decode step of each point of a group of served requests, ``[points, features]``."""
+    on_decode, _ = machines(group, efficiency)
+    requests, pool = with_accepted(group, efficiency).requests, with_imbalance(group.pool, "decode")
+    shape = replace(
+        pool, sequences=times.batch, context=requests.context, queries=1.0 + requests.draft_tokens
+    )
+    return step_features(
+        even_step(group.model, shape, on_decode).terms_s,
+        batch=times.batch * pool.tp,
+        tp=pool.tp,
+        attention_dp=pool.attention_dp,
+        hidden=group.model.hidden,
+        queries=shape.queries,
+    )
 
 
 def _decode(group: Group, step: stepper, pool: StepShape) -> Times:

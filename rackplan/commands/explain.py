@@ -17,6 +17,12 @@ NAME = "explain"
 def run(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")],
     sparse_attention: SparseAttention = "",
+    no_residual: Annotated[
+        bool,
+        typer.Option(
+            "--no-residual", help="Leave out what measured runs near this one took over the physics."
+        ),
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Explain a plan part by part. The step, the memory, what binds, and the weakest figure behind it."""
@@ -27,7 +33,8 @@ def run(
     from rackplan.output import print_json
 
     read = read_plan(plan)
-    found = explain_plan(under_sparse_attention(read, sparse_attention) if sparse_attention else read)
+    explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
+    found = explain_plan(explained, residual=not no_residual)
     if json:
         print_json(explanation_to_dict(found))
     else:

@@ -27,6 +27,10 @@ def run(
         bool,
         typer.Option("--all", help="Print every row (else, of long files, the 20 that are furthest off)."),
     ] = False,
+    no_residual: Annotated[
+        bool,
+        typer.Option("--no-residual", help="Predict by the physics alone, without the learned correction."),
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Predict measured points and print how far off. Median, mean, bias, within 20 %, coverage, order of pairs."""
@@ -41,7 +45,7 @@ def run(
     with progress() as reporter:
         for name, path in zip(file_names(paths), paths, strict=True):
             reporter.stage(f"predicting {name}")
-            found.append(validate(name, *read_counted(path)))
+            found.append(validate(name, *read_counted(path), residual=not no_residual))
     if json:
         print_json(validate_json(found))
     else:

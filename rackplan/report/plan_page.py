@@ -36,7 +36,7 @@ def plan_report(
 
     ``first`` is a section that comes before all others: what was done to get the plan.
     """
-    found = explain_plan(plan)
+    found = explain_plan(plan, residual=False)
     redundant = plan.options.get("redundant")
     points = report_points(plan.setting, redundant if isinstance(redundant, int) else None)
     title = f"{plan.setting.model.name} on {plan.setting.cluster.name}"

@@ -222,3 +222,31 @@ def test_a_slow_prefill_pool_binds():
     assert found["requests_per_s"] == pytest.approx(rate, rel=0.01)
     assert found["batch"] == pytest.approx(rate * 200 * 0.01 / 8, rel=0.01)
     assert found["waiting_s"] == pytest.approx(5000 / rate - 3.0, rel=0.01)
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.0, 1.3])
+def test_a_factor_slows_every_token_and_closes_the_loop_anew(factor):
+    """Requests in the engine = rate x (prefill + answer), before and after; the prefill stays as it is."""
+    asked_for, split = asked(), pool()
+    served = of(aggregated(flat(0.01), split, asked_for, workers=1.0, most=64.0, share=1.0, factor=factor))
+    assert served["tpot_s"] == served["step_s"] == pytest.approx(0.01 * factor)
+    assert served["requests_per_s"] * (200 * 0.01 * factor + served["prefill_s"]) == pytest.approx(64)
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.3])
+def test_a_factor_leaves_a_prefill_pool_that_binds(factor):
+    def split(concurrency, factor, prefill_workers=1.0):
+        return of(
+            disaggregated(
+                flat(0.01), pool(), flat(0.5), pool(), asked(concurrency=concurrency),
+                workers=1.0, prefill_workers=prefill_workers, most=1e6, factor=factor,
+            )
+        )  # fmt: skip
+
+    free, slower = split(8.0, 1.0, 1e6), split(8.0, factor, 1e6)
+    assert slower["tpot_s"] == pytest.approx(factor * free["tpot_s"])
+    assert slower["requests_per_s"] == pytest.approx(8 / (200 * slower["tpot_s"] + 0.5))
+    bound, same = split(4000.0, 1.0), split(4000.0, factor)
+    assert same["tpot_s"] == pytest.approx(factor * bound["tpot_s"])
+    assert same["requests_per_s"] == pytest.approx(bound["requests_per_s"])
+    assert same["waiting_s"] == pytest.approx(bound["waiting_s"] - 2 * (factor - 1))

@@ -21,7 +21,7 @@ from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from rackplan.evidence import machine_figures, term_evidence, used_figures
-from rackplan.explain import at_peaks, cache_note, explain_plan
+from rackplan.explain import at_peaks, cache_note, explain_plan, residual_words
 from rackplan.inputs import model_loads
 from topology import resolve_cluster
 from topology.figures import weakest
@@ -132,6 +132,29 @@ def test_figures_are_those_the_score_rests_on(tmp_path: Path) -> None:
     assert found.peaks.lower_step_s == pytest.approx(plan.score.lower_step_s)
     assert at_peaks(plan).terms_s == found.peaks.terms_s
     assert "2 stages save weights only" in cache_note(plan)
+
+
+def test_what_measured_runs_took_is_one_line_apart(run: Run, tmp_path: Path) -> None:
+    path = write_plan(tmp_path, *CASES[1])
+    found = run("explain", path, "--json").data
+    plain = run("explain", path, "--no-residual", "--json").data
+    assert set(found["residual"]) == {"factor", "weight"}
+    assert plain["residual"] is None
+    assert {**found, "residual": None} == plain
+    (line,) = [line for line in run("explain", path).out.splitlines() if line.startswith("Residual")]
+    assert line.startswith("Residual      ")
+    assert "Residual" not in run("explain", path, "--no-residual").out
+    two_stages = write_plan(tmp_path, *CASES[2])
+    assert run("explain", two_stages, "--json").data["residual"] == {"factor": 1.0, "weight": 0.0}
+    assert "Residual      no measured run is near\n" in run("explain", two_stages).out
+
+
+def test_the_words_of_the_residual() -> None:
+    assert residual_words((0.94, 0.62)) == (
+        "measured runs near this one took 0.94 times the physics (weight 0.62; learned, not applied to the "
+        "figures above)"
+    )
+    assert residual_words((1.001, 0.004)) == "no measured run is near"
 
 
 def test_a_plan_that_does_not_fit_says_so_before_any_speed(run: Run, tmp_path: Path) -> None:

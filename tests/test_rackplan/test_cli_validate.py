@@ -92,6 +92,37 @@ def test_strata_are_reported_apart(run: Callable[..., Any], points_file: Path) -
     assert "labelled 1 1 100.0% 10.0% 10.0% +10.0% 100.0%" in lines
 
 
+def test_the_learned_correction_is_said_and_switched_off(run: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "served.csv"
+    head = (
+        "id,quantity,measured,phase,model,cluster,engine,weights,tp,moe_tp,concurrency,isl,osl,draft_tokens\n"
+    )
+    rows = [
+        f"{name},tpot_ms,9,aggregated,llama-3.1-70b,hgx-h200,trtllm,fp8,8,8,16,1000,200,{drafts}\n"
+        for name, drafts in (("told", "no"), ("untold", "unknown"))
+    ]
+    path.write_text(head + "".join(rows))
+    on = run("validate", path, "--json").data["files"]["served.csv"]
+    off = run("validate", path, "--no-residual", "--json").data["files"]["served.csv"]
+    assert (on["residual"], off["residual"]) == (True, False)
+    assert (on["corrected"], off["corrected"]) == (
+        on["points"][0]["physics"] != on["points"][0]["predicted"],
+        0,
+    )
+    for found in (on, off):
+        for name, point in zip(("labelled", "unlabelled"), found["points"], strict=True):
+            (errors,) = found["strata"][name].values()
+            assert errors["mean_error"] == pytest.approx(point["predicted"] / 9 - 1)
+            assert errors["physics"]["mean_error"] == pytest.approx(point["physics"] / 9 - 1)
+    assert [point["physics"] for point in on["points"]] == [point["predicted"] for point in off["points"]]
+    assert on["quantities"]["tpot_ms"]["physics"] == off["quantities"]["tpot_ms"]["physics"]
+    assert on["quantities"]["tpot_ms"]["mean_error"] != off["quantities"]["tpot_ms"]["mean_error"]
+    text = " ".join(run("validate", path).out.split())
+    assert "Residual on: 1 figure has the learned correction" in text
+    assert "tpot_ms labelled 1 1" in text
+    assert "Residual off: the physics alone" in " ".join(run("validate", path, "--no-residual").out.split())
+
+
 def test_intervals_and_choices_are_reported() -> None:
     def ranged(points: Sequence[Point]) -> list[Prediction]:
         kept = [(50.0, 150.0), (10.0, 20.0), (50.0, 150.0)]

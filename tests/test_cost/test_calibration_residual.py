@@ -1,0 +1,316 @@
+"""The learned correction: by hand, near what was measured alone, and never where it was not learned."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import math
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from cost.calibration.residual import (
+    COLUMNS,
+    FEATURES,
+    FIGURES,
+    MOST,
+    NEAR,
+    PATH,
+    Kind,
+    kinds_of,
+    read_residual,
+    residual,
+    shipped_residual,
+    step_features,
+)
+from cost.calibration.serving import calibrated, engine_names
+from cost.measured.choices import choices
+from cost.measured.point import Point, Pool
+from cost.measured.predict import predict
+from cost.measured.predict_serving import predict_serving
+from topology.errors import InputError
+
+SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
+KIND = Kind("aggregated", "trtllm", "hopper")
+AT = np.array([0.25, 0.5, 0.125, 0.125, 0.0, 0.0, 1.0, 0.5, 0.0, 24.0, 0.0])
+ROW = ["aggregated", "trtllm", "hopper", *(f"{value:g}" for value in AT), "0.2"]
+DATA = {
+    "source": "made up",
+    "rows": 3,
+    "centres": 1,
+    "length": 0.25,
+    "errors": {
+        name: {"physics": [0.2, 0.3], "corrected": [0.1, 0.2]}
+        for name in ("cross_validated", "model_left_out", "chip_left_out")
+    },
+}
+
+
+def table(*rows, **changes):
+    return read_residual({**DATA, "centres": len(rows), **changes}, [list(COLUMNS), *rows])
+
+
+def told(features, kind=KIND, found=None):
+    factor, weight = residual(kind, np.atleast_2d(features), found or table(ROW))
+    return float(factor[0]), float(weight[0])
+
+
+def shifted(by, name="batch"):
+    return AT + by * (np.array(FEATURES) == name)
+
+
+def test_one_centre_by_hand():
+    assert told(AT) == pytest.approx((math.exp(0.2), 1.0))
+    near = math.exp(-1 / 2)  # one length away
+    weight = (near - NEAR) / (1 - NEAR)
+    assert told(shifted(0.25)) == pytest.approx((math.exp(weight * near * 0.2), weight))
+
+
+def test_weight_falls_with_distance_and_reaches_nothing():
+    found = [told(shifted(0.05 * step)) for step in range(15)]
+    for (factor, weight), (farther, less) in pairwise(found):
+        assert 1 <= farther <= factor
+        assert 0 <= less <= weight
+    assert found[-1] == (1.0, 0.0)
+
+
+def test_another_kind_is_not_near():
+    for other in (
+        replace(KIND, phase="disaggregated"),
+        replace(KIND, engine="vllm"),
+        replace(KIND, architecture="blackwell"),
+        replace(KIND, architecture=""),
+    ):
+        assert told(AT, other) == (1.0, 0.0)
+
+
+def test_without_an_engine_it_is_the_mean_of_those_measured():
+    factor, weight = told(AT, replace(KIND, engine=""))
+    count = len(engine_names())
+    assert (factor, weight) == pytest.approx((math.exp(0.2 / count), 1 / count))
+
+
+def test_no_correction_exceeds_the_most():
+    assert told(AT, found=table([*ROW[:-1], "7"]))[0] == pytest.approx(math.exp(MOST))
+    assert told(AT, found=table([*ROW[:-1], "-7"]))[0] == pytest.approx(math.exp(-MOST))
+
+
+def test_features_by_hand():
+    terms_s = {"attention": 1.0, "experts": 2.0, "dispatch": 0.5, "combine": 0.25, "head": 0.25}
+    found = step_features(
+        terms_s, batch=np.array([8.0, 64.0]), tp=4.0, attention_dp=2.0, hidden=4096, queries=3.0
+    )
+    shares = [0.25, 0.5, 0.0, 0.0, 0.1875, 0.0]
+    logs = [math.log(4) / 2, math.log(2) / 2, 3 * math.log(4096), 0.6 * math.log(3)]
+    assert found.shape == (2, len(FEATURES))
+    assert found[0] == pytest.approx([*shares, math.log(8) / 3, *logs])
+    assert found[1] == pytest.approx([*shares, math.log(64) / 3, *logs])
+    doubled = step_features(
+        {name: 2 * seconds for name, seconds in terms_s.items()},
+        batch=8.0, tp=4.0, attention_dp=2.0, hidden=4096, queries=3.0,
+    )  # fmt: skip
+    assert doubled[0] == pytest.approx(found[0])
+
+
+def test_kinds():
+    assert kinds_of("aggregated", "TensorRT-LLM", "h200-sxm") == KIND
+    assert kinds_of("disaggregated", "", "gb300") == Kind("disaggregated", "", "blackwell")
+    assert kinds_of("disaggregated", "any", "rubin").architecture == ""
+    with pytest.raises(InputError, match="measured are"):
+        kinds_of("aggregated", "made-up", "h200-sxm")
+
+
+def changed(place, text):
+    return [text if i == place else cell for i, cell in enumerate(ROW)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([changed(0, "decode")], "line 2, column phase: 'decode' is not known"),
+        ([changed(1, "trtlm")], "column engine: 'trtlm' is not known; .*trtllm"),
+        ([changed(2, "volta")], "column architecture"),
+        ([changed(3, "1.5")], "column attention: 1.5 is no share"),
+        ([changed(9, "many")], "column batch: 'many' must be a number"),
+        ([changed(len(ROW) - 1, "nan")], "column coefficient: 'nan' must be a number"),
+        ([ROW[:-1]], "14 cells; expected 15"),
+        ([ROW, ROW], "line 3: duplicate centre"),
+    ],
+)
+def test_bad_rows_are_named(rows, message):
+    with pytest.raises(InputError, match=message):
+        table(*rows)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"length": 0.0}, "length: 0.0 must be a number greater than zero"),
+        ({"length": 2.0}, "length: 2 must be at most 1"),
+        ({"centres": 5}, "1 centres; residual.yaml says 5"),
+        ({"errors": {}}, "cross_validated: it is missing"),
+        (
+            {"errors": {**DATA["errors"], "chip_left_out": {"physics": [0.1], "corrected": [0.1, 0.2]}}},
+            "physics: expected two figures",
+        ),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_bad_figures_are_named(changes, message):
+    with pytest.raises(InputError, match=message):
+        read_residual({**DATA, **changes}, [list(COLUMNS), ROW])
+
+
+def test_a_file_without_its_columns():
+    for rows in ([], [["phase"]], [ROW]):
+        with pytest.raises(InputError, match="the first line must be phase,engine"):
+            read_residual(DATA, rows)
+
+
+def test_what_is_shipped_holds_its_conditions():
+    found = shipped_residual()
+    assert PATH.stat().st_size < 100_000
+    across = found.errors["cross_validated"]
+    assert all(off - on >= 0.01 for off, on in zip(across.physics, across.corrected, strict=True))
+    out = [errors for name, errors in found.errors.items() if "left_out" in name]
+    assert len(out) == 4
+    for errors in out:
+        assert all(on - off <= 0.01 for off, on in zip(errors.physics, errors.corrected, strict=True))
+    for kind, centres in found.centres.items():
+        factor, weight = residual(kind, centres.features)
+        assert weight == pytest.approx(1.0)
+        assert (np.abs(np.log(factor)) <= MOST).all()
+
+
+# --- served points
+
+SERVED = Point(
+    *("a", "test", "tpot_ms", 10.0, "aggregated", "hgx-h200", "llama-3.1-70b"),
+    pool=Pool(tp=8, moe_tp=8),
+    engine="trtllm",
+    weights="fp8",
+    concurrency=16,
+    isl=1000,
+    osl=200,
+)
+
+
+def values(*points, **more):
+    return [one.value for one in predict_serving(points, **more)]
+
+
+def test_a_served_point_is_corrected_and_says_what_it_was():
+    (on,), (off,) = predict_serving([SERVED]), predict_serving([SERVED], residual=False)
+    assert on.physics == off.value
+    assert off.physics is None
+    assert 0.6 < on.value / off.value < 1.65
+    assert on.value != off.value
+    assert predict([SERVED], residual=False)[0] == off
+    assert predict([SERVED])[0] == on
+
+
+def test_throughput_follows_from_the_corrected_time():
+    """A full closed loop: requests in the engine = rate x (prefill + answer), the prefill being the physics'."""
+    rate = replace(SERVED, quantity="tok_s_per_gpu")
+    (tpot, speed), (slow, least) = values(SERVED, rate), values(SERVED, rate, residual=False)
+    seconds = [SERVED.concurrency * SERVED.osl / (one * SERVED.pool.gpus) for one in (speed, least)]
+    assert seconds[0] - seconds[1] == pytest.approx(SERVED.osl * (tpot - slow) / 1e3)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"quantity": "ttft_ms"},
+        {"drafts_recorded": False},
+        {"phase": "decode", "batch": 16.0, "context": 1000, "concurrency": 0},
+        {"overlap": True},
+        {"cluster": "mi355x"},
+        {"cluster": "hgx-h20"},
+    ],
+    ids=str,
+)
+def test_what_is_like_no_measured_run_stays_physics(changes):
+    point = replace(SERVED, **changes)
+    assert predict_serving([point]) == predict_serving([point], residual=False)
+
+
+def test_other_coefficients_are_never_corrected():
+    def reach(group):
+        return calibrated(group.gpu, group.engine)
+
+    assert values(SERVED, efficiency_of=reach) == values(SERVED, residual=False)
+
+
+def test_the_model_chooses_by_physics(monkeypatch):
+    open_ = replace(
+        SERVED, pool=replace(SERVED.pool, tp=0, attention_dp=0, ep=0, moe_tp=0, best=True), gpus=8
+    )
+    (chosen,) = choices([open_])
+    monkeypatch.setattr("cost.measured.predict_serving.group_residual", None)
+    assert choices([open_]) == [chosen]
+
+
+# --- the script
+
+skipped = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not part of this copy")
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module("fit_residual")
+
+
+@skipped
+def test_centres_are_spaced_and_cover(script):
+    features = np.random.default_rng(0).normal(size=(300, 3))
+    chosen = features[script.spaced(features)]
+    apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=-1) + 9 * np.eye(len(chosen))
+    assert apart.min() > script.SPACING
+    assert np.linalg.norm(features[:, None] - chosen[None], axis=-1).min(axis=1).max() <= script.SPACING
+
+
+def made_up(script, count=400, recorded=True):
+    """Rows that take 1.2 times the physics everywhere."""
+    features = np.abs(np.random.default_rng(1).normal(scale=0.05, size=(count, len(FEATURES))) + AT)
+    return script.Rows([KIND] * count, features, np.full(count, 12.0), np.full(count, recorded))
+
+
+@skipped
+def test_a_common_factor_is_learned_and_written(script):
+    rows, told_ms = made_up(script), np.full(400, 10.0)
+    everything = np.arange(400)
+    factors = np.exp(rows.log_factor(script.learn(rows, told_ms, everything), everything))
+    assert 1.1 < np.median(factors) < 1.21
+    apart = script.held_out_factors(rows, told_ms, ["a", "b"] * 200)
+    assert 1.1 < np.median(apart) < 1.21
+    unknown = made_up(script, recorded=False)
+    assert (unknown.log_factor(script.learn(rows, told_ms, everything), everything) == 0).all()
+    learned = script.learn(rows, told_ms, everything)
+    figures = {name: (np.array([0.2, 0.2]), np.array([0.1, 0.1])) for name in DATA["errors"]}
+    cells, text = script.texts(learned, figures)
+    found = read_residual(yaml.safe_load(text), csv.reader(cells.splitlines()))
+    assert found.errors["cross_validated"].corrected == (0.1, 0.1)
+    assert residual(KIND, rows.features, found)[0] == pytest.approx(factors, abs=1e-2)
+
+
+@skipped
+def test_it_refuses_what_does_not_pay(script):
+    def result(across, out):
+        pairs = {"cross_validated": across, "model_left_out": out, "chip_left_out": 0.0}
+        return {name: (np.full(2, 0.2), np.full(2, 0.2 + change)) for name, change in pairs.items()}
+
+    assert script.against(result(-0.02, 0.005)) == []
+    assert "does not pay" in script.against(result(-0.005, 0.0))[0]
+    assert "model_left_out" in script.against(result(-0.02, 0.02))[0]
+
+
+def test_shipped_files_are_those_of_the_reader():
+    assert PATH.read_text(encoding="utf-8").splitlines()[0] == ",".join(COLUMNS)
+    assert yaml.safe_load(FIGURES.read_text(encoding="utf-8"))["centres"] == sum(
+        len(one.coefficients) for one in shipped_residual().centres.values()
+    )

@@ -182,7 +182,7 @@ class Calibration:
 
 
 def _points(fields: Fields, *, rates: bool) -> dict[str, list[tuple[float, float]]]:
-    """Points of each coefficient: figures rising; of rates the product not falling, of delays the value not rising."""
+    """Points of each coefficient: figures rise; of rates the product never falls, of delays the value never rises."""
     found = {}
     for name in fields.names():
         _known(name, fields)

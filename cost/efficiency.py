@@ -36,7 +36,7 @@ COEFFICIENTS = {
     "delay.latent_layer": "fixed seconds of a layer with latent attention besides (more kernels)",
     "delay.moe_layer": "fixed seconds of a MoE layer besides (routing, sorting tokens)",
     "delay.index_layer": "fixed seconds of a layer that picks what it attends to besides (index, top-k, gather)",
-    "delay.compress_layer": "fixed seconds of a layer with compressed entries besides (compressors, residual streams)",
+    "delay.compress_layer": "fixed seconds of a layer with compressed entries besides (compressors, streams)",
     "delay.sequence": "seconds of a step for each sequence (sampling, scheduling)",
     "delay.step": "fixed seconds of a step",
     "engine.share": "time that an engine loses between and beside kernels, over the time of its kernels",

@@ -142,7 +142,8 @@ def aggregated(
     Notes
     -----
     While a request decodes, each of the others in its engine is prefilled once: a decode step carries
-    ``(batch - 1) / steps`` prompts on average. What that adds to the step counts by ``share``, since prompts come in bursts that many requests wait for before their first token, not between two.
+    ``(batch - 1) / steps`` prompts on average. What that adds to the step counts by ``share``, since prompts come in
+    bursts that many requests wait for before their first token, not between two.
     """
     each = requests.concurrency / workers
     batch = np.minimum(each / pool.gpus, np.maximum(most, 1.0 / pool.gpus))

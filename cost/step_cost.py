@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from cost.rates import Rates
     from cost.terms.work import AllReduce, LinkPart, Parts, Work
 
-__all__ = ["FIXED", "SENDING", "StepCost", "kernel_seconds", "priced", "reached", "smooth_max", "work_seconds"]
+__all__ = [
+    "FIXED",
+    "SENDING",
+    "StepCost",
+    "kernel_seconds",
+    "priced",
+    "reached",
+    "smooth_max",
+    "work_seconds",
+]
 
 SENDING = ("dispatch", "combine", "all_reduce")
 """Terms that travel over links, which two half batches hide behind computing."""

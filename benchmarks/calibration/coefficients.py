@@ -1,8 +1,8 @@
 """The coefficients that are fitted: their place in the vector, their bounds, what a chip gets of them.
 
 A fraction is a curve over the peak that it derates, through one value per architecture, so that the order of chips
-cannot be inverted: rates may not fall from an architecture to a faster one, delays may not rise (:meth:`Space.against`),
-and no fraction exceeds what a published kernel reaches (cost/calibration/kernels.yaml).
+cannot be inverted: rates may not fall from an architecture to a faster one, delays may not rise
+(:meth:`Space.against`), and no fraction exceeds what a published kernel reaches (cost/calibration/kernels.yaml).
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ LEAST = {
     "hbm.experts": 0.75,
     "hbm.cache": 0.75,
 }
-"""Least part of the best published kernel that a fraction may be: what is left over belongs to the engine, to unequal ranks
-or to delays, and is not hidden in a kernel that is known to be better."""
+"""Least part of the best published kernel that a fraction may be: what is left over belongs to the engine, to unequal
+ranks or to delays, and is not hidden in a kernel that is known to be better."""
 INDEX_LAYER_S = {"sglang": 40e-6, "trtllm": 70e-6, "vllm": 65e-6}
 COMPRESS_LAYER_S = 50e-6
-"""Not fitted: no row has such attention. Modules of DeepSeek-V3.2 less those of V3, of CSA less HCA, and of HCA with the
-mixing of residual streams less MLA (cost/measured/data/sparse_kernels.csv; docs/calibration.md)."""
+"""Not fitted: no row has such attention. Modules of DeepSeek-V3.2 less those of V3, of CSA less HCA, and of HCA with
+the mixing of residual streams less MLA (cost/measured/data/sparse_kernels.csv; docs/calibration.md)."""
 FIXED = {
     "overlap": 0.6,
     "links.all_reduce": 0.82,
@@ -105,7 +105,7 @@ scaling book)."""
 LOW = "h20-sxm"
 """A chip with a seventh of the flop: its fractions are those of its architecture times one factor."""
 HOST = "gb200"
-"""A chip beside a host of its own kind, on the same board: its delays are those of its architecture times one factor."""
+"""A chip beside a host of its own kind, on the same board: its delays are its architecture's times one factor."""
 ALONE = "ascend-910c"
 """No GPU: factors of its own on compute, memory and delays."""
 FIRM = 0.25
@@ -174,30 +174,26 @@ class Space:
                     peak_of(load_gpu(ANCHORS["hopper"]), name) / peak_of(load_gpu(ANCHORS["blackwell"]), name)
                 )
                 found.append(value["fraction", "hopper", name] + ratio - value["fraction", "blackwell", name])
-        for kind in ("gemm", "experts"):
-            for arch in ANCHORS:
-                for wide, narrow in (("bf16", "fp8"), ("fp8", "fp4")):
-                    if ("fraction", arch, f"{kind}.{narrow}") in value:
-                        found.append(
-                            value["fraction", arch, f"{kind}.{wide}"]
-                            - np.log(2)
-                            - value["fraction", arch, f"{kind}.{narrow}"]
-                        )
-        for arch in ANCHORS:
-            found.append(
-                value["fraction", arch, "attention.decode.bf16"]
-                - np.log(2)
-                - value["fraction", arch, "attention.decode.fp8"]
-            )
-        for engine in ENGINES:
-            for name in OF_ENGINE:
-                found.append(
-                    value["engine", "blackwell", engine, name] - value["engine", "hopper", engine, name]
-                )
+        formats = [
+            (kind, *pair) for kind in ("gemm", "experts") for pair in (("bf16", "fp8"), ("fp8", "fp4"))
+        ]
+        found += [
+            value["fraction", arch, f"{kind}.{wide}"]
+            - np.log(2)
+            - value["fraction", arch, f"{kind}.{narrow}"]
+            for kind, wide, narrow in (*formats, ("attention.decode", "bf16", "fp8"))
+            for arch in ANCHORS
+            if ("fraction", arch, f"{kind}.{narrow}") in value
+        ]
+        found += [
+            value["engine", "blackwell", engine, name] - value["engine", "hopper", engine, name]
+            for engine in ENGINES
+            for name in OF_ENGINE
+        ]
         return np.maximum(0.0, np.array(found))
 
     def tables(self, x: NDArray[np.float64]) -> Tables:
-        """Return the coefficients as the cost model reads them off for a chip, rates never falling, delays never rising."""
+        """Return the coefficients as the cost model reads them: rates never fall, delays never rise."""
         value = dict(zip(self.names, np.exp(x), strict=True))
         apart = (
             {name: float(value["factor", ALONE, name]) for name in ("compute", "memory", "delay")}

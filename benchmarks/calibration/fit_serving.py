@@ -1,8 +1,8 @@
 """Fits what kernels and engines reach (cost/calibration/serving.yaml) to measured serving.
 
-``python benchmarks/calibration/fit_serving.py SILICON.csv [--write]``: the calibration part of the silicon sample that
-aiconfigurator ships, and the published points in cost/measured/data. Errors by chip, engine, model and phase, and those
-of rows, chips and models that a fit did not see: ``python benchmarks/calibration SILICON.csv``.
+``python benchmarks/calibration/fit_serving.py SILICON.csv [--write]``: the calibration part of the silicon sample
+that aiconfigurator ships, and the published points in cost/measured/data. Errors by chip, engine, model and phase,
+and those of rows, chips and models that a fit did not see: ``python benchmarks/calibration SILICON.csv``.
 
 Residuals are logarithms of predicted over measured, under a soft L1 loss. Coefficients are shared by all chips of an
 architecture, and bounded: see coefficients.py.

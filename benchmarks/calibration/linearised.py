@@ -31,8 +31,8 @@ __all__ = ["Data", "Problem"]
 PUBLISHED_WEIGHT = 8.0
 """Published points count several times: they are few, and the only ones of wide expert parallelism."""
 NOT_FITTED = ("ds-online-prefill", "ds-online-prefill-nohit", "trtllm-b200-1k2k")
-"""Published points that validate predicts and no fit takes: averages of production over traffic that nobody states, and a
-highest throughput at requests that nobody states."""
+"""Published points that validate predicts and no fit takes: averages of production over traffic that nobody states,
+and a highest throughput at requests that nobody states."""
 UNSURE_WEIGHT = 0.6
 """Rows that do not say how many workers there were, or whether they drafted."""
 
@@ -156,7 +156,7 @@ class Problem:
         return np.where(self.inverse, self.factor / seconds, self.factor * seconds)
 
     def slopes(self, x: NDArray[np.float64], drafted: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Derivatives of :meth:`residuals` by the parameters, ``[points, parameters]``: by each coefficient, then its own."""
+        """Derivatives of :meth:`residuals` by the parameters, ``[points, parameters]``: by each coefficient first."""
         names, slopes, at_zero = self.coefficients
         table = dict(zip(names, np.exp(slopes @ x + at_zero)[self.cell_of].T, strict=True))
         at, step = np.log(self._values(table)), 1e-4

@@ -29,7 +29,7 @@ MODELS = {
 
 
 PLACEHOLDER = ("1", "1", "yes")
-"""Widths, experts and attention of SGLang's pools on GB200 before 19 January 2026: "tp, ep, and dp-attn do nothing"."""
+"""Widths, experts and attention of SGLang's pools on GB200 before 19 January 2026, where they "do nothing"."""
 NODES = {("fp8", "8192", "6", "1"): ("8", "24"), ("fp8", "8192", "1", "1"): ("4", "4")}
 """GPUs of a prefill and of a decode worker of placeholders without a later version: 12 and 6 nodes of 4, 1 and 1."""
 

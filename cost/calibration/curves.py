@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ def fraction_at(points: Sequence[tuple[float, float]], peak: float) -> float:
 
     Notes
     -----
-    The rate ``peak * fraction`` is interpolated, linear in the logarithms of both; outside, the fraction of the nearest
-    chip holds. Rates of ``points`` that do not fall give a rate that does not fall.
+    The rate ``peak * fraction`` is interpolated, linear in the logarithms of both; outside, the fraction of the
+    nearest chip holds. Rates of ``points`` that do not fall give a rate that does not fall.
     """
     return math.exp(_between([(p, math.log(p * f)) for p, f in points], peak)) / min(
         max(peak, points[0][0]), points[-1][0]
@@ -38,7 +39,7 @@ def _between(points: Sequence[tuple[float, float]], at: float) -> float:
     """Interpolate over the logarithm of the first coordinate; constant outside."""
     if at <= points[0][0]:
         return points[0][1]
-    for (low, first), (high, second) in zip(points, points[1:], strict=False):
+    for (low, first), (high, second) in pairwise(points):
         if at <= high:
             share = math.log(at / low) / math.log(high / low)
             return first + share * (second - first)

@@ -86,7 +86,7 @@ class Tables:
     factors: Mapping[str, Mapping[str, float]]
 
     def of(self, gpu: GpuSpec, engine: str) -> dict[str, float]:
-        """Return every coefficient of a chip under an engine; a fraction of units that it lacks is that of its widest."""
+        """Return every coefficient of a chip under an engine; of units that it lacks, the first one measured."""
         factor = self.factors.get(gpu.name, {})
         bf16 = gpu.dense_flop_per_s("bf16")
         found = dict(self.shared)
@@ -163,7 +163,7 @@ class Calibration:
         return Efficiency(table, chip, engine, stand_in_for=stand_in_for)
 
     def nearest(self, gpu: GpuSpec) -> str:
-        """Return the chip itself where it was measured, else that nearest in logarithms of BF16 flop/s and HBM bytes/s.
+        """Return the chip itself where it was measured, else the nearest in logarithms of flop/s and HBM rate.
 
         A chip of the catalog keeps its neighbour whatever figures a user gives it.
         """
@@ -182,7 +182,7 @@ class Calibration:
 
 
 def _points(fields: Fields, *, rates: bool) -> dict[str, list[tuple[float, float]]]:
-    """Points of each coefficient: figures rising; of rates the product not falling, of delays the value not rising."""
+    """Points of each coefficient: figures rise; of rates the product never falls, of delays the value never rises."""
     found = {}
     for name in fields.names():
         _known(name, fields)
@@ -206,7 +206,7 @@ def _list(fields: Fields, name: str) -> list[object]:
 def _pair(item: object, where: str) -> tuple[float, float]:
     if (
         isinstance(item, list)
-        and len(item) == 2  # noqa: PLR2004 - a pair
+        and len(item) == 2
         and all(isinstance(part, (int, float)) and math.isfinite(part) and part > 0 for part in item)
     ):
         return float(item[0]), float(item[1])
@@ -279,13 +279,14 @@ def accept_length(draft_tokens: int) -> float:
         return 1.0
     if draft_tokens > MOST_DRAFTS:
         raise MissingFigureError(
-            f"--draft-tokens {draft_tokens}: how many are accepted is known of 1 to {MOST_DRAFTS}; give --accept-length."
+            f"--draft-tokens {draft_tokens}: how many are accepted is known of 1 to {MOST_DRAFTS}; "
+            "give --accept-length."
         )
     return _calibration().tables.shared[f"accept.{draft_tokens}"]
 
 
 def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
-    """Return what kernels reach on ``gpu``: read off curves over its figures, marked as assumed where it was not measured.
+    """Return what kernels reach on ``gpu``: read off curves, marked as assumed where nobody measured it.
 
     Raises
     ------

@@ -61,7 +61,7 @@ def read_unmeasured(data: object, where: str = "unmeasured chips") -> Mapping[st
 
 
 def _halved(figure: Figure) -> Figure:
-    """Scores over an FP8 cache multiplied in BF16, as fractions of twice the peak: what is safe where nobody measured."""
+    """Scores over an FP8 cache multiplied in BF16, as fractions of twice the peak: safe where nobody measured."""
     source = f"scores over an FP8 cache as over one in BF16: {figure.source}"
     return Figure(figure.value / 2, "1", Evidence.ASSUMED, source, f"{figure.value / 2:g}")
 

@@ -179,11 +179,11 @@ def _drafts(recipe: Recipe, asked: Asked) -> int:
 
 
 def launched_cache(cluster: str, engine: str, model: str, weights: str) -> str:
-    """Format of the KV cache that the public launch scripts set; empty where they leave it to the engine.
+    """Format of the KV cache that the public launch scripts set; BF16, the engines' own, where they set none.
 
-    InferenceX's scripts (``benchmarks/single_node``, ``srt-slurm-recipes``; Apache-2.0): FP8 on TensorRT-LLM; on SGLang
-    for latent attention on Blackwell and for Qwen3.5 in 8 bits or fewer; on vLLM for GPT-OSS on Blackwell, for
-    MiniMax but on H100, and for Kimi in NVFP4; BF16 in the rest.
+    InferenceX's scripts (``benchmarks/single_node``, ``srt-slurm-recipes``; Apache-2.0): FP8 on TensorRT-LLM; on
+    SGLang for latent attention on Blackwell and for Qwen3.5 in 8 bits or fewer; on vLLM for GPT-OSS on Blackwell, for
+    MiniMax but on H100, for Kimi in NVFP4 and for DeepSeek-V4; BF16 in the rest.
     """
     hopper = cluster.startswith("hgx-h")
     eight_bits = (
@@ -228,8 +228,8 @@ def unstated_drafts(
     InferenceX's own scripts: on one engine TensorRT-LLM drafts 3 with tensor-parallel and 1 with data-parallel
     attention (``dsr1_*_trt_mtp.sh``), SGLang 2 for DeepSeek-R1 (``dsr1_*_mtp.sh``) and 3 for Qwen3.5, GLM-5 and
     DeepSeek-V4 (``speculative-num-steps``). Of its recipes for two pools that say the number, those of TensorRT-LLM
-    with data-parallel attention draft 3 at up to about 25 requests a rank, 2 at up to 60, 1 above (medians 17, 35, 211).
-    Where nobody says which engine, TensorRT-LLM's.
+    with data-parallel attention draft 3 at up to about 25 requests a rank, 2 at up to 60, 1 above (medians 17, 35,
+    211). Where nobody says which engine, TensorRT-LLM's.
     """
     if engine in ("sglang", "vllm"):
         return 2 if model == "deepseek-r1" or engine == "vllm" else 3
@@ -237,7 +237,7 @@ def unstated_drafts(
         return 3
     if not disaggregated:
         return 1
-    return 3 if each <= 25 else 2 if each <= 60 else 1  # noqa: PLR2004 - from the notes
+    return 3 if each <= 25 else 2 if each <= 60 else 1
 
 
 @cache

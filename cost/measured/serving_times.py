@@ -37,8 +37,8 @@ IMBALANCE = {"decode": 1.25, "prefill": 1.35}
 """Busiest expert GPU over the mean where a row does not say: production decode with EPLB, default prefill
 (fits to DeepSeek's and SGLang's published throughput)."""
 SKEW = 1.4
-"""Unequal use of experts within a step (standard deviation of the logarithms): DeepSeek-V3's over whole workloads is 0.63,
-tokens of one batch are more alike. Of 0, 0.63, 1, 1.4 and 1.8 the served rows are fitted best by 1.4."""
+"""Unequal use of experts within a step (standard deviation of the logarithms): DeepSeek-V3's over whole workloads is
+0.63, tokens of one batch are more alike. Of 0, 0.63, 1, 1.4 and 1.8 the served rows are fitted best by 1.4."""
 IMBALANCE_FROM_EP = 16
 """Smaller groups hold so many experts a GPU that their loads even out; nothing is added for them."""
 

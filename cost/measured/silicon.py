@@ -150,7 +150,7 @@ def _point(row: Row) -> Point:
         experts_dtype=experts,
         kv_dtype=""
         if _LOG in origin
-        else launched_cache(cluster, row.text("backend"), model, experts or weights),
+        else launched_cache(cluster, row.text("backend"), model, experts or weights or kind.experts),
         concurrency=concurrency,
         in_step=_LOG in origin,
         draft_tokens=drafts or 0,
@@ -246,8 +246,9 @@ def _said(recorded: Recorded) -> str:
 class _Kind:
     """What reading a row needs to know of its model.
 
-    ``drafts``: whether engines draft with modules of its own; ``moe``: whether it routes experts; ``params``: its weights; ``weights`` and ``experts``: the checkpoint's own
-    formats of attention and of experts (of dense layers, where nothing is routed).
+    ``drafts``: whether engines draft with modules of its own; ``moe``: whether it routes experts; ``params``: its
+    weights; ``weights`` and ``experts``: the checkpoint's own formats of attention and of experts (of
+    dense layers, where nothing is routed).
     """
 
     moe: bool

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.setting import Setting
-    from cost.shape import StepShape
     from cost.sweep.arrangement import Arrangement
     from cost.sweep.stages import Machines, Stage, StageTable
 

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["even_expert_work", "expert_columns", "expert_times"]
 
 _POINTS = 7
-"""Gauss-Hermite points over the use of experts: three digits of the mean."""
+"""Gauss-Hermite points over the use of experts: within 1 % of the mean for 8 of 256 experts at a skew of 1.4."""
 DRAFTS_APART = 0.5
-"""Part of a token's experts that a further token of the same sequence adds, where use is unequal: of 1, 0.5 and 0.25 the
-middle one meets published times of 1, 6 and 12 sequences an engine with three drafts (InferenceX, GB200) within 8 %."""
+"""Part of a token's experts that a further token of the same sequence adds, where use is unequal: of 1, 0.5 and 0.25
+the middle one meets published times of 1, 6 and 12 sequences an engine with three drafts (InferenceX, GB200) within
+8 %."""
 MATRICES = 3
 """An expert is a gated feed-forward: gate, up and down, each ``hidden`` by the expert's own width."""
 

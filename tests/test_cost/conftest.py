@@ -246,9 +246,20 @@ def torch_writer() -> type[TorchWriter]:
 
 
 RECIPE = {
-    **{"chip": "b200", "engine": "trtllm", "model": "deepseek-r1", "precision": "fp8", "isl": "1024", "osl": "512"},
-    **{"workers": "1", "gpus": "8", "ep": "8", "dp": "no", "drafts": "none", "requests": "32 64"},
-    **{"image": "", "first": "2026-01-10", "last": "2026-02-10"},
+    "chip": "b200",
+    "engine": "trtllm",
+    "model": "deepseek-r1",
+    "precision": "fp8",
+    "isl": "1024",
+    "osl": "512",
+    "requests": "32 64",
+    "workers": "1",
+    "gpus": "8",
+    "ep": "8",
+    "dp": "no",
+    "drafts": "none",
+    "first": "2026-01-10",
+    "last": "2026-02-10",
 }
 
 

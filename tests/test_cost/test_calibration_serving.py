@@ -176,8 +176,14 @@ def tables():
 def test_a_chip_reads_its_own_figures_off_the_curves():
     h200 = load_gpu("h200-sxm")
     made = Tables(
-        curves={"gemm.bf16": [(1e12, 1.0), (1e18, 1e-3)], "hbm.cache": [(4.8e12, 0.5)], "gemm.fp4": [(9e15, 0.25)]},
-        delays={"any": {"delay.layer": [(989.5e12, 3e-5), (2250e12, 1e-5)], "engine.share": [(989.5e12, 0.1)]}},
+        curves={
+            "gemm.bf16": [(1e12, 1.0), (1e18, 1e-3)],
+            "hbm.cache": [(4.8e12, 0.5)],
+            "gemm.fp4": [(9e15, 0.25)],
+        },
+        delays={
+            "any": {"delay.layer": [(989.5e12, 3e-5), (2250e12, 1e-5)], "engine.share": [(989.5e12, 0.1)]}
+        },
         shared={"columns.gemm": 600.0, "columns.experts": 60.0, "overlap": 0.6},
         factors={"h200-sxm": {"compute": 0.5, "memory": 0.8, "delay": 2.0}},
     )
@@ -280,7 +286,10 @@ def changed(*path, to=None):
         (changed("curves", "hbm.cache", to=[[1e12, 0.5], [1e12, 0.5]]), "figures rising"),
         (changed("curves", "hbm.cache", to=[[1e12, 1.5]]), "hbm.cache: 1.5 is no fraction of a peak"),
         (changed("curves", "hbm.cache", to=[[1e12, 0.5], [2e12, 0.24]]), "hbm.cache: a better figure"),
-        (changed("curves", "hbm.cash", to=[[1e12, 0.5]]), "hbm.cash: no such coefficient; did you mean hbm.cache"),
+        (
+            changed("curves", "hbm.cash", to=[[1e12, 0.5]]),
+            "hbm.cash: no such coefficient; did you mean hbm.cache",
+        ),
         (changed("delays", ANY_ENGINE, "delay.layer", to=[1]), "delay.layer: 1 is no pair"),
         (
             changed("delays", "sglang", "delay.layer", to=[[1e15, 1e-5], [2e15, 2e-5]]),
@@ -319,7 +328,7 @@ def test_a_coefficient_that_is_missing_is_not_made_up(data, missing):
 
 
 def test_any_engine_is_needed():
-    with pytest.raises(InputError, match="^calibration: delays: any is missing"):
+    with pytest.raises(InputError, match=r"^calibration: delays: any is missing"):
         read_calibration(changed("delays", ANY_ENGINE))
 
 

@@ -69,8 +69,10 @@ def test_coefficients_never_pass_what_kernels_reach(chip, stand_in):
 def test_a_fraction_falls_by_the_ratio_of_the_kernels():
     fitted = calibrated(load_gpu("gb200")).table
     table = brought_down(fitted, "gb200", "mi355x")
-    there = published_best("blackwell", "gemm.bf16", chip="gb200").value
-    assert table["gemm.bf16"].value == pytest.approx(fitted["gemm.bf16"].value * (1565 / 2500) / there)
+    for name, here in (("gemm.bf16", 1565 / 2500), ("gemm.fp8", derate("mi355x")["gemm.fp8"].value)):
+        there = published_best("blackwell", name, chip="gb200").value
+        assert table[name].value == pytest.approx(min(here, fitted[name].value * here / there)), name
+    assert table["gemm.fp8"].value < derate("mi355x")["gemm.fp8"].value
 
 
 @pytest.mark.parametrize(

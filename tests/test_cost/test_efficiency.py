@@ -11,7 +11,9 @@ FRACTIONS = ("gemm.", "experts.", "attention.", "hbm.", "links.")
 def test_peak_has_every_coefficient_and_loses_nothing():
     assert list(PEAK.figures()) == list(COEFFICIENTS)
     for name in COEFFICIENTS:
-        one = name.startswith((*FRACTIONS, "accept."))  # no token of a draft is accepted unless somebody says so
+        one = name.startswith(
+            (*FRACTIONS, "accept.")
+        )  # no token of a draft is accepted unless somebody says so
         assert PEAK[name] == (1.0 if one else 0.0), name
         assert PEAK.figures()[name].kind is Evidence.DATASHEET
     assert PEAK.ideal

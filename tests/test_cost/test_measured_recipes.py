@@ -28,7 +28,7 @@ KEY = ("b200", "trtllm", "deepseek-r1", "fp8", 1024, 512, 64)
 SPLIT = {"prefill_workers": "2", "prefill_gpus": "4", "prefill_ep": "4", "prefill_dp": "yes", "dp": "yes"}
 
 
-def label(fits=lambda recipe: True, *, key=KEY, disaggregated=False, **more) -> Label:
+def label(fits=lambda _: True, *, key=KEY, disaggregated=False, **more) -> Label:
     return label_of(Asked(key, disaggregated, fits, **more))
 
 
@@ -70,9 +70,9 @@ def test_only_layouts_that_fit_are_taken(recipe_table):
     recipe_table({"gpus": "4", "ep": "1", "drafts": "1"}, {"drafts": "2"})
     wide = label(lambda recipe: recipe.pool.gpus == 8)
     assert (wide.pool, wide.drafts) == (TP, 2)
-    assert label(lambda recipe: False) == Label(known=True)
+    assert label(lambda _: False) == Label(known=True)
     recipe_table({"drafts": "2"}, {"gpus": "4", "drafts": "2"})
-    assert label(lambda recipe: False) == Label(True, 2), "what all agree on holds without a layout"
+    assert label(lambda _: False) == Label(True, 2), "what all agree on holds without a layout"
 
 
 def test_of_several_layouts_the_middle_one_by_size(recipe_table):
@@ -162,7 +162,14 @@ def packer():
 
 def test_placeholder_widths_are_those_of_a_later_version_or_of_its_nodes():
     pack = packer()
-    row = {"precision": "fp8", "isl": "8192", "prefill_workers": "6", "workers": "1", "prefill_ep": "1", "ep": "1"}
+    row = {
+        "precision": "fp8",
+        "isl": "8192",
+        "prefill_workers": "6",
+        "workers": "1",
+        "prefill_ep": "1",
+        "ep": "1",
+    }
     for other, filled in (
         ({"prefill_ep": "4", "ep": "48"}, ("4", "48")),
         (None, ("8", "24")),

@@ -341,7 +341,9 @@ def test_drafts_that_nobody_recorded_yield_what_was_fitted_to_such_rows():
     sure, open_ = predict_serving([DECODE, unsure])
     gain = calibrated(group_of(DECODE).gpu)["accept.unrecorded"]
     assert gain > 1
-    assert open_.value == pytest.approx(sure.value / gain)  # nothing drafted is verified: the step is the same
+    assert open_.value == pytest.approx(
+        sure.value / gain
+    )  # nothing drafted is verified: the step is the same
     first, same = predict_serving(
         [replace(SERVED, quantity="ttft_ms", drafts_recorded=known) for known in (True, False)]
     )

@@ -225,7 +225,7 @@ def test_which_chips_are_at_least_as_good() -> None:
     assert len(names) > 60
 
 
-@pytest.mark.parametrize("model", [DENSE, LATENT, PLAIN, GROUPED, SPARSE, "qwen3-30b-a3b"])
+@pytest.mark.parametrize("model", [DENSE, LATENT, PLAIN, GROUPED, SPARSE])
 def test_no_better_chip_of_the_catalog_is_slower_at_any_speed(model: str) -> None:
     found = {cluster.name: swept(cluster, model, neutral()) for cluster in catalog(16)}
     wrong = [behind(found[one.name], found[other.name]) for one, other in pairs(16)]
@@ -235,12 +235,10 @@ def test_no_better_chip_of_the_catalog_is_slower_at_any_speed(model: str) -> Non
 @pytest.mark.parametrize(
     ("gpus", "model", "workload"),
     [
-        (72, LATENT, Workload()),
         (72, DENSE, Workload(context=16_000, kv_dtype="fp8")),
-        (16, GROUPED, Workload(phase="prefill")),
         (16, "qwen3-next-80b-a3b", Workload(phase="prefill")),
-        (16, "kimi-k2", Workload(context=1000, draft_tokens=2, accept_length=1.8)),
-        (16, PLAIN, Workload(overlap=True)),
+        (16, LATENT, Workload(context=1000, draft_tokens=2, accept_length=1.8)),
+        (16, GROUPED, Workload(overlap=True)),
     ],
 )
 def test_nor_with_more_gpus_or_under_another_workload(gpus: int, model: str, workload: Workload) -> None:
@@ -267,7 +265,7 @@ def test_a_chip_with_one_figure_better_is_never_slower(chip: str, model: str) ->
     st.sampled_from(["decode", "prefill"]),
     st.integers(100, 40_000),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_nor_one_with_any_figure_better_by_any_factor(
     chip: str, figure: str, factor: float, model: str, phase: str, context: int
 ) -> None:

@@ -127,7 +127,12 @@ def test_blank_widths_follow_from_the_others(tmp_path, cells, pool):
         ("overlap", "TRUE", "overlap", True),
         ("overlap", "TBO", "overlap", True),
         ("overlap", "No", "overlap", False),
-        ("draft_tokens", "MTP", "draft_tokens", 1),  # data-parallel attention, one engine: recipes.unstated_drafts
+        (
+            "draft_tokens",
+            "MTP",
+            "draft_tokens",
+            1,
+        ),  # data-parallel attention, one engine: recipes.unstated_drafts
         ("draft_tokens", "mtp3", "draft_tokens", 3),
         ("draft_tokens", "2", "accept_length", 0.0),  # as calibrated
         ("nic_gb_s", "25", "out_bytes_per_s", 25e9),

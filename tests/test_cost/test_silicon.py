@@ -345,6 +345,13 @@ def test_two_pools_take_both_layouts(recipe_table, tmp_path):
     assert (point.pool, point.prefill_pool) == (DP, Pool(attention_dp=4, ep=4, workers=3))
 
 
+def test_caches_are_as_launched_for_the_format_that_ran(tmp_path):
+    cells = {"backend": "sglang", "model_path": "Qwen/Qwen3.5-397B-A17B"}
+    for quantised, kv in ((("bf16", "", ""), "bf16"), (("fp8", "fp8", "fp8_block"), "fp8")):
+        names = ("precision", "gemm_quant_mode", "moe_quant_mode")
+        assert read(tmp_path, **cells, **dict(zip(names, quantised, strict=True))).kv_dtype == kv
+
+
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the silicon sample is not at hand")
 def test_the_calibration_part():
     points = read_silicon(SAMPLE)

@@ -93,7 +93,7 @@ def test_ranks_wait_for_the_one_with_most_to_do(toy):
     uneven = replace(work(2.0, 3.0, layers=2), uneven=0.4)
     cost = StepCost()
     cost.add_work(uneven, toy.coefficients(ranks__uneven=0.5))
-    assert some(cost.terms_s) == {"a part": 6.0, "rank imbalance": pytest.approx(0.5 * 0.4 * 6.0)}
+    assert some(cost.terms_s) == {"a part": 6.0, "rank_imbalance": pytest.approx(0.5 * 0.4 * 6.0)}
     assert some(cost.limits_s) == {"HBM bandwidth": pytest.approx(7.2)}
     assert cost.floor_s["HBM bandwidth"] == 6.0, "a floor knows no chance"
     peak = StepCost()
@@ -115,5 +115,5 @@ def test_layers_with_an_index_or_compressed_entries_pay_for_them(toy):
     rates = toy.machine(toy.cluster(4)).rates
     efficiency = toy.coefficients(delay__index_layer=1e-3, delay__compress_layer=1e-2)
     cost = priced(Parts(layers=9, index_layers=3, compress_layers=5), efficiency, rates)
-    assert some(cost.parts_s) == {("sparse attention", "fixed overhead"): pytest.approx(0.053)}
-    assert "sparse attention" not in priced(Parts(layers=9), efficiency, rates).terms_s
+    assert some(cost.parts_s) == {("sparse_attention", "fixed overhead"): pytest.approx(0.053)}
+    assert "sparse_attention" not in priced(Parts(layers=9), efficiency, rates).terms_s

@@ -61,7 +61,7 @@ def explanation_blocks(found: Explanation) -> list[str | Table]:
     sources = list(
         dict.fromkeys(u.figure.source for group in groups for u in found.figures if u.group == group)
     )
-    blocks = [
+    blocks: list[str | Table] = [
         found.verdict,
         step,
         wait_note(plan),

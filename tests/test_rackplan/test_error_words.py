@@ -25,6 +25,7 @@ CLUSTERS = {
     "b200-sxm": "hgx-b200",
     "b300-sxm": "hgx-b300",
     "gb200": "gb200-nvl72",
+    "gb300": "gb300-nvl72",
     "h20-sxm": "hgx-h20",
     "h800-sxm": "hgx-h800",
     "ascend-910c": "cm384",

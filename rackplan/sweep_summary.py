@@ -176,12 +176,16 @@ def match_summary(pools: Pools) -> str:
     edge = matches.frontier()
     rows = [matches.row(index) for index in thinned(edge).tolist()]
     lines += ["", *_best(best, decode, prefill), *_first_token(best, pools), *_compared(best, pools)]
-    lines += ["", *narrow_table(_match_rows(rows, decode, prefill))]
+    shown = narrow_table(_match_rows(rows, decode, prefill))
+    last = ("; move: transfer" * ("move ms" in shown[0])) + (
+        "; idle: GPUs in neither pool" * ("idle" in shown[0])
+    )
+    lines += ["", *shown]
     lines += [
         "",
         "tok/s/GPU: output tokens over all GPUs given, idle ones too; total: input and output tokens.",
         "TTFT: the prefill step and the transfer of its caches; waiting for it is not counted. P:D: GPUs",
-        "that prefill and that decode; move: transfer; idle: GPUs in neither pool.",
+        f"that prefill and that decode{last}.",
     ]
     lines += wrapped(
         "Derates",

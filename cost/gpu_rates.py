@@ -10,6 +10,7 @@ import numpy as np
 from cost.layout import StageSpec
 from cost.step_cost import kernel_seconds, reached
 from cost.terms.experts import expert_columns, expert_times
+from cost.terms.work import filling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,8 +85,12 @@ def expert_speed(
     compute_s, read_s = expert_times(moe, use, tokens=tokens * use.gpus, weights=weights, rates=machine.rates)
     efficiency = machine.efficiency
     part = reached(efficiency, *machine.rates.fractions("experts", weights))
-    narrow = 1 + efficiency["columns.experts"] / expert_columns(moe, setting.model.expert_hidden)
-    compute = compute_s.mean(axis=(0, 1)) * narrow / part
+    columns = filling(
+        expert_columns(moe, setting.model.expert_hidden),
+        machine.rates.flop_per_s[weights],
+        machine.rates.hbm_bytes_per_s,
+    )
+    compute = compute_s.mean(axis=(0, 1)) * (1 / part + efficiency["columns.experts"] / columns)
     read = read_s.mean(axis=(0, 1)) / efficiency["hbm.experts"]
     busy = (compute > 0) | (read > 0)
     # the same slots and load on every GPU, so that neither counts as speed

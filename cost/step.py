@@ -17,7 +17,7 @@ from cost.terms.alltoall_parts import alltoall_parts, even_alltoall_parts
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
 from cost.terms.experts import even_expert_work, expert_columns, expert_times
-from cost.terms.work import Parts, Work
+from cost.terms.work import Parts, Work, filling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -312,7 +312,9 @@ def _add_placed_experts(
         "hbm.experts",
         compute_s,
         read_s,
-        columns=expert_columns(moe, model.expert_hidden),
+        columns=filling(
+            expert_columns(moe, model.expert_hidden), rates.flop_per_s[weights], rates.hbm_bytes_per_s
+        ),
         wider=wider,
     )
     compute, read = (np.asarray(value) for value in work_seconds(work, machine.efficiency))

@@ -150,12 +150,14 @@ class StepCost:
 def work_seconds(work: Work, efficiency: Efficiency) -> tuple[Quantity, Quantity]:
     """Seconds of computing and of reading in one layer, at the fractions that kernels reach.
 
-    A slice of ``columns`` columns reaches ``columns / (columns + c)`` of its fraction: tiles of the multipliers
-    stay partly empty. Of the units that can multiply the weights the one runs that is fastest.
+    A slice of ``columns`` columns takes ``columns_coefficient / columns`` of its time at peak besides: tiles of the
+    multipliers stay partly empty. With columns for a unit of equal flop per byte that is seconds by HBM alone, so that a
+    larger peak never makes it longer.
     """
     kind = work.fraction.partition(".")[0]
     half = 0.0 if kind == "attention" else efficiency[f"columns.{kind}"]
-    compute_s = work.compute_s * (1 + half / work.columns) / reached(efficiency, work.fraction, work.wider)
+    fraction = reached(efficiency, work.fraction, work.wider)
+    compute_s = work.compute_s * (1 / fraction + half / work.columns)
     return compute_s, work.memory_s / efficiency[work.hbm]
 
 

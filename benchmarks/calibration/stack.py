@@ -86,7 +86,7 @@ class Stack:
             reached = table[fraction]
             for name, ratio in slot.wider.items():
                 reached = np.maximum(reached, ratio * table[name])
-            compute = slot.compute * (1 + half * slot.inverse_columns) / reached
+            compute = slot.compute * (1 / reached + half * slot.inverse_columns)
             seconds = smooth_max(compute, slot.memory / table[hbm])
             computing += seconds * (1 + table["ranks.uneven"] * slot.uneven)
         computing *= 1 + table["engine.share"]

@@ -43,9 +43,6 @@ ANY_ENGINE = "any"
 """Where nobody says which engine runs: between those that were measured."""
 MOST_DRAFTS = 3
 """Drafted tokens of a step that a number of accepted ones was measured for."""
-BALANCE = 300.0
-"""Flop per byte at which the ``columns`` are those of the file: chips with fewer flop fill their multipliers more
-easily."""
 _SHORT = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 _UNITS = ("bf16", "fp8", "fp4")
 
@@ -75,7 +72,7 @@ class Tables:
     delays:
         By engine, of each delay or share, points ``(BF16 flop/s, value)`` that never rise.
     shared:
-        What is the same on every chip; ``columns`` at :data:`BALANCE` flop per byte.
+        What is the same on every chip.
     factors:
         Of chips that stand apart, by name: on ``compute``, ``memory`` and ``delay``.
     """
@@ -100,8 +97,6 @@ class Tables:
         for name, points in self.delays[engine].items():
             slower = factor.get("delay", 1.0) if name.startswith("delay.") else 1.0
             found[name] = value_at(points, bf16) * slower
-        for name in ("columns.gemm", "columns.experts"):
-            found[name] *= bf16 / gpu.hbm_bytes_per_s / BALANCE
         return found
 
 

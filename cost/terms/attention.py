@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
-from cost.terms.work import Work
+from cost.terms.work import Work, filling
 
 if TYPE_CHECKING:
     from cost.model import Attention
@@ -55,7 +55,7 @@ def attention_works(
             "hbm.weights",
             2 * attention.matmul_params * shape.tokens / rates.flop_per_s[weights],
             stored / rates.hbm_bytes_per_s,
-            columns=hidden / shape.tp,
+            columns=filling(hidden / shape.tp, rates.flop_per_s[weights], rates.hbm_bytes_per_s),
             wider=wider,
         )
     ]

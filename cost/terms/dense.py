@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cost.dtypes import bytes_per_param
-from cost.terms.work import Work
+from cost.terms.work import Work, filling
 
 if TYPE_CHECKING:
     from cost.quantity import Quantity
@@ -37,6 +37,6 @@ def dense_work(
         "hbm.weights",
         2 * params * tokens / rates.flop_per_s[weights],
         params * bytes_per_param(weights) / tp / rates.hbm_bytes_per_s,
-        columns=hidden / tp,
+        columns=filling(hidden / tp, rates.flop_per_s[weights], rates.hbm_bytes_per_s),
         wider=wider,
     )

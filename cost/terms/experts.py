@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.dtypes import bytes_per_param
-from cost.terms.work import Work
+from cost.terms.work import Work, filling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,6 +91,8 @@ def even_expert_work(moe: MoeFfn, shape: StepShape, *, hidden: int, weights: str
         "hbm.experts",
         flop / rates.flop_per_s[weights],
         read / rates.hbm_bytes_per_s,
-        columns=expert_columns(moe, hidden) / shape.moe_tp,
+        columns=filling(
+            expert_columns(moe, hidden) / shape.moe_tp, rates.flop_per_s[weights], rates.hbm_bytes_per_s
+        ),
         wider=wider,
     )

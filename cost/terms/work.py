@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cost.quantity import Quantity
 
-__all__ = ["AllReduce", "LinkPart", "Parts", "Work"]
+__all__ = ["BALANCE", "filling", "AllReduce", "LinkPart", "Parts", "Work"]
+
+
+BALANCE = 300.0
+"""Flop per byte at which the coefficients ``columns`` are those of the calibration: units with fewer flop are filled more
+easily."""
+
+
+def filling(columns: Quantity, flop_per_s: float, hbm_bytes_per_s: float) -> Quantity:
+    """Return columns as they fill a unit of :data:`BALANCE` flop per byte: what is lost is then free of its peak."""
+    return columns * (BALANCE * hbm_bytes_per_s / flop_per_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +41,8 @@ class Work:
     layers:
         How many equal layers the part stands for.
     columns:
-        Columns of the weight that one GPU multiplies with: narrow slices use the multipliers badly.
+        Columns of the weight that one GPU multiplies with, for a unit of :data:`BALANCE` flop per byte of HBM
+        (:func:`filling`): narrow slices use the multipliers badly.
     uneven:
         By what part of the mean the slowest of the ranks that wait for each other is slower, where requests are
         assigned to them at random.

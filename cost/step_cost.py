@@ -151,8 +151,8 @@ def work_seconds(work: Work, efficiency: Efficiency) -> tuple[Quantity, Quantity
     """Seconds of computing and of reading in one layer, at the fractions that kernels reach.
 
     A slice of ``columns`` columns takes ``columns_coefficient / columns`` of its time at peak besides: tiles of the
-    multipliers stay partly empty. With columns for a unit of equal flop per byte that is seconds by HBM alone, so that a
-    larger peak never makes it longer.
+    multipliers stay partly empty. With columns for a unit of equal flop per byte that is seconds by HBM alone, so
+    that a larger peak never makes it longer.
     """
     kind = work.fraction.partition(".")[0]
     half = 0.0 if kind == "attention" else efficiency[f"columns.{kind}"]

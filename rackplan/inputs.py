@@ -13,12 +13,25 @@ if TYPE_CHECKING:
     from cost.loads import ExpertLoads
     from cost.model import Model
 
-__all__ = ["DEFAULT_LOADS", "digests", "model_loads", "reading_progress", "speeds"]
+__all__ = ["DEFAULT_LOADS", "accepted_tokens", "digests", "model_loads", "reading_progress", "speeds"]
 
 _LONG_BYTES = 2**24
 
 DEFAULT_LOADS = "lognormal:0.63"
 """The spread of eight real DeepSeek-V3 workloads."""
+
+
+def accepted_tokens(drafts: int, accept_length: float | None) -> float:
+    """Return the tokens a step yields: as given, else as measured for so many drafts.
+
+    Raises
+    ------
+    MissingFigureError
+        If nobody measured so many drafts.
+    """
+    from cost.calibration.serving import accept_length as measured
+
+    return measured(drafts) if accept_length is None else accept_length
 
 
 def model_loads(

@@ -293,9 +293,7 @@ def serving_words(workload: Workload, engine: str) -> list[str]:
     found = []
     if workload.draft_tokens:
         plural = "s" * (workload.draft_tokens > 1)
-        text = f"{workload.draft_tokens} draft token{plural} a step, which yields {workload.accept_length:g} tokens"
-        if workload.accept_length == 1.0:
-            text += " (no draft is accepted: give --accept-length as measured)"
+        text = f"{workload.draft_tokens} draft token{plural} a step, which yields {workload.accept_length:.3g} tokens"
         found.append(text)
     if workload.overlap:
         found.append("two half batches take turns at computing and sending")

@@ -102,6 +102,8 @@ FIXED = {
 }
 """Not fitted. Overlap: both of SGLang's ablations. Links: 370 of 450 GB/s that NCCL reaches inside a node (jax-ml
 scaling book)."""
+MORE_DRAFTS = 0.02
+"""A drafted token more yields at least so much more (in logarithms)."""
 LOW = "h20-sxm"
 """A chip with a seventh of the flop: its fractions are those of its architecture times one factor."""
 HOST = "gb200"
@@ -190,6 +192,8 @@ class Space:
             for engine in ENGINES
             for name in OF_ENGINE
         ]
+        for fewer, more in (("1", "2"), ("2", "3")):
+            found.append(value["shared", f"accept.{fewer}"] - value["shared", f"accept.{more}"] + MORE_DRAFTS)
         return np.maximum(0.0, np.array(found))
 
     def tables(self, x: NDArray[np.float64]) -> Tables:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cost.quantity import Quantity
 
-__all__ = ["BALANCE", "filling", "AllReduce", "LinkPart", "Parts", "Work"]
+__all__ = ["BALANCE", "AllReduce", "LinkPart", "Parts", "Work", "filling"]
 
 
 BALANCE = 300.0
-"""Flop per byte at which the coefficients ``columns`` are those of the calibration: units with fewer flop are filled more
+"""Flop per byte at which ``columns`` are those of the calibration: units with fewer flop are filled more
 easily."""
 
 

@@ -56,7 +56,7 @@ def run(
     weights: Weights = None,
     kv_dtype: KvDtype = "bf16",
     draft_tokens: DraftTokens = 0,
-    accept_length: AcceptLength = 1.0,
+    accept_length: AcceptLength = None,
     overlap: Overlap = False,
     sparse_attention: SparseAttention = "",
     engine: Engine = "",
@@ -75,7 +75,7 @@ def run(
     from placement.compare import compare_clusters
     from placement.options import PlanOptions
     from rackplan.compare_summary import compare_summary
-    from rackplan.inputs import model_loads, speeds
+    from rackplan.inputs import accepted_tokens, model_loads, speeds
     from rackplan.output import output_folder, print_json, print_text
     from rackplan.progress import progress
     from rackplan.report.compare_page import compare_report
@@ -84,7 +84,14 @@ def run(
     targets = speeds(tok_s_user) if tok_s_user is not None else []
     resolved = resolve_model(model, weights=weights)
     workload = Workload(
-        context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap, sparse_attention
+        context,
+        batch,
+        kv_dtype,
+        phase,
+        draft_tokens,
+        accepted_tokens(draft_tokens, accept_length),
+        overlap,
+        sparse_attention,
     )
     sides = _equal_sides(clusters, gpus)
     expert_loads = model_loads(resolved, loads or [], seed)

@@ -57,7 +57,7 @@ def run(
     weights: Weights = None,
     kv_dtype: KvDtype = "bf16",
     draft_tokens: DraftTokens = 0,
-    accept_length: AcceptLength = 1.0,
+    accept_length: AcceptLength = None,
     overlap: Overlap = False,
     engine: Engine = "",
     seed: Seed = 0,
@@ -76,7 +76,7 @@ def run(
     from placement.engines.read import read_mapping
     from placement.options import PlanOptions, require_objective
     from rackplan.commands.plan import plan_json, write_plan
-    from rackplan.inputs import digests, model_loads
+    from rackplan.inputs import accepted_tokens, digests, model_loads
     from rackplan.output import output_folder, print_json, print_text
     from rackplan.summary import plan_summary
     from topology.errors import InputError
@@ -91,7 +91,9 @@ def run(
         objective=require_objective(objective),
         split=require_split(split),
     )
-    workload = Workload(context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap)
+    workload = Workload(
+        context, batch, kv_dtype, phase, draft_tokens, accepted_tokens(draft_tokens, accept_length), overlap
+    )
     setting = Setting(
         resolve_cluster(cluster), resolve_model(model, weights=weights), workload, engine=engine
     )

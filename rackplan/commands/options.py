@@ -60,11 +60,12 @@ DraftTokens = Annotated[
     int, typer.Option("--draft-tokens", metavar="K", help="Tokens that each sequence drafts in a step.")
 ]
 AcceptLength = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--accept-length",
         metavar="A",
-        help="Tokens that a step yields on average, drafts included: 1 to K + 1.",
+        help="Tokens that a step yields on average, drafts included: 1 to K + 1. [as fitted to served requests, "
+        "for 1 to 3 drafts]",
     ),
 ]
 Overlap = Annotated[

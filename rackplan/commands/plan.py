@@ -75,7 +75,7 @@ def run(
     weights: Weights = None,
     kv_dtype: KvDtype = "bf16",
     draft_tokens: DraftTokens = 0,
-    accept_length: AcceptLength = 1.0,
+    accept_length: AcceptLength = None,
     overlap: Overlap = False,
     sparse_attention: SparseAttention = "",
     engine: Engine = "",
@@ -92,7 +92,7 @@ def run(
     from cost.workload import Workload
     from placement.options import PlanOptions, require_objective, require_spread
     from placement.planner import make_plan
-    from rackplan.inputs import digests, model_loads
+    from rackplan.inputs import accepted_tokens, digests, model_loads
     from rackplan.output import output_folder, print_json, print_text
     from rackplan.progress import progress
     from rackplan.summary import plan_summary
@@ -111,7 +111,14 @@ def run(
         split=require_split(split),
     )
     workload = Workload(
-        context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap, sparse_attention
+        context,
+        batch,
+        kv_dtype,
+        phase,
+        draft_tokens,
+        accepted_tokens(draft_tokens, accept_length),
+        overlap,
+        sparse_attention,
     )
     setting = Setting(
         resolve_cluster(cluster), resolve_model(model, weights=weights), workload, engine=engine

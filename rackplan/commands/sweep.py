@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rackplan.commands.options import (
+    AcceptLength,
     ClusterName,
     DraftTokens,
     Engine,
@@ -109,15 +110,7 @@ def run(
     weights: Weights = None,
     kv_dtype: KvDtype = "bf16",
     draft_tokens: DraftTokens = 0,
-    accept_length: Annotated[
-        float | None,
-        typer.Option(
-            "--accept-length",
-            metavar="A",
-            help="Tokens that a step yields on average, drafts included. [as fitted to served requests, for 1 to 3 "
-            "drafts]",
-        ),
-    ] = None,
+    accept_length: AcceptLength = None,
     overlap: Overlap = False,
     sparse_attention: SparseAttention = "",
     engine: Engine = "",
@@ -133,6 +126,7 @@ def run(
     from cost.setting import Setting
     from cost.sweep import sweep
     from cost.workload import Workload
+    from rackplan.inputs import accepted_tokens
     from topology.errors import InputError
     from topology.resolve import resolve_cluster
 
@@ -149,7 +143,7 @@ def run(
         raise InputError("--host-link: only with --kv-offload.")
     targets = _targets(tok_s_user, phase)
     resolved, where = resolve_model(model, weights=weights), resolve_cluster(cluster)
-    accepted = _accepted(draft_tokens, accept_length)
+    accepted = accepted_tokens(draft_tokens, accept_length)
     first = Workload(
         context or CONTEXT,
         0,
@@ -231,13 +225,6 @@ def _pools(
     if joint is not None:
         pools = replace(pools, joint=match_rates(joint(), prefill, fetch=fetch, **limits).best())
     return pools
-
-
-def _accepted(drafts: int, accept_length: float | None) -> float:
-    """Tokens a step yields: as given, else as measured for so many drafts."""
-    from cost.calibration.serving import accept_length as measured
-
-    return measured(drafts) if accept_length is None else accept_length
 
 
 def _ttft(text: str | None) -> tuple[float | None, bool]:

@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 
 from cost.step_cost import StepCost, kernel_seconds, priced, smooth_max, work_seconds
-from cost.terms.work import LinkPart, Parts, Work
+from cost.terms.work import LinkPart, Parts, Work, filling
+
+
+def test_a_larger_peak_loses_no_more_in_narrow_slices(toy):
+    # seconds at peak shrink as the peak grows; what a narrow slice loses stays, whatever the peak
+    narrow = toy.coefficients(columns__gemm=300.0, columns__experts=900.0)
+
+    def seconds(flop_per_s: float) -> float:
+        columns = filling(64.0, flop_per_s, 1e12)
+        return float(work_seconds(work(compute=1e14 / flop_per_s, columns=columns), narrow)[0])
+
+    at_peak = [seconds(peak) - 1e14 / peak for peak in (1e14, 2e14, 8e14)]
+    assert at_peak == pytest.approx([at_peak[0]] * 3)
+    assert seconds(2e14) < seconds(1e14)
 
 
 def work(compute=2.0, memory=3.0, *, fraction="gemm.bf16", hbm="hbm.weights", layers=1.0, columns=np.inf):

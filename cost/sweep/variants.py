@@ -32,6 +32,9 @@ TYPICAL = {"decode": ((1.0, True), (64.0, False)), "prefill": ((1.0, False), (8.
 stage are one tensor-parallel group then. What suits few sequences best need not suit many, and splits for one batch
 alone would favour one chip over another by chance."""
 
+BEYOND = 2
+"""Layers fewer on the last stage than in any split that is balanced."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Weights:
@@ -78,10 +81,11 @@ def between(splits: list[tuple[range, ...]]) -> list[tuple[range, ...]]:
     """Return splits and those on the way from one to the next: what suits a batch between theirs lies there.
 
     They are taken by the layers of the last stage, and every cut moves to that of the next in as many even steps as
-    the cut that moves farthest has layers to go.
+    the cut that moves farthest has layers to go. :data:`BEYOND` more leave the last stage, which has the head, fewer
+    layers than any: a chip with a little more compute must not lose the split that suits one with less.
     """
     order = sorted(splits, key=lambda split: len(split[-1]))
-    found = dict.fromkeys(order[:1])
+    found = dict.fromkeys([*_shorter(order[0]), order[0]])
     for before, after in pairwise(order):
         cuts = np.array([[stage.stop for stage in split] for split in (before, after)])
         steps = int(np.abs(cuts[1] - cuts[0]).max())
@@ -89,6 +93,18 @@ def between(splits: list[tuple[range, ...]]) -> list[tuple[range, ...]]:
             stops = [0, *np.round(cuts[0] + (cuts[1] - cuts[0]) * step / steps).astype(int).tolist()]
             found[tuple(range(a, b) for a, b in pairwise(stops))] = None
     return [split for split in found if all(split)]
+
+
+def _shorter(split: tuple[range, ...]) -> list[tuple[range, ...]]:
+    """Return splits whose last stage has a layer fewer each, which the stage with fewest of the others gets."""
+    found = []
+    lengths = [len(stage) for stage in split]
+    for _ in range(min(BEYOND, lengths[-1] - 1)):
+        lengths[-1] -= 1
+        lengths[int(np.argmin(lengths[:-1]))] += 1
+        stops = np.cumsum([0, *lengths]).tolist()
+        found.append(tuple(range(a, b) for a, b in pairwise(stops)))
+    return found
 
 
 def _stages(setting: Setting, machines: Machines, what: Arrangement, kinds: dict[Stage, int]) -> list[int]:

@@ -95,8 +95,10 @@ def test_splits_on_the_way_from_one_to_another() -> None:
         stops = np.cumsum([0, *sizes]).tolist()
         return tuple(range(a, b) for a, b in pairwise(stops))
 
-    assert between([split(4, 4), split(6, 2)]) == [split(6, 2), split(5, 3), split(4, 4)]
-    assert between([split(3, 3, 3)]) == [split(3, 3, 3)]
+    way = [split(6, 2), split(5, 3), split(4, 4)]
+    assert between([split(4, 4), split(6, 2)]) == [split(7, 1), *way], "and one with a shorter last stage"
+    beyond = [split(4, 3, 2), split(4, 4, 1)]
+    assert between([split(3, 3, 3)]) == [*beyond, split(3, 3, 3)]
     assert between([split(3, 3, 3), split(4, 4, 1)]) == [split(4, 4, 1), split(4, 3, 2), split(3, 3, 3)]
 
 

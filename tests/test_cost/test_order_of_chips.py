@@ -167,7 +167,7 @@ def improved(cluster: Cluster, figure: str, factor: float) -> Cluster | None:
     count = len(cluster.spec.domains)
     if figure == "domain":
         size = domain.gpus * 2
-        if size > len(cluster.gpus):
+        if len(cluster.gpus) % size:  # as many GPUs in whole domains, or another cluster is compared
             return None
         domain, count = replace(domain, gpus=size), count // 2
     elif figure == "link":

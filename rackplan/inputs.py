@@ -26,16 +26,11 @@ def accepted_tokens(drafts: int, accept_length: float | None) -> float:
 
     Raises
     ------
-    InputError
-        If drafts are fewer than none.
     MissingFigureError
         If nobody measured so many drafts.
     """
     from cost.calibration.serving import accept_length as measured
-    from topology.errors import InputError
 
-    if drafts < 0:
-        raise InputError(f"--draft-tokens {drafts}: expected a whole number from 0 on.")
     return measured(drafts) if accept_length is None else accept_length
 
 

@@ -270,8 +270,8 @@ def accept_length(draft_tokens: int) -> float:
     MissingFigureError
         If nobody measured so many.
     """
-    if not draft_tokens:
-        return 1.0
+    if draft_tokens < 1:
+        return 1.0  # a number below 0 is refused by the workload
     if draft_tokens > MOST_DRAFTS:
         raise MissingFigureError(
             f"--draft-tokens {draft_tokens}: how many are accepted is known of 1 to {MOST_DRAFTS}; "

@@ -14,13 +14,9 @@ import sys
 from pathlib import Path
 
 import error_tables
-from held_out import MOST_DRIFT, predict_held_out
+from held_out import MOST_DRIFT, ask_held_out, say
 
 from cost.calibration import errors
-from cost.measured.points_csv import read_points
-from cost.measured.predict import unpredictable
-from cost.measured.silicon import read_silicon
-from topology.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "docs" / "calibration.md", ROOT / "README.md")
@@ -33,18 +29,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("silicon", type=Path, metavar="SILICON.csv")
-    parser.add_argument("--folds", type=int, default=5, help="of the cross-validation [5]")
-    parser.add_argument("--write", action="store_true", help="errors.yaml, docs/calibration.md and README.md")
-    options = parser.parse_args()
-    if options.folds < 2:
-        parser.error(f"--folds {options.folds}: expected 2 or more.")
-    try:
-        served = [p for p in read_silicon(options.silicon) if p.quantity == "tpot_ms"]
-    except InputError as error:
-        parser.error(str(error))
-    published = [p for p in read_points(ROOT / "cost/measured/data/published.csv") if not unpredictable(p)]
-    found = predict_held_out(served, published, options.folds, _say)
+    options, found = ask_held_out(parser, writes="errors.yaml, docs/calibration.md and README.md")
     data = error_tables.errors_data(found)
     table = errors.read_errors(data)
     for titles, rows in error_tables.sections(table).values():
@@ -55,7 +40,7 @@ def main() -> None:
             sys.exit(
                 f"{message}; write it first: python benchmarks/calibration/fit_serving.py SILICON.csv --write"
             )
-        _say(message)
+        say(message)
     if options.write:
         _write(error_tables.to_yaml(data), error_tables.blocks(table))
 
@@ -65,11 +50,7 @@ def _write(text: str, blocks: dict[str, str]) -> None:
     texts = {page: error_tables.rewritten(page.read_text(encoding="utf-8"), blocks) for page in PAGES}
     for path, new in {errors.PATH: text, **texts}.items():
         path.write_text(new, encoding="utf-8")
-        _say(f"written: {path.relative_to(ROOT)}")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+        say(f"written: {path.relative_to(ROOT)}")
 
 
 def _print(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

@@ -30,10 +30,10 @@ from held_out import (
     NAMED,
     UNNAMED,
     HeldOut,
+    ask_held_out,
     chip_of,
     configurations,
     models_of,
-    predict_held_out,
     unnamed,
 )
 
@@ -51,12 +51,8 @@ from cost.calibration.residual import (
     read_residual,
 )
 from cost.calibration.serving import calibrated
-from cost.measured.points_csv import read_points
-from cost.measured.predict import unpredictable
 from cost.measured.serving_groups import group_points
 from cost.measured.serving_times import group_features, group_times
-from cost.measured.silicon import read_silicon
-from topology.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -257,18 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("silicon", type=Path, metavar="SILICON.csv")
-    parser.add_argument("--folds", type=int, default=5, help="of the cross-validation [5]")
-    parser.add_argument("--write", action="store_true", help="residual.csv and residual.yaml")
-    options = parser.parse_args()
-    if options.folds < 2:
-        parser.error(f"--folds {options.folds}: expected 2 or more.")
-    try:
-        served = [p for p in read_silicon(options.silicon) if p.quantity == "tpot_ms"]
-    except InputError as error:
-        parser.error(str(error))
-    published = [p for p in read_points(ROOT / "cost/measured/data/published.csv") if not unpredictable(p)]
-    found = predict_held_out(served, published, options.folds, lambda text: print(text, file=sys.stderr))
+    options, found = ask_held_out(parser, writes="residual.csv and residual.yaml")
     table, result = judged(found)
     print(f"{'':36}  physics: median, mean   corrected: median, mean")
     for name, (off, on) in result.items():

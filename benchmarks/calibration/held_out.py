@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,12 +14,16 @@ from fit_serving import fit, predicted
 from linearised import Data
 
 from cost.calibration.serving import calibrated_chips
-from cost.measured.predict import predict
+from cost.measured.points_csv import read_points
+from cost.measured.predict import predict, unpredictable
 from cost.measured.serving_groups import group_points
+from cost.measured.silicon import read_silicon
 from cost.resolve import resolve_model
+from topology.errors import InputError
 from topology.resolve import resolve_cluster
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Sequence
 
     from coefficients import Space
@@ -30,13 +36,16 @@ __all__ = [
     "NAMED",
     "UNNAMED",
     "HeldOut",
+    "ask_held_out",
     "chip_of",
     "configurations",
     "models_of",
     "predict_held_out",
+    "say",
     "unnamed",
 ]
 
+PUBLISHED = Path(__file__).parents[2] / "cost" / "measured" / "data" / "published.csv"
 NAMED, UNNAMED = "named", "any"
 """Each row under the engine that it names; each as one is predicted that does not say its engine."""
 SEED = 0
@@ -162,3 +171,24 @@ def unnamed(points: Sequence[Point]) -> list[Point]:
         for i in group.index.tolist():
             found[i] = replace(found[i], kv_dtype=group.workload.kv_dtype)
     return found
+
+
+def ask_held_out(parser: ArgumentParser, *, writes: str) -> tuple[Namespace, HeldOut]:
+    """Read what a script was asked (the sample, ``--folds``, ``--write``), and predict; bad input ends the script."""
+    parser.add_argument("silicon", type=Path, metavar="SILICON.csv")
+    parser.add_argument("--folds", type=int, default=5, help="of the cross-validation [5]")
+    parser.add_argument("--write", action="store_true", help=writes)
+    options = parser.parse_args()
+    if options.folds < 2:
+        parser.error(f"--folds {options.folds}: expected 2 or more.")
+    try:
+        served = [p for p in read_silicon(options.silicon) if p.quantity == "tpot_ms"]
+    except InputError as error:
+        parser.error(str(error))
+    published = [p for p in read_points(PUBLISHED) if not unpredictable(p)]
+    return options, predict_held_out(served, published, options.folds, say)
+
+
+def say(text: str) -> None:
+    """Print beside the results."""
+    print(text, file=sys.stderr)

@@ -9,24 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
-from held_out import NAMED, UNNAMED, chip_of, models_of
+from held_out import NAMED, UNNAMED, chip_of, configurations, models_of
 
 from cost.calibration.errors import ANY_PHASE, PHASES, PREFILL, Cell, ErrorFigures, ErrorTable
 from cost.calibration.serving import calibrated_chips, engine_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from held_out import HeldOut
     from numpy.typing import NDArray
 
-__all__ = ["blocks", "errors_data", "figures", "marked", "rewritten", "table_rows", "to_yaml"]
+    from cost.measured.point import Point
+
+__all__ = ["blocks", "contradicted", "errors_data", "figures", "marked", "rewritten", "table_rows", "to_yaml"]
 
 SOURCE = (
     "python benchmarks/calibration --write: served requests (silicon sample of aiconfigurator 0.12.0, calibration "
     "part), time per output token; figures of cost/measured/data/published.csv"
 )
 MANY = 256
+FEWER = 8
+"""A run with this many times fewer requests cannot take longer a token."""
 WIDTH = 118
 MARK = re.compile(r"(<!-- errors:begin (\w+) -->)(.*?)(<!-- errors:end -->)", re.DOTALL)
 HEAD = (
@@ -126,9 +130,12 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
             if (served & chosen).any()
         },
         "many_requests": {
-            name: cell(served & many & (engines == name))
-            for name in engine_names()
-            if (served & many & (engines == name)).any()
+            name: cell(served & many & chosen)
+            for name, chosen in (
+                {name: engines == name for name in engine_names()}
+                | {"all": served, "all, without rows that contradict their series": ~contradicted(points)}
+            ).items()
+            if (served & many & chosen).any()
         },
         "models": {
             name: cell(served & (models == name), out="model_left_out")
@@ -144,6 +151,29 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
             if (~served & chosen).any()
         },
     }
+
+
+def contradicted(points: Sequence[Point]) -> NDArray[np.bool_]:
+    """Return which TPOT of one pool are below that of the configuration with an eighth of the requests, or fewer.
+
+    More requests cannot shorten a step: such answers were sent in bursts, and their waiting counts as time to the
+    first token. Runs of two pools differ in more than a row records. ``[points]``.
+    """
+    names = configurations(points)
+    series: dict[str, list[Point]] = {}
+    for name, point in zip(names, points, strict=True):
+        if point.quantity == "tpot_ms" and point.phase == "aggregated" and point.drafts_recorded:
+            series.setdefault(name, []).append(point)
+    return np.array(
+        [
+            p.phase == "aggregated"
+            and any(
+                0 < FEWER * q.concurrency <= p.concurrency and q.measured > p.measured
+                for q in series.get(name, ())
+            )
+            for name, p in zip(names, points, strict=True)
+        ]
+    )
 
 
 def _phase(phases: NDArray[np.str_], phase: str) -> NDArray[np.bool_]:

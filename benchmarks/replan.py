@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from placement.problem import ExpertProblem, expert_problem, spread_slots
-from placement.replan.few_moves import few_moves, fresh_placement
+from placement.replan.few_moves import few_moves
+from placement.replan.fresh import fresh_placement
 from placement.replan.task import replan_task
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "expert_loads"

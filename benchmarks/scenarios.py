@@ -17,7 +17,8 @@ import numpy as np
 
 from placement.baselines import eplb_global, linear
 from placement.experts import place_experts
-from placement.scenarios import place_over_scenarios, scenario_problem
+from placement.scenarios.place import place_over_scenarios
+from placement.scenarios.problem import scenario_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.assignment import Assignment
-    from placement.scenarios import ScenarioProblem
-    from placement.scenarios.problem import Objective
+    from placement.scenarios.problem import Objective, ScenarioProblem
 
     Solve = Callable[[ScenarioProblem], Assignment]
 

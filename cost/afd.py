@@ -16,18 +16,20 @@ Where ``m T`` is the largest these are ``(A + E + D + C) + T (m L - 1)`` over ``
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.capacity import batch_room
 from cost.dtypes import cache_bytes_per_element
 from cost.gpu_groups import domain_gpus, equal_groups, group_sizes
 from cost.layout import StageSpec
+from cost.machine import Machine
 from cost.measured.serving_times import with_imbalance
 from cost.memory import layer_weight_bytes, logit_bytes, weight_sizes, workspace_bytes
-from cost.model import MoeFfn
-from cost.setting import USABLE_HBM
+from cost.model import Layer, Model, MoeFfn
+from cost.quantity import Quantity
+from cost.setting import USABLE_HBM, Setting
 from cost.shape import StepShape
 from cost.step import add_attention_delays, add_head, all_reduces, layer_works
 from cost.step_cost import priced
@@ -43,26 +45,9 @@ from cost.terms.experts import even_expert_work
 from cost.terms.work import Parts
 from topology.errors import InputError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
-    from cost.machine import Machine
-    from cost.model import Layer, Model
-    from cost.quantity import Quantity
-    from cost.setting import Setting
-
-    Array = NDArray[np.float64]
-    Index = NDArray[np.int64]
-
-__all__ = [
-    "MICRO_BATCHES",
-    "AfdShape",
-    "AfdSweep",
-    "LayerTimes",
-    "afd_layer",
-    "afd_sweep",
-    "ping_pong_seconds",
-]
 
 MICRO_BATCHES = (2, 3, 4)
 """Micro-batches that are tried: at least 2, and 3 or 4 where sending takes as long as half of computing (section 4.1

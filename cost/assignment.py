@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["Assignment"]
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cost.dtypes import cache_bytes_per_element
-from cost.held import whole_model
+from cost.held import Held, whole_model
 from cost.memory import layer_weight_bytes, logit_bytes, weight_sizes, workspace_bytes
-from cost.model import MoeFfn
+from cost.model import Model, MoeFfn
+from cost.quantity import Quantity
 from cost.setting import USABLE_HBM
-
-if TYPE_CHECKING:
-    from cost.held import Held
-    from cost.model import Model
-    from cost.quantity import Quantity
-    from cost.shape import StepShape
-    from cost.workload import Workload
-
-__all__ = ["batch_room", "even_memory", "largest_batch"]
+from cost.shape import StepShape
+from cost.workload import Workload
 
 
 def even_memory(

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from topology.errors import InputError, MissingFigureError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from topology.spec import GpuSpec
-
-__all__ = [
-    "CACHE_DTYPES",
-    "DTYPES",
-    "Dtype",
-    "bytes_per_param",
-    "cache_bytes_per_element",
-    "dtype",
-    "mixture",
-    "multiply_dtype",
-    "wider_units",
-]
+from topology.spec import GpuSpec
 
 # What a chip falls back to when it cannot multiply a type: the next wider one.
 _WIDTHS = ("fp4", "fp8", "bf16")

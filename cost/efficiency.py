@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from topology.figures import Evidence, Figure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["COEFFICIENTS", "PEAK", "Efficiency", "is_fraction"]
 
 COEFFICIENTS = {
     "gemm.bf16": "flop/s of projections, dense and shared feed-forward in BF16",

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cost.split import slot_shares
+from cost.assignment import Assignment
+from cost.loads import ExpertLoads
+from cost.split import Split, slot_shares
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from cost.loads import ExpertLoads
-    from cost.split import Split
-
-__all__ = ["ExpertUse", "balanced_use", "expert_use"]
 
 
 @dataclass(frozen=True, eq=False)

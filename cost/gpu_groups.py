@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from topology.cluster import Cluster
+from topology.cluster import Cluster
 
-    Group = tuple[int, ...]
+Group = tuple[int, ...]
+
 
 _Part = TypeVar("_Part")
 
-__all__ = ["MOST_STAGES", "domain_gpus", "equal_groups", "group_sizes", "replicas_of", "stage_counts"]
 
 MOST_STAGES = 16
 

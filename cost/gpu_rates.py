@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.expert_use import ExpertUse
 from cost.layout import StageSpec
+from cost.model import MoeFfn
+from cost.setting import Setting
 from cost.step_cost import kernel_seconds, reached
 from cost.terms.experts import expert_columns, expert_times
 from cost.terms.work import filling
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cost.expert_use import ExpertUse
-    from cost.model import MoeFfn
-    from cost.setting import Setting
-
-__all__ = ["GpuRates", "expert_speed", "gpu_rates"]
 
 
 @dataclass(frozen=True, eq=False)

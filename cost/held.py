@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from cost.quantity import Quantity  # noqa: TC001 - dataclass fields
-
-if TYPE_CHECKING:
-    from cost.model import Layer, Model
-
-__all__ = ["Held", "whole_model"]
+from cost.model import Layer, Model
+from cost.quantity import Quantity
 
 
 @dataclass(frozen=True, eq=False)

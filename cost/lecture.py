@@ -6,25 +6,7 @@ Latency, cost and prices are in :mod:`cost.economics`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from cost.economics.roofline import Roofline
-
-if TYPE_CHECKING:
-    from topology.spec import DomainSpec, GpuSpec
-
-__all__ = [
-    "Roofline",
-    "balancing_batch",
-    "experts_per_gpu",
-    "flop_per_byte",
-    "hbm_read_s",
-    "leaving_share",
-    "pipeline_hop_ratio",
-    "spanning_slowdown",
-    "tokens_per_s",
-    "train_wait_s",
-]
+from topology.spec import DomainSpec, GpuSpec
 
 
 def flop_per_byte(gpu: GpuSpec, dtype: str) -> float:

@@ -6,10 +6,11 @@ the dense ones all zero, which are dropped and noted. Forms and files: `cost.rec
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.loads import ExpertLoads
 from cost.recordings.open import open_recording
@@ -18,13 +19,6 @@ from cost.recordings.rows import moe_rows, require_fit
 from cost.recordings.windows import MOST_WINDOWS, collect_windows
 from cost.synthetic_loads import is_generator, synthetic_loads
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-__all__ = ["read_loads"]
 
 
 def read_loads(

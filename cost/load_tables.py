@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.errors import InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+Cells = Iterable[tuple[int, Mapping[str, str | None]]]
 
-    from numpy.typing import NDArray
-
-    Cells = Iterable[tuple[int, Mapping[str, str | None]]]
-
-__all__ = ["COLUMNS", "table_of_cells"]
 
 COLUMNS = ("scenario", "layer", "expert", "tokens")
 MOST_CELLS = 2_000_000

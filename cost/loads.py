@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-__all__ = ["ExpertLoads"]
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from cost.calibration.alltoall import default_kernel, find_kernel
-
-if TYPE_CHECKING:
-    from cost.calibration.alltoall import Kernel
-    from cost.efficiency import Efficiency
-    from cost.rates import Rates
-
-__all__ = ["Kernels", "Machine", "kernels_for"]
+from cost.calibration.alltoall import Kernel, default_kernel, find_kernel
+from cost.efficiency import Efficiency
+from cost.rates import Rates
 
 
 @dataclass(frozen=True, eq=False)

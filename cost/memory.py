@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
-from cost.model import MoeFfn
-from cost.setting import USABLE_HBM
+from cost.layout import StageSpec
+from cost.model import Layer, Model, MoeFfn
+from cost.quantity import Quantity
+from cost.setting import USABLE_HBM, Setting
 from cost.terms.alltoall import vector_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from cost.layout import StageSpec
-    from cost.model import Layer, Model
-    from cost.quantity import Quantity
-    from cost.setting import Setting
-    from cost.workload import Workload
-
-__all__ = [
-    "StageMemory",
-    "layer_cache_bytes",
-    "layer_weight_bytes",
-    "logit_bytes",
-    "replica_max_batch",
-    "replica_memory",
-    "weight_sizes",
-    "workspace_bytes",
-]
+from cost.workload import Workload
 
 LOGIT_BYTES = 4.0
 ACTIVATION_VECTORS = 4

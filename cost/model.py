@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cost.quantity import Quantity
-
-__all__ = ["Attention", "DenseFfn", "Ffn", "Layer", "Model", "MoeFfn"]
+from cost.quantity import Quantity
 
 
 class Attention(Protocol):

@@ -7,6 +7,4 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Quantity"]
-
 Quantity: TypeAlias = float | NDArray[np.float64]

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.gpu_groups import domain_gpus
 from cost.pareto import pareto
-from cost.transfer import kv_path, prompt_cache_bytes
+from cost.sweep import Sweep
+from cost.transfer import CachePath, kv_path, prompt_cache_bytes
+from cost.workload import Workload
+from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
-    from cost.sweep import Sweep
-    from cost.transfer import CachePath
-    from cost.workload import Workload
-    from topology.cluster import Cluster
-
-    Array = NDArray[np.float64]
-    Index = NDArray[np.int64]
-
-__all__ = [
-    "DECODE_DERATE",
-    "PREFILL_DERATE",
-    "TTFT_LIMIT",
-    "FetchOrRecompute",
-    "RateMatch",
-    "RateMatches",
-    "fetch_or_recompute",
-    "match_rates",
-    "serving_workloads",
-]
 
 _SOURCE = "aiconfigurator 0.12.0, rate matching of disaggregated serving"
 PREFILL_DERATE = Figure(0.9, "1", Evidence.ASSUMED, _SOURCE, "0.9")

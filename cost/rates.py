@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from cost.dtypes import multiply_dtype, wider_units
+from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from topology.cluster import Cluster
-    from topology.spec import GpuSpec
-
-__all__ = ["Rates", "stage_rates"]
+from topology.spec import GpuSpec
 
 UP_LINKS = 2
 OUT_LINKS = 4

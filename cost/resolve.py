@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cost.catalog.published import Published
+from cost.model import Model
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cost.model import Model
-
-__all__ = ["Published", "model_from_config", "model_names", "model_title", "published", "resolve_model"]
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"
 _CONFIG_FILE = "config.json"

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.dtypes import multiply_dtype
-from cost.memory import replica_max_batch, replica_memory
+from cost.expert_use import ExpertUse
+from cost.layout import Layout, StageSpec
+from cost.memory import StageMemory, replica_max_batch, replica_memory
+from cost.setting import Setting
 from cost.step import batch_cost, hop_seconds
+from cost.step_cost import StepCost
 from cost.terms.links import hop_bytes, return_bytes
 from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence, weakest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.expert_use import ExpertUse
-    from cost.layout import Layout, StageSpec
-    from cost.memory import StageMemory
-    from cost.setting import Setting
-    from cost.step_cost import StepCost
-
-    Uses = Sequence[Sequence[ExpertUse | None]]
-
-__all__ = ["LayoutScorer", "Score"]
+Uses = Sequence[Sequence[ExpertUse | None]]
 
 
 @dataclass(frozen=True)

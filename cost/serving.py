@@ -6,16 +6,12 @@ Closed loop: a fixed number of requests is in the system, each answered before t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from cost.quantity import Quantity  # noqa: TC001 - dataclass fields
-
-if TYPE_CHECKING:
-    from cost.shape import StepShape
-
-__all__ = ["CHUNK_TOKENS", "Requests", "Served", "Stepper", "aggregated", "disaggregated"]
+from cost.quantity import Quantity
+from cost.shape import StepShape
 
 CHUNK_TOKENS = 8192.0
 """Prompt tokens of one engine step: the default of TensorRT-LLM (``max_num_tokens``) and of vLLM's and SGLang's

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.attention.sparse import as_if_sparse
+from cost.calibration.alltoall import Kernel
 from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
+from cost.efficiency import Efficiency
+from cost.layout import StageSpec
 from cost.machine import Machine, kernels_for
-from cost.model import MoeFfn
-from cost.rates import stage_rates
+from cost.model import Model, MoeFfn
+from cost.rates import Rates, stage_rates
+from cost.workload import Workload
+from topology.cluster import Cluster
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from cost.calibration.alltoall import Kernel
-    from cost.efficiency import Efficiency
-    from cost.layout import StageSpec
-    from cost.model import Model
-    from cost.rates import Rates
-    from cost.workload import Workload
-    from topology.cluster import Cluster
-
-__all__ = ["USABLE_HBM", "Setting"]
 
 Found = TypeVar("Found")
 

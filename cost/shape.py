@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost.quantity import Quantity  # noqa: TC001 - dataclass fields
-
-__all__ = ["StepShape"]
+from cost.quantity import Quantity
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.assignment import Assignment
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-
-__all__ = ["SPLITS", "Split", "require_split", "slot_shares", "source_shares"]
 
 Split = Literal["even", "source", "lp"]
 

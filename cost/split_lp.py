@@ -7,18 +7,13 @@ min cut of the flow that z admits is a set S with a larger ratio, until all load
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-
-__all__ = ["lp_level", "lp_shares"]
+from cost.assignment import Assignment
 
 _UNITS = 1 << 30
 """Whole units that a layer's load is cut into: the flow is one of integers below 2 ** 31."""

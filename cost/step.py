@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.gpu_rates import gpu_rates
-from cost.held import whole_model
-from cost.model import MoeFfn
+from cost.expert_use import ExpertUse
+from cost.gpu_rates import GpuRates, gpu_rates
+from cost.held import Held, whole_model
+from cost.layout import StageSpec
+from cost.machine import Machine
+from cost.model import Layer, Model, MoeFfn
+from cost.quantity import Quantity
+from cost.setting import Setting
 from cost.shape import StepShape
 from cost.step_cost import FIXED, SENDING, StepCost, kernel_seconds, priced, work_seconds
 from cost.terms.all_reduce import all_reduce_part
@@ -18,32 +23,6 @@ from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
 from cost.terms.experts import even_expert_work, expert_columns, expert_times
 from cost.terms.work import Parts, Work, filling
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cost.expert_use import ExpertUse
-    from cost.gpu_rates import GpuRates
-    from cost.held import Held
-    from cost.layout import StageSpec
-    from cost.machine import Machine
-    from cost.model import Layer, Model
-    from cost.quantity import Quantity
-    from cost.setting import Setting
-
-__all__ = [
-    "add_attention_delays",
-    "add_head",
-    "all_reduces",
-    "batch_cost",
-    "even_parts",
-    "even_step",
-    "hop_seconds",
-    "layer_works",
-    "overlapped",
-    "stage_cost",
-]
-
 
 LATENT = ("mla", "dsa", "csa", "hca")
 """Kinds of attention that work on latents: their layers run more kernels than those of grouped queries."""

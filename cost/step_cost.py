@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from cost.efficiency import Efficiency
-    from cost.quantity import Quantity
-    from cost.rates import Rates
-    from cost.terms.work import AllReduce, LinkPart, Parts, Work
-
-__all__ = [
-    "FIXED",
-    "SENDING",
-    "StepCost",
-    "kernel_seconds",
-    "priced",
-    "reached",
-    "smooth_max",
-    "work_seconds",
-]
+from cost.efficiency import Efficiency
+from cost.quantity import Quantity
+from cost.rates import Rates
+from cost.terms.work import AllReduce, LinkPart, Parts, Work
 
 SENDING = ("dispatch", "combine", "all_reduce")
 """Terms that travel over links, which two half batches hide behind computing."""

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["MOST_SKEW", "is_generator", "synthetic_loads"]
 
 # Above this, all tokens of a layer go to one expert whatever the seed: nothing is left to place.
 MOST_SKEW = 10.0

@@ -7,29 +7,16 @@ its GPUs sending equal parts side by side. What a receiving group copies among i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cost.dtypes import cache_bytes_per_element
 from cost.economics.cache_tiers import cache_tier
 from cost.economics.figure_file import figure_file
+from cost.quantity import Quantity
 from cost.rates import stage_rates
+from cost.setting import Setting
+from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
-
-if TYPE_CHECKING:
-    from cost.quantity import Quantity
-    from cost.setting import Setting
-    from topology.cluster import Cluster
-
-__all__ = [
-    "HOST_REACH",
-    "OUT_REACH",
-    "UP_REACH",
-    "CachePath",
-    "host_path",
-    "kv_path",
-    "prompt_cache_bytes",
-]
 
 OUT_REACH = Figure(
     0.475,

@@ -10,8 +10,6 @@ from cost.attention.sparse import most_tokens_read
 from cost.serving import CHUNK_TOKENS
 from topology.errors import InputError
 
-__all__ = ["PHASES", "Workload"]
-
 PHASES = ("decode", "prefill")
 
 

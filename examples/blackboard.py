@@ -35,10 +35,9 @@ from cost.economics.prices import (
     tok_s_per_mw,
     usd_per_million_tokens,
 )
-from cost.economics.roofline import batch_curve
+from cost.economics.roofline import Roofline, batch_curve
 from cost.expert_use import balanced_use
 from cost.lecture import (
-    Roofline,
     balancing_batch,
     experts_per_gpu,
     flop_per_byte,

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import domain_slots
 from placement.gaps import max_loads
 from placement.pack import pack
+from placement.problem import ExpertProblem
 from placement.replicate import counts_fit, room
 from placement.swap import swap_down
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-__all__ = ["best_of_all_counts", "few_counts"]
 
 _FEW = 8000  # ways to share out the copies
 _ROWS = 20_000  # placements at once

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
+from placement.problem import ExpertProblem
 from placement.verify import most_in_domain
 from topology.errors import InfeasibleError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-__all__ = ["can_be_apart", "domain_slots", "domains_used", "each_alone", "in_domains", "legal", "over_cap"]
 
 _CELLS = 1 << 22  # of [layers, domains, experts] in one part
 

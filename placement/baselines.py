@@ -12,17 +12,12 @@ Neither looks at where other copies of an expert sit: a GPU may get two.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from placement.problem import ExpertProblem
-
-__all__ = ["Baseline", "balanced_packing", "baselines", "eplb_global", "eplb_hierarchical", "linear"]
+from cost.assignment import Assignment
+from placement.problem import ExpertProblem
 
 
 @dataclass(frozen=True)

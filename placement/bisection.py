@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["last_where"]
+from collections.abc import Callable
 
 
 def last_where(low: int, high: int, holds: Callable[[int], bool]) -> int:

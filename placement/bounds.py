@@ -6,19 +6,12 @@ All values are multiples of the mean GPU load, so that 1 is perfect balance; a G
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import domain_slots
+from placement.problem import ExpertProblem
 from placement.replicate import replicate
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-__all__ = ["fastest", "largest_copy", "lower_bound", "mean_load", "most_copies", "neighbours", "relative"]
 
 
 def lower_bound(problem: ExpertProblem) -> NDArray[np.float64]:

@@ -17,20 +17,14 @@ where that exceeds the right side, no assignment reaches T (Lagrangian duality i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.bounds import fastest, most_copies
+from placement.problem import ExpertProblem
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Floats = NDArray[np.float64]
 
-    from placement.problem import ExpertProblem
-
-    Floats = NDArray[np.float64]
-
-__all__ = ["priced"]
 
 _PRICES = np.linspace(0.0, 1.0, 13)[1:]  # p, in units of T / k
 _RENTS = np.concatenate(([0.0], np.geomspace(0.02, 4.0, 19)))  # q, in units of p

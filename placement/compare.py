@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from cost.calibration.errors import errors_in
+from cost.calibration.errors import ErrorOf, errors_in
+from cost.loads import ExpertLoads
+from cost.model import Model
 from cost.setting import Setting
 from cost.sweep import best_at, sweep
+from cost.workload import Workload
 from placement.fit import fastest_step_s
-from placement.planner import choose_layout
-from placement.search import fitted_layouts
+from placement.options import PlanOptions
+from placement.planner import Known, choose_layout
+from placement.search import Fitted, fitted_layouts
+from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.calibration.errors import ErrorOf
-    from cost.loads import ExpertLoads
-    from cost.model import Model
-    from cost.workload import Workload
-    from placement.options import PlanOptions
-    from placement.planner import Known
-    from placement.search import Fitted
-    from topology.cluster import Cluster
-
-__all__ = ["CompareRow", "cluster_status", "compare_clusters"]
 
 
 @dataclass(frozen=True)

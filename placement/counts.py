@@ -7,24 +7,18 @@ copies that meet: the largest with the smallest (fold). Else it is largest first
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import domain_slots
 from placement.bounds import most_copies
+from placement.problem import ExpertProblem
 from placement.replicate import counts_fit, room
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Floats = NDArray[np.float64]
 
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-    Floats = NDArray[np.float64]
-
-__all__ = ["exact_fold", "packed_loads", "search_counts"]
 
 _SQUARINGS = 6  # counts rank by the norm of order 2 ** 6 of GPU loads: near the largest, but sees the others
 _HEAT = 0.06  # of the search at its start, in units of the norm's logarithm: it falls to 0 with what is spent

@@ -8,31 +8,25 @@ better. Where copies suffice for two of every expert, so that all outlive a fail
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import can_be_apart, domain_slots, domains_used, each_alone, over_cap
 from placement.bounds_priced import priced
 from placement.pack import pack
 from placement.replicate import counts_fit, replicate, room
+from placement.result import ExpertResult
+from placement.scenarios.problem import ScenarioProblem
 from placement.spread_repair import spread_evenly
 from placement.swap import swap_down
 from topology.errors import InfeasibleError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Floats = NDArray[np.float64]
+Place = Callable[[ScenarioProblem, float], ExpertResult]
 
-    from numpy.typing import NDArray
-
-    from placement.experts import ExpertResult
-    from placement.scenarios.problem import ScenarioProblem
-
-    Floats = NDArray[np.float64]
-    Place = Callable[[ScenarioProblem, float], ExpertResult]
-
-__all__ = ["place_spread"]
 
 LEAST_GAIN = 0.01
 """Of the largest load: for less, copies stay in different failure domains."""

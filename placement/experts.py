@@ -2,74 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import legal
-from placement.baselines import baselines
+from placement.baselines import Baseline, baselines
 from placement.bounds import lower_bound
 from placement.fast import fast_placement
 from placement.gaps import max_loads, proven
+from placement.problem import ExpertProblem
+from placement.result import ExpertResult
 from placement.verify import verify_experts
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from placement.baselines import Baseline
-    from placement.problem import ExpertProblem
-
-    OnProgress = Callable[[int, int, float, float, float], None]
-
-__all__ = ["ExpertResult", "place_apart", "place_experts"]
-
-
-@dataclass(frozen=True, eq=False)
-class ExpertResult:
-    """A placement of experts and how good it is; all loads are multiples of the mean GPU load.
-
-    Attributes
-    ----------
-    assignment:
-        The placement, legal by :func:`placement.verify.verify_experts`.
-    status:
-        ``OPTIMAL`` only where the recomputed objective equals the bound, else ``FEASIBLE``.
-    max_load, bound:
-        ``[layers]``: the largest GPU load, recomputed from the assignment, and what none can be below.
-    interrupted:
-        Whether Ctrl-C ended the search.
-    log:
-        What ran, in words.
-    baselines:
-        The rivals by name, each with an assignment or the reason why it does not apply.
-    """
-
-    assignment: Assignment
-    status: Literal["OPTIMAL", "FEASIBLE"]
-    max_load: NDArray[np.float64]
-    bound: NDArray[np.float64]
-    interrupted: bool
-    log: tuple[str, ...]
-    baselines: Mapping[str, Baseline]
-
-    @property
-    def objective(self) -> float:
-        """Mean over layers of largest over mean GPU load."""
-        return float(self.max_load.mean())
-
-    @property
-    def objective_bound(self) -> float:
-        """Mean over layers of the bound."""
-        return float(self.bound.mean())
-
-    @property
-    def gap(self) -> float:
-        """How much of the objective may still be saved at most: ``(objective - bound) / objective``."""
-        return 1.0 - self.objective_bound / self.objective
+OnProgress = Callable[[int, int, float, float, float], None]
 
 
 def place_experts(

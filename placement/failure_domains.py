@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.setting import Setting
+from placement.options import Spread
+from topology.cluster import Gpu
 from topology.errors import InfeasibleError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.setting import Setting
-    from placement.options import Spread
-    from topology.cluster import Gpu
-
-__all__ = ["domain_name", "numbered_domains", "require_apart", "stage_domains"]
 
 
 def domain_name(gpu: Gpu, spread: Spread) -> str:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.assignment import Assignment
-from cost.layout import Layout
+from cost.expert_use import ExpertUse
+from cost.layout import Layout, StageSpec
+from cost.loads import ExpertLoads
 from cost.score import LayoutScorer
 from placement.failure_domains import domain_name, numbered_domains
-from placement.options import SPREADS
+from placement.options import SPREADS, Spread
 from placement.plan import stage_loads, stage_speed, stage_use, use_balancedness
 from topology.errors import RackplanError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.expert_use import ExpertUse
-    from cost.layout import StageSpec
-    from cost.loads import ExpertLoads
-    from placement.options import Spread
     from placement.plan import Plan
 
-__all__ = ["AtRisk", "Failures", "LayerAtRisk", "WhatIf", "find_failures"]
 
 MOST_TRIED = 96
 """Failures of a kind that are tried one by one; of more, so many evenly spaced ones."""

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.assignment import Assignment
 from placement.all_counts import best_of_all_counts, few_counts
 from placement.apart import each_alone, legal
+from placement.baselines import Baseline
 from placement.bounds_priced import priced
 from placement.counts import exact_fold, search_counts
 from placement.gaps import WIDE, keep_better, max_loads, wide_layers
 from placement.pack import pack
+from placement.problem import ExpertProblem
 from placement.recount import recount
 from placement.repair import distinct_copies
 from placement.replicate import replicate
 from placement.swap import swap_down
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from placement.baselines import Baseline
-    from placement.problem import ExpertProblem
-
-__all__ = ["TRIED", "fast_placement"]
 
 TRIED = 16
 """Exchanges of copies that a step of the count search looks at in each layer."""

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from cost.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
-from cost.model import MoeFfn
+from cost.model import Layer, MoeFfn
 from cost.setting import USABLE_HBM, Setting
 from placement.bisection import last_where
+from placement.options import PlanOptions, Spread
 from placement.search import fitting_shapes, tightest
 from topology import build_cluster, load_domain
 from topology.errors import InfeasibleError, InputError
 from topology.resolve import fill_domains
+from topology.spec import DomainSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.model import Layer
-    from placement.options import PlanOptions, Spread
     from placement.search import Fitted
-    from topology.spec import DomainSpec
 
-__all__ = ["fastest_step_s", "refuse_capacity", "refuse_speed", "smallest_nodes"]
 
 MOST_NODES = 4096
 TRIED_ONE_BY_ONE = 48

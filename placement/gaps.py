@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-__all__ = ["WIDE", "keep_better", "max_loads", "proven", "wide_layers"]
+from placement.problem import ExpertProblem
 
 WIDE = 5e-3
 """The gap from which other copy counts are looked at."""

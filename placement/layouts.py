@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cost.gpu_groups import (
     MOST_STAGES,
@@ -14,14 +14,8 @@ from cost.gpu_groups import (
     replicas_of,
     stage_counts,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cost.model import Model
-    from topology.cluster import Cluster
-
-__all__ = ["Shape", "enumerate_shapes"]
+from cost.model import Model
+from topology.cluster import Cluster
 
 TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.assignment import Assignment
+from cost.loads import ExpertLoads
+from placement.options import PlanOptions
 from placement.placing import scenarios_of
 from placement.plan import stage_use, use_balancedness
-from placement.scenarios import ScenarioReport, place_over_scenarios
-from placement.scenarios.report import ScenarioRow
+from placement.scenarios.place import place_over_scenarios
+from placement.scenarios.report import ScenarioReport, ScenarioRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from cost.loads import ExpertLoads
-    from placement.options import PlanOptions
     from placement.placing import StageGroup
     from placement.search import Candidate
 
-__all__ = ["check_scenarios"]
 
 EFFORT = 96
 """Loads planned on, summed over the plans that leave one out: of more loads fewer are left out."""

@@ -8,24 +8,17 @@ balances what cannot leave a GPU easily: the load per copy, less of it the more 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.split_lp import lp_level
 from placement.pack import pack
+from placement.problem import ExpertProblem
 from placement.replicate import replicate
 from placement.swap import swap_down
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-__all__ = ["SLACK", "connected_copies", "lp_max_load", "place_for_lp"]
 
 TOWARDS_MEAN = (0.5, 0.2)
 """How far loads are drawn to their mean before copies are counted, tried in this order. Planned on one of eight real

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
-from cost.split import require_split
+from cost.layout import Layout
+from cost.split import Split, require_split
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from cost.layout import Layout
-    from cost.split import Split
-
-__all__ = [
-    "ALIKE",
-    "AUTO",
-    "OBJECTIVES",
-    "SPREADS",
-    "Objective",
-    "PlanOptions",
-    "Spread",
-    "require_objective",
-    "require_spread",
-]
 
 Spread = Literal["gpu", "node", "rack"]
 SPREADS: tuple[Spread, ...] = get_args(Spread)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import domain_slots, each_alone
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-__all__ = ["EMPTY", "in_order", "make_room", "pack"]
+from placement.problem import ExpertProblem
 
 EMPTY = -1  # a slot that holds nothing yet
 

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from cost.loads import ExpertLoads
+from cost.setting import Setting
+from placement.experts import OnProgress
 from placement.failure_domains import numbered_domains, stage_domains
+from placement.options import PlanOptions
 from placement.plan import moe_rows, stage_speed
-from placement.problem import expert_problem
+from placement.problem import ExpertProblem, expert_problem
+from placement.result import ExpertResult
+from placement.scenarios.problem import ScenarioProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.loads import ExpertLoads
-    from cost.setting import Setting
-    from placement.experts import ExpertResult, OnProgress
-    from placement.options import PlanOptions
-    from placement.problem import ExpertProblem
-    from placement.scenarios import ScenarioProblem
     from placement.search import Candidate
-
-__all__ = ["StageGroup", "cut_short", "place_group", "scenarios_of", "stage_groups"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +101,7 @@ def _together(groups: Sequence[StageGroup]) -> StageGroup:
 
 def scenarios_of(group: StageGroup, loads: ExpertLoads, options: PlanOptions) -> ScenarioProblem:
     """Return the problem of a group over all loads."""
-    from placement.scenarios import scenario_problem
+    from placement.scenarios.problem import scenario_problem
 
     return scenario_problem(
         loads.normalised[:, group.held],
@@ -138,7 +134,7 @@ def place_group(
     groups = None if moe is None else moe.groups
     problem: ExpertProblem | ScenarioProblem
     if thorough and len(loads.tokens) > 1:
-        from placement.scenarios import place_over_scenarios
+        from placement.scenarios.place import place_over_scenarios
 
         problem = scenarios_of(group, loads, options)
         result = place_over_scenarios(

@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cost.expert_use import balanced_use, expert_use
+from cost.assignment import Assignment
+from cost.expert_use import ExpertUse, balanced_use, expert_use
 from cost.gpu_rates import expert_speed
-from cost.score import LayoutScorer
-from cost.split import require_split
+from cost.layout import Layout, StageSpec
+from cost.loads import ExpertLoads
+from cost.score import LayoutScorer, Score
+from cost.setting import Setting
+from cost.split import Split, require_split
 from placement.failure_domains import numbered_domains
-from placement.options import require_objective, require_spread
+from placement.options import Objective, Spread, require_objective, require_spread
+from placement.scenarios.report import ScenarioReport
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from cost.expert_use import ExpertUse
-    from cost.layout import Layout, StageSpec
-    from cost.loads import ExpertLoads
-    from cost.score import Score
-    from cost.setting import Setting
-    from cost.split import Split
     from placement.failures import Failures
-    from placement.options import Objective, Spread
     from placement.redundancy import RedundancyCurve
-    from placement.scenarios import ScenarioReport
 
-__all__ = [
-    "BaselineScore",
-    "Plan",
-    "Proof",
-    "moe_rows",
-    "placement_balancedness",
-    "placement_scorer",
-    "score_placement",
-    "stage_loads",
-    "stage_speed",
-    "stage_use",
-    "under_sparse_attention",
-    "use_balancedness",
-]
 
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 

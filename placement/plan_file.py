@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,6 +16,7 @@ from cost.calibration.errors import error_to_dict, errors_in
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import model_from_config
+from cost.score import Score
 from cost.setting import Setting
 from cost.split import Split
 from cost.workload import Workload
@@ -32,14 +35,6 @@ from placement.plan_findings import (
 from placement.verify_plan import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from cost.score import Score
-
-__all__ = ["plan_score_to_dict", "plan_to_dict", "plan_to_json", "read_plan", "score_to_dict"]
 
 SCHEMA_VERSION = 1
 _NO_OBJECT = {"model_type", "dict_type", "model_attributes_type"}

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cost.setting import Setting
 from placement.failure_domains import domain_name
 from placement.failures import AtRisk, Failures, LayerAtRisk, WhatIf
 from placement.options import Objective, Spread
+from placement.redundancy import RedundancyCurve
 from placement.scenarios.report import ScenarioReport, ScenarioRow
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cost.setting import Setting
-    from placement.redundancy import RedundancyCurve
-
-__all__ = [
-    "FailureFields",
-    "RedundancyFields",
-    "ScenarioFields",
-    "failures_to_dict",
-    "read_failures",
-    "read_redundancy",
-    "read_scenarios",
-    "scenarios_to_dict",
-]
 
 _Count = Annotated[int, Field(ge=0)]
 _Spread = Annotated[Spread, Field()]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cost.assignment import Assignment
+from cost.loads import ExpertLoads
+from cost.score import Score
+from cost.setting import Setting
+from cost.split import Split
 from placement.bisection import last_where
+from placement.experts import OnProgress
 from placement.failures import find_failures
 from placement.fit import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
-from placement.options import AUTO
+from placement.options import AUTO, PlanOptions
 from placement.placing import cut_short, place_group, stage_groups
 from placement.plan import (
     BaselineScore,
@@ -19,28 +26,19 @@ from placement.plan import (
     placement_scorer,
     score_placement,
 )
+from placement.result import ExpertResult
 from placement.search import candidates, fitted_layouts
 from placement.verify_plan import verify_plan
 from topology.errors import InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Known = dict[tuple[object, ...], ExpertResult]
+Say = Callable[[str], None]
 
-    from cost.assignment import Assignment
-    from cost.loads import ExpertLoads
-    from cost.score import Score
-    from cost.setting import Setting
-    from cost.split import Split
-    from placement.experts import ExpertResult, OnProgress
-    from placement.options import PlanOptions
+if TYPE_CHECKING:
     from placement.placing import StageGroup
     from placement.redundancy import RedundancyCurve
     from placement.search import Candidate, Fitted
 
-    Known = dict[tuple[object, ...], ExpertResult]
-    Say = Callable[[str], None]
-
-__all__ = ["Placed", "choose_layout", "make_plan"]
 
 MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""

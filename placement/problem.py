@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cost.assignment import Assignment
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-__all__ = ["ExpertProblem", "expert_problem", "fewest_redundant", "spread_slots"]
 
 
 @dataclass(frozen=True, eq=False)

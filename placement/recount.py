@@ -6,20 +6,13 @@ or very skewed loads, other counts pack better.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
+from placement.problem import ExpertProblem
 from placement.swap import swap_down
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-__all__ = ["recount"]
 
 _POWER = 32  # of the norm of GPU loads that ranks exchanges: near the largest load, but sees the others
 _LEAST_GAIN = 1e-9

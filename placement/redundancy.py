@@ -7,15 +7,23 @@ the same scorer as any plan's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.assignment import Assignment
+from cost.expert_use import ExpertUse
+from cost.layout import Layout
+from cost.loads import ExpertLoads
 from cost.memory import weight_sizes
 from cost.score import LayoutScorer
+from cost.setting import Setting
 from placement.bisection import last_where
 from placement.layouts import Shape
+from placement.options import PlanOptions
 from placement.placing import place_group, stage_groups
 from placement.plan import moe_rows, stage_speed, stage_use, use_balancedness
 from placement.planner import choose_layout
@@ -23,19 +31,8 @@ from placement.search import stage_slots
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from cost.expert_use import ExpertUse
-    from cost.layout import Layout
-    from cost.loads import ExpertLoads
-    from cost.setting import Setting
-    from placement.options import PlanOptions
     from placement.planner import Placed
 
-__all__ = ["ALIKE_COPIES", "RedundancyCurve", "RedundancyPoint", "choose_redundant", "copies_tried"]
 
 ALIKE_COPIES = 0.01
 """The knee is the fewest copies whose throughput is within this fraction of the best."""

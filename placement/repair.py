@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import domain_slots
 from placement.pack import EMPTY, make_room
+from placement.problem import ExpertProblem
 from placement.replicate import counts_fit, room
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-__all__ = ["distinct_copies"]
 
 
 def distinct_copies(

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import domain_slots
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-__all__ = ["counts_fit", "replicate", "room"]
+from placement.problem import ExpertProblem
 
 
 def replicate(problem: ExpertProblem, *, least: int = 1) -> NDArray[np.int64]:

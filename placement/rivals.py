@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from placement.baselines import baselines
+from cost.assignment import Assignment
+from cost.layout import Layout
+from cost.loads import ExpertLoads
+from cost.setting import Setting
+from cost.split import Split
+from placement.baselines import Baseline, baselines
 from placement.plan import BaselineScore, moe_rows, score_placement, stage_speed
 from placement.problem import expert_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.assignment import Assignment
-    from cost.layout import Layout
-    from cost.loads import ExpertLoads
-    from cost.setting import Setting
-    from cost.split import Split
-    from placement.baselines import Baseline
-
-__all__ = ["score_rivals"]
 
 
 def score_rivals(

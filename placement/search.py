@@ -3,46 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cost.expert_use import balanced_use
+from cost.expert_use import ExpertUse, balanced_use
 from cost.layout import Layout
-from cost.memory import replica_memory
+from cost.memory import StageMemory, replica_memory
 from cost.model import MoeFfn
-from cost.score import LayoutScorer
+from cost.score import LayoutScorer, Score
+from cost.setting import Setting
 from placement.bisection import last_where
 from placement.failure_domains import domain_name, require_apart, stage_domains
-from placement.layouts import enumerate_shapes
+from placement.layouts import Shape, enumerate_shapes
+from placement.options import Spread
 from placement.plan import stage_speed
 from placement.split import equal_ranges, largest_batch, split_layers, stage_specs
 from placement.unequal import gpu_hbm_bytes, hbm_differs, slots_of_stage
 from topology.errors import InfeasibleError, InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.expert_use import ExpertUse
-    from cost.memory import StageMemory
-    from cost.score import Score
-    from cost.setting import Setting
-    from placement.layouts import Shape
-    from placement.options import Spread
-
-__all__ = [
-    "Candidate",
-    "Fitted",
-    "Fitting",
-    "candidates",
-    "fitted_layouts",
-    "fitting_shapes",
-    "tightest",
-]
-
 
 LOST_AT_MOST = 0.4
 """A layout this far behind the best under perfect balance is not searched for its batch: imbalance seldom costs

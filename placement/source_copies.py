@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.split import source_shares
 from placement.apart import domains_used, in_domains
+from placement.problem import ExpertProblem
 from placement.verify import most_in_domain
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Judge = Callable[[NDArray[np.int32], NDArray[np.intp]], NDArray[np.float64]]
 
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-    Judge = Callable[[NDArray[np.int32], NDArray[np.intp]], NDArray[np.float64]]
-
-__all__ = ["promising_swaps", "swap_under_source"]
 
 _ROUNDS, _TRIED = 60, 8
 _LEAST_GAIN = 1e-9

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cost.expert_use import balanced_use
+from cost.expert_use import ExpertUse, balanced_use
 from cost.layout import StageSpec
 from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory, weight_sizes
-from cost.model import MoeFfn
-from cost.setting import USABLE_HBM
+from cost.model import Layer, MoeFfn
+from cost.setting import USABLE_HBM, Setting
 from cost.step import batch_cost
 from placement.bisection import last_where
+from placement.stages import StageProblem
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.expert_use import ExpertUse
-    from cost.model import Layer
-    from cost.setting import Setting
-    from placement.stages import StageProblem
-
-    Groups = Sequence[tuple[int, ...]]
-
-__all__ = ["equal_ranges", "largest_batch", "split_layers", "stage_problem", "stage_specs"]
+Groups = Sequence[tuple[int, ...]]
 
 
 def equal_ranges(layers: int, stages: int) -> tuple[range, ...]:

@@ -10,21 +10,16 @@ be spread), an expert gets one copy more, which raises its cap, or one fewer.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import domains_used, in_domains, over_cap
+from placement.problem import ExpertProblem
 from placement.verify import most_in_domain
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Floats = NDArray[np.float64]
 
-    from placement.problem import ExpertProblem
-
-    Floats = NDArray[np.float64]
-
-__all__ = ["spread_evenly"]
 
 _HALF = 0.5  # a change of counts, in float32, is at least 1
 

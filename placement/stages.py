@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.errors import InfeasibleError, InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["StageProblem", "StageResult", "solve_stages"]
 
 MEMORY_UNIT = 1024.0
 """Bytes are rounded up to whole kibibytes, so that what is accepted does fit."""

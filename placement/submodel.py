@@ -13,24 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from ortools.sat.python import cp_model
 
-__all__ = [
-    "SubModel",
-    "SubPacking",
-    "bound_peak_by_loads",
-    "build",
-    "cores",
-    "fill_slots",
-    "fix_heaviest",
-    "hint_incumbent",
-    "keep_apart",
-    "place_every_copy",
-    "solve",
-]
 
 # The largest load may rise this far above the incumbent: a tighter domain loses the hint (solver rule).
 _HEADROOM = 1.03

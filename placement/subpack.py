@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement import submodel
 from placement.apart import each_alone
+from placement.problem import ExpertProblem
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+OnProgress = Callable[[int, int, float, float, float], None]
 
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-    OnProgress = Callable[[int, int, float, float, float], None]
-
-__all__ = ["CLOSE", "Improved", "improve"]
 
 CLOSE = 1e-4  # a layer is done when its largest load is within this part of its bound
 STEPS = 1_000_000  # integer steps to the mean GPU load

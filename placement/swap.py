@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import domains_used, each_alone
-from placement.deals import deals
+from placement.deals import Speeds, deals
+from placement.problem import ExpertProblem
 from placement.verify import most_in_domain
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Floats = NDArray[np.float64]
 
-    from placement.deals import Speeds
-    from placement.problem import ExpertProblem
-
-    Floats = NDArray[np.float64]
-
-__all__ = ["swap_down"]
 
 _LEAST_GAIN = 1e-7  # of the larger load of two GPUs; below it a descent could go on for ever
 _ROUND_GAIN = 1e-4  # of the largest load: what a round of pairs is worth

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.counts import exact_fold, search_counts
 from placement.fast import TRIED
 from placement.gaps import WIDE, keep_better, max_loads, proven, wide_layers
 from placement.pack import pack
+from placement.problem import ExpertProblem
 from placement.recount import recount
 from placement.replicate import replicate
 from placement.submodel import cores
 from placement.subpack import Improved, improve
 from placement.swap import swap_down
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+OnProgress = Callable[[int, int, float, float, float], None]
 
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-
-    OnProgress = Callable[[int, int, float, float, float], None]
-
-__all__ = ["search"]
 
 _FOLD_SHARE, _COUNT_SHARE, _RECOUNT_SHARE = 0.85, 0.5, 0.15  # of the time limit
 _FEW = 4  # layers: each thread searches all of them, with other draws, every second one from greedy counts

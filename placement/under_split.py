@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cost.split import require_split, slot_shares
+from cost.split import Split, require_split, slot_shares
 from placement.apart import can_be_apart, legal
 from placement.bounds import largest_copy, mean_load, neighbours
 from placement.lp_copies import SLACK, lp_max_load, place_for_lp
+from placement.problem import ExpertProblem
 from placement.repair import distinct_copies
+from placement.result import ExpertResult
 from placement.scenarios.problem import ScenarioProblem
 from placement.source_copies import swap_under_source
 from placement.spread_repair import spread_evenly
 from placement.verify import verify_experts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.split import Split
-    from placement.experts import ExpertResult
-    from placement.problem import ExpertProblem
-
-__all__ = ["any_split_bound", "split_max_load", "under_split"]
 
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.layout import StageSpec
 from cost.memory import replica_memory, weight_sizes
 from cost.model import MoeFfn
-from cost.setting import USABLE_HBM
+from cost.setting import USABLE_HBM, Setting
 from placement.problem import spread_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.setting import Setting
-
-__all__ = ["gpu_hbm_bytes", "hbm_differs", "slots_by_free_hbm", "slots_of_stage"]
 
 
 def gpu_hbm_bytes(setting: Setting, gpus: Sequence[int]) -> NDArray[np.float64]:

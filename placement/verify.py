@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from placement.problem import ExpertProblem
-
-__all__ = ["most_in_domain", "verify_experts"]
+from cost.assignment import Assignment
+from placement.problem import ExpertProblem
 
 _Copies = TypeVar("_Copies", int, "NDArray[np.int64]")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.memory import replica_memory
 from placement.failure_domains import numbered_domains, stage_domains
@@ -14,11 +15,7 @@ from placement.verify import verify_experts
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from placement.plan import Plan
-
-__all__ = ["verify_plan"]
 
 
 def verify_plan(plan: Plan) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from cost.resolve import model_names, model_title, published, resolve_model
 from rackplan.physical_view import physical_entry, scale_up_words, structure_words
@@ -20,15 +21,9 @@ from topology import (
     resolve_cluster,
 )
 from topology.errors import InputError
+from topology.figures import Figure
+from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
 from topology.units import format_number
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from topology.figures import Figure
-    from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
-
-__all__ = ["cluster_lines", "entry", "gpu_lines", "model_lines"]
 
 Shown = tuple[list[dict[str, Any]], list[str]]
 _GPU_COLUMNS = ("bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_bytes", "hbm_bytes_per_s")

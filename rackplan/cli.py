@@ -36,7 +36,6 @@ from topology.errors import RackplanError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["app", "main"]
 
 BAD_INPUT = 2
 # typer carries its own click; the base of its public exception is the one for every mistake on a command line

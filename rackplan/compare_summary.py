@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from cost.calibration.errors import ErrorOf
+from cost.loads import ExpertLoads
+from cost.model import Model
+from cost.workload import Workload
+from placement.compare import CompareRow
 from rackplan.error_words import error_rows, range_words, table_words
 from rackplan.summary import doubts, phase_words, serving_words
 from rackplan.words import load_names, table, underlined, wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.calibration.errors import ErrorOf
-    from cost.loads import ExpertLoads
-    from cost.model import Model
-    from cost.workload import Workload
-    from placement.compare import CompareRow
-
-__all__ = ["cluster_errors", "compare_summary", "compare_verdict", "comparison_table"]
 
 
 def compare_summary(

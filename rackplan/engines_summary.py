@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from placement.engines.check import Checked
+from placement.engines.export import Exported
+from placement.engines.mapping import Place
 from rackplan.words import underlined, wrapped
-
-if TYPE_CHECKING:
-    from placement.engines.check import Checked
-    from placement.engines.export import Exported
-    from placement.engines.mapping import Place
-
-__all__ = ["check_json", "check_summary", "export_json", "export_summary"]
 
 _WORDS = {"refused": "NOT LOADED", "wrong": "WRONG", "note": "note"}
 MOST_NODES = 8

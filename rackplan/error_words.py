@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from cost.calibration.errors import ANY_PHASE, EACH_ENGINE, KINDS, LEAST_ROWS, widest
+from cost.calibration.errors import ANY_PHASE, EACH_ENGINE, KINDS, LEAST_ROWS, ErrorOf, widest
 from cost.calibration.serving import ANY_ENGINE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.calibration.errors import ErrorOf
-
-__all__ = [
-    "band_words",
-    "chip_words",
-    "error_rows",
-    "error_words",
-    "factor_words",
-    "range_words",
-    "table_words",
-]
 
 
 def error_words(error: ErrorOf) -> str:

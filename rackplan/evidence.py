@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cost.dtypes import multiply_dtype
+from cost.layout import StageSpec
+from cost.machine import Machine
+from placement.plan import Plan
 from rackplan.words import load_names
 from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from cost.layout import StageSpec
-    from cost.machine import Machine
-    from placement.plan import Plan
-
-__all__ = [
-    "UsedFigure",
-    "coefficients",
-    "kernel_notes",
-    "machine_figures",
-    "term_evidence",
-    "used_figures",
-    "weakest_figures",
-]
 
 _BEHIND = {
     "attention": ("attention", "gemm", "hbm"),

@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cost.calibration.errors import errors_in
 from cost.calibration.residual import kinds_of, step_features
 from cost.calibration.residual import residual as learned_residual
 from cost.efficiency import PEAK
 from cost.lecture import train_wait_s
+from cost.score import Score
 from cost.setting import USABLE_HBM
 from placement.compare import cluster_status
-from placement.plan import score_placement
+from placement.plan import Plan, score_placement
 from placement.plan_file import plan_score_to_dict
 from rackplan.error_words import band_words
-from rackplan.evidence import kernel_notes, term_evidence, used_figures, weakest_figures
+from rackplan.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
 from rackplan.summary import coefficient_words, doubts, next_token, serving_words, what_if_words
 from rackplan.words import load_names
-
-if TYPE_CHECKING:
-    from cost.score import Score
-    from placement.plan import Plan
-    from rackplan.evidence import UsedFigure
-    from topology.figures import Evidence
-
-__all__ = [
-    "Explanation",
-    "TermRow",
-    "at_peaks",
-    "cache_note",
-    "explain_plan",
-    "explanation_to_dict",
-    "parts_note",
-    "residual_of",
-    "residual_words",
-    "verdict",
-    "wait_note",
-]
+from topology.figures import Evidence
 
 LEAST_BOUND = 0.05
 _PART_WORDS = {

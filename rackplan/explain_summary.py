@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rackplan.explain import cache_note, parts_note, residual_words, wait_note
+from cost.score import Score
+from rackplan.evidence import UsedFigure
+from rackplan.explain import Explanation, cache_note, parts_note, residual_words, wait_note
 from rackplan.output import WIDTH
 from rackplan.words import LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
-    from cost.score import Score
-    from rackplan.evidence import UsedFigure
-    from rackplan.explain import Explanation
-
-__all__ = ["PARTS", "busy_text", "explanation_blocks", "print_blocks"]
 
 PARTS = {
     "weights": "weights",

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from placement.failures import Failures, WhatIf
+from placement.plan import Plan
+from placement.scenarios.report import ScenarioReport
 from rackplan.words import table, wrapped
-
-if TYPE_CHECKING:
-    from placement.failures import Failures, WhatIf
-    from placement.plan import Plan
-    from placement.scenarios import ScenarioReport
-
-__all__ = [
-    "WHAT_IF_HEADER",
-    "at_risk_words",
-    "failure_lines",
-    "placement_words",
-    "scenario_cells",
-    "scenario_lines",
-    "scenario_note",
-    "what_if_cells",
-    "what_if_note",
-    "worst_words",
-]
 
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 SCENARIO_HEADER = ("loads", "in-sample", "left out", "worst layer")

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rackplan.output import WIDTH
+from topology.importers import Imported
 from topology.importers.hostlist import compress_hosts
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from topology.importers import Imported
-
-__all__ = ["import_comments", "import_json", "import_summary"]
 
 _MOST_SHOWN = 40
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from cost.loads import ExpertLoads
-    from cost.model import Model
-
-__all__ = ["DEFAULT_LOADS", "accepted_tokens", "digests", "model_loads", "reading_progress", "speeds"]
+from cost.loads import ExpertLoads
+from cost.model import Model
 
 _LONG_BYTES = 2**24
 

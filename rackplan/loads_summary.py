@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.recordings.open import open_recording
-from cost.recordings.recording import Wanted
+from cost.recordings.recording import Recording, Wanted
 from cost.recordings.rows import moe_rows, require_fit
-from cost.recordings.statistics import load_statistics
-from cost.recordings.windows import MOST_WINDOWS, collect_windows
+from cost.recordings.statistics import Drift, LoadStatistics, load_statistics
+from cost.recordings.windows import MOST_WINDOWS, Windows, collect_windows
 from cost.synthetic_loads import is_generator
 from rackplan.words import table, underlined, wrapped
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from cost.recordings.recording import Recording
-    from cost.recordings.statistics import Drift, LoadStatistics
-    from cost.recordings.windows import Windows
-
-__all__ = ["Description", "describe", "loads_json", "loads_summary"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = "_.-=+*#@"

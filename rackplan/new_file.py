@@ -8,8 +8,6 @@ from pathlib import Path
 
 from topology.errors import InputError
 
-__all__ = ["require_new", "write_new"]
-
 
 def require_new(path: Path) -> None:
     """Refuse a path that is taken.

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from topology.errors import InputError
 from topology.files import ensure_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-__all__ = ["output_folder", "print_json", "print_text", "write_together"]
 
 WIDTH = 100
 """Summaries are at most this many columns wide."""

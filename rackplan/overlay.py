@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from placement.plan import stage_speed, stage_use
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from cost.layout import StageSpec
-    from placement.plan import Plan
-    from topology.draw import Overlay
-
-__all__ = ["plan_overlay"]
+from cost.assignment import Assignment
+from cost.layout import StageSpec
+from placement.plan import Plan, stage_speed, stage_use
+from topology.draw import Overlay
 
 _MOST_LINES = 12
 

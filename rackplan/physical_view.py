@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rackplan.words import table, wrapped
 from topology import format_quantity
-from topology.physical import growth, physical_limits
-
-if TYPE_CHECKING:
-    from topology.cluster import Cluster
-    from topology.physical import Physical
-    from topology.spec import DomainSpec
-
-__all__ = ["physical_entry", "scale_up_words", "structure_words"]
+from topology.cluster import Cluster
+from topology.physical import Physical, growth, physical_limits
+from topology.spec import DomainSpec
 
 _RULE = (
     "A link inside a host is on its board, inside a rack copper, out of a rack optical (two transceivers each). "

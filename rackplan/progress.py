@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from placement.replan.told import State
-
-__all__ = ["Reporter", "progress"]
+from placement.replan.told import State
 
 
 class Reporter:

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from placement.redundancy import ALIKE_COPIES
+from placement.redundancy import ALIKE_COPIES, RedundancyCurve, RedundancyPoint
 from rackplan.words import table, wrapped
-
-if TYPE_CHECKING:
-    from placement.redundancy import RedundancyCurve, RedundancyPoint
-
-__all__ = ["redundancy_lines", "redundancy_rows"]
 
 HEADER = ("copies", "slots/GPU", "balancedness", "batch", "tok/s/GPU", "TPOT ms", "experts GB", "")
 

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from cost.calibration.errors import errors_in
 from placement.replan.few_moves import KNEE
+from placement.replan.replan_plan import Replanned, ReplanOptions
+from placement.replan.steps import Step
 from placement.replan.transfers import NEAR
 from rackplan.error_words import band_words
 from rackplan.findings_summary import failure_lines, worst_words
 from rackplan.summary import balance_lines, evidence_lines, proof_lines, what_if_lines
 from rackplan.words import load_names, table, underlined, wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from placement.replan.replan_plan import Replanned, ReplanOptions
-    from placement.replan.steps import Step
-
-__all__ = [
-    "FRONT",
-    "balance_words",
-    "front_rows",
-    "links_words",
-    "moves_to_dict",
-    "moves_words",
-    "replan_summary",
-    "totals_to_dict",
-]
 
 MOST_ROWS = 9
 FRONT = ["moves", "of copies", "GB", "balancedness", "max/mean"]

@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from cost.attention.sparse import as_if_sparse, most_tokens_read
 from cost.calibration.errors import error_behind, errors_in
 from cost.economics.price_step import model_price_step_context
+from cost.efficiency import Efficiency
 from cost.model import DenseFfn, MoeFfn
+from cost.score import Score
+from cost.setting import Setting
 from cost.terms.alltoall import vector_bytes
+from cost.workload import Workload
 from placement.compare import cluster_status
+from placement.plan import Plan
 from rackplan.error_words import band_words, chip_words
 from rackplan.findings_summary import failure_lines, placement_words, scenario_lines, worst_words
 from rackplan.redundancy_summary import redundancy_lines
 from rackplan.words import baseline_name, load_names, table, underlined, wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cost.efficiency import Efficiency
-    from cost.score import Score
-    from cost.setting import Setting
-    from cost.workload import Workload
-    from placement.plan import Plan
-
-__all__ = [
-    "coefficient_words",
-    "doubts",
-    "evidence_lines",
-    "next_token",
-    "phase_words",
-    "plan_summary",
-    "score_summary",
-    "serving_words",
-    "what_if_lines",
-    "what_if_words",
-]
 
 
 def plan_summary(plan: Plan, files: Mapping[str, str]) -> str:
@@ -241,6 +224,7 @@ def _balance_row(name: str, balancedness: Mapping[int, float], score: Score) -> 
 
 
 def proof_lines(plan: Plan) -> list[str]:
+    """Say what is proven: status, objective, bound and gap."""
     proof = plan.proof
     text = (
         f"{proof.status}: largest over mean GPU load{worst_words(plan)} {proof.objective:.4f}, none can be below "

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cost.afd import AfdSweep
-from cost.calibration.errors import error_to_dict, errors_in
-from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
-from cost.sweep import best_at
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from cost.calibration.errors import ErrorOf
-    from cost.rate_matching import FetchOrRecompute, RateMatch, RateMatches
-    from cost.sweep import Sweep
-    from topology.figures import Figure
-
-__all__ = ["Pools", "imbalance_data", "match_data", "match_errors", "sweep_csv", "sweep_data"]
+from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
+from cost.rate_matching import (
+    DECODE_DERATE,
+    PREFILL_DERATE,
+    TTFT_LIMIT,
+    FetchOrRecompute,
+    RateMatch,
+    RateMatches,
+)
+from cost.sweep import Sweep, best_at
+from topology.figures import Figure
 
 _NUMBERS = ("tp", "attention_dp", "ep", "moe_tp", "stages", "replicas")
 _FIGURES = (

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.afd import AfdSweep
 from cost.calibration.errors import errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
 from cost.lecture import train_wait_s
-from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
+from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT, RateMatch
 from cost.serving import CHUNK_TOKENS
-from cost.sweep import best_at
+from cost.sweep import Sweep, best_at
 from rackplan.error_words import band_words, chip_words, factor_words
 from rackplan.summary import next_token, what_if_lines
-from rackplan.sweep_report import imbalance_data, match_errors
+from rackplan.sweep_report import Pools, imbalance_data, match_errors
 from rackplan.words import narrow_table, table, underlined, wrapped
 from topology.figures import weakest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.rate_matching import RateMatch
-    from cost.sweep import Sweep
-    from rackplan.sweep_report import Pools
-
-__all__ = ["match_summary", "sweep_summary"]
 
 MOST_ROWS = 16
 """Points of a frontier that are printed."""

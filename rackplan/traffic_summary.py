@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rackplan.words import table, underlined, wrapped
+from topology.cluster import Cluster
+from topology.routes import Link, LinkLoads, Traffic
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from topology.cluster import Cluster
-    from topology.routes import Link, LinkLoads, Traffic
-
-__all__ = ["traffic_data", "traffic_summary"]
 
 HOTTEST = 6
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from cost.measured.statistics import errors_by, inside, signed_error
-from rackplan.validation import STRATA, stratum
+from cost.measured.ordering import Ordering
+from cost.measured.point import Point, Prediction
+from cost.measured.statistics import Errors, errors_by, inside, signed_error
+from rackplan.validation import STRATA, Validation, stratum
 from rackplan.words import table, underlined, wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from cost.measured.ordering import Ordering
-    from cost.measured.point import Point, Prediction
-    from cost.measured.statistics import Errors
-    from rackplan.validation import Validation
-
-__all__ = ["file_names", "validate_json", "validate_summary"]
 
 _SHORT_FILE = 200
 _WORST = 20

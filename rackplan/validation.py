@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from cost.measured.ordering import Ordering, named_orderings, served_orderings
-from cost.measured.predict import predict
+from cost.measured.point import Point, Prediction
+from cost.measured.predict import Predictor, predict
 from cost.measured.statistics import Errors, errors_by, errors_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from cost.measured.point import Point, Prediction
-    from cost.measured.predict import Predictor
-
-__all__ = ["STRATA", "Validation", "stratum", "validate"]
 
 STRATA = ("labelled", "unlabelled")
 """Points whose row says whether tokens were drafted (or whose model cannot), and points where nobody recorded it."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rackplan.output import WIDTH
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["LABEL", "baseline_name", "load_names", "narrow_table", "table", "underlined", "wrapped"]
 
 LABEL = 14
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
         load_gpu,
         load_scale_out,
     )
-    from topology.cluster import Cluster, Gpu
+    from topology.cluster import Cluster, Gpu, build_cluster
     from topology.draw import Overlay, draw_cluster
     from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError, RackplanError
     from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
     from topology.graph import validate_graph
     from topology.raw import raw_cluster_spec
-    from topology.resolve import build_cluster, resolve_cluster
+    from topology.resolve import resolve_cluster
     from topology.spec import (
         ClusterSpec,
         DomainSpec,
@@ -92,13 +92,13 @@ _MODULES = {
         "load_gpu",
         "load_scale_out",
     ),
-    "cluster": ("Cluster", "Gpu"),
+    "cluster": ("Cluster", "Gpu", "build_cluster"),
     "draw": ("Overlay", "draw_cluster"),
     "errors": ("InfeasibleError", "InputError", "MissingFigureError", "NoAnswerError", "RackplanError"),
     "figures": ("UNPUBLISHED", "Evidence", "Figure", "weakest"),
     "graph": ("validate_graph",),
     "raw": ("raw_cluster_spec",),
-    "resolve": ("build_cluster", "resolve_cluster"),
+    "resolve": ("resolve_cluster",),
     "spec": (
         "ClusterSpec",
         "DomainSpec",

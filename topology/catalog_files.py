@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from topology.check import check_domain, check_scale_out
 from topology.errors import InputError, MissingFigureError
@@ -13,25 +13,6 @@ from topology.fields import Fields, load_yaml, nearest
 from topology.figures import UNPUBLISHED, Evidence, Figure
 from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
 from topology.units import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = [
-    "GPU_FIGURES",
-    "Shapes",
-    "cluster_names",
-    "fabric_names",
-    "find_scale_out",
-    "gpu_names",
-    "load_domain",
-    "load_fabric",
-    "load_gpu",
-    "load_scale_out",
-    "load_shapes",
-    "read_evidence",
-    "systems_of",
-]
 
 CATALOG = Path(__file__).parent / "catalog"
 

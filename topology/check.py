@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from topology.spec import ClusterSpec, DomainSpec, ScaleOutSpec
-
-__all__ = [
-    "FABRIC_KINDS",
-    "LARGEST_CLUSTER_GPUS",
-    "STRUCTURES",
-    "check_cluster",
-    "check_domain",
-    "check_scale_out",
-    "uplinks_of_leaf",
-    "uplinks_of_spine",
-]
+from topology.spec import ClusterSpec, DomainSpec, ScaleOutSpec
 
 LARGEST_CLUSTER_GPUS = 1_000_000
 LARGEST_MESH_GPUS = 256  # GPUs x GPUs links; nobody builds a full mesh as large

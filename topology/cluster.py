@@ -7,13 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from topology.errors import InputError
+from topology.spec import ClusterSpec, DomainSpec
 
 if TYPE_CHECKING:
     import networkx as nx
-
-    from topology.spec import ClusterSpec, DomainSpec
-
-__all__ = ["Cluster", "Gpu", "build_cluster"]
 
 
 @dataclass(frozen=True)

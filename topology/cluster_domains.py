@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from topology.catalog_files import load_domain, systems_of
 from topology.check import STRUCTURES, check_domain
 from topology.cluster_gpus import user_figure
 from topology.errors import InputError
+from topology.fields import Fields
 from topology.figures import Evidence, Figure
 from topology.plausible import check_links
-from topology.spec import DomainSpec, FabricSpec
+from topology.spec import DomainSpec, FabricSpec, GpuSpec
 from topology.tori import default_node_shape, shaped
 from topology.units import format_quantity, parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from topology.fields import Fields
-    from topology.spec import GpuSpec
-
-__all__ = ["read_domains", "stand_in_latency"]
 
 _STAND_IN = "hgx-h100"  # latencies not given follow this design's, which say that they are stand-ins
 

@@ -5,25 +5,18 @@ What the file does not say follows a reference design where there is one; otherw
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING
 
 from topology.catalog_files import find_scale_out, load_scale_out
 from topology.check import FABRIC_KINDS, check_scale_out, uplinks_of_leaf, uplinks_of_spine
 from topology.cluster_domains import stand_in_latency
 from topology.cluster_gpus import user_figure
 from topology.errors import InputError
+from topology.fields import Fields
 from topology.plausible import check_nic
-from topology.spec import FabricSpec, ScaleOutSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from topology.fields import Fields
-    from topology.spec import DomainSpec
-
-__all__ = ["read_fabric"]
+from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
 
 _REFERENCE = "hgx-h100"  # pods and spines of inline domains follow this reference design
 # Ports of the switch that a NIC of this rate is usually cabled to: Quantum-2 (64 x 400 Gb/s) and Quantum-X800

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from topology.check import check_cluster
 from topology.cluster_domains import read_domains
@@ -12,11 +12,6 @@ from topology.cluster_raw import read_raw
 from topology.errors import InputError
 from topology.fields import Fields, load_yaml
 from topology.spec import ClusterSpec, Fault
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["read_cluster_file"]
 
 
 def read_cluster_file(path: Path) -> ClusterSpec:

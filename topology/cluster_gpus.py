@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from topology.catalog_files import GPU_FIGURES, gpu_names, load_gpu
 from topology.errors import InputError
-from topology.fields import nearest
+from topology.fields import Fields, nearest
 from topology.figures import Evidence, Figure
 from topology.plausible import check_gpu_figures
 from topology.spec import GpuSpec
 from topology.units import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from topology.fields import Fields
-
-__all__ = ["Gpus", "read_overrides", "user_figure"]
 
 
 class Gpus:

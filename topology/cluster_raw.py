@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from topology.catalog_files import fabric_names, load_fabric
 from topology.cluster_domains import stand_in_latency
 from topology.cluster_gpus import user_figure
 from topology.errors import InputError
-from topology.fields import nearest
+from topology.fields import Fields, nearest
 from topology.plausible import check_raw_links
 from topology.raw import check_raw
-from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
+from topology.spec import FabricSpec, GpuSpec, RawLink, RawNode, RawTopology
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from topology.fields import Fields
-    from topology.spec import GpuSpec
-
-__all__ = ["read_raw"]
 
 _SCALE_UP = ({"gpu"}, {"gpu", "switch"}, {"switch"})
 

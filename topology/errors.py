@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["InfeasibleError", "InputError", "MissingFigureError", "NoAnswerError", "RackplanError"]
-
 
 class RackplanError(Exception):
     """Base of every error that ends a command with one line instead of a traceback."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 from topology.errors import InputError
 from topology.strict_yaml import strict_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-__all__ = ["Fields", "load_yaml", "nearest"]
 
 _LONGEST_YAML_BYTES = 32_000_000
 

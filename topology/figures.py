@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["UNPUBLISHED", "Evidence", "Figure", "weakest"]
 
 UNPUBLISHED = math.nan
 """Value of a link rate that its maker has not published: nothing can be computed from it."""

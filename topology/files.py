@@ -8,8 +8,6 @@ from pathlib import Path
 
 from topology.errors import InputError
 
-__all__ = ["ensure_folder", "write_whole"]
-
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path`` by way of a file beside it: a reader sees all of it, or the old file.

@@ -36,26 +36,15 @@ routers ``f.g2.r1`` (group 2). A raw graph has the ids of its file.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from topology.errors import InputError
+from topology.spec import FabricSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import networkx as nx
 
-    from topology.spec import FabricSpec
-
-__all__ = [
-    "EDGE_ATTRIBUTES",
-    "NODE_ATTRIBUTES",
-    "NODE_KINDS",
-    "SCALE_OUT_KINDS",
-    "edge_attributes",
-    "node_attributes",
-    "validate_graph",
-]
 
 NODE_KINDS = ("gpu", "switch", "leaf", "spine", "core", "router", "nic", "pcie", "host")
 SCALE_OUT_KINDS = ("leaf", "spine", "core", "router")

@@ -9,7 +9,6 @@ from topology.errors import InputError
 if TYPE_CHECKING:
     from topology.cluster import Cluster
 
-__all__ = ["refuse_islands"]
 
 MOST_NAMED = 4
 

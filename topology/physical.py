@@ -11,21 +11,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from topology.cluster import build_cluster
+from topology.cluster import Cluster, build_cluster
 from topology.figures import Evidence, weakest
 from topology.graph import SCALE_OUT_KINDS
-from topology.spec import ClusterSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from topology.cluster import Cluster
-    from topology.spec import DomainSpec
-
-__all__ = ["Cabling", "Mass", "Physical", "Power", "domain_mass", "domain_power", "growth", "physical_limits"]
+from topology.spec import ClusterSpec, DomainSpec
 
 BOARD, COPPER, OPTICAL = "board", "copper", "optical"
 MOST_GROWN_GPUS = 1152

@@ -6,20 +6,14 @@ a mistaken unit is an error that says which was probably meant; ``rate_checked: 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from topology.catalog_files import find_scale_out, systems_of
 from topology.errors import InputError
+from topology.fields import Fields
+from topology.figures import Figure
+from topology.spec import DomainSpec, GpuSpec, RawTopology, ScaleOutSpec
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from topology.fields import Fields
-    from topology.figures import Figure
-    from topology.spec import DomainSpec, GpuSpec, RawTopology, ScaleOutSpec
-
-__all__ = ["check_gpu_figures", "check_links", "check_nic", "check_raw_links"]
 
 # Rates of one link per direction, from the slowest to the fastest generation of each kind with a margin of two:
 # NVLink 1 (20 GB/s) to 6 (50), xGMI (Instinct MI50 46 to MI355X 76.5), ICI (v2 62 to v5p 100), NeuronLink, UB.

@@ -8,8 +8,9 @@ none but shares its domain, those to PCIe switches and the host.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from topology.check import check_cluster
 from topology.cluster import Gpu, build_cluster
@@ -17,17 +18,21 @@ from topology.errors import InputError
 from topology.figures import UNPUBLISHED, Evidence, Figure
 from topology.graph import NODE_KINDS
 from topology.islands import refuse_islands
-from topology.spec import ClusterSpec, DomainSpec, FabricSpec, ScaleOutSpec
+from topology.spec import (
+    ClusterSpec,
+    DomainSpec,
+    FabricSpec,
+    Fault,
+    GpuSpec,
+    RawLink,
+    RawNode,
+    RawTopology,
+    ScaleOutSpec,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
     import networkx as nx
 
-    from topology.spec import Fault, GpuSpec, RawLink, RawNode, RawTopology
-
-__all__ = ["check_raw", "raw_cluster_spec", "raw_gpus", "raw_scale_out", "scale_up_of"]
 
 _UP = ("gpu", "switch")
 _INSIDE = ("pcie", "host")

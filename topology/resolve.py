@@ -5,20 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from topology.catalog_files import cluster_names, find_scale_out, load_domain, load_scale_out, load_shapes
 from topology.check import LARGEST_CLUSTER_GPUS
 from topology.cluster import Cluster, build_cluster
 from topology.errors import InputError
 from topology.fields import nearest
-from topology.spec import ClusterSpec
+from topology.spec import ClusterSpec, DomainSpec, ScaleOutSpec
 from topology.tori import parse_shape, shape_of, shaped
-
-if TYPE_CHECKING:
-    from topology.spec import DomainSpec, ScaleOutSpec
-
-__all__ = ["build_cluster", "fill_domains", "resolve_cluster"]
 
 _SUFFIXES = (".yaml", ".yml")
 

@@ -5,28 +5,12 @@ All rates are bytes per second **per direction**; all peaks are dense, never 2:4
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from topology.errors import MissingFigureError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from topology.figures import Figure
-
-__all__ = [
-    "ClusterSpec",
-    "DomainSpec",
-    "FabricSpec",
-    "Fault",
-    "GpuSpec",
-    "RawLink",
-    "RawNode",
-    "RawTopology",
-    "ScaleOutSpec",
-]
+from topology.figures import Figure
 
 
 @dataclass(frozen=True)

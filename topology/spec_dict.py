@@ -5,8 +5,9 @@ What only some structures have (a torus's shape, a raw graph, faults) is written
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from topology.check import check_cluster, check_domain, check_scale_out
 from topology.cluster import build_cluster
@@ -23,11 +24,6 @@ from topology.spec_parts import (
     read_gpu_dict,
 )
 from topology.spec_raw import raw_to_dict, read_raw_dict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["spec_from_dict", "spec_to_dict"]
 
 
 def spec_to_dict(spec: ClusterSpec) -> dict[str, Any]:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from topology.catalog_files import read_evidence
 from topology.errors import InputError
+from topology.fields import Fields
 from topology.figures import UNPUBLISHED, Figure
 from topology.spec import FabricSpec, GpuSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from topology.fields import Fields
-
-__all__ = [
-    "fabric_to_dict",
-    "figures_to_dict",
-    "gpu_to_dict",
-    "read_fabric_dict",
-    "read_figures_dict",
-    "read_gpu_dict",
-]
 
 _UNITS = ("byte", "byte/s", "flop/s", "s", "W", "1", "USD/h", "kg", "m")
 

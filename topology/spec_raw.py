@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from topology.errors import InputError
-from topology.spec import RawLink, RawNode, RawTopology
+from topology.fields import Fields
+from topology.spec import FabricSpec, GpuSpec, RawLink, RawNode, RawTopology
 from topology.spec_parts import fabric_to_dict, gpu_to_dict, read_fabric_dict, read_gpu_dict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from topology.fields import Fields
-    from topology.spec import FabricSpec, GpuSpec
-
-__all__ = ["raw_to_dict", "read_raw_dict"]
 
 _T = TypeVar("_T")
 _PLACES = ("domain", "node", "rack")

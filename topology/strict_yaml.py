@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
-
-__all__ = ["strict_yaml"]
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
 
 DEEPEST = 64
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
 from topology.catalog_files import load_shapes
 from topology.check import check_domain
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from topology.spec import DomainSpec
-
-__all__ = ["default_node_shape", "parse_shape", "shape_of", "shaped"]
+from topology.spec import DomainSpec
 
 
 def parse_shape(text: str) -> tuple[int, ...] | None:

@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["format_number", "format_quantity", "parse_quantity"]
 
 _SI: Mapping[str, float] = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cost.attention.grouped import GroupedQuery
 from cost.attention.spans import at_most, mean_prompt_span, span
-
-if TYPE_CHECKING:
-    from cost.quantity import Quantity
-
-__all__ = ["BlockSparse"]
+from cost.quantity import Quantity
 
 _INDEX_BYTES = (
     2  # index keys stay in BF16 whatever the KV cache dtype (the default of vLLM's MiniMax M3 indexer cache)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cost.attention.latent import INDEX_SCALE_BYTES
 from cost.attention.spans import mean_prompt_span, span
-
-if TYPE_CHECKING:
-    from cost.quantity import Quantity
-
-__all__ = ["CompressedAttention"]
+from cost.quantity import Quantity
 
 _STATE_BYTES = 4  # tokens waiting to be compressed are kept in FP32, as keys and as gates
 _INDEX_BLOCK = 128

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cost.attention.spans import at_most, mean_prompt_span, span
-
-if TYPE_CHECKING:
-    from cost.quantity import Quantity
-
-__all__ = ["GroupedQuery"]
+from cost.quantity import Quantity
 
 
 @dataclass(frozen=True)

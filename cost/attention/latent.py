@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cost.attention.spans import mean_prompt_span, span
-
-if TYPE_CHECKING:
-    from cost.quantity import Quantity
-
-__all__ = ["INDEX_SCALE_BYTES", "IndexedLatent", "Latent"]
+from cost.quantity import Quantity
 
 # The index keeps its keys in FP8 with one FP32 scale per 128 elements, whatever the KV cache dtype
 # (DeepSeek-V3.2 technical report, section 2; vLLM's and SGLang's indexer caches hold 128 + 4 bytes a token).

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cost.attention.spans import at_most
-
-if TYPE_CHECKING:
-    from cost.quantity import Quantity
-
-__all__ = ["GatedDelta", "KimiDelta"]
+from cost.quantity import Quantity
 
 _STATE_BYTES = 4  # the recurrent state is kept in FP32 (`mamba_ssm_dtype` of Qwen3.5's config)
 _CONV_BYTES = 2

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from cost.quantity import Quantity
-
-__all__ = ["LONGEST_CONTEXT", "at_most", "mean_prompt_span", "span"]
+from cost.quantity import Quantity
 
 LONGEST_CONTEXT = 1_000_000_000
 """Tokens of context that anybody may ask for."""

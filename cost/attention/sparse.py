@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.attention.spans import LONGEST_CONTEXT, at_most
+from cost.model import Attention, Model
+from cost.quantity import Quantity
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from cost.model import Attention, Model
-    from cost.quantity import Quantity
-
-__all__ = ["SQRT", "AsIfSparse", "as_if_sparse", "most_tokens_read"]
 
 SQRT = "sqrt"
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # exact for what is a polynomial of degree 15

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cost.terms.alltoall_seconds import Leg
 from cost.terms.alltoall_volumes import FAMILIES, Family, require_family
@@ -15,19 +15,6 @@ from topology.errors import InputError
 from topology.fields import Fields, load_yaml
 from topology.figures import Figure
 from topology.units import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = [
-    "Kernel",
-    "KernelUse",
-    "default_kernel",
-    "find_kernel",
-    "kernel_names",
-    "load_kernels",
-    "read_kernels",
-]
 
 PATH = Path(__file__).with_name("alltoall.yaml")
 

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["fraction_at", "value_at"]
 
 
 def fraction_at(points: Sequence[tuple[float, float]], peak: float) -> float:

@@ -7,42 +7,19 @@ docs/calibration.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cost.calibration.serving import ANY_ENGINE, calibrated
+from cost.efficiency import Efficiency
+from cost.layout import Layout
+from cost.setting import Setting
 from topology.catalog_files import load_gpu
 from topology.errors import InputError
 from topology.fields import Fields, load_yaml, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from cost.efficiency import Efficiency
-    from cost.layout import Layout
-    from cost.setting import Setting
-
-__all__ = [
-    "ANY_PHASE",
-    "EACH_ENGINE",
-    "KINDS",
-    "LEAST_ROWS",
-    "PHASES",
-    "PREFILL",
-    "Cell",
-    "ErrorFigures",
-    "ErrorOf",
-    "ErrorTable",
-    "error_behind",
-    "error_of",
-    "error_table",
-    "error_to_dict",
-    "errors_in",
-    "read_errors",
-    "widest",
-]
 
 PATH = Path(__file__).with_name("errors.yaml")
 EACH_ENGINE = "named"

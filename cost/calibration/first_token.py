@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.calibration.serving import ANY_ENGINE
-from cost.quantity import Quantity  # noqa: TC001 - dataclass fields
+from cost.quantity import Quantity
 from topology.errors import InputError
 from topology.fields import Fields, load_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-__all__ = [
-    "CROWDED",
-    "DOMINATES",
-    "QUEUED",
-    "FirstToken",
-    "FirstTokenCalibration",
-    "Loaded",
-    "first_token",
-    "first_token_calibration",
-    "read_first_token",
-]
 
 PATH = Path(__file__).with_name("first_token.yaml")
 DOMINATES = 2.0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cost.efficiency import COEFFICIENTS, is_fraction
 from topology.catalog_files import GPU_FIGURES, load_gpu, read_evidence
@@ -13,20 +13,6 @@ from topology.errors import InputError, MissingFigureError
 from topology.fields import Fields, load_yaml, nearest
 from topology.figures import Evidence, Figure
 from topology.units import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = [
-    "KERNEL_FRACTIONS",
-    "KernelFigures",
-    "KernelRate",
-    "architecture_of",
-    "architectures",
-    "kernel_rates",
-    "published_best",
-    "read_kernel_rates",
-]
 
 PATH = Path(__file__).with_name("kernels.yaml")
 _PEAKS = tuple(name for name in GPU_FIGURES if name.endswith("_per_s"))

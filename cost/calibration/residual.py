@@ -9,44 +9,22 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.calibration.kernels import architecture_of, architectures
 from cost.calibration.serving import ANY_ENGINE, engine_names, require_engine
+from cost.quantity import Quantity
 from topology.errors import InputError, MissingFigureError
 from topology.fields import Fields, load_yaml, nearest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+Array = NDArray[np.float64]
 
-    from numpy.typing import NDArray
-
-    from cost.quantity import Quantity
-
-    Array = NDArray[np.float64]
-
-__all__ = [
-    "COLUMNS",
-    "FEATURES",
-    "MOST",
-    "NEAR",
-    "PHASES",
-    "Centres",
-    "Kind",
-    "Residual",
-    "ResidualError",
-    "closeness",
-    "kinds_of",
-    "read_residual",
-    "residual",
-    "shipped_residual",
-    "step_features",
-]
 
 PATH = Path(__file__).with_name("residual.csv")
 FIGURES = Path(__file__).with_name("residual.yaml")

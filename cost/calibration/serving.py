@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cost.calibration.curves import fraction_at, value_at
 from cost.calibration.unmeasured import brought_down, derate
@@ -16,27 +16,10 @@ from topology.catalog_files import gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
 from topology.fields import Fields, load_yaml, nearest
 from topology.figures import Evidence, Figure
+from topology.spec import GpuSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+Points = Sequence[tuple[float, float]]
 
-    from topology.spec import GpuSpec
-
-    Points = Sequence[tuple[float, float]]
-
-__all__ = [
-    "ANY_ENGINE",
-    "MOST_DRAFTS",
-    "Tables",
-    "accept_length",
-    "calibrated",
-    "calibrated_chips",
-    "engine_names",
-    "fit_errors",
-    "peak_of",
-    "read_calibration",
-    "require_engine",
-]
 
 PATH = Path(__file__).with_name("serving.yaml")
 ANY_ENGINE = "any"

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cost.calibration.kernels import KERNEL_FRACTIONS, architecture_of, published_best
 from topology.catalog_files import GPU_FIGURES, gpu_names, load_gpu, read_evidence
 from topology.errors import InputError, MissingFigureError
 from topology.fields import Fields, load_yaml, nearest
 from topology.figures import Evidence, Figure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["brought_down", "derate", "read_unmeasured", "unmeasured_chips"]
 
 WIDE, EIGHT = "attention.decode.bf16", "attention.decode.fp8"
 PATH = Path(__file__).with_name("unmeasured.yaml")

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
 
-from cost.config.decoder import FAMILIES
+from cost.config.decoder import FAMILIES, Decoder
 from cost.config.facts import Facts, shown
 from cost.config.precision import read_precision
 from cost.config.refused import why_refused
 from cost.config.unread import check_unread, is_harmless
 from cost.model import Model
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from cost.config.decoder import Decoder
-
-__all__ = ["known_model_types", "model_from_config"]
 
 _MODULES = (
     "llama", "dense_variants", "classic", "hunyuan", "moe", "moe_shared", "moe_windows", "deepseek", "hybrid",

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cost.config.facts import Facts
-    from cost.model import Layer
-
-__all__ = ["FAMILIES", "Decoder", "decoder", "family"]
+from cost.config.facts import Facts
+from cost.model import Layer
 
 
 @dataclass(frozen=True)

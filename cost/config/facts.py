@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Collection, Mapping
+from typing import NoReturn
 
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-__all__ = ["REQUIRED", "Facts"]
 
 # No published model comes near these; a value beyond them is a slip, and would only exhaust memory.
 MOST = 1 << 24

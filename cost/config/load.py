@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from topology.errors import InputError
 from topology.strict_json import unique_keys
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["load_object"]
 
 _MOST_BYTES = 32 << 20
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from cost.config.decoder import Decoder
 from cost.model import MoeFfn
-
-if TYPE_CHECKING:
-    from cost.config.decoder import Decoder
-
-__all__ = ["HEAD", "MATMUL_CLASSES", "Module", "modules_of"]
 
 # The classes of weights that a token is multiplied with inside the layers; quantisers take these.
 MATMUL_CLASSES = ("experts", "shared", "attention", "dense")

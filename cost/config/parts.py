@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from cost.attention.grouped import GroupedQuery
+from cost.config.facts import Facts
 from cost.model import DenseFfn, MoeFfn
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.config.facts import Facts
-
-__all__ = [
-    "FULL",
-    "SLIDING",
-    "draft_layers",
-    "expert_layers",
-    "gated",
-    "grouped_query",
-    "interval_windows",
-    "moe",
-    "plain",
-    "window_of_kind",
-    "windows_by_type",
-]
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["Patterns"]
 
 _PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 _STRIPPED = re.compile(r"^(model\.|language_model\.|transformer\.)+")

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from cost.config.modules import HEAD, MATMUL_CLASSES, modules_of
+from cost.config.decoder import Decoder
+from cost.config.facts import Facts
+from cost.config.modules import HEAD, MATMUL_CLASSES, Module, modules_of
 from cost.config.patterns import Patterns
-from cost.config.quantization import read_scheme
+from cost.config.quantization import Scheme, read_scheme
 from cost.dtypes import dtype, mixture
-
-if TYPE_CHECKING:
-    from cost.config.decoder import Decoder
-    from cost.config.facts import Facts
-    from cost.config.modules import Module
-    from cost.config.quantization import Scheme
-
-__all__ = ["read_precision"]
 
 _CLASSES = (*MATMUL_CLASSES, "router", "embedding", "head", "norm")
 _TORCH = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cost.config.facts import Facts, shown
 from cost.config.modules import MATMUL_CLASSES
 from cost.dtypes import DTYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["Rule", "Scheme", "read_scheme"]
 
 _FP8_BLOCK = 128
 _MX_BLOCK = 32

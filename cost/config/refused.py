@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import difflib
 
-__all__ = ["why_refused"]
-
 _PARTS = {
     "state-space (Mamba) layers": (
         "mamba mamba2 falcon_mamba jamba zamba zamba2 bamba falcon_h1 nemotron_h "

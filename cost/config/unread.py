@@ -6,15 +6,9 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cost.config.facts import shown
+from cost.config.facts import Facts, shown
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from cost.config.facts import Facts
-
-__all__ = ["check_unread", "is_harmless"]
 
 _LIST = Path(__file__).with_name("harmless.txt")
 _HARMLESS_FORMS = re.compile(

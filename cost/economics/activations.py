@@ -9,25 +9,12 @@ multi-head attention and a feed-forward part of four times the width comes out a
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from cost.attention.grouped import GroupedQuery
 from cost.attention.latent import Latent
 from cost.attention.spans import span
-from cost.model import MoeFfn
+from cost.model import Attention, Ffn, Layer, Model, MoeFfn
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from cost.model import Attention, Ffn, Layer, Model
-
-__all__ = [
-    "POLICIES",
-    "activation_bytes",
-    "in_flight",
-    "layer_activation_bytes",
-    "pipeline_activation_bytes",
-    "training_compute",
-]
 
 POLICIES = ("plain", "recompute", "reversible")
 """What is kept for the backward pass: everything, the input of each layer, or the output of the last layer alone."""

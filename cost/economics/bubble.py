@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from topology.errors import InputError
 
-__all__ = ["bubble_share", "bubble_slowdown"]
-
 
 def bubble_share(stages: int, micro_batches: int) -> float:
     """Share of the time that a stage is idle: ``(p - 1) / (m + p - 1)`` for ``p`` stages and ``m`` micro-batches.

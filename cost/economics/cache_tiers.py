@@ -14,35 +14,19 @@ Keeping nothing costs the prefill that computes the context anew.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.economics.figure_file import figure_file
+from cost.economics.roofline import Batch
 from topology.errors import InputError
 from topology.fields import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.economics.roofline import Batch
-    from topology.figures import Figure
-    from topology.spec import GpuSpec
-
-__all__ = [
-    "RECOMPUTE",
-    "CacheTier",
-    "TierSpan",
-    "cache_tier",
-    "cache_tier_names",
-    "cheapest_tiers",
-    "hbm_tier",
-    "tier_spans",
-]
+from topology.figures import Figure
+from topology.spec import GpuSpec
 
 RECOMPUTE = "recompute"
 """Name of keeping nothing."""

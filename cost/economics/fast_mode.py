@@ -11,20 +11,13 @@ still uses all experts.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.economics.roofline import check_batch
+from cost.economics.roofline import Roofline, check_batch
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cost.economics.roofline import Roofline
-
-__all__ = ["FastMode", "cache_over_weights", "fast_mode", "fast_mode_for_price"]
 
 _MOST_BATCH = 1e12
 _GRID = 241  # 20 batches in each decade

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from topology.catalog_files import read_evidence
 from topology.errors import InputError
 from topology.fields import Fields, load_yaml
 from topology.figures import Figure
 from topology.units import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["FigureFile", "figure_file"]
 
 _CATALOG = Path(__file__).parent.parent / "catalog"
 

@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 
-__all__ = ["CHINCHILLA_TOKENS_PER_PARAM", "EqualSpend", "equal_spend"]
-
 CHINCHILLA_TOKENS_PER_PARAM = Figure(
     20.0,
     "1",

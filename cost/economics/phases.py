@@ -8,17 +8,11 @@ the inverse of the share of peak that decode reaches: a price ratio of 5 says de
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.economics.roofline import check_batch
+from cost.economics.roofline import Batch, Roofline, check_batch
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from cost.economics.roofline import Batch, Roofline
-
-__all__ = ["batch_for_output_price", "output_over_input", "prefill_cost_per_token"]
 
 
 def prefill_cost_per_token(line: Roofline, chunk: Batch) -> Batch:

@@ -8,17 +8,12 @@ number read (600 flop per byte in FP8), 100 B active parameters and 200k tokens 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from cost.dtypes import cache_bytes_per_element, multiply_dtype
 from cost.lecture import flop_per_byte
+from cost.model import Model
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from cost.model import Model
-    from topology.spec import GpuSpec
-
-__all__ = ["kv_bytes_from_price_step", "model_price_step_context", "price_step_context"]
+from topology.spec import GpuSpec
 
 _MOST_DOUBLINGS = 128
 

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cost.economics.figure_file import figure_file
+from cost.economics.roofline import Batch
+from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.fields import nearest
-from topology.figures import Evidence
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cost.economics.roofline import Batch
-    from topology.cluster import Cluster
-    from topology.figures import Figure
-    from topology.spec import GpuSpec
-
-__all__ = [
-    "PRICE_BASES",
-    "gpu_power",
-    "gpu_price",
-    "power_w_per_gpu",
-    "price_per_gpu_s",
-    "tok_s_per_mw",
-    "usd_per_million_tokens",
-]
+from topology.figures import Evidence, Figure
+from topology.spec import GpuSpec
 
 PRICE_BASES = ("owner", "neocloud", "rental", "list")
 """What an hour of a GPU costs whom: its owner, a smaller cloud, a tenant for three years, a cloud's public list."""

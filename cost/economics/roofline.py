@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from topology.spec import DomainSpec
-
-__all__ = ["Batch", "BatchCurve", "Roofline", "batch_curve"]
+from topology.spec import DomainSpec
 
 Batch = TypeVar("Batch", float, "NDArray[np.float64]")
 """A batch or an array of batches (concurrent sequences of the whole domain); answers have its shape."""

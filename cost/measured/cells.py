@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from topology.errors import InputError
 from topology.fields import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-__all__ = ["Row", "rows_of", "table_of"]
 
 _LONGEST_FILE_BYTES = 256_000_000
 _LARGEST = 1e15

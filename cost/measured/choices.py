@@ -9,31 +9,24 @@ tokens per second and GPU; where its GPUs are not stated it gets as many workers
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.capacity import batch_room, even_memory
-from cost.measured.point import Pool
+from cost.measured.point import Point, Pool
 from cost.measured.predict_serving import predict_serving
 from cost.measured.serving_groups import group_points
+from cost.model import Model
 from cost.serving import PREFILL_KEEPS_BUSY
 from cost.sweep.batches import batch_grid, most_that_fit
 from cost.sweep.layouts import widths_of
 from topology.resolve import resolve_cluster
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Array = NDArray[np.float64]
 
-    from numpy.typing import NDArray
-
-    from cost.measured.point import Point
-    from cost.model import Model
-
-    Array = NDArray[np.float64]
-
-__all__ = ["Choice", "choices", "legal_pools"]
 
 _OF_THE_FIGURE = ("id", "source", "quantity", "measured", "token_kind", "pair", "notes")
 _EVERY_COUNT = 8

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from topology.fields import nearest
 
-__all__ = ["COLUMNS", "NEEDED", "PHASES", "QUANTITY_NAMES", "TOKEN_KINDS", "column_of", "unknown_column"]
-
 COLUMNS = {
     "id": "name of the row",
     "source": "where it was published",

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
-
-    from cost.measured.point import Point, Prediction
-
-__all__ = ["Ordering", "Pair", "named_orderings", "served_orderings"]
+from cost.measured.point import Point, Prediction
 
 _NAMED_GAP = 0.02
 _SERVED_GAP = 0.05  # repeated runs of one configuration differ by up to 2 % in three cases of four

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-__all__ = ["QUANTITIES", "AllToAll", "Point", "Pool", "Prediction"]
-
 QUANTITIES = {
     "tpot_ms": "time per output token after the first, in ms, of one request",
     "ttft_ms": "time to the first token, in ms, queueing included",

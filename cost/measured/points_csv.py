@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from cost.calibration.serving import MOST_DRAFTS
-from cost.measured.cells import rows_of, table_of
+from cost.measured.cells import Row, rows_of, table_of
 from cost.measured.columns import (
     COLUMNS,
     NEEDED,
@@ -23,14 +24,6 @@ from cost.measured.pool_cells import pool_cells, read_pool
 from cost.measured.recipes import with_unstated_drafts
 from cost.measured.spelling import cluster_name, dtype_name, model_name, one_of, yes_or_no
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from cost.measured.cells import Row
-
-__all__ = ["is_points", "points_from_table", "points_text", "read_points"]
 
 _GB = 1e9
 LARGEST = "largest"

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from cost.measured.cells import Row
 from cost.measured.point import Pool
-
-if TYPE_CHECKING:
-    from cost.measured.cells import Row
-
-__all__ = ["BEST", "NO_LAYOUT", "pool_cells", "read_pool"]
 
 BEST = "best"
 """What a width says that is for the model to choose."""

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from cost.measured.point import Prediction
+from cost.measured.point import Point, Prediction
 from cost.measured.pool_cells import NO_LAYOUT
 from topology.errors import InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+Predictor = Callable[[Sequence[Point]], Sequence[Prediction]]
 
-    from cost.measured.point import Point
-
-    Predictor = Callable[[Sequence[Point]], Sequence[Prediction]]
-
-__all__ = ["ALLTOALL", "SERVING", "predict", "unpredictable"]
 
 ALLTOALL, SERVING = "alltoall", "serving"
 """The two kinds of predictors: of all-to-all times, and of everything a served model does."""

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
-from cost.measured.point import Prediction
+from cost.measured.point import Point, Prediction
 from cost.terms.alltoall import wire_bytes
 from cost.terms.alltoall_routing import Routing
-from cost.terms.alltoall_seconds import alltoall_seconds
-from cost.terms.alltoall_volumes import alltoall_volumes
+from cost.terms.alltoall_seconds import Leg, alltoall_seconds
+from cost.terms.alltoall_volumes import Volumes, alltoall_volumes
 from topology.errors import InputError
 from topology.resolve import resolve_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.measured.point import Point
-    from cost.terms.alltoall_seconds import Leg
-    from cost.terms.alltoall_volumes import Volumes
-
-__all__ = ["Case", "alltoall_case", "predict_alltoall"]
 
 LARGEST_DECODE_TOKENS = 1024
 """A point that names no kernel and has more tokens per GPU is taken for prefill."""

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from cost.calibration.first_token import FirstToken
 from cost.calibration.serving import calibrated
-from cost.measured.point import Prediction
-from cost.measured.serving_groups import group_points
-from cost.measured.serving_times import group_residual, group_times
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from cost.calibration.first_token import FirstToken
-    from cost.efficiency import Efficiency
-    from cost.measured.point import Point
-    from cost.measured.serving_groups import Group
-    from cost.measured.serving_times import Times
-    from cost.quantity import Quantity
-
-__all__ = ["predict_serving", "quantity_of"]
+from cost.efficiency import Efficiency
+from cost.measured.point import Point, Prediction
+from cost.measured.serving_groups import Group, group_points
+from cost.measured.serving_times import Times, group_residual, group_times
+from cost.quantity import Quantity
 
 
 def predict_serving(

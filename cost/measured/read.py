@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cost.measured.cells import table_of
+from cost.measured.point import Point
 from cost.measured.points_csv import is_points, points_from_table
 from cost.measured.silicon import is_silicon, silicon_from_table
 from cost.measured.transcribed import is_transcribed, transcribed_from_table
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from cost.measured.point import Point
-
-__all__ = ["read_counted", "read_measurements", "shipped_files"]
 
 _DATA = Path(__file__).parent / "data"
 _NOT_SERVED = ("recipes.csv", "sparse_kernels.csv")

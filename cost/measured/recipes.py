@@ -10,32 +10,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cost.measured.cells import rows_of, table_of
-from cost.measured.point import Pool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from cost.measured.cells import Row
-    from cost.measured.point import Point
-
-__all__ = [
-    "COLUMNS",
-    "PATH",
-    "Asked",
-    "Label",
-    "Recipe",
-    "label_of",
-    "launched_cache",
-    "plain_image",
-    "unstated_drafts",
-]
+from cost.measured.cells import Row, rows_of, table_of
+from cost.measured.point import Point, Pool
 
 PATH = Path(__file__).parent / "data" / "recipes.csv"
 COLUMNS = (

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.calibration.serving import ANY_ENGINE, require_engine
 from cost.dtypes import dtype
-from cost.measured.point import Prediction
-from cost.rates import stage_rates
+from cost.measured.point import Point, Pool, Prediction
+from cost.model import Model
+from cost.rates import Rates, stage_rates
 from cost.resolve import resolve_model
 from cost.serving import Requests
 from cost.shape import StepShape
 from cost.workload import Workload
 from topology.errors import InputError
 from topology.resolve import resolve_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.measured.point import Point, Pool
-    from cost.model import Model
-    from cost.rates import Rates
-    from topology.spec import GpuSpec
-
-__all__ = ["Group", "group_points"]
+from topology.spec import GpuSpec
 
 LATENT = ("mla", "dsa")
 FP4_BESIDES = {"attention": "fp8", "dense": "nvfp4", "shared": "nvfp4"}

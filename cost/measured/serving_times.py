@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cost.calibration.first_token import first_token
+from cost.calibration.first_token import FirstToken, first_token
 from cost.calibration.residual import PHASES, kinds_of, residual, step_features
 from cost.capacity import largest_batch
+from cost.efficiency import Efficiency
 from cost.machine import Machine, kernels_for
+from cost.measured.serving_groups import Group
+from cost.quantity import Quantity
 from cost.serving import CHUNK_TOKENS, Served, aggregated, disaggregated
+from cost.shape import StepShape
 from cost.step import even_step, overlapped
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cost.calibration.first_token import FirstToken
-    from cost.efficiency import Efficiency
-    from cost.measured.serving_groups import Group
-    from cost.quantity import Quantity
-    from cost.shape import StepShape
-
-__all__ = [
-    "Times",
-    "group_features",
-    "group_residual",
-    "group_times",
-    "machines",
-    "stepper",
-    "with_imbalance",
-]
 
 IMBALANCE = {"decode": 1.25, "prefill": 1.35}
 """Busiest expert GPU over the mean where a row does not say: production decode with EPLB, default prefill

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from cost.measured.cells import rows_of, table_of
+from cost.measured.cells import Row, rows_of, table_of
 from cost.measured.point import Point, Pool
 from cost.measured.recipes import Asked, Label, label_of, launched_cache, plain_image
 from cost.measured.silicon_layout import (
@@ -24,14 +25,6 @@ from cost.measured.silicon_layout import (
 )
 from cost.measured.spelling import cluster_name, model_name
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from cost.measured.cells import Row
-
-__all__ = ["is_silicon", "read_silicon", "silicon_from_table"]
 
 _POOL = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 _NEEDED = (

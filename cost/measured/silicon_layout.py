@@ -27,24 +27,9 @@ reason. The rows of the database dump (``db-dump``) did not: the others scatter 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from cost.measured.point import Pool
-
-if TYPE_CHECKING:
-    from cost.measured.recipes import Recipe
-
-__all__ = [
-    "Recorded",
-    "aggregated_pool",
-    "decode_pool",
-    "fits_engine",
-    "fits_pools",
-    "fits_total",
-    "lost_pools",
-    "prefill_pool",
-    "total_pools",
-]
+from cost.measured.recipes import Recipe
 
 # medians of the recorded counts: pools with tensor-parallel attention by engine, narrow and wide data-parallel pools
 _TP_WORKERS = {"sglang": 1}

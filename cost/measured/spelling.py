@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["cluster_name", "dtype_name", "model_name", "one_of", "yes_or_no"]
 
 _FORMATS = {
     "fp8": "fp8",

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from cost.measured.point import Point, Prediction
-
-__all__ = ["Errors", "errors_by", "errors_of", "inside", "signed_error"]
+from cost.measured.point import Point, Prediction
 
 _WITHIN = 0.20
 

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from cost.measured.cells import rows_of
+from cost.measured.cells import Row, rows_of
 from cost.measured.point import Point, Pool
 from cost.measured.recipes import with_unstated_drafts
 from cost.measured.spelling import cluster_name, dtype_name, model_name
+from cost.model import Model
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from cost.measured.cells import Row
-    from cost.model import Model
-
-__all__ = ["TRANSCRIBED", "Words", "is_transcribed", "parallel_words", "transcribed_from_table"]
 
 TRANSCRIBED = (
     *("id", "source", "model", "chip", "n_chips", "domain_size", "phase", "parallelism", "weight_dtype"),

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cost.load_tables import table_of_cells
-from cost.recordings.recording import Recording, one_line
+from cost.recordings.recording import Recording, Wanted, one_line
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from cost.recordings.recording import Wanted
-
-__all__ = ["read_csv"]
 
 
 def read_csv(path: Path, wanted: Wanted | None) -> Recording:

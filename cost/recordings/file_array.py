@@ -6,21 +6,16 @@ import lzma
 import math
 import zipfile
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-__all__ = ["PIECE_BYTES", "FileArray", "Place"]
 
 PIECE_BYTES = 32 * 2**20
 """Bytes that are read at once: a few copies of it, some of them as float64, stay far below 1 GB."""

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cost.recordings.recording import of_array, one_line
+from cost.recordings.recording import Recording, Wanted, of_array, one_line
 from topology.errors import InputError
 from topology.strict_json import unique_keys
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from cost.recordings.recording import Recording, Wanted
-
-__all__ = ["MOST_JSON_BYTES", "numbers", "parse", "read_json"]
 
 MOST_JSON_BYTES = 100 * 2**20
 """Of one JSON document: parsed, its numbers take about nine times as much memory."""

@@ -7,20 +7,14 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from typing import IO, TYPE_CHECKING
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from cost.recordings.file_array import FileArray, Place
-from cost.recordings.recording import of_array, one_line
+from cost.recordings.recording import Recording, Wanted, of_array, one_line
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cost.recordings.recording import Recording, Wanted
-
-__all__ = ["read_npy", "read_npz"]
 
 KEY = "loads"
 # What NumPy and the zip reader raise on files that are cut short or are something else.

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cost.recordings.csv_file import read_csv
 from cost.recordings.json_file import read_json
 from cost.recordings.numpy_files import read_npy, read_npz
-from cost.recordings.recording import printable
+from cost.recordings.recording import Recording, Wanted, printable
 from cost.recordings.sglang_pt import read_sglang_folder, read_sglang_pt
 from cost.recordings.trtllm_folder import is_trtllm_folder, read_trtllm_folder
 from cost.recordings.vllm_lines import read_vllm_lines
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cost.recordings.recording import Recording, Wanted
-
-__all__ = ["open_recording"]
 
 _READERS: dict[str, Callable[[Path, Wanted | None], Recording]] = {
     ".npy": read_npy,

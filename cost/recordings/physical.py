@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["experts_of_map", "to_experts"]
 
 
 def experts_of_map(path: str, slots: NDArray[Any], experts: int | None) -> int:

@@ -7,13 +7,9 @@ The opcodes are those of Python's ``pickletools``; what writes data alone is her
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["Global", "PickleRefusedError", "load_inert"]
+from typing import Any
 
 MOST_OPCODES = 12_000_000
 """Opcodes in one pickle: 5 GB of SGLang's per-token records have six to ten million; each may cost 50 bytes."""

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from numpy.typing import NDArray
+
+from cost.recordings.file_array import FileArray
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from cost.recordings.file_array import FileArray
-
-__all__ = ["Recording", "Wanted", "of_array", "one_line", "printable"]
 
 _MOST_CELLS = 2**23
 

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.recordings.recording import Recording, Wanted
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cost.recordings.recording import Recording, Wanted
-
-__all__ = ["moe_rows", "require_fit"]
 
 
 def require_fit(recording: Recording, wanted: Wanted) -> None:

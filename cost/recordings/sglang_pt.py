@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.recordings.file_array import FileArray
 from cost.recordings.physical import experts_of_map, to_experts
-from cost.recordings.recording import Recording, of_array
+from cost.recordings.recording import Recording, Wanted, of_array
 from cost.recordings.torch_file import load_torch_file
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from cost.recordings.recording import Wanted
-
-__all__ = ["read_sglang_folder", "read_sglang_pt"]
 
 SAME_DUMP_S = 60.0
 """Ranks write their files when they are told to, each with its own time in the name; this far apart at most."""

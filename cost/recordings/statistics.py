@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["Drift", "LoadStatistics", "chance_distance", "distance", "load_statistics"]
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)

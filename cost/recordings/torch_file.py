@@ -11,7 +11,8 @@ import struct
 import zipfile
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,6 @@ from cost.recordings.file_array import FileArray, Place
 from cost.recordings.pickle_machine import Global, PickleRefusedError, load_inert
 from cost.recordings.recording import printable
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["load_torch_file"]
 
 MOST_PICKLE_BYTES = 64 * 2**20
 """Of ``data.pkl``: 5 GB of SGLang's per-token records have about 30 MB."""

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.recordings.json_file import parse
-from cost.recordings.recording import Recording, one_line
+from cost.recordings.recording import Recording, Wanted, one_line
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from cost.recordings.recording import Wanted
-
-__all__ = ["is_trtllm_folder", "read_trtllm_folder"]
 
 _FILE = re.compile(r"rank(\d{1,6})\.safetensors")
 _KEY = re.compile(r"(\d{1,12})_(\d{1,6})")

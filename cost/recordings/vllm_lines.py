@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cost.recordings.json_file import numbers, parse
 from cost.recordings.physical import experts_of_map, to_experts
-from cost.recordings.recording import Recording, one_line
+from cost.recordings.recording import Recording, Wanted, one_line
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from cost.recordings.recording import Wanted
-
-__all__ = ["STATS", "read_vllm_lines"]
 
 STATS = "eplb_load_stats"
 MOST_LINE_BYTES = 32 * 2**20

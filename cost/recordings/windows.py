@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.recordings.recording import Recording
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from cost.recordings.recording import Recording
-
-__all__ = ["MOST_WINDOWS", "Windows", "collect_windows"]
 
 MOST_WINDOWS = 32
 """Scenarios of one recording: enough to see a day drift, and a placement for 32 takes seconds, not minutes."""

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cost.gpu_groups import (
     MOST_STAGES,
+    Group,
     domain_gpus,
     equal_groups,
     group_sizes,
     replicas_of,
     stage_counts,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.gpu_groups import Group
-    from cost.model import Model
-    from topology.cluster import Cluster
-
-__all__ = ["Arrangement", "arrangements"]
+from cost.model import Model
+from topology.cluster import Cluster
 
 
 @dataclass(frozen=True, eq=False)

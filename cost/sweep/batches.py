@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["batch_grid", "batches_between", "batches_of", "most_that_fit"]
+from numpy.typing import NDArray
 
 STEPS = 8
 """Batches between one and its double."""

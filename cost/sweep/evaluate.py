@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.capacity import batch_room, even_memory
 from cost.serving import CHUNK_TOKENS
-from cost.setting import USABLE_HBM
+from cost.setting import USABLE_HBM, Setting
 from cost.sweep.batches import batches_between, batches_of, most_that_fit
-from cost.sweep.layouts import layouts_of
-from cost.sweep.price import stage_seconds, stage_shape
+from cost.sweep.layouts import LayoutTable, layouts_of
+from cost.sweep.price import StageSeconds, stage_seconds, stage_shape
 from cost.sweep.ragged import Runs, expand, runs_of
 from cost.sweep.result import Sweep
-from cost.sweep.stages import Machines, pipelines_of
+from cost.sweep.stages import Machines, Pipelines, Variant, pipelines_of
 from cost.sweep.variants import variants_of
 from topology.errors import InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.setting import Setting
-    from cost.sweep.layouts import LayoutTable
-    from cost.sweep.price import StageSeconds
-    from cost.sweep.stages import Pipelines, Variant
-
-    Array = NDArray[np.float64]
-    Index = NDArray[np.int64]
-
-__all__ = ["sweep"]
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 
 def sweep(

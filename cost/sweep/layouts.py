@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cost.model import MoeFfn
+from cost.model import Model, MoeFfn
+from cost.sweep.stages import Variant
 from cost.terms.experts import expert_columns
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.model import Model
-    from cost.sweep.stages import Variant
-
-__all__ = ["LayoutTable", "layouts_of", "slots_of", "widths_of"]
 
 
 @dataclass(frozen=True, eq=False)

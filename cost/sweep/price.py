@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.held import Held
+from cost.machine import Machine
 from cost.measured.serving_times import with_imbalance
+from cost.setting import Setting
 from cost.shape import StepShape
 from cost.step import even_step, overlapped
+from cost.step_cost import StepCost
 from cost.sweep.layouts import slots_of
+from cost.sweep.stages import StageTable
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.machine import Machine
-    from cost.setting import Setting
-    from cost.step_cost import StepCost
-    from cost.sweep.stages import StageTable
-
-    Array = NDArray[np.float64]
-
-__all__ = ["StageSeconds", "stage_seconds", "stage_shape"]
+Array = NDArray[np.float64]
 
 
 class StageSeconds:

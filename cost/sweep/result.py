@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.layout import Layout
 from cost.pareto import pareto
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from cost.setting import Setting
-    from cost.sweep.stages import Variant
-
-__all__ = ["Sweep"]
+from cost.setting import Setting
+from cost.sweep.stages import Variant
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["balanced_ranges"]
+from numpy.typing import NDArray
 
 _ALIKE = 1e-9
 

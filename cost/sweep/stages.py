@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.held import Held
 from cost.layout import StageSpec
+from cost.machine import Machine
+from cost.setting import Setting
 from cost.step import hop_seconds
+from cost.sweep.arrangement import Arrangement
 from cost.terms.links import hop_bytes, return_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.machine import Machine
-    from cost.setting import Setting
-    from cost.sweep.arrangement import Arrangement
-
-__all__ = [
-    "Hops",
-    "Machines",
-    "Pipelines",
-    "Stage",
-    "StageTable",
-    "Variant",
-    "distinct_stages",
-    "pipelines_of",
-    "stage_table",
-]
 
 
 @dataclass(frozen=True, eq=False)

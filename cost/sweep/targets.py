@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cost.sweep.result import Sweep
-
-__all__ = ["best_at", "iso_interactivity"]
+from cost.sweep.result import Sweep
 
 
 def best_at(sweep: Sweep, target: float) -> int | None:

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.capacity import even_memory
 from cost.held import Held
 from cost.layout import StageSpec
-from cost.sweep.arrangement import arrangements
+from cost.setting import Setting
+from cost.sweep.arrangement import Arrangement, arrangements
 from cost.sweep.price import stage_seconds, stage_shape
 from cost.sweep.split import balanced_ranges
-from cost.sweep.stages import Variant, distinct_stages, stage_table
+from cost.sweep.stages import Machines, Stage, StageTable, Variant, distinct_stages, stage_table
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Array = NDArray[np.float64]
 
-    from cost.setting import Setting
-    from cost.sweep.arrangement import Arrangement
-    from cost.sweep.stages import Machines, Stage, StageTable
-
-    Array = NDArray[np.float64]
-
-__all__ = ["variants_of"]
 
 TYPICAL = {"decode": ((1.0, True), (64.0, False)), "prefill": ((1.0, False), (8.0, False))}
 """Sequences per GPU at which layers are weighed against each other and against the head, and whether all GPUs of a

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from cost.quantity import Quantity
+from cost.rates import Rates
+from cost.shape import StepShape
 from cost.terms.links import ACTIVATION_BYTES
 from cost.terms.work import AllReduce
-
-if TYPE_CHECKING:
-    from cost.quantity import Quantity
-    from cost.rates import Rates
-    from cost.shape import StepShape
-
-__all__ = ["all_reduce_part"]
 
 _ROUNDING = 1e-9
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from cost.dtypes import bytes_per_param, dtype
 from topology.errors import InputError
 
-__all__ = ["vector_bytes", "wire_bytes"]
-
 SCALE_BYTES_PER_VALUE = 4 / 128
 """FP8 dispatch sends one FP32 scale for each 128 values (DeepEP: 7,168 values are 7,392 bytes)."""
 

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.calibration.alltoall import Kernel
+from cost.expert_use import ExpertUse
+from cost.machine import Machine
+from cost.model import Model, MoeFfn
+from cost.quantity import Quantity
+from cost.shape import StepShape
 from cost.terms.alltoall import vector_bytes, wire_bytes
 from cost.terms.alltoall_placed import placed_volumes
 from cost.terms.alltoall_routing import Routing
 from cost.terms.alltoall_seconds import alltoall_seconds
-from cost.terms.alltoall_volumes import alltoall_volumes
+from cost.terms.alltoall_volumes import Volumes, alltoall_volumes
 from cost.terms.work import LinkPart
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cost.calibration.alltoall import Kernel
-    from cost.expert_use import ExpertUse
-    from cost.machine import Machine
-    from cost.model import Model, MoeFfn
-    from cost.quantity import Quantity
-    from cost.shape import StepShape
-    from cost.terms.alltoall_volumes import Volumes
-
-__all__ = ["alltoall_parts", "even_alltoall_parts", "routing_of"]
 
 
 def _sizes(model: Model, machine: Machine) -> tuple[float, float]:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.expert_use import ExpertUse
 from cost.terms.alltoall_routing import Routing, hit_chance
 from cost.terms.alltoall_volumes import Volumes, require_family
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cost.expert_use import ExpertUse
-
-__all__ = ["placed_volumes"]
 
 
 @dataclass(frozen=True, eq=False)

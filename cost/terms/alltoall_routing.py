@@ -6,16 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import ceil, comb, floor
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-__all__ = ["Routing", "hit_chance"]
 
 _MOST_GPUS = 2**31
 

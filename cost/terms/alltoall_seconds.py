@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from cost.terms.alltoall_volumes import Volumes
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from cost.terms.alltoall_volumes import Volumes
-    from topology.figures import Figure
-
-__all__ = ["Leg", "alltoall_seconds"]
+from topology.figures import Figure
 
 
 @dataclass(frozen=True)

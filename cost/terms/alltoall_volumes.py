@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from cost.terms.alltoall_routing import hit_chance
+from cost.terms.alltoall_routing import Routing, hit_chance
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from cost.terms.alltoall_routing import Routing
-
-__all__ = ["FAMILIES", "Family", "Volumes", "alltoall_volumes", "require_family"]
 
 Family = Literal["per-node", "per-copy", "per-rank", "all-gather"]
 FAMILIES: tuple[Family, ...] = get_args(Family)

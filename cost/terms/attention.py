@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
+from cost.model import Attention
+from cost.quantity import Quantity
+from cost.rates import Rates
+from cost.shape import StepShape
 from cost.terms.work import Work, filling
-
-if TYPE_CHECKING:
-    from cost.model import Attention
-    from cost.quantity import Quantity
-    from cost.rates import Rates
-    from cost.shape import StepShape
-
-__all__ = ["attention_works"]
 
 
 def _uneven(shape: StepShape) -> Quantity:

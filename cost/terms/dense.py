@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cost.dtypes import bytes_per_param
+from cost.quantity import Quantity
+from cost.rates import Rates
 from cost.terms.work import Work, filling
-
-if TYPE_CHECKING:
-    from cost.quantity import Quantity
-    from cost.rates import Rates
-
-__all__ = ["dense_work"]
 
 
 def dense_work(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ACTIVATION_BYTES", "hop_bytes", "return_bytes"]
-
 ACTIVATION_BYTES = 2.0
 """Activations between GPUs travel in BF16."""
 TOKEN_ID_BYTES = 4.0

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cost.quantity import Quantity
-
-__all__ = ["BALANCE", "AllReduce", "LinkPart", "Parts", "Work", "filling"]
-
+from cost.quantity import Quantity
 
 BALANCE = 300.0
 """Flop per byte at which ``columns`` are those of the calibration: units with fewer flop are filled more

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from placement.engines.engine import Engine
 from placement.engines.findings import BAD, Finding
+from placement.engines.mapping import ModelFacts
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from placement.engines.engine import Engine
-    from placement.engines.mapping import ModelFacts
-
-__all__ = ["MOST_RANKS", "Checked", "check_file", "require_ranks"]
 
 MOST_RANKS = 1 << 20
 

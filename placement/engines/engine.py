@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from cost.split import Split
-    from placement.engines.findings import Inspected
-    from placement.engines.mapping import ExpertMapping, ModelFacts
-
-__all__ = ["Engine", "EngineName", "Launch"]
+from cost.split import Split
+from placement.engines.findings import Inspected
+from placement.engines.mapping import ExpertMapping, ModelFacts
 
 EngineName = Literal["sglang", "trtllm", "vllm-ascend", "vllm"]
 

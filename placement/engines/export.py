@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cost.split import source_shares
-from placement.engines.engine import Launch
+from placement.engines.engine import Engine, Launch
 from placement.engines.findings import require_sound
-from placement.engines.mapping import mapping_of, model_facts, rank_places
-from placement.plan import moe_rows, placement_balancedness
+from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_of, model_facts, rank_places
+from placement.plan import Plan, moe_rows, placement_balancedness
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from placement.engines.engine import Engine
-    from placement.engines.mapping import ExpertMapping, ModelFacts, Place
-    from placement.plan import Plan
-
-__all__ = ["Exported", "export_plan"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from placement.engines.mapping import ExpertMapping
+from placement.engines.mapping import ExpertMapping, ModelFacts
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from placement.engines.mapping import ModelFacts
-
-__all__ = [
-    "BAD",
-    "Finding",
-    "Inspected",
-    "Kind",
-    "Outcome",
-    "RowRules",
-    "inspect_rows",
-    "require_sound",
-    "whole_of",
-]
 
 Kind = Literal["refused", "wrong", "note"]
 """``refused``: the engine does not start with it. ``wrong``: it starts, and does something else. ``note``: fine."""

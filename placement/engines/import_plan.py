@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.assignment import Assignment
 from cost.layout import Layout
-from placement.engines.mapping import experts_of
+from cost.loads import ExpertLoads
+from cost.setting import Setting
+from placement.engines.mapping import ExpertMapping, experts_of
 from placement.failure_domains import numbered_domains
 from placement.failures import find_failures
 from placement.layouts import Shape, enumerate_shapes
+from placement.options import PlanOptions
 from placement.plan import Plan, Proof, moe_rows, score_placement, stage_speed
 from placement.rivals import score_rivals
-from placement.scenarios import scenario_problem
+from placement.scenarios.problem import ScenarioProblem, scenario_problem
 from placement.split import largest_batch, split_layers, stage_specs
 from placement.under_split import any_split_bound, split_max_load
 from placement.verify_plan import verify_plan
 from topology.errors import InfeasibleError, InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from cost.loads import ExpertLoads
-    from cost.setting import Setting
-    from placement.engines.mapping import ExpertMapping
-    from placement.options import PlanOptions
-    from placement.scenarios import ScenarioProblem
-
-__all__ = ["default_ranks", "imported_plan"]
 
 
 def default_ranks(setting: Setting, options: PlanOptions) -> int:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from cost.layout import Layout
+from cost.model import Model
+from placement.plan import Plan
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from cost.layout import Layout
-    from cost.model import Model
-    from placement.plan import Plan
-
-__all__ = ["ExpertMapping", "ModelFacts", "Place", "experts_of", "mapping_of", "model_facts", "rank_places"]
 
 
 @dataclass(frozen=True)

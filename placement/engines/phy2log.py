@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.mapping import ModelFacts
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from placement.engines.mapping import ModelFacts
-
-__all__ = ["inspect_phy2log"]
 
 MOST_CELLS = 1 << 22
 """94 layers of 4,096 slots are a tenth of that."""

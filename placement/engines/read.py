@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from placement.engines.check import require_ranks
 from placement.engines.findings import require_sound
+from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.phy2log import inspect_phy2log
 from placement.engines.registry import ENGINES
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from placement.engines.mapping import ExpertMapping, ModelFacts
-
-__all__ = ["PHY2LOG", "read_mapping"]
 
 PHY2LOG = "npy"
 

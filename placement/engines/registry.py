@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from placement.engines.engine import Engine
 from placement.engines.sglang import SGLANG
 from placement.engines.trtllm import TRTLLM
 from placement.engines.vllm import VLLM
 from placement.engines.vllm_ascend import VLLM_ASCEND
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from placement.engines.engine import Engine
-
-__all__ = ["ENGINES", "require_engine"]
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (SGLANG, TRTLLM, VLLM_ASCEND, VLLM)}
 

@@ -9,22 +9,15 @@ must hold every expert: they get slot j = expert j mod E, SGLang's own trivial m
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
-from placement.engines.engine import Engine
+from placement.engines.engine import Engine, Launch
 from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from placement.engines.engine import Launch
-    from placement.engines.mapping import ExpertMapping, ModelFacts
-
-__all__ = ["SGLANG"]
 
 KEY = "physical_to_logical_map"
 MOST_CELLS = 1 << 22

@@ -7,17 +7,13 @@ YAML: no tags, no aliases, no key twice, a few levels of nesting.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
 
 from topology.errors import InputError
 from topology.strict_json import unique_keys
 from topology.strict_yaml import strict_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-__all__ = ["read_json", "read_json_lines", "read_text", "read_yaml"]
 
 LONGEST_BYTES = 32 << 20
 """A plan of 94 layers with 4,096 slots takes 3 MB, in vllm-ascend's form with a slot a device 17."""

@@ -8,19 +8,12 @@ architectures) and ``fused_moe/interface.py`` of the main branch of 2026 (each l
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from placement.engines.engine import Engine
+from placement.engines.engine import Engine, Launch
 from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows, whole_of
+from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_yaml
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from placement.engines.engine import Launch
-    from placement.engines.mapping import ExpertMapping, ModelFacts
-
-__all__ = ["TRTLLM"]
 
 SLOTS, ROWS, UPDATES = "num_slots", "initial_global_assignments", "layer_updates_per_iter"
 _BALANCED = (

@@ -7,19 +7,12 @@ Read from the description and the tests of https://github.com/vllm-project/vllm/
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from placement.engines.engine import Engine
+from placement.engines.engine import Engine, Launch
 from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json_lines
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from placement.engines.engine import Launch
-    from placement.engines.mapping import ExpertMapping, ModelFacts
-
-__all__ = ["VLLM"]
 
 RECORD = "eplb_initial_mapping"
 ROWS = "initial_global_assignments"

@@ -9,19 +9,12 @@ copy), ``ascend_config.py`` (the path), ``patch/platform/patch_fused_moe.py`` (s
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from placement.engines.engine import Engine
+from placement.engines.engine import Engine, Launch
 from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from placement.engines.engine import Launch
-    from placement.engines.mapping import ExpertMapping, ModelFacts
-
-__all__ = ["VLLM_ASCEND"]
 
 _RULES = RowRules(
     not_whole=Outcome("refused", "vllm-ascend makes an integer tensor of it and fails, or rounds it"),

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from placement.replan.front import Front
-
-__all__ = ["along_hulls", "reaching", "within"]
+from placement.replan.front import Front
 
 _CELLS = 1 << 28  # of the exact table, layers x budget x points; beyond, the hulls decide
 _EQUAL = 1e-12

@@ -9,24 +9,18 @@ first becomes a copy of another expert. Copies that moved are released most ofte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import domains_used
+from placement.replan.task import ReplanTask
 from placement.verify import most_in_domain
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-    from numpy.typing import NDArray
-
-    from placement.replan.task import ReplanTask
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-
-__all__ = ["Cycles"]
 
 WIDEST = 96
 """GPUs that one assignment takes together; of more, a part chosen by chance takes part in each round."""

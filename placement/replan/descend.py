@@ -8,21 +8,15 @@ and takes moves back, dear excess first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.replan.cycles import WIDEST, Cycles
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from placement.replan.front import TaskFront
-
-__all__ = ["explore"]
+from placement.replan.front import TaskFront
 
 
 class _Sweep(NamedTuple):

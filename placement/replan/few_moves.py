@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.replan.budget import reaching, within
-from placement.replan.fresh import fresh_near, fresh_placement
-from placement.replan.front import Front
+from placement.replan.fresh import fresh_near
+from placement.replan.front import CurvePoint, Front
 from placement.replan.relabel import align_slots
 from placement.replan.restore import restore
+from placement.replan.task import ReplanTask
 from placement.replan.to_split import SplitFront
-from placement.replan.told import Told
+from placement.replan.told import OnProgress, Told
 from placement.spread_repair import spread_evenly
 from topology.errors import InfeasibleError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from placement.replan.front import CurvePoint
-    from placement.replan.task import ReplanTask
-    from placement.replan.told import OnProgress
-
-__all__ = ["KNEE", "FewMoves", "Placements", "few_moves", "fresh_placement"]
 
 KNEE = 0.01
 """Without a budget: the fewest moves within this fraction of a fresh placement's balancedness."""

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.replan.relabel import relabel
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from placement.experts import ExpertResult
-    from placement.replan.task import ReplanTask
-    from placement.scenarios.problem import ScenarioProblem
-
-__all__ = ["Fresh", "fresh_near", "fresh_placement"]
+from placement.replan.task import ReplanTask
+from placement.result import ExpertResult
+from placement.scenarios.problem import ScenarioProblem
 
 _NOTABLY = 1e-3  # of the objective
 
@@ -60,7 +55,8 @@ def fresh_near(task: ReplanTask, *, seed: int = 0) -> Fresh:
 
 def _even(task: ReplanTask, seed: int) -> tuple[ExpertResult, ScenarioProblem]:
     """Return the fast path's answer for an even split, and the problem it was found for."""
-    from placement.scenarios import place_over_scenarios, scenario_problem
+    from placement.scenarios.place import place_over_scenarios
+    from placement.scenarios.problem import scenario_problem
 
     problem = task.problem
     scenarios = scenario_problem(

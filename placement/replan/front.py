@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from placement.replan.task import ReplanTask
-
-__all__ = ["CurvePoint", "Front", "Point", "Step", "TaskFront"]
+from placement.replan.task import ReplanTask
 
 _LEAST_GAIN = 1e-9  # of the objective: a move that gains less is not worth it
 

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.assignment import Assignment
 from cost.layout import Layout, StageSpec
 from cost.memory import replica_memory
 from cost.setting import Setting
 from placement.pack import EMPTY
+from placement.plan import Plan
 from topology import build_cluster
 from topology.errors import InfeasibleError, InputError
 from topology.spec import Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from placement.plan import Plan
-
-__all__ = ["Left", "left_of", "lost_gpus"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,21 +8,14 @@ of each pair of domains, then the assignment of domains, which is exact for such
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.pack import EMPTY
+from placement.problem import ExpertProblem
+from placement.replan.task import ReplanTask
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from placement.problem import ExpertProblem
-    from placement.replan.task import ReplanTask
-
-    Ints = NDArray[np.int64]
-
-__all__ = ["align_slots", "kept_copies", "relabel"]
+Ints = NDArray[np.int64]
 
 
 def relabel(task: ReplanTask, target: NDArray[np.int32], *, per_layer: bool = True) -> NDArray[np.int32]:

@@ -2,53 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.assignment import Assignment
 from cost.dtypes import bytes_per_param
+from cost.loads import ExpertLoads
 from cost.model import MoeFfn
+from cost.split import Split
 from placement.failure_domains import numbered_domains, require_apart, stage_domains
 from placement.failures import find_failures
+from placement.options import Objective, Spread
 from placement.pack import EMPTY
 from placement.plan import (
     BaselineScore,
+    Plan,
     Proof,
     moe_rows,
     score_placement,
     stage_speed,
 )
 from placement.problem import ExpertProblem
-from placement.replan.few_moves import few_moves
-from placement.replan.lost import left_of, lost_gpus
+from placement.replan.few_moves import FewMoves, few_moves
+from placement.replan.front import CurvePoint
+from placement.replan.lost import Left, left_of, lost_gpus
 from placement.replan.steps import Step, in_order
-from placement.replan.task import replan_task
-from placement.replan.transfers import nearest_sources, transfers
+from placement.replan.task import ReplanTask, replan_task
+from placement.replan.told import OnProgress
+from placement.replan.transfers import Transfers, nearest_sources, transfers
 from placement.rivals import score_rivals
-from placement.scenarios import scenario_problem
+from placement.scenarios.problem import scenario_problem
 from placement.under_split import any_split_bound
 from placement.verify_plan import verify_plan
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from cost.loads import ExpertLoads
-    from cost.split import Split
-    from placement.options import Objective, Spread
-    from placement.plan import Plan
-    from placement.replan.few_moves import FewMoves
-    from placement.replan.front import CurvePoint
-    from placement.replan.lost import Left
-    from placement.replan.task import ReplanTask
-    from placement.replan.told import OnProgress
-    from placement.replan.transfers import Transfers
-
-__all__ = ["ReplanOptions", "Replanned", "replan_plan"]
 
 
 @dataclass(frozen=True)

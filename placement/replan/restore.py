@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.pack import EMPTY
 from placement.replan.cycles import Cycles
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from placement.replan.task import ReplanTask
-
-__all__ = ["restore"]
+from placement.replan.task import ReplanTask
 
 _POWER = 16  # of the norm of GPU loads that chooses a slot
 _ROUNDS = 40

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cost.split import slot_shares
+from cost.split import Split, slot_shares
 from placement.apart import each_alone, over_cap
 from placement.pack import EMPTY
 from placement.problem import ExpertProblem
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cost.split import Split
-
-__all__ = ["Objective", "ReplanTask", "replan_task"]
 
 Objective = Literal["mean", "worst"]
 

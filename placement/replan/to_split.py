@@ -8,27 +8,21 @@ the swaps'.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.split import slot_shares
 from placement.replan.descend import explore
+from placement.replan.fresh import Fresh
 from placement.replan.front import TaskFront
+from placement.replan.task import ReplanTask
 from placement.source_copies import promising_swaps
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Say = Callable[[str], None]
+_Key = tuple[int, bytes]
 
-    from numpy.typing import NDArray
-
-    from placement.replan.fresh import Fresh
-    from placement.replan.task import ReplanTask
-
-    Say = Callable[[str], None]
-    _Key = tuple[int, bytes]
-
-__all__ = ["SplitFront"]
 
 _ROUNDS, _TRIED = 60, 8
 _STARTS = (2, 8)

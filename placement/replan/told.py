@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from placement.replan.budget import along_hulls, reaching
 from placement.replan.front import Front
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from placement.replan.to_split import SplitFront
-
-__all__ = ["OnProgress", "State", "Told"]
+from placement.replan.to_split import SplitFront
 
 _EVERY_S = 0.3
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.replan.steps import Step
+from topology.cluster import Cluster, Gpu
 from topology.errors import MissingFigureError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Holders = Callable[[int, int], Sequence[int]]
 
-    from placement.replan.steps import Step
-    from topology.cluster import Cluster, Gpu
-
-    Holders = Callable[[int, int], Sequence[int]]
-
-__all__ = ["NEAR", "Transfers", "nearest_sources", "transfers"]
 
 NEAR = ("node", "domain", "rack", "across", "storage")
 """How near a source is: in the same node, scale-up domain or rack, elsewhere, or no GPU at all."""

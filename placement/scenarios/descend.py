@@ -11,21 +11,14 @@ mean, so that no power of e overflows or vanishes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import domains_used, in_domains
+from placement.scenarios.problem import ScenarioProblem
 from placement.verify import most_in_domain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from placement.scenarios.problem import ScenarioProblem
-
-__all__ = ["SHARPNESS", "descend", "pairs", "smooth_load"]
 
 SHARPNESS = {"mean": 60.0, "worst": 80.0}
 """theta: how near log-sum-exp is to the largest load; loads are multiples of the mean."""

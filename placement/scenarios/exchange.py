@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.scenarios.descend import descend, smooth_load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from placement.scenarios.problem import ScenarioProblem
-
-__all__ = ["exchange"]
+from placement.scenarios.problem import ScenarioProblem
 
 _POWER = 8  # of the odds in a draw: the likely exchanges first
 _TRIES = 30  # draws of a copy and its replacement in a layer before it is left out of a round

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement.apart import legal
 from placement.baselines import Baseline, baselines
 from placement.even_spread import place_spread
-from placement.experts import ExpertResult, place_apart, place_experts
+from placement.experts import place_apart, place_experts
 from placement.pack import pack
 from placement.repair import distinct_copies
 from placement.replicate import replicate
+from placement.result import ExpertResult
 from placement.scenarios.descend import descend, pairs, smooth_load
 from placement.scenarios.exchange import exchange
+from placement.scenarios.problem import ScenarioProblem
 from placement.verify import verify_experts
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+OnProgress = Callable[[int, int, float, float, float], None]
 
-    from numpy.typing import NDArray
-
-    from placement.scenarios.problem import ScenarioProblem
-
-    OnProgress = Callable[[int, int, float, float, float], None]
-
-__all__ = ["fast_over_scenarios", "place_over_scenarios"]
 
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 _ALIKE = 1e-3

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from cost.assignment import Assignment
 from placement.bounds import largest_copy, lower_bound
 from placement.problem import ExpertProblem, expert_problem
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from cost.assignment import Assignment
-
-__all__ = ["Objective", "ScenarioProblem", "scenario_problem"]
 
 Objective = Literal["mean", "worst"]
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cost.assignment import Assignment
+from placement.problem import ExpertProblem
 from placement.scenarios.place import place_over_scenarios
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from cost.assignment import Assignment
-    from placement.problem import ExpertProblem
-    from placement.scenarios.problem import Objective, ScenarioProblem
-
-__all__ = ["ScenarioReport", "ScenarioRow", "scenario_report"]
+from placement.scenarios.problem import Objective, ScenarioProblem
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ import typer
 
 from rackplan.commands.options import JsonFlag
 
-__all__ = ["NAME", "run"]
-
 NAME = "catalog"
 
 

@@ -10,8 +10,6 @@ import typer
 
 from rackplan.commands.options import JsonFlag, ModelName
 
-__all__ = ["NAME", "run"]
-
 NAME = "check"
 NOT_RIGHT = 2
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from placement.compare import CompareRow
     from topology.cluster import Cluster
 
-__all__ = ["NAME", "run"]
 
 NAME = "compare"
 

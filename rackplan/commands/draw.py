@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
     from topology.draw import Overlay, TrafficOverlay
 
-__all__ = ["NAME", "run"]
 
 NAME = "draw"
 

@@ -27,8 +27,6 @@ from rackplan.commands.options import (
     Weights,
 )
 
-__all__ = ["NAME", "run"]
-
 NAME = "import-plan"
 
 

@@ -7,29 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = [
-    "INTERRUPTED",
-    "AcceptLength",
-    "Batch",
-    "ClusterName",
-    "Context",
-    "DraftTokens",
-    "Engine",
-    "JsonFlag",
-    "KvDtype",
-    "Loads",
-    "ModelName",
-    "ObjectiveName",
-    "OutputFolder",
-    "Overlap",
-    "Phase",
-    "Seed",
-    "SparseAttention",
-    "SplitName",
-    "Weights",
-    "Windows",
-]
-
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from placement.plan import Plan
     from rackplan.report.html import Markup
 
-__all__ = ["NAME", "plan_json", "run", "write_plan"]
 
 NAME = "plan"
 

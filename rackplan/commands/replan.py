@@ -13,7 +13,6 @@ from rackplan.commands.options import INTERRUPTED, JsonFlag, Loads, OutputFolder
 if TYPE_CHECKING:
     from placement.replan.replan_plan import Replanned, ReplanOptions
 
-__all__ = ["NAME", "run"]
 
 NAME = "replan"
 

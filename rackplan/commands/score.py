@@ -9,8 +9,6 @@ import typer
 
 from rackplan.commands.options import JsonFlag, Loads, SparseAttention, Windows
 
-__all__ = ["NAME", "run"]
-
 NAME = "score"
 
 

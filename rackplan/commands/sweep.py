@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from rackplan.sweep_report import Pools
     from topology.cluster import Cluster
 
-__all__ = ["NAME", "run"]
 
 NAME = "sweep"
 CONTEXT = 4096

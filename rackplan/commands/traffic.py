@@ -12,7 +12,6 @@ from rackplan.commands.options import JsonFlag
 if TYPE_CHECKING:
     from topology.routes import Traffic
 
-__all__ = ["NAME", "run", "traffic_from_options"]
 
 NAME = "traffic"
 DEFAULT_BYTES = "1 GB"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from cost.score import Score
+from placement.plan import Plan
+from rackplan.explain import Explanation
 from rackplan.explain_summary import PARTS
 from rackplan.report.palette import (
     DASHES,
@@ -16,27 +20,8 @@ from rackplan.report.palette import (
     plotly_text,
     series,
 )
-from rackplan.report.points import frontier
+from rackplan.report.points import ReportPoint, frontier
 from rackplan.words import baseline_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from cost.score import Score
-    from placement.plan import Plan
-    from rackplan.explain import Explanation
-    from rackplan.report.points import ReportPoint
-
-__all__ = [
-    "axis",
-    "balance_chart",
-    "hover",
-    "layout_of",
-    "memory_chart",
-    "pareto_chart",
-    "speed_axes",
-    "step_chart",
-]
 
 LEAST_LABEL = 0.08
 """A part narrower than this fraction of the chart has its words in the legend and on hover only."""

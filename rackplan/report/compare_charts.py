@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from placement.compare import CompareRow
 from rackplan.report.charts import axis, hover, layout_of, speed_axes
 from rackplan.report.palette import DASHES, SYMBOLS, plotly_text, series
-from rackplan.report.points import frontier
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from placement.compare import CompareRow
-    from rackplan.report.points import ReportPoint
-
-__all__ = ["frontier_chart", "speed_chart"]
+from rackplan.report.points import ReportPoint, frontier
 
 PATTERNS = ("", "/", "x", ".", "-", "+")
 

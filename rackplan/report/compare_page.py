@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from cost.loads import ExpertLoads
+from cost.setting import Setting
+from placement.compare import CompareRow
 from rackplan.compare_summary import cluster_errors, compare_verdict, comparison_table
 from rackplan.error_words import error_rows, table_words
 from rackplan.report.compare_charts import frontier_chart, speed_chart
 from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart, page
-from rackplan.report.points import frontier, report_points
+from rackplan.report.points import ReportPoint, frontier, report_points
 from rackplan.summary import doubts, phase_words, serving_words
 from rackplan.words import load_names
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from cost.loads import ExpertLoads
-    from cost.setting import Setting
-    from placement.compare import CompareRow
-    from rackplan.report.points import ReportPoint
-
-__all__ = ["compare_report"]
 
 
 def compare_report(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from placement.failures import TOP
+from placement.failures import TOP, Failures
+from placement.redundancy import RedundancyCurve
+from placement.scenarios.report import ScenarioReport
 from rackplan.findings_summary import (
     UNITS,
     WHAT_IF_HEADER,
@@ -19,13 +19,6 @@ from rackplan.redundancy_summary import redundancy_rows
 from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart
 from rackplan.report.redundancy_chart import redundancy_chart
-
-if TYPE_CHECKING:
-    from placement.failures import Failures
-    from placement.redundancy import RedundancyCurve
-    from placement.scenarios import ScenarioReport
-
-__all__ = ["failures_section", "redundancy_section", "scenarios_section"]
 
 
 def scenarios_section(report: ScenarioReport) -> Markup:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = ["Markup", "element", "join", "table"]
 
 _VOID = {"meta", "br", "col"}
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rackplan.report.html import Markup, element, join
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["Tile", "chart", "page", "tiles"]
 
 Tile = tuple[str, str]
 """A key figure and what it is."""

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["DASHES", "NEUTRAL", "SYMBOLS", "by_resource", "by_term", "ink_on", "plotly_text", "series"]
 
 # Okabe and Ito, "Color Universal Design" (2008), without black and yellow: they vanish on dark and on white
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = (

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from cost.calibration.errors import errors_in
+from placement.plan import Plan
 from rackplan.error_words import chip_words, factor_words, range_words
-from rackplan.explain import cache_note, explain_plan, parts_note
+from rackplan.explain import Explanation, cache_note, explain_plan, parts_note
 from rackplan.explain_summary import PARTS, busy_text
 from rackplan.findings_summary import worst_words
 from rackplan.report.charts import balance_chart, memory_chart, pareto_chart, step_chart
 from rackplan.report.findings_section import failures_section, redundancy_section, scenarios_section
 from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart, page, tiles
-from rackplan.report.points import frontier, report_points
+from rackplan.report.points import ReportPoint, frontier, report_points
 from rackplan.summary import phase_words, serving_words
 from rackplan.words import baseline_name, load_names
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from placement.plan import Plan
-    from rackplan.explain import Explanation
-    from rackplan.report.points import ReportPoint
-
-__all__ = ["plan_report"]
 
 MOST_ROWS = 16
 

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.pareto import pareto
-from cost.sweep import sweep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from cost.setting import Setting
-    from cost.sweep import Sweep
-
-__all__ = ["ReportPoint", "frontier", "report_points"]
+from cost.setting import Setting
+from cost.sweep import Sweep, sweep
 
 MOST_LAYOUTS = 12
 """Layouts shown at all powers of two: those that come nearest to the frontier."""

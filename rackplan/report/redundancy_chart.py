@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from placement.redundancy import RedundancyCurve
 from rackplan.report.charts import axis, layout_of
 from rackplan.report.palette import BLUE, VERMILION
-
-if TYPE_CHECKING:
-    from placement.redundancy import RedundancyCurve
-
-__all__ = ["redundancy_chart"]
 
 
 def redundancy_chart(curve: RedundancyCurve) -> dict[str, Any]:

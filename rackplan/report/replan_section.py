@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from placement.replan.replan_plan import Replanned
 from rackplan.findings_summary import worst_words
 from rackplan.replan_summary import FRONT, balance_words, front_rows, links_words, moves_words
 from rackplan.report.charts import axis, layout_of
 from rackplan.report.html import Markup, element, join, table
 from rackplan.report.page import chart
 from rackplan.report.palette import BLUE, VERMILION
-
-if TYPE_CHECKING:
-    from placement.replan.replan_plan import Replanned
-
-__all__ = ["front_chart", "replan_section"]
 
 
 def front_chart(found: Replanned) -> dict[str, Any]:

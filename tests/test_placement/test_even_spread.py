@@ -17,14 +17,16 @@ from cost.resolve import resolve_model
 from cost.setting import Setting
 from cost.workload import Workload
 from placement.apart import over_cap
-from placement.experts import ExpertResult, place_apart, place_experts
+from placement.experts import place_apart, place_experts
 from placement.options import PlanOptions
 from placement.pack import pack
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from placement.problem import ExpertProblem, expert_problem, spread_slots
 from placement.replicate import replicate
-from placement.scenarios import place_over_scenarios, scenario_problem
+from placement.result import ExpertResult
+from placement.scenarios.place import place_over_scenarios
+from placement.scenarios.problem import scenario_problem
 from placement.spread_repair import spread_evenly
 from placement.under_split import split_max_load, under_split
 from placement.verify import most_in_domain, verify_experts

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from placement import subpack
-from placement.experts import ExpertResult, place_experts
+from placement.experts import place_experts
 from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.result import ExpertResult
 from placement.verify import verify_experts
 
 REAL = sorted((Path(__file__).parents[3] / "shared" / "data" / "expert_loads").glob("*.npy"))

@@ -15,7 +15,8 @@ from placement.pack import pack
 from placement.problem import ExpertProblem, expert_problem, spread_slots
 from placement.replan import descend
 from placement.replan.cycles import Cycles
-from placement.replan.few_moves import KNEE, FewMoves, few_moves, fresh_placement
+from placement.replan.few_moves import KNEE, FewMoves, few_moves
+from placement.replan.fresh import fresh_placement
 from placement.replan.task import ReplanTask, replan_task
 from placement.replicate import replicate
 from placement.swap import swap_down

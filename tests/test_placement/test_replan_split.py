@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from cost.split import slot_shares
 from placement.problem import ExpertProblem, expert_problem, spread_slots
 from placement.replan import descend
-from placement.replan.few_moves import KNEE, FewMoves, few_moves, fresh_placement
+from placement.replan.few_moves import KNEE, FewMoves, few_moves
+from placement.replan.fresh import fresh_placement
 from placement.replan.task import ReplanTask, replan_task
 from placement.verify import verify_experts
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from placement.experts import place_experts
-from placement.scenarios import place_over_scenarios, scenario_problem
+from placement.scenarios.place import place_over_scenarios
+from placement.scenarios.problem import scenario_problem
 
 if TYPE_CHECKING:
     from placement.scenarios.problem import Objective

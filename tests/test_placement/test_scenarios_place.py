@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from placement.experts import place_experts
 from placement.problem import expert_problem
 from placement.scenarios import exchange as exchange_module
-from placement.scenarios import place_over_scenarios, scenario_problem
+from placement.scenarios.place import place_over_scenarios
+from placement.scenarios.problem import scenario_problem
 from placement.verify import verify_experts
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from placement.experts import ExpertResult
-    from placement.scenarios import ScenarioProblem
-    from placement.scenarios.problem import Objective
+    from placement.result import ExpertResult
+    from placement.scenarios.problem import Objective, ScenarioProblem
 
 TINY = np.array([2, 2, 2])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from topology.builders.dragonfly import add_dragonfly
@@ -14,16 +15,13 @@ from topology.builders.raw import add_raw
 from topology.builders.switched import add_switched_domain
 from topology.builders.torus import add_torus_domain
 from topology.builders.two_tier import add_two_tier_domain
+from topology.spec import ClusterSpec, DomainSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import networkx as nx
 
     from topology.cluster import Cluster, Gpu
-    from topology.spec import ClusterSpec, DomainSpec
 
-__all__ = ["build_graph"]
 
 _FABRICS = {
     "rail": add_rails,

@@ -7,22 +7,19 @@ a = 2p = 2h. Here p is the NIC links of a router's hosts and h is p over the ove
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 from topology.builders.hosts import host_gpus, largest_host
 from topology.check import uplinks_of_leaf
 from topology.graph import edge_attributes, node_attributes
+from topology.spec import ClusterSpec, ScaleOutSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import networkx as nx
 
     from topology.cluster import Gpu
-    from topology.spec import ClusterSpec, ScaleOutSpec
-
-__all__ = ["add_dragonfly", "links_between_groups"]
 
 
 def add_dragonfly(

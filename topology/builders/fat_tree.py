@@ -6,22 +6,19 @@ cores of group i and to no others (Al-Fares, Loukissas and Vahdat, SIGCOMM 2008)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from topology.builders.hosts import host_gpus, largest_host
 from topology.builders.spread import spread
 from topology.check import uplinks_of_leaf, uplinks_of_spine
 from topology.graph import edge_attributes, node_attributes
+from topology.spec import ClusterSpec, FabricSpec, ScaleOutSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import networkx as nx
 
     from topology.cluster import Gpu
-    from topology.spec import ClusterSpec, FabricSpec, ScaleOutSpec
-
-__all__ = ["add_fat_tree"]
 
 
 def add_fat_tree(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from topology.errors import InputError
+from topology.spec import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import networkx as nx
-
-    from topology.spec import Fault
-
-__all__ = ["apply_faults"]
 
 
 def apply_faults(graph: nx.Graph[str], faults: Sequence[Fault]) -> None:

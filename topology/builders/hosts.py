@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from topology.spec import ClusterSpec
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from topology.cluster import Gpu
-    from topology.spec import ClusterSpec
-
-__all__ = ["host_gpus", "largest_host", "pods_of"]
 
 
 def host_gpus(gpus: Sequence[Gpu]) -> list[list[str]]:

@@ -5,22 +5,19 @@ Hosts fill leaves in order. A leaf has the uplinks that its full set of hosts ne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from topology.builders.hosts import host_gpus, largest_host
 from topology.builders.spread import spread
 from topology.check import uplinks_of_leaf
 from topology.graph import edge_attributes, node_attributes
+from topology.spec import ClusterSpec, ScaleOutSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import networkx as nx
 
     from topology.cluster import Gpu
-    from topology.spec import ClusterSpec, ScaleOutSpec
-
-__all__ = ["add_leaf_spine"]
 
 
 def add_leaf_spine(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 from topology.builders.nodes import add_gpus
 from topology.graph import edge_attributes
+from topology.spec import DomainSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import networkx as nx
 
     from topology.cluster import Gpu
-    from topology.spec import DomainSpec
-
-__all__ = ["add_mesh_domain"]
 
 
 def add_mesh_domain(graph: nx.Graph[str], domain: DomainSpec, gpus: Sequence[Gpu]) -> None:

@@ -9,22 +9,19 @@ are right at any size, and the extra hop of a core tier is not counted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from topology.builders.hosts import pods_of
 from topology.builders.spread import spread
 from topology.check import uplinks_of_leaf
 from topology.graph import edge_attributes, node_attributes
+from topology.spec import ClusterSpec, ScaleOutSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import networkx as nx
 
     from topology.cluster import Gpu
-    from topology.spec import ClusterSpec, ScaleOutSpec
-
-__all__ = ["add_rails", "pods_of"]
 
 
 def add_rails(graph: nx.Graph[str], spec: ClusterSpec, scale_out: ScaleOutSpec, gpus: Sequence[Gpu]) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from topology.builders.nodes import add_gpus
 from topology.graph import edge_attributes, node_attributes
+from topology.spec import RawTopology
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import networkx as nx
 
     from topology.cluster import Gpu
-    from topology.spec import RawTopology
-
-__all__ = ["add_raw"]
 
 
 def add_raw(graph: nx.Graph[str], raw: RawTopology, gpus: Sequence[Gpu]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["spread"]
-
 
 def spread(links: int, switches: int, turn: int) -> list[int]:
     """Spread ``links`` over ``switches`` as evenly as whole links allow; ``turn`` moves the odd ones round."""

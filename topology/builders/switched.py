@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from topology.builders.nodes import add_gpus
 from topology.graph import edge_attributes, node_attributes
+from topology.spec import DomainSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import networkx as nx
 
     from topology.cluster import Gpu
-    from topology.spec import DomainSpec
-
-__all__ = ["add_switched_domain"]
 
 
 def add_switched_domain(graph: nx.Graph[str], number: int, domain: DomainSpec, gpus: Sequence[Gpu]) -> None:

@@ -6,21 +6,18 @@ dimension fastest, and so are the GPUs inside one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
 from topology.builders.nodes import add_gpus
 from topology.graph import edge_attributes
+from topology.spec import DomainSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import networkx as nx
 
     from topology.cluster import Gpu
-    from topology.spec import DomainSpec
-
-__all__ = ["add_torus_domain", "torus_coordinates", "torus_neighbours"]
 
 
 def torus_coordinates(domain: DomainSpec) -> list[tuple[int, ...]]:

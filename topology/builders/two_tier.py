@@ -6,22 +6,19 @@ link to each of the 16 second-tier chips of its plane (arXiv 2506.12708, section
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from topology.builders.nodes import add_gpus
 from topology.builders.spread import spread
 from topology.graph import edge_attributes, node_attributes
+from topology.spec import DomainSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import networkx as nx
 
     from topology.cluster import Gpu
-    from topology.spec import DomainSpec
-
-__all__ = ["add_two_tier_domain"]
 
 
 def add_two_tier_domain(graph: nx.Graph[str], number: int, domain: DomainSpec, gpus: Sequence[Gpu]) -> None:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
-
-    from topology.draw.painter import Painter
-    from topology.draw.parts import Group, Host, Pod, Shape
-    from topology.spec import DomainSpec
-
-__all__ = ["Block", "Column", "Row", "Section", "blocks_of", "by_shape", "choose", "rack_blocks"]
+from topology.draw.painter import Painter
+from topology.draw.parts import Group, Host, Pod, Shape
+from topology.spec import DomainSpec
 
 _OPEN_PODS, _OPEN_GPUS = 4, 576
 _OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152

@@ -6,16 +6,11 @@ same bytes. Graphviz draws the boxes, measures the text and clips the links (eng
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from topology.draw.metrics import text_width
 from topology.draw.style import FONT, INK, safe
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["TEXT_POINTS", "Canvas", "cell", "table"]
 
 TEXT_POINTS = 9
 _TITLE_POINTS = 13

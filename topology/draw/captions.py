@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from topology.cluster import Cluster
 from topology.draw.metrics import fitting
 from topology.draw.style import gpu_line, is_projected, scale_out_line, scale_up_line
 from topology.draw.words import plural
+from topology.spec import DomainSpec
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from topology.cluster import Cluster
-    from topology.spec import DomainSpec
-
-__all__ = ["physical_line", "subtitles", "title"]
 
 _MOST_KINDS = 3
 _MOST_TITLES = 4

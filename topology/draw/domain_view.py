@@ -5,25 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from math import isnan
-from typing import TYPE_CHECKING
 
-from topology.draw.blocks import by_shape, rack_blocks
-from topology.draw.canvas import cell, table
+from topology.draw.blocks import Block, by_shape, rack_blocks
+from topology.draw.canvas import Canvas, cell, table
 from topology.draw.links import Links
 from topology.draw.metrics import fitting, text_width
+from topology.draw.painter import Painter
+from topology.draw.parts import Host
 from topology.draw.sheet import Sheet
 from topology.draw.style import FAULT, NVLINK, NVLINK_FILL, own_links, planes_text, rate_text, switch_word
 from topology.draw.words import broken_lines, plural
+from topology.spec import DomainSpec
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from topology.draw.blocks import Block
-    from topology.draw.canvas import Canvas
-    from topology.draw.painter import Painter
-    from topology.draw.parts import Host
-    from topology.spec import DomainSpec
-
-__all__ = ["draw_domain_view"]
 
 _CELL, _HEADER, _ROW = 24, 28, 14
 _GAP, _REACH = 14, 40

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from topology.cluster import Cluster
 from topology.draw.canvas import Canvas
 from topology.draw.captions import physical_line, subtitles, title
 from topology.draw.domain_view import draw_domain_view
@@ -15,22 +15,16 @@ from topology.draw.gpu_view import draw_gpu_view, links_note, opened_hosts
 from topology.draw.kinds_view import LARGEST_DRAWN, draw_kinds_view
 from topology.draw.marks import Marks
 from topology.draw.mesh_view import draw_mesh_view
+from topology.draw.overlay import Overlay
 from topology.draw.painter import Painter
 from topology.draw.raw_view import draw_raw_view, fits, nodes_of_host
 from topology.draw.render import FORMATS, render
 from topology.draw.style import each_way
 from topology.draw.torus_view import draw_torus_view, torus_notes
-from topology.draw.usage import Usage
+from topology.draw.usage import TrafficOverlay, Usage
 from topology.errors import InputError
 from topology.files import write_whole
 from topology.graph import SCALE_OUT_KINDS
-
-if TYPE_CHECKING:
-    from topology.cluster import Cluster
-    from topology.draw.overlay import Overlay
-    from topology.draw.usage import TrafficOverlay
-
-__all__ = ["LEVELS", "dot_source", "draw_cluster"]
 
 LEVELS = ("auto", "fabric", "domain", "gpu")
 _GPU_LEVEL_MOST = 16

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from topology.draw.blocks import choose
-from topology.draw.canvas import cell, table
+from topology.draw.blocks import Block, Section, choose
+from topology.draw.canvas import Canvas, cell, table
 from topology.draw.leaf_view import leaf_port
 from topology.draw.links import Links, most_common
 from topology.draw.metrics import fitting
-from topology.draw.pod_view import BAND_INK, block_links, measure
+from topology.draw.painter import Painter
+from topology.draw.parts import Switch
+from topology.draw.pod_view import BAND_INK, BlockView, PodView, block_links, measure
 from topology.draw.style import FAULT, INK, NVLINK, NVLINK_FILL, QUIET, scale_up_words
 from topology.draw.words import broken_lines, ids_text, plural
 from topology.units import format_number
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from topology.draw.blocks import Block, Section
-    from topology.draw.canvas import Canvas
-    from topology.draw.painter import Painter
-    from topology.draw.parts import Switch
-    from topology.draw.pod_view import BlockView, PodView
-
-__all__ = ["draw_fabric_view"]
 
 _GAP, _POD_GAP = 12, 26
 _BAR, _DROP = 40, 76

@@ -8,19 +8,13 @@ different from its siblings.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from topology.cluster import Cluster
 from topology.draw.links import Links
-from topology.draw.parts import Fold, Group, Host, Pod, Switch
+from topology.draw.parts import Fold, Group, Host, Pod, Shape, Switch
 from topology.draw.style import natural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from topology.cluster import Cluster
-    from topology.draw.parts import Shape
-
-__all__ = ["fold"]
 
 _TIERS = ("core", "spine", "leaf", "router")
 _INSIDE = ("nic", "pcie", "host")

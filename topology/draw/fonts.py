@@ -7,16 +7,11 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["FONTS", "bundled_fonts", "without_font_warnings"]
 
 FONTS = Path(__file__).resolve().parent.parent / "fonts"
 _VARIABLES = ("FONTCONFIG_FILE", "FONTCONFIG_PATH")

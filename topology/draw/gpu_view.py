@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan, log2
-from typing import TYPE_CHECKING
+from typing import Any
 
-from topology.draw.canvas import cell, table
+from topology.draw.canvas import Canvas, cell, table
 from topology.draw.links import Links
+from topology.draw.painter import Painter, Place
+from topology.draw.parts import Host, Switch
 from topology.draw.style import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, each_way
+from topology.spec import DomainSpec
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from topology.draw.canvas import Canvas
-    from topology.draw.painter import Painter, Place
-    from topology.draw.parts import Host, Switch
-    from topology.spec import DomainSpec
-
-__all__ = ["MOST_LINKS", "draw_gpu_view", "links_note", "opened_hosts"]
 
 MOST_LINKS = 100
 _GPU_WIDTH, _GPU_HEIGHT, _GAP = 84, 62, 10

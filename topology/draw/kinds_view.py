@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from topology.draw.canvas import cell
+from topology.cluster import Cluster
+from topology.draw.canvas import Canvas, cell
 from topology.draw.metrics import text_width
 from topology.draw.sheet import Sheet
 from topology.draw.style import NVLINK, own_links
 from topology.draw.words import plural
-
-if TYPE_CHECKING:
-    from topology.cluster import Cluster
-    from topology.draw.canvas import Canvas
-
-__all__ = ["LARGEST_DRAWN", "draw_kinds_view"]
 
 LARGEST_DRAWN = 131_072
 """GPUs above which no graph is built for a picture: it would take gigabytes."""

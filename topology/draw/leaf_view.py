@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from topology.draw.canvas import cell
 from topology.draw.metrics import fitting, text_width
+from topology.draw.painter import Painter
+from topology.draw.parts import Pod, Switch
 from topology.draw.sheet import Sheet
 from topology.draw.style import FAULT, FAULT_FILL, QUIET
 from topology.draw.words import common_head, ids_text, plural
-
-if TYPE_CHECKING:
-    from topology.draw.painter import Painter
-    from topology.draw.parts import Pod, Switch
-
-__all__ = ["leaf_box", "leaf_port"]
 
 _POINTS = 8
 _MOST_CELLS = 16

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isnan, nan
-from typing import TYPE_CHECKING
+from typing import Any
 
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
-
-__all__ = ["Links", "most_common"]
 
 Key = tuple[float, float]
 UNPUBLISHED = 0.0  # stands for a rate that is not a number: that would not equal itself

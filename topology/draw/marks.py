@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from topology.cluster import Cluster
-    from topology.draw.parts import Fold
-
-__all__ = ["Marks", "short_name"]
+from topology.cluster import Cluster
+from topology.draw.parts import Fold
 
 _MOST_NAMED = 4
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
 from math import cos, pi, sin
-from typing import TYPE_CHECKING
+from typing import Any
 
-from topology.draw.canvas import cell, table
+from topology.draw.canvas import Canvas, cell, table
 from topology.draw.domain_view import draw_domain_view
 from topology.draw.links import Links
+from topology.draw.painter import Painter, Place
 from topology.draw.style import FAULT, FAULT_FILL, NVLINK
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from topology.draw.canvas import Canvas
-    from topology.draw.painter import Painter, Place
-
-__all__ = ["MOST_IN_CIRCLE", "draw_mesh_view"]
 
 MOST_IN_CIRCLE = 12
 _WIDTH, _HEIGHT = 92, 50

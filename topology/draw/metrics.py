@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import ceil
 
-__all__ = ["fitting", "text_width"]
-
 # Advance widths of DejaVu Sans from the space to the tilde, in hundredths of the font size.
 _WIDTHS = (
     *(32, 40, 46, 84, 64, 95, 78, 27, 39, 39, 50, 84, 32, 36, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64),

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["Overlay", "Ramp"]
 
 _LIGHT = (0xEF, 0xF6, 0xFC)
 _DARK = (0x08, 0x30, 0x6B)

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-from topology.draw.canvas import TEXT_POINTS, cell, table
+from topology.cluster import Cluster
+from topology.draw.canvas import TEXT_POINTS, Canvas, cell, table
+from topology.draw.marks import Marks
 from topology.draw.metrics import fitting, text_width
-from topology.draw.overlay import Ramp
+from topology.draw.overlay import Overlay, Ramp
+from topology.draw.parts import Fold, Host, Pod
 from topology.draw.style import FAULT, FAULT_FILL, INK, QUIET, ink_on, natural, rail_colour
+from topology.draw.usage import Usage
 from topology.units import format_number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from topology.cluster import Cluster
-    from topology.draw.canvas import Canvas
-    from topology.draw.marks import Marks
-    from topology.draw.overlay import Overlay
-    from topology.draw.parts import Fold, Host, Pod
-    from topology.draw.usage import Usage
-
-__all__ = ["Painter", "Place"]
 
 _SMALL_POINTS = 8
 _LABEL_CHARACTERS = 4

@@ -10,8 +10,6 @@ from functools import cached_property
 
 from topology.draw.links import Links
 
-__all__ = ["Fold", "Group", "Host", "Pod", "Shape", "Switch"]
-
 Shape = tuple[object, ...]
 
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from topology.draw.blocks import Block, Column, Row
 from topology.draw.canvas import cell
 from topology.draw.leaf_view import leaf_box
 from topology.draw.links import Links
 from topology.draw.metrics import text_width
+from topology.draw.painter import Painter
+from topology.draw.parts import Host, Pod
 from topology.draw.sheet import Sheet
 from topology.draw.style import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, QUIET, scale_up_words
 from topology.draw.words import plural, ranges
-
-if TYPE_CHECKING:
-    from topology.draw.blocks import Block, Column, Row
-    from topology.draw.painter import Painter
-    from topology.draw.parts import Host, Pod
-
-__all__ = ["BAND_INK", "PodView", "block_links", "measure"]
 
 BAND_INK = "#2f4a00"
 GAP = 12

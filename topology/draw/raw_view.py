@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import Any
 
-from topology.draw.canvas import cell, table
+from topology.cluster import Cluster
+from topology.draw.canvas import Canvas, cell, table
 from topology.draw.links import Links
 from topology.draw.metrics import text_width
+from topology.draw.painter import Painter
 from topology.draw.style import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, QUIET, natural
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from topology.cluster import Cluster
-    from topology.draw.canvas import Canvas
-    from topology.draw.painter import Painter
-
-__all__ = ["MOST_EDGES", "MOST_NODES", "draw_raw_view", "fits", "nodes_of_host"]
 
 MOST_NODES, MOST_EDGES = 60, 100
 _ROWS = (

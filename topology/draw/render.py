@@ -10,8 +10,6 @@ from topology.draw.fonts import bundled_fonts, without_font_warnings
 from topology.draw.style import FONT
 from topology.errors import RackplanError
 
-__all__ = ["FORMATS", "render"]
-
 FORMATS = ("svg", "png", "pdf", "dot")
 _PNG_DPI = 144
 _FAMILIES = f"{FONT}, Verdana, sans-serif"

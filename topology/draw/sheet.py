@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from topology.draw.canvas import table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["Sheet"]
 
 
 @dataclass

@@ -5,41 +5,11 @@ from __future__ import annotations
 import re
 from html import escape
 from math import isnan
-from typing import TYPE_CHECKING
 
+from topology.draw.parts import Fold
 from topology.figures import Evidence, weakest
+from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from topology.draw.parts import Fold
-    from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
-
-__all__ = [
-    "FAULT",
-    "FAULT_FILL",
-    "FONT",
-    "INK",
-    "NVLINK",
-    "NVLINK_FILL",
-    "QUIET",
-    "RAILS",
-    "each_way",
-    "fabric_title",
-    "gpu_line",
-    "ink_on",
-    "is_projected",
-    "natural",
-    "own_links",
-    "planes_text",
-    "rail_colour",
-    "rate_text",
-    "safe",
-    "scale_out_line",
-    "scale_up_line",
-    "scale_up_words",
-    "switch_word",
-    "torus_text",
-]
 
 FONT = "DejaVu Sans"
 INK = "#1a1a1a"

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 from topology.builders.torus import torus_coordinates
-from topology.draw.canvas import cell
+from topology.draw.canvas import Canvas, cell
 from topology.draw.links import Links
+from topology.draw.painter import Painter, Place
 from topology.draw.sheet import Sheet
 from topology.draw.style import FAULT, NVLINK, QUIET, rate_text
 from topology.draw.words import broken_lines, plural
-
-if TYPE_CHECKING:
-    from topology.draw.canvas import Canvas
-    from topology.draw.painter import Painter, Place
-    from topology.spec import DomainSpec
-
-__all__ = ["draw_torus_view", "torus_notes"]
+from topology.spec import DomainSpec
 
 _CELL, _BRIDGE, _STUB = 26, 8, 6
 _GAP = 78

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING
 
+from topology.cluster import Cluster
 from topology.draw.canvas import TEXT_POINTS, cell, table
 from topology.draw.metrics import text_width
 from topology.draw.style import FAULT
+from topology.routes import LinkLoads
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from topology.cluster import Cluster
-    from topology.routes import LinkLoads
-
-__all__ = ["TrafficOverlay", "Usage"]
 
 # One hue, light to dark; the lightest still shows as a line on white.
 _STEPS = ("#b3cde3", "#7fa8d1", "#4f81bd", "#2a5a9b", "#0b2f66")

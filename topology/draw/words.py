@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["broken_lines", "common_head", "ids_text", "plural", "ranges"]
+from collections.abc import Sequence
 
 _MOST_RANGES = 3
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from topology.catalog_files import (
     cluster_names,
@@ -22,23 +22,17 @@ from topology.catalog_files import (
     load_scale_out,
 )
 from topology.errors import InputError
+from topology.figures import Figure
+from topology.spec import (
+    ClusterSpec,
+    DomainSpec,
+    FabricSpec,
+    Fault,
+    RawNode,
+    RawTopology,
+    ScaleOutSpec,
+)
 from topology.units import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from topology.figures import Figure
-    from topology.spec import (
-        ClusterSpec,
-        DomainSpec,
-        FabricSpec,
-        Fault,
-        RawNode,
-        RawTopology,
-        ScaleOutSpec,
-    )
-
-__all__ = ["cluster_to_yaml"]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
 _SPECIAL = ("y", "n", "yes", "no", "true", "false", "on", "off", "null", "none", "inf", "nan")

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from topology.cluster import Cluster
-
-__all__ = ["EDGE_KEYS", "NODE_KEYS", "edge_values", "graph_values", "node_values"]
+from topology.cluster import Cluster
 
 NODE_KEYS: Mapping[str, str] = {
     "kind": "string",

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 from xml.sax.saxutils import escape, quoteattr
 
+from topology.cluster import Cluster
 from topology.exporters.graph_data import EDGE_KEYS, NODE_KEYS, edge_values, graph_values, node_values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from topology.cluster import Cluster
-
-__all__ = ["graphml"]
 
 _HEAD = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
+from topology.cluster import Cluster
 from topology.exporters.graph_data import edge_values, graph_values, node_values
-
-if TYPE_CHECKING:
-    from topology.cluster import Cluster
-
-__all__ = ["node_link_json"]
 
 
 def node_link_json(cluster: Cluster) -> str:

@@ -7,15 +7,10 @@ one switch of the tree, and so are the switches above them.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
+from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.importers.hostlist import compress_hosts
-
-if TYPE_CHECKING:
-    from topology.cluster import Cluster
-
-__all__ = ["slurm_topology_yaml"]
 
 _LONGEST_NAME = 64
 _OUT = ("leaf", "spine", "core", "router")

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.files import write_whole
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from topology.cluster import Cluster
-
-__all__ = ["EXPORT_SUFFIXES", "write_topology"]
 
 EXPORT_SUFFIXES = (".graphml", ".json", ".yaml", ".yml")
 """GraphML, node-link JSON, and Slurm's topology.yaml."""

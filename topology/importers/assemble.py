@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.importers.domains import domains_of
 from topology.importers.draft import Draft
+from topology.importers.found import FabricFound, NodeFound, TrunkFound, WholeFound
 from topology.importers.inside import add_domain, gpu_count
 from topology.importers.nics import add_nics, check_nics
-from topology.importers.parts import ask_all
+from topology.importers.parts import Parts, ask_all
+from topology.spec import FabricSpec, RawTopology
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from topology.importers.found import FabricFound, NodeFound, TrunkFound, WholeFound
-    from topology.importers.parts import Parts
-    from topology.spec import FabricSpec, RawTopology
-
-__all__ = ["Assembled", "assemble_fabric", "assemble_hosts", "assemble_node", "assemble_whole"]
 
 _KINDS = ("leaf", "spine", "core")
 

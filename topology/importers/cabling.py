@@ -10,17 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from topology.figures import Figure
 from topology.importers.found import FabricFound, PortFound, TrunkFound
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from topology.figures import Figure
-
-__all__ = ["Adapter", "cabled_fabric"]
 
 _GENERIC = (
     "localhost",

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from topology.errors import InputError
-from topology.importers.source import shown
+from topology.importers.source import Source, shown
 from topology.strict_json import unique_keys
 from topology.strict_yaml import DEEPEST, strict_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from topology.importers.source import Source
-
-__all__ = ["Data", "load_data"]
 
 _MOST_VALUES = 2_000_000
 

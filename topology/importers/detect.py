@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from topology.errors import InputError
 from topology.importers.data import load_data
+from topology.importers.found import Found
 from topology.importers.ibnetdiscover import looks_like_ibnetdiscover, read_ibnetdiscover
 from topology.importers.infragraph import looks_like_infragraph, read_infragraph
 from topology.importers.nccl_xml import read_nccl_xml
@@ -18,16 +19,9 @@ from topology.importers.slurm import (
     read_slurm_conf,
     read_slurm_yaml,
 )
+from topology.importers.source import Source
 from topology.importers.topo_m import looks_like_topo_m, read_topo_m
 from topology.importers.topograph import looks_like_topograph, read_topograph
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from topology.importers.found import Found
-    from topology.importers.source import Source
-
-__all__ = ["KINDS", "kind_of", "read_found"]
 
 KINDS = (
     "topo-m",

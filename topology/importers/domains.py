@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from topology.errors import InputError
+from topology.importers.found import FabricFound, NodeFound
 from topology.importers.inside import gpu_count
-from topology.importers.parts import AskError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from topology.importers.found import FabricFound, NodeFound
-    from topology.importers.parts import Parts
-    from topology.spec import DomainSpec
-
-__all__ = ["domains_of"]
+from topology.importers.parts import AskError, Parts
+from topology.spec import DomainSpec
 
 
 def domains_of(

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from topology.errors import InputError
-from topology.spec import RawLink, RawNode, RawTopology
-
-if TYPE_CHECKING:
-    from topology.spec import FabricSpec, GpuSpec
-
-__all__ = ["Draft"]
+from topology.spec import FabricSpec, GpuSpec, RawLink, RawNode, RawTopology
 
 
 class Draft:

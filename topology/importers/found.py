@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from topology.figures import Figure
-
-__all__ = [
-    "FabricFound",
-    "Found",
-    "NicFound",
-    "NodeFound",
-    "PortFound",
-    "TrunkFound",
-    "WholeFound",
-    "WholeLink",
-]
+from topology.figures import Figure
 
 
 @dataclass(frozen=True)

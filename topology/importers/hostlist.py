@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING
 
 from topology.errors import InputError
 from topology.importers.source import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-__all__ = ["LARGEST_HOSTLIST", "compress_hosts", "expand_hosts"]
 
 LARGEST_HOSTLIST = 200_000
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")

@@ -5,17 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from topology.figures import Evidence, Figure
 from topology.importers.cabling import Adapter, cabled_fabric
-from topology.importers.source import shown
-
-if TYPE_CHECKING:
-    from topology.importers.found import FabricFound
-    from topology.importers.source import Source
-
-__all__ = ["looks_like_ibnetdiscover", "read_ibnetdiscover"]
+from topology.importers.found import FabricFound
+from topology.importers.source import Source, shown
 
 KIND = "ibnetdiscover"
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d+)\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')

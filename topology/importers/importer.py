@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from topology.errors import InputError
-from topology.importers.assemble import assemble_fabric, assemble_hosts, assemble_node, assemble_whole
+from topology.importers.assemble import (
+    Assembled,
+    assemble_fabric,
+    assemble_hosts,
+    assemble_node,
+    assemble_whole,
+)
 from topology.importers.detect import read_found
-from topology.importers.found import FabricFound, NodeFound, WholeFound
+from topology.importers.found import FabricFound, Found, NodeFound, WholeFound
 from topology.importers.hostlist import expand_hosts
 from topology.importers.merge import merge_found
+from topology.importers.options import ImportOptions
 from topology.importers.parts import Parts
 from topology.importers.regular import regular_fabric, regular_node, unswitched
 from topology.importers.source import read_source
 from topology.plausible import check_raw_links
 from topology.raw import raw_cluster_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from topology.importers.assemble import Assembled
-    from topology.importers.found import Found
-    from topology.importers.options import ImportOptions
-    from topology.spec import ClusterSpec
-
-__all__ = ["FileRead", "Imported", "import_files"]
+from topology.spec import ClusterSpec
 
 
 @dataclass(frozen=True)

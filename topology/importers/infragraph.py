@@ -10,28 +10,24 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from topology.importers.data import load_data
+from topology.figures import Figure
+from topology.importers.data import Data, load_data
 from topology.importers.found import WholeFound, WholeLink
 from topology.importers.infragraph_model import (
     MOST_NODES,
+    Device,
+    OuterEdge,
+    OuterEnd,
+    Part,
     link_figures,
     links_of,
     read_device,
     read_outer_edges,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from topology.figures import Figure
-    from topology.importers.data import Data
-    from topology.importers.infragraph_model import Device, OuterEdge, OuterEnd, Part
-    from topology.importers.source import Source
-
-__all__ = ["looks_like_infragraph", "read_infragraph"]
+from topology.importers.source import Source
 
 KIND = "infragraph"
 Node = tuple[str, str | None, str | None, int | None]

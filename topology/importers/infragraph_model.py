@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
-from topology.importers.source import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from topology.importers.data import Data
-    from topology.importers.source import Source
-
-__all__ = ["Device", "OuterEdge", "OuterEnd", "link_figures", "links_of", "read_device", "read_outer_edges"]
+from topology.importers.data import Data
+from topology.importers.source import Source, shown
 
 MOST_NODES = 300_000
 _MOST_EDGES = 1_000_000

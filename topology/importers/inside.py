@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from topology.errors import InputError
-from topology.importers.parts import ask_all
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from topology.importers.draft import Draft
-    from topology.importers.found import NodeFound
-    from topology.importers.parts import Parts
-    from topology.spec import DomainSpec
-
-__all__ = ["add_domain", "gpu_count", "gpu_id"]
+from topology.importers.draft import Draft
+from topology.importers.found import NodeFound
+from topology.importers.parts import Parts, ask_all
+from topology.spec import DomainSpec
 
 
 def gpu_id(host: str, number: int) -> str:

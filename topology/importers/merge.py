@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from topology.errors import InputError
-from topology.importers.found import FabricFound, NodeFound, WholeFound
+from topology.importers.found import FabricFound, Found, NodeFound, WholeFound
 from topology.importers.hostlist import expand_hosts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from topology.importers.found import Found
-
-__all__ = ["Merged", "merge_found"]
 
 Merged = tuple[FabricFound | None, dict[str, NodeFound | None], list[str]]
 _UNNAMED = "unnamed-"

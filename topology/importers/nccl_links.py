@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from topology.importers.source import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from topology.importers.source import Source
-    from topology.importers.xml_tree import Element
-
-__all__ = ["LinksFound", "attribute", "read_links", "whole"]
+from topology.importers.source import Source, shown
+from topology.importers.xml_tree import Element
 
 _NOWHERE = re.compile(r"f+:ff:ff\.[0-9a-f]")
 _BUSID = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")

@@ -9,19 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from topology.figures import Evidence, Figure
 from topology.importers.found import NicFound, NodeFound
 from topology.importers.nccl_links import attribute, read_links, whole
-from topology.importers.source import shown
-from topology.importers.xml_tree import parse_xml
-
-if TYPE_CHECKING:
-    from topology.importers.source import Source
-    from topology.importers.xml_tree import Element
-
-__all__ = ["read_nccl_xml"]
+from topology.importers.source import Source, shown
+from topology.importers.xml_tree import Element, parse_xml
 
 KIND = "nccl-xml"
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")

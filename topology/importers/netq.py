@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from topology.importers.data import Data, load_data
 from topology.importers.found import FabricFound, PortFound, TrunkFound
-from topology.importers.source import shown
-
-if TYPE_CHECKING:
-    from topology.importers.source import Source
-
-__all__ = ["looks_like_netq", "read_netq"]
+from topology.importers.source import Source, shown
 
 KIND = "netq"
 

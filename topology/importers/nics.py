@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from topology.errors import InputError
+from topology.importers.draft import Draft
+from topology.importers.found import FabricFound, NodeFound, PortFound
 from topology.importers.inside import gpu_count, gpu_id
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from topology.importers.draft import Draft
-    from topology.importers.found import FabricFound, NodeFound, PortFound
-    from topology.importers.parts import Parts
-    from topology.spec import FabricSpec
-
-__all__ = ["add_nics", "check_nics", "nic_of_port"]
+from topology.importers.parts import Parts
+from topology.spec import FabricSpec
 
 
 def add_nics(

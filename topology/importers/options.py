@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from topology.errors import InputError
 
-__all__ = ["ImportOptions"]
-
 
 @dataclass(frozen=True)
 class ImportOptions:

@@ -6,8 +6,8 @@ they are taken from the catalog only where the user named a system, and otherwis
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from topology.catalog_files import (
     cluster_names,
@@ -23,16 +23,9 @@ from topology.catalog_files import (
 from topology.errors import InputError
 from topology.fields import nearest
 from topology.figures import Evidence, Figure
-from topology.spec import FabricSpec, GpuSpec
+from topology.importers.options import ImportOptions
+from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
 from topology.units import format_quantity, parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from topology.importers.options import ImportOptions
-    from topology.spec import DomainSpec, ScaleOutSpec
-
-__all__ = ["AskError", "Parts", "ask_all"]
 
 _SCALE_OUT = ("ib", "ethernet", "roce", "efa", "scale-out")
 _STAND_IN = "hgx-h100"  # latencies that no file states, as in cluster files

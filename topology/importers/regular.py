@@ -6,24 +6,17 @@ A short form is only given where its graph is the one that was found, but for th
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from topology.catalog_files import load_scale_out
 from topology.check import check_cluster, check_domain, check_scale_out
 from topology.errors import InputError
-from topology.importers.parts import AskError, ask_all
+from topology.importers.assemble import Assembled
+from topology.importers.found import FabricFound, NodeFound
+from topology.importers.parts import AskError, Parts, ask_all
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, ScaleOutSpec
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from topology.importers.assemble import Assembled
-    from topology.importers.found import FabricFound, NodeFound
-    from topology.importers.parts import Parts
-
-__all__ = ["regular_fabric", "regular_node", "unswitched"]
 
 _STAND_IN = "hgx-h100"  # latencies that no file states, as in cluster files
 

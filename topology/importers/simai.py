@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from topology.figures import Evidence, Figure
 from topology.importers.found import WholeFound, WholeLink
-from topology.importers.source import shown
-
-if TYPE_CHECKING:
-    from topology.importers.source import Source
-
-__all__ = ["looks_like_simai", "read_simai"]
+from topology.importers.source import Source, shown
 
 KIND = "simai"
 _HEAD = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+([A-Za-z]\S*)\s*")

@@ -6,18 +6,12 @@ Both name hosts and switches alone: GPUs, rates and how many links a switch has 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from topology.importers.data import Data, load_data
 from topology.importers.found import FabricFound
 from topology.importers.hostlist import expand_hosts
-from topology.importers.source import shown
+from topology.importers.source import Source, shown
 from topology.importers.tree import SwitchRow, tree_found
-
-if TYPE_CHECKING:
-    from topology.importers.source import Source
-
-__all__ = ["looks_like_slurm_conf", "looks_like_slurm_yaml", "read_slurm_conf", "read_slurm_yaml"]
 
 CONF = "slurm-conf"
 YAML = "slurm-yaml"

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["Source", "read_source", "shown"]
 
 _LONGEST_BYTES = 64_000_000
 _LONGEST_LINE = 1_000_000

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from topology.importers.found import NicFound, NodeFound
-from topology.importers.source import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from topology.importers.source import Source
-
-__all__ = ["looks_like_topo_m", "read_topo_m"]
+from topology.importers.source import Source, shown
 
 KIND = "topo-m"
 _CELL = r"(?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC)"

@@ -7,18 +7,12 @@ the accelerator domain in an annotation. Graph JSON: per instance the switches a
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from topology.importers.data import Data, load_data
+from topology.importers.found import FabricFound
 from topology.importers.hostlist import expand_hosts
-from topology.importers.source import shown
+from topology.importers.source import Source, shown
 from topology.importers.tree import SwitchRow, tree_found
-
-if TYPE_CHECKING:
-    from topology.importers.found import FabricFound
-    from topology.importers.source import Source
-
-__all__ = ["looks_like_topograph", "read_topograph"]
 
 KIND = "topograph"
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from topology.importers.found import FabricFound, PortFound, TrunkFound
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from topology.importers.source import Source
-
-__all__ = ["SwitchRow", "tree_found"]
+from topology.importers.source import Source
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from xml.parsers import expat
 
-from topology.importers.source import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from topology.importers.source import Source
-
-__all__ = ["Element", "parse_xml"]
+from topology.importers.source import Source, shown
 
 _DEEPEST = 64
 _MOST_ELEMENTS = 200_000

@@ -11,21 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.routes.demand import summed
+from topology.routes.network import Network
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from topology.routes.network import Network
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-
-__all__ = ["Contracted", "contract"]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

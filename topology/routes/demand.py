@@ -6,21 +6,17 @@ terminals that are linked alike: with ``K [n, classes]`` telling which terminal 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Pairs = tuple[Ints, Ints, Floats]
 
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Pairs = tuple[Ints, Ints, Floats]
-
-__all__ = ["Demand", "Demands", "OuterDemand", "PairDemand", "no_pairs", "summed", "uniform_demand"]
 
 _ROUNDING = 1e-9  # relative to the demand of one pair: what a difference of equal sums may leave
 

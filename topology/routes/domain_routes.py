@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.routes.demand import Demands, PairDemand, summed, uniform_demand
 from topology.routes.ecmp import route_ecmp
+from topology.routes.network import Network
 from topology.routes.routed import Attempt, Routed, nothing_routed, route_first_way
-from topology.routes.torus import torus_of
+from topology.routes.torus import Torus, torus_of
+from topology.spec import DomainSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
-    from numpy.typing import NDArray
-
-    from topology.routes.network import Network
-    from topology.routes.torus import Torus
-    from topology.spec import DomainSpec
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
-
-__all__ = ["DomainRoutes", "GraphRoutes", "MeshRoutes", "TorusRoutes", "domain_routes"]
 
 _DETOUR = "some pairs have no direct route left and take fewest hops through other GPUs"
 _OUTSIDE = "some pairs of one domain have no scale-up route and take links outside it"

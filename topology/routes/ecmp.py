@@ -8,23 +8,18 @@ hop counts are a breadth-first search from the destinations, then bytes are push
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from topology.routes.contract import contract
+from topology.routes.contract import Contracted, contract
+from topology.routes.demand import Demand
+from topology.routes.network import Network
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-    from topology.routes.contract import Contracted
-    from topology.routes.demand import Demand
-    from topology.routes.network import Network
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-
-__all__ = ["EcmpResult", "route_ecmp"]
 
 _CHUNK_CELLS = 4_000_000  # links x destinations held at once
 

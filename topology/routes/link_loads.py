@@ -9,29 +9,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
-from topology.routes.demand import no_pairs
-from topology.routes.network import network_of
-from topology.routes.routed import nothing_routed
+from topology.routes.demand import Pairs, no_pairs
+from topology.routes.network import Network, network_of
+from topology.routes.routed import Routed, nothing_routed
 from topology.routes.scale_out import ScaleOut
 from topology.routes.scale_up import ScaleUp
 from topology.routes.traffic import Traffic, traffic_matrix
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Floats = NDArray[np.float64]
 
-    from topology.cluster import Cluster
-    from topology.routes.demand import Pairs
-    from topology.routes.network import Network
-    from topology.routes.routed import Routed
-
-    Floats = NDArray[np.float64]
-
-__all__ = ["Link", "LinkGroup", "LinkLoads", "Router", "TierLoad", "link_loads"]
 
 _ALIKE = 1e-9  # relative difference of seconds below which links count as equally hot
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from topology.cluster import Cluster
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from topology.cluster import Cluster
-
-__all__ = ["SCALE_UP_KINDS", "Network", "network_of"]
 
 SCALE_UP_KINDS = ("gpu", "switch")
 _RANK = ("leaf", "spine", "core")

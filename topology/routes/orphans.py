@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from topology.routes.demand import no_pairs
+from topology.cluster import Gpu
+from topology.routes.demand import Pairs, no_pairs
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from topology.cluster import Gpu
-    from topology.routes.demand import Pairs
-
-    Bools = NDArray[np.bool_]
-
-__all__ = ["Orphans"]
+Bools = NDArray[np.bool_]
 
 
 class Orphans:

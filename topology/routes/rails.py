@@ -7,21 +7,16 @@ NVIDIA Collective Communication Library 2.12").
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from topology.cluster import Gpu
 
-    from numpy.typing import NDArray
-
-    from topology.cluster import Gpu
-
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
-
-__all__ = ["no_relays", "relays"]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 def relays(gpus: Sequence[Gpu], rails: Ints, has_nic: Bools) -> Any:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.errors import InputError
-from topology.routes.demand import PairDemand
+from topology.routes.demand import Demand, PairDemand
 from topology.routes.ecmp import route_ecmp
+from topology.routes.network import Network
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from topology.routes.demand import Demand
-    from topology.routes.network import Network
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-
-__all__ = ["Attempt", "Routed", "nothing_routed", "route_first_way", "unreachable"]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass

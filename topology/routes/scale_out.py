@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from topology.routes.demand import Demands, OuterDemand, PairDemand, no_pairs, summed
-from topology.routes.ecmp import route_ecmp
+from topology.cluster import Gpu
+from topology.routes.demand import Demand, Demands, OuterDemand, PairDemand, Pairs, no_pairs, summed
+from topology.routes.ecmp import EcmpResult, route_ecmp
+from topology.routes.network import Network
 from topology.routes.orphans import Orphans
 from topology.routes.rails import no_relays, relays
-from topology.routes.routed import nothing_routed, unreachable
+from topology.routes.routed import Routed, nothing_routed, unreachable
+from topology.routes.scale_up import ScaleUp
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
-    from numpy.typing import NDArray
-
-    from topology.cluster import Gpu
-    from topology.routes.demand import Demand, Pairs
-    from topology.routes.ecmp import EcmpResult
-    from topology.routes.network import Network
-    from topology.routes.routed import Routed
-    from topology.routes.scale_up import ScaleUp
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
-
-__all__ = ["ScaleOut", "links_between_domains"]
 
 _ROWS = 2048  # groups handled at once
 _HALF = 0.5  # between a count of none and of one

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from topology.routes.demand import PairDemand, summed
-from topology.routes.domain_routes import domain_routes
-from topology.routes.routed import nothing_routed
+from topology.routes.demand import PairDemand, Pairs, summed
+from topology.routes.domain_routes import DomainRoutes, domain_routes
+from topology.routes.network import Network
+from topology.routes.routed import Routed, nothing_routed
 from topology.routes.switched import alike_domains, chip_share
+from topology.spec import DomainSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from topology.routes.demand import Pairs
-    from topology.routes.domain_routes import DomainRoutes
-    from topology.routes.network import Network
-    from topology.routes.routed import Routed
-    from topology.spec import DomainSpec
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
-
-__all__ = ["ScaleUp"]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 class ScaleUp:

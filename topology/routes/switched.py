@@ -7,19 +7,13 @@ general engine (tested), and linear in GPUs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from topology.routes.network import Network
 
-    from topology.routes.network import Network
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-
-__all__ = ["alike_domains", "chip_share"]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 def alike_domains(network: Network, domains: int) -> NDArray[np.bool_]:

@@ -7,27 +7,20 @@ everyone sends to everyone, so the work grows with GPUs times the longest dimens
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from topology.routes.demand import summed
+from topology.routes.demand import PairDemand, summed
+from topology.routes.network import Network
+from topology.spec import DomainSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
-    from numpy.typing import NDArray
-
-    from topology.routes.demand import PairDemand
-    from topology.routes.network import Network
-    from topology.spec import DomainSpec
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
-
-__all__ = ["Torus", "torus_of"]
 
 _ROUNDING = 1e-12
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.errors import InputError
 from topology.fields import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from topology.routes.demand import Pairs
-
-__all__ = ["PATTERNS", "Traffic", "pattern_traffic", "read_traffic", "traffic_matrix"]
+from topology.routes.demand import Pairs
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random")
 _BLOCK_PAIRS = 4_000_000

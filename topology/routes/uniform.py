@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from topology.cluster import Cluster
 from topology.routes.link_loads import Router
 from topology.routes.traffic import pattern_traffic
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from topology.cluster import Cluster
-
-__all__ = ["uniform_bytes_per_s"]
 
 
 def uniform_bytes_per_s(cluster: Cluster, gpus: Sequence[int], router: Router | None = None) -> float:

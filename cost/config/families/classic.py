@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from cost.attention.grouped import GroupedQuery
 from cost.config.decoder import Decoder, decoder, family
+from cost.config.facts import Facts
 from cost.config.parts import grouped_query, plain
 from cost.model import DenseFfn, Layer
-
-if TYPE_CHECKING:
-    from cost.config.facts import Facts
 
 
 def _heads(f: Facts, hidden: int, heads: int, kv_heads: int, *, bias: bool) -> GroupedQuery:

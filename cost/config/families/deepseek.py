@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cost.attention.compressed import CompressedAttention
 from cost.attention.latent import IndexedLatent, Latent
 from cost.config.decoder import Decoder, decoder, family
+from cost.config.facts import Facts
 from cost.config.parts import draft_layers, expert_count, expert_layers, gated, grouped_query, moe
-from cost.model import DenseFfn, Layer
-
-if TYPE_CHECKING:
-    from cost.config.facts import Facts
-    from cost.model import Attention, MoeFfn
+from cost.model import Attention, DenseFfn, Layer, MoeFfn
 
 _MOST_HEADS = 1 << 16
 INDEXED = ("indexed_attention", "deepseek_sparse_attention")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from cost.config.decoder import Decoder, decoder, family
+from cost.config.facts import Facts
 from cost.config.families.llama import dense, window_everywhere
 from cost.config.parts import (
     gated,
@@ -14,9 +14,6 @@ from cost.config.parts import (
     windows_by_type,
 )
 from cost.model import DenseFfn, Layer
-
-if TYPE_CHECKING:
-    from cost.config.facts import Facts
 
 
 @family("arcee", "nemotron")

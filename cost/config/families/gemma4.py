@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from cost.attention.grouped import GroupedQuery
 from cost.config.decoder import Decoder, decoder, family
+from cost.config.facts import Facts
 from cost.config.parts import FULL, SLIDING, expert_count, gated, moe
 from cost.model import DenseFfn, Layer, MoeFfn
-
-if TYPE_CHECKING:
-    from cost.config.facts import Facts
 
 _MOST_HEADS = 1 << 16
 

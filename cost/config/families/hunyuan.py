@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cost.config.decoder import Decoder, decoder, family
+from cost.config.facts import Facts
 from cost.config.families.llama import dense
 from cost.config.families.moe import alternating, dense_part
 from cost.config.parts import (
@@ -16,9 +15,6 @@ from cost.config.parts import (
     moe,
 )
 from cost.model import Layer
-
-if TYPE_CHECKING:
-    from cost.config.facts import Facts
 
 
 def hunyuan_leftovers(f: Facts) -> None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from cost.attention.linear import GatedDelta, KimiDelta
 from cost.config.decoder import Decoder, decoder, family
+from cost.config.facts import Facts
 from cost.config.families.deepseek import INDEXED, indexed, latent, layers_of, mixing, routed
 from cost.config.families.moe import dense_part, sparse_steps
 from cost.config.parts import FULL, draft_layers, expert_count, gated, grouped_query, moe
 from cost.config.unread import check_unread
-from cost.model import DenseFfn, Layer
-
-if TYPE_CHECKING:
-    from cost.config.facts import Facts
-    from cost.model import Attention, Ffn
+from cost.model import Attention, DenseFfn, Ffn, Layer
 
 LINEAR = "linear_attention"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from cost.config.decoder import Decoder, decoder, family
+from cost.config.facts import Facts
 from cost.config.parts import (
     FULL,
     SLIDING,
@@ -16,13 +17,6 @@ from cost.config.parts import (
     windows_by_type,
 )
 from cost.model import DenseFfn, Layer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.config.facts import Facts
-
-__all__ = ["dense", "switched_windows", "window_everywhere"]
 
 
 def dense(  # noqa: PLR0913 - one flag for each thing that families differ in

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from cost.attention.blocks import BlockSparse
 from cost.attention.grouped import GroupedQuery
 from cost.config.decoder import Decoder, decoder, family
+from cost.config.facts import Facts
 from cost.config.families.llama import switched_windows, window_everywhere
 from cost.config.parts import (
     FULL,
@@ -19,13 +20,7 @@ from cost.config.parts import (
     windows_by_type,
 )
 from cost.config.unread import check_unread
-from cost.model import DenseFfn, Layer, MoeFfn
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.config.facts import Facts
-    from cost.model import Ffn
+from cost.model import DenseFfn, Ffn, Layer, MoeFfn
 
 EXPERT_NAMES = ("num_local_experts", "num_experts")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from cost.config.decoder import Decoder, decoder, family
+from cost.config.facts import Facts
 from cost.config.families.moe import alternating, dense_part
 from cost.config.parts import (
     draft_layers,
@@ -16,11 +17,6 @@ from cost.config.parts import (
     moe,
     windows_by_type,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.config.facts import Facts
 
 
 @family("glm4_moe", "glm4v_moe_text", "dots1", "solar_open")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cost.attention.grouped import GroupedQuery
 from cost.config.decoder import Decoder, decoder, family
+from cost.config.facts import Facts
 from cost.config.families.moe import EXPERT_NAMES, alternating, dense_part
 from cost.config.parts import (
     draft_layers,
@@ -18,9 +17,6 @@ from cost.config.parts import (
     windows_by_type,
 )
 from cost.model import DenseFfn
-
-if TYPE_CHECKING:
-    from cost.config.facts import Facts
 
 
 @family("llama4_text")

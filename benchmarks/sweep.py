@@ -9,9 +9,9 @@ import platform
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from cost.deployment import Deployment
 from cost.rate_matching import match_rates, serving_workloads
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.sweep import sweep
 from cost.workload import Workload
 from topology import resolve_cluster
@@ -49,7 +49,7 @@ def case(name: str, where: str) -> None:
     for workload in serving_workloads(Workload(), ISL, OSL):
 
         def run(workload: Workload = workload) -> tuple[Sweep, int]:
-            found = sweep(Setting(cluster, model, workload))
+            found = sweep(Deployment(cluster, model, workload))
             return found, len(found.frontier())
 
         (found, edge), seconds = timed(run)

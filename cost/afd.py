@@ -21,15 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.capacity import batch_room
+from cost.deployment import USABLE_HBM, Deployment
 from cost.dtypes import cache_bytes_per_element
 from cost.gpu_groups import domain_gpus, equal_groups, group_sizes
 from cost.layout import StageSpec
 from cost.machine import Machine
-from cost.measured.serving_times import with_imbalance
 from cost.memory import layer_weight_bytes, logit_bytes, weight_sizes, workspace_bytes
 from cost.model import Layer, Model, MoeFfn
 from cost.quantity import Quantity
-from cost.setting import USABLE_HBM, Setting
 from cost.shape import StepShape
 from cost.step import add_attention_delays, add_head, all_reduces, layer_works
 from cost.step_cost import priced
@@ -43,6 +42,7 @@ from cost.terms.alltoall_seconds import alltoall_seconds
 from cost.terms.alltoall_volumes import Volumes
 from cost.terms.experts import even_expert_work
 from cost.terms.work import Parts
+from cost.validation.serving_times import with_imbalance
 from topology.errors import InputError
 
 Array = NDArray[np.float64]
@@ -111,7 +111,13 @@ def ping_pong_seconds(times: LayerTimes, micro_batches: Quantity) -> tuple[Quant
 
 
 def afd_layer(
-    setting: Setting, machine: Machine, layer: Layer, shape: AfdShape, *, queries: float, peak: bool = False
+    deployment: Deployment,
+    machine: Machine,
+    layer: Layer,
+    shape: AfdShape,
+    *,
+    queries: float,
+    peak: bool = False,
 ) -> LayerTimes:
     """Return what one micro-batch costs in ``layer``; a layer without experts runs on the attention side alone.
 
@@ -123,14 +129,14 @@ def afd_layer(
     those of the phase's all-to-all kernel on the same links: no library of this kind publishes its own for them.
     With ``peak`` everything runs at data-sheet peaks, without delays.
     """
-    model, moe = setting.model, layer.ffn
+    model, moe = deployment.model, layer.ffn
     tokens = shape.sequences * queries
     own = StepShape(
         tp=shape.tp,
         attention_dp=shape.attention_gpus / shape.tp,
         sequences=shape.sequences,
         queries=queries,
-        context=float(setting.workload.context),
+        context=float(deployment.workload.context),
         domain_gpus=shape.attention_gpus,
     )
     parts = Parts(works=layer_works(model, layer, own, machine))
@@ -230,7 +236,7 @@ class AfdSweep(Sweep):
         return super().columns() | {"micro_batches": self.micro_batches}
 
 
-def afd_sweep(setting: Setting, *, imbalance: float | None = 1.0) -> AfdSweep:
+def afd_sweep(deployment: Deployment, *, imbalance: float | None = 1.0) -> AfdSweep:
     """Price decode with attention and experts apart: every size of a group, share of it, width and batch.
 
     Parameters
@@ -248,15 +254,15 @@ def afd_sweep(setting: Setting, *, imbalance: float | None = 1.0) -> AfdSweep:
     InputError
         If the phase is not decode, the model has no routed experts, or half batches were asked for as well.
     """
-    model, workload = setting.model, setting.workload
+    model, workload = deployment.model, deployment.workload
     if not workload.decodes:
         raise InputError("--afd: only decode is split so; leave --phase prefill out.")
     if model.moe is None:
         raise InputError(f"--afd: {model.name} has no routed experts to put elsewhere.")
     if workload.overlap:
         raise InputError("--afd: its micro-batches overlap already; leave --overlap out.")
-    rows = _candidates(setting)
-    pieces = [_price(setting, *row, imbalance=imbalance) for row in rows]
+    rows = _candidates(deployment)
+    pieces = [_price(deployment, *row, imbalance=imbalance) for row in rows]
     names = [name for piece in pieces for name in piece]
 
     def column(name: str) -> Array:
@@ -273,7 +279,7 @@ def afd_sweep(setting: Setting, *, imbalance: float | None = 1.0) -> AfdSweep:
     gpus, replicas = column("gpus"), column("replicas")
     tok_s = batch * gpus * replicas * workload.tokens_per_step / np.maximum(step_s, 1e-30)
     return AfdSweep(
-        setting=setting,
+        deployment=deployment,
         layout=np.arange(len(step_s)),
         tp=whole("tp"),
         attention_dp=(column("attention") / np.maximum(column("tp"), 1)).astype(np.int64),
@@ -287,24 +293,24 @@ def afd_sweep(setting: Setting, *, imbalance: float | None = 1.0) -> AfdSweep:
         step_s=step_s,
         lower_step_s=column("lower_s"),
         tok_s_per_user=workload.tokens_per_step / step_s,
-        tok_s_per_gpu=tok_s / len(setting.cluster.gpus),
+        tok_s_per_gpu=tok_s / len(deployment.cluster.gpus),
         tok_s_per_gpu_used=tok_s / np.maximum(gpus * replicas, 1),
         bound_by=np.argmax(list(by.values()), axis=0) if by else np.zeros(0, dtype=np.int64),
         limits=tuple(by),
         terms_s={"attention_side": column("busy_s"), "waiting": step_s - column("busy_s")},
         variants=(),
-        shortage_bytes=0.0 if len(step_s) else _shortage(setting),
+        shortage_bytes=0.0 if len(step_s) else _shortage(deployment),
         imbalance=imbalance,
         micro_batches=whole("micro"),
     )
 
 
-def _candidates(setting: Setting) -> list[tuple[tuple[int, ...], int, bool, list[int]]]:
+def _candidates(deployment: Deployment) -> list[tuple[tuple[int, ...], int, bool, list[int]]]:
     """Groups of each size: GPUs of the first, their number, whether sides cross, sizes of the expert side."""
-    domains = domain_gpus(setting.cluster)
+    domains = domain_gpus(deployment.cluster)
     largest = max(map(len, domains))
     found = []
-    moe = setting.model.moe
+    moe = deployment.model.moe
     most = moe.experts if moe else 0
     for size in group_sizes(domains):
         groups = equal_groups(domains, size)
@@ -317,7 +323,7 @@ def _candidates(setting: Setting) -> list[tuple[tuple[int, ...], int, bool, list
 
 
 def _price(
-    setting: Setting,
+    deployment: Deployment,
     group: tuple[int, ...],
     replicas: int,
     crosses: bool,
@@ -326,11 +332,11 @@ def _price(
     imbalance: float | None,
 ) -> dict[str, Array]:
     """All widths, batches and micro-batches of groups of one size, as columns."""
-    model = setting.model
-    machine = setting.machine(StageSpec(group, range(len(model.layers))))
+    model = deployment.model
+    machine = deployment.machine(StageSpec(group, range(len(model.layers))))
     heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
-    where = setting.cluster.gpus[group[0]].domain
-    inside = sum(setting.cluster.gpus[gpu].domain == where for gpu in group)
+    where = deployment.cluster.gpus[group[0]].domain
+    inside = sum(deployment.cluster.gpus[gpu].domain == where for gpu in group)
     pairs = np.array(
         [
             (len(group) - n, n, tp, m)
@@ -343,7 +349,7 @@ def _price(
     ).reshape(-1, 4)
     attention, experts, tp, micro = pairs.T
     hbm = machine.rates.hbm_bytes
-    room = batch_room(_attention_memory(setting, tp), hbm)
+    room = batch_room(_attention_memory(deployment, tp), hbm)
     fits = _expert_weights(model, experts) <= USABLE_HBM * hbm
     most = np.where(fits, np.floor(np.maximum(room, 0.0) * tp / micro), 0.0)
     grid = batch_grid(float(most.max(initial=0.0)))
@@ -352,7 +358,7 @@ def _price(
     shape = AfdShape(attention, experts, tp, grid[place] / tp, micro, np.full(len(row), crosses))
     stated = StepShape(ep=experts, imbalance=0.0 if imbalance is None else imbalance)
     shape = replace(shape, imbalance=with_imbalance(stated, "decode").imbalance)
-    found = _step(setting, machine, shape)
+    found = _step(deployment, machine, shape)
     name = machine.rates.out_fabric if crosses else machine.rates.up_fabric
     return {
         "tp": tp,
@@ -373,9 +379,9 @@ def _price(
     }
 
 
-def _step(setting: Setting, machine: Machine, shape: AfdShape) -> list[Array]:
+def _step(deployment: Deployment, machine: Machine, shape: AfdShape) -> list[Array]:
     """Step, lower bound, then seconds of the attention side, the experts, the links and the round trips."""
-    model, workload = setting.model, setting.workload
+    model, workload = deployment.model, deployment.workload
     queries = 1.0 + workload.draft_tokens
     layers = [(layer, float(count), queries) for layer, count in model.kind_counts(range(len(model.layers)))]
     if workload.draft_tokens:
@@ -383,8 +389,8 @@ def _step(setting: Setting, machine: Machine, shape: AfdShape) -> list[Array]:
     m = np.asarray(shape.micro_batches)
     step, lower, busy, experts, links, trips, fill = (np.zeros(len(m)) for _ in range(7))
     for layer, count, each in layers:
-        times = afd_layer(setting, machine, layer, shape, queries=each)
-        bare = afd_layer(setting, machine, layer, shape, queries=each, peak=True)
+        times = afd_layer(deployment, machine, layer, shape, queries=each)
+        bare = afd_layer(deployment, machine, layer, shape, queries=each, peak=True)
         if isinstance(layer.ffn, MoeFfn):
             layer_s, fills = ping_pong_seconds(times, m)
             fill = np.maximum(fill, fills)
@@ -410,9 +416,9 @@ def _step(setting: Setting, machine: Machine, shape: AfdShape) -> list[Array]:
     return [step + fill, lower, busy, experts, links, trips]
 
 
-def _attention_memory(setting: Setting, tp: Array) -> tuple[Quantity, Quantity]:
+def _attention_memory(deployment: Deployment, tp: Array) -> tuple[Quantity, Quantity]:
     """Bytes of weights on an attention GPU, and of cache and workspace for each sequence on it."""
-    model, workload = setting.model, setting.workload
+    model, workload = deployment.model, deployment.workload
     size = weight_sizes(model)
     head = 0 if model.tied else model.head_params
     ends = model.embedding_params * size["embedding"] + head * size["head"]
@@ -437,14 +443,14 @@ def _expert_weights(model: Model, gpus: Quantity) -> Array:
     return bytes_
 
 
-def _shortage(setting: Setting) -> float:
+def _shortage(deployment: Deployment) -> float:
     """Bytes that the best split of the largest group lacks on an expert GPU, or for one sequence."""
-    candidates = _candidates(setting)
+    candidates = _candidates(deployment)
     if not candidates:
         return 1.0
     group, _, _, sides = candidates[0]
-    rates = setting.machine(StageSpec(group, range(len(setting.model.layers)))).rates
-    weights, each = _attention_memory(setting, np.ones(1))
+    rates = deployment.machine(StageSpec(group, range(len(deployment.model.layers)))).rates
+    weights, each = _attention_memory(deployment, np.ones(1))
     usable = USABLE_HBM * rates.hbm_bytes
-    experts = float(_expert_weights(setting.model, np.array([float(max(sides))]))[0]) - usable
+    experts = float(_expert_weights(deployment.model, np.array([float(max(sides))]))[0]) - usable
     return max(experts, float(np.max(weights + each)) - usable, 1.0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from cost.deployment import USABLE_HBM
 from cost.dtypes import cache_bytes_per_element
 from cost.held import Held, whole_model
 from cost.memory import layer_weight_bytes, logit_bytes, weight_sizes, workspace_bytes
 from cost.model import Model, MoeFfn
 from cost.quantity import Quantity
-from cost.setting import USABLE_HBM
 from cost.shape import StepShape
 from cost.workload import Workload
 

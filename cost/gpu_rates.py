@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.deployment import Deployment
 from cost.expert_use import ExpertUse
 from cost.layout import StageSpec
 from cost.model import MoeFfn
-from cost.setting import Setting
 from cost.step_cost import kernel_seconds, reached
 from cost.terms.experts import expert_columns, expert_times
 from cost.terms.work import filling
@@ -34,24 +34,24 @@ class GpuRates:
     peak_read: NDArray[np.float64]
 
 
-def gpu_rates(setting: Setting, stage: StageSpec) -> GpuRates | None:
+def gpu_rates(deployment: Deployment, stage: StageSpec) -> GpuRates | None:
     """Return the rates of each GPU of ``stage`` over those of the stage; None where all are alike."""
-    spec = setting.cluster.spec
+    spec = deployment.cluster.spec
     if not spec.slow_gpus and len({domain.gpu.name for domain in spec.domains}) == 1:
         return None
-    key = "gpu rates", id(setting.efficiency), setting.engine, stage.gpus
-    return setting.once(key, lambda: _compared(setting, stage))
+    key = "gpu rates", id(deployment.efficiency), deployment.engine, stage.gpus
+    return deployment.once(key, lambda: _compared(deployment, stage))
 
 
-def _compared(setting: Setting, stage: StageSpec) -> GpuRates | None:
-    spec, gpus = setting.cluster.spec, [setting.cluster.gpus[gpu] for gpu in stage.gpus]
+def _compared(deployment: Deployment, stage: StageSpec) -> GpuRates | None:
+    spec, gpus = deployment.cluster.spec, [deployment.cluster.gpus[gpu] for gpu in stage.gpus]
     kinds = [(spec.domains[gpu.domain].gpu.name, spec.slow_gpus.get(gpu.id, 1.0)) for gpu in gpus]
     if len(set(kinds)) == 1:
         return None
-    weights = setting.model.precision["experts"]
+    weights = deployment.model.precision["experts"]
 
     def rates_of(part: StageSpec) -> tuple[float, float, float, float]:
-        machine = setting.machine(part)
+        machine = deployment.machine(part)
         flop, hbm = machine.rates.flop_per_s[weights], machine.rates.hbm_bytes_per_s
         fraction = reached(machine.efficiency, *machine.rates.fractions("experts", weights))
         return flop * fraction, hbm * machine.efficiency["hbm.experts"], flop, hbm
@@ -65,22 +65,22 @@ def _compared(setting: Setting, stage: StageSpec) -> GpuRates | None:
 
 
 def expert_speed(
-    setting: Setting, stage: StageSpec, moe: MoeFfn, use: ExpertUse, tokens: float
+    deployment: Deployment, stage: StageSpec, moe: MoeFfn, use: ExpertUse, tokens: float
 ) -> NDArray[np.float64] | None:
     """Return the speed of each GPU of ``stage``, float64 ``[gpus]`` with mean 1; None where all are alike.
 
     The speed is one over the seconds that a GPU takes for the experts of ``use`` (an even part of the load, say) at
     ``tokens`` tokens per GPU: what binds it, computing or reading, is the same as in the step.
     """
-    rates = gpu_rates(setting, stage)
+    rates = gpu_rates(deployment, stage)
     if rates is None:
         return None
-    machine, weights = setting.machine(stage), setting.model.precision["experts"]
+    machine, weights = deployment.machine(stage), deployment.model.precision["experts"]
     compute_s, read_s = expert_times(moe, use, tokens=tokens * use.gpus, weights=weights, rates=machine.rates)
     efficiency = machine.efficiency
     part = reached(efficiency, *machine.rates.fractions("experts", weights))
     columns = filling(
-        expert_columns(moe, setting.model.expert_hidden),
+        expert_columns(moe, deployment.model.expert_hidden),
         machine.rates.flop_per_s[weights],
         machine.rates.hbm_bytes_per_s,
     )

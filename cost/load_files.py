@@ -1,7 +1,7 @@
 """Read expert loads: what engines recorded, NumPy files, CSV, and the names of generators.
 
 A file becomes one scenario or several. Its rows are the MoE layers in order, or all layers of the model with
-the dense ones all zero, which are dropped and noted. Forms and files: `cost.recordings`.
+the dense ones all zero, which are dropped and noted. Forms and files: `cost.traces`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.loads import ExpertLoads
-from cost.recordings.open import open_recording
-from cost.recordings.recording import Wanted
-from cost.recordings.rows import moe_rows, require_fit
-from cost.recordings.windows import MOST_WINDOWS, collect_windows
 from cost.synthetic_loads import is_generator, synthetic_loads
+from cost.traces.open import open_recording
+from cost.traces.recording import Wanted
+from cost.traces.rows import moe_rows, require_fit
+from cost.traces.windows import MOST_WINDOWS, collect_windows
 from topology.errors import InputError
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cost.deployment import USABLE_HBM, Deployment
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.layout import StageSpec
 from cost.model import Layer, Model, MoeFfn
 from cost.quantity import Quantity
-from cost.setting import USABLE_HBM, Setting
 from cost.terms.alltoall import vector_bytes
 from cost.workload import Workload
 
@@ -77,10 +77,10 @@ def layer_weight_bytes(layer: Layer, size: Mapping[str, float], *, tp: Quantity,
     return attention + norms + experts + shared + ffn.router_params * size["router"]
 
 
-def layer_cache_bytes(layer: Layer, setting: Setting, tp: int) -> float:
+def layer_cache_bytes(layer: Layer, deployment: Deployment, tp: int) -> float:
     """Cache bytes of one sequence on each GPU of its tensor-parallel group, times the group's width."""
-    element = cache_bytes_per_element(setting.workload.kv_dtype)
-    cache = float(layer.attention.cache_bytes(setting.workload.context, element))
+    element = cache_bytes_per_element(deployment.workload.kv_dtype)
+    cache = float(layer.attention.cache_bytes(deployment.workload.context, element))
     return tp * cache / float(layer.attention.kv_shards(tp))
 
 
@@ -116,22 +116,24 @@ def logit_bytes(model: Model, workload: Workload) -> float:
     return LOGIT_BYTES * model.vocab * (workload.tokens_per_pass if workload.decodes else 1.0)
 
 
-def _stage_workspace_bytes(setting: Setting, stage: StageSpec, slots: int, *, tp: int, last: bool) -> float:
-    model, workload = setting.model, setting.workload
+def _stage_workspace_bytes(
+    deployment: Deployment, stage: StageSpec, slots: int, *, tp: int, last: bool
+) -> float:
+    model, workload = deployment.model, deployment.workload
     bytes_ = workspace_bytes(
         model,
         workload,
         tp=float(tp),
         ranks=float(len(stage.gpus)),
         slots=float(slots),
-        crosses=len(setting.domain_set(stage)) > 1,
+        crosses=len(deployment.domain_set(stage)) > 1,
         moe=any(isinstance(layer.ffn, MoeFfn) for layer, _ in model.kind_counts(stage.layers)),
     )
     return float(bytes_) + last * logit_bytes(model, workload)
 
 
 def replica_memory(
-    setting: Setting,
+    deployment: Deployment,
     stages: Sequence[StageSpec],
     *,
     tp: int,
@@ -156,7 +158,7 @@ def replica_memory(
     A replica of ``n`` GPUs in ``p`` stages keeps ``p`` micro-batches in flight: every stage holds its layers'
     cache of *all* ``batch * n`` sequences, so KV per GPU does not shrink with stages, while weights do.
     """
-    model = setting.model
+    model = deployment.model
     size = weight_sizes(model)
     total = sum(len(stage.gpus) for stage in stages)
     memories = []
@@ -165,10 +167,10 @@ def replica_memory(
         first, last = index == 0, index == len(stages) - 1
         members = model.kind_counts(stage.layers)
         if per_gpu is not None:
-            each, capacity = _fullest(setting, stage, per_gpu[index], members, size["experts"])
+            each, capacity = _fullest(deployment, stage, per_gpu[index], members, size["experts"])
         else:
             each = math.ceil(slots[index] / gpus) if most is None else most[index]
-            capacity = _least_hbm_bytes(setting, stage)
+            capacity = _least_hbm_bytes(deployment, stage)
         weights = sum(n * float(layer_weight_bytes(layer, size, tp=tp, slots=each)) for layer, n in members)
         if first or (last and model.tied):
             weights += model.embedding_params * size["embedding"] / tp
@@ -177,27 +179,27 @@ def replica_memory(
             weights += head * size["head"] / tp
             weights += model.final_norm_params * size["norm"]
         held = total / gpus
-        kv = held * sum(n * layer_cache_bytes(layer, setting, tp) for layer, n in members)
+        kv = held * sum(n * layer_cache_bytes(layer, deployment, tp) for layer, n in members)
         step_sequences = held / len(stages)
-        workspace = step_sequences * _stage_workspace_bytes(setting, stage, slots[index], tp=tp, last=last)
+        workspace = step_sequences * _stage_workspace_bytes(deployment, stage, slots[index], tp=tp, last=last)
         memories.append(StageMemory(weights, kv, workspace, capacity))
     return memories
 
 
-def _least_hbm_bytes(setting: Setting, stage: StageSpec) -> float:
-    return min(setting.cluster.spec.domains[d].gpu.hbm_bytes for d in setting.domain_set(stage))
+def _least_hbm_bytes(deployment: Deployment, stage: StageSpec) -> float:
+    return min(deployment.cluster.spec.domains[d].gpu.hbm_bytes for d in deployment.domain_set(stage))
 
 
 def _fullest(
-    setting: Setting,
+    deployment: Deployment,
     stage: StageSpec,
     slots: NDArray[np.int64],
     members: Sequence[tuple[Layer, int]],
     bytes_per_param: float,
 ) -> tuple[int, float]:
     """Slots and HBM of the GPU that has least left beside its experts: everything else is alike on all GPUs."""
-    domains = setting.domains(stage)
-    kinds = {int(d): setting.cluster.spec.domains[d].gpu.hbm_bytes for d in setting.domain_set(stage)}
+    domains = deployment.domains(stage)
+    kinds = {int(d): deployment.cluster.spec.domains[d].gpu.hbm_bytes for d in deployment.domain_set(stage)}
     if len(set(kinds.values())) == 1:
         return int(slots.max(initial=0)), next(iter(kinds.values()))
     slot = sum(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))

@@ -235,16 +235,16 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     InputError
         If the sweeps are of the wrong phases, or the domains of a cluster differ in size.
     """
-    if not decode.setting.workload.decodes or prefill.setting.workload.decodes:
+    if not decode.deployment.workload.decodes or prefill.deployment.workload.decodes:
         raise InputError("rate matching: give a sweep of decode and one of prefill, in that order.")
     if osl < 1:
         raise InputError(f"--osl {osl}: expected 1 token or more.")
-    clusters = decode.setting.cluster, prefill.setting.cluster
+    clusters = decode.deployment.cluster, prefill.deployment.cluster
     shared = clusters[0] is clusters[1]
     rooms = _Room.of(clusters[0]), _Room.of(clusters[1])
-    path = path or kv_path(decode.setting, prefill.setting)
+    path = path or kv_path(decode.deployment, prefill.deployment)
     first = _First.of(decode, prefill, path, fetch)
-    rate_d = decode_derate.value * _rate(decode) * decode.setting.workload.tokens_per_step / osl
+    rate_d = decode_derate.value * _rate(decode) * decode.deployment.workload.tokens_per_step / osl
     rate_d = np.minimum(rate_d, decode.gpus * path.bytes_per_s / first.cache_bytes)
     rate_p = np.minimum(
         prefill_derate.value * _rate(prefill), prefill.gpus * path.bytes_per_s / first.cache_bytes
@@ -272,7 +272,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     rows, partner = wanted[found], partner[found]
     gpus = rooms[0].gpus if shared else rooms[0].gpus + rooms[1].gpus
     return RateMatches(
-        isl=prefill.setting.workload.context,
+        isl=prefill.deployment.workload.context,
         osl=osl,
         gpus=gpus,
         prefill=partner,
@@ -308,9 +308,9 @@ class _First:
 
     @classmethod
     def of(cls, decode: Sweep, prefill: Sweep, path: CachePath, fetch: CachePath | None) -> _First:
-        workload = prefill.setting.workload
-        whole = prompt_cache_bytes(prefill.setting, workload.context)
-        part = prompt_cache_bytes(prefill.setting, workload.prompt_cached) if fetch else 0.0
+        workload = prefill.deployment.workload
+        whole = prompt_cache_bytes(prefill.deployment, workload.context)
+        part = prompt_cache_bytes(prefill.deployment, workload.prompt_cached) if fetch else 0.0
         prompts, gpus = prefill.batch * prefill.tp, (prefill.tp * prefill.stages).astype(np.float64)
         return cls(
             step_s=prefill.step_s,
@@ -486,7 +486,7 @@ def fetch_or_recompute(cached: Sweep, anew: Sweep, index: int, fetch: CachePath)
             raise InputError("fetch or recompute: the sweep without cached tokens lacks that layout.")
         return int(rows[np.lexsort((found.step_s[rows], found.batch[rows]))[0]])
 
-    part = prompt_cache_bytes(cached.setting, cached.setting.workload.prompt_cached)
+    part = prompt_cache_bytes(cached.deployment, cached.deployment.workload.prompt_cached)
     gpus = int(cached.tp[index] * cached.stages[index])
     return FetchOrRecompute(
         fetch_s=float(fetch.seconds(part, gpus)),

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.deployment import Deployment
 from cost.dtypes import multiply_dtype
 from cost.expert_use import ExpertUse
 from cost.layout import Layout, StageSpec
 from cost.memory import StageMemory, replica_max_batch, replica_memory
-from cost.setting import Setting
 from cost.step import batch_cost, hop_seconds
 from cost.step_cost import StepCost
 from cost.terms.links import hop_bytes, return_bytes
@@ -111,18 +111,20 @@ class LayoutScorer:
         Whether nobody measured the loads behind ``uses``.
     """
 
-    def __init__(self, setting: Setting, layout: Layout, uses: Uses, *, synthetic: bool = False) -> None:
-        self._setting, self._layout, self._uses = setting, layout, uses
-        self._keys = [_signature(setting, stages, uses[i]) for i, stages in enumerate(layout.replicas)]
+    def __init__(
+        self, deployment: Deployment, layout: Layout, uses: Uses, *, synthetic: bool = False
+    ) -> None:
+        self._setting, self._layout, self._uses = deployment, layout, uses
+        self._keys = [_signature(deployment, stages, uses[i]) for i, stages in enumerate(layout.replicas)]
         # replicas alike in domains, layers and experts cost the same and are computed once
         self._distinct = {key: replica for replica, key in reversed(list(enumerate(self._keys)))}
         self._stage_keys = {
-            i: [_stage_key(setting, *each) for each in zip(layout.replicas[i], uses[i], strict=True)]
+            i: [_stage_key(deployment, *each) for each in zip(layout.replicas[i], uses[i], strict=True)]
             for i in self._distinct.values()
         }
         self._memories = [
             replica_memory(
-                setting,
+                deployment,
                 layout.replicas[i],
                 tp=layout.tp,
                 slots=[_slots(use) for use in uses[i]],
@@ -132,7 +134,7 @@ class LayoutScorer:
             )
             for i in self._distinct.values()
         ]
-        self._evidence = _evidence(setting, layout, synthetic=synthetic)
+        self._evidence = _evidence(deployment, layout, synthetic=synthetic)
         self._scores: dict[int, Score] = {}
 
     @cached_property
@@ -160,15 +162,15 @@ class LayoutScorer:
         limit = self.max_batch
         if batch > limit:
             raise InfeasibleError(_does_not_fit(batch, limit, self._memories))
-        setting, layout = self._setting.with_batch(batch), self._layout
+        deployment, layout = self._setting.with_batch(batch), self._layout
         costs = {
-            key: _replica_cost(setting, layout.replicas[i], self._uses[i], layout.tp, self._stage_keys[i])
+            key: _replica_cost(deployment, layout.replicas[i], self._uses[i], layout.tp, self._stage_keys[i])
             for key, i in self._distinct.items()
         }
         of_replica = [costs[key] for key in self._keys]
         slowest = max(of_replica, key=lambda cost: cost.step_s)
         sequences = [batch * sum(len(stage.gpus) for stage in stages) for stages in layout.replicas]
-        each = setting.workload.tokens_per_step
+        each = deployment.workload.tokens_per_step
         tok_s = sum(n * each / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
         stages = [memory for memories in self._memories for memory in memories]
         fullest = min(stages, key=lambda memory: memory.usable - memory.used(batch))
@@ -176,7 +178,7 @@ class LayoutScorer:
         return Score(
             step_s=slowest.step_s,
             lower_step_s=slowest.lower_step_s,
-            tok_s_per_gpu=tok_s / len(setting.cluster.gpus),
+            tok_s_per_gpu=tok_s / len(deployment.cluster.gpus),
             tok_s_per_gpu_used=tok_s / layout.gpus_used,
             tok_s_per_user=each / slowest.step_s,
             bound_by=max(limits, key=lambda name: limits[name]),
@@ -188,9 +190,9 @@ class LayoutScorer:
             batch=batch,
             max_batch=limit,
             evidence=self._evidence,
-            tokens_per_step=each if setting.workload.decodes else 1.0,
-            tokens=setting.workload.token_word,
-            what_if=setting.workload.what_if,
+            tokens_per_step=each if deployment.workload.decodes else 1.0,
+            tokens=deployment.workload.token_word,
+            what_if=deployment.workload.what_if,
         )
 
 
@@ -212,35 +214,39 @@ def _does_not_fit(batch: int, limit: int, memories: Sequence[Sequence[StageMemor
     )
 
 
-def _signature(setting: Setting, stages: Sequence[StageSpec], uses: Sequence[ExpertUse | None]) -> object:
+def _signature(
+    deployment: Deployment, stages: Sequence[StageSpec], uses: Sequence[ExpertUse | None]
+) -> object:
     """What a replica's cost depends on: domains, layers and experts of its stages, and how they adjoin."""
-    parts = [(_where(setting, stage), stage.layers, id(use)) for stage, use in zip(stages, uses, strict=True)]
+    parts = [
+        (_where(deployment, stage), stage.layers, id(use)) for stage, use in zip(stages, uses, strict=True)
+    ]
     joints = tuple(
-        len(setting.domain_set(a) | setting.domain_set(b)) == 1
+        len(deployment.domain_set(a) | deployment.domain_set(b)) == 1
         for a, b in zip(stages, _after(stages), strict=True)
     )
     return tuple(parts), joints
 
 
-def _where(setting: Setting, stage: StageSpec) -> object:
+def _where(deployment: Deployment, stage: StageSpec) -> object:
     """What a stage costs by, besides layers and experts: how its GPUs share domains, their kind and speed."""
-    spec = setting.cluster.spec
-    domains = setting.domains(stage)
+    spec = deployment.cluster.spec
+    domains = deployment.domains(stage)
     order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
     kinds = tuple(id(spec.domains[d]) for d in dict.fromkeys(domains.tolist()))
     slow = tuple(
-        spec.slow_gpus.get(setting.cluster.gpus[gpu].id, 1.0) for gpu in stage.gpus * bool(spec.slow_gpus)
+        spec.slow_gpus.get(deployment.cluster.gpus[gpu].id, 1.0) for gpu in stage.gpus * bool(spec.slow_gpus)
     )
     return order, kinds, slow
 
 
-def _stage_key(setting: Setting, stage: StageSpec, use: ExpertUse | None) -> object:
+def _stage_key(deployment: Deployment, stage: StageSpec, use: ExpertUse | None) -> object:
     """Equal for stages that cost the same: alike GPUs, as many layers of each kind, experts loaded alike."""
-    counts = tuple((id(layer), count) for layer, count in setting.model.kind_counts(stage.layers))
+    counts = tuple((id(layer), count) for layer, count in deployment.model.kind_counts(stage.layers))
     experts: object = id(use)
     if use is not None and use.share.shape[:2] == (1, 1):
         experts = use.repeats, use.slot_gpu.tobytes(), use.share.tobytes(), use.slot_share.tobytes()
-    return _where(setting, stage), counts, experts
+    return _where(deployment, stage), counts, experts
 
 
 def _after(stages: Sequence[StageSpec]) -> list[StageSpec]:
@@ -249,7 +255,7 @@ def _after(stages: Sequence[StageSpec]) -> list[StageSpec]:
 
 
 def _replica_cost(
-    setting: Setting,
+    deployment: Deployment,
     stages: Sequence[StageSpec],
     uses: Sequence[ExpertUse | None],
     tp: int,
@@ -262,7 +268,7 @@ def _replica_cost(
     """
     total = sum(len(stage.gpus) for stage in stages)
     depth = len(stages)
-    batch = setting.workload.batch
+    batch = deployment.workload.batch
     known: dict[object, StepCost] = {}
     parts: dict[tuple[str, str], float] = {}
     busy: dict[str, float] = {}
@@ -273,7 +279,7 @@ def _replica_cost(
         last = index == depth - 1
         key = keys[index], last
         if key not in known:
-            known[key] = batch_cost(setting, stage, sequences, tp, uses[index], last=last)
+            known[key] = batch_cost(deployment, stage, sequences, tp, uses[index], last=last)
         cost = known[key]
         seconds.append(float(cost.total_s))
         floors.append(float(cost.lower_s))
@@ -283,7 +289,7 @@ def _replica_cost(
             busy[resource] = max(busy.get(resource, 0.0), depth * float(value))
     hops_s = hops_floor_s = 0.0
     if depth > 1:
-        for fabric, hop_s, peak_s in _hops(setting, stages, batch):
+        for fabric, hop_s, peak_s in _hops(deployment, stages, batch):
             hops_s += hop_s
             hops_floor_s += peak_s
             _add(parts, ("pipeline_hops", fabric), hop_s)
@@ -294,16 +300,18 @@ def _replica_cost(
     return _ReplicaCost(sum(parts.values()), lower, parts, floor_s)
 
 
-def _hops(setting: Setting, stages: Sequence[StageSpec], batch: int) -> Iterator[tuple[str, float, float]]:
+def _hops(
+    deployment: Deployment, stages: Sequence[StageSpec], batch: int
+) -> Iterator[tuple[str, float, float]]:
     """Fabric, expected seconds and seconds at peak of each hop of a micro-batch, back to the first stage too."""
     total, depth = sum(len(stage.gpus) for stage in stages), len(stages)
     for stage, after in zip(stages, _after(stages), strict=True):
         # the side with fewer GPUs moves more through each
         sequences = batch * total / (depth * min(len(stage.gpus), len(after.gpus)))
-        tokens = sequences * setting.workload.tokens_per_pass
+        tokens = sequences * deployment.workload.tokens_per_pass
         back = after is stages[0]
-        moved = return_bytes(tokens=tokens) if back else hop_bytes(setting.model.hidden, tokens=tokens)
-        yield hop_seconds(setting, stage, after, moved=moved)
+        moved = return_bytes(tokens=tokens) if back else hop_bytes(deployment.model.hidden, tokens=tokens)
+        yield hop_seconds(deployment, stage, after, moved=moved)
 
 
 def _add(into: dict[tuple[str, str], float], names: tuple[str, str], seconds: float) -> None:
@@ -311,29 +319,31 @@ def _add(into: dict[tuple[str, str], float], names: tuple[str, str], seconds: fl
         into[names] = into.get(names, 0.0) + seconds
 
 
-def _evidence(setting: Setting, layout: Layout, *, synthetic: bool) -> Evidence:
+def _evidence(deployment: Deployment, layout: Layout, *, synthetic: bool) -> Evidence:
     """The weakest kind among the figures of GPUs, fabrics, kernels and all-to-all in use, and of the loads."""
-    used = {setting.cluster.gpus[gpu].domain for stages in layout.replicas for s in stages for gpu in s.gpus}
+    used = {
+        deployment.cluster.gpus[gpu].domain for stages in layout.replicas for s in stages for gpu in s.gpus
+    }
     stages = [stage for stages in layout.replicas for stage in stages]
     kinds = [
-        figure.kind for stage in stages for figure in setting.machine(stage).efficiency.figures().values()
+        figure.kind for stage in stages for figure in deployment.machine(stage).efficiency.figures().values()
     ]
     kinds += [
         figure.kind
         for stage in stages
-        for kernel in [setting.kernel(stage, tp=layout.tp)]
+        for kernel in [deployment.kernel(stage, tp=layout.tp)]
         if kernel is not None
         for figure in kernel.figures().values()
     ]
     for index in used:
-        domain = setting.cluster.spec.domains[index]
-        dtypes = {*setting.model.precision.values(), "bf16"}
+        domain = deployment.cluster.spec.domains[index]
+        dtypes = {*deployment.model.precision.values(), "bf16"}
         units = {f"{multiply_dtype(dtype, domain.gpu)[0]}_flop_per_s" for dtype in dtypes}
         kinds += [domain.gpu.figures[key].kind for key in (*units, "hbm_bytes", "hbm_bytes_per_s")]
         kinds += [domain.fabric.link_bytes_per_s.kind, domain.fabric.latency_s.kind]
-    out = setting.cluster.spec.scale_out
+    out = deployment.cluster.spec.scale_out
     if out is not None and len(used) > 1:
         kinds += [out.fabric.link_bytes_per_s.kind, out.fabric.latency_s.kind]
-    if synthetic or setting.workload.what_if:
+    if synthetic or deployment.workload.what_if:
         kinds.append(Evidence.ASSUMED)
     return weakest(kinds)

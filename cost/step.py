@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cost.deployment import Deployment
 from cost.expert_use import ExpertUse
 from cost.gpu_rates import GpuRates, gpu_rates
 from cost.held import Held, whole_model
@@ -14,7 +15,6 @@ from cost.layout import StageSpec
 from cost.machine import Machine
 from cost.model import Layer, Model, MoeFfn
 from cost.quantity import Quantity
-from cost.setting import Setting
 from cost.shape import StepShape
 from cost.step_cost import FIXED, SENDING, StepCost, kernel_seconds, priced, work_seconds
 from cost.terms.all_reduce import all_reduce_part
@@ -52,13 +52,13 @@ def even_parts(model: Model, shape: StepShape, machine: Machine, held: Held | No
 
 
 def batch_cost(
-    setting: Setting, stage: StageSpec, sequences: float, tp: int, use: ExpertUse | None, *, last: bool
+    deployment: Deployment, stage: StageSpec, sequences: float, tp: int, use: ExpertUse | None, *, last: bool
 ) -> StepCost:
     """Return what ``sequences`` per GPU cost on one stage, in two half batches where that was asked for."""
-    workload, gpus = setting.workload, len(stage.gpus)
+    workload, gpus = deployment.workload, len(stage.gpus)
     slots = 0.0 if use is None else float(gpus * np.bincount(use.slot_gpu).max())
     whole = StepShape(
-        tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, domain_gpus=setting.smallest_part(stage)
+        tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, domain_gpus=deployment.smallest_part(stage)
     )
     if workload.decodes:
         shape = replace(
@@ -71,16 +71,16 @@ def batch_cost(
             prompt_length=workload.context,
             prompt_cached=workload.prompt_cached,
         )
-    cost = stage_cost(setting, stage, shape=shape, use=use, last=last)
+    cost = stage_cost(deployment, stage, shape=shape, use=use, last=last)
     if not workload.overlap:
         return cost
     half = replace(shape, sequences=shape.sequences / 2, prompt_tokens=shape.prompt_tokens / 2)
-    halved = stage_cost(setting, stage, shape=half, use=use, last=last)
-    return overlapped(cost, halved, setting.machine(stage).efficiency["overlap"])
+    halved = stage_cost(deployment, stage, shape=half, use=use, last=last)
+    return overlapped(cost, halved, deployment.machine(stage).efficiency["overlap"])
 
 
 def stage_cost(
-    setting: Setting, stage: StageSpec, *, shape: StepShape, use: ExpertUse | None, last: bool
+    deployment: Deployment, stage: StageSpec, *, shape: StepShape, use: ExpertUse | None, last: bool
 ) -> StepCost:
     """Return what one micro-batch costs on ``stage``.
 
@@ -93,7 +93,7 @@ def stage_cost(
     last:
         Whether the stage holds the output head.
     """
-    model, machine = setting.model, setting.machine(stage)
+    model, machine = deployment.model, deployment.machine(stage)
     parts = Parts()
     _add_layers(parts, model, model.kind_counts(stage.layers), shape, machine, experts=False)
     if last:
@@ -102,9 +102,9 @@ def stage_cost(
     cost = priced(parts, machine.efficiency, machine.rates)
     if use is not None:
         moe = next(ffn for i in stage.layers if isinstance(ffn := model.layers[i].ffn, MoeFfn))
-        _add_placed_experts(cost, model, moe, use, float(shape.tokens), machine, gpu_rates(setting, stage))
+        _add_placed_experts(cost, model, moe, use, float(shape.tokens), machine, gpu_rates(deployment, stage))
         if np.any(np.asarray(shape.attention_dp) > 1):
-            domain, weight = setting.domains(stage), use.repeats / use.share.shape[0]
+            domain, weight = deployment.domains(stage), use.repeats / use.share.shape[0]
             for part in alltoall_parts(
                 model, use, tokens=float(shape.tokens), domain=domain, machine=machine
             ):
@@ -312,15 +312,15 @@ def _add_placed_experts(
 
 
 def hop_seconds(
-    setting: Setting, sender: StageSpec, receiver: StageSpec, *, moved: float
+    deployment: Deployment, sender: StageSpec, receiver: StageSpec, *, moved: float
 ) -> tuple[str, float, float]:
     """Return the fabric of a pipeline hop, its expected seconds and its seconds at peak.
 
     ``moved`` bytes pass the busiest GPU: over the scale-up fabric where both stages lie in one domain, else
     over the scale-out one.
     """
-    rates, reached = setting.rates(sender), setting.machine(sender).efficiency["links.hop"]
-    if len(setting.domain_set(sender) | setting.domain_set(receiver)) == 1:
+    rates, reached = deployment.rates(sender), deployment.machine(sender).efficiency["links.hop"]
+    if len(deployment.domain_set(sender) | deployment.domain_set(receiver)) == 1:
         peak_s = moved / rates.up_bytes_per_s
         return rates.up_fabric, peak_s / reached + rates.up_latency_s, peak_s
     rates.require_scale_out()

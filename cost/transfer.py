@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cost.deployment import Deployment
 from cost.dtypes import cache_bytes_per_element
 from cost.economics.cache_tiers import cache_tier
 from cost.economics.figure_file import figure_file
 from cost.quantity import Quantity
 from cost.rates import stage_rates
-from cost.setting import Setting
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
@@ -70,16 +70,16 @@ class CachePath:
         return self.latency_s + moved / (gpus * self.bytes_per_s)
 
 
-def prompt_cache_bytes(setting: Setting, tokens: float) -> float:
+def prompt_cache_bytes(deployment: Deployment, tokens: float) -> float:
     """Return the cache bytes of ``tokens`` tokens of one sequence over all layers, each stored once."""
-    element = cache_bytes_per_element(setting.workload.kv_dtype)
-    model = setting.model
+    element = cache_bytes_per_element(deployment.workload.kv_dtype)
+    model = deployment.model
     counts = model.kind_counts(range(len(model.layers)))
     return float(sum(count * layer.attention.cache_bytes(tokens, element) for layer, count in counts))
 
 
 def kv_path(
-    decode: Setting, prefill: Setting, *, up_reach: Figure = UP_REACH, out_reach: Figure = OUT_REACH
+    decode: Deployment, prefill: Deployment, *, up_reach: Figure = UP_REACH, out_reach: Figure = OUT_REACH
 ) -> CachePath:
     """Return the links that caches take from the pool that prefills to the one that decodes.
 
@@ -114,7 +114,7 @@ def _domains(cluster: Cluster) -> set[int]:
     return {gpu.domain for gpu in cluster.gpus}
 
 
-def host_path(setting: Setting, tier: str, *, link: Figure | None = None) -> CachePath:
+def host_path(deployment: Deployment, tier: str, *, link: Figure | None = None) -> CachePath:
     """Return how caches that lie in a tier of the hosts come back to the GPUs that prefill.
 
     Parameters
@@ -143,7 +143,7 @@ def host_path(setting: Setting, tier: str, *, link: Figure | None = None) -> Cac
         )
     table = figure_file("host_links", "gpus")
     rates = []
-    for name in {domain.gpu.name for domain in setting.cluster.spec.domains}:
+    for name in {domain.gpu.name for domain in deployment.cluster.spec.domains}:
         if link is None and name not in table.names:
             raise MissingFigureError(
                 f"--kv-offload: the link between {name} and its host is not in the catalog; give --host-link RATE."

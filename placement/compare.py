@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cost.calibration.errors import ErrorOf, errors_in
+from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from cost.model import Model
-from cost.setting import Setting
 from cost.sweep import best_at, sweep
 from cost.workload import Workload
 from placement.fit import fastest_step_s
@@ -82,10 +82,10 @@ def compare_clusters(
         )
     rows = []
     for cluster in clusters:
-        setting = Setting(cluster, model, workload, engine=engine)
-        layouts = fitted_layouts(setting, options.copies, options.spread)
+        deployment = Deployment(cluster, model, workload, engine=engine)
+        layouts = fitted_layouts(deployment, options.copies, options.spread)
         known: Known = {}
-        rows += [_row(setting, loads, options, layouts, known, target) for target in targets or (None,)]
+        rows += [_row(deployment, loads, options, layouts, known, target) for target in targets or (None,)]
     return rows
 
 
@@ -95,24 +95,24 @@ def cluster_status(cluster: Cluster) -> str:
 
 
 def _row(
-    setting: Setting,
+    deployment: Deployment,
     loads: ExpertLoads | None,
     options: PlanOptions,
     layouts: Sequence[Fitted],
     known: Known,
     target: float | None,
 ) -> CompareRow:
-    cluster = setting.cluster
-    status, errors = cluster_status(cluster), errors_in(setting)
+    cluster = deployment.cluster
+    status, errors = cluster_status(cluster), errors_in(deployment)
     empty = CompareRow(cluster.name, len(cluster.gpus), target, status=status, errors=errors)
     # the fastest, not the simplest among alike: a faster machine must never come out slower
     wanted = replace(options, tpot_s=None if target is None else 1.0 / target, alike=0.0)
     try:
-        placed = choose_layout(setting, loads, wanted, layouts, known)
+        placed = choose_layout(deployment, loads, wanted, layouts, known)
     except InfeasibleError as error:
         if target is None or not layouts:
             return replace(empty, reason=str(error))
-        return _fewer_than_gpus(setting, empty, 1.0 / fastest_step_s(layouts))
+        return _fewer_than_gpus(deployment, empty, 1.0 / fastest_step_s(layouts))
     score = placed.score
     return replace(
         empty,
@@ -121,24 +121,24 @@ def _row(
         step_s=score.step_s,
         batch=score.batch,
         bound_by=score.bound_by,
-        layout=placed.candidate.layout.short(moe=setting.model.moe is not None),
+        layout=placed.candidate.layout.short(moe=deployment.model.moe is not None),
         evidence=score.evidence.label,
     )
 
 
-def _fewer_than_gpus(setting: Setting, empty: CompareRow, fastest: float) -> CompareRow:
+def _fewer_than_gpus(deployment: Deployment, empty: CompareRow, fastest: float) -> CompareRow:
     """The best with fewer sequences than GPUs, where one a GPU is too slow; a reason if that is too.
 
     ``fastest``: tok/s/user with one sequence a GPU, and all that there is where fewer cannot be asked for.
     """
-    target, workload = empty.target_tok_s_per_user, setting.workload
+    target, workload = empty.target_tok_s_per_user, deployment.workload
     if target is None or workload.batch or not workload.decodes:
-        return replace(empty, reason=_too_slow(setting, target or 0.0, fastest))
-    found = sweep(setting, cut_experts=False)
+        return replace(empty, reason=_too_slow(deployment, target or 0.0, fastest))
+    found = sweep(deployment, cut_experts=False)
     index = best_at(found, target)
     if index is None:
         fastest = max(fastest, float(found.tok_s_per_user.max(initial=0.0)))
-        return replace(empty, reason=_too_slow(setting, target, fastest))
+        return replace(empty, reason=_too_slow(deployment, target, fastest))
     return replace(
         empty,
         tok_s_per_user=float(found.tok_s_per_user[index]),
@@ -151,8 +151,9 @@ def _fewer_than_gpus(setting: Setting, empty: CompareRow, fastest: float) -> Com
     )
 
 
-def _too_slow(setting: Setting, target: float, fastest: float) -> str:
+def _too_slow(deployment: Deployment, target: float, fastest: float) -> str:
     return (
-        f"{target:g} tok/s/user are out of reach on {setting.cluster.name}: the fastest layout gives {fastest:.4g}; "
+        f"{target:g} tok/s/user are out of reach on {deployment.cluster.name}: the fastest "
+        f"layout gives {fastest:.4g}; "
         "ask for at most that."
     )

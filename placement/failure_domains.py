@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.setting import Setting
+from cost.deployment import Deployment
 from placement.options import Spread
 from topology.cluster import Gpu
 from topology.errors import InfeasibleError
@@ -18,19 +18,19 @@ def domain_name(gpu: Gpu, spread: Spread) -> str:
     return {"gpu": gpu.id, "node": gpu.node, "rack": gpu.rack}[spread]
 
 
-def numbered_domains(setting: Setting, spread: Spread) -> NDArray[np.int64]:
+def numbered_domains(deployment: Deployment, spread: Spread) -> NDArray[np.int64]:
     """Return the number of the GPU, node or rack of each GPU of the cluster, int64 ``[gpus]``."""
 
     def make() -> NDArray[np.int64]:
         numbers: dict[str, int] = {}
-        names = (domain_name(gpu, spread) for gpu in setting.cluster.gpus)
+        names = (domain_name(gpu, spread) for gpu in deployment.cluster.gpus)
         return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
 
-    return setting.once(("failure domains", spread), make)
+    return deployment.once(("failure domains", spread), make)
 
 
 def stage_domains(
-    setting: Setting, members: Sequence[Sequence[int]], spread: Spread
+    deployment: Deployment, members: Sequence[Sequence[int]], spread: Spread
 ) -> NDArray[np.int64] | None:
     """Return the failure domain of each GPU of a stage in all its replicas, int64 ``[gpus]``; None: each is one.
 
@@ -39,7 +39,7 @@ def stage_domains(
     """
     if spread == "gpu":
         return None
-    number = numbered_domains(setting, spread)
+    number = numbered_domains(deployment, spread)
     table = np.unique(number[np.array(members)], axis=0)
     joined = np.unique(table[0], return_inverse=True)[1].astype(np.int64).reshape(-1)
     while True:

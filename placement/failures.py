@@ -139,13 +139,13 @@ def find_failures(plan: Plan) -> Failures | None:
 
 def _at_risk(plan: Plan, stage: StageSpec, assignment: Assignment) -> tuple[list[LayerAtRisk], list[AtRisk]]:
     """Experts of one stage with all copies in one failure domain: by layer, and the heaviest of them."""
-    setting = plan.setting
-    domain = numbered_domains(setting, plan.spread)[list(stage.gpus)]
+    deployment = plan.deployment
+    domain = numbered_domains(deployment, plan.spread)[list(stage.gpus)]
     names = {
-        int(number): domain_name(setting.cluster.gpus[gpu], plan.spread)
+        int(number): domain_name(deployment.cluster.gpus[gpu], plan.spread)
         for number, gpu in zip(domain, stage.gpus, strict=True)
     }
-    loads = stage_loads(setting, _loads(plan), stage.layers).mean
+    loads = stage_loads(deployment, _loads(plan), stage.layers).mean
     share = loads / loads.sum(axis=1, keepdims=True)
     of_slot = np.broadcast_to(domain[assignment.slot_gpu], assignment.slot_expert.shape)
     rows = np.broadcast_to(np.arange(assignment.layers)[:, None], of_slot.shape)
@@ -154,7 +154,7 @@ def _at_risk(plan: Plan, stage: StageSpec, assignment: Assignment) -> tuple[list
     np.minimum.at(first, (rows, assignment.slot_expert), of_slot)
     np.maximum.at(last, (rows, assignment.slot_expert), of_slot)
     lone = first == last
-    ids = [layer for layer in setting.model.moe_layers if layer in stage.layers]
+    ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
     found = []
     for row, layer in enumerate(ids):
         there = first[row, lone[row]]
@@ -202,7 +202,7 @@ class _After:
 
 
 def _what_if(plan: Plan, unit: Spread) -> WhatIf:
-    number = numbered_domains(plan.setting, unit)
+    number = numbered_domains(plan.deployment, unit)
     used = [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
     choices = list(dict.fromkeys(number[used].tolist()))
     most = _most_tried(plan)
@@ -225,12 +225,12 @@ def _what_if(plan: Plan, unit: Spread) -> WhatIf:
         float(np.mean(lost)),
         max(lost),
         max(after.experts_lost for after in found),
-        domain_name(plan.setting.cluster.gpus[first], unit),
+        domain_name(plan.deployment.cluster.gpus[first], unit),
     )
 
 
 def _most_tried(plan: Plan) -> int:
-    spec = plan.setting.cluster.spec
+    spec = plan.deployment.cluster.spec
     if spec.reshaped or any(domain.structure != "switch" for domain in spec.domains):
         return MOST_ROUTED
     scenarios = len(_loads(plan).tokens)
@@ -249,7 +249,7 @@ class _Loss:
         loads = _loads(plan)
         stages = plan.layout.replicas[0]
         self.uses: list[ExpertUse | None] = [
-            None if entry is None else stage_use(plan.setting, stage, entry, loads, plan.split)
+            None if entry is None else stage_use(plan.deployment, stage, entry, loads, plan.split)
             for stage, entry in zip(stages, plan.experts, strict=True)
         ]
         self.balance = [
@@ -312,7 +312,7 @@ class _Loss:
             entry.experts,
             len(left.gpus),
         )
-        use = stage_use(self.plan.setting, left, rest, _loads(self.plan), self.plan.split)
+        use = stage_use(self.plan.deployment, left, rest, _loads(self.plan), self.plan.split)
         lost = np.clip(1.0 - use.share.sum(axis=2).mean(axis=0), 0.0, 1.0)
         return _Part(
             left,
@@ -332,7 +332,7 @@ class _Loss:
         balance = np.zeros(len(busy))
         if busy.any():
             part = replace(use, share=use.share[:, busy])
-            speed = stage_speed(self.plan.setting, stage, slots)
+            speed = stage_speed(self.plan.deployment, stage, slots)
             balance[busy] = use_balancedness(part, speed).mean(axis=0)
         return balance
 
@@ -343,8 +343,8 @@ class _Loss:
         if not replicas:
             return 0.0
         plan = self.plan
-        scorer = LayoutScorer(plan.setting, Layout(tuple(replicas), plan.layout.tp), uses)
-        batch = min(plan.setting.workload.batch, scorer.max_batch)
+        scorer = LayoutScorer(plan.deployment, Layout(tuple(replicas), plan.layout.tp), uses)
+        batch = min(plan.deployment.workload.batch, scorer.max_batch)
         if batch < 1:
             return 0.0
         try:

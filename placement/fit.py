@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
+from cost.deployment import USABLE_HBM, Deployment
 from cost.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
 from cost.model import Layer, MoeFfn
-from cost.setting import USABLE_HBM, Setting
 from placement.bisection import last_where
 from placement.options import PlanOptions, Spread
 from placement.search import fitting_shapes, tightest
@@ -26,67 +26,68 @@ MOST_NODES = 4096
 TRIED_ONE_BY_ONE = 48
 
 
-def refuse_capacity(setting: Setting, redundant: int | None, spread: Spread = "gpu") -> NoReturn:
+def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Spread = "gpu") -> NoReturn:
     """Raise InfeasibleError: what binds (HBM capacity, failure domains), by how much, and what would fit."""
-    cluster, workload = setting.cluster, setting.workload
-    fitting = list(fitting_shapes(setting, redundant, spread))
+    cluster, workload = deployment.cluster, deployment.workload
+    fitting = list(fitting_shapes(deployment, redundant, spread))
     if fitting:
         best = max(fit.max_batch for fit in fitting)
         raise InfeasibleError(
             f"HBM capacity binds: --batch {workload.batch} does not fit on {cluster.name}; the largest that fits is "
             f"{best} sequences per GPU at {workload.context:,} tokens of context."
         )
-    shape, memory = tightest(setting, redundant, spread)
+    shape, memory = tightest(deployment, redundant, spread)
     need, usable = memory.used(1) / 1e9, memory.usable / 1e9
     parts = memory.breakdown(1)
     raise InfeasibleError(
-        f"HBM capacity binds: {setting.model.name} needs {need:,.1f} GB per GPU on {cluster.name}, {usable:.1f} GB "
+        f"HBM capacity binds: {deployment.model.name} needs {need:,.1f} GB per GPU on "
+        f"{cluster.name}, {usable:.1f} GB "
         f"are usable, {need - usable:,.1f} GB too few even at batch 1 (weights {parts['weights'] / 1e9:.1f}, "
         f"KV cache {parts['kv_cache'] / 1e9:,.1f}, workspace {parts['workspace'] / 1e9:.1f}; best of the layouts: "
         f"{len(shape.replicas[0])} stage{'s' * (len(shape.replicas[0]) > 1)}, TP {shape.tp}). "
-        + _remedy(setting, redundant, memory.usable)
+        + _remedy(deployment, redundant, memory.usable)
     )
 
 
-def _remedy(setting: Setting, redundant: int | None, usable: float) -> str:
+def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str:
     """What would fit: a number of nodes, or why no number does."""
-    workload = setting.workload
-    sequence = sum(layer_cache_bytes(layer, setting, 1) for layer in setting.model.layers)
+    workload = deployment.workload
+    sequence = sum(layer_cache_bytes(layer, deployment, 1) for layer in deployment.model.layers)
     if sequence > usable:
         return (
             f"More nodes do not help: batch counts sequences per GPU, and the KV cache of one sequence of "
             f"{workload.context:,} tokens takes {sequence / 1e9:,.1f} GB; use a shorter --context or a smaller "
             "--kv-dtype."
         )
-    node = setting.cluster.spec.domains[0]
-    nodes = smallest_nodes(setting, redundant)
+    node = deployment.cluster.spec.domains[0]
+    nodes = smallest_nodes(deployment, redundant)
     if nodes is None:
         return f"No number of nodes of this kind up to {MOST_NODES:,} fits; use a GPU with more memory."
-    joined = "" if setting.cluster.spec.scale_out else ", joined by a `fabric:`"
+    joined = "" if deployment.cluster.spec.scale_out else ", joined by a `fabric:`"
     return (
         f"The smallest whole number of nodes that fits is {nodes} "
         f"({nodes * node.gpus_per_node} GPUs, {node.gpus_per_node} a node; batch 1){joined}."
     )
 
 
-def refuse_speed(setting: Setting, options: PlanOptions, fastest_s: float) -> NoReturn:
+def refuse_speed(deployment: Deployment, options: PlanOptions, fastest_s: float) -> NoReturn:
     """Raise InfeasibleError: no layout meets the time per token, and the fastest there is."""
     wanted = (options.tpot_s or 0.0) * 1e3
-    batch = f"batch {setting.workload.batch}" if setting.workload.batch else "batch 1"
+    batch = f"batch {deployment.workload.batch}" if deployment.workload.batch else "batch 1"
     raise InfeasibleError(
-        f"--tpot-ms {wanted:g} is out of reach on {setting.cluster.name}: the fastest layout takes "
+        f"--tpot-ms {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout takes "
         f"{fastest_s * 1e3:.3g} ms per token at {batch}; ask for at least that, or use faster GPUs or more of them."
     )
 
 
-def refuse_layout(setting: Setting, options: PlanOptions, layouts: Sequence[Fitted]) -> NoReturn:
+def refuse_layout(deployment: Deployment, options: PlanOptions, layouts: Sequence[Fitted]) -> NoReturn:
     """Raise InfeasibleError: no layout that fits is the one asked for, and which there are."""
     asked = {"--ep": options.ep, "--tp": options.tp, "--stages": options.stages}
     said = " ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
     shapes = sorted({(fit.layout.ep, fit.layout.tp, fit.layout.stages) for fit in layouts}, reverse=True)
     some = ", ".join(f"EP {ep} TP {tp} in {stages}" for ep, tp, stages in shapes[:6])
     raise InfeasibleError(
-        f"{said}: no such layout fits on {setting.cluster.name}; of the {len(shapes)} that do, the widest are "
+        f"{said}: no such layout fits on {deployment.cluster.name}; of the {len(shapes)} that do, the widest are "
         f"{some} stage(s)."
     )
 
@@ -96,29 +97,29 @@ def fastest_step_s(layouts: Sequence[Fitted]) -> float:
     return min(fit.scorer.at(fit.batch if fit.fixed else 1).tpot_s for fit in layouts)
 
 
-def smallest_nodes(setting: Setting, redundant: int | None) -> int | None:
+def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
     """Return the fewest nodes of the cluster's kind on which batch 1 fits; None up to ``MOST_NODES``.
 
     Nodes are tried one by one from what the weights alone need; far above that, in doubling steps and back. A torus
     or a raw domain grows by whole domains.
     """
-    domain = _whole_domain(setting.cluster.spec.domains[0])
-    size = weight_sizes(setting.model)
+    domain = _whole_domain(deployment.cluster.spec.domains[0])
+    size = weight_sizes(deployment.model)
     weights = sum(
-        layer_weight_bytes(layer, size, tp=1, slots=_experts(layer)) for layer in setting.model.layers
+        layer_weight_bytes(layer, size, tp=1, slots=_experts(layer)) for layer in deployment.model.layers
     )
     step = domain.gpus // domain.gpus_per_node if domain.structure in ("torus", "raw") else 1
     per_step = step * domain.gpus_per_node * USABLE_HBM * domain.gpu.hbm_bytes
     first = max(1, math.ceil(weights / per_step))
     for steps in range(first, first + TRIED_ONE_BY_ONE):
-        if _fits(setting, domain, steps * step, redundant):
+        if _fits(deployment, domain, steps * step, redundant):
             return steps * step
     low, high = steps, 2 * steps
-    while not _fits(setting, domain, high * step, redundant):
+    while not _fits(deployment, domain, high * step, redundant):
         low, high = high, 2 * high
         if high * step > MOST_NODES:
             return None
-    too_few = last_where(low, high, lambda steps: not _fits(setting, domain, steps * step, redundant))
+    too_few = last_where(low, high, lambda steps: not _fits(deployment, domain, steps * step, redundant))
     return (too_few + 1) * step
 
 
@@ -136,8 +137,10 @@ def _whole_domain(domain: DomainSpec) -> DomainSpec:
         return domain
 
 
-def _fits(setting: Setting, domain: DomainSpec, nodes: int, redundant: int | None) -> bool:
+def _fits(deployment: Deployment, domain: DomainSpec, nodes: int, redundant: int | None) -> bool:
     spec = fill_domains(
-        f"{nodes} nodes", domain, setting.cluster.spec.scale_out, nodes * domain.gpus_per_node
+        f"{nodes} nodes", domain, deployment.cluster.spec.scale_out, nodes * domain.gpus_per_node
     )
-    return any(fitting_shapes(Setting(build_cluster(spec), setting.model, setting.workload), redundant))
+    return any(
+        fitting_shapes(Deployment(build_cluster(spec), deployment.model, deployment.workload), redundant)
+    )

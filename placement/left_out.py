@@ -86,12 +86,12 @@ def _balancedness(
     options: PlanOptions,
 ) -> NDArray[np.float64]:
     """Balancedness of every layer with experts, ``[scenarios, layers]``, under the split that will run."""
-    setting, stages = candidate.setting, candidate.layout.replicas[0]
+    deployment, stages = candidate.deployment, candidate.layout.replicas[0]
     found = []
     for group in groups:
         for stage in group.stages:
             entry = experts[stage]
             if entry is not None:
-                use = stage_use(setting, stages[stage], entry, loads, options.split)
+                use = stage_use(deployment, stages[stage], entry, loads, options.split)
                 found.append(use_balancedness(use, group.speed))
     return np.concatenate(found, axis=1)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.loads import ExpertLoads
-from cost.setting import Setting
 from placement.experts import OnProgress
 from placement.failure_domains import numbered_domains, stage_domains
 from placement.options import PlanOptions
@@ -72,18 +72,18 @@ class StageGroup:
 
 def stage_groups(candidate: Candidate, options: PlanOptions) -> list[StageGroup]:
     """Return the stages with experts of a candidate, those that are alike together."""
-    setting, layout = candidate.setting, candidate.layout
+    deployment, layout = candidate.deployment, candidate.layout
     alike: dict[tuple[object, ...], list[StageGroup]] = {}
     for index, slots in enumerate(candidate.slots):
         stage = layout.replicas[0][index]
-        rows = tuple(moe_rows(setting, stage.layers))
+        rows = tuple(moe_rows(deployment, stage.layers))
         if not rows:
             continue
-        speed = stage_speed(setting, stage, slots)
+        speed = stage_speed(deployment, stage, slots)
         members = [stages[index].gpus for stages in layout.replicas]
-        spread = stage_domains(setting, members, options.spread)
-        nodes = np.unique(numbered_domains(setting, "node")[list(stage.gpus)], return_inverse=True)[1]
-        domains = len(setting.domain_set(stage))
+        spread = stage_domains(deployment, members, options.spread)
+        nodes = np.unique(numbered_domains(deployment, "node")[list(stage.gpus)], return_inverse=True)[1]
+        domains = len(deployment.domain_set(stage))
         one = StageGroup((index,), (rows,), slots, speed, spread, nodes.reshape(-1), domains)
         # an even split does not ask where the nodes are
         arrays = (slots, speed, spread, one.nodes if options.split != "even" else None)
@@ -113,7 +113,7 @@ def scenarios_of(group: StageGroup, loads: ExpertLoads, options: PlanOptions) ->
 
 
 def place_group(
-    setting: Setting,
+    deployment: Deployment,
     group: StageGroup,
     loads: ExpertLoads,
     options: PlanOptions,
@@ -130,7 +130,7 @@ def place_group(
     from placement.experts import place_experts
     from placement.under_split import under_split
 
-    moe = setting.model.moe
+    moe = deployment.model.moe
     groups = None if moe is None else moe.groups
     problem: ExpertProblem | ScenarioProblem
     if thorough and len(loads.tokens) > 1:

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.expert_use import ExpertUse, balanced_use, expert_use
 from cost.gpu_rates import expert_speed
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.score import LayoutScorer, Score
-from cost.setting import Setting
 from cost.split import Split, require_split
 from placement.failure_domains import numbered_domains
 from placement.options import Objective, Spread, require_objective, require_spread
@@ -86,7 +86,7 @@ class Plan:
         A layout that is faster by the estimate and less simple, in words; empty if there is none.
     """
 
-    setting: Setting
+    deployment: Deployment
     layout: Layout
     experts: tuple[Assignment | None, ...]
     loads: ExpertLoads | None
@@ -118,30 +118,36 @@ class Plan:
         return require_objective(str(self.options.get("objective", "mean")))
 
 
-def moe_rows(setting: Setting, layers: range) -> list[int]:
+def moe_rows(deployment: Deployment, layers: range) -> list[int]:
     """Rows of the loads that belong to ``layers``: positions among the model's MoE layers."""
-    return [row for row, layer in enumerate(setting.model.moe_layers) if layer in layers]
+    return [row for row, layer in enumerate(deployment.model.moe_layers) if layer in layers]
 
 
-def stage_loads(setting: Setting, loads: ExpertLoads, layers: range) -> ExpertLoads:
+def stage_loads(deployment: Deployment, loads: ExpertLoads, layers: range) -> ExpertLoads:
     """The part of the loads that belongs to one stage."""
-    return replace(loads, tokens=loads.tokens[:, moe_rows(setting, layers)])
+    return replace(loads, tokens=loads.tokens[:, moe_rows(deployment, layers)])
 
 
 def stage_speed(
-    setting: Setting, stage: StageSpec, slots_per_gpu: NDArray[np.int64]
+    deployment: Deployment, stage: StageSpec, slots_per_gpu: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
     """Return the relative speed of each GPU of a stage with experts, float64 ``[gpus]``; None where all are alike."""
-    moe = setting.model.moe
+    moe = deployment.model.moe
     if moe is None or not slots_per_gpu.any():
         return None
-    workload = setting.workload
+    workload = deployment.workload
     even = balanced_use(1, slots_per_gpu, moe.experts, moe.top_k)
-    return expert_speed(setting, stage, moe, even, float(max(1, workload.batch) * workload.tokens_per_pass))
+    return expert_speed(
+        deployment, stage, moe, even, float(max(1, workload.batch) * workload.tokens_per_pass)
+    )
 
 
 def stage_use(
-    setting: Setting, stage: StageSpec, assignment: Assignment, loads: ExpertLoads, split: Split = "even"
+    deployment: Deployment,
+    stage: StageSpec,
+    assignment: Assignment,
+    loads: ExpertLoads,
+    split: Split = "even",
 ) -> ExpertUse:
     """Return what the experts of one stage ask of its GPUs when the engine splits their tokens in this way.
 
@@ -150,14 +156,14 @@ def stage_use(
     InputError
         If the loads do not fit the model.
     """
-    moe = setting.model.moe
+    moe = deployment.model.moe
     if moe is None:
-        raise InputError(f"{setting.model.name} has no routed experts to place.")
-    part = stage_loads(setting, loads, stage.layers)
+        raise InputError(f"{deployment.model.name} has no routed experts to place.")
+    part = stage_loads(deployment, loads, stage.layers)
     if split == "even":
         return expert_use(assignment, part, moe.top_k)
-    nodes = numbered_domains(setting, "node")[list(stage.gpus)]
-    speed = stage_speed(setting, stage, assignment.slots_per_gpu)
+    nodes = numbered_domains(deployment, "node")[list(stage.gpus)]
+    speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
     return expert_use(assignment, part, moe.top_k, split=split, nodes=nodes, speed=speed)
 
 
@@ -172,7 +178,7 @@ def use_balancedness(use: ExpertUse, speed: NDArray[np.float64] | None = None) -
 
 
 def placement_scorer(
-    setting: Setting,
+    deployment: Deployment,
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
@@ -185,28 +191,28 @@ def placement_scorer(
     InputError
         If the loads do not fit the model.
     """
-    return _scorer(setting, layout, _uses(setting, layout, experts, loads, split), loads)
+    return _scorer(deployment, layout, _uses(deployment, layout, experts, loads, split), loads)
 
 
 def placement_balancedness(
-    setting: Setting,
+    deployment: Deployment,
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
     split: Split = "even",
 ) -> dict[int, float]:
     """Return mean over max GPU load by absolute layer id, the mean over scenarios; empty without experts."""
-    return _balancedness(setting, layout, experts, _uses(setting, layout, experts, loads, split))
+    return _balancedness(deployment, layout, experts, _uses(deployment, layout, experts, loads, split))
 
 
 def score_placement(
-    setting: Setting,
+    deployment: Deployment,
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
     split: Split = "even",
 ) -> tuple[Score, dict[int, float]]:
-    """Score any placement at the setting's batch; return the score and the balancedness by layer.
+    """Score any placement at the deployment's batch; return the score and the balancedness by layer.
 
     Raises
     ------
@@ -215,9 +221,9 @@ def score_placement(
     InfeasibleError
         If the batch does not fit in HBM.
     """
-    uses = _uses(setting, layout, experts, loads, split)
-    score = _scorer(setting, layout, uses, loads).at(setting.workload.batch)
-    return score, _balancedness(setting, layout, experts, uses)
+    uses = _uses(deployment, layout, experts, loads, split)
+    score = _scorer(deployment, layout, uses, loads).at(deployment.workload.batch)
+    return score, _balancedness(deployment, layout, experts, uses)
 
 
 def under_sparse_attention(plan: Plan, rule: str) -> Plan:
@@ -228,35 +234,39 @@ def under_sparse_attention(plan: Plan, rule: str) -> Plan:
     InputError
         If the rule is none.
     """
-    workload = replace(plan.setting.workload, sparse_attention=rule)
-    setting = replace(plan.setting, workload=workload)
-    score, balancedness = score_placement(setting, plan.layout, plan.experts, plan.loads, plan.split)
+    workload = replace(plan.deployment.workload, sparse_attention=rule)
+    deployment = replace(plan.deployment, workload=workload)
+    score, balancedness = score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)
     # rivals and failures were scored without it
-    return replace(plan, setting=setting, score=score, balancedness=balancedness, baselines={}, failures=None)
+    return replace(
+        plan, deployment=deployment, score=score, balancedness=balancedness, baselines={}, failures=None
+    )
 
 
 def _uses(
-    setting: Setting,
+    deployment: Deployment,
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
     split: Split,
 ) -> list[ExpertUse | None]:
     return [
-        None if assignment is None or loads is None else stage_use(setting, stage, assignment, loads, split)
+        None
+        if assignment is None or loads is None
+        else stage_use(deployment, stage, assignment, loads, split)
         for stage, assignment in zip(layout.replicas[0], experts, strict=True)
     ]
 
 
 def _scorer(
-    setting: Setting, layout: Layout, uses: list[ExpertUse | None], loads: ExpertLoads | None
+    deployment: Deployment, layout: Layout, uses: list[ExpertUse | None], loads: ExpertLoads | None
 ) -> LayoutScorer:
     synthetic = loads is not None and loads.synthetic
-    return LayoutScorer(setting, layout, [uses] * len(layout.replicas), synthetic=synthetic)
+    return LayoutScorer(deployment, layout, [uses] * len(layout.replicas), synthetic=synthetic)
 
 
 def _balancedness(
-    setting: Setting,
+    deployment: Deployment,
     layout: Layout,
     experts: Sequence[Assignment | None],
     uses: Sequence[ExpertUse | None],
@@ -265,8 +275,8 @@ def _balancedness(
     for stage, assignment, use in zip(layout.replicas[0], experts, uses, strict=True):
         if assignment is None or use is None:
             continue
-        speed = stage_speed(setting, stage, assignment.slots_per_gpu)
-        ids = [layer for layer in setting.model.moe_layers if layer in stage.layers]
+        speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
+        ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
         mean = use_balancedness(use, speed).mean(axis=0)
         balancedness.update(zip(ids, mean.tolist(), strict=True))
     return balancedness

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cost.assignment import Assignment
 from cost.calibration.errors import error_to_dict, errors_in
+from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import model_from_config
 from cost.score import Score
-from cost.setting import Setting
 from cost.split import Split
 from cost.workload import Workload
 from placement.options import Objective, Spread
@@ -165,7 +165,7 @@ def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any
 
 def plan_score_to_dict(plan: Plan) -> dict[str, Any]:
     """Return a plan's score with ``calibration``: how far off it may be; null where nothing was measured."""
-    errors = errors_in(plan.setting, plan.layout)
+    errors = errors_in(plan.deployment, plan.layout)
     return {**score_to_dict(plan.score, dict(plan.balancedness)), "calibration": error_to_dict(errors)}
 
 
@@ -179,14 +179,14 @@ def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, flo
 
 def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
     """Return ``plan`` as JSON-able data in schema 1."""
-    setting, layout = plan.setting, plan.layout
+    deployment, layout = plan.deployment, plan.layout
     return {
         "schema_version": SCHEMA_VERSION,
-        "model": setting.model.name,
-        "cluster": setting.cluster.name,
+        "model": deployment.model.name,
+        "cluster": deployment.cluster.name,
         "stages": _stages(plan),
-        "experts": {"gpus": [gpu.id for gpu in setting.cluster.gpus], "layers": _expert_rows(plan)},
-        "layout": {**_layout_to_dict(layout, setting), "passed_over": plan.passed_over or None},
+        "experts": {"gpus": [gpu.id for gpu in deployment.cluster.gpus], "layers": _expert_rows(plan)},
+        "layout": {**_layout_to_dict(layout, deployment), "passed_over": plan.passed_over or None},
         "score": plan_score_to_dict(plan),
         "proof": {
             "status": plan.proof.status,
@@ -206,14 +206,14 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
     }
 
 
-def _layout_to_dict(layout: Layout, setting: Setting) -> dict[str, int]:
+def _layout_to_dict(layout: Layout, deployment: Deployment) -> dict[str, int]:
     return {
         "stages": layout.stages,
-        "ep": layout.ep if setting.model.moe else 1,
+        "ep": layout.ep if deployment.model.moe else 1,
         "tp": layout.tp,
         "attention_dp": layout.attention_dp,
         "replicas": len(layout.replicas),
-        "batch_per_gpu": setting.workload.batch,
+        "batch_per_gpu": deployment.workload.batch,
         "gpus_used": layout.gpus_used,
     }
 
@@ -229,7 +229,7 @@ def _proof_of(plan: Plan) -> str:
 
 
 def _stages(plan: Plan) -> list[dict[str, Any]]:
-    cluster = plan.setting.cluster
+    cluster = plan.deployment.cluster
     return [
         {
             "replica": replica,
@@ -250,10 +250,10 @@ def _expert_rows(plan: Plan) -> dict[str, list[list[int]]]:
         if assignment is None:
             continue
         layers = plan.layout.replicas[0][index].layers
-        ids = [layer for layer in plan.setting.model.moe_layers if layer in layers]
+        ids = [layer for layer in plan.deployment.model.moe_layers if layer in layers]
         cuts = np.searchsorted(assignment.slot_gpu, np.arange(assignment.gpus + 1))
         for layer, slots in zip(ids, assignment.slot_expert.tolist(), strict=True):
-            row: list[list[int]] = [[] for _ in plan.setting.cluster.gpus]
+            row: list[list[int]] = [[] for _ in plan.deployment.cluster.gpus]
             for stages in plan.layout.replicas:
                 for local, gpu in enumerate(stages[index].gpus):
                     row[gpu] = slots[cuts[local] : cuts[local + 1]]
@@ -266,11 +266,11 @@ def _baseline(entry: BaselineScore) -> dict[str, Any] | None:
 
 
 def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
-    setting, loads = plan.setting, plan.loads
-    model, workload = setting.model, setting.workload
+    deployment, loads = plan.deployment, plan.loads
+    model, workload = deployment.model, deployment.workload
     return {
         "model": {"name": model.name, "config": dict(model.config), "weights": model.weights_override},
-        "cluster": spec_to_dict(setting.cluster.spec),
+        "cluster": spec_to_dict(deployment.cluster.spec),
         "workload": {
             "phase": workload.phase,
             "context": workload.context,
@@ -286,7 +286,7 @@ def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
         if loads is None
         else {"names": list(loads.names), "synthetic": loads.synthetic, "tokens": loads.tokens.tolist()},
         "seed": plan.options.get("seed", 0),
-        "options": {**plan.options, "engine": setting.engine},
+        "options": {**plan.options, "engine": deployment.engine},
         "sha256": sha256,
         "command": command,
     }
@@ -347,18 +347,18 @@ def _plan(fields: _PlanFields) -> Plan:
     cluster = build_cluster(spec_from_dict(inputs.cluster))
     model = model_from_config(inputs.model.config, name=inputs.model.name, weights=inputs.model.weights)
     workload = Workload(**inputs.workload.model_dump())
-    setting = Setting(cluster, model, workload, engine=inputs.options.engine)
-    layout = _layout(fields, setting)
+    deployment = Deployment(cluster, model, workload, engine=inputs.options.engine)
+    layout = _layout(fields, deployment)
     strange = sorted(set(fields.experts.layers) - {str(layer) for layer in model.moe_layers})
     if strange:
         raise InputError(f"experts.layers.{strange[0]}: {model.name} has no such layer with experts.")
-    experts = tuple(_assignment(fields, setting, layout, index) for index in range(layout.stages))
-    loads = _loads(inputs.loads, setting)
-    score, balancedness = score_placement(setting, layout, experts, loads, inputs.options.split)
+    experts = tuple(_assignment(fields, deployment, layout, index) for index in range(layout.stages))
+    loads = _loads(inputs.loads, deployment)
+    score, balancedness = score_placement(deployment, layout, experts, loads, inputs.options.split)
     proof = Proof(**fields.proof.model_dump())
     options = inputs.options.model_dump(exclude={"engine"}, exclude_unset=True)
     return Plan(
-        setting,
+        deployment,
         layout,
         experts,
         loads,
@@ -367,21 +367,21 @@ def _plan(fields: _PlanFields) -> Plan:
         proof,
         options=options,
         scenarios=read_scenarios(fields.scenarios, loads.names if loads else ()),
-        failures=read_failures(fields.failures, setting),
+        failures=read_failures(fields.failures, deployment),
         redundancy=read_redundancy(fields.redundancy),
         passed_over=fields.layout.passed_over or "",
     )
 
 
-def _layout(fields: _PlanFields, setting: Setting) -> Layout:
-    index = {gpu.id: number for number, gpu in enumerate(setting.cluster.gpus)}
+def _layout(fields: _PlanFields, deployment: Deployment) -> Layout:
+    index = {gpu.id: number for number, gpu in enumerate(deployment.cluster.gpus)}
     replicas: dict[int, list[StageSpec]] = {}
     for place, stage in enumerate(fields.stages):
         unknown = next((gpu for gpu in stage.gpus if gpu not in index), None)
         if not stage.gpus:
             raise InputError(f"stages.{place}.gpus: empty; a stage needs at least one GPU.")
         if unknown is not None:
-            raise InputError(f"stages.{place}.gpus: {unknown!r} is no GPU of {setting.cluster.name}.")
+            raise InputError(f"stages.{place}.gpus: {unknown!r} is no GPU of {deployment.cluster.name}.")
         layers = range(stage.first_layer, stage.last_layer + 1)
         spec = StageSpec(tuple(index[gpu] for gpu in stage.gpus), layers)
         replicas.setdefault(stage.replica, []).append(spec)
@@ -391,7 +391,7 @@ def _layout(fields: _PlanFields, setting: Setting) -> Layout:
         raise InputError(
             "stages: replicas differ in their stages; all must have the same GPUs per run of layers."
         )
-    count = len(setting.model.layers)
+    count = len(deployment.model.layers)
     ends = [
         0,
         *(stage.layers.stop for stage in rows[0]),
@@ -404,7 +404,7 @@ def _layout(fields: _PlanFields, setting: Setting) -> Layout:
 
 def _check_layout(path: Path, given: _LayoutFields, plan: Plan) -> None:
     """Refuse a layout that somebody changed in one place alone."""
-    for key, value in _layout_to_dict(plan.layout, plan.setting).items():
+    for key, value in _layout_to_dict(plan.layout, plan.deployment).items():
         here = getattr(given, key)
         if here is not None and here != value:
             where = "inputs.workload.batch says" if key == "batch_per_gpu" else "stages and layout.tp make it"
@@ -413,24 +413,24 @@ def _check_layout(path: Path, given: _LayoutFields, plan: Plan) -> None:
             )
 
 
-def _assignment(fields: _PlanFields, setting: Setting, layout: Layout, index: int) -> Assignment | None:
+def _assignment(fields: _PlanFields, deployment: Deployment, layout: Layout, index: int) -> Assignment | None:
     """Gather one stage's experts; every layer and replica must fill the same slots."""
-    moe = setting.model.moe
+    moe = deployment.model.moe
     stage = layout.replicas[0][index]
-    ids = [layer for layer in setting.model.moe_layers if layer in stage.layers]
+    ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
     if moe is None or not ids:
         return None
-    if fields.experts.gpus != [gpu.id for gpu in setting.cluster.gpus]:
+    if fields.experts.gpus != [gpu.id for gpu in deployment.cluster.gpus]:
         raise InputError(
-            f"experts.gpus: expected the {len(setting.cluster.gpus)} GPUs of the cluster in its order."
+            f"experts.gpus: expected the {len(deployment.cluster.gpus)} GPUs of the cluster in its order."
         )
     rows: list[list[int]] = []
     counts: list[int] | None = None
     for layer in ids:
         place = f"experts.layers.{layer}"
         held = fields.experts.layers.get(str(layer))
-        if held is None or len(held) != len(setting.cluster.gpus):
-            raise InputError(f"{place}: expected one list for each of {len(setting.cluster.gpus)} GPUs.")
+        if held is None or len(held) != len(deployment.cluster.gpus):
+            raise InputError(f"{place}: expected one list for each of {len(deployment.cluster.gpus)} GPUs.")
         here = [held[gpu] for gpu in stage.gpus]
         inside = {gpu for stages in layout.replicas for gpu in stages[index].gpus}
         outside = next((gpu for gpu, part in enumerate(held) if part and gpu not in inside), None)
@@ -456,8 +456,8 @@ def _assignment(fields: _PlanFields, setting: Setting, layout: Layout, index: in
     return Assignment(np.array(rows, dtype=np.int32), slot_gpu, moe.experts, len(stage.gpus))
 
 
-def _loads(fields: _LoadsFields | None, setting: Setting) -> ExpertLoads | None:
-    moe = setting.model.moe
+def _loads(fields: _LoadsFields | None, deployment: Deployment) -> ExpertLoads | None:
+    moe = deployment.model.moe
     if moe is None:
         return None
     if fields is None:
@@ -466,7 +466,7 @@ def _loads(fields: _LoadsFields | None, setting: Setting) -> ExpertLoads | None:
         tokens = np.array(fields.tokens, dtype=np.float64)
     except ValueError:
         tokens = np.zeros(0)
-    shape = (len(setting.model.moe_layers), moe.experts)
+    shape = (len(deployment.model.moe_layers), moe.experts)
     if tokens.ndim != 3 or tokens.shape[1:] != shape or not np.isfinite(tokens).all() or (tokens < 0).any():
         raise InputError(
             f"inputs.loads.tokens: expected [scenarios, {shape[0]}, {shape[1]}] tokens, none negative."

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cost.setting import Setting
+from cost.deployment import Deployment
 from placement.failure_domains import domain_name
 from placement.failures import AtRisk, Failures, LayerAtRisk, WhatIf
 from placement.options import Objective, Spread
@@ -147,8 +147,8 @@ def read_scenarios(fields: ScenarioFields | None, names: Iterable[str]) -> Scena
     return ScenarioReport(fields.objective, rows)
 
 
-def read_failures(fields: FailureFields | None, setting: Setting) -> Failures | None:
-    """Return what :func:`failures_to_dict` wrote, of a plan in this setting.
+def read_failures(fields: FailureFields | None, deployment: Deployment) -> Failures | None:
+    """Return what :func:`failures_to_dict` wrote, of a plan in this deployment.
 
     Raises
     ------
@@ -157,9 +157,9 @@ def read_failures(fields: FailureFields | None, setting: Setting) -> Failures | 
     """
     if fields is None:
         return None
-    _check_names(fields, setting)
-    moe = setting.model.moe
-    known = set(setting.model.moe_layers)
+    _check_names(fields, deployment)
+    moe = deployment.model.moe
+    known = set(deployment.model.moe_layers)
     layers = {
         "layers": [row.layer for row in fields.layers],
         "experts": [row.layer for row in fields.experts],
@@ -168,7 +168,7 @@ def read_failures(fields: FailureFields | None, setting: Setting) -> Failures | 
         for place, layer in enumerate(numbers):
             if layer not in known:
                 raise InputError(
-                    f"failures.{key}.{place}.layer: {setting.model.name} has no experts in layer {layer}."
+                    f"failures.{key}.{place}.layer: {deployment.model.name} has no experts in layer {layer}."
                 )
     for place, named in enumerate(fields.experts):
         if moe is None or named.expert >= moe.experts:
@@ -200,7 +200,7 @@ def read_redundancy(fields: RedundancyFields | None) -> RedundancyCurve | None:
     return RedundancyCurve(points, **fields.layout.model_dump())
 
 
-def _check_names(fields: FailureFields, setting: Setting) -> None:
+def _check_names(fields: FailureFields, deployment: Deployment) -> None:
     """Refuse ids that the cluster does not have; a layer without experts at risk names none."""
     named: list[tuple[str, Spread, str]] = [
         *(
@@ -214,6 +214,6 @@ def _check_names(fields: FailureFields, setting: Setting) -> None:
     known: dict[Spread, set[str]] = {}
     for place, spread, name in named:
         if spread not in known:
-            known[spread] = {domain_name(gpu, spread) for gpu in setting.cluster.gpus}
+            known[spread] = {domain_name(gpu, spread) for gpu in deployment.cluster.gpus}
         if name not in known[spread]:
-            raise InputError(f"failures.{place}: {name!r} is no {spread} of {setting.cluster.name}.")
+            raise InputError(f"failures.{place}: {name!r} is no {spread} of {deployment.cluster.name}.")

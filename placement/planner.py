@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from cost.score import Score
-from cost.setting import Setting
 from cost.split import Split
 from placement.bisection import last_where
 from placement.experts import OnProgress
@@ -64,7 +64,7 @@ class Placed:
 
 
 def make_plan(
-    setting: Setting,
+    deployment: Deployment,
     loads: ExpertLoads | None,
     options: PlanOptions,
     *,
@@ -85,10 +85,10 @@ def make_plan(
     asked, curve = options, None
     if options.redundant == AUTO:
         say("choosing the number of copies")
-        curve = _curve(setting, loads, options)
+        curve = _curve(deployment, loads, options)
         asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
     say("comparing layouts")
-    fast = choose_layout(setting, loads, options)
+    fast = choose_layout(deployment, loads, options)
     say("placing experts")
     limit = options.time_limit_s
     try:
@@ -104,7 +104,7 @@ def make_plan(
         options=asdict(asked),
         redundancy=curve,
         interrupted=interrupted,
-        passed_over=_passed_over(fast, setting),
+        passed_over=_passed_over(fast, deployment),
     )
     wrong = verify_plan(plan)
     if wrong:
@@ -112,33 +112,33 @@ def make_plan(
     return plan
 
 
-def _passed_over(chosen: Placed, setting: Setting) -> str:
+def _passed_over(chosen: Placed, deployment: Deployment) -> str:
     """Say which layout is faster by the estimate, by more than anybody would overlook; empty if none is."""
     faster = chosen.passed_over
     if faster is None or faster.score.tok_s_per_gpu < chosen.score.tok_s_per_gpu * (1 + _OVERLOOKED):
         return ""
     layout = faster.candidate.layout
-    ep = f"--ep {layout.ep} " if setting.model.moe is not None else ""
+    ep = f"--ep {layout.ep} " if deployment.model.moe is not None else ""
     speed, gain = faster.score.tok_s_per_gpu, faster.score.tok_s_per_gpu / chosen.score.tok_s_per_gpu - 1
     return (
-        f"{layout.short(moe=setting.model.moe is not None)} is estimated at {speed:,.0f} tok/s/GPU "
+        f"{layout.short(moe=deployment.model.moe is not None)} is estimated at {speed:,.0f} tok/s/GPU "
         f"({gain:+.0%}): {ep}--tp {layout.tp} --stages {layout.stages}"
     )
 
 
-def _curve(setting: Setting, loads: ExpertLoads | None, options: PlanOptions) -> RedundancyCurve:
+def _curve(deployment: Deployment, loads: ExpertLoads | None, options: PlanOptions) -> RedundancyCurve:
     """Throughput against copies, of a model with experts."""
     from placement.redundancy import choose_redundant
 
     if loads is None:
         raise InputError(
-            f"--redundant auto: {setting.model.name} has no experts to copy; leave --redundant out."
+            f"--redundant auto: {deployment.model.name} has no experts to copy; leave --redundant out."
         )
-    return choose_redundant(setting, loads, options)
+    return choose_redundant(deployment, loads, options)
 
 
 def choose_layout(
-    setting: Setting,
+    deployment: Deployment,
     loads: ExpertLoads | None,
     options: PlanOptions,
     layouts: Sequence[Fitted] | None = None,
@@ -158,15 +158,15 @@ def choose_layout(
         If nothing fits in HBM, or with experts really placed nothing meets the time per token.
     """
     if layouts is None:
-        layouts = fitted_layouts(setting, options.copies, options.spread)
+        layouts = fitted_layouts(deployment, options.copies, options.spread)
     if not layouts:
-        refuse_capacity(setting, options.copies, options.spread)
+        refuse_capacity(deployment, options.copies, options.spread)
     asked = [fit for fit in layouts if options.admits(fit.layout)]
     if not asked:
-        refuse_layout(setting, options, layouts)
-    found = candidates(setting, asked, options.tpot_s)
+        refuse_layout(deployment, options, layouts)
+    found = candidates(deployment, asked, options.tpot_s)
     if not found:
-        refuse_speed(setting, options, fastest_step_s(asked))
+        refuse_speed(deployment, options, fastest_step_s(asked))
     known = {} if known is None else known
     best = _fastest(found, loads, options, known)
     enough = (1 - options.alike) * best.score.tok_s_per_gpu
@@ -204,7 +204,7 @@ def _fastest(
             best = trial
     if best is None:
         nearest = min(missed, key=lambda trial: trial.score.tpot_s)
-        refuse_speed(nearest.candidate.setting, options, nearest.score.tpot_s)
+        refuse_speed(nearest.candidate.deployment, options, nearest.score.tpot_s)
     return best
 
 
@@ -222,7 +222,7 @@ def _place(
 
     ``known`` holds fast placements: layouts that differ elsewhere share them.
     """
-    setting, layout = candidate.setting, candidate.layout
+    deployment, layout = candidate.deployment, candidate.layout
     experts: list[Assignment | None] = [None] * layout.stages
     results = []
     groups = [] if loads is None else stage_groups(candidate, options)
@@ -230,7 +230,7 @@ def _place(
         result = None if known is None else known.get(group.key)
         if result is None and loads is not None:
             result = place_group(
-                setting,
+                deployment,
                 group,
                 loads,
                 options,
@@ -247,7 +247,7 @@ def _place(
     # an LP is never behind an even split, and takes too long for every layout that is tried
     split = "even" if options.split == "lp" and not thorough else options.split
     candidate = _within_tpot(candidate, experts, loads, options.tpot_s, split)
-    score, balancedness = score_placement(candidate.setting, layout, experts, loads, split)
+    score, balancedness = score_placement(candidate.deployment, layout, experts, loads, split)
     return Placed(candidate, tuple(experts), tuple(groups), tuple(results), score, balancedness)
 
 
@@ -259,8 +259,8 @@ def _cut_short(fast: Placed, loads: ExpertLoads | None, options: PlanOptions) ->
         cut_short(group, loads, options, result)
         for group, result in zip(fast.groups, fast.results, strict=True)
     )
-    setting, layout = fast.candidate.setting, fast.candidate.layout
-    score, balancedness = score_placement(setting, layout, fast.experts, loads, options.split)
+    deployment, layout = fast.candidate.deployment, fast.candidate.layout
+    score, balancedness = score_placement(deployment, layout, fast.experts, loads, options.split)
     return replace(fast, results=results, score=score, balancedness=balancedness)
 
 
@@ -274,12 +274,12 @@ def _within_tpot(
     """Return the candidate at the largest batch that meets the time per token with its experts as placed."""
     if tpot_s is None or candidate.fitted.fixed:
         return candidate
-    scorer = placement_scorer(candidate.setting, candidate.layout, experts, loads, split)
-    batch = candidate.setting.workload.batch
+    scorer = placement_scorer(candidate.deployment, candidate.layout, experts, loads, split)
+    batch = candidate.deployment.workload.batch
     if scorer.at(batch).tpot_s <= tpot_s:
         return candidate
     within = last_where(1, batch, lambda fewer: scorer.at(fewer).tpot_s <= tpot_s)
-    return replace(candidate, setting=candidate.setting.with_batch(within))
+    return replace(candidate, deployment=candidate.deployment.with_batch(within))
 
 
 def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, say: Say) -> Plan:
@@ -293,7 +293,7 @@ def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, say
         say("leaving out each of the loads")
         scenarios, interrupted = check_scenarios(candidate, placed.groups, placed.experts, loads, options)
     plan = Plan(
-        setting=candidate.setting,
+        deployment=candidate.deployment,
         layout=candidate.layout,
         experts=placed.experts,
         loads=loads,
@@ -330,8 +330,8 @@ def _without_spread(
     if options.spread == "gpu" or loads is None or not placed.results:
         return {}
     free = _place(placed.candidate, loads, replace(options, spread="gpu"), thorough=len(loads.tokens) > 1)
-    setting, layout = placed.candidate.setting, placed.candidate.layout
-    score, balancedness = score_placement(setting, layout, free.experts, loads, options.split)
+    deployment, layout = placed.candidate.deployment, placed.candidate.layout
+    score, balancedness = score_placement(deployment, layout, free.experts, loads, options.split)
     return {"without_spread": BaselineScore("", balancedness, score)}
 
 
@@ -339,7 +339,7 @@ def _baselines(placed: Placed, loads: ExpertLoads | None, options: PlanOptions) 
     """Score each rival under the same layout, batch, loads and split."""
     if not placed.results or loads is None:
         return {}
-    setting, layout = placed.candidate.setting, placed.candidate.layout
+    deployment, layout = placed.candidate.deployment, placed.candidate.layout
     scored = {}
     for name in placed.results[0].baselines:
         experts: list[Assignment | None] = list(placed.experts)
@@ -354,6 +354,6 @@ def _baselines(placed: Placed, loads: ExpertLoads | None, options: PlanOptions) 
         if reason:
             scored[name] = BaselineScore(reason)
             continue
-        score, balancedness = score_placement(setting, layout, experts, loads, options.split)
+        score, balancedness = score_placement(deployment, layout, experts, loads, options.split)
         scored[name] = BaselineScore("", balancedness, score)
     return scored

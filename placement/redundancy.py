@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.expert_use import ExpertUse
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.memory import weight_sizes
 from cost.score import LayoutScorer
-from cost.setting import Setting
 from placement.bisection import last_where
 from placement.layouts import Shape
 from placement.options import PlanOptions
@@ -123,7 +123,7 @@ class RedundancyCurve:
         }
 
 
-def choose_redundant(setting: Setting, loads: ExpertLoads, options: PlanOptions) -> RedundancyCurve:
+def choose_redundant(deployment: Deployment, loads: ExpertLoads, options: PlanOptions) -> RedundancyCurve:
     """Return the curve of throughput against copies; its ``best`` is the choice.
 
     The layout is the one that is chosen with the fewest copies that divide. Every point places the experts of all
@@ -137,20 +137,20 @@ def choose_redundant(setting: Setting, loads: ExpertLoads, options: PlanOptions)
     InfeasibleError
         If nothing fits in HBM, or nothing meets the time per token.
     """
-    moe = setting.model.moe
+    moe = deployment.model.moe
     if moe is None:
-        raise InputError(f"--redundant auto: {setting.model.name} has no experts to copy; leave it out.")
+        raise InputError(f"--redundant auto: {deployment.model.name} has no experts to copy; leave it out.")
     fewest = replace(options, redundant=None)
-    base = choose_layout(setting, loads, fewest)
+    base = choose_layout(deployment, loads, fewest)
     layout = base.candidate.layout
     points: list[RedundancyPoint] = []
     interrupted, best = False, 0.0
     try:
         for redundant in copies_tried(moe.experts, layout.ep):
-            slots = _slots(setting, layout, redundant, options)
+            slots = _slots(deployment, layout, redundant, options)
             if slots is None:
                 break
-            point = _point(setting, base, loads, fewest, redundant, slots)
+            point = _point(deployment, base, loads, fewest, redundant, slots)
             if point is None:
                 continue
             points.append(point)
@@ -159,7 +159,7 @@ def choose_redundant(setting: Setting, loads: ExpertLoads, options: PlanOptions)
                 break
     except KeyboardInterrupt:
         interrupted = True
-        points = points or [_point_of(setting, base, moe.experts)]
+        points = points or [_point_of(deployment, base, moe.experts)]
     return RedundancyCurve(tuple(points), layout.ep, layout.tp, layout.stages, interrupted)
 
 
@@ -177,14 +177,14 @@ def copies_tried(experts: int, gpus: int) -> Iterator[int]:
 
 
 def _slots(
-    setting: Setting, layout: Layout, redundant: int, options: PlanOptions
+    deployment: Deployment, layout: Layout, redundant: int, options: PlanOptions
 ) -> tuple[NDArray[np.int64], ...] | None:
     groups = tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas)
-    return stage_slots(setting, Shape(groups, layout.tp), redundant, options.spread)
+    return stage_slots(deployment, Shape(groups, layout.tp), redundant, options.spread)
 
 
 def _point(
-    setting: Setting,
+    deployment: Deployment,
     base: Placed,
     loads: ExpertLoads,
     options: PlanOptions,
@@ -197,24 +197,24 @@ def _point(
     candidate = replace(base.candidate, fitted=replace(base.candidate.fitted, slots=slots))
     experts: list[Assignment | None] = [None] * layout.stages
     for group in stage_groups(candidate, options):
-        result = place_group(setting, group, loads, options, time_limit_s=0.0, thorough=True)
+        result = place_group(deployment, group, loads, options, time_limit_s=0.0, thorough=True)
         for index, part in group.by_stage(result.assignment):
             experts[index] = part
     uses: list[ExpertUse | None] = []
     balance: list[float] = []
     for stage, assignment in zip(layout.replicas[0], experts, strict=True):
-        use = None if assignment is None else stage_use(setting, stage, assignment, loads, options.split)
+        use = None if assignment is None else stage_use(deployment, stage, assignment, loads, options.split)
         uses.append(use)
         if use is not None:
-            speed = stage_speed(setting, stage, np.bincount(use.slot_gpu, minlength=use.gpus))
+            speed = stage_speed(deployment, stage, np.bincount(use.slot_gpu, minlength=use.gpus))
             balance += use_balancedness(use, speed).mean(axis=0).tolist()
-    scorer = LayoutScorer(setting, layout, [uses] * len(layout.replicas), synthetic=loads.synthetic)
-    batch = setting.workload.wanted_batch(scorer.max_batch)
+    scorer = LayoutScorer(deployment, layout, [uses] * len(layout.replicas), synthetic=loads.synthetic)
+    batch = deployment.workload.wanted_batch(scorer.max_batch)
     if batch < 1 or batch > scorer.max_batch:
         return None
     tpot_s = options.tpot_s
     if tpot_s is not None and scorer.at(batch).tpot_s > tpot_s:
-        if setting.workload.batch or scorer.at(1).tpot_s > tpot_s:
+        if deployment.workload.batch or scorer.at(1).tpot_s > tpot_s:
             return None
         batch = last_where(1, batch, lambda fewer: scorer.at(fewer).tpot_s <= tpot_s)
     score = scorer.at(batch)
@@ -226,11 +226,11 @@ def _point(
         score.max_batch,
         score.tok_s_per_gpu,
         score.tpot_s,
-        _expert_bytes(setting, layout, slots),
+        _expert_bytes(deployment, layout, slots),
     )
 
 
-def _point_of(setting: Setting, base: Placed, experts: int) -> RedundancyPoint:
+def _point_of(deployment: Deployment, base: Placed, experts: int) -> RedundancyPoint:
     """Return the point of the placement that chose the layout: the fewest copies that divide."""
     candidate, score = base.candidate, base.score
     return RedundancyPoint(
@@ -241,13 +241,13 @@ def _point_of(setting: Setting, base: Placed, experts: int) -> RedundancyPoint:
         score.max_batch,
         score.tok_s_per_gpu,
         score.tpot_s,
-        _expert_bytes(setting, candidate.layout, candidate.slots),
+        _expert_bytes(deployment, candidate.layout, candidate.slots),
     )
 
 
-def _expert_bytes(setting: Setting, layout: Layout, slots: tuple[NDArray[np.int64], ...]) -> float:
+def _expert_bytes(deployment: Deployment, layout: Layout, slots: tuple[NDArray[np.int64], ...]) -> float:
     """Bytes of the experts' weights on the fullest GPU of any stage."""
-    moe = setting.model.moe
-    each = 0.0 if moe is None else moe.expert_params * weight_sizes(setting.model)["experts"]
-    rows = (len(moe_rows(setting, stage.layers)) for stage in layout.replicas[0])
+    moe = deployment.model.moe
+    each = 0.0 if moe is None else moe.expert_params * weight_sizes(deployment.model)["experts"]
+    rows = (len(moe_rows(deployment, stage.layers)) for stage in layout.replicas[0])
     return max(count * int(row.max()) * each for count, row in zip(rows, slots, strict=True))

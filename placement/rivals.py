@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.loads import ExpertLoads
-from cost.setting import Setting
 from cost.split import Split
 from placement.baselines import Baseline, baselines
 from placement.plan import BaselineScore, moe_rows, score_placement, stage_speed
@@ -15,7 +15,7 @@ from placement.problem import expert_problem
 
 
 def score_rivals(
-    setting: Setting,
+    deployment: Deployment,
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads,
@@ -25,7 +25,7 @@ def score_rivals(
 
     Where a policy does not apply in some stage, its entry holds the reason.
     """
-    moe = setting.model.moe
+    moe = deployment.model.moe
     found: list[dict[str, Baseline] | None] = []
     for stage, assignment in zip(layout.replicas[0], experts, strict=True):
         if assignment is None or moe is None:
@@ -33,9 +33,9 @@ def score_rivals(
             continue
         slots = assignment.slots_per_gpu
         problem = expert_problem(
-            loads.mean[moe_rows(setting, stage.layers)], slots, stage_speed(setting, stage, slots)
+            loads.mean[moe_rows(deployment, stage.layers)], slots, stage_speed(deployment, stage, slots)
         )
-        found.append(baselines(problem, eplb_groups=moe.groups, nodes=len(setting.domain_set(stage))))
+        found.append(baselines(problem, eplb_groups=moe.groups, nodes=len(deployment.domain_set(stage))))
     scored = {}
     for name in next((entry for entry in found if entry is not None), {}):
         rivals = [None if entry is None else entry[name] for entry in found]
@@ -46,6 +46,6 @@ def score_rivals(
             scored[name] = BaselineScore(reason)
             continue
         parts = [None if rival is None else rival.assignment for rival in rivals]
-        score, balancedness = score_placement(setting, layout, parts, loads, split)
+        score, balancedness = score_placement(deployment, layout, parts, loads, split)
         scored[name] = BaselineScore("", balancedness, score)
     return scored

@@ -8,11 +8,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.deployment import USABLE_HBM, Deployment
 from cost.expert_use import ExpertUse, balanced_use
 from cost.layout import StageSpec
 from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory, weight_sizes
 from cost.model import Layer, MoeFfn
-from cost.setting import USABLE_HBM, Setting
 from cost.step import batch_cost
 from placement.bisection import last_where
 from placement.stages import StageProblem
@@ -31,28 +31,32 @@ def stage_specs(groups: Groups, ranges: Sequence[range]) -> tuple[StageSpec, ...
     return tuple(StageSpec(gpus, layers) for gpus, layers in zip(groups, ranges, strict=True))
 
 
-def largest_batch(setting: Setting, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]]) -> int:
+def largest_batch(
+    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]]
+) -> int:
     """Return the largest batch for which some contiguous split fits in HBM; 0 where none does.
 
     For a fixed order of stages, filling each in turn as far as it goes finds a split if there is one.
     """
     if len(groups) == 1:
-        stages = stage_specs(groups, [range(len(setting.model.layers))])
-        return replica_max_batch(replica_memory(setting, stages, tp=tp, slots=_sums(slots), per_gpu=slots))
-    even = stage_specs(groups, equal_ranges(len(setting.model.layers), len(groups)))
-    most = replica_max_batch(replica_memory(setting, even, tp=tp, slots=_sums(slots), per_gpu=slots))
+        stages = stage_specs(groups, [range(len(deployment.model.layers))])
+        return replica_max_batch(replica_memory(deployment, stages, tp=tp, slots=_sums(slots), per_gpu=slots))
+    even = stage_specs(groups, equal_ranges(len(deployment.model.layers), len(groups)))
+    most = replica_max_batch(replica_memory(deployment, even, tp=tp, slots=_sums(slots), per_gpu=slots))
     low, high = most, max(4, 2 * most + 4)
-    while _fits(setting.with_batch(high), groups, tp=tp, slots=slots):
+    while _fits(deployment.with_batch(high), groups, tp=tp, slots=slots):
         low, high = high, 2 * high
-    return last_where(low, high, lambda batch: _fits(setting.with_batch(batch), groups, tp=tp, slots=slots))
+    return last_where(
+        low, high, lambda batch: _fits(deployment.with_batch(batch), groups, tp=tp, slots=slots)
+    )
 
 
 def _sums(slots: Sequence[NDArray[np.int64]]) -> list[int]:
     return [int(row.sum()) for row in slots]
 
 
-def _fits(setting: Setting, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]]) -> bool:
-    problem = stage_problem(setting, groups, tp=tp, slots=slots, times=False)
+def _fits(deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]]) -> bool:
+    problem = stage_problem(deployment, groups, tp=tp, slots=slots, times=False)
     layer, layers, stages = 0, problem.layers, problem.stages
     for stage in range(stages):
         room = problem.capacity[stage] - problem.fixed_memory[stage]
@@ -69,7 +73,7 @@ def _fits(setting: Setting, groups: Groups, *, tp: int, slots: Sequence[NDArray[
 
 
 def stage_problem(
-    setting: Setting, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]], times: bool = True
+    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]], times: bool = True
 ) -> StageProblem:
     """Return the split as a problem: seconds and bytes of each layer on each stage, experts balanced.
 
@@ -77,14 +81,16 @@ def stage_problem(
     """
     from placement.stages import StageProblem
 
-    model, batch = setting.model, setting.workload.batch
+    model, batch = deployment.model, deployment.workload.batch
     layers, stages = len(model.layers), len(groups)
     shape = (layers, stages)
     seconds, memory = np.zeros(shape), np.zeros(shape)
     total = sum(len(group) for group in groups)
     trial = stage_specs(groups, equal_ranges(layers, stages))
     # on the safe side where GPUs differ: the most slots on the least HBM
-    whole = replica_memory(setting, trial, tp=tp, slots=_sums(slots), most=[int(row.max()) for row in slots])
+    whole = replica_memory(
+        deployment, trial, tp=tp, slots=_sums(slots), most=[int(row.max()) for row in slots]
+    )
     fixed = np.array([part.used(batch) for part in whole])
     fixed_s = np.zeros(stages)
     size, kind_of = weight_sizes(model), np.array(model.kind_of)
@@ -93,18 +99,18 @@ def stage_problem(
         each = int(slots[stage].max())
         kind_seconds, kind_memory = np.zeros(len(model.kinds)), np.zeros(len(model.kinds))
         for kind, layer in enumerate(model.kinds):
-            cache = batch * total / len(group) * layer_cache_bytes(layer, setting, tp)
+            cache = batch * total / len(group) * layer_cache_bytes(layer, deployment, tp)
             kind_memory[kind] = layer_weight_bytes(layer, size, tp=tp, slots=each) + cache
             if times:
                 index = model.kind_of.index(kind)
                 spec, use = StageSpec(group, range(index, index + 1)), _layer_use(layer, slots[stage])
-                cost = batch_cost(setting, spec, sequences, tp, use, last=False)
+                cost = batch_cost(deployment, spec, sequences, tp, use, last=False)
                 kind_seconds[kind] = float(cost.total_s)
         seconds[:, stage], memory[:, stage] = kind_seconds[kind_of], kind_memory[kind_of]
         fixed[stage] -= memory[list(trial[stage].layers), stage].sum()
         if times and stage == stages - 1:
             none = StageSpec(group, range(0))
-            fixed_s[stage] = float(batch_cost(setting, none, sequences, tp, None, last=True).total_s)
+            fixed_s[stage] = float(batch_cost(deployment, none, sequences, tp, None, last=True).total_s)
     capacity = np.array([USABLE_HBM * part.capacity for part in whole])
     return StageProblem(seconds, fixed_s, memory, np.maximum(fixed, 0.0), capacity)
 
@@ -115,12 +121,12 @@ def _layer_use(layer: Layer, slots: NDArray[np.int64]) -> ExpertUse | None:
 
 
 def split_layers(
-    setting: Setting, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]]
+    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[NDArray[np.int64]]
 ) -> tuple[range, ...]:
     """Return the run of layers of each stage: the slowest stage as fast as memory allows, proven."""
-    layers = len(setting.model.layers)
+    layers = len(deployment.model.layers)
     if len(groups) == 1:
         return (range(layers),)
     from placement.stages import solve_stages
 
-    return solve_stages(stage_problem(setting, groups, tp=tp, slots=slots)).ranges
+    return solve_stages(stage_problem(deployment, groups, tp=tp, slots=slots)).ranges

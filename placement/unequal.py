@@ -7,26 +7,26 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.deployment import USABLE_HBM, Deployment
 from cost.layout import StageSpec
 from cost.memory import replica_memory, weight_sizes
 from cost.model import MoeFfn
-from cost.setting import USABLE_HBM, Setting
 from placement.problem import spread_slots
 
 
-def gpu_hbm_bytes(setting: Setting, gpus: Sequence[int]) -> NDArray[np.float64]:
+def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> NDArray[np.float64]:
     """Return the HBM capacity of each GPU, float64 ``[gpus]``, as its driver reports it."""
-    cluster = setting.cluster
+    cluster = deployment.cluster
     return np.array([cluster.domain_of(gpu).gpu.hbm_bytes for gpu in gpus])
 
 
-def hbm_differs(setting: Setting) -> bool:
+def hbm_differs(deployment: Deployment) -> bool:
     """Whether GPUs of the cluster have unlike capacities."""
-    return len({domain.gpu.hbm_bytes for domain in setting.cluster.spec.domains}) > 1
+    return len({domain.gpu.hbm_bytes for domain in deployment.cluster.spec.domains}) > 1
 
 
 def slots_of_stage(
-    setting: Setting,
+    deployment: Deployment,
     groups: Sequence[tuple[int, ...]],
     ranges: Sequence[range],
     stage: int,
@@ -45,24 +45,26 @@ def slots_of_stage(
     InputError
         If there are fewer slots than experts, or a GPU would have more.
     """
-    moe = setting.model.moe
+    moe = deployment.model.moe
     if moe is None:
         return np.zeros(len(groups[stage]), dtype=np.int64)
     gpus = groups[stage]
     alike = spread_slots(moe.experts, len(gpus), redundant)
-    if equal or not hbm_differs(setting):
+    if equal or not hbm_differs(deployment):
         return alike
-    capacity = gpu_hbm_bytes(setting, gpus)
+    capacity = gpu_hbm_bytes(deployment, gpus)
     if (capacity == capacity[0]).all():
         return alike
-    kinds = setting.model.kind_counts(ranges[stage])
-    size = weight_sizes(setting.model)
+    kinds = deployment.model.kind_counts(ranges[stage])
+    size = weight_sizes(deployment.model)
     per_slot = sum(
         float(count) * layer.ffn.expert_params * size["experts"]
         for layer, count in kinds
         if isinstance(layer.ffn, MoeFfn)
     )
-    free = USABLE_HBM * capacity - _other_bytes(setting, groups, ranges, stage, tp=tp, slots=int(alike.sum()))
+    free = USABLE_HBM * capacity - _other_bytes(
+        deployment, groups, ranges, stage, tp=tp, slots=int(alike.sum())
+    )
     return slots_by_free_hbm(free, per_slot, total=int(alike.sum()), most=moe.experts)
 
 
@@ -79,7 +81,7 @@ def slots_by_free_hbm(
 
 
 def _other_bytes(
-    setting: Setting,
+    deployment: Deployment,
     groups: Sequence[tuple[int, ...]],
     ranges: Sequence[range],
     stage: int,
@@ -90,5 +92,5 @@ def _other_bytes(
     """Bytes of a GPU besides its experts, at the batch asked for or at 1."""
     stages = [StageSpec(gpus, layers) for gpus, layers in zip(groups, ranges, strict=True)]
     sums, none = [slots] * len(stages), [0] * len(stages)
-    memory = replica_memory(setting, stages, tp=tp, slots=sums, most=none)[stage]
-    return memory.used(setting.workload.batch or 1)
+    memory = replica_memory(deployment, stages, tp=tp, slots=sums, most=none)[stage]
+    return memory.used(deployment.workload.batch or 1)

@@ -32,7 +32,7 @@ def verify_plan(plan: Plan) -> list[str]:
 
 
 def _layers(plan: Plan) -> list[str]:
-    count = len(plan.setting.model.layers)
+    count = len(plan.deployment.model.layers)
     wrong = []
     for index, stages in enumerate(plan.layout.replicas):
         held = [layer for stage in stages for layer in stage.layers]
@@ -50,7 +50,7 @@ def _used(plan: Plan) -> list[int]:
 
 
 def _unknown_gpus(plan: Plan) -> list[str]:
-    total = len(plan.setting.cluster.gpus)
+    total = len(plan.deployment.cluster.gpus)
     return [f"GPU number {gpu} of {total}" for gpu in _used(plan) if not 0 <= gpu < total]
 
 
@@ -59,23 +59,23 @@ def _gpus(plan: Plan) -> list[str]:
     wrong = []
     if len(set(used)) != len(used):
         twice = next(gpu for gpu in used if used.count(gpu) > 1)
-        wrong.append(f"GPU {plan.setting.cluster.gpus[twice].id} is in two stages")
+        wrong.append(f"GPU {plan.deployment.cluster.gpus[twice].id} is in two stages")
     tp = plan.layout.tp
-    heads = {layer.attention.heads for layer in plan.setting.model.kinds}
+    heads = {layer.attention.heads for layer in plan.deployment.model.kinds}
     wrong += [f"TP {tp} does not divide {count} query heads" for count in sorted(heads) if count % tp]
     for stages in plan.layout.replicas:
         for stage in stages:
-            domains = plan.setting.domains(stage)
+            domains = plan.deployment.domains(stage)
             if len(domains) % tp or (np.ptp(domains.reshape(-1, tp), axis=1) != 0).any():
                 wrong.append(f"TP {tp} does not divide {_run(stage.layers)} into groups within a domain")
     return wrong
 
 
 def _experts(plan: Plan) -> list[str]:
-    moe = plan.setting.model.moe
+    moe = plan.deployment.model.moe
     wrong = []
     for index, (stage, assignment) in enumerate(zip(plan.layout.replicas[0], plan.experts, strict=True)):
-        rows = moe_rows(plan.setting, stage.layers)
+        rows = moe_rows(plan.deployment, stage.layers)
         if not rows:
             continue
         if moe is None or assignment is None:
@@ -87,7 +87,7 @@ def _experts(plan: Plan) -> list[str]:
             )
             continue
         members = [stages[index].gpus for stages in plan.layout.replicas]
-        joined = stage_domains(plan.setting, members, plan.spread)
+        joined = stage_domains(plan.deployment, members, plan.spread)
         used = None if joined is None else len(set(joined[assignment.slots_per_gpu > 0].tolist()))
         for domains in _failure_domains(plan, index):
             try:
@@ -108,7 +108,7 @@ def _failure_domains(plan: Plan, index: int) -> list[NDArray[np.int64] | None]:
     """Failure domains of a stage's GPUs, each way in which they lie in some replica; None: each GPU its own."""
     if plan.spread == "gpu":
         return [None]
-    number = numbered_domains(plan.setting, plan.spread)
+    number = numbered_domains(plan.deployment, plan.spread)
     found: dict[bytes, NDArray[np.int64] | None] = {}
     for stages in plan.layout.replicas:
         domains = np.unique(number[list(stages[index].gpus)], return_inverse=True)[1].reshape(-1)
@@ -117,7 +117,7 @@ def _failure_domains(plan: Plan, index: int) -> list[NDArray[np.int64] | None]:
 
 
 def _memory(plan: Plan) -> list[str]:
-    batch = plan.setting.workload.batch
+    batch = plan.deployment.workload.batch
     slots = [0 if assignment is None else assignment.slots for assignment in plan.experts]
     wrong = []
     for index, stages in enumerate(plan.layout.replicas):
@@ -125,7 +125,7 @@ def _memory(plan: Plan) -> list[str]:
             np.zeros(len(stage.gpus), dtype=np.int64) if assignment is None else assignment.slots_per_gpu
             for stage, assignment in zip(stages, plan.experts, strict=True)
         ]
-        memories = replica_memory(plan.setting, stages, tp=plan.layout.tp, slots=slots, per_gpu=each)
+        memories = replica_memory(plan.deployment, stages, tp=plan.layout.tp, slots=slots, per_gpu=each)
         for stage, memory in zip(stages, memories, strict=True):
             if memory.used(batch) > memory.usable:
                 wrong.append(

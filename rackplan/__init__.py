@@ -8,17 +8,18 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cost.assignment import Assignment
+    from cost.deployment import Deployment
     from cost.load_files import read_loads
     from cost.loads import ExpertLoads
     from cost.model import Model
     from cost.resolve import model_from_config, model_names, resolve_model
     from cost.score import Score
-    from cost.setting import Setting
     from cost.workload import Workload
     from placement.compare import compare_clusters
     from placement.options import PlanOptions
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Assignment",
     "Cluster",
+    "Deployment",
     "ExpertLoads",
     "InfeasibleError",
     "InputError",
@@ -40,7 +42,6 @@ __all__ = [
     "PlanOptions",
     "RackplanError",
     "Score",
-    "Setting",
     "Workload",
     "__version__",
     "cluster_names",
@@ -67,7 +68,7 @@ _HOMES = {
     "cost.model": ("Model",),
     "cost.resolve": ("model_from_config", "model_names", "resolve_model"),
     "cost.score": ("Score",),
-    "cost.setting": ("Setting",),
+    "cost.deployment": ("Deployment",),
     "cost.workload": ("Workload",),
     "placement.compare": ("compare_clusters",),
     "placement.options": ("PlanOptions",),
@@ -85,11 +86,16 @@ _HOMES = {
     ),
     "topology.draw": ("draw_cluster",),
 }
+_RENAMED = {"Setting": "Deployment"}
+"""Names of version 0.1; they go with the version after next."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     """Load a public name from the module it lives in, on first use."""
+    if name in _RENAMED:
+        warnings.warn(f"rackplan.{name} is now rackplan.{_RENAMED[name]}.", DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -54,7 +54,7 @@ def coefficients(plan: Plan) -> list[UsedFigure]:
         efficiency = machine.efficiency
         for name, figure in efficiency.figures().items():
             found.setdefault((efficiency.chip, name), UsedFigure("kernels", efficiency.chip, name, figure))
-        kernel = plan.setting.kernel(stage, tp=plan.layout.tp)
+        kernel = plan.deployment.kernel(stage, tp=plan.layout.tp)
         if kernel is not None:
             for name, figure in kernel.figures().items():
                 found.setdefault((kernel.name, name), UsedFigure("kernels", kernel.name, name, figure))
@@ -65,9 +65,9 @@ def kernel_notes(plan: Plan) -> list[str]:
     """Return which all-to-all kernels stand in for those of fabrics on which nobody measured them."""
     notes = []
     for stage, machine in _machines(plan):
-        kernel, rates = plan.setting.kernel(stage, tp=plan.layout.tp), machine.rates
+        kernel, rates = plan.deployment.kernel(stage, tp=plan.layout.tp), machine.rates
         if kernel is not None:
-            crosses = len(plan.setting.domain_set(stage)) > 1
+            crosses = len(plan.deployment.domain_set(stage)) > 1
             notes.append(kernel.stand_in(rates.up_fabric, rates.out_fabric if crosses else ""))
     return [note for note in dict.fromkeys(notes) if note]
 
@@ -77,8 +77,8 @@ def _machines(plan: Plan) -> Iterator[tuple[StageSpec, Machine]]:
     seen = set()
     for stages in plan.layout.replicas:
         for stage in stages:
-            machine = plan.setting.machine(stage)
-            key = id(machine), len(plan.setting.domain_set(stage)) > 1
+            machine = plan.deployment.machine(stage)
+            key = id(machine), len(plan.deployment.domain_set(stage)) > 1
             if key not in seen:
                 seen.add(key)
                 yield stage, machine
@@ -95,7 +95,7 @@ def term_evidence(plan: Plan, term: str) -> Evidence | None:
 
 def machine_figures(plan: Plan) -> list[UsedFigure]:
     """Return the figures of the GPUs and fabrics in use, each once."""
-    cluster, model = plan.setting.cluster, plan.setting.model
+    cluster, model = plan.deployment.cluster, plan.deployment.model
     stages = [stage for replica in plan.layout.replicas for stage in replica]
     used = sorted({cluster.gpus[gpu].domain for stage in stages for gpu in stage.gpus})
     found: dict[tuple[str, str], UsedFigure] = {}

@@ -8,10 +8,10 @@ from typing import Any
 from cost.calibration.errors import errors_in
 from cost.calibration.residual import kinds_of, step_features
 from cost.calibration.residual import residual as learned_residual
+from cost.deployment import USABLE_HBM
 from cost.efficiency import PEAK
 from cost.lecture import train_wait_s
 from cost.score import Score
-from cost.setting import USABLE_HBM
 from placement.compare import cluster_status
 from placement.plan import Plan, score_placement
 from placement.plan_file import plan_score_to_dict
@@ -123,19 +123,19 @@ def residual_of(plan: Plan) -> tuple[float, float]:
     A plan is one phase, so it is compared with pools that decode apart. Nothing measured is like prefill alone,
     several pipeline stages, half batches that overlap, a what-if, several chips or coefficients of the user's.
     """
-    setting, layout, score = plan.setting, plan.layout, plan.score
-    workload = setting.workload
-    chips = {domain.gpu.name for domain in setting.cluster.spec.domains}
+    deployment, layout, score = plan.deployment, plan.layout, plan.score
+    workload = deployment.workload
+    chips = {domain.gpu.name for domain in deployment.cluster.spec.domains}
     alike = workload.decodes and layout.stages == 1 and not workload.overlap and not score.what_if
-    if not alike or len(chips) > 1 or setting.efficiency is not None:
+    if not alike or len(chips) > 1 or deployment.efficiency is not None:
         return 1.0, 0.0
-    kind = kinds_of("disaggregated", setting.engine, chips.pop())
+    kind = kinds_of("disaggregated", deployment.engine, chips.pop())
     features = step_features(
         score.terms_s,
         batch=score.batch * layout.tp,
         tp=layout.tp,
         attention_dp=layout.attention_dp,
-        hidden=setting.model.hidden,
+        hidden=deployment.model.hidden,
         queries=1.0 + workload.draft_tokens,
     )
     factor, weight = learned_residual(kind, features)
@@ -155,25 +155,25 @@ def residual_words(found: tuple[float, float]) -> str:
 
 def at_peaks(plan: Plan) -> Score:
     """Return the score of the same placement with every kernel at its data-sheet peak and without delay."""
-    setting = replace(plan.setting, efficiency=PEAK)
-    return score_placement(setting, plan.layout, plan.experts, plan.loads, plan.split)[0]
+    deployment = replace(plan.deployment, efficiency=PEAK)
+    return score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)[0]
 
 
 def verdict(plan: Plan) -> str:
     """Return the plan in one sentence: that it fits, how fast it is, what binds."""
-    score, setting = plan.score, plan.setting
+    score, deployment = plan.score, plan.deployment
     share = score.limits_s[score.bound_by] / score.step_s
-    tokens = setting.workload.token_word
-    band = band_words(score.tok_s_per_gpu, errors_in(plan.setting, plan.layout))
+    tokens = deployment.workload.token_word
+    band = band_words(score.tok_s_per_gpu, errors_in(plan.deployment, plan.layout))
     text = (
-        f"{setting.model.name} fits {setting.cluster.name} ({len(setting.cluster.gpus)} GPUs): "
+        f"{deployment.model.name} fits {deployment.cluster.name} ({len(deployment.cluster.gpus)} GPUs): "
         f"{score.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU{band} at {score.tok_s_per_user:,.1f} {tokens} tok/s/user; "
         f"a step takes {score.step_s * 1e3:,.2f} ms, {score.step_s / score.lower_step_s:.1f} times its lower bound; "
         f"{score.bound_by} binds ({share:.0%} of the step)."
     )
-    doubt = doubts(cluster_status(setting.cluster))
+    doubt = doubts(cluster_status(deployment.cluster))
     if doubt:
-        text += f" {setting.cluster.name} is {doubt}."
+        text += f" {deployment.cluster.name} is {doubt}."
     if score.what_if:
         text += f" A what-if: {score.what_if.replace('_', ' ')}."
     if plan.interrupted:
@@ -199,7 +199,7 @@ def wait_note(plan: Plan) -> str:
     """Return how long a request waits for its next token, by the lecture's trains."""
     mean, longest = train_wait_s(plan.score.step_s)
     return (
-        f"A request waits at most two steps for its {next_token(plan.setting.workload)}: {longest * 1e3:,.2f} ms, "
+        f"A request waits at most two steps for its {next_token(plan.deployment.workload)}: {longest * 1e3:,.2f} ms, "
         f"{mean * 1e3:,.2f} ms on average, once there is a place for it (a batch leaves as a train does)."
     )
 
@@ -224,33 +224,37 @@ def _bound_by(score: Score, term: str) -> tuple[str, ...]:
 
 def _assumptions(plan: Plan) -> list[str]:
     """What a careful reader should know, in the order of weight."""
-    setting, loads = plan.setting, plan.loads
+    deployment, loads = plan.deployment, plan.loads
     found = []
     if loads is not None and loads.synthetic:
         found.append(f"Expert loads are synthetic ({load_names(loads.names)}): nobody measured them.")
-    doubt = doubts(cluster_status(setting.cluster))
+    doubt = doubts(cluster_status(deployment.cluster))
     if doubt:
-        found.append(f"{setting.cluster.name} is {doubt}.")
+        found.append(f"{deployment.cluster.name} is {doubt}.")
     found.append(
         f"An engine may fill {USABLE_HBM:.0%} of the HBM that the driver reports; the rest is reserved."
     )
     what = (
         "has {} tokens of context at the costed step"
-        if setting.workload.decodes
+        if deployment.workload.decodes
         else "is a prompt of {} tokens"
     )
-    found.append(f"Every sequence {what.format(f'{setting.workload.context:,}')}.")
-    found += [f"{text[0].upper()}{text[1:]}." for text in serving_words(setting.workload, setting.engine)]
-    supposed = what_if_words(setting)
+    found.append(f"Every sequence {what.format(f'{deployment.workload.context:,}')}.")
+    found += [
+        f"{text[0].upper()}{text[1:]}." for text in serving_words(deployment.workload, deployment.engine)
+    ]
+    supposed = what_if_words(deployment)
     found += [f"What if: {supposed}."] if supposed else []
     found += dict.fromkeys(
-        f"Coefficients: {coefficient_words(setting.machine(stage).efficiency, setting.workload.phase)}."
+        f"Coefficients: {coefficient_words(deployment.machine(stage).efficiency, deployment.workload.phase)}."
         for stages in plan.layout.replicas
         for stage in stages
     )
     found += [f"All-to-all: {note}." for note in kernel_notes(plan)]
-    found += [f"Left out of the model: {part}." for part in setting.model.omitted]
-    found += [f"{note[0].upper()}{note[1:]}." for note in (*setting.notes, *setting.model.notes) if note]
+    found += [f"Left out of the model: {part}." for part in deployment.model.omitted]
+    found += [
+        f"{note[0].upper()}{note[1:]}." for note in (*deployment.notes, *deployment.model.notes) if note
+    ]
     found += [f"Loads: {note}." for note in (loads.notes if loads is not None else ()) if note]
     return [text.replace("..", ".") if text.endswith("..") else text for text in found]
 
@@ -262,12 +266,12 @@ def explanation_to_dict(found: Explanation) -> dict[str, Any]:
     total = sum(score.hbm_bytes.values())
     return {
         "verdict": found.verdict,
-        "model": plan.setting.model.name,
-        "cluster": plan.setting.cluster.name,
-        "gpus": len(plan.setting.cluster.gpus),
+        "model": plan.deployment.model.name,
+        "cluster": plan.deployment.cluster.name,
+        "gpus": len(plan.deployment.cluster.gpus),
         "layout": {
             "stages": layout.stages,
-            "ep": layout.ep if plan.setting.model.moe else 1,
+            "ep": layout.ep if plan.deployment.model.moe else 1,
             "tp": layout.tp,
             "attention_dp": layout.attention_dp,
             "replicas": len(layout.replicas),

@@ -45,7 +45,7 @@ class Table:
 def explanation_blocks(found: Explanation) -> list[str | Table]:
     """Return paragraphs and tables in the order they are read: verdict, step, memory, figures, assumptions."""
     plan, score = found.plan, found.plan.score
-    layout = plan.layout.describe(moe=plan.setting.model.moe is not None)
+    layout = plan.layout.describe(moe=plan.deployment.model.moe is not None)
     step = (
         f"Expected step {score.step_s * 1e3:,.2f} ms, lower bound {score.lower_step_s * 1e3:,.2f} ms (pure "
         f"roofline: no schedule of this layout is faster), ratio {found.step_over_lower:.2f}."
@@ -66,7 +66,7 @@ def explanation_blocks(found: Explanation) -> list[str | Table]:
         parts_note(found),
         _limits(found),
         *_residual(found),
-        f"Layout: {layout}; {plan.layout.gpus_used} of {len(plan.setting.cluster.gpus)} GPUs in use.",
+        f"Layout: {layout}; {plan.layout.gpus_used} of {len(plan.deployment.cluster.gpus)} GPUs in use.",
         _memory(found),
         left,
         _figures("What kernels reach, as the expected step uses it", found.figures, "kernels", sources),

@@ -42,7 +42,7 @@ def model_loads(
         If a file cannot be used, or loads are given for a model without experts.
     """
     from cost.load_files import read_loads
-    from cost.recordings.windows import MOST_WINDOWS
+    from cost.traces.windows import MOST_WINDOWS
     from topology.errors import InputError
 
     moe = model.moe

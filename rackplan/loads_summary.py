@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.recordings.open import open_recording
-from cost.recordings.recording import Recording, Wanted
-from cost.recordings.rows import moe_rows, require_fit
-from cost.recordings.statistics import Drift, LoadStatistics, load_statistics
-from cost.recordings.windows import MOST_WINDOWS, Windows, collect_windows
 from cost.synthetic_loads import is_generator
+from cost.traces.open import open_recording
+from cost.traces.recording import Recording, Wanted
+from cost.traces.rows import moe_rows, require_fit
+from cost.traces.statistics import Drift, LoadStatistics, load_statistics
+from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows
 from rackplan.words import table, underlined, wrapped
 from topology.errors import InputError
 

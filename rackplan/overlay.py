@@ -24,7 +24,7 @@ def plan_overlay(plan: Plan) -> Overlay:
     """
     from topology.draw import Overlay
 
-    count = len(plan.setting.cluster.gpus)
+    count = len(plan.deployment.cluster.gpus)
     values = np.zeros(count)
     labels = [""] * count
     tags = [""] * count
@@ -58,8 +58,8 @@ def _busy(plan: Plan, stage: StageSpec, assignment: Assignment) -> NDArray[np.fl
     """Return the load of each GPU of a stage over the mean one, ``[gpus]``."""
     if plan.loads is None:
         return np.zeros(len(stage.gpus))
-    share = stage_use(plan.setting, stage, assignment, plan.loads, plan.split).share
-    speed = stage_speed(plan.setting, stage, assignment.slots_per_gpu)
+    share = stage_use(plan.deployment, stage, assignment, plan.loads, plan.split).share
+    speed = stage_speed(plan.deployment, stage, assignment.slots_per_gpu)
     busy = share if speed is None else share / speed
     over_mean: NDArray[np.float64] = busy.mean(axis=(0, 1)) / share.mean()
     return over_mean

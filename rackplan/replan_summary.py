@@ -54,18 +54,18 @@ def totals_to_dict(found: Replanned) -> dict[str, Any]:
 
 def moves_to_dict(found: Replanned) -> dict[str, Any]:
     """Return ``moves.json``: totals, and the moves in an order that a runtime can follow."""
-    setting = found.plan.setting
+    deployment = found.plan.deployment
     return {
         "schema_version": SCHEMA_VERSION,
-        "model": setting.model.name,
-        "cluster": setting.cluster.name,
+        "model": deployment.model.name,
+        "cluster": deployment.cluster.name,
         "totals": totals_to_dict(found),
         "moves": [_step(found, step) for step in found.steps],
     }
 
 
 def _step(found: Replanned, step: Step) -> dict[str, Any]:
-    gpus = found.plan.setting.cluster.gpus
+    gpus = found.plan.deployment.cluster.gpus
     return {
         "layer": step.layer,
         "gpu": gpus[step.gpu].id,
@@ -81,19 +81,19 @@ def _step(found: Replanned, step: Step) -> dict[str, Any]:
 def replan_summary(found: Replanned, options: ReplanOptions, files: Mapping[str, str]) -> str:
     """The summary of ``rackplan replan``."""
     plan = found.plan
-    setting = plan.setting
-    lines = underlined(f"Re-plan of {setting.model.name} on {setting.cluster.name}")
+    deployment = plan.deployment
+    lines = underlined(f"Re-plan of {deployment.model.name} on {deployment.cluster.name}")
     if options.lost:
         lines += wrapped("Lost", f"{', '.join(options.lost)}: {found.lost_copies:,} copies lay there")
     if plan.loads is not None:
         lines += wrapped("Loads", load_names(plan.loads.names))
-    lines += what_if_lines(setting)
+    lines += what_if_lines(deployment)
     lines += wrapped("Rule", _rule(options))
     lines += wrapped("Moves", moves_words(found))
     lines += wrapped("Links", links_words(found))
     lines += wrapped("Balancedness", balance_words(found))
-    left = f" over the {len(setting.cluster.gpus):,} GPUs left" if options.lost else ""
-    band = band_words(plan.score.tok_s_per_gpu, errors_in(plan.setting, plan.layout))
+    left = f" over the {len(deployment.cluster.gpus):,} GPUs left" if options.lost else ""
+    band = band_words(plan.score.tok_s_per_gpu, errors_in(plan.deployment, plan.layout))
     lines += wrapped(
         "Throughput",
         f"{plan.score.tok_s_per_gpu:,.0f} {plan.score.tokens} tok/s/GPU{left}{band}, "

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from cost.attention.sparse import as_if_sparse, most_tokens_read
 from cost.calibration.errors import error_behind, errors_in
+from cost.deployment import Deployment
 from cost.economics.price_step import model_price_step_context
 from cost.efficiency import Efficiency
 from cost.model import DenseFfn, MoeFfn
 from cost.score import Score
-from cost.setting import Setting
 from cost.terms.alltoall import vector_bytes
 from cost.workload import Workload
 from placement.compare import cluster_status
@@ -74,10 +74,11 @@ def score_summary(plan: Plan) -> str:
 
 
 def _head(plan: Plan) -> list[str]:
-    setting = plan.setting
-    workload, model = setting.workload, setting.model
+    deployment = plan.deployment
+    workload, model = deployment.workload, deployment.model
     title = (
-        f"{model.name} on {setting.cluster.name} ({len(setting.cluster.gpus)} GPUs), {phase_words(workload)}"
+        f"{model.name} on {deployment.cluster.name} ({len(deployment.cluster.gpus)} GPUs), "
+        f"{phase_words(workload)}"
     )
     parts = (
         f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active per token "
@@ -87,10 +88,10 @@ def _head(plan: Plan) -> list[str]:
 
 
 def _layout(plan: Plan) -> list[str]:
-    setting, layout = plan.setting, plan.layout
-    model = setting.model
+    deployment, layout = plan.deployment, plan.layout
+    model = deployment.model
     text = layout.describe(moe=model.moe is not None)
-    idle = len(setting.cluster.gpus) - layout.gpus_used
+    idle = len(deployment.cluster.gpus) - layout.gpus_used
     if idle:
         text += f"; {idle} GPUs idle"
     lines = wrapped("Layout", text)
@@ -113,13 +114,13 @@ def _layout(plan: Plan) -> list[str]:
     at_most = (
         "the largest that fits" if plan.score.batch == plan.score.max_batch else f"{plan.score.max_batch} fit"
     )
-    what = "sequences" if setting.workload.decodes else "prompts"
+    what = "sequences" if deployment.workload.decodes else "prompts"
     lines += wrapped("Batch", f"{plan.score.batch} {what} per GPU in use ({at_most})")
-    asked = serving_words(replace(setting.workload, sparse_attention=""), setting.engine)
+    asked = serving_words(replace(deployment.workload, sparse_attention=""), deployment.engine)
     lines += wrapped("Serving", "; ".join(asked)) if asked else []
-    lines += what_if_lines(setting)
+    lines += what_if_lines(deployment)
     lines += wrapped("Precision", _precision(plan))
-    for note in (*setting.notes, *model.notes):
+    for note in (*deployment.notes, *model.notes):
         lines += wrapped("", note)
     if plan.loads is not None:
         warning = ": nobody measured them; give yours with --loads" if plan.loads.synthetic else ""
@@ -130,7 +131,7 @@ def _layout(plan: Plan) -> list[str]:
 
 
 def _precision(plan: Plan) -> str:
-    model = plan.setting.model
+    model = plan.deployment.model
     ffns = [layer.ffn for layer in model.kinds]
     held = {
         "experts": model.moe is not None,
@@ -143,7 +144,7 @@ def _precision(plan: Plan) -> str:
     for part in (part for part, there in held.items() if there):
         kinds.setdefault(model.precision[part], []).append(part)
     weights = "; ".join(f"{dtype} {', '.join(parts)}" for dtype, parts in kinds.items())
-    text = f"weights {weights} ({model.precision_source}); KV cache {plan.setting.workload.kv_dtype}"
+    text = f"weights {weights} ({model.precision_source}); KV cache {plan.deployment.workload.kv_dtype}"
     if model.moe is not None and plan.layout.ep > 1:
         dispatch, combine = vector_bytes(model.expert_hidden, model.precision["experts"])
         text += f"; dispatch {'fp8' if dispatch < combine else 'bf16'}, combine bf16"
@@ -152,8 +153,8 @@ def _precision(plan: Plan) -> str:
 
 def _speed(plan: Plan) -> list[str]:
     score = plan.score
-    given = len(plan.setting.cluster.gpus)
-    band = band_words(score.tok_s_per_gpu, errors_in(plan.setting, plan.layout))
+    given = len(plan.deployment.cluster.gpus)
+    band = band_words(score.tok_s_per_gpu, errors_in(plan.deployment, plan.layout))
     text = f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU{band} over all {given} GPUs"
     if plan.layout.gpus_used != given:
         text += f" ({score.tok_s_per_gpu_used:,.0f} over the {plan.layout.gpus_used} in use)"
@@ -237,16 +238,16 @@ def proof_lines(plan: Plan) -> list[str]:
 
 def evidence_lines(plan: Plan) -> list[str]:
     """Return the weakest figure that a plan rests on, with the error of each chip that it runs on."""
-    setting = plan.setting
-    reached = [setting.machine(stage).efficiency for stages in plan.layout.replicas for stage in stages]
-    why = list(dict.fromkeys(coefficient_words(one, setting.workload.phase) for one in reached))
+    deployment = plan.deployment
+    reached = [deployment.machine(stage).efficiency for stages in plan.layout.replicas for stage in stages]
+    why = list(dict.fromkeys(coefficient_words(one, deployment.workload.phase) for one in reached))
     if plan.loads is not None and plan.loads.synthetic:
         why.append("the loads are synthetic")
-    if setting.workload.what_if:
+    if deployment.workload.what_if:
         why.append("attention is a what-if")
-    doubt = doubts(cluster_status(setting.cluster))
+    doubt = doubts(cluster_status(deployment.cluster))
     if doubt:
-        why.insert(0, f"{setting.cluster.name} is {doubt}")
+        why.insert(0, f"{deployment.cluster.name} is {doubt}")
     return wrapped("Evidence", f"the weakest figure used is {plan.score.evidence.label}: {'; '.join(why)}.")
 
 
@@ -299,14 +300,14 @@ def _sparse_words(workload: Workload) -> str:
     )
 
 
-def what_if_words(setting: Setting) -> str:
+def what_if_words(deployment: Deployment) -> str:
     """Return the context at which caches overtake weights, as supposed and dense; empty without a what-if."""
-    if not setting.workload.sparse_attention:
+    if not deployment.workload.sparse_attention:
         return ""
-    gpu, kv_dtype = setting.cluster.spec.domains[0].gpu, setting.workload.kv_dtype
+    gpu, kv_dtype = deployment.cluster.spec.domains[0].gpu, deployment.workload.kv_dtype
     sparse, dense = (
         model_price_step_context(model, gpu, kv_dtype)
-        for model in (setting.model, as_if_sparse(setting.model, ""))
+        for model in (deployment.model, as_if_sparse(deployment.model, ""))
     )
     here = f"from {sparse:,.0f} tokens of context on" if math.isfinite(sparse) else "at no context"
     there = f"from {dense:,.0f} on" if math.isfinite(dense) else "at none"
@@ -316,11 +317,11 @@ def what_if_words(setting: Setting) -> str:
     )
 
 
-def what_if_lines(setting: Setting) -> list[str]:
+def what_if_lines(deployment: Deployment) -> list[str]:
     """Return what is supposed as a paragraph; nothing where nothing is."""
-    if not setting.workload.what_if:
+    if not deployment.workload.what_if:
         return []
-    return wrapped("What if", f"{_sparse_words(setting.workload)}; {what_if_words(setting)}")
+    return wrapped("What if", f"{_sparse_words(deployment.workload)}; {what_if_words(deployment)}")
 
 
 def doubts(status: str) -> str:

@@ -60,7 +60,7 @@ class Pools:
 
 def imbalance_data(found: Sweep) -> dict[str, Any]:
     """Return the imbalance of experts that a sweep counts."""
-    from cost.measured.serving_times import IMBALANCE, IMBALANCE_FROM_EP
+    from cost.validation.serving_times import IMBALANCE, IMBALANCE_FROM_EP
 
     if found.imbalance is not None:
         return {
@@ -68,16 +68,16 @@ def imbalance_data(found: Sweep) -> dict[str, Any]:
             "from_gpus": 1,
             "kind": "user" if found.imbalance > 1 else "assumed",
         }
-    usual = IMBALANCE[found.setting.workload.phase]
+    usual = IMBALANCE[found.deployment.workload.phase]
     return {"value": usual, "from_gpus": IMBALANCE_FROM_EP, "kind": "assumed"}
 
 
 def sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
     """Return a sweep's frontier and its best at each target; null where nobody is as fast."""
-    workload = found.setting.workload
+    workload = found.deployment.workload
     return {
-        "cluster": found.setting.cluster.name,
-        "gpus": len(found.setting.cluster.gpus),
+        "cluster": found.deployment.cluster.name,
+        "gpus": len(found.deployment.cluster.gpus),
         "phase": workload.phase,
         "context": workload.context,
         "tokens": workload.token_word,
@@ -89,7 +89,7 @@ def sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
         ),
         "pareto": [configuration(found, int(index)) for index in found.frontier()],
         "iso": [_at(found, target) for target in targets],
-        "calibration": error_to_dict(errors_in(found.setting)),
+        "calibration": error_to_dict(errors_in(found.deployment)),
     }
 
 
@@ -119,7 +119,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
 def match_data(pools: Pools) -> dict[str, Any]:
     """Return the frontier of both pools together, and their best."""
     matches, decode, prefill = pools.matches, pools.decode, pools.prefill
-    best, workload = matches.best(), prefill.setting.workload
+    best, workload = matches.best(), prefill.deployment.workload
     data: dict[str, Any] = {
         "isl": matches.isl,
         "osl": matches.osl,
@@ -170,7 +170,7 @@ def _total(row: RateMatch | None) -> float | None:
 
 def match_errors(decode: Sweep, prefill: Sweep) -> tuple[ErrorOf, ...]:
     """Return the errors of the chips of both pools, each once, as rows with a pool for each phase have them."""
-    sides = (errors_in(side.setting, phase="disaggregated") for side in (decode, prefill))
+    sides = (errors_in(side.deployment, phase="disaggregated") for side in (decode, prefill))
     return tuple(dict.fromkeys(error for errors in sides for error in errors))
 
 
@@ -207,8 +207,8 @@ def sweep_csv(sweeps: Sequence[Sweep]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     for found, one in zip(sweeps, columns, strict=True):
-        workload = found.setting.workload
-        head = (found.setting.cluster.name, workload.phase, workload.context)
+        workload = found.deployment.workload
+        head = (found.deployment.cluster.name, workload.phase, workload.context)
         writer.writerows(_rows(head, one, names[3:], len(found)))
     return text.getvalue()
 

@@ -26,10 +26,11 @@ MOST_ROWS = 16
 
 def sweep_summary(found: Sweep, targets: Sequence[float]) -> str:
     """Return the frontier of a sweep, its best at each speed, and what the figures rest on."""
-    setting, workload = found.setting, found.setting.workload
+    deployment, workload = found.deployment, found.deployment.workload
     word = workload.token_word
     title = (
-        f"{setting.model.name} on {setting.cluster.name} ({len(setting.cluster.gpus)} GPUs), {workload.phase} at "
+        f"{deployment.model.name} on {deployment.cluster.name} ({len(deployment.cluster.gpus)} "
+        f"GPUs), {workload.phase} at "
         f"{workload.context:,} tokens"
     )
     edge = found.frontier()
@@ -51,8 +52,8 @@ def sweep_summary(found: Sweep, targets: Sequence[float]) -> str:
         f"a request with a place waits at most two steps for its {next_token(workload)}: {fastest:,.2f} to "
         f"{slowest:,.2f} ms on the frontier, three quarters of that on average",
     )
-    lines += what_if_lines(setting)
-    if setting.model.moe is not None:
+    lines += what_if_lines(deployment)
+    if deployment.model.moe is not None:
         lines += wrapped("Experts", _experts(found))
     return "\n".join([*lines, *_workload(found), *_kernels(found)])
 
@@ -79,7 +80,7 @@ def _experts(found: Sweep) -> str:
 
 def _workload(found: Sweep) -> list[str]:
     """What of the workload changes a step: drafts and how many are accepted, the chunk, the cached prefix."""
-    workload, lines = found.setting.workload, []
+    workload, lines = found.deployment.workload, []
     if workload.draft_tokens:
         usual = (
             workload.draft_tokens <= MOST_DRAFTS
@@ -142,11 +143,11 @@ def _iso_rows(found: Sweep, targets: Sequence[float]) -> list[list[str]]:
 
 
 def _kernels(found: Sweep) -> list[str]:
-    reached = found.setting.kernels_reach()
+    reached = found.deployment.kernels_reach()
     text = f"as calibrated for {reached.chip}, engine {reached.engine or 'any'}"
     kind = weakest(figure.kind for figure in reached.figures().values()).label
     lines = wrapped("Kernels", f"{text}; weakest figure of theirs: {kind}")
-    errors = errors_in(found.setting)
+    errors = errors_in(found.deployment)
     for error in errors:
         lines += wrapped("", chip_words(error))
     return lines + (wrapped("Band", f"of tok/s/GPU: {factor_words(errors)}") if errors else [])
@@ -196,7 +197,7 @@ def _best(best: RateMatch, decode: Sweep, prefill: Sweep) -> list[str]:
         gpus, batch = int(found.gpus[index]), float(found.batch[index])
         lines += wrapped(
             label,
-            f"{workers} workers of {gpus} GPUs, {layout}, batch {batch:.4g} per GPU, {found.setting.cluster.name}",
+            f"{workers} workers of {gpus} GPUs, {layout}, batch {batch:.4g} per GPU, {found.deployment.cluster.name}",
         )
     used = f", {best.output_tok_s_per_gpu_used:,.0f} output over the {best.gpus_used} in use"
     used *= best.gpus_used < best.gpus

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cost.measured.ordering import Ordering, named_orderings, served_orderings
-from cost.measured.point import Point, Prediction
-from cost.measured.predict import Predictor, predict
-from cost.measured.statistics import Errors, errors_by, errors_of
+from cost.validation.ordering import Ordering, named_orderings, served_orderings
+from cost.validation.point import Point, Prediction
+from cost.validation.predict import Predictor, predict
+from cost.validation.statistics import Errors, errors_by, errors_of
 
 STRATA = ("labelled", "unlabelled")
 """Points whose row says whether tokens were drafted (or whose model cannot), and points where nobody recorded it."""
@@ -69,7 +69,7 @@ def validate(
     *,
     residual: bool = True,
 ) -> Validation:
-    """Predict ``points`` (:func:`cost.measured.predict.predict`) and sum up how far off that is."""
+    """Predict ``points`` (:func:`cost.validation.predict.predict`) and sum up how far off that is."""
     predictions = predict(points, predictors, residual=residual)
     physics = _uncorrected(predictions)
     return Validation(

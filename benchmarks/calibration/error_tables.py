@@ -26,7 +26,7 @@ __all__ = ["blocks", "contradicted", "errors_data", "figures", "marked", "rewrit
 
 SOURCE = (
     "python benchmarks/calibration --write: served requests (silicon sample of aiconfigurator 0.12.0, calibration "
-    "part), time per output token; figures of cost/measured/data/published.csv"
+    "part), time per output token; figures of cost/validation/data/published.csv"
 )
 MANY = 256
 FEWER = 8

@@ -23,10 +23,10 @@ import yaml
 from scipy.optimize import least_squares
 
 from cost.calibration.alltoall import PATH, Kernel, read_kernels
-from cost.measured.points_csv import read_points
-from cost.measured.predict_alltoall import Case, alltoall_case
 from cost.terms.alltoall_seconds import alltoall_seconds
 from cost.terms.alltoall_volumes import Volumes
+from cost.validation.points_csv import read_points
+from cost.validation.predict_alltoall import Case, alltoall_case
 from topology.units import format_quantity, parse_quantity
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cost.measured.point import Point
+    from cost.validation.point import Point
 
-POINTS = Path(__file__).parents[2] / "cost" / "measured" / "data" / "alltoall.csv"
+POINTS = Path(__file__).parents[2] / "cost" / "validation" / "data" / "alltoall.csv"
 UNITS = {
     "alpha_up_s": "s",
     "alpha_out_s": "s",

@@ -51,15 +51,15 @@ from cost.calibration.residual import (
     read_residual,
 )
 from cost.calibration.serving import calibrated
-from cost.measured.serving_groups import group_points
-from cost.measured.serving_times import group_features, group_times
+from cost.validation.serving_groups import group_points
+from cost.validation.serving_times import group_features, group_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from cost.measured.point import Point
+    from cost.validation.point import Point
 
     Array = NDArray[np.float64]
 

@@ -1,7 +1,7 @@
 """Fits what kernels and engines reach (cost/calibration/serving.yaml) to measured serving.
 
 ``python benchmarks/calibration/fit_serving.py SILICON.csv [--write]``: the calibration part of the silicon sample
-that aiconfigurator ships, and the published points in cost/measured/data. Errors by chip, engine, model and phase,
+that aiconfigurator ships, and the published points in cost/validation/data. Errors by chip, engine, model and phase,
 and those of rows, chips and models that a fit did not see: ``python benchmarks/calibration SILICON.csv``.
 
 Residuals are logarithms of predicted over measured, under a soft L1 loss. Coefficients are shared by all chips of an
@@ -21,10 +21,10 @@ from coefficients import Space, efficiency
 from linearised import Data, Problem
 from scipy.optimize import lsq_linear
 
-from cost.measured.points_csv import read_points
-from cost.measured.predict import unpredictable
-from cost.measured.predict_serving import predict_serving
-from cost.measured.silicon import read_silicon
+from cost.validation.points_csv import read_points
+from cost.validation.predict import unpredictable
+from cost.validation.predict_serving import predict_serving
+from cost.validation.silicon import read_silicon
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.efficiency import Efficiency
-    from cost.measured.point import Point
-    from cost.measured.serving_groups import Group
+    from cost.validation.point import Point
+    from cost.validation.serving_groups import Group
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "cost" / "calibration" / "serving.yaml"
@@ -160,7 +160,9 @@ def main() -> None:
     options = parser.parse_args()
     silicon = [p for p in read_silicon(options.silicon) if p.quantity == "tpot_ms"]
     published = [
-        p for p in read_points(ROOT / "cost" / "measured" / "data" / "published.csv") if not unpredictable(p)
+        p
+        for p in read_points(ROOT / "cost" / "validation" / "data" / "published.csv")
+        if not unpredictable(p)
     ]
     data = Data.make(silicon, published)
     space, x = fit(data, verbose=True)

@@ -27,16 +27,16 @@ from cost.calibration.first_token import (
     read_first_token,
 )
 from cost.calibration.serving import ANY_ENGINE, calibrated
-from cost.measured.serving_groups import group_points
-from cost.measured.serving_times import group_times
-from cost.measured.silicon import read_silicon
+from cost.validation.serving_groups import group_points
+from cost.validation.serving_times import group_times
+from cost.validation.silicon import read_silicon
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from cost.measured.point import Point
+    from cost.validation.point import Point
 
     Array = NDArray[np.float64]
 

@@ -14,11 +14,11 @@ from fit_serving import fit, predicted
 from linearised import Data
 
 from cost.calibration.serving import calibrated_chips
-from cost.measured.points_csv import read_points
-from cost.measured.predict import predict, unpredictable
-from cost.measured.serving_groups import group_points
-from cost.measured.silicon import read_silicon
 from cost.resolve import resolve_model
+from cost.validation.points_csv import read_points
+from cost.validation.predict import predict, unpredictable
+from cost.validation.serving_groups import group_points
+from cost.validation.silicon import read_silicon
 from topology.errors import InputError
 from topology.resolve import resolve_cluster
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from coefficients import Space
     from numpy.typing import NDArray
 
-    from cost.measured.point import Point
+    from cost.validation.point import Point
 
 __all__ = [
     "MOST_DRIFT",
@@ -45,7 +45,7 @@ __all__ = [
     "unnamed",
 ]
 
-PUBLISHED = Path(__file__).parents[2] / "cost" / "measured" / "data" / "published.csv"
+PUBLISHED = Path(__file__).parents[2] / "cost" / "validation" / "data" / "published.csv"
 NAMED, UNNAMED = "named", "any"
 """Each row under the engine that it names; each as one is predicted that does not say its engine."""
 SEED = 0

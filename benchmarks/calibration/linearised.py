@@ -9,10 +9,10 @@ import numpy as np
 from coefficients import CHIPS, efficiency
 from stack import Stack
 
-from cost.measured.predict import unpredictable
-from cost.measured.predict_serving import predict_serving, quantity_of
-from cost.measured.serving_groups import group_points
-from cost.measured.serving_times import group_times, machines, stepper
+from cost.validation.predict import unpredictable
+from cost.validation.predict_serving import predict_serving, quantity_of
+from cost.validation.serving_groups import group_points
+from cost.validation.serving_times import group_times, machines, stepper
 from topology.resolve import resolve_cluster
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from coefficients import Space
     from numpy.typing import NDArray
 
-    from cost.measured.point import Point
-    from cost.measured.serving_groups import Group
     from cost.quantity import Quantity
     from cost.shape import StepShape
+    from cost.validation.point import Point
+    from cost.validation.serving_groups import Group
 
 __all__ = ["Data", "Problem"]
 

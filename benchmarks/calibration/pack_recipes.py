@@ -1,4 +1,4 @@
-"""Packs InferenceX's public configurations into the facts that rackplan ships (cost/measured/data/recipes.csv).
+"""Packs InferenceX's public configurations into the facts that rackplan ships (cost/validation/data/recipes.csv).
 
 ``python benchmarks/calibration/pack_recipes.py CONFIGS.csv``: one row a configuration, without its name, with all
 request counts that it was run at.
@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from cost.measured.recipes import COLUMNS, PATH, plain_image
+from cost.validation.recipes import COLUMNS, PATH, plain_image
 
 ENGINES = {"trt": "trtllm", "sglang": "sglang", "vllm": "vllm"}
 MODELS = {

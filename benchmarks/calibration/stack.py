@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.machine import Machine
-    from cost.measured.serving_groups import Group
     from cost.shape import StepShape
+    from cost.validation.serving_groups import Group
 
 __all__ = ["Stack"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from cost.calibration.serving import ANY_ENGINE, calibrated
+from cost.deployment import Deployment
 from cost.efficiency import Efficiency
 from cost.layout import Layout
-from cost.setting import Setting
 from topology.catalog_files import load_gpu
 from topology.errors import InputError
 from topology.fields import Fields, load_yaml, nearest
@@ -325,18 +325,18 @@ def error_behind(efficiency: Efficiency, phase: str = "") -> ErrorOf | None:
     )
 
 
-def errors_in(setting: Setting, layout: Layout | None = None, phase: str = "") -> tuple[ErrorOf, ...]:
+def errors_in(deployment: Deployment, layout: Layout | None = None, phase: str = "") -> tuple[ErrorOf, ...]:
     """Return the errors of the chips that a layout runs on, each once; without a layout of all of the cluster.
 
-    ``phase``: one of :data:`PHASES`; empty: that of the setting's workload. Empty where no coefficient is
+    ``phase``: one of :data:`PHASES`; empty: that of the deployment's workload. Empty where no coefficient is
     calibrated.
     """
     if layout is None:
-        gpus = (domain.gpu for domain in setting.cluster.spec.domains)
-        reached = [setting.efficiency or calibrated(gpu, setting.engine) for gpu in gpus]
+        gpus = (domain.gpu for domain in deployment.cluster.spec.domains)
+        reached = [deployment.efficiency or calibrated(gpu, deployment.engine) for gpu in gpus]
     else:
-        reached = [setting.machine(stage).efficiency for stages in layout.replicas for stage in stages]
-    found = (error_behind(one, phase or setting.workload.phase) for one in reached)
+        reached = [deployment.machine(stage).efficiency for stages in layout.replicas for stage in stages]
+    found = (error_behind(one, phase or deployment.workload.phase) for one in reached)
     return tuple(dict.fromkeys(error for error in found if error is not None))
 
 

@@ -9,7 +9,7 @@ keeps ``decode_efficiency`` times as busy as pre-training does:
 - reinforcement learning: ``(2 / decode_efficiency + 6 * trained) * N D_rl``, for tokens that are generated and of
   which a share ``trained`` is trained on
 
-Setting all equal to inference, ``D_pre = D_inf / (3 * decode_efficiency)``: where decode is a third as efficient,
+Deployment all equal to inference, ``D_pre = D_inf / (3 * decode_efficiency)``: where decode is a third as efficient,
 as many tokens are trained on as will ever be served. A model of 100 B active parameters that serves 50 M
 tokens/s for two months serves 2.6e14; Chinchilla's 20 tokens per parameter are 2e12: it is trained on 130 times
 as many, the lecture's "about 100 times".

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.capacity import batch_room, even_memory
+from cost.deployment import USABLE_HBM, Deployment
 from cost.serving import CHUNK_TOKENS
-from cost.setting import USABLE_HBM, Setting
 from cost.sweep.batches import batches_between, batches_of, most_that_fit
 from cost.sweep.layouts import LayoutTable, layouts_of
 from cost.sweep.price import StageSeconds, stage_seconds, stage_shape
@@ -25,7 +25,7 @@ Index = NDArray[np.int64]
 
 
 def sweep(
-    setting: Setting,
+    deployment: Deployment,
     *,
     redundant: int | None = None,
     cut_experts: bool = True,
@@ -36,7 +36,7 @@ def sweep(
 
     Parameters
     ----------
-    setting:
+    deployment:
         Cluster, model and workload; the workload's batch plays no part.
     redundant:
         Extra expert copies per layer; None: the fewest that divide.
@@ -44,7 +44,7 @@ def sweep(
         Also price layouts that cut each expert into parts (which plans cannot have).
     imbalance:
         Busiest GPU's expert load over the mean, 1: experts balanced. None: the usual one of groups of
-        :data:`cost.measured.serving_times.IMBALANCE_FROM_EP` GPUs or more, and unequal use of experts everywhere.
+        :data:`cost.validation.serving_times.IMBALANCE_FROM_EP` GPUs or more, and unequal use of experts everywhere.
     chunk_tokens:
         Prefill: prompt tokens that an attention group takes in one step, cached ones not counted, but at least one
         whole prompt; None: all that fit. A longer prompt takes several chunks, which are counted at what the prompt
@@ -65,28 +65,28 @@ def sweep(
     """
     if imbalance is not None and not (np.isfinite(imbalance) and imbalance >= 1):
         raise InputError(f"--imbalance {imbalance:g}: the busiest GPU over the mean is 1 or more.")
-    machines = Machines(setting)
-    variants = variants_of(setting, machines, redundant)
-    pipelines = pipelines_of(setting, variants, machines)
-    table = layouts_of(setting.model, variants, redundant, cut_experts=cut_experts)
+    machines = Machines(deployment)
+    variants = variants_of(deployment, machines, redundant)
+    pipelines = pipelines_of(deployment, variants, machines)
+    table = layouts_of(deployment.model, variants, redundant, cut_experts=cut_experts)
     if not len(table):
         raise InputError(
-            f"--redundant {redundant}: no group of {setting.cluster.name}'s GPUs can hold that many more copies "
+            f"--redundant {redundant}: no group of {deployment.cluster.name}'s GPUs can hold that many more copies "
             "without two copies of one expert on a GPU; give fewer."
         )
     where = _Where(pipelines, len(variants))
-    room, shortage = _room(setting, table, where, redundant)
+    room, shortage = _room(deployment, table, where, redundant)
     chosen = room * table.tp >= 1
     table, room = table.rows(chosen), room[chosen]
     most = most_that_fit(room, table.tp)
-    if chunk_tokens is not None and not setting.workload.decodes:
-        prompts = max(1.0, chunk_tokens // setting.workload.tokens_per_pass)
+    if chunk_tokens is not None and not deployment.workload.decodes:
+        prompts = max(1.0, chunk_tokens // deployment.workload.tokens_per_pass)
         most = np.minimum(most, most_that_fit(prompts / table.tp, table.tp))
     layout, batch = batches_of(most, table.tp)
-    found = _price(setting, machines, table, where, (layout, batch), redundant, imbalance)
+    found = _price(deployment, machines, table, where, (layout, batch), redundant, imbalance)
     more = batches_between(layout, batch, table.tp[layout], speed=1 / found.step_s, rate=found.tok_s)
     between = (
-        _price(setting, machines, table, where, more, redundant, imbalance)
+        _price(deployment, machines, table, where, more, redundant, imbalance)
         if len(more[0])
         else found.rows(more[0])
     )
@@ -95,7 +95,7 @@ def sweep(
     kept = _best_splits(table, variants, layout, batch, found.step_s)
     layout, batch, found = layout[kept], batch[kept], found.rows(kept)
     return _result(
-        setting,
+        deployment,
         variants,
         table,
         found,
@@ -120,13 +120,13 @@ class _Where:
 
 
 def _room(
-    setting: Setting, table: LayoutTable, where: _Where, redundant: int | None
+    deployment: Deployment, table: LayoutTable, where: _Where, redundant: int | None
 ) -> tuple[Array, np.float64]:
     """Sequences per GPU that fit each layout, and bytes that the one nearest to fitting its smallest batch lacks."""
     owner, rows = where.rows(table.variant)
     stages, tp = where.stages, table.tp[owner]
     shape = stage_shape(
-        setting,
+        deployment,
         stages,
         rows,
         tp=tp,
@@ -135,10 +135,10 @@ def _room(
         redundant=redundant,
     )
     memory = even_memory(
-        setting.model,
-        setting.workload,
+        deployment.model,
+        deployment.workload,
         shape,
-        stages.held(setting, rows),
+        stages.held(deployment, rows),
         in_flight=stages.in_flight[rows],
         at_once=stages.at_once[rows],
     )
@@ -207,7 +207,7 @@ def _best_splits(
 
 
 def _price(
-    setting: Setting,
+    deployment: Deployment,
     machines: Machines,
     table: LayoutTable,
     where: _Where,
@@ -219,7 +219,7 @@ def _price(
     owner, rows = where.rows(table.variant[layout])
     stages, of = where.stages, layout[owner]
     shape = stage_shape(
-        setting,
+        deployment,
         stages,
         rows,
         tp=table.tp[of],
@@ -228,12 +228,14 @@ def _price(
         redundant=redundant,
         imbalance=imbalance,
     )
-    seconds = stage_seconds(setting, machines.found, stages.machine[rows], shape, stages.held(setting, rows))
+    seconds = stage_seconds(
+        deployment, machines.found, stages.machine[rows], shape, stages.held(deployment, rows)
+    )
     runs = runs_of(owner, stages.pipeline[rows])
     pipeline, of = stages.pipeline[rows[runs.start]], owner[runs.start]
     lines = _lines(seconds, runs, stages.times[rows], where.pipelines, pipeline, batch[of])
     return _replicas(
-        lines, runs_of(of), where.pipelines, pipeline, batch[of] * setting.workload.tokens_per_step
+        lines, runs_of(of), where.pipelines, pipeline, batch[of] * deployment.workload.tokens_per_step
     )
 
 
@@ -279,7 +281,7 @@ def _replicas(lines: _Priced, runs: Runs, pipelines: Pipelines, pipeline: Index,
 
 
 def _result(
-    setting: Setting,
+    deployment: Deployment,
     variants: Sequence[Variant],
     table: LayoutTable,
     found: _Priced,
@@ -301,11 +303,11 @@ def _result(
     limits = tuple(found.limits)
     seconds = [found.limits[name] for name in limits]
     return Sweep(
-        setting=setting,
+        deployment=deployment,
         layout=variant,
         tp=tp,
         attention_dp=group // tp,
-        ep=group // moe_tp if setting.model.moe is not None else np.ones_like(group),
+        ep=group // moe_tp if deployment.model.moe is not None else np.ones_like(group),
         moe_tp=moe_tp,
         stages=of_variant(lambda what: what.arrangement.stages),
         replicas=replicas,
@@ -314,8 +316,8 @@ def _result(
         max_batch=most[layout],
         step_s=found.step_s,
         lower_step_s=found.lower_s,
-        tok_s_per_user=setting.workload.tokens_per_step / found.step_s,
-        tok_s_per_gpu=found.tok_s / len(setting.cluster.gpus),
+        tok_s_per_user=deployment.workload.tokens_per_step / found.step_s,
+        tok_s_per_gpu=found.tok_s / len(deployment.cluster.gpus),
         tok_s_per_gpu_used=found.tok_s / used,
         bound_by=np.argmax(seconds, axis=0) if seconds else np.zeros(0, dtype=np.int64),
         limits=limits,

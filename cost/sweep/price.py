@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.deployment import Deployment
 from cost.held import Held
 from cost.machine import Machine
-from cost.measured.serving_times import with_imbalance
-from cost.setting import Setting
 from cost.shape import StepShape
 from cost.step import even_step, overlapped
 from cost.step_cost import StepCost
 from cost.sweep.layouts import slots_of
 from cost.sweep.stages import StageTable
+from cost.validation.serving_times import with_imbalance
 
 Array = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ class StageSeconds:
 
 
 def stage_shape(
-    setting: Setting,
+    deployment: Deployment,
     stages: StageTable,
     rows: NDArray[np.int64],
     *,
@@ -56,10 +56,10 @@ def stage_shape(
     ``imbalance``: busiest GPU's expert load over the mean, experts else used alike; None: as served models are
     measured, the usual one of wide groups and experts of unequal use (:func:`with_imbalance`).
     """
-    workload, gpus = setting.workload, stages.gpus[rows]
+    workload, gpus = deployment.workload, stages.gpus[rows]
     sequences = batch * stages.at_once[rows]
     ep = gpus / moe_tp
-    moe = setting.model.moe
+    moe = deployment.model.moe
     slots = np.zeros_like(ep) if moe is None else slots_of(moe.experts, ep, redundant)
     shape = StepShape(
         tp=tp.astype(np.float64),
@@ -81,7 +81,11 @@ def stage_shape(
 
 
 def stage_seconds(
-    setting: Setting, machines: Sequence[Machine], machine: NDArray[np.int64], shape: StepShape, held: Held
+    deployment: Deployment,
+    machines: Sequence[Machine],
+    machine: NDArray[np.int64],
+    shape: StepShape,
+    held: Held,
 ) -> StageSeconds:
     """Return what a step of each stage costs, experts balanced; ``machine`` is the index into ``machines``.
 
@@ -92,21 +96,21 @@ def stage_seconds(
     for index, what in enumerate(machines):
         where = np.flatnonzero(machine == index)
         if len(where):
-            found.put(where, _step(setting, what, _some(shape, where), _held(held, where)))
+            found.put(where, _step(deployment, what, _some(shape, where), _held(held, where)))
     return found
 
 
-def _step(setting: Setting, machine: Machine, shape: StepShape, held: Held) -> StepCost:
+def _step(deployment: Deployment, machine: Machine, shape: StepShape, held: Held) -> StepCost:
     """One step, in two half batches where that is asked for."""
-    whole = even_step(setting.model, shape, machine, held)
-    if not setting.workload.overlap:
+    whole = even_step(deployment.model, shape, machine, held)
+    if not deployment.workload.overlap:
         return whole
     half = replace(
         shape,
         sequences=np.asarray(shape.sequences) / 2,
         prompt_tokens=np.asarray(shape.prompt_tokens) / 2,
     )
-    halved = even_step(setting.model, half, machine, held)
+    halved = even_step(deployment.model, half, machine, held)
     return overlapped(whole, halved, machine.efficiency["overlap"])
 
 

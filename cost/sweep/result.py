@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.pareto import pareto
-from cost.setting import Setting
 from cost.sweep.stages import Variant
 
 
@@ -20,7 +20,7 @@ class Sweep:
 
     Attributes
     ----------
-    setting:
+    deployment:
         What was swept; its own batch plays no part.
     tp, attention_dp, ep, moe_tp, stages, replicas:
         Width of tensor parallelism in attention and dense parts; attention groups of a stage; places that a layer's
@@ -47,7 +47,7 @@ class Sweep:
         Busiest GPU's expert load over the mean that was counted; None: the usual one of wide groups.
     """
 
-    setting: Setting
+    deployment: Deployment
     layout: NDArray[np.int64]
     tp: NDArray[np.int64]
     attention_dp: NDArray[np.int64]
@@ -85,7 +85,7 @@ class Sweep:
 
     def label(self, index: int) -> str:
         """The layout in a few letters: ``EP72 TP1 PP1 x1``; ``ETP``: parts that each expert is cut into."""
-        moe = self.setting.model.moe is not None
+        moe = self.deployment.model.moe is not None
         expert = f"EP{self.ep[index]} " if moe else ""
         if self.moe_tp[index] > 1:
             expert += f"ETP{self.moe_tp[index]} "

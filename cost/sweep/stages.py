@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.deployment import Deployment
 from cost.held import Held
 from cost.layout import StageSpec
 from cost.machine import Machine
-from cost.setting import Setting
 from cost.step import hop_seconds
 from cost.sweep.arrangement import Arrangement
 from cost.terms.links import hop_bytes, return_bytes
@@ -33,23 +33,23 @@ class Variant:
 
 @dataclass(eq=False)
 class Machines:
-    """The distinct machines of a setting; domains of one kind share one."""
+    """The distinct machines of a deployment; domains of one kind share one."""
 
-    setting: Setting
+    deployment: Deployment
     found: list[Machine] = field(default_factory=list)
     _places: dict[tuple[int, ...], tuple[int, int, float]] = field(default_factory=dict)
 
     def place(self, stage: StageSpec) -> tuple[int, int, float]:
         """Machine of ``stage``, its GPUs in the domain that has fewest of them, and the least HBM bytes of a GPU."""
         if stage.gpus not in self._places:
-            domains = (self.setting.cluster.spec.domains[d] for d in self.setting.domain_set(stage))
+            domains = (self.deployment.cluster.spec.domains[d] for d in self.deployment.domain_set(stage))
             hbm_bytes = min(domain.gpu.hbm_bytes for domain in domains)
-            self._places[stage.gpus] = self.number(stage), self.setting.smallest_part(stage), hbm_bytes
+            self._places[stage.gpus] = self.number(stage), self.deployment.smallest_part(stage), hbm_bytes
         return self._places[stage.gpus]
 
     def number(self, stage: StageSpec) -> int:
         """Index of the machine that ``stage`` runs on."""
-        machine = self.setting.machine(stage)
+        machine = self.deployment.machine(stage)
         for index, known in enumerate(self.found):
             if known is machine or (
                 known.efficiency is machine.efficiency
@@ -106,11 +106,11 @@ class StageTable:
     in_flight: NDArray[np.float64]
     at_once: NDArray[np.float64]
 
-    def held(self, setting: Setting, rows: NDArray[np.int64]) -> Held:
+    def held(self, deployment: Deployment, rows: NDArray[np.int64]) -> Held:
         """What the stages ``rows`` hold of the model."""
         kinds = [
             (layer, count[rows])
-            for layer, count in zip(setting.model.kinds, self.counts, strict=True)
+            for layer, count in zip(deployment.model.kinds, self.counts, strict=True)
             if count.any()
         ]
         return Held(tuple(kinds), self.first[rows], self.last[rows])
@@ -148,7 +148,7 @@ class Pipelines:
     hops: Hops
 
 
-def pipelines_of(setting: Setting, variants: Sequence[Variant], machines: Machines) -> Pipelines:
+def pipelines_of(deployment: Deployment, variants: Sequence[Variant], machines: Machines) -> Pipelines:
     """Return the distinct pipelines of ``variants``, their stages and their hops."""
     found: list[tuple[int, int, int, int]] = []
     rows: list[tuple[int, int, Stage]] = []
@@ -158,11 +158,11 @@ def pipelines_of(setting: Setting, variants: Sequence[Variant], machines: Machin
         for replica, count in what.arrangement.alike:
             stages = what.stages(replica)
             total = sum(len(stage.gpus) for stage in stages)
-            distinct = Counter(distinct_stages(setting, machines, stages, total))
+            distinct = Counter(distinct_stages(deployment, machines, stages, total))
             rows += [(len(found), times, stage) for stage, times in distinct.items()]
             key = id(what.arrangement), replica  # wherever its layers are cut
             if key not in known:
-                known[key] = _hops(setting, stages, total)
+                known[key] = _hops(deployment, stages, total)
             hops.append(known[key])
             found.append((number, count, total, len(stages)))
     variant, *rest = np.array(found, dtype=np.int64).reshape(-1, 4).T
@@ -172,16 +172,16 @@ def pipelines_of(setting: Setting, variants: Sequence[Variant], machines: Machin
         alike,
         gpus,
         depth,
-        stage_table(rows, len(setting.model.kinds)),
+        stage_table(rows, len(deployment.model.kinds)),
         _hop_arrays(hops),
     )
 
 
 def distinct_stages(
-    setting: Setting, machines: Machines, stages: Sequence[StageSpec], total: int
+    deployment: Deployment, machines: Machines, stages: Sequence[StageSpec], total: int
 ) -> Iterable[Stage]:
     """Yield each stage of a replica of ``total`` GPUs as its cost goes."""
-    kind_of = setting.model.kind_of
+    kind_of = deployment.model.kind_of
     for index, stage in enumerate(stages):
         counts = Counter(kind_of[stage.layers.start : stage.layers.stop])
         machine, domain_gpus, hbm_bytes = machines.place(stage)
@@ -189,7 +189,7 @@ def distinct_stages(
             gpus=len(stage.gpus),
             domain_gpus=domain_gpus,
             machine=machine,
-            counts=tuple(counts[kind] for kind in range(len(setting.model.kinds))),
+            counts=tuple(counts[kind] for kind in range(len(deployment.model.kinds))),
             first=index == 0,
             last=index == len(stages) - 1,
             in_flight=total / len(stage.gpus),
@@ -220,7 +220,9 @@ def stage_table(rows: Sequence[tuple[int, int, Stage]], kinds: int) -> StageTabl
     )
 
 
-def _hops(setting: Setting, stages: Sequence[StageSpec], total: int) -> dict[str, tuple[float, float, float]]:
+def _hops(
+    deployment: Deployment, stages: Sequence[StageSpec], total: int
+) -> dict[str, tuple[float, float, float]]:
     """Fixed seconds, seconds and peak seconds for each sequence per GPU, by fabric: hops are linear in the batch."""
     found: dict[str, tuple[float, float, float]] = {}
     if len(stages) == 1:
@@ -228,11 +230,11 @@ def _hops(setting: Setting, stages: Sequence[StageSpec], total: int) -> dict[str
     for stage, after in zip(stages, [*stages[1:], stages[0]], strict=True):
         # the side with fewer GPUs moves more through each
         sequences = total / (len(stages) * min(len(stage.gpus), len(after.gpus)))
-        tokens = sequences * setting.workload.tokens_per_pass
+        tokens = sequences * deployment.workload.tokens_per_pass
         back = after is stages[0]
-        moved = return_bytes(tokens=tokens) if back else hop_bytes(setting.model.hidden, tokens=tokens)
-        fabric, fixed_s, _ = hop_seconds(setting, stage, after, moved=0.0)
-        _, one_s, peak_s = hop_seconds(setting, stage, after, moved=moved)
+        moved = return_bytes(tokens=tokens) if back else hop_bytes(deployment.model.hidden, tokens=tokens)
+        fabric, fixed_s, _ = hop_seconds(deployment, stage, after, moved=0.0)
+        _, one_s, peak_s = hop_seconds(deployment, stage, after, moved=moved)
         before = found.get(fabric, (0.0, 0.0, 0.0))
         found[fabric] = (before[0] + fixed_s, before[1] + one_s - fixed_s, before[2] + peak_s)
     return found

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.capacity import even_memory
+from cost.deployment import Deployment
 from cost.held import Held
 from cost.layout import StageSpec
-from cost.setting import Setting
 from cost.sweep.arrangement import Arrangement, arrangements
 from cost.sweep.price import stage_seconds, stage_shape
 from cost.sweep.split import balanced_ranges
@@ -45,19 +45,19 @@ class _Weights:
         return self.kinds[kind_of][:, stages].T, fixed
 
 
-def variants_of(setting: Setting, machines: Machines, redundant: int | None) -> list[Variant]:
+def variants_of(deployment: Deployment, machines: Machines, redundant: int | None) -> list[Variant]:
     """Return the arrangements, each with every split of its layers that is worth pricing.
 
     Layers are split so that the slowest stage is fastest, experts balanced, at each of :data:`TYPICAL`; so that the
     fullest GPU is least full, which leaves room for more sequences; and in the ways between these.
     """
-    layers = len(setting.model.layers)
+    layers = len(deployment.model.layers)
     found: list[Variant] = []
-    whole = arrangements(setting.cluster, setting.model)
+    whole = arrangements(deployment.cluster, deployment.model)
     kinds: dict[Stage, int] = {}
-    stages = [_stages(setting, machines, what, kinds) if what.stages > 1 else [] for what in whole]
-    weights = _weights(setting, machines, list(kinds), redundant) if kinds else []
-    kind_of = np.array(setting.model.kind_of)
+    stages = [_stages(deployment, machines, what, kinds) if what.stages > 1 else [] for what in whole]
+    weights = _weights(deployment, machines, list(kinds), redundant) if kinds else []
+    kind_of = np.array(deployment.model.kind_of)
     for what, row in zip(whole, stages, strict=True):
         splits: list[tuple[range, ...]]
         if what.stages == 1:
@@ -100,19 +100,21 @@ def _shorter(split: tuple[range, ...]) -> list[tuple[range, ...]]:
     return found
 
 
-def _stages(setting: Setting, machines: Machines, what: Arrangement, kinds: dict[Stage, int]) -> list[int]:
+def _stages(
+    deployment: Deployment, machines: Machines, what: Arrangement, kinds: dict[Stage, int]
+) -> list[int]:
     """The stages of a replica without layers, each as an index into ``kinds``, which grows."""
     specs = [StageSpec(gpus, range(0)) for gpus in what.replicas[0]]
     total = sum(len(spec.gpus) for spec in specs)
-    bare = [replace(s, first=False, last=False) for s in distinct_stages(setting, machines, specs, total)]
+    bare = [replace(s, first=False, last=False) for s in distinct_stages(deployment, machines, specs, total)]
     return [kinds.setdefault(stage, len(kinds)) for stage in bare]
 
 
 def _weights(
-    setting: Setting, machines: Machines, stages: list[Stage], redundant: int | None
+    deployment: Deployment, machines: Machines, stages: list[Stage], redundant: int | None
 ) -> list[_Weights]:
     """Seconds, and fractions of HBM, of everything that a stage may hold, on each kind of stage."""
-    model = setting.model
+    model = deployment.model
     table = stage_table([(0, 1, stage) for stage in stages], len(model.kinds))
     parts, many = len(model.kinds) + 2, len(stages)
     rows = np.tile(np.arange(many), parts)
@@ -121,24 +123,24 @@ def _weights(
         tuple((layer, one[kind]) for kind, layer in enumerate(model.kinds)), first=one[-2], last=one[-1]
     )
     found = [
-        _seconds(setting, machines, table, rows, held, redundant, batch=batch, whole=whole)
-        for batch, whole in TYPICAL[setting.workload.phase]
+        _seconds(deployment, machines, table, rows, held, redundant, batch=batch, whole=whole)
+        for batch, whole in TYPICAL[deployment.workload.phase]
     ]
-    found.append(_memory(setting, table, rows, held, redundant))
+    found.append(_memory(deployment, table, rows, held, redundant))
     shaped = (values.reshape(parts, many) for values in found)
     return [_Weights(values[:-2], values[-2], values[-1]) for values in shaped]
 
 
 def _widths(
-    setting: Setting, table: StageTable, rows: NDArray[np.int64], *, whole: bool = False
+    deployment: Deployment, table: StageTable, rows: NDArray[np.int64], *, whole: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Widths of attention and of an expert's parts: the whole group without experts, else one."""
     one, all_gpus = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)
-    return all_gpus if whole or setting.model.moe is None else one, one
+    return all_gpus if whole or deployment.model.moe is None else one, one
 
 
 def _seconds(
-    setting: Setting,
+    deployment: Deployment,
     machines: Machines,
     table: StageTable,
     rows: NDArray[np.int64],
@@ -148,20 +150,20 @@ def _seconds(
     batch: float,
     whole: bool,
 ) -> Array:
-    tp, moe_tp = _widths(setting, table, rows, whole=whole)
+    tp, moe_tp = _widths(deployment, table, rows, whole=whole)
     each = np.full(len(rows), batch)
-    shape = stage_shape(setting, table, rows, tp=tp, moe_tp=moe_tp, batch=each, redundant=redundant)
-    return stage_seconds(setting, machines.found, table.machine[rows], shape, held).total
+    shape = stage_shape(deployment, table, rows, tp=tp, moe_tp=moe_tp, batch=each, redundant=redundant)
+    return stage_seconds(deployment, machines.found, table.machine[rows], shape, held).total
 
 
 def _memory(
-    setting: Setting, table: StageTable, rows: NDArray[np.int64], held: Held, redundant: int | None
+    deployment: Deployment, table: StageTable, rows: NDArray[np.int64], held: Held, redundant: int | None
 ) -> Array:
-    tp, moe_tp = _widths(setting, table, rows)
+    tp, moe_tp = _widths(deployment, table, rows)
     shape = stage_shape(
-        setting, table, rows, tp=tp, moe_tp=moe_tp, batch=np.ones(len(rows)), redundant=redundant
+        deployment, table, rows, tp=tp, moe_tp=moe_tp, batch=np.ones(len(rows)), redundant=redundant
     )
     weights, cache = even_memory(
-        setting.model, setting.workload, shape, held, in_flight=table.in_flight[rows], at_once=0.0
+        deployment.model, deployment.workload, shape, held, in_flight=table.in_flight[rows], at_once=0.0
     )
     return np.asarray(weights + cache) / table.hbm_bytes[rows]

@@ -56,7 +56,7 @@ def export_plan(plan: Plan, engine: Engine, file: str) -> Exported:
     InputError
         If the engine would reject or misread it: with the reason, and the option that avoids it.
     """
-    facts = model_facts(plan.setting.model)
+    facts = model_facts(plan.deployment.model)
     if engine.suffixes and not file.endswith(engine.suffixes):
         raise InputError(
             f"-o {file}: {engine.title} reads a plan only from a file that ends in {engine.suffixes[0]}."
@@ -89,12 +89,14 @@ def _balancedness(plan: Plan, engine: Engine) -> float:
         return _mean(plan.balancedness.values())
     if engine.nearest_copy:
         split = engine.splits[0]
-        return _mean(placement_balancedness(plan.setting, plan.layout, plan.experts, loads, split).values())
+        return _mean(
+            placement_balancedness(plan.deployment, plan.layout, plan.experts, loads, split).values()
+        )
     found: list[float] = []
     for stage, part in zip(plan.layout.replicas[0], plan.experts, strict=True):
         if part is not None:
             shares = source_shares(part, nearest=False)
-            for tokens in loads.tokens[:, moe_rows(plan.setting, stage.layers)]:
+            for tokens in loads.tokens[:, moe_rows(plan.deployment, stage.layers)]:
                 found += part.balancedness(tokens, shares).tolist()
     return _mean(found)
 
@@ -115,7 +117,7 @@ def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFa
 
 def launch_of(plan: Plan, mapping: ExpertMapping, file: str, facts: ModelFacts) -> Launch:
     """Return what a replica of ``plan`` is started with."""
-    gpus = plan.setting.cluster.gpus
+    gpus = plan.deployment.cluster.gpus
     nodes = {gpus[gpu].node for stage in plan.layout.replicas[0] for gpu in stage.gpus}
     return Launch(
         file=file,

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.loads import ExpertLoads
-from cost.setting import Setting
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.failure_domains import numbered_domains
 from placement.failures import find_failures
@@ -26,7 +26,7 @@ from placement.verify_plan import verify_plan
 from topology.errors import InfeasibleError, InputError
 
 
-def default_ranks(setting: Setting, options: PlanOptions) -> int:
+def default_ranks(deployment: Deployment, options: PlanOptions) -> int:
     """Return the GPUs of an EP group: as asked, else all of the cluster over the stages.
 
     Raises
@@ -34,12 +34,12 @@ def default_ranks(setting: Setting, options: PlanOptions) -> int:
     InputError
         If the cluster has fewer GPUs than that, or the tensor-parallel width does not divide them.
     """
-    gpus, stages = len(setting.cluster.gpus), options.stages or 1
+    gpus, stages = len(deployment.cluster.gpus), options.stages or 1
     ranks = options.ep or max(1, gpus // stages)
     if ranks * stages > gpus:
         raise InputError(
             f"--ep {ranks} with {stages} stage{'s' * (stages > 1)} takes {ranks * stages} GPUs, "
-            f"{setting.cluster.name} has {gpus}."
+            f"{deployment.cluster.name} has {gpus}."
         )
     if ranks % (options.tp or 1):
         raise InputError(f"--tp {options.tp}: does not divide the {ranks} GPUs of an EP group (--ep).")
@@ -47,7 +47,7 @@ def default_ranks(setting: Setting, options: PlanOptions) -> int:
 
 
 def imported_plan(
-    setting: Setting, mapping: ExpertMapping, loads: ExpertLoads, options: PlanOptions, note: str
+    deployment: Deployment, mapping: ExpertMapping, loads: ExpertLoads, options: PlanOptions, note: str
 ) -> Plan:
     """Return a verified plan with the experts of ``mapping``.
 
@@ -65,11 +65,11 @@ def imported_plan(
     InfeasibleError
         If the weights, or the batch asked for, do not fit in HBM.
     """
-    shape = _shape(setting, mapping.ranks, options.stages or 1, options.tp or 1)
-    setting, layout = _laid_out(setting, mapping, shape)
+    shape = _shape(deployment, mapping.ranks, options.stages or 1, options.tp or 1)
+    deployment, layout = _laid_out(deployment, mapping, shape)
     experts = experts_of(mapping, layout)
-    score, balancedness = score_placement(setting, layout, experts, loads, options.split)
-    problems = _problems(setting, layout, experts, loads, options)
+    score, balancedness = score_placement(deployment, layout, experts, loads, options.split)
+    problems = _problems(deployment, layout, experts, loads, options)
     notes = [note, "no search ran: the placement is the file's", *loads.notes]
     doubled = mapping.doubled()
     if doubled:
@@ -79,14 +79,14 @@ def imported_plan(
             "which saves nothing if it fails and which no plan of ours does"
         )
     plan = Plan(
-        setting=setting,
+        deployment=deployment,
         layout=layout,
         experts=experts,
         loads=loads,
         score=score,
         balancedness=balancedness,
-        proof=_proof(setting, layout, problems, experts, options, doubled=bool(doubled)),
-        baselines=score_rivals(setting, layout, experts, loads, options.split),
+        proof=_proof(deployment, layout, problems, experts, options, doubled=bool(doubled)),
+        baselines=score_rivals(deployment, layout, experts, loads, options.split),
         notes=tuple(notes),
         options={**asdict(options), "ep": mapping.ranks, "copies_together": bool(doubled), "imported": note},
     )
@@ -96,14 +96,14 @@ def imported_plan(
     return replace(plan, failures=find_failures(plan))
 
 
-def _shape(setting: Setting, ranks: int, stages: int, tp: int) -> Shape:
+def _shape(deployment: Deployment, ranks: int, stages: int, tp: int) -> Shape:
     """Return the layout that the planner would use for such groups; else consecutive GPUs."""
-    for shape in enumerate_shapes(setting.cluster, setting.model):
+    for shape in enumerate_shapes(deployment.cluster, deployment.model):
         groups = shape.replicas[0]
         if shape.tp == tp and len(groups) == stages and all(len(group) == ranks for group in groups):
             return shape
     size = ranks * stages
-    count = len(setting.cluster.gpus) // size
+    count = len(deployment.cluster.gpus) // size
     replicas = tuple(
         tuple(
             tuple(range(replica * size + stage * ranks, replica * size + (stage + 1) * ranks))
@@ -114,35 +114,38 @@ def _shape(setting: Setting, ranks: int, stages: int, tp: int) -> Shape:
     return Shape(replicas, tp)
 
 
-def _laid_out(setting: Setting, mapping: ExpertMapping, shape: Shape) -> tuple[Setting, Layout]:
-    """Return the setting at the batch asked for, or the largest, and the layers on the groups of ``shape``."""
+def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> tuple[Deployment, Layout]:
+    """Return the deployment at the batch asked for, or the largest, and the layers on the groups of ``shape``."""
     groups = shape.replicas[0]
     slots = [np.full(mapping.ranks, mapping.slots_per_rank, dtype=np.int64) for _ in groups]
     most = min(
-        largest_batch(setting.with_batch(1), members, tp=shape.tp, slots=slots)
+        largest_batch(deployment.with_batch(1), members, tp=shape.tp, slots=slots)
         for members in dict.fromkeys(shape.replicas)
     )
-    batch = setting.workload.wanted_batch(most)
+    batch = deployment.workload.wanted_batch(most)
     if most < 1:
         raise InfeasibleError(
-            f"HBM capacity binds: {setting.model.name} with {mapping.slots_per_rank} slots per layer on each of "
-            f"{mapping.ranks} GPUs of {setting.cluster.name} does not fit even at batch 1; give --stages, a larger "
+            f"HBM capacity binds: {deployment.model.name} with {mapping.slots_per_rank} slots per layer on each of "
+            f"{mapping.ranks} GPUs of {deployment.cluster.name} does not fit even at batch 1; give "
+            f"--stages, a larger "
             "--ep on more GPUs, a smaller --weights or a shorter --context."
         )
     if batch > most:
         raise InfeasibleError(
             f"HBM capacity binds: --batch {batch} does not fit; the largest that fits is {most} sequences per GPU."
         )
-    setting = setting.with_batch(batch)
+    deployment = deployment.with_batch(batch)
     if len(groups) == 1:
-        ranges = [range(len(setting.model.layers))]
+        ranges = [range(len(deployment.model.layers))]
     else:
-        ranges = list(split_layers(setting, groups, tp=shape.tp, slots=slots))
-    return setting, Layout(tuple(tuple(stage_specs(members, ranges)) for members in shape.replicas), shape.tp)
+        ranges = list(split_layers(deployment, groups, tp=shape.tp, slots=slots))
+    return deployment, Layout(
+        tuple(tuple(stage_specs(members, ranges)) for members in shape.replicas), shape.tp
+    )
 
 
 def _problems(
-    setting: Setting,
+    deployment: Deployment,
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads,
@@ -154,14 +157,14 @@ def _problems(
         if part is None:
             found.append(None)
             continue
-        tokens = loads.normalised[:, moe_rows(setting, stage.layers)]
-        speed = stage_speed(setting, stage, part.slots_per_gpu)
+        tokens = loads.normalised[:, moe_rows(deployment, stage.layers)]
+        speed = stage_speed(deployment, stage, part.slots_per_gpu)
         found.append(scenario_problem(tokens, part.slots_per_gpu, speed=speed, objective=options.objective))
     return found
 
 
 def _proof(
-    setting: Setting,
+    deployment: Deployment,
     layout: Layout,
     problems: Sequence[ScenarioProblem | None],
     experts: Sequence[Assignment | None],
@@ -178,7 +181,7 @@ def _proof(
     for stage, problem, part in zip(layout.replicas[0], problems, experts, strict=True):
         if problem is None or part is None:
             continue
-        nodes = numbered_domains(setting, "node")[list(stage.gpus)]
+        nodes = numbered_domains(deployment, "node")[list(stage.gpus)]
         value.append(split_max_load(problem, part.slot_expert, options.split, nodes))
         if doubled:
             bound.append(np.minimum(1.0, value[-1]))

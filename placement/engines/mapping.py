@@ -115,7 +115,7 @@ def mapping_of(plan: Plan) -> ExpertMapping:
         If the model has no experts, or what no engine's file can hold: GPUs of a stage with unequal slots, or
         stages that differ in their GPUs or slots.
     """
-    facts = model_facts(plan.setting.model)
+    facts = model_facts(plan.deployment.model)
     parts = [part for part in plan.experts if part is not None]
     for part in parts:
         _require_equal_slots(part)
@@ -167,7 +167,7 @@ class Place:
 
 def rank_places(plan: Plan) -> Iterator[Place]:
     """Yield the GPU of each rank: stages in order, in each its EP ranks."""
-    gpus = plan.setting.cluster.gpus
+    gpus = plan.deployment.cluster.gpus
     for replica, stages in enumerate(plan.layout.replicas):
         rank = 0
         for number, stage in enumerate(stages):

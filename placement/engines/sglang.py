@@ -86,8 +86,8 @@ def _no_rows(rows: list[object]) -> str:
 
 def _torch(path: Path) -> object:
     """Return what a ``.pt`` holds, its map as lists; nothing in it is run."""
-    from cost.recordings.file_array import FileArray
-    from cost.recordings.torch_file import load_torch_file
+    from cost.traces.file_array import FileArray
+    from cost.traces.torch_file import load_torch_file
 
     if not path.is_file():
         raise InputError(f"{path}: {'not a regular file' if path.exists() else 'there is no such file'}.")

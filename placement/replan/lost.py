@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.memory import replica_memory
-from cost.setting import Setting
 from placement.pack import EMPTY
 from placement.plan import Plan
 from topology import build_cluster
@@ -26,7 +26,7 @@ class Left:
 
     Attributes
     ----------
-    setting, layout:
+    deployment, layout:
         The cluster without the lost GPUs, and the stages on what is left of theirs.
     slots:
         Slots of each GPU of each stage, int64 ``[gpus]``; None where a stage has no experts.
@@ -38,7 +38,7 @@ class Left:
         What a summary repeats.
     """
 
-    setting: Setting
+    deployment: Deployment
     layout: Layout
     slots: tuple[NDArray[np.int64] | None, ...]
     held: tuple[NDArray[np.int32] | None, ...]
@@ -55,14 +55,15 @@ def lost_gpus(plan: Plan, ids: Sequence[str]) -> tuple[int, ...]:
         If the cluster has nothing of that id.
     """
     members: dict[str, set[int]] = {}
-    for index, gpu in enumerate(plan.setting.cluster.gpus):
+    for index, gpu in enumerate(plan.deployment.cluster.gpus):
         for name in (gpu.id, gpu.node, gpu.rack, f"d{gpu.domain}"):
             members.setdefault(name, set()).add(index)
     lost: set[int] = set()
     for name in ids:
         if name not in members:
             raise InputError(
-                f"--lost {name}: no GPU, node, rack or domain of {plan.setting.cluster.name} has that id; ids look "
+                f"--lost {name}: no GPU, node, rack or domain of {plan.deployment.cluster.name} has "
+                f"that id; ids look "
                 f"like {', '.join(list(members)[:4])}."
             )
         lost |= members[name]
@@ -81,14 +82,14 @@ def left_of(plan: Plan, lost: Sequence[int]) -> Left:
     InfeasibleError
         If no GPU, or a stage without GPUs, is left, or the experts do not fit in HBM at the plan's batch.
     """
-    cluster = plan.setting.cluster
+    cluster = plan.deployment.cluster
     if not lost:
         slots = tuple(None if part is None else part.slots_per_gpu for part in plan.experts)
         held = tuple(
             None if part is None else _once_a_gpu(part.slot_expert, part.slots_per_gpu)
             for part in plan.experts
         )
-        return Left(plan.setting, plan.layout, slots, held, 0, ())
+        return Left(plan.deployment, plan.layout, slots, held, 0, ())
     if len(lost) == len(cluster.gpus):
         raise InfeasibleError(
             f"all {len(lost)} GPUs of {cluster.name} are lost: nothing is left to plan for."
@@ -108,7 +109,7 @@ def left_of(plan: Plan, lost: Sequence[int]) -> Left:
         notes.append(
             f"idle: {idle} GPU{'s' * (idle > 1)} that shared attention (TP {plan.layout.tp}) with a lost one"
         )
-    setting, number = _without(plan, gone)
+    deployment, number = _without(plan, gone)
     layout = Layout(
         tuple(
             tuple(
@@ -125,7 +126,7 @@ def left_of(plan: Plan, lost: Sequence[int]) -> Left:
         0 if part is None else max(0, part.experts - int(part.slots_per_gpu[members].sum()))
         for part, members in zip(plan.experts, kept, strict=True)
     ]
-    _check_memory(setting, layout, slots, short)
+    _check_memory(deployment, layout, slots, short)
     copies = sum(
         int(part.slots_per_gpu[local]) * part.layers
         for stages in plan.layout.replicas
@@ -135,7 +136,7 @@ def left_of(plan: Plan, lost: Sequence[int]) -> Left:
         if gpu in gone
     )
     held = tuple(None if part is None else _once_a_gpu(part[1], part[0]) for part in parts)
-    return Left(setting, layout, slots, held, copies, tuple(notes))
+    return Left(deployment, layout, slots, held, copies, tuple(notes))
 
 
 def _replicas(plan: Plan, gone: set[int]) -> tuple[list[tuple[StageSpec, ...]], list[str]]:
@@ -162,16 +163,16 @@ def _members(stage: StageSpec, tp: int, gone: set[int]) -> list[int]:
     return [local for group in groups if not any(stage.gpus[i] in gone for i in group) for local in group]
 
 
-def _without(plan: Plan, gone: set[int]) -> tuple[Setting, dict[int, int]]:
-    """The setting without the lost GPUs, and the new number of each GPU that stays."""
-    old = plan.setting
+def _without(plan: Plan, gone: set[int]) -> tuple[Deployment, dict[int, int]]:
+    """The deployment without the lost GPUs, and the new number of each GPU that stays."""
+    old = plan.deployment
     ids = {old.cluster.gpus[gpu].id for gpu in gone}
     faults = tuple(fault for fault in old.cluster.spec.faults if fault.gpu not in ids)
     spec = replace(old.cluster.spec, faults=(*faults, *(Fault(gpu=name) for name in sorted(ids))))
     cluster = build_cluster(spec)
     index = {gpu.id: new for new, gpu in enumerate(cluster.gpus)}
     number = {old_n: index[gpu.id] for old_n, gpu in enumerate(old.cluster.gpus) if gpu.id in index}
-    return Setting(cluster, old.model, old.workload, old.efficiency, old.engine), number
+    return Deployment(cluster, old.model, old.workload, old.efficiency, old.engine), number
 
 
 def _held(
@@ -203,19 +204,19 @@ def _grown(slots: NDArray[np.int64], experts: int) -> NDArray[np.int64]:
 
 
 def _check_memory(
-    setting: Setting, layout: Layout, slots: Sequence[NDArray[np.int64] | None], short: Sequence[int]
+    deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64] | None], short: Sequence[int]
 ) -> None:
     """Raise InfeasibleError where what is left does not fit: by how much, and the batch that would.
 
     ``short`` are the experts of each stage for which the slots that are left do not suffice.
     """
-    stages, batch = layout.replicas[0], setting.workload.batch
+    stages, batch = layout.replicas[0], deployment.workload.batch
     each = [
         np.zeros(len(stage.gpus), dtype=np.int64) if count is None else count
         for stage, count in zip(stages, slots, strict=True)
     ]
     memories = replica_memory(
-        setting, stages, tp=layout.tp, slots=[int(row.sum()) for row in each], per_gpu=each
+        deployment, stages, tp=layout.tp, slots=[int(row.sum()) for row in each], per_gpu=each
     )
     fits = min(memory.max_batch() for memory in memories)
     for stage, memory, lacking in zip(stages, memories, short, strict=True):

@@ -148,7 +148,7 @@ def replan_plan(
     """
     loads = plan.loads if loads is None else loads
     if loads is None:
-        raise InputError(f"{plan.setting.model.name} has no routed experts: there is nothing to re-plan.")
+        raise InputError(f"{plan.deployment.model.name} has no routed experts: there is nothing to re-plan.")
     spread, objective = options.spread or plan.spread, options.objective or plan.objective
     lost = lost_gpus(plan, options.lost)
     left = left_of(plan, lost)
@@ -181,7 +181,7 @@ def replan_plan(
         notes=(*left.notes, *found.log),
         interrupted=found.interrupted,
         baselines={
-            **score_rivals(new.setting, new.layout, new.experts, loads, new.split),
+            **score_rivals(new.deployment, new.layout, new.experts, loads, new.split),
             "old plan" if not lost else "restored": before,
             "fresh plan": afresh,
         },
@@ -207,13 +207,13 @@ def replan_plan(
         copies=replicas * sum(rows.size for rows in placed.values()),
         lost_copies=left.lost_copies,
         front=_scaled(found, replicas),
-        transfer=transfers(new.setting.cluster, steps, lambda layer: size[layer]),
+        transfer=transfers(new.deployment.cluster, steps, lambda layer: size[layer]),
     )
 
 
 def _expert_bytes(plan: Plan) -> dict[int, float]:
     """Bytes of one expert by layer with experts."""
-    model = plan.setting.model
+    model = plan.deployment.model
     each = bytes_per_param(model.precision["experts"])
     found = {}
     for layer in model.moe_layers:
@@ -244,12 +244,12 @@ def _tasks(
         if slots is None or held is None:
             continue
         members = [stages[index].gpus for stages in left.layout.replicas]
-        domains = stage_domains(left.setting, members, spread)
-        tokens = loads.normalised[:, moe_rows(left.setting, stage.layers)]
+        domains = stage_domains(left.deployment, members, spread)
+        tokens = loads.normalised[:, moe_rows(left.deployment, stage.layers)]
         require_apart(tokens.shape[2], slots, domains)
-        speed = stage_speed(left.setting, stage, slots)
+        speed = stage_speed(left.deployment, stage, slots)
         problem = ExpertProblem(tokens.mean(axis=0), slots, speed, domains)
-        nodes = numbered_domains(left.setting, "node")[list(stage.gpus)]
+        nodes = numbered_domains(left.deployment, "node")[list(stage.gpus)]
         tasks[index] = replan_task(problem, tokens, held, objective, split=split, nodes=nodes)
     return tasks
 
@@ -277,7 +277,7 @@ def _plan(
     """The new plan, scored afresh, with its proof."""
     new = replace(
         old,
-        setting=left.setting,
+        deployment=left.deployment,
         layout=left.layout,
         loads=loads,
         scenarios=None,
@@ -285,7 +285,7 @@ def _plan(
         passed_over="",
     )
     experts = _assignments(tasks, placed, new)
-    score, balancedness = score_placement(left.setting, left.layout, experts, loads, old.split)
+    score, balancedness = score_placement(left.deployment, left.layout, experts, loads, old.split)
     return replace(new, experts=experts, score=score, balancedness=balancedness, proof=_proof(tasks, placed))
 
 
@@ -309,7 +309,7 @@ def _scored(
     plan: Plan, tasks: Mapping[int, ReplanTask], rows: Mapping[int, NDArray[np.int32]]
 ) -> BaselineScore:
     experts = _assignments(tasks, rows, plan)
-    score, balancedness = score_placement(plan.setting, plan.layout, experts, plan.loads, plan.split)
+    score, balancedness = score_placement(plan.deployment, plan.layout, experts, plan.loads, plan.split)
     return BaselineScore("", balancedness, score)
 
 
@@ -333,7 +333,9 @@ def _steps(
     for index, task in tasks.items():
         problem, rows = task.problem, placed[index]
         ids = [
-            layer for layer in new.setting.model.moe_layers if layer in new.layout.replicas[0][index].layers
+            layer
+            for layer in new.deployment.model.moe_layers
+            if layer in new.layout.replicas[0][index].layers
         ]
         for row, slot in np.argwhere(rows != task.old).tolist():
             gpu, before = int(problem.slot_gpu[slot]), int(task.old[row, slot])
@@ -348,25 +350,25 @@ def _steps(
                 for stages in new.layout.replicas
             ]
     holders = _Holders(old, new)
-    return in_order(nearest_sources(new.setting.cluster, steps, holders.of, lambda layer: size[layer]))
+    return in_order(nearest_sources(new.deployment.cluster, steps, holders.of, lambda layer: size[layer]))
 
 
 class _Holders:
     """Which GPUs, by their number in the new plan, hold an expert in the old one, idle replicas too."""
 
     def __init__(self, old: Plan, new: Plan) -> None:
-        number = {gpu.id: index for index, gpu in enumerate(new.setting.cluster.gpus)}
+        number = {gpu.id: index for index, gpu in enumerate(new.deployment.cluster.gpus)}
         self._known: dict[tuple[int, int], list[int]] = {}
         for index, part in enumerate(old.experts):
             if part is None:
                 continue
             stages = [replica[index] for replica in old.layout.replicas]
-            layers = [layer for layer in old.setting.model.moe_layers if layer in stages[0].layers]
+            layers = [layer for layer in old.deployment.model.moe_layers if layer in stages[0].layers]
             places = [
                 [
-                    number[old.setting.cluster.gpus[stage.gpus[local]].id]
+                    number[old.deployment.cluster.gpus[stage.gpus[local]].id]
                     for stage in stages
-                    if old.setting.cluster.gpus[stage.gpus[local]].id in number
+                    if old.deployment.cluster.gpus[stage.gpus[local]].id in number
                 ]
                 for local in range(part.gpus)
             ]

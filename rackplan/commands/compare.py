@@ -68,8 +68,8 @@ def run(
     """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and what binds."""
     from contextlib import nullcontext
 
+    from cost.deployment import Deployment
     from cost.resolve import resolve_model
-    from cost.setting import Setting
     from cost.workload import Workload
     from placement.compare import compare_clusters
     from placement.options import PlanOptions
@@ -110,7 +110,7 @@ def run(
             data["what_if"] = workload.what_if
         if folder:
             reporter.stage("writing")
-            settings = [Setting(side, resolved, workload, engine=engine) for side in sides]
+            settings = [Deployment(side, resolved, workload, engine=engine) for side in sides]
             _write(folder, data, compare_report(rows, settings, expert_loads, command=_command()))
     if json:
         print_json(data)

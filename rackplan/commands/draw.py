@@ -89,7 +89,7 @@ def _planned(plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
     from topology.errors import InputError
 
     planned = read_plan(plan)
-    cluster = planned.setting.cluster
+    cluster = planned.deployment.cluster
     if _gpu_ids(cluster) != _gpu_ids(target):
         if not cluster.spec.faults or _gpu_ids(_whole(cluster)) != _gpu_ids(_whole(target)):
             raise InputError(f"--plan {plan}: it is for {cluster.name}, whose GPUs differ from {name}.")

@@ -65,8 +65,8 @@ def run(
 
     Reads it strictly, scores it; writes plan.json, report.html and topology.svg.
     """
+    from cost.deployment import Deployment
     from cost.resolve import resolve_model
-    from cost.setting import Setting
     from cost.split import require_split
     from cost.workload import Workload
     from placement.engines.import_plan import default_ranks, imported_plan
@@ -92,16 +92,16 @@ def run(
     workload = Workload(
         context, batch, kv_dtype, phase, draft_tokens, accepted_tokens(draft_tokens, accept_length), overlap
     )
-    setting = Setting(
+    deployment = Deployment(
         resolve_cluster(cluster), resolve_model(model, weights=weights), workload, engine=engine
     )
-    mapping = read_mapping(file, kind, model_facts(setting.model), default_ranks(setting, options))
-    expert_loads = model_loads(setting.model, loads or [], seed)
+    mapping = read_mapping(file, kind, model_facts(deployment.model), default_ranks(deployment, options))
+    expert_loads = model_loads(deployment.model, loads or [], seed)
     if expert_loads is None:
-        raise InputError(f"{setting.model.name} has no routed experts.")
+        raise InputError(f"{deployment.model.name} has no routed experts.")
     note = f"imported from {file} ({kind})"
     with output_folder(output) as folder:
-        plan = imported_plan(setting, mapping, expert_loads, options, note)
+        plan = imported_plan(deployment, mapping, expert_loads, options, note)
         files = write_plan(plan, folder, digests([str(file), model, cluster, *(loads or [])]))
         if json:
             print_json(plan_json(plan, files))

@@ -85,8 +85,8 @@ def run(
     json: JsonFlag = False,
 ) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
+    from cost.deployment import Deployment
     from cost.resolve import resolve_model
-    from cost.setting import Setting
     from cost.split import require_split
     from cost.workload import Workload
     from placement.options import PlanOptions, require_objective, require_spread
@@ -119,14 +119,14 @@ def run(
         overlap,
         sparse_attention,
     )
-    setting = Setting(
+    deployment = Deployment(
         resolve_cluster(cluster), resolve_model(model, weights=weights), workload, engine=engine
     )
-    expert_loads = model_loads(setting.model, loads or [], seed, windows)
+    expert_loads = model_loads(deployment.model, loads or [], seed, windows)
     with output_folder(output) as folder:
         with progress() as reporter:
             plan = make_plan(
-                setting, expert_loads, options, on_progress=reporter.layers, on_stage=reporter.stage
+                deployment, expert_loads, options, on_progress=reporter.layers, on_stage=reporter.stage
             )
             reporter.stage("writing")
             files = write_plan(plan, folder, digests([model, cluster, *(loads or [])]))
@@ -190,7 +190,7 @@ def write_plan(
         write_whole(path, page.encode())
 
     writers: dict[str, Callable[[Path], None]] = {
-        "topology.svg": lambda path: draw_cluster(plan.setting.cluster, path, overlay=plan_overlay(plan)),
+        "topology.svg": lambda path: draw_cluster(plan.deployment.cluster, path, overlay=plan_overlay(plan)),
         "report.html": report,
     }
     names = {"plan": "plan.json", "report": "report.html", "topology": "topology.svg"}

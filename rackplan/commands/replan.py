@@ -82,7 +82,7 @@ def run(
             f"-o {output}: it is the folder of {plan}, which would be overwritten; choose another."
         )
     old = read_plan(plan)
-    other = model_loads(old.setting.model, loads, seed, windows) if loads else None
+    other = model_loads(old.deployment.model, loads, seed, windows) if loads else None
     with output_folder(output) as folder:
         with progress() as reporter:
             reporter.stage("re-planning")

@@ -36,9 +36,9 @@ def run(
         scored = under_sparse_attention(scored, sparse_attention)
     if loads:
         seed = scored.options.get("seed", 0)
-        other = model_loads(scored.setting.model, loads, seed if isinstance(seed, int) else 0, windows)
+        other = model_loads(scored.deployment.model, loads, seed if isinstance(seed, int) else 0, windows)
         score, balancedness = score_placement(
-            scored.setting, scored.layout, scored.experts, other, scored.split
+            scored.deployment, scored.layout, scored.experts, other, scored.split
         )
         # what was found under the plan's own loads does not hold for others
         scored = replace(

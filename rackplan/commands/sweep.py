@@ -120,9 +120,9 @@ def run(
 ) -> None:
     """Price every parallel layout at every batch. The frontier, the best at each speed, matched pools."""
     from cost.afd import afd_sweep
+    from cost.deployment import Deployment
     from cost.rate_matching import serving_workloads
     from cost.resolve import resolve_model
-    from cost.setting import Setting
     from cost.sweep import sweep
     from cost.workload import Workload
     from rackplan.inputs import accepted_tokens
@@ -162,10 +162,10 @@ def run(
         sides = [(where, decode), (resolve_cluster(prefill_cluster) if prefill_cluster else where, prefill)]
 
     def swept(side: Cluster, workload: Workload, *, apart: bool = False) -> Sweep:
-        setting = Setting(side, resolved, workload, engine=engine)
+        deployment = Deployment(side, resolved, workload, engine=engine)
         if apart:
-            return afd_sweep(setting, imbalance=imbalance)
-        return sweep(setting, redundant=redundant, imbalance=imbalance)
+            return afd_sweep(deployment, imbalance=imbalance)
+        return sweep(deployment, redundant=redundant, imbalance=imbalance)
 
     sweeps = [swept(*side, apart=afd and not index) for index, side in enumerate(sides)]
     for found in sweeps:
@@ -212,7 +212,7 @@ def _pools(
         if host_link is not None:
             rate = parse_quantity(host_link, "byte/s", "--host-link")
             link = Figure(rate, "byte/s", Evidence.USER, "--host-link", host_link)
-        fetch = host_path(prefill.setting, tier, link=link)
+        fetch = host_path(prefill.deployment, tier, link=link)
     matches = match_rates(decode, prefill, fetch=fetch, **limits)
     best = matches.best()
     pools = Pools(matches, decode, prefill, ttft_s=ttft[0], ttft_default=ttft[1])
@@ -286,10 +286,11 @@ def _require(found: Sweep) -> None:
     from topology.errors import InfeasibleError
 
     if not len(found):
-        setting = found.setting
+        deployment = found.deployment
         raise InfeasibleError(
-            f"HBM capacity binds: no layout of {setting.model.name} on {setting.cluster.name} holds a sequence of "
-            f"{setting.workload.context:,} tokens; the nearest lacks {found.shortage_bytes / 1e9:.1f} GB per GPU."
+            f"HBM capacity binds: no layout of {deployment.model.name} on "
+            f"{deployment.cluster.name} holds a sequence of "
+            f"{deployment.workload.context:,} tokens; the nearest lacks {found.shortage_bytes / 1e9:.1f} GB per GPU."
         )
 
 

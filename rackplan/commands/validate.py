@@ -32,7 +32,7 @@ def run(
     json: JsonFlag = False,
 ) -> None:
     """Predict measured points and print how far off. Median, mean, bias, within 20 %, coverage, order of pairs."""
-    from cost.measured.read import read_counted, shipped_files
+    from cost.validation.read import read_counted, shipped_files
     from rackplan.output import print_json, print_text
     from rackplan.progress import progress
     from rackplan.validate_summary import file_names, validate_json, validate_summary

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cost.deployment import Deployment
 from cost.loads import ExpertLoads
-from cost.setting import Setting
 from placement.compare import CompareRow
 from rackplan.compare_summary import cluster_errors, compare_verdict, comparison_table
 from rackplan.error_words import error_rows, table_words
@@ -18,11 +18,11 @@ from rackplan.words import load_names
 
 
 def compare_report(
-    rows: Sequence[CompareRow], settings: Sequence[Setting], loads: ExpertLoads | None, *, command: str
+    rows: Sequence[CompareRow], settings: Sequence[Deployment], loads: ExpertLoads | None, *, command: str
 ) -> str:
     """Return the page of a comparison: ``settings`` has each cluster with the model and the workload."""
     first = settings[0]
-    points = {setting.cluster.name: report_points(setting, None) for setting in settings}
+    points = {deployment.cluster.name: report_points(deployment, None) for deployment in settings}
     tokens = first.workload.token_word
     title = f"{first.model.name} on {len(points)} clusters of {len(first.cluster.gpus)} GPUs"
     return page(
@@ -100,7 +100,9 @@ def _frontiers(
     )
 
 
-def _grounds(rows: Sequence[CompareRow], first: Setting, loads: ExpertLoads | None, command: str) -> Markup:
+def _grounds(
+    rows: Sequence[CompareRow], first: Deployment, loads: ExpertLoads | None, command: str
+) -> Markup:
     workload, model = first.workload, first.model
     batch = f"batch {workload.batch:,} per GPU" if workload.batch else "batch the largest that fits"
     inputs = [

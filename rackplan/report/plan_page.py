@@ -30,8 +30,8 @@ def plan_report(
     """
     found = explain_plan(plan, residual=False)
     redundant = plan.options.get("redundant")
-    points = report_points(plan.setting, redundant if isinstance(redundant, int) else None)
-    title = f"{plan.setting.model.name} on {plan.setting.cluster.name}"
+    points = report_points(plan.deployment, redundant if isinstance(redundant, int) else None)
+    title = f"{plan.deployment.model.name} on {plan.deployment.cluster.name}"
     return page(
         f"{title} - rackplan",
         element("h1", title),
@@ -54,8 +54,8 @@ def plan_report(
 
 def _key_figures(found: Explanation) -> Markup:
     plan, score = found.plan, found.plan.score
-    tokens = plan.setting.workload.token_word
-    errors = errors_in(plan.setting, plan.layout)
+    tokens = plan.deployment.workload.token_word
+    errors = errors_in(plan.deployment, plan.layout)
     band = f" ({range_words(score.tok_s_per_gpu, errors)})" if errors else ""
     shown = [
         (f"{score.tok_s_per_gpu:,.0f}", f"{tokens} tok/s/GPU, all GPUs counted{band}"),
@@ -73,7 +73,7 @@ def _key_figures(found: Explanation) -> Markup:
 
 def _errors(plan: Plan) -> Markup | None:
     """Return how far off the figures may be, chip by chip."""
-    errors = errors_in(plan.setting, plan.layout)
+    errors = errors_in(plan.deployment, plan.layout)
     if not errors:
         return None
     said = "; ".join(chip_words(error) for error in errors)
@@ -81,8 +81,8 @@ def _errors(plan: Plan) -> Markup | None:
 
 
 def _pareto(found: Explanation, points: list[ReportPoint]) -> Markup:
-    plan, tokens = found.plan, found.plan.setting.workload.token_word
-    layout = plan.layout.short(moe=plan.setting.model.moe is not None)
+    plan, tokens = found.plan, found.plan.deployment.workload.token_word
+    layout = plan.layout.short(moe=plan.deployment.model.moe is not None)
     best = frontier(points)
     shown = (
         best
@@ -247,8 +247,8 @@ def _picture(drawing: str) -> Markup:
 
 
 def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> Markup:
-    setting = plan.setting
-    model, workload, cluster = setting.model, setting.workload, setting.cluster
+    deployment = plan.deployment
+    model, workload, cluster = deployment.model, deployment.workload, deployment.cluster
     domains = len(cluster.spec.domains)
     kinds: dict[str, list[str]] = {}
     for part, dtype in model.precision.items():
@@ -269,7 +269,7 @@ def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> Markup:
             "; ".join(
                 [
                     f"{phase_words(workload)}, KV cache {workload.kv_dtype}",
-                    *serving_words(workload, setting.engine),
+                    *serving_words(workload, deployment.engine),
                 ]
             ),
         ),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.deployment import Deployment
 from cost.pareto import pareto
-from cost.setting import Setting
 from cost.sweep import Sweep, sweep
 
 MOST_LAYOUTS = 12
@@ -28,12 +28,12 @@ class ReportPoint:
     bound_by: str
 
 
-def report_points(setting: Setting, redundant: int | None) -> list[ReportPoint]:
-    """Return points of the layouts that fit; the setting's own batch is not looked at.
+def report_points(deployment: Deployment, redundant: int | None) -> list[ReportPoint]:
+    """Return points of the layouts that fit; the deployment's own batch is not looked at.
 
     All of them at three batches, those near the frontier at powers of two, those on it at every batch of the sweep.
     """
-    found = sweep(setting, redundant=redundant, cut_experts=False, chunk_tokens=None)
+    found = sweep(deployment, redundant=redundant, cut_experts=False, chunk_tokens=None)
     keys = np.stack([found.layout, found.tp])
     layout = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
     whole = found.batch >= 1  # a plan has no less than a sequence per GPU

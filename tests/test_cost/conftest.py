@@ -14,15 +14,15 @@ import pytest
 
 from cost.attention import GroupedQuery
 from cost.calibration.serving import calibrated
+from cost.deployment import Deployment
 from cost.efficiency import PEAK, Efficiency
 from cost.expert_use import balanced_use
 from cost.layout import Layout, StageSpec
 from cost.machine import Machine, kernels_for
-from cost.measured import recipes
 from cost.model import DenseFfn, Layer, Model, MoeFfn
 from cost.rates import stage_rates
 from cost.score import LayoutScorer
-from cost.setting import Setting
+from cost.validation import recipes
 from cost.workload import Workload
 from topology import (
     ClusterSpec,
@@ -118,8 +118,10 @@ def machine(where, *, efficiency=PEAK, phase="decode", kv="bf16", gpus=None) -> 
     return Machine(rates, efficiency, kernels_for(rates, phase), kv)
 
 
-def setting(machine, what=None, *, batch=1, context=100, efficiency=PEAK, kv="bf16", **workload) -> Setting:
-    return Setting(machine, what or model(), Workload(context, batch, kv, **workload), efficiency)
+def deployment(
+    machine, what=None, *, batch=1, context=100, efficiency=PEAK, kv="bf16", **workload
+) -> Deployment:
+    return Deployment(machine, what or model(), Workload(context, batch, kv, **workload), efficiency)
 
 
 def layout(*replicas, tp=1) -> Layout:
@@ -156,7 +158,7 @@ def scorer(where, what=None, *, slots=None, tp=1, synthetic=False) -> LayoutScor
 @pytest.fixture(scope="session")
 def toy() -> SimpleNamespace:
     """Makers of small machines, models, settings, layouts and scores."""
-    makers = (figure, gpu, domain, cluster, coefficients, fitted, machine, model, setting, layout)
+    makers = (figure, gpu, domain, cluster, coefficients, fitted, machine, model, deployment, layout)
     makers += (even_slots, uses, scorer)
     return SimpleNamespace(
         **{make.__name__: make for make in makers}, attention=ATTENTION, dense=DENSE, moe=MOE, parts=PARTS

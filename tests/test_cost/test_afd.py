@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from cost.afd import MICRO_BATCHES, AfdShape, AfdSweep, LayerTimes, afd_layer, afd_sweep, ping_pong_seconds
+from cost.deployment import USABLE_HBM, Deployment
 from cost.efficiency import PEAK
 from cost.layout import StageSpec
 from cost.resolve import resolve_model
-from cost.setting import USABLE_HBM, Setting
 from cost.sweep import best_at
 from cost.workload import Workload
 from topology import InputError, build_cluster, resolve_cluster
@@ -21,7 +21,7 @@ from topology import InputError, build_cluster, resolve_cluster
 @cache
 def swept(cluster: str = "gb200-nvl72", imbalance: float | None = 1.0, drafts: int = 0) -> AfdSweep:
     workload = Workload(context=1536, draft_tokens=drafts, accept_length=1.0 + drafts / 2)
-    where = Setting(resolve_cluster(cluster), resolve_model("deepseek-v3"), workload)
+    where = Deployment(resolve_cluster(cluster), resolve_model("deepseek-v3"), workload)
     return afd_sweep(where, imbalance=imbalance)
 
 
@@ -44,7 +44,7 @@ def test_a_layer_with_an_index_pays_for_it_on_the_attention_side() -> None:
         table = {name: replace(PEAK.table[name], value=value) for name, value in delays.items()}
         efficiency = replace(PEAK, table={**PEAK.table, **table})
         model = resolve_model("deepseek-v3.2")
-        where = Setting(resolve_cluster("gb200-nvl72"), model, Workload(context=1536), efficiency)
+        where = Deployment(resolve_cluster("gb200-nvl72"), model, Workload(context=1536), efficiency)
         machine = where.machine(StageSpec(tuple(range(72)), range(len(model.layers))))
         return afd_layer(where, machine, model.layers[-1], shape, queries=1.0)
 
@@ -54,7 +54,7 @@ def test_a_layer_with_an_index_pays_for_it_on_the_attention_side() -> None:
 
 
 def test_a_layer_at_peak_by_hand() -> None:
-    where = Setting(
+    where = Deployment(
         resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload(context=1536), PEAK
     )
     model = where.model
@@ -93,7 +93,7 @@ def test_what_is_swept() -> None:
     assert np.abs(each - np.round(each)).max() < 1e-6
     # the fullest expert GPU of the fewest: 256 experts in 58 layers, one byte a weight and scales
     fewest = int(found.ep.min())
-    moe = found.setting.model.moe
+    moe = found.deployment.model.moe
     assert moe is not None
     held = -(-256 // fewest) * 58 * moe.expert_params
     assert held <= USABLE_HBM * 185 * 2**30 < -(-256 // (fewest - 1)) * 58 * moe.expert_params * 1.01
@@ -111,16 +111,16 @@ def test_groups_over_domains_send_over_nics() -> None:
     assert (found.ep[wide] % 8 == 0).all()
     assert "ib-ndr400" in found.limits
     fast = replace(
-        found.setting.cluster.spec.scale_out,
+        found.deployment.cluster.spec.scale_out,
         fabric=replace(
-            found.setting.cluster.spec.scale_out.fabric,
+            found.deployment.cluster.spec.scale_out.fabric,
             link_bytes_per_s=replace(
-                found.setting.cluster.spec.scale_out.fabric.link_bytes_per_s, value=100e9
+                found.deployment.cluster.spec.scale_out.fabric.link_bytes_per_s, value=100e9
             ),
         ),
     )
-    cluster = build_cluster(replace(found.setting.cluster.spec, scale_out=fast))
-    faster = afd_sweep(Setting(cluster, found.setting.model, found.setting.workload))
+    cluster = build_cluster(replace(found.deployment.cluster.spec, scale_out=fast))
+    faster = afd_sweep(Deployment(cluster, found.deployment.model, found.deployment.workload))
     assert (faster.step_s <= found.step_s * (1 + 1e-12)).all(), "a faster link is never slower"
     assert (faster.step_s[wide] < found.step_s[wide]).any()
 
@@ -136,13 +136,13 @@ def test_imbalance_slows_and_drafts_pay() -> None:
 
 
 def test_what_is_refused() -> None:
-    where = Setting(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload())
+    where = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload())
     with pytest.raises(InputError, match="only decode"):
         afd_sweep(replace(where, workload=Workload(phase="prefill")))
     with pytest.raises(InputError, match="no routed experts"):
         afd_sweep(replace(where, model=resolve_model("llama-3.1-8b")))
     with pytest.raises(InputError, match="--overlap"):
         afd_sweep(replace(where, workload=Workload(overlap=True)))
-    small = afd_sweep(Setting(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload()))
+    small = afd_sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload()))
     assert len(small) == 0
     assert small.shortage_bytes > 1e9

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cost.deployment import Deployment
 from cost.rates import stage_rates
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.shape import StepShape
 from cost.step_cost import StepCost
 from cost.terms.all_reduce import all_reduce_part
@@ -97,8 +97,8 @@ def test_the_same_tensor_parallel_group_over_more_nodes_is_never_faster(toy, mod
         for size in (16, 8, 4, 2, 1):
             part = replace(whole.domains[0], gpus=size, gpus_per_node=min(size, 4))
             where = build_cluster(replace(whole, domains=(part,) * (16 // size)))
-            setting = Setting(where, what, Workload(context=512, phase=phase))
-            scorer = toy.scorer(setting, tp=tp)
+            deployment = Deployment(where, what, Workload(context=512, phase=phase))
+            scorer = toy.scorer(deployment, tp=tp)
             steps.append([scorer.at(batch).step_s for batch in (1, 2)])
         assert all(
             b >= a * (1 - 1e-12) for one, other in pairwise(steps) for a, b in zip(one, other, strict=True)

@@ -1,4 +1,4 @@
-"""The what-if of sparse attention: reads and flop by hand, capacity untouched, through setting and score."""
+"""The what-if of sparse attention: reads and flop by hand, capacity untouched, through deployment and score."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from cost.attention import AsIfSparse, CompressedAttention, GatedDelta, GroupedQuery, IndexedLatent, Latent
 from cost.attention.sparse import as_if_sparse, most_tokens_read
+from cost.deployment import Deployment
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.sweep import sweep
 from cost.workload import Workload
 from topology import InputError, resolve_cluster
@@ -112,13 +112,13 @@ def test_what_is_no_rule_is_refused(rule: str) -> None:
 
 
 def test_the_setting_carries_it_to_another_batch() -> None:
-    setting = Setting(
+    deployment = Deployment(
         resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(65_536, sparse_attention="sqrt")
     )
-    assert all(isinstance(layer.attention, AsIfSparse) for layer in setting.model.layers)
-    assert setting.with_batch(4).model is setting.model
-    assert setting.workload.what_if == "sparse_attention sqrt"
-    dense = replace(setting, workload=replace(setting.workload, sparse_attention=""))
+    assert all(isinstance(layer.attention, AsIfSparse) for layer in deployment.model.layers)
+    assert deployment.with_batch(4).model is deployment.model
+    assert deployment.workload.what_if == "sparse_attention sqrt"
+    dense = replace(deployment, workload=replace(deployment.workload, sparse_attention=""))
     assert dense.model == resolve_model("llama-3.1-8b")
     assert dense.workload.what_if == ""
 
@@ -126,7 +126,7 @@ def test_the_setting_carries_it_to_another_batch() -> None:
 def test_as_many_sequences_fit_and_a_step_is_shorter() -> None:
     cluster, model = resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b")
     dense, sparse = (
-        sweep(Setting(cluster, model, Workload(65_536, sparse_attention=rule))) for rule in ("", "2048")
+        sweep(Deployment(cluster, model, Workload(65_536, sparse_attention=rule))) for rule in ("", "2048")
     )
     # of one stage: layers are cut so that stages take equally long, which is elsewhere when caches are read faster
     one, other = (found.stages == 1 for found in (dense, sparse))

@@ -27,10 +27,10 @@ from cost.calibration.errors import (
     widest,
 )
 from cost.calibration.serving import ANY_ENGINE, calibrated, calibrated_chips, engine_names, fit_errors
+from cost.deployment import Deployment
 from cost.efficiency import PEAK
-from cost.measured.point import Point, Pool
 from cost.resolve import resolve_model
-from cost.setting import Setting
+from cost.validation.point import Point, Pool
 from cost.workload import Workload
 from topology import resolve_cluster
 from topology.catalog_files import gpu_names, load_gpu
@@ -179,7 +179,7 @@ def test_a_cluster_of_two_chips_has_two_errors(tmp_path):
     file = tmp_path / "mixed.yaml"
     file.write_text("name: mixed\ndomains:\n- {part: hgx-h100}\n- {part: hgx-h200}\n- {part: hgx-h100}\n"
                     "fabric: {kind: rail, nic: 400 Gb/s}\n")  # fmt: skip
-    found = errors_in(Setting(resolve_cluster(str(file)), resolve_model("llama-3.1-8b"), Workload()))
+    found = errors_in(Deployment(resolve_cluster(str(file)), resolve_model("llama-3.1-8b"), Workload()))
     assert [error.chip for error in found] == ["h100-sxm", "h200-sxm"]
     data = error_to_dict(found)
     assert data["band"] == max(error.band for error in found) == widest(found).band

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cost.capacity import batch_room, even_memory, largest_batch
+from cost.deployment import USABLE_HBM, Deployment
 from cost.layout import StageSpec
 from cost.memory import replica_max_batch, replica_memory
 from cost.resolve import resolve_model
-from cost.setting import USABLE_HBM, Setting
 from cost.shape import StepShape
 from cost.workload import Workload
 from topology import resolve_cluster
@@ -26,7 +26,7 @@ CASES = [
 def both(case, workload):
     """The memory of a layout over all GPUs as one stage, and as a shape among many."""
     name, cluster, tp, slots = case
-    where = Setting(resolve_cluster(cluster), resolve_model(name), workload)
+    where = Deployment(resolve_cluster(cluster), resolve_model(name), workload)
     gpus = len(where.cluster.gpus)
     stage = StageSpec(tuple(range(gpus)), range(len(where.model.layers)))
     (memory,) = replica_memory(where, [stage], tp=tp, slots=[slots])

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from cost.capacity import batch_room, even_memory
-from cost.measured.choices import choices, legal_pools
-from cost.measured.point import Point, Pool
-from cost.measured.predict import predict, unpredictable
-from cost.measured.predict_serving import predict_serving
-from cost.measured.serving_groups import group_points
 from cost.resolve import resolve_model
+from cost.validation.choices import choices, legal_pools
+from cost.validation.point import Point, Pool
+from cost.validation.predict import predict, unpredictable
+from cost.validation.predict_serving import predict_serving
+from cost.validation.serving_groups import group_points
 
 OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
 DECODE = Point(

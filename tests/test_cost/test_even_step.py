@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.shape import StepShape
 from cost.step import batch_cost, even_parts, even_step, overlapped, stage_cost
 from cost.step_cost import SENDING, StepCost
@@ -86,7 +86,7 @@ def test_even_experts_cost_what_an_ideal_placement_costs(
     gpus = sum(sizes)
     tp = min(tp, gpus)
     drafts = drafts if phase == "decode" else 0
-    where = toy.setting(
+    where = toy.deployment(
         toy.cluster(*sizes),
         small_model(toy),
         efficiency=efficiencies(toy)[kind],
@@ -115,7 +115,7 @@ def test_even_experts_cost_what_an_ideal_placement_costs(
 
 def test_deepseek_v3_on_a_rack_both_ways():
     model, cluster = resolve_model("deepseek-v3"), resolve_cluster("gb200-nvl72")
-    where = Setting(cluster, model, Workload(batch=128))
+    where = Deployment(cluster, model, Workload(batch=128))
     stage = StageSpec(tuple(range(72)), range(61))
     shape = StepShape(
         attention_dp=72.0, ep=72.0, slots=288.0, sequences=128.0, context=4096.0, domain_gpus=72.0
@@ -184,7 +184,7 @@ def test_drafts_pay_a_layer_more_each_and_one_step(toy):
 )
 def test_layers_that_pay_a_delay_of_their_kind(name, layers):
     model = resolve_model(name)
-    machine = Setting(resolve_cluster("hgx-h200"), model, Workload()).machine(
+    machine = Deployment(resolve_cluster("hgx-h200"), model, Workload()).machine(
         StageSpec(tuple(range(8)), range(len(model.layers)))
     )
     shape = StepShape(attention_dp=8.0, ep=8.0, sequences=1.0, context=1000.0, domain_gpus=8.0)
@@ -231,10 +231,10 @@ def test_overlap_hides_a_share_of_the_shorter(compute, send, share):
 
 
 def test_overlap_of_a_setting_is_that_of_its_halves(toy):
-    where = toy.setting(toy.cluster(8), small_model(toy), efficiency=toy.fitted(), overlap=True)
+    where = toy.deployment(toy.cluster(8), small_model(toy), efficiency=toy.fitted(), overlap=True)
     stage = StageSpec(tuple(range(8)), range(3))
     use = toy.uses(where, toy.layout([(stage.gpus, stage.layers)]))[0][0]
-    plain = toy.setting(where.cluster, where.model, efficiency=where.efficiency)
+    plain = toy.deployment(where.cluster, where.model, efficiency=where.efficiency)
     half = batch_cost(plain, stage, 500.0, 1, use, last=True)
     sending = sum(float(half.terms_s.get(term, 0.0)) for term in SENDING)
     computing = float(half.total_s) - sending

@@ -11,12 +11,12 @@ import pytest
 
 from cost.calibration.serving import calibrated
 from cost.efficiency import COEFFICIENTS
-from cost.measured.point import Point, Pool
-from cost.measured.predict_serving import predict_serving
-from cost.measured.serving_groups import group_points
-from cost.measured.serving_times import machines, with_imbalance
 from cost.step import even_step
 from cost.step_cost import SENDING
+from cost.validation.point import Point, Pool
+from cost.validation.predict_serving import predict_serving
+from cost.validation.serving_groups import group_points
+from cost.validation.serving_times import machines, with_imbalance
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
 pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not part of this copy")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from cost.deployment import Deployment
 from cost.efficiency import PEAK
 from cost.expert_use import ExpertUse, balanced_use
 from cost.gpu_rates import expert_speed, gpu_rates
 from cost.layout import Layout, StageSpec
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
-from cost.setting import Setting
 from cost.workload import Workload
 from topology import Fault, build_cluster, resolve_cluster
 
@@ -29,10 +29,10 @@ STAGE = StageSpec(tuple(range(8)), range(32))
 EVEN = balanced_use(32, np.ones(8, dtype=np.int64), 8, 2)
 
 
-def throttled(factors: dict[int, float], efficiency: Efficiency | None = None) -> Setting:
+def throttled(factors: dict[int, float], efficiency: Efficiency | None = None) -> Deployment:
     faults = tuple(Fault(gpu=f"d0.n0.g{gpu}", factor=factor) for gpu, factor in factors.items())
     spec = replace(resolve_cluster("hgx-h100").spec, faults=faults)
-    return Setting(build_cluster(spec), MODEL, Workload(batch=64), efficiency)
+    return Deployment(build_cluster(spec), MODEL, Workload(batch=64), efficiency)
 
 
 def moe() -> MoeFfn:
@@ -45,27 +45,27 @@ def shared(parts: Sequence[float]) -> ExpertUse:
     return replace(EVEN, share=share[None, None], slot_share=share[None, None])
 
 
-def seconds_of_experts(setting: Setting, use: ExpertUse) -> float:
-    scorer = LayoutScorer(setting, Layout(((STAGE,),), 1), [[use]])
+def seconds_of_experts(deployment: Deployment, use: ExpertUse) -> float:
+    scorer = LayoutScorer(deployment, Layout(((STAGE,),), 1), [[use]])
     return scorer.at(64).terms_s["experts"]
 
 
 def test_alike_gpus_have_no_speeds() -> None:
-    setting = throttled({})
-    assert gpu_rates(setting, STAGE) is None
-    assert expert_speed(setting, STAGE, moe(), EVEN, 64.0) is None
+    deployment = throttled({})
+    assert gpu_rates(deployment, STAGE) is None
+    assert expert_speed(deployment, STAGE, moe(), EVEN, 64.0) is None
     everywhere = throttled(dict.fromkeys(range(8), 0.5))
     assert gpu_rates(everywhere, STAGE) is None
 
 
 def test_a_throttled_gpu_is_as_slow_as_it_is_throttled() -> None:
-    setting = throttled({3: 0.5})
-    rates = gpu_rates(setting, STAGE)
+    deployment = throttled({3: 0.5})
+    rates = gpu_rates(deployment, STAGE)
     assert rates is not None
     expected = [2.0, 2.0, 2.0, 1.0, 2.0, 2.0, 2.0, 2.0]
     for found in (rates.compute, rates.read, rates.peak_compute, rates.peak_read):
         assert found == pytest.approx(expected)
-    speed = expert_speed(setting, STAGE, moe(), EVEN, 64.0)
+    speed = expert_speed(deployment, STAGE, moe(), EVEN, 64.0)
     assert speed == pytest.approx(np.array(expected) / np.mean(expected))
 
 
@@ -89,11 +89,11 @@ def test_chips_that_differ() -> None:
         resolve_cluster("hgx-h200@16").spec,
         domains=(resolve_cluster("hgx-h20").spec.domains[0], resolve_cluster("hgx-h200").spec.domains[0]),
     )
-    setting = Setting(build_cluster(joined), MODEL, Workload(batch=64), PEAK)
+    deployment = Deployment(build_cluster(joined), MODEL, Workload(batch=64), PEAK)
     stage = StageSpec(tuple(range(16)), range(32))
     use = balanced_use(32, np.ones(16, dtype=np.int64), 16, 2)
-    rates = gpu_rates(setting, stage)
-    speed = expert_speed(setting, stage, moe(), use, 4096.0)
+    rates = gpu_rates(deployment, stage)
+    speed = expert_speed(deployment, stage, moe(), use, 4096.0)
     assert rates is not None
     assert speed is not None
     h20, h200 = (domain.gpu for domain in joined.domains)

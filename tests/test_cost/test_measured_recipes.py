@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cost.measured import recipes
-from cost.measured.point import Point, Pool
-from cost.measured.recipes import (
+from cost.validation import recipes
+from cost.validation.point import Point, Pool
+from cost.validation.recipes import (
     Asked,
     Label,
     label_of,
@@ -20,7 +20,7 @@ from cost.measured.recipes import (
     unstated_drafts,
     with_unstated_drafts,
 )
-from cost.measured.silicon_layout import Recorded, fits_engine, fits_pools, fits_total
+from cost.validation.silicon_layout import Recorded, fits_engine, fits_pools, fits_total
 
 TP, DP = Pool(tp=8, ep=8), Pool(attention_dp=8, ep=8)
 KEY = ("b200", "trtllm", "deepseek-r1", "fp8", 1024, 512, 64)

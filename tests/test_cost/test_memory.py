@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.memory import (
     StageMemory,
@@ -14,7 +15,6 @@ from cost.memory import (
     workspace_bytes,
 )
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from topology import resolve_cluster
 
@@ -51,7 +51,7 @@ def test_each_class_of_weights_has_its_own_size(toy):
 
 def test_one_stage_by_hand(toy):
     # 1 dense and 2 MoE layers on 4 GPUs of one domain, 8 slots: 2 each; embedding and head 64,000, last norm 64
-    memory = one_stage(toy.setting(toy.cluster(4)))
+    memory = one_stage(toy.deployment(toy.cluster(4)))
     layers = 12_288 * 3 + 128 * 3 + 20_000 + 2 * (2 * 3_000 + 1_000 + 512)
     assert memory.weights == 2 * (layers + 64_000 + 64_000 + 64)
     assert memory.kv_per_batch == 3 * 100 * 2 * 32 * 2
@@ -64,18 +64,21 @@ def test_one_stage_by_hand(toy):
 def test_buffers_across_domains_grow_with_slots(toy):
     # a BF16 vector for each slot of the group, to send and to receive, twice
     for slots in (8, 16):
-        memory = one_stage(toy.setting(toy.cluster(2, 2)), slots=slots)
+        memory = one_stage(toy.deployment(toy.cluster(2, 2)), slots=slots)
         assert memory.workspace_per_batch == 4 * 64 * 2 + 4 * 1000 + 4 * slots * 128
 
 
 def test_a_dense_model_and_a_single_gpu_need_no_buffers(toy):
-    for where in (toy.setting(toy.cluster(4), toy.model(moe=0)), toy.setting(toy.cluster(toy.domain(1)))):
+    for where in (
+        toy.deployment(toy.cluster(4), toy.model(moe=0)),
+        toy.deployment(toy.cluster(toy.domain(1))),
+    ):
         assert one_stage(where).workspace_per_batch == 4 * 64 * 2 + 4 * 1000
 
 
 def test_a_tied_head_is_stored_once(toy):
     cluster = toy.cluster(2, 2)
-    apart, tied = (toy.setting(cluster, toy.model(tied=flag)) for flag in (False, True))
+    apart, tied = (toy.deployment(cluster, toy.model(tied=flag)) for flag in (False, True))
     assert one_stage(apart).weights - one_stage(tied).weights == 2 * 64_000
     stages = [StageSpec((0, 1), range(2)), StageSpec((2, 3), range(2, 3))]
     both = [replica_memory(where, stages, tp=1, slots=[8, 8]) for where in (apart, tied)]
@@ -84,7 +87,7 @@ def test_a_tied_head_is_stored_once(toy):
 
 
 def test_stages_divide_weights_and_not_the_cache(toy):
-    where = toy.setting(toy.cluster(4), toy.model(dense=0, moe=4))
+    where = toy.deployment(toy.cluster(4), toy.model(dense=0, moe=4))
     whole = one_stage(where)
     stages = [StageSpec((0, 1), range(2)), StageSpec((2, 3), range(2, 4))]
     first, last = replica_memory(where, stages, tp=1, slots=[8, 8])
@@ -98,7 +101,7 @@ def test_stages_divide_weights_and_not_the_cache(toy):
 
 def test_unequal_stages_hold_the_cache_of_all_sequences(toy):
     # 6 GPUs serve 6 sequences a batch: 3 for each of two GPUs, 1.5 for each of four
-    where = toy.setting(toy.cluster(2, 4), toy.model(dense=0, moe=2))
+    where = toy.deployment(toy.cluster(2, 4), toy.model(dense=0, moe=2))
     stages = [StageSpec((0, 1), range(1)), StageSpec((2, 3, 4, 5), range(1, 2))]
     small, large = replica_memory(where, stages, tp=1, slots=[8, 8])
     assert small.kv_per_batch == pytest.approx(3 * 100 * 128)
@@ -109,7 +112,7 @@ def test_unequal_stages_hold_the_cache_of_all_sequences(toy):
 
 
 def test_the_fullest_gpu_counts(toy):
-    where = toy.setting(toy.cluster(4))
+    where = toy.deployment(toy.cluster(4))
     stage = StageSpec((0, 1, 2, 3), range(3))
     even = replica_memory(where, [stage], tp=1, slots=[8])[0]
     uneven = replica_memory(where, [stage], tp=1, slots=[8], most=[5])[0]
@@ -119,14 +122,14 @@ def test_the_fullest_gpu_counts(toy):
 
 
 def test_tensor_parallelism_cuts_the_cache_as_far_as_there_are_heads(toy):
-    where = toy.setting(toy.cluster(4))
+    where = toy.deployment(toy.cluster(4))
     # two KV heads: up to two parts, and tp times the sequences in a group
     assert [layer_cache_bytes(toy.moe, where, tp) for tp in (1, 2, 4)] == [12_800, 12_800, 25_600]
 
 
 def test_smallest_capacity_of_a_stage_counts(toy):
     cluster = toy.cluster(toy.domain(2, chip=toy.gpu(hbm=5e9)), toy.domain(2))
-    where = toy.setting(cluster)
+    where = toy.deployment(cluster)
     stages = [StageSpec((0, 1), range(1)), StageSpec((2, 3), range(1, 3))]
     assert [m.capacity for m in replica_memory(where, stages, tp=1, slots=[0, 8])] == [5e9, 1e9]
     assert one_stage(where).capacity == 1e9
@@ -135,14 +138,14 @@ def test_smallest_capacity_of_a_stage_counts(toy):
 def test_deepseek_v3_cache():
     model, cluster = resolve_model("deepseek-v3"), resolve_cluster("gb200-nvl72")
     for kv, expected in (("bf16", 70_272), ("fp8", 35_136)):
-        where = Setting(cluster, model, Workload(1, 1, kv))
+        where = Deployment(cluster, model, Workload(1, 1, kv))
         assert one_stage(where, slots=288).kv_per_batch == expected
-    per_rank = Setting(cluster, model, Workload(4096, 1))
+    per_rank = Deployment(cluster, model, Workload(4096, 1))
     assert one_stage(per_rank, tp=8, slots=288).kv_per_batch == 8 * 4096 * 70_272  # the latent is replicated
 
 
 def test_deepseek_v3_weights_on_a_rack():
-    where = Setting(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload(4096, 1))
+    where = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload(4096, 1))
     memory = one_stage(where, slots=288)
     expert, attention, dense = 3 * 7168 * 2048, 187_105_280 + 1536 + 512, 3 * 7168 * 18_432
     eight = (4 * 58 + 58) * expert + 61 * attention + 3 * dense  # four slots and the shared expert
@@ -155,8 +158,8 @@ def test_deepseek_v3_weights_on_a_rack():
 @pytest.mark.parametrize("tp", [1, 8])
 def test_deepseek_v3_fits_on_two_h100_hosts_and_not_on_one(tp):
     model, workload = resolve_model("deepseek-v3"), Workload(4096, 1)
-    one = one_stage(Setting(resolve_cluster("hgx-h100"), model, workload), tp=tp)
-    two = one_stage(Setting(resolve_cluster("hgx-h100@16"), model, workload), tp=tp)
+    one = one_stage(Deployment(resolve_cluster("hgx-h100"), model, workload), tp=tp)
+    two = one_stage(Deployment(resolve_cluster("hgx-h100@16"), model, workload), tp=tp)
     assert one.max_batch() == 0
     assert one.used(1) > one.usable
     assert two.max_batch() >= 1
@@ -205,10 +208,10 @@ def test_the_largest_batch_fits_and_one_more_does_not(weights, kv, workspace, ca
 @given(st.integers(1, 10**9), st.sampled_from(["fp8", "bf16", "fp32"]), st.integers(8, 40))
 def test_longer_contexts_wider_caches_and_more_slots_take_no_less(toy, context, kv, slots):
     cluster, model = toy.cluster(4), toy.model()
-    one = one_stage(toy.setting(cluster, model, context=context, kv=kv), slots=slots)
-    longer = one_stage(toy.setting(cluster, model, context=min(10**9, 2 * context), kv=kv), slots=slots)
-    wider = one_stage(toy.setting(cluster, model, context=context, kv="fp32"), slots=slots)
-    fuller = one_stage(toy.setting(cluster, model, context=context, kv=kv), slots=slots + 4)
+    one = one_stage(toy.deployment(cluster, model, context=context, kv=kv), slots=slots)
+    longer = one_stage(toy.deployment(cluster, model, context=min(10**9, 2 * context), kv=kv), slots=slots)
+    wider = one_stage(toy.deployment(cluster, model, context=context, kv="fp32"), slots=slots)
+    fuller = one_stage(toy.deployment(cluster, model, context=context, kv=kv), slots=slots + 4)
     assert one.max_batch() >= max(longer.max_batch(), wider.max_batch(), fuller.max_batch())
     assert one.kv_per_batch <= min(longer.kv_per_batch, wider.kv_per_batch)
     assert fuller.weights > one.weights

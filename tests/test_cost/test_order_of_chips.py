@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.calibration.serving import calibrated
+from cost.deployment import Deployment
 from cost.efficiency import COEFFICIENTS, Efficiency
 from cost.resolve import model_names, resolve_model
-from cost.setting import Setting
 from cost.sweep import sweep
 from cost.workload import Workload
 from topology import Evidence, Figure, InputError, build_cluster, cluster_names, load_domain, resolve_cluster
@@ -130,8 +130,8 @@ def swept(
     *,
     cut_experts: bool = True,
 ) -> Best:
-    setting = Setting(cluster, resolved(model), workload or Workload(), efficiency)
-    found = sweep(setting, cut_experts=cut_experts)
+    deployment = Deployment(cluster, resolved(model), workload or Workload(), efficiency)
+    found = sweep(deployment, cut_experts=cut_experts)
     rows = found.frontier()
     return Best(found, rows, found.tok_s_per_user[rows], found.tok_s_per_gpu[rows])
 
@@ -154,7 +154,8 @@ def behind(better: Best, worse: Best) -> str:
     most = lost[np.argmin(rate[lost] / worse.rate[lost])]
     row, what = int(worse.rows[most]), worse.found
     return (
-        f"{better.found.setting.cluster.name} below {what.setting.cluster.name}, {what.setting.model.name}: at "
+        f"{better.found.deployment.cluster.name} below {what.deployment.cluster.name}, "
+        f"{what.deployment.model.name}: at "
         f"{worse.speed[most]:.4g} tok/s/user {rate[most]:.4g} and not {worse.rate[most]:.4g} tok/s/GPU, which "
         f"{what.label(row)} has at batch {what.batch[row]:g}"
     )

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.measured.columns import COLUMNS
-from cost.measured.point import AllToAll, Point, Pool
-from cost.measured.points_csv import points_text, read_points
-from cost.measured.read import read_counted, read_measurements, shipped_files
+from cost.validation.columns import COLUMNS
+from cost.validation.point import AllToAll, Point, Pool
+from cost.validation.points_csv import points_text, read_points
+from cost.validation.read import read_counted, read_measurements, shipped_files
 from topology.errors import InputError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "measurements.md").read_text()

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import cost.measured
+import cost.validation
 from cost.calibration.alltoall import find_kernel
-from cost.measured.point import AllToAll, Point, Pool
-from cost.measured.points_csv import read_points
-from cost.measured.predict_alltoall import alltoall_case, predict_alltoall
+from cost.validation.point import AllToAll, Point, Pool
+from cost.validation.points_csv import read_points
+from cost.validation.predict_alltoall import alltoall_case, predict_alltoall
 
-OURS = Path(cost.measured.__file__).parent / "data" / "alltoall.csv"
+OURS = Path(cost.validation.__file__).parent / "data" / "alltoall.csv"
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "serving_measurements" / "alltoall.csv"
 POINTS = read_points(OURS)
 SHAPE = AllToAll("deepep-ll", 128, 7168, 256, 8, "fp8", "bf16")

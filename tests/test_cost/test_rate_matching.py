@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from cost.deployment import Deployment
 from cost.rate_matching import (
     DECODE_DERATE,
     PREFILL_DERATE,
@@ -19,7 +20,6 @@ from cost.rate_matching import (
     serving_workloads,
 )
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.sweep import Sweep, sweep
 from cost.transfer import CachePath, host_path, kv_path, prompt_cache_bytes
 from cost.workload import Workload
@@ -35,7 +35,7 @@ def pools(decode_cluster: str, prefill_cluster: str = "", model: str = "mixtral-
     first = resolve_cluster(decode_cluster)
     second = resolve_cluster(prefill_cluster) if prefill_cluster else first
     decode, prefill = serving_workloads(Workload(), ISL, OSL)
-    return sweep(Setting(first, what, decode)), sweep(Setting(second, what, prefill))
+    return sweep(Deployment(first, what, decode)), sweep(Deployment(second, what, prefill))
 
 
 @cache
@@ -65,8 +65,8 @@ def rates(found: Sweep, index: int, derate: float) -> float:
 
 def ttft(decode: Sweep, prefill: Sweep, index: int, other: int) -> float:
     """Seconds to the first token of one pair: the prefill step, then all its prompts over the slower side's links."""
-    path = kv_path(decode.setting, prefill.setting)
-    cache = prompt_cache_bytes(prefill.setting, ISL)
+    path = kv_path(decode.deployment, prefill.deployment)
+    cache = prompt_cache_bytes(prefill.deployment, ISL)
     sent = prefill.batch[other] * prefill.tp[other] * cache / (prefill.tp[other] * prefill.stages[other])
     received = cache / (decode.tp[index] * decode.stages[index])
     return float(prefill.step_s[other] + path.latency_s + max(sent, received) / path.bytes_per_s)
@@ -211,7 +211,7 @@ def path_of(bytes_per_s: float, latency_s: float = 0.0) -> CachePath:
 
 def test_the_links_bound_what_pools_hand_over() -> None:
     decode, prefill = pools("hgx-h100@16")
-    cache = prompt_cache_bytes(prefill.setting, ISL)
+    cache = prompt_cache_bytes(prefill.deployment, ISL)
     # so slow that links alone decide: a decode worker of g GPUs takes in g * R / B prompts per second
     slow = match_rates(decode, prefill, osl=OSL, path=path_of(1e6))
     row = slow.best()
@@ -230,12 +230,12 @@ def test_the_links_bound_what_pools_hand_over() -> None:
 
 
 def test_hits_are_never_slower() -> None:
-    setting = pools("hgx-h100@16")[1].setting
-    model, cluster = setting.model, setting.cluster
+    deployment = pools("hgx-h100@16")[1].deployment
+    model, cluster = deployment.model, deployment.cluster
     best = []
     for hit in (0.0, 0.25, 0.5, 0.9):
         decode, prefill = serving_workloads(Workload(), 16_000, OSL, prefix_hit=hit)
-        sides = sweep(Setting(cluster, model, decode)), sweep(Setting(cluster, model, prefill))
+        sides = sweep(Deployment(cluster, model, decode)), sweep(Deployment(cluster, model, prefill))
         best.append(best_rate(match_rates(*sides, osl=OSL, ttft_s=TTFT_LIMIT.value)))
     assert best == sorted(best)
     assert best[-1] > best[0] * 1.2
@@ -244,10 +244,10 @@ def test_hits_are_never_slower() -> None:
 def test_caches_of_a_tier_are_fetched_before_prefill() -> None:
     what, cluster = resolve_model("mixtral-8x7b"), resolve_cluster("hgx-h100@16")
     decode, prefill = serving_workloads(Workload(), 16_000, OSL, prefix_hit=0.5)
-    sides = sweep(Setting(cluster, what, decode)), sweep(Setting(cluster, what, prefill))
-    anew = sweep(Setting(cluster, what, serving_workloads(Workload(), 16_000, OSL)[1]))
+    sides = sweep(Deployment(cluster, what, decode)), sweep(Deployment(cluster, what, prefill))
+    anew = sweep(Deployment(cluster, what, serving_workloads(Workload(), 16_000, OSL)[1]))
     # Mixtral: 32 layers of 8 heads of 128, keys and values in BF16: 131,072 bytes a token
-    path = host_path(sides[1].setting, "flash")
+    path = host_path(sides[1].deployment, "flash")
     assert path.bytes_per_s == 13e9
     found = match_rates(*sides, osl=OSL, fetch=path)
     assert found.fetched_bytes == 8_000 * 131_072

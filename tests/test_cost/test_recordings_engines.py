@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from cost.load_files import read_loads
-from cost.recordings.open import open_recording
-from cost.recordings.windows import collect_windows
+from cost.traces.open import open_recording
+from cost.traces.windows import collect_windows
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -363,13 +363,13 @@ def test_vllm_lines_that_are_broken(tmp_path: Path, line: str, words: str) -> No
 
 
 def test_lines_and_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cost.recordings.vllm_lines.MOST_LINE_BYTES", 100)
+    monkeypatch.setattr("cost.traces.vllm_lines.MOST_LINE_BYTES", 100)
     (tmp_path / "x.jsonl").write_text(stats_line(0))
     assert "line 1: longer than" in refused(tmp_path / "x.jsonl")
-    monkeypatch.setattr("cost.recordings.json_file.MOST_PARTS", 10)
+    monkeypatch.setattr("cost.traces.json_file.MOST_PARTS", 10)
     (tmp_path / "y.json").write_text(json.dumps({"logical_count": [[]] * 10}))
     assert "more than 10 lists and texts" in refused(tmp_path / "y.json")
-    monkeypatch.setattr("cost.recordings.json_file.MOST_JSON_BYTES", 100)
+    monkeypatch.setattr("cost.traces.json_file.MOST_JSON_BYTES", 100)
     (tmp_path / "x.json").write_text(json.dumps({"logical_count": COUNTS.tolist()}))
     assert "read in pieces" in refused(tmp_path / "x.json")
 
@@ -404,7 +404,7 @@ def test_without_a_model_the_recording_says_its_own_shape(tmp_path: Path) -> Non
 
 def test_trtllm_pieces_are_small_whatever_the_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = collect_windows(open_recording(str(statistics(tmp_path)))).tokens
-    monkeypatch.setattr("cost.recordings.trtllm_folder._PIECE_CELLS", 1)
+    monkeypatch.setattr("cost.traces.trtllm_folder._PIECE_CELLS", 1)
     recording = open_recording(str(tmp_path))
     assert {len(piece) for piece in recording.pieces()} == {1}
     assert (collect_windows(recording).tokens == whole).all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cost.recordings.statistics import chance_distance, distance, load_statistics
+from cost.traces.statistics import chance_distance, distance, load_statistics
 
 
 def test_skew_by_hand() -> None:

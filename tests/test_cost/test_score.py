@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.efficiency import PEAK
 from cost.expert_use import balanced_use, expert_use
 from cost.layout import Layout, StageSpec
@@ -17,7 +18,6 @@ from cost.loads import ExpertLoads
 from cost.model import MoeFfn
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
-from cost.setting import Setting
 from cost.step import batch_cost
 from cost.workload import Workload
 from topology import Evidence, InfeasibleError, InputError, resolve_cluster
@@ -31,7 +31,7 @@ def used(scorer_layout, where, experts, loads):
 
 
 def test_one_stage_by_hand(toy):
-    where = toy.setting(toy.cluster(4))
+    where = toy.deployment(toy.cluster(4))
     score = toy.scorer(where).at(3)
     stage = StageSpec((0, 1, 2, 3), range(3))
     use = toy.uses(where, toy.layout([((0, 1, 2, 3), range(3))]))[0][0]
@@ -47,7 +47,7 @@ def test_one_stage_by_hand(toy):
 
 
 def test_prefill_counts_input_tokens(toy):
-    where = toy.setting(toy.cluster(4), phase="prefill", context=100)
+    where = toy.deployment(toy.cluster(4), phase="prefill", context=100)
     score = toy.scorer(where).at(3)
     assert (score.tokens, score.tokens_per_step) == ("input", 1.0)
     assert score.tok_s_per_gpu == pytest.approx(300 / score.step_s)
@@ -56,8 +56,8 @@ def test_prefill_counts_input_tokens(toy):
 
 
 def test_drafts_gain_what_is_accepted(toy):
-    where = toy.setting(toy.cluster(4), draft_tokens=3, accept_length=2.5)
-    score, plain = toy.scorer(where).at(3), toy.scorer(toy.setting(toy.cluster(4))).at(3)
+    where = toy.deployment(toy.cluster(4), draft_tokens=3, accept_length=2.5)
+    score, plain = toy.scorer(where).at(3), toy.scorer(toy.deployment(toy.cluster(4))).at(3)
     assert score.step_s > plain.step_s
     assert score.tok_s_per_gpu == pytest.approx(3 * 2.5 / score.step_s)
     assert score.tok_s_per_user == pytest.approx(2.5 / score.step_s)
@@ -65,16 +65,16 @@ def test_drafts_gain_what_is_accepted(toy):
 
 
 def test_idle_gpus_count_in_one_figure_and_not_in_the_other(toy):
-    where = toy.setting(toy.cluster(4, 4))
+    where = toy.deployment(toy.cluster(4, 4))
     score = toy.scorer(where, toy.layout([((0, 1, 2, 3), range(3))])).at(5)
     assert score.tok_s_per_gpu_used == pytest.approx(2 * score.tok_s_per_gpu)
     assert score.tok_s_per_gpu_used == pytest.approx(5 / score.step_s)
 
 
 def test_replicas_scale_throughput_and_nothing_else(toy):
-    one = toy.scorer(toy.setting(toy.cluster(4))).at(5)
+    one = toy.scorer(toy.deployment(toy.cluster(4))).at(5)
     two = toy.layout(*([(range(start, start + 4), range(3))] for start in (0, 4)))
-    both = toy.scorer(toy.setting(toy.cluster(4, 4)), two).at(5)
+    both = toy.scorer(toy.deployment(toy.cluster(4, 4)), two).at(5)
     assert both.step_s == one.step_s
     assert both.tok_s_per_gpu == pytest.approx(one.tok_s_per_gpu)
     assert both.hbm_bytes == one.hbm_bytes
@@ -82,7 +82,7 @@ def test_replicas_scale_throughput_and_nothing_else(toy):
 
 def test_the_slowest_replica_sets_the_step_and_each_its_own_throughput(toy):
     cluster = toy.cluster(4, toy.domain(4, chip=toy.gpu(hbm_rate=5e11)))
-    where = toy.setting(cluster)
+    where = toy.deployment(cluster)
     rows = [[(range(start, start + 4), range(3))] for start in (0, 4)]
     fast, slow = (toy.scorer(where, toy.layout(row)).at(2) for row in rows)
     both = toy.scorer(where, toy.layout(*rows)).at(2)
@@ -94,7 +94,7 @@ def test_the_slowest_replica_sets_the_step_and_each_its_own_throughput(toy):
 def test_two_stages_by_hand(toy):
     # Stages of 4 and 2 GPUs in two domains, 6 sequences a batch in two micro-batches of 3 x batch: 4.5 tokens a GPU
     # on the first stage and 9 on the second at batch 6.
-    where = toy.setting(toy.cluster(4, 2), batch=6)
+    where = toy.deployment(toy.cluster(4, 2), batch=6)
     layout = toy.layout([(range(4), range(2)), (range(4, 6), range(2, 3))])
     uses = toy.uses(where, layout)[0]
     score = toy.scorer(where, layout).at(6)
@@ -115,7 +115,7 @@ def test_replicas_that_adjoin_differently_are_not_taken_for_each_other(toy):
     # Each replica has three stages; the first returns to the domain it began in, the second does not.
     model = toy.model(dense=1, moe=2)
     cluster = toy.cluster(*[toy.domain(4)] * 4, latency=1e-3)
-    where = toy.setting(cluster, model)
+    where = toy.deployment(cluster, model)
     closed = [((0, 1), range(1)), ((4, 5), range(1, 2)), ((2, 3), range(2, 3))]
     opened = [((6, 7), range(1)), ((8, 9), range(1, 2)), ((12, 13), range(2, 3))]
     alone = [toy.scorer(where, toy.layout(row)).at(1).step_s for row in (closed, opened)]
@@ -133,7 +133,7 @@ def test_replicas_on_other_chips_or_domains_are_not_taken_for_each_other(toy, sl
     # Replicas of four GPUs that share one placement: inside a domain, over two evenly and not, and on slower chips.
     chips = [toy.domain(4), toy.domain(4, chip=toy.gpu(hbm_rate=5e11))]
     cluster = toy.cluster(*[toy.domain(4)] * 4, chips[slow])
-    where = toy.setting(cluster, toy.model(dense=0, moe=1))
+    where = toy.deployment(cluster, toy.model(dense=0, moe=1))
     rows = [[(gpus, range(1))] for gpus in (range(4), (4, 5, 8, 9), (6, 12, 13, 14), range(16, 20))]
     alone = [toy.scorer(where, toy.layout(row)).at(20).step_s for row in rows]
     assert len({round(step, 12) for step in alone}) == 3 + slow
@@ -145,7 +145,7 @@ def test_replicas_on_other_chips_or_domains_are_not_taken_for_each_other(toy, sl
 
 
 def test_memory_is_that_of_the_fullest_gpu(toy):
-    where = toy.setting(toy.cluster(4), toy.model(dense=3, moe=1))
+    where = toy.deployment(toy.cluster(4), toy.model(dense=3, moe=1))
     layout = toy.layout([((0, 1), range(3)), ((2, 3), range(3, 4))])
     score = toy.scorer(where, layout).at(10)
     # three layers of cache for the sequences of all four GPUs, over two
@@ -153,7 +153,7 @@ def test_memory_is_that_of_the_fullest_gpu(toy):
 
 
 def test_a_hand_made_plan_with_one_full_gpu_needs_its_memory(toy):
-    where = toy.setting(toy.cluster(4))
+    where = toy.deployment(toy.cluster(4))
     layout = toy.layout([(range(4), range(3))])
     rows = np.tile(np.arange(8, dtype=np.int32), (2, 1))
     loads = ExpertLoads(np.ones((1, 2, 8)), ("a",), synthetic=False)
@@ -166,7 +166,7 @@ def test_a_hand_made_plan_with_one_full_gpu_needs_its_memory(toy):
 
 def test_a_batch_that_does_not_fit_says_what_binds_and_what_would(toy):
     chip = toy.gpu(hbm=1e8)
-    scorer = toy.scorer(toy.setting(toy.cluster(toy.domain(4, chip=chip)), context=10_000))
+    scorer = toy.scorer(toy.deployment(toy.cluster(toy.domain(4, chip=chip)), context=10_000))
     most = scorer.max_batch
     assert most > 1
     assert scorer.at(most).max_batch == most
@@ -190,22 +190,22 @@ def test_a_batch_that_does_not_fit_says_what_binds_and_what_would(toy):
 @pytest.mark.parametrize("batch", [0, -3])
 def test_a_batch_below_one_is_bad_input_and_not_too_large(toy, batch):
     with pytest.raises(InputError, match=f"--batch {batch}: "):
-        toy.scorer(toy.setting(toy.cluster(4))).at(batch)
+        toy.scorer(toy.deployment(toy.cluster(4))).at(batch)
 
 
 def test_deepseek_v3_needs_two_hosts_of_h100(toy):
     model = resolve_model("deepseek-v3")
-    one = Setting(resolve_cluster("hgx-h100"), model, Workload())
+    one = Deployment(resolve_cluster("hgx-h100"), model, Workload())
     for tp in (1, 8):
         with pytest.raises(InfeasibleError, match=r"HBM capacity binds: batch 1 needs .* that fits is 0"):
             toy.scorer(one, tp=tp).at(1)
-    two = toy.scorer(Setting(resolve_cluster("hgx-h100@16"), model, Workload()))
+    two = toy.scorer(Deployment(resolve_cluster("hgx-h100@16"), model, Workload()))
     assert two.at(1).step_s > two.at(1).lower_step_s > 0
 
 
 def test_deepseek_v3_on_a_rack_at_batch_one_reads_its_weights(toy):
     # 72 tokens a step, each slot used by a token with chance 8/288; one FP32 scale for 128 x 128 FP8 weights.
-    where = Setting(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload(4096))
+    where = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload(4096))
     score = toy.scorer(where, slots=288).at(1)
     expert, touched = 3 * 7168 * 2048, 4 * (1 - (1 - 8 / 288) ** 72)
     eight = 58 * (1 + touched) * expert + 61 * (187_105_280 + 2_048) + 3 * 3 * 7168 * 18_432
@@ -223,7 +223,7 @@ def test_evidence_is_the_weakest_in_use(toy):
     half = toy.layout([(range(4), range(3))])
 
     def evidence(cluster, layout=None, *, efficiency=PEAK, synthetic=False):
-        where = toy.setting(cluster, efficiency=efficiency)
+        where = toy.deployment(cluster, efficiency=efficiency)
         return toy.scorer(where, layout, synthetic=synthetic).at(1).evidence
 
     assert evidence(plain) is Evidence.DATASHEET
@@ -233,7 +233,7 @@ def test_evidence_is_the_weakest_in_use(toy):
     assert evidence(guessed) is Evidence.PROJECTED
     assert evidence(guessed, half) is Evidence.DATASHEET
     lossy = toy.coefficients(ideal=False)
-    kernel = toy.setting(plain, efficiency=lossy).kernel(StageSpec(tuple(range(8)), range(3)))
+    kernel = toy.deployment(plain, efficiency=lossy).kernel(StageSpec(tuple(range(8)), range(3)))
     assert evidence(plain, efficiency=lossy) is weakest(f.kind for f in kernel.figures().values())
     assumed = replace(lossy, table={**lossy.table, "overlap": toy.figure(0.5, "1", Evidence.ASSUMED)})
     assert evidence(plain, efficiency=assumed) is Evidence.ASSUMED
@@ -245,9 +245,9 @@ def test_absurd_models_get_numbers_or_a_refusal(toy):
     model = toy.model(dense=0, moe=1, layer=giant)
     assert model.total_params > 10**13
     with pytest.raises(InfeasibleError, match=r"batch 1 needs 5000\.\d GB per GPU"):
-        toy.scorer(toy.setting(toy.cluster(4), model)).at(1)
+        toy.scorer(toy.deployment(toy.cluster(4), model)).at(1)
     huge = toy.cluster(toy.domain(4, chip=toy.gpu(hbm=1e14)))
-    score = toy.scorer(toy.setting(huge, model, context=1)).at(1)
+    score = toy.scorer(toy.deployment(huge, model, context=1)).at(1)
     # 4 tokens touch 2 x (1 - 0.75 ** 4) experts of 2.5 TB on each GPU, at 1 TB/s
     assert score.step_s == pytest.approx(2 * (1 - 0.75**4) * 2.5, rel=1e-6)
 
@@ -264,7 +264,7 @@ def test_ten_trillion_parameters_one_token_one_sequence(phase):
     )
     model = replace(base, layers=layers)
     assert model.total_params > 10**13
-    where = Setting(resolve_cluster("gb200-nvl72@1152"), model, Workload(context=1, phase=phase))
+    where = Deployment(resolve_cluster("gb200-nvl72@1152"), model, Workload(context=1, phase=phase))
     score = LayoutScorer(
         where,
         Layout(((StageSpec(tuple(range(1152)), range(61)),),), 1),
@@ -273,7 +273,7 @@ def test_ten_trillion_parameters_one_token_one_sequence(phase):
     assert np.isfinite([score.step_s, score.lower_step_s, score.tok_s_per_gpu]).all()
     assert 0 < score.lower_step_s <= score.step_s < 1
     assert sum(score.terms_s.values()) == pytest.approx(score.step_s)
-    alone = Setting(resolve_cluster("hgx-h100@64"), model, Workload(context=1, phase=phase))
+    alone = Deployment(resolve_cluster("hgx-h100@64"), model, Workload(context=1, phase=phase))
     small = LayoutScorer(
         alone,
         Layout(((StageSpec(tuple(range(64)), range(61)),),), 1),
@@ -284,7 +284,7 @@ def test_ten_trillion_parameters_one_token_one_sequence(phase):
 
 
 def test_the_smallest_case(toy):
-    where = toy.setting(toy.cluster(toy.domain(1)), toy.model(moe=0), context=1)
+    where = toy.deployment(toy.cluster(toy.domain(1)), toy.model(moe=0), context=1)
     score = toy.scorer(where).at(1)
     assert set(score.terms_s) == {"attention", "dense", "head"}
     # 12,288 + 20,000 + 64,000 weights of 2 bytes, one cached token of 128 bytes, at 1 TB/s
@@ -340,7 +340,7 @@ def score_of(toy, case, *, hbm_rate=1.0, flop=1.0, link=1.0, nic=1.0):
     cluster = toy.cluster(
         *(toy.domain(n, link=1e10 * link, chip=chip) for n in case["sizes"]), out=1e10 * nic
     )
-    where = toy.setting(
+    where = toy.deployment(
         cluster,
         case["model"],
         context=case["context"],
@@ -421,7 +421,7 @@ def test_a_larger_batch_takes_longer_and_serves_no_fewer(toy, data):
 @given(st.integers(1, 3_000), st.sampled_from([1e7, 1e8, 1e9]), st.integers(0, 2), st.booleans())
 def test_the_largest_batch_fits_and_one_more_does_not(toy, context, hbm, moe, staged):
     cluster = toy.cluster(*(toy.domain(2, chip=toy.gpu(hbm=hbm)) for _ in range(2)))
-    where = toy.setting(cluster, toy.model(dense=2, moe=moe), context=context)
+    where = toy.deployment(cluster, toy.model(dense=2, moe=moe), context=context)
     layers = len(where.model.layers)
     layout = toy.layout([((0, 1), range(1)), ((2, 3), range(1, layers))]) if staged else None
     scorer = toy.scorer(where, layout)
@@ -438,7 +438,7 @@ def test_gpus_of_a_domain_can_be_renamed(toy, data):
     sizes = data.draw(st.sampled_from([(4,), (2, 4), (3, 3)]))
     gpus = sum(sizes)
     layers = 2
-    where = toy.setting(toy.cluster(*sizes), toy.model(dense=0, moe=layers), efficiency=toy.fitted())
+    where = toy.deployment(toy.cluster(*sizes), toy.model(dense=0, moe=layers), efficiency=toy.fitted())
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     loads = ExpertLoads(rng.exponential(size=(2, layers, 8)) + 0.01, ("a", "b"), synthetic=False)
     each = -(-8 // gpus)
@@ -464,7 +464,7 @@ def test_gpus_of_a_domain_can_be_renamed(toy, data):
 def test_a_hotter_expert_never_makes_a_full_step_faster(toy, heat, more, sizes, slow):
     # At a batch that touches every expert; where tokens are few, skew spares reads.
     chip = toy.gpu(bf16=1e9, fp8=0) if slow else toy.gpu()
-    where = toy.setting(toy.cluster(*(toy.domain(n, chip=chip) for n in sizes)), toy.model(dense=0, moe=1))
+    where = toy.deployment(toy.cluster(*(toy.domain(n, chip=chip) for n in sizes)), toy.model(dense=0, moe=1))
     assignment = Assignment(
         np.arange(8, dtype=np.int32)[None], np.repeat(np.arange(4, dtype=np.int32), 2), 8, 4
     )
@@ -477,7 +477,7 @@ def test_a_hotter_expert_never_makes_a_full_step_faster(toy, heat, more, sizes, 
 
 
 def test_balanced_experts_beat_placed_ones_at_a_full_batch(toy):
-    where = toy.setting(toy.cluster(4), toy.model(dense=0, moe=2), efficiency=toy.fitted())
+    where = toy.deployment(toy.cluster(4), toy.model(dense=0, moe=2), efficiency=toy.fitted())
     layout = toy.layout([(range(4), range(2))])
     rng = np.random.default_rng(3)
     rows = np.tile(np.arange(8, dtype=np.int32), (2, 1))

@@ -3,9 +3,9 @@
 import pytest
 
 from cost.calibration.serving import calibrated_chips, engine_names
+from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from topology import Cluster, ClusterSpec, resolve_cluster
 from topology.catalog_files import load_gpu
@@ -14,46 +14,46 @@ from topology.errors import InputError
 
 def test_kv_format_is_checked_at_once(toy):
     with pytest.raises(InputError, match="KV cache format 'fp7' is not known; choose one of bf16"):
-        Setting(toy.cluster(4), toy.model(), Workload(kv_dtype="fp7"))
+        Deployment(toy.cluster(4), toy.model(), Workload(kv_dtype="fp7"))
 
 
 def test_a_cluster_without_gpus_is_refused(toy):
     with pytest.raises(InputError, match="cluster none: it has no GPU"):
-        Setting(Cluster(ClusterSpec("none", (), None), ()), toy.model(), Workload())
+        Deployment(Cluster(ClusterSpec("none", (), None), ()), toy.model(), Workload())
 
 
 def test_domains_of_a_stage(toy):
-    setting = toy.setting(toy.cluster(2, 4))
+    deployment = toy.deployment(toy.cluster(2, 4))
     stage = StageSpec((5, 0, 2), range(1))
-    assert setting.domains(stage).tolist() == [1, 0, 1]
-    assert setting.domain_set(stage) == {0, 1}
+    assert deployment.domains(stage).tolist() == [1, 0, 1]
+    assert deployment.domain_set(stage) == {0, 1}
 
 
 def test_rates_are_those_of_the_stage_and_not_of_the_cluster(toy):
-    setting = toy.setting(toy.cluster(toy.domain(2), toy.domain(2, link=1e9)))
+    deployment = toy.deployment(toy.cluster(toy.domain(2), toy.domain(2, link=1e9)))
     fast, slow = StageSpec((0, 1), range(1)), StageSpec((2, 3), range(1))
-    assert setting.rates(fast).up_bytes_per_s == 1e11
-    assert setting.rates(slow).up_bytes_per_s == 1e10
-    assert setting.with_batch(7).rates(fast) is setting.rates(fast)
+    assert deployment.rates(fast).up_bytes_per_s == 1e11
+    assert deployment.rates(slow).up_bytes_per_s == 1e10
+    assert deployment.with_batch(7).rates(fast) is deployment.rates(fast)
 
 
 def test_another_batch_is_all_that_changes(toy):
-    setting = toy.setting(toy.cluster(2), batch=1)
-    other = setting.with_batch(9)
-    assert (other.workload.batch, setting.workload.batch) == (9, 1)
-    assert other.workload.context == setting.workload.context
-    assert other.model is setting.model
+    deployment = toy.deployment(toy.cluster(2), batch=1)
+    other = deployment.with_batch(9)
+    assert (other.workload.batch, deployment.workload.batch) == (9, 1)
+    assert other.workload.context == deployment.workload.context
+    assert other.model is deployment.model
 
 
 def test_an_engine_that_nobody_measured_is_refused_at_once(toy):
     with pytest.raises(InputError, match="--engine nobody: measured are"):
-        Setting(toy.cluster(4), toy.model(), Workload(), engine="nobody")
+        Deployment(toy.cluster(4), toy.model(), Workload(), engine="nobody")
 
 
 def test_a_stage_runs_at_the_pace_of_its_slowest_chip(toy):
     names = [name for name in calibrated_chips() if name in {"h100-sxm", "h200-sxm", "b200", "gb200"}][:2]
     domains = [toy.domain(2, chip=load_gpu(name)) for name in names]
-    where = Setting(toy.cluster(*domains), toy.model(), Workload())
+    where = Deployment(toy.cluster(*domains), toy.model(), Workload())
     slow, fast = sorted(
         (0, 1), key=lambda i: (domains[i].gpu.dense_flop_per_s("bf16"), domains[i].gpu.hbm_bytes_per_s)
     )
@@ -61,14 +61,14 @@ def test_a_stage_runs_at_the_pace_of_its_slowest_chip(toy):
     assert where.machine(both).efficiency.chip == names[slow]
     assert where.machine(alone).efficiency.chip == names[fast]
     assert where.kernels_reach().chip == names[0]
-    given = Setting(where.cluster, where.model, where.workload, toy.coefficients())
+    given = Deployment(where.cluster, where.model, where.workload, toy.coefficients())
     assert given.machine(both).efficiency is given.kernels_reach() is given.efficiency
 
 
 def test_an_engine_brings_its_own_delays(toy):
     chip = toy.domain(2, chip=load_gpu(calibrated_chips()[0]))
     settings = {
-        engine: Setting(toy.cluster(chip), toy.model(), Workload(), engine=engine)
+        engine: Deployment(toy.cluster(chip), toy.model(), Workload(), engine=engine)
         for engine in ("", *engine_names())
     }
     for engine, where in settings.items():
@@ -78,7 +78,7 @@ def test_an_engine_brings_its_own_delays(toy):
 
 def test_the_kernel_of_a_stage(toy):
     model = toy.model(dense=1, moe=2)
-    where = Setting(toy.cluster(4, 4), model, Workload())
+    where = Deployment(toy.cluster(4, 4), model, Workload())
     inside, across = StageSpec((0, 1, 2, 3), range(3)), StageSpec(tuple(range(8)), range(3))
     machine = where.machine(across)
     assert where.kernel(inside) is where.machine(inside).kernels.inside
@@ -86,25 +86,25 @@ def test_the_kernel_of_a_stage(toy):
     assert where.kernel(StageSpec((0, 1, 2, 3), range(1))) is None, "it has no experts"
     assert where.kernel(StageSpec((0,), range(3))) is None, "it has one GPU"
     assert where.kernel(inside, tp=4) is None, "one attention group has every token"
-    assert Setting(where.cluster, model, Workload(), toy.coefficients()).kernel(inside) is None
+    assert Deployment(where.cluster, model, Workload(), toy.coefficients()).kernel(inside) is None
 
 
 def test_prefill_has_kernels_of_its_own(toy):
     decode, prefill = (
-        Setting(toy.cluster(4, 4), toy.model(), Workload(phase=phase)) for phase in ("decode", "prefill")
+        Deployment(toy.cluster(4, 4), toy.model(), Workload(phase=phase)) for phase in ("decode", "prefill")
     )
     stage = StageSpec(tuple(range(8)), range(3))
     assert (decode.kernel(stage).family, prefill.kernel(stage).family) == ("per-copy", "per-node")
 
 
 def test_notes_say_what_runs_wider(toy):
-    setting = Setting(resolve_cluster("hgx-h100"), toy.model(precision="nvfp4"), Workload())
-    assert setting.notes == ("h100-sxm has no fp4 peak: nvfp4 weights multiply at fp8",)
-    assert toy.setting(toy.cluster(2)).notes == ()
+    deployment = Deployment(resolve_cluster("hgx-h100"), toy.model(precision="nvfp4"), Workload())
+    assert deployment.notes == ("h100-sxm has no fp4 peak: nvfp4 weights multiply at fp8",)
+    assert toy.deployment(toy.cluster(2)).notes == ()
 
 
 def test_a_torus_talks_slower_than_the_sum_of_its_links():
-    where = Setting(resolve_cluster("tpu-v5p"), resolve_model("mixtral-8x7b"), Workload())
+    where = Deployment(resolve_cluster("tpu-v5p"), resolve_model("mixtral-8x7b"), Workload())
     rates = where.rates(StageSpec(tuple(range(64)), range(1)))
     assert rates.up_bytes_per_s == 600e9  # 6 links of 100 GB/s
     # a wrapped cube of 4: k / 8 of a node's bytes on each link, and 63 of 64 parts travel
@@ -112,6 +112,6 @@ def test_a_torus_talks_slower_than_the_sum_of_its_links():
 
 
 def test_behind_switches_all_links_carry_an_all_to_all():
-    where = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
+    where = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
     rates = where.rates(StageSpec(tuple(range(8)), range(1)))
     assert rates.alltoall_bytes_per_s == rates.up_bytes_per_s == 450e9

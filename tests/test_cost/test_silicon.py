@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cost.measured.point import Pool
-from cost.measured.predict import predict
-from cost.measured.silicon import read_silicon
+from cost.validation.point import Pool
+from cost.validation.predict import predict
+from cost.validation.silicon import read_silicon
 from topology.errors import InputError
 
 SAMPLE = Path(__file__).parents[2].parent / "shared/data/serving_measurements/silicon_calibration.csv"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import cost.measured
+import cost.validation
 from topology import gpu_names
 
-FILE = Path(cost.measured.__file__).parent / "data" / "sparse_kernels.csv"
+FILE = Path(cost.validation.__file__).parent / "data" / "sparse_kernels.csv"
 ROWS = list(csv.DictReader(io.StringIO(FILE.read_text(encoding="utf-8"))))
 RATES = ("microseconds", "tflop_s", "gb_s")
 SHAPE = ("batch", "context", "queries", "heads", "top_k")

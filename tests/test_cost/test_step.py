@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.expert_use import expert_use
 from cost.layout import StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.shape import StepShape
 from cost.step import hop_seconds, stage_cost
 from cost.workload import Workload
@@ -41,7 +41,7 @@ def some(seconds):
 
 def test_every_part_at_peak_by_hand(toy):
     # 1 dense and 2 MoE layers, 4 GPUs in a domain, 3 tokens each with 100 tokens of context, no latency.
-    cost = cost_of(toy, toy.setting(toy.cluster(4)))
+    cost = cost_of(toy, toy.deployment(toy.cluster(4)))
     assert some(cost.terms_s) == pytest.approx(
         {
             # 3 layers: 12,288 weights of 2 bytes and 3 x 100 x 128 bytes of cache at 1 TB/s
@@ -62,7 +62,7 @@ def test_every_part_at_peak_by_hand(toy):
 
 
 def test_floor_is_what_each_resource_is_busy(toy):
-    cost = cost_of(toy, toy.setting(toy.cluster(4)))
+    cost = cost_of(toy, toy.deployment(toy.cluster(4)))
     flop = 3 * 3 * (2 * 12_288 + 100 * 256)  # projections and scores of three layers
     flop += 2 * 3 * (20_000 + 2 * 1_512 + 64_000)  # dense, shared, router, head
     flop += 2 * 2 * 3_000 * 6  # 6 pairs a GPU in two layers
@@ -73,7 +73,7 @@ def test_floor_is_what_each_resource_is_busy(toy):
 
 def test_a_compute_bound_part_says_so(toy):
     slow = toy.cluster(toy.domain(4, chip=toy.gpu(bf16=1e9, fp8=0)))
-    cost = cost_of(toy, toy.setting(slow, toy.model(moe=0)))
+    cost = cost_of(toy, toy.deployment(slow, toy.model(moe=0)))
     assert some(cost.limits_s) == {"compute": pytest.approx(float(cost.total_s))}
     assert cost.terms_s["dense"] == pytest.approx(2 * 20_000 * 3 / 1e9)
     assert set(some(cost.terms_s)) == {"attention", "dense", "head"}
@@ -94,8 +94,8 @@ def test_a_compute_bound_part_says_so(toy):
 )
 def test_a_fraction_stretches_its_own_terms(toy, name, terms):
     # everything here is bound by HBM or links, so a loss of flop/s costs nothing
-    peak = cost_of(toy, toy.setting(toy.cluster(4)))
-    less = cost_of(toy, toy.setting(toy.cluster(4), efficiency=toy.coefficients(**{name: 0.5})))
+    peak = cost_of(toy, toy.deployment(toy.cluster(4)))
+    less = cost_of(toy, toy.deployment(toy.cluster(4), efficiency=toy.coefficients(**{name: 0.5})))
     changed = {term for term, seconds in peak.terms_s.items() if less.terms_s[term] != pytest.approx(seconds)}
     assert changed == terms
     assert less.floor_s == peak.floor_s
@@ -111,15 +111,15 @@ def test_a_fraction_stretches_its_own_terms(toy, name, terms):
 def test_fractions_of_flop_stretch_compute_bound_terms(toy, name, term):
     slow = toy.cluster(toy.domain(4, chip=toy.gpu(bf16=1e9, fp8=0)))
     lossy = toy.coefficients(**{name: 0.5})
-    peak, less = (cost_of(toy, toy.setting(slow, efficiency=e)) for e in (toy.coefficients(), lossy))
+    peak, less = (cost_of(toy, toy.deployment(slow, efficiency=e)) for e in (toy.coefficients(), lossy))
     more = less.terms_s[term] - peak.terms_s[term]
     scores = 3 * 3 * 100 * 256 / 1e9  # of three layers; their projections are no scores
     assert more == pytest.approx(scores if term == "attention" else peak.terms_s[term])
 
 
 def test_kernels_that_lose_pay_what_was_measured_of_the_all_to_all(toy):
-    where = toy.setting(toy.cluster(4), efficiency=toy.coefficients(ideal=False))
-    cost, peak = cost_of(toy, where), cost_of(toy, toy.setting(toy.cluster(4)))
+    where = toy.deployment(toy.cluster(4), efficiency=toy.coefficients(ideal=False))
+    cost, peak = cost_of(toy, where), cost_of(toy, toy.deployment(toy.cluster(4)))
     kernel = where.kernel(StageSpec((0, 1, 2, 3), range(3)))
     # 128 bytes a vector are little beside the fixed part of two MoE layers
     for term, leg in (("dispatch", kernel.dispatch), ("combine", kernel.combine)):
@@ -130,41 +130,41 @@ def test_kernels_that_lose_pay_what_was_measured_of_the_all_to_all(toy):
 def test_both_fabrics_at_once_the_slower_binds(toy):
     # 8 GPUs over two domains, 10 tokens each: 10 pairs leave, 7.5 stay in the domain, of 128 bytes
     model = toy.model(dense=0, moe=1)
-    slow_out = cost_of(toy, toy.setting(toy.cluster(4, 4), model), tokens=10)
+    slow_out = cost_of(toy, toy.deployment(toy.cluster(4, 4), model), tokens=10)
     assert slow_out.terms_s["dispatch"] == pytest.approx(10 * 128 / 1e10)
     assert slow_out.limits_s["out"] == pytest.approx(2 * 10 * 128 / 1e10)
     assert slow_out.floor_s["up"] == pytest.approx(2 * 7.5 * 128 / 1e11)
-    slow_up = cost_of(toy, toy.setting(toy.cluster(4, 4, out=1e12), model), tokens=10)
+    slow_up = cost_of(toy, toy.deployment(toy.cluster(4, 4, out=1e12), model), tokens=10)
     assert slow_up.terms_s["dispatch"] == pytest.approx(7.5 * 128 / 1e11)
     assert slow_up.limits_s["up"] == pytest.approx(2 * 7.5 * 128 / 1e11)
 
 
 def test_eight_bit_experts_halve_the_dispatch_and_not_the_combine(toy):
-    cost = cost_of(toy, toy.setting(toy.cluster(4), toy.model(precision="fp8")))
+    cost = cost_of(toy, toy.deployment(toy.cluster(4), toy.model(precision="fp8")))
     assert cost.terms_s["dispatch"] / cost.terms_s["combine"] == pytest.approx((64 + 2) / 128)
 
 
 def test_one_gpu_has_no_all_to_all(toy):
-    cost = cost_of(toy, toy.setting(toy.cluster(toy.domain(1))))
+    cost = cost_of(toy, toy.deployment(toy.cluster(toy.domain(1))))
     assert set(some(cost.terms_s)) == {"attention", "dense", "head", "experts"}
 
 
 def test_tensor_parallelism_reduces_twice_a_layer(toy):
     domain = toy.domain(4, latency=1e-6)
-    where = toy.setting(toy.cluster(domain))
+    where = toy.deployment(toy.cluster(domain))
     cost = cost_of(toy, where, tp=2)
     moved = 3 * 2 * (2 * 1 / 2 * 6 * 128) / 1e11  # 3 layers, two reductions each of 6 vectors
     assert cost.terms_s["all_reduce"] == pytest.approx(moved)
     assert cost.terms_s["dense"] == pytest.approx(2 * (20_000 / 2 + 2 * (500 + 512)) / 1e12)
     assert "all_reduce" not in cost_of(toy, where).terms_s
     losing = toy.coefficients(ideal=False, delay__all_reduce=1e-3, links__all_reduce=0.5)
-    real = cost_of(toy, toy.setting(toy.cluster(domain), efficiency=losing), tp=2)
+    real = cost_of(toy, toy.deployment(toy.cluster(domain), efficiency=losing), tp=2)
     assert real.terms_s["all_reduce"] == pytest.approx(2 * moved + 3 * 2 * (1e-3 + 2e-6))
 
 
 def test_experts_without_shared_weights_leave_one_reduction(toy):
     model = resolve_model("mixtral-8x7b")  # no shared expert: attention's output alone is reduced
-    where = Setting(resolve_cluster("hgx-h100"), model, Workload(batch=1), toy.coefficients())
+    where = Deployment(resolve_cluster("hgx-h100"), model, Workload(batch=1), toy.coefficients())
     stage = StageSpec(tuple(range(8)), range(len(model.layers)))
 
     def reduced(tp):
@@ -178,13 +178,13 @@ def test_experts_without_shared_weights_leave_one_reduction(toy):
 
 
 def test_only_the_last_stage_has_the_head(toy):
-    assert "head" not in cost_of(toy, toy.setting(toy.cluster(4)), last=False).terms_s
+    assert "head" not in cost_of(toy, toy.deployment(toy.cluster(4)), last=False).terms_s
 
 
 def test_scenarios_are_averaged_and_the_slowest_gpu_waits_for_nobody(toy):
     # 2 GPUs of 4 experts; compute-bound, so seconds follow the share of the busier GPU: 1/2, then 6/8
     slow = toy.cluster(toy.domain(2, chip=toy.gpu(bf16=1e6, fp8=0)))
-    where = toy.setting(slow, toy.model(dense=0, moe=1))
+    where = toy.deployment(slow, toy.model(dense=0, moe=1))
     stage = StageSpec((0, 1), range(1))
     assignment = Assignment(np.arange(8, dtype=np.int32)[None], np.repeat([0, 1], 4).astype(np.int32), 8, 2)
     tokens = np.array([[[1.0] * 8], [[3.0] + [1.0] * 3 + [0.5] * 4]])
@@ -196,11 +196,11 @@ def test_scenarios_are_averaged_and_the_slowest_gpu_waits_for_nobody(toy):
 
 
 def test_hops_stay_on_the_fabric_they_can(toy):
-    where = toy.setting(toy.cluster(toy.domain(4, latency=1e-6), 4, latency=1e-5))
+    where = toy.deployment(toy.cluster(toy.domain(4, latency=1e-6), 4, latency=1e-5))
     a, b, c = (StageSpec(gpus, range(1)) for gpus in ((0, 1), (2, 3), (4, 5)))
     assert hop_seconds(where, a, b, moved=1e6) == ("up", pytest.approx(1.2e-5), pytest.approx(1e-5))
     assert hop_seconds(where, a, c, moved=1e6) == ("out", pytest.approx(1.4e-4), pytest.approx(1e-4))
-    where = toy.setting(toy.cluster(4, 4), efficiency=toy.coefficients(links__hop=0.5))
+    where = toy.deployment(toy.cluster(4, 4), efficiency=toy.coefficients(links__hop=0.5))
     assert hop_seconds(where, a, b, moved=1e6)[1:] == pytest.approx((2e-5, 1e-5))
     assert hop_seconds(where, a, c, moved=1e6)[1:] == pytest.approx((2e-4, 1e-4))
 
@@ -221,7 +221,7 @@ def test_hops_stay_on_the_fabric_they_can(toy):
 def test_each_class_of_weights_weighs_in_its_own_term(toy, part, terms):
     model = toy.model()
     eight = replace(model, precision={**model.precision, part: "fp8"})
-    before, after = (cost_of(toy, toy.setting(toy.cluster(4), what)) for what in (model, eight))
+    before, after = (cost_of(toy, toy.deployment(toy.cluster(4), what)) for what in (model, eight))
     changed = {term for term in before.terms_s if after.terms_s[term] != before.terms_s[term]}
     assert changed == terms
     assert after.total_s <= before.total_s

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.deployment import Deployment
 from cost.efficiency import PEAK
 from cost.expert_use import balanced_use
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
-from cost.setting import Setting
 from cost.sweep import Sweep, best_at, iso_interactivity, sweep
 from cost.workload import Workload
 from topology import InputError, build_cluster, load_domain, load_scale_out, resolve_cluster
@@ -35,7 +35,7 @@ def even_slots(slots: int, gpus: int) -> np.ndarray:
 
 def scorer_of(found: Sweep, index: int, redundant: int | None) -> LayoutScorer:
     """The scorer of one layout of a sweep, its experts balanced."""
-    where, layout = found.setting, found.layout_of(index)
+    where, layout = found.deployment, found.layout_of(index)
     moe = where.model.moe
     uses = []
     for stages in layout.replicas:
@@ -58,7 +58,7 @@ def positive(terms: Mapping[str, float]) -> dict[str, float]:
 
 def mixes_chips(found: Sweep, index: int) -> bool:
     """Whether a stage of the layout spans GPUs of several kinds."""
-    cluster = found.setting.cluster
+    cluster = found.deployment.cluster
     return any(
         len({cluster.domain_of(gpu).gpu.name for gpu in stage.gpus}) > 1
         for stages in found.layout_of(index).replicas
@@ -101,7 +101,7 @@ def check_against_scorer(found: Sweep, redundant: int | None = None, *, most: in
 
 @cache
 def swept(model: str, cluster: str, workload: Workload = WORKLOAD, **options: Any) -> Sweep:
-    return sweep(Setting(resolve_cluster(cluster), resolve_model(model), workload), **options)
+    return sweep(Deployment(resolve_cluster(cluster), resolve_model(model), workload), **options)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_domains_of_several_chips_and_sizes_as_the_scorer_says() -> None:
     # 8 H100 and 4 of a GB200 rack's GPUs: replicas of two kinds, and stages of unequal size and speed
     small = replace(load_domain("gb200-nvl72"), gpus=4)
     mixed = build_cluster(ClusterSpec("mixed", (load_domain("hgx-h100"), small), load_scale_out("hgx-h100")))
-    found = sweep(Setting(mixed, resolve_model("mixtral-8x7b"), Workload()))
+    found = sweep(Deployment(mixed, resolve_model("mixtral-8x7b"), Workload()))
     assert check_against_scorer(found) >= 10
     uneven = found.gpus == 12
     assert {1, 2} <= set(found.stages[uneven].tolist())
@@ -370,7 +370,7 @@ def test_every_batch_near_the_frontier_by_pricing_all() -> None:
 def test_names_change_nothing() -> None:
     cluster, model = resolve_cluster("hgx-h100@16"), resolve_model("mixtral-8x7b")
     spec = replace(cluster.spec, name="another")
-    renamed = sweep(Setting(build_cluster(spec), replace(model, name="other"), Workload()))
+    renamed = sweep(Deployment(build_cluster(spec), replace(model, name="other"), Workload()))
     found = swept("mixtral-8x7b", "hgx-h100@16")
     for name, column in found.columns().items():
         assert (column == renamed.columns()[name]).all()
@@ -395,7 +395,7 @@ def toy_sweep(
     fast = replace(domain, gpu=replace(domain.gpu, figures=figures), fabric=scaled(domain.fabric, link))
     domains = (fast,) * len(cluster.spec.domains)
     spec = replace(cluster.spec, domains=domains, scale_out=replace(out, fabric=scaled(out.fabric, nic)))
-    return sweep(Setting(build_cluster(spec), resolve_model("mixtral-8x7b"), workload, PEAK))
+    return sweep(Deployment(build_cluster(spec), resolve_model("mixtral-8x7b"), workload, PEAK))
 
 
 def scaled(fabric: FabricSpec, factor: float) -> FabricSpec:

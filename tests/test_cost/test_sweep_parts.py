@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.deployment import Deployment
 from cost.efficiency import PEAK
 from cost.gpu_groups import domain_gpus
 from cost.memory import replica_memory
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.sweep import sweep
 from cost.sweep.arrangement import arrangements
 from cost.sweep.batches import batch_grid, batches_between, batches_of, most_that_fit
@@ -141,15 +141,15 @@ def test_arrangements_use_each_gpu_once_and_count_replicas_that_are_alike() -> N
 def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
     # two stages of 2 GPUs, 80,000 tokens: the head's time gives the first stage 31 layers, three of them dense, and
     # the experts of the other 30 leave no room for a cache; with 32 and 29 there is room for one
-    setting = Setting(
+    deployment = Deployment(
         resolve_cluster("gb200-nvl72@12"), resolve_model("deepseek-v3"), Workload(context=80_000), PEAK
     )
-    found = sweep(setting)
+    found = sweep(deployment)
     priced = set(found.layout[found.tp == 2].tolist())
     room = {}
     for number, what in enumerate(found.variants):
         if what.arrangement.stages == 2 and what.arrangement.group == 2:
-            memory = replica_memory(setting, what.stages(0), tp=2, slots=[256, 256])
+            memory = replica_memory(deployment, what.stages(0), tp=2, slots=[256, 256])
             left = min(m.usable - m.weights - m.kv_per_batch / 2 for m in memory)
             room[tuple(len(layers) for layers in what.ranges)] = left
             assert (left > 0) == (number in priced), what.ranges

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cost.measured.point import Pool
-from cost.measured.predict import predict
-from cost.measured.read import read_counted
-from cost.measured.transcribed import TRANSCRIBED, Words, parallel_words
+from cost.validation.point import Pool
+from cost.validation.predict import predict
+from cost.validation.read import read_counted
+from cost.validation.transcribed import TRANSCRIBED, Words, parallel_words
 from topology.errors import InputError
 
 TABLE = Path(__file__).parents[2].parent / "shared/data/serving_measurements/published_points.csv"

@@ -6,33 +6,33 @@ from dataclasses import replace
 
 import pytest
 
+from cost.deployment import Deployment
 from cost.economics.cache_tiers import cache_tier
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.transfer import HOST_REACH, OUT_REACH, UP_REACH, host_path, kv_path, prompt_cache_bytes
 from cost.workload import Workload
 from topology import Evidence, Figure, InputError, MissingFigureError, build_cluster, resolve_cluster
 
 
-def setting(cluster: str, model: str = "deepseek-r1", kv_dtype: str = "bf16") -> Setting:
-    return Setting(resolve_cluster(cluster), resolve_model(model), Workload(kv_dtype=kv_dtype))
+def deployment(cluster: str, model: str = "deepseek-r1", kv_dtype: str = "bf16") -> Deployment:
+    return Deployment(resolve_cluster(cluster), resolve_model(model), Workload(kv_dtype=kv_dtype))
 
 
 def test_bytes_of_a_prompt_by_hand() -> None:
     # (512 + 64) elements in each of 61 layers: 70,272 bytes a token in BF16, whatever tensor parallelism replicates
-    assert prompt_cache_bytes(setting("gb200-nvl72"), 1024) == 70_272 * 1024
-    assert prompt_cache_bytes(setting("gb200-nvl72", kv_dtype="fp8"), 1024) < 0.6 * 70_272 * 1024
+    assert prompt_cache_bytes(deployment("gb200-nvl72"), 1024) == 70_272 * 1024
+    assert prompt_cache_bytes(deployment("gb200-nvl72", kv_dtype="fp8"), 1024) < 0.6 * 70_272 * 1024
     # 80 layers of 8 heads of 128, keys and values: 327,680 bytes a token
-    assert prompt_cache_bytes(setting("hgx-h100", "llama-3.1-70b"), 10) == 3_276_800
+    assert prompt_cache_bytes(deployment("hgx-h100", "llama-3.1-70b"), 10) == 3_276_800
 
 
 def test_one_domain_sends_over_its_links_and_several_over_nics() -> None:
-    rack = setting("gb200-nvl72")
+    rack = deployment("gb200-nvl72")
     inside = kv_path(rack, rack)
     assert inside.name == "nvlink5"
     assert inside.bytes_per_s == pytest.approx(UP_REACH.value * 900e9)
     assert inside.latency_s == pytest.approx(1e-6)
-    two = setting("hgx-h100@16")
+    two = deployment("hgx-h100@16")
     across = kv_path(two, two)
     assert across.name == "ib-ndr400"
     assert across.bytes_per_s == pytest.approx(OUT_REACH.value * 50e9)
@@ -43,7 +43,7 @@ def test_one_domain_sends_over_its_links_and_several_over_nics() -> None:
 
 
 def test_two_clusters_take_the_slower_nics() -> None:
-    rack, slow = setting("gb200-nvl72"), setting("hgx-h20")
+    rack, slow = deployment("gb200-nvl72"), deployment("hgx-h20")
     path = kv_path(rack, slow)
     assert path.bytes_per_s == pytest.approx(OUT_REACH.value * 25e9)
     assert path.bytes_per_s == kv_path(slow, rack).bytes_per_s
@@ -53,7 +53,7 @@ def test_two_clusters_take_the_slower_nics() -> None:
 
 
 def test_seconds_are_latency_and_bytes_side_by_side() -> None:
-    rack = setting("gb200-nvl72")
+    rack = deployment("gb200-nvl72")
     path = kv_path(rack, rack)
     one = path.seconds(47.7e9, 1)
     assert one == pytest.approx(path.latency_s + 1)
@@ -62,7 +62,7 @@ def test_seconds_are_latency_and_bytes_side_by_side() -> None:
 
 def test_a_tier_is_as_fast_as_its_devices_or_the_link() -> None:
     # 4 modules of 51.2 GB/s are faster than 0.88 of PCIe's 63 GB/s, one drive of 13 GB/s is not
-    h100, gb200 = setting("hgx-h100"), setting("gb200-nvl72")
+    h100, gb200 = deployment("hgx-h100"), deployment("gb200-nvl72")
     assert host_path(h100, "ddr5").bytes_per_s == pytest.approx(HOST_REACH.value * 63e9)
     assert host_path(h100, "flash").bytes_per_s == 13e9
     assert host_path(gb200, "ddr5").bytes_per_s == pytest.approx(HOST_REACH.value * 225e9)
@@ -75,8 +75,8 @@ def test_a_tier_is_as_fast_as_its_devices_or_the_link() -> None:
 
 def test_what_has_no_figure_is_said() -> None:
     with pytest.raises(MissingFigureError, match="--host-link RATE"):
-        host_path(setting("tpu-v5p"), "ddr5")
+        host_path(deployment("tpu-v5p"), "ddr5")
     with pytest.raises(MissingFigureError, match="take another tier"):
-        host_path(setting("hgx-h100"), "disk")
+        host_path(deployment("hgx-h100"), "disk")
     with pytest.raises(InputError, match="unknown cache tier 'tape'"):
-        host_path(setting("hgx-h100"), "tape")
+        host_path(deployment("hgx-h100"), "tape")

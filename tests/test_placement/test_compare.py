@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from cost.deployment import Deployment
 from cost.load_files import read_loads
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.compare import CompareRow, compare_clusters
 from placement.options import PlanOptions
@@ -37,7 +37,7 @@ def test_a_row_is_the_plan_of_that_cluster() -> None:
     assert [row.cluster for row in rows] == ["hgx-h100", "hgx-h200"]
     for row in rows:
         fastest = replace(FAST, alike=0.0)  # a comparison takes the fastest layout, not the simplest alike
-        plan = make_plan(Setting(resolve_cluster(row.cluster), MIXTRAL, Workload()), LOADS, fastest)
+        plan = make_plan(Deployment(resolve_cluster(row.cluster), MIXTRAL, Workload()), LOADS, fastest)
         assert (row.gpus, row.target_tok_s_per_user, row.reason) == (8, None, "")
         assert (row.step_s, row.batch) == (plan.score.step_s, plan.score.batch)
         assert (row.tok_s_per_gpu, row.tok_s_per_user) == (

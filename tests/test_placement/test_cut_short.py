@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
@@ -19,7 +19,7 @@ from topology import resolve_cluster
 if TYPE_CHECKING:
     from cost.split import Split
 
-SETTING = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=8))
+SETTING = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=8))
 
 
 def loads_of(scenarios: int) -> ExpertLoads:

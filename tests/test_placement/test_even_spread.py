@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.apart import over_cap
 from placement.experts import place_apart, place_experts
@@ -197,11 +197,13 @@ def test_a_timed_search_is_not_worse() -> None:
 
 def test_plans_over_two_racks(tmp_path: Path) -> None:
     """DeepSeek-V3 over two racks: as good as without the rule, nearly; 576 slots go, and no rack takes an expert."""
-    setting = Setting(resolve_cluster("gb200-nvl72@144"), resolve_model("deepseek-v3"), Workload(4096, 0))
+    deployment = Deployment(
+        resolve_cluster("gb200-nvl72@144"), resolve_model("deepseek-v3"), Workload(4096, 0)
+    )
     tokens = np.random.default_rng(0).lognormal(0, 0.63, (1, 58, 256))
     loads = ExpertLoads(tokens, ("a",), synthetic=True)
     options = PlanOptions(32, time_limit_s=0.0, ep=144, tp=1, stages=1, spread="rack")
-    plan = make_plan(setting, loads, options)
+    plan = make_plan(deployment, loads, options)
     free = np.mean(list(plan.baselines["without_spread"].balancedness.values()))
     assert np.mean(list(plan.balancedness.values())) > 0.98 * free
     (tmp_path / "plan.json").write_text(plan_to_json(plan_to_dict(plan)))
@@ -210,7 +212,7 @@ def test_plans_over_two_racks(tmp_path: Path) -> None:
     assert again.experts[0] is not None
     assert again.experts[0].copies.max() > 2
 
-    full = make_plan(setting, loads, replace(options, redundant=320))
+    full = make_plan(deployment, loads, replace(options, redundant=320))
     assert verify_plan(full) == []
     assert full.failures is not None
     assert full.failures.experts_at_risk == 0

@@ -8,14 +8,14 @@ from itertools import product
 import numpy as np
 import pytest
 
+from cost.deployment import Deployment
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.failure_domains import numbered_domains, require_apart, stage_domains
 from topology import resolve_cluster
 from topology.errors import InfeasibleError
 
-SETTING = Setting(resolve_cluster("gb200-nvl72@144"), resolve_model("gpt-oss-20b"), Workload(batch=1))
+SETTING = Deployment(resolve_cluster("gb200-nvl72@144"), resolve_model("gpt-oss-20b"), Workload(batch=1))
 
 
 def test_gpus_nodes_and_racks_of_a_cluster() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.load_files import read_loads
 from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement import failures
 from placement.failures import WhatIf, find_failures
@@ -38,9 +38,9 @@ def plan_of(
     stages: int = 1,
     loads: str = "lognormal:0.63",
 ) -> Plan:
-    setting = Setting(resolve_cluster(cluster), MIXTRAL, Workload(batch=8))
+    deployment = Deployment(resolve_cluster(cluster), MIXTRAL, Workload(batch=8))
     options = PlanOptions(redundant, time_limit_s=0.0, ep=ep, tp=tp, stages=stages, spread=spread)
-    return make_plan(setting, loads_of(loads, 32, 8), options)
+    return make_plan(deployment, loads_of(loads, 32, 8), options)
 
 
 def what_if(plan: Plan, unit: Spread) -> WhatIf:
@@ -98,7 +98,7 @@ def test_what_is_left_is_scored_like_any_plan() -> None:
     rest = Assignment(entry.slot_expert[:, kept], entry.slot_gpu[kept], 8, 7)
     assert (rest.copies > 0).all(), "two copies of each expert: none is lost"
     layout = replace(plan.layout, replicas=((seven,),))
-    score, balancedness = score_placement(plan.setting, layout, (rest,), plan.loads)
+    score, balancedness = score_placement(plan.deployment, layout, (rest,), plan.loads)
     after = failures._Loss(plan).of(np.arange(8) == 7)
     assert after.tok_s_per_gpu == pytest.approx(score.tok_s_per_gpu)
     assert after.balancedness == pytest.approx(np.mean(list(balancedness.values())))
@@ -163,15 +163,15 @@ def test_of_many_some_evenly_spaced_are_tried(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_dense_models_have_none() -> None:
-    setting = Setting(resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(batch=2))
-    assert make_plan(setting, None, PlanOptions(time_limit_s=0.0)).failures is None
+    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(batch=2))
+    assert make_plan(deployment, None, PlanOptions(time_limit_s=0.0)).failures is None
 
 
 @pytest.mark.parametrize("split", ["even", "source", "lp"])
 def test_under_every_split(split: str) -> None:
-    setting = Setting(resolve_cluster("gb200-nvl72@8"), MIXTRAL, Workload(batch=8))
+    deployment = Deployment(resolve_cluster("gb200-nvl72@8"), MIXTRAL, Workload(batch=8))
     options = PlanOptions(8, time_limit_s=0.0, ep=8, tp=1, split=split)  # type: ignore[arg-type]
-    plan = make_plan(setting, loads_of("uniform", 32, 8), options)
+    plan = make_plan(deployment, loads_of("uniform", 32, 8), options)
     row = what_if(plan, "gpu")
     assert 0 < row.balancedness_worst <= row.balancedness_mean + 1e-9
     assert row.balancedness_mean < 1

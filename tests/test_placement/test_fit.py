@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from cost.deployment import Deployment
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.fit import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
 from placement.options import PlanOptions
@@ -16,13 +16,13 @@ from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
 
-def setting_of(model: str, cluster: str, *, context: int = 4096, batch: int = 0) -> Setting:
-    return Setting(resolve_cluster(cluster), resolve_model(model), Workload(context=context, batch=batch))
+def setting_of(model: str, cluster: str, *, context: int = 4096, batch: int = 0) -> Deployment:
+    return Deployment(resolve_cluster(cluster), resolve_model(model), Workload(context=context, batch=batch))
 
 
-def refusal(setting: Setting) -> str:
+def refusal(deployment: Deployment) -> str:
     with pytest.raises(InfeasibleError) as refused:
-        refuse_capacity(setting, None)
+        refuse_capacity(deployment, None)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -51,10 +51,10 @@ def test_deepseek_v3_on_eight_h100() -> None:
     ],
 )
 def test_smallest_nodes_is_the_first_that_fits(model: str, cluster: str, context: int) -> None:
-    setting = setting_of(model, cluster, context=context)
-    nodes = smallest_nodes(setting, None)
+    deployment = setting_of(model, cluster, context=context)
+    nodes = smallest_nodes(deployment, None)
     assert nodes is not None
-    name, per_node = cluster.partition("@")[0], setting.cluster.spec.domains[0].gpus_per_node
+    name, per_node = cluster.partition("@")[0], deployment.cluster.spec.domains[0].gpus_per_node
     for count in range(1, nodes + 1):
         tried = setting_of(model, f"{name}@{count * per_node}", context=context)
         assert any(fitting_shapes(tried, None)) == (count == nodes), count
@@ -68,14 +68,14 @@ def test_a_cache_larger_than_a_gpu_is_not_cured_by_nodes() -> None:
 
 
 def test_a_batch_too_large_names_the_largest() -> None:
-    setting = setting_of("mixtral-8x7b", "hgx-h100", batch=10**6)
-    text = refusal(setting)
+    deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=10**6)
+    text = refusal(deployment)
     assert "--batch 1000000 does not fit on hgx-h100" in text
     named = re.search(r"largest that fits is (\d+) ", text)
     assert named is not None
     most = int(named[1])
-    assert fitted_layouts(setting.with_batch(most), None)
-    assert not fitted_layouts(setting.with_batch(most + 1), None)
+    assert fitted_layouts(deployment.with_batch(most), None)
+    assert not fitted_layouts(deployment.with_batch(most + 1), None)
 
 
 def test_too_many_copies_are_bad_input() -> None:
@@ -84,18 +84,18 @@ def test_too_many_copies_are_bad_input() -> None:
 
 
 def test_the_fastest_step_is_the_least_of_all_layouts() -> None:
-    setting = setting_of("mixtral-8x7b", "hgx-h100")
-    layouts = fitted_layouts(setting, None)
+    deployment = setting_of("mixtral-8x7b", "hgx-h100")
+    layouts = fitted_layouts(deployment, None)
     assert fastest_step_s(layouts) == min(fit.scorer.at(1).step_s for fit in layouts)
-    fixed = fitted_layouts(setting.with_batch(9), None)
+    fixed = fitted_layouts(deployment.with_batch(9), None)
     assert fastest_step_s(fixed) == min(fit.scorer.at(9).step_s for fit in fixed)
     assert fastest_step_s(fixed) > fastest_step_s(layouts)
 
 
 @pytest.mark.parametrize(("batch", "words"), [(0, "at batch 1;"), (9, "at batch 9;")])
 def test_refused_speed_names_limit_fastest_and_batch(batch: int, words: str) -> None:
-    setting = setting_of("mixtral-8x7b", "hgx-h100", batch=batch)
+    deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=batch)
     with pytest.raises(InfeasibleError, match=r"--tpot-ms 2 is out of reach on hgx-h100") as refused:
-        refuse_speed(setting, PlanOptions(tpot_s=2e-3), 0.0042)
+        refuse_speed(deployment, PlanOptions(tpot_s=2e-3), 0.0042)
     assert "4.2 ms per token" in str(refused.value)
     assert words in str(refused.value)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement import left_out
 from placement.options import Objective, PlanOptions
@@ -18,7 +18,7 @@ from placement.planner import make_plan
 from topology import resolve_cluster
 
 MODEL = resolve_model("mixtral-8x7b")
-SETTING = Setting(resolve_cluster("hgx-h100"), MODEL, Workload(batch=8))
+SETTING = Deployment(resolve_cluster("hgx-h100"), MODEL, Workload(batch=8))
 
 
 @cache

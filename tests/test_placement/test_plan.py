@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import model_from_config, resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.plan import moe_rows, placement_balancedness, score_placement, stage_loads
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
 CONFIG = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
-SETTING = Setting(
+SETTING = Deployment(
     resolve_cluster("hgx-h100"),
     model_from_config(CONFIG, name="four layers", weights=None),
     Workload(batch=2),
@@ -37,7 +37,7 @@ def loads(tokens: np.ndarray) -> ExpertLoads:
 
 
 def test_rows_of_the_loads_skip_dense_layers() -> None:
-    deepseek = Setting(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload())
+    deepseek = Deployment(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload())
     assert moe_rows(deepseek, range(3)) == []
     assert moe_rows(deepseek, range(2, 6)) == [0, 1, 2]
     assert moe_rows(deepseek, range(59, 61)) == [56, 57]
@@ -85,7 +85,7 @@ def test_a_batch_that_does_not_fit_is_infeasible() -> None:
 
 
 def test_a_dense_model_has_no_balancedness() -> None:
-    dense = Setting(resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(batch=1))
+    dense = Deployment(resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(batch=1))
     layout = Layout(((StageSpec((0,), range(32)),),), 1)
     score, balancedness = score_placement(dense, layout, [None], None)
     assert balancedness == {}

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cost.deployment import Deployment
 from cost.load_files import read_loads
 from cost.resolve import model_from_config, resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
@@ -37,9 +37,9 @@ def four_layers() -> Plan:
     """Two replicas on 16 GPUs, one stage each."""
     config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
     model = model_from_config(config, name="four layers", weights=None)
-    setting = Setting(resolve_cluster("hgx-h100@16"), model, Workload(batch=3))
+    deployment = Deployment(resolve_cluster("hgx-h100@16"), model, Workload(batch=3))
     loads = read_loads(["zipf:1", "uniform"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
-    return make_plan(setting, loads, PlanOptions(time_limit_s=0.0, ep=8, tp=1, stages=1))
+    return make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, ep=8, tp=1, stages=1))
 
 
 @cache
@@ -91,9 +91,9 @@ def test_contract_of_the_file() -> None:
 def test_keys_are_absolute_layers_and_empty_outside_the_stage() -> None:
     """DeepSeek-V3 in two stages: layers 3 to 60, each on its own eight GPUs."""
     deepseek = resolve_model("deepseek-v3")
-    setting = Setting(resolve_cluster("hgx-h100@16"), deepseek, Workload())
+    deployment = Deployment(resolve_cluster("hgx-h100@16"), deepseek, Workload())
     loads = read_loads(["uniform"], moe_layers=deepseek.moe_layers, layers=61, experts=256, seed=0)
-    data = plan_to_dict(make_plan(setting, loads, PlanOptions(time_limit_s=0.0, ep=8, tp=1, stages=2)))
+    data = plan_to_dict(make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, ep=8, tp=1, stages=2)))
     layers = data["experts"]["layers"]
     assert list(layers) == [str(layer) for layer in range(3, 61)]
     assert [stage["domains"] for stage in data["stages"]] == [["d0"], ["d1"]]
@@ -109,7 +109,7 @@ def test_scores_add_up() -> None:
     assert sum(score["terms_s"].values()) == pytest.approx(score["step_s"])
     assert sum(score["limits_s"].values()) == pytest.approx(score["step_s"])
     assert score["balancedness_mean"] == pytest.approx(sum(score["balancedness"].values()) / 4)
-    capacity = four_layers().setting.cluster.spec.domains[0].gpu.hbm_bytes
+    capacity = four_layers().deployment.cluster.spec.domains[0].gpu.hbm_bytes
     assert sum(score["hbm_bytes"].values()) == pytest.approx(capacity)
 
 
@@ -145,11 +145,11 @@ ASKED = [
 @pytest.mark.parametrize(("workload", "engine"), ASKED, ids=str)
 def test_every_workload_reads_back_the_same(workload: Workload, engine: str, tmp_path: Path) -> None:
     known = four_layers()
-    setting = replace(known.setting, workload=workload, engine=engine)
-    plan = make_plan(setting, known.loads, PlanOptions(time_limit_s=0.0))
+    deployment = replace(known.deployment, workload=workload, engine=engine)
+    plan = make_plan(deployment, known.loads, PlanOptions(time_limit_s=0.0))
     again = read(plan_to_json(plan_to_dict(plan)), tmp_path)
-    assert again.setting.workload == plan.setting.workload == workload
-    assert again.setting.engine == engine
+    assert again.deployment.workload == plan.deployment.workload == workload
+    assert again.deployment.engine == engine
     assert again.options == plan.options
     assert again.score == plan.score
     assert again.score.tokens == ("input" if workload.phase == "prefill" else "output")
@@ -161,7 +161,7 @@ def test_a_plan_of_an_older_version_has_none_of_that(tmp_path: Path) -> None:
         del data["inputs"]["workload"][key]
     del data["inputs"]["options"]["engine"]
     again = read(data, tmp_path)
-    assert again.setting.workload == four_layers().setting.workload
+    assert again.deployment.workload == four_layers().deployment.workload
     assert again.score == four_layers().score
 
 
@@ -202,8 +202,8 @@ def test_unknown_keys_and_optional_ones_are_fine(tmp_path: Path) -> None:
 
 
 def test_a_plan_of_a_dense_model_reads_back(tmp_path: Path) -> None:
-    setting = Setting(resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(batch=2))
-    plan = make_plan(setting, None, PlanOptions(time_limit_s=0.0))
+    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(batch=2))
+    plan = make_plan(deployment, None, PlanOptions(time_limit_s=0.0))
     data = plan_to_dict(plan)
     assert data["experts"]["layers"] == {}
     assert data["layout"]["ep"] == 1

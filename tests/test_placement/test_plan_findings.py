@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cost.deployment import Deployment
 from cost.load_files import read_loads
 from cost.resolve import model_from_config, resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
@@ -32,14 +32,14 @@ def found() -> Plan:
     """Four layers on two nodes of four GPUs, everything asked for."""
     config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
     model = model_from_config(config, name="four layers", weights=None)
-    setting = Setting(resolve_cluster("gb200-nvl72@8"), model, Workload(batch=3))
+    deployment = Deployment(resolve_cluster("gb200-nvl72@8"), model, Workload(batch=3))
     loads = read_loads(["zipf:1", "uniform"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
     options = PlanOptions(
         8, time_limit_s=0.0, ep=8, tp=1, stages=1, spread="node", objective="worst", split="source"
     )
     few = RedundancyPoint(0, 1, 0.5, 3, 90, 100.0, 0.02, 2e9)
     curve = RedundancyCurve((few, replace(few, redundant=8, slots_per_gpu=2, tok_s_per_gpu=140.0)), 8, 1, 1)
-    return replace(make_plan(setting, loads, options), redundancy=curve)
+    return replace(make_plan(deployment, loads, options), redundancy=curve)
 
 
 @cache

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from cost.deployment import Deployment
 from cost.efficiency import PEAK
 from cost.load_files import read_loads
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement import planner, search
 from placement.options import ALIKE, PlanOptions
@@ -46,8 +46,8 @@ DENSE_CASES = [
 ]
 
 
-def loads_of(setting: Setting, text: str = "lognormal:0.63", seed: int = 0) -> ExpertLoads | None:
-    model = setting.model
+def loads_of(deployment: Deployment, text: str = "lognormal:0.63", seed: int = 0) -> ExpertLoads | None:
+    model = deployment.model
     if model.moe is None:
         return None
     return read_loads(
@@ -68,9 +68,11 @@ def fresh_plan(
     ep: int | None = None,
     stages: int | None = None,
 ) -> Plan:
-    setting = Setting(resolve_cluster(cluster), resolve_model(model), Workload(context=context, batch=batch))
+    deployment = Deployment(
+        resolve_cluster(cluster), resolve_model(model), Workload(context=context, batch=batch)
+    )
     options = PlanOptions(redundant, tpot_s, time_limit_s, ep=ep, tp=1 if ep else None, stages=stages)
-    return make_plan(setting, loads_of(setting, loads), options)
+    return make_plan(deployment, loads_of(deployment, loads), options)
 
 
 SHAPES = {"hgx-h100@16": (8, 2), "gb200-nvl72@144": (72, 1)}
@@ -99,10 +101,10 @@ def as_text(plan: Plan) -> str:
 def test_plans_are_legal_and_use_the_largest_batch(model: str, cluster: str) -> None:
     plan = known_plan(model, cluster)
     assert verify_plan(plan) == []
-    assert plan.score.batch == plan.setting.workload.batch == plan.score.max_batch
+    assert plan.score.batch == plan.deployment.workload.batch == plan.score.max_batch
     assert 0 < plan.score.lower_step_s <= plan.score.step_s
     assert plan.score.hbm_bytes["free"] >= 0
-    gpus, used = len(plan.setting.cluster.gpus), plan.layout.gpus_used
+    gpus, used = len(plan.deployment.cluster.gpus), plan.layout.gpus_used
     assert plan.score.tok_s_per_gpu * gpus == pytest.approx(plan.score.tok_s_per_gpu_used * used)
     assert plan.score.tok_s_per_user * plan.score.step_s == pytest.approx(1.0)
 
@@ -110,7 +112,7 @@ def test_plans_are_legal_and_use_the_largest_batch(model: str, cluster: str) -> 
 @pytest.mark.parametrize(("model", "cluster"), MOE_CASES)
 def test_every_layer_is_at_least_as_balanced_as_every_rival(model: str, cluster: str) -> None:
     plan = known_plan(model, cluster)
-    assert set(plan.balancedness) == set(plan.setting.model.moe_layers)
+    assert set(plan.balancedness) == set(plan.deployment.model.moe_layers)
     assert {"linear", "eplb_global", "eplb_hierarchical"} == set(plan.baselines)
     assert plan.baselines["eplb_global"].score is not None
     for name, rival in plan.baselines.items():
@@ -130,11 +132,11 @@ def test_the_proof_follows_from_the_assignment(model: str, cluster: str) -> None
     assert plan.loads is not None
     ratios = []
     for stage, experts in zip(plan.layout.replicas[0], plan.experts, strict=True):
-        rows = [row for row, layer in enumerate(plan.setting.model.moe_layers) if layer in stage.layers]
+        rows = [row for row, layer in enumerate(plan.deployment.model.moe_layers) if layer in stage.layers]
         if experts is not None:
             per_gpu = experts.gpu_load(plan.loads.mean[rows])
             ratios += (per_gpu.max(axis=1) / per_gpu.mean(axis=1)).tolist()
-    assert len(ratios) == len(plan.setting.model.moe_layers)
+    assert len(ratios) == len(plan.deployment.model.moe_layers)
     assert plan.proof.objective == pytest.approx(np.mean(ratios))
     assert 1.0 - 1e-9 <= plan.proof.bound <= plan.proof.objective + 1e-9
     assert plan.proof.gap == pytest.approx(max(0.0, 1 - plan.proof.bound / plan.proof.objective))
@@ -164,9 +166,9 @@ def test_the_fast_path_gives_the_same_bytes(model: str, cluster: str) -> None:
 
 
 def test_the_seed_of_the_loads_changes_the_plan() -> None:
-    setting = Setting(resolve_cluster("hgx-h100"), resolve_model("gpt-oss-20b"), Workload())
+    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("gpt-oss-20b"), Workload())
     first, second = (
-        make_plan(setting, loads_of(setting, seed=seed), PlanOptions(time_limit_s=0.0, seed=seed))
+        make_plan(deployment, loads_of(deployment, seed=seed), PlanOptions(time_limit_s=0.0, seed=seed))
         for seed in (0, 1)
     )
     assert plan_to_dict(first)["experts"] != plan_to_dict(second)["experts"]
@@ -187,7 +189,7 @@ def test_partial_domains_leave_gpus_idle_or_work_them() -> None:
 @pytest.mark.parametrize("batch", [1, 17])
 def test_the_users_batch_is_kept(batch: int) -> None:
     plan = fresh_plan("mixtral-8x7b", "hgx-h100", batch=batch)
-    assert (plan.score.batch, plan.setting.workload.batch) == (batch, batch)
+    assert (plan.score.batch, plan.deployment.workload.batch) == (batch, batch)
     assert plan.score.max_batch >= batch
 
 
@@ -255,7 +257,7 @@ def test_skewed_loads_lower_the_batch_until_the_time_is_met() -> None:
     even = fresh_plan("mixtral-8x7b", "hgx-h100", tpot_s=tpot_s, loads="uniform", ep=8, stages=1)
     assert plan.score.step_s <= tpot_s
     assert plan.score.batch < even.score.batch
-    scorer = placement_scorer(plan.setting, plan.layout, plan.experts, plan.loads)
+    scorer = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads)
     assert scorer.at(plan.score.batch + 1).step_s > tpot_s
 
 
@@ -294,10 +296,10 @@ def test_time_for_the_solver_never_makes_it_worse() -> None:
 
 
 def test_several_scenarios_are_averaged() -> None:
-    setting = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
-    model = setting.model
+    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
+    model = deployment.model
     loads = read_loads(["zipf:1", "lognormal:1.5"], moe_layers=model.moe_layers, layers=32, experts=8, seed=3)
-    plan = make_plan(setting, loads, PlanOptions(time_limit_s=0.0))
+    plan = make_plan(deployment, loads, PlanOptions(time_limit_s=0.0))
     (experts,) = plan.experts
     assert experts is not None
     by_scenario = [experts.balancedness(tokens) for tokens in loads.tokens]
@@ -306,8 +308,8 @@ def test_several_scenarios_are_averaged() -> None:
 
 def test_progress_is_told() -> None:
     said: list[str] = []
-    setting = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=2))
-    make_plan(setting, loads_of(setting), PlanOptions(time_limit_s=0.0), on_stage=said.append)
+    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=2))
+    make_plan(deployment, loads_of(deployment), PlanOptions(time_limit_s=0.0), on_stage=said.append)
     assert said == ["comparing layouts", "placing experts", "losing GPUs, nodes and racks"]
 
 
@@ -326,20 +328,20 @@ def test_layouts_are_chosen_by_experts_really_placed(tmp_path: Path) -> None:
     """Few experts on many GPUs are the fastest layout only while they are taken to be balanced."""
     path = tmp_path / "fast-links.yaml"
     path.write_text(WIDE_AND_FAST)
-    setting = Setting(resolve_cluster(str(path)), resolve_model("mixtral-8x7b"), Workload(), PEAK)
-    loads, options = loads_of(setting, "zipf:1"), PlanOptions(time_limit_s=0.0)
-    found = search.candidates(setting, search.fitted_layouts(setting, None), None)
+    deployment = Deployment(resolve_cluster(str(path)), resolve_model("mixtral-8x7b"), Workload(), PEAK)
+    loads, options = loads_of(deployment, "zipf:1"), PlanOptions(time_limit_s=0.0)
+    found = search.candidates(deployment, search.fitted_layouts(deployment, None), None)
     placed = [planner._place(candidate, loads, options, time_limit_s=0.0) for candidate in found]
     best = max(trial.score.tok_s_per_gpu for trial in placed)
     assert placed[0].score.tok_s_per_gpu < (1 - ALIKE) * best  # else this shows nothing
-    chosen = planner.choose_layout(setting, loads, options)
+    chosen = planner.choose_layout(deployment, loads, options)
     assert chosen.score.tok_s_per_gpu >= (1 - ALIKE) * best
 
 
 @cache
-def mixtral_on_a_node() -> tuple[Setting, ExpertLoads | None]:
-    setting = Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
-    return setting, loads_of(setting)
+def mixtral_on_a_node() -> tuple[Deployment, ExpertLoads | None]:
+    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
+    return deployment, loads_of(deployment)
 
 
 @pytest.mark.parametrize("asked", [{"ep": 4}, {"stages": 4}, {"tp": 2}, {"ep": 2, "stages": 2}])
@@ -362,11 +364,11 @@ def test_comparisons_take_the_fastest_layout() -> None:
 
 
 def test_the_faster_layout_that_was_passed_over_is_named(tmp_path: Path) -> None:
-    setting = Setting(resolve_cluster("hgx-h20@32"), resolve_model("qwen3-235b-a22b"), Workload())
-    plan = make_plan(setting, loads_of(setting), PlanOptions(time_limit_s=0))
+    deployment = Deployment(resolve_cluster("hgx-h20@32"), resolve_model("qwen3-235b-a22b"), Workload())
+    plan = make_plan(deployment, loads_of(deployment), PlanOptions(time_limit_s=0))
     assert plan.passed_over.endswith("--ep 8 --tp 1 --stages 4")
     asked = PlanOptions(time_limit_s=0, ep=8, tp=1, stages=4)
-    faster = make_plan(setting, loads_of(setting), asked)
+    faster = make_plan(deployment, loads_of(deployment), asked)
     assert faster.score.tok_s_per_gpu > plan.score.tok_s_per_gpu
     assert f"{faster.score.tok_s_per_gpu:,.0f} tok/s/GPU" in plan.passed_over
     assert faster.passed_over == ""
@@ -376,7 +378,7 @@ def test_the_faster_layout_that_was_passed_over_is_named(tmp_path: Path) -> None
 
 def test_experts_are_not_copied_to_fill_a_cluster() -> None:
     """Eight experts on 72 GPUs: groups of a few GPUs, not one of 72 with 64 redundant copies a layer."""
-    setting = Setting(resolve_cluster("gb200-nvl72"), resolve_model("mixtral-8x7b"), Workload())
-    chosen = planner.choose_layout(setting, loads_of(setting), PlanOptions(time_limit_s=0))
+    deployment = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("mixtral-8x7b"), Workload())
+    chosen = planner.choose_layout(deployment, loads_of(deployment), PlanOptions(time_limit_s=0))
     assert chosen.candidate.slots[0].sum() <= 16
     assert len(chosen.candidate.layout.replicas) > 1

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from cost.deployment import Deployment
 from cost.load_files import read_loads
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import choose_layout, make_plan
@@ -21,11 +21,11 @@ from topology.errors import InfeasibleError, InputError
 
 
 def setting_of(cluster="hgx-h100", model="gpt-oss-20b", **workload):
-    return Setting(resolve_cluster(cluster), resolve_model(model), Workload(**workload))
+    return Deployment(resolve_cluster(cluster), resolve_model(model), Workload(**workload))
 
 
-def loads_of(setting, text="lognormal:1"):
-    model = setting.model
+def loads_of(deployment, text="lognormal:1"):
+    model = deployment.model
     return read_loads(
         [text], moe_layers=model.moe_layers, layers=len(model.layers), experts=model.moe.experts, seed=0
     )
@@ -71,16 +71,16 @@ def test_table_marks_choice_and_knee():
 
 @pytest.mark.parametrize("split", ["even", "source"])
 def test_points_are_scored_as_a_plan_with_as_many_copies(split):
-    setting = setting_of(context=2048)
-    loads = loads_of(setting)
+    deployment = setting_of(context=2048)
+    loads = loads_of(deployment)
     options = PlanOptions(time_limit_s=0, split=split, ep=8, tp=1, stages=1)
-    found = choose_redundant(setting, loads, options)
+    found = choose_redundant(deployment, loads, options)
     assert found.points[0].redundant == 0
     assert [p.redundant for p in found.points] == sorted(p.redundant for p in found.points)
     best = found.best
     assert all(best.tok_s_per_gpu >= p.tok_s_per_gpu for p in found.points)
     if split == "even":
-        again = choose_layout(setting, loads, found.asked(options))
+        again = choose_layout(deployment, loads, found.asked(options))
         assert again.score.tok_s_per_gpu == pytest.approx(best.tok_s_per_gpu, rel=1e-9)
         assert again.score.batch == best.batch
     # more slots hold more weights and leave less for the cache
@@ -91,40 +91,40 @@ def test_points_are_scored_as_a_plan_with_as_many_copies(split):
 
 
 def test_every_point_meets_the_time_per_token():
-    setting = setting_of(context=2048)
-    loads = loads_of(setting)
-    free = choose_redundant(setting, loads, PlanOptions(time_limit_s=0))
+    deployment = setting_of(context=2048)
+    loads = loads_of(deployment)
+    free = choose_redundant(deployment, loads, PlanOptions(time_limit_s=0))
     tpot_s = 0.5 * free.best.tpot_s
-    found = choose_redundant(setting, loads, PlanOptions(time_limit_s=0, tpot_s=tpot_s))
+    found = choose_redundant(deployment, loads, PlanOptions(time_limit_s=0, tpot_s=tpot_s))
     assert all(p.tpot_s <= tpot_s for p in found.points)
     with pytest.raises(InfeasibleError, match="out of reach"):
-        choose_redundant(setting, loads, PlanOptions(time_limit_s=0, tpot_s=1e-7))
+        choose_redundant(deployment, loads, PlanOptions(time_limit_s=0, tpot_s=1e-7))
 
 
 def test_copies_pay_where_loads_are_skewed_and_not_where_they_are_even():
-    setting = setting_of(context=2048)
+    deployment = setting_of(context=2048)
     options = PlanOptions(time_limit_s=0, ep=8, tp=1, stages=1)
-    even = choose_redundant(setting, loads_of(setting, "uniform"), options)
-    skewed = choose_redundant(setting, loads_of(setting, "zipf:1"), options)
+    even = choose_redundant(deployment, loads_of(deployment, "uniform"), options)
+    skewed = choose_redundant(deployment, loads_of(deployment, "zipf:1"), options)
     assert even.best.redundant == 0
     assert skewed.best.redundant > 0
     assert skewed.best.balancedness > skewed.points[0].balancedness
 
 
 def test_a_model_without_experts_is_refused():
-    setting = setting_of(model="llama-3.1-8b")
+    deployment = setting_of(model="llama-3.1-8b")
     with pytest.raises(InputError, match="no experts to copy"):
-        choose_redundant(setting, loads_of(setting_of()), PlanOptions(time_limit_s=0))
+        choose_redundant(deployment, loads_of(setting_of()), PlanOptions(time_limit_s=0))
 
 
 @pytest.mark.parametrize("after", [0, 2])
 def test_ctrl_c_keeps_the_points_so_far(after, monkeypatch):
     from placement import redundancy
 
-    setting = setting_of(context=2048)
-    loads = loads_of(setting)
+    deployment = setting_of(context=2048)
+    loads = loads_of(deployment)
     options = PlanOptions(redundant="auto", time_limit_s=30, ep=8, tp=1, stages=1)
-    whole = choose_redundant(setting, loads, options)
+    whole = choose_redundant(deployment, loads, options)
     honest, calls = redundancy._point, []
 
     def stop_later(*args):
@@ -134,7 +134,7 @@ def test_ctrl_c_keeps_the_points_so_far(after, monkeypatch):
         return honest(*args)
 
     monkeypatch.setattr(redundancy, "_point", stop_later)
-    plan = make_plan(setting, loads, options)
+    plan = make_plan(deployment, loads, options)
     found = plan.redundancy
     assert found.interrupted
     assert not whole.interrupted

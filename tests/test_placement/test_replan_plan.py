@@ -8,10 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.plan import Plan, score_placement
@@ -40,22 +40,24 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 def plan_of(
     cluster: str, *, redundant: int | None = None, tp: int = 1, stages: int = 1, batch: int = 8
 ) -> Plan:
-    setting = Setting(resolve_cluster(cluster), resolve_model("mixtral-8x7b"), Workload(2048, batch))
+    deployment = Deployment(resolve_cluster(cluster), resolve_model("mixtral-8x7b"), Workload(2048, batch))
     options = PlanOptions(redundant, time_limit_s=0.0, tp=tp, stages=stages)
-    return make_plan(setting, loads(0), options)
+    return make_plan(deployment, loads(0), options)
 
 
 @cache
 def two_replicas() -> Plan:
     """Both halves of a cluster of 16 GPUs with the same experts."""
     one = plan_of("hgx-h100", redundant=8)
-    setting = Setting(resolve_cluster("hgx-h100@16"), one.setting.model, one.setting.workload)
+    deployment = Deployment(resolve_cluster("hgx-h100@16"), one.deployment.model, one.deployment.workload)
     layers = one.layout.replicas[0][0].layers
     layout = Layout(
         tuple((StageSpec(tuple(range(first, first + 8)), layers),) for first in (0, 8)), one.layout.tp
     )
-    score, balancedness = score_placement(setting, layout, one.experts, one.loads)
-    return replace(one, setting=setting, layout=layout, score=score, balancedness=balancedness, failures=None)
+    score, balancedness = score_placement(deployment, layout, one.experts, one.loads)
+    return replace(
+        one, deployment=deployment, layout=layout, score=score, balancedness=balancedness, failures=None
+    )
 
 
 def table(plan: Plan) -> dict[tuple[int, str], list[int]]:
@@ -64,18 +66,18 @@ def table(plan: Plan) -> dict[tuple[int, str], list[int]]:
     for stages in plan.layout.replicas:
         for stage, part in zip(stages, plan.experts, strict=True):
             assert part is not None
-            ids = [layer for layer in plan.setting.model.moe_layers if layer in stage.layers]
+            ids = [layer for layer in plan.deployment.model.moe_layers if layer in stage.layers]
             for row, layer in enumerate(ids):
                 for local, gpu in enumerate(stage.gpus):
                     held = part.slot_expert[row, part.slot_gpu == local].tolist()
-                    found[layer, plan.setting.cluster.gpus[gpu].id] = held
+                    found[layer, plan.deployment.cluster.gpus[gpu].id] = held
     return found
 
 
 def replayed(old: Plan, found: Replanned) -> dict[tuple[int, str], list[int]]:
     """Follow the steps as a runtime would; every source still has what is fetched."""
     new = found.plan
-    names = [gpu.id for gpu in new.setting.cluster.gpus]
+    names = [gpu.id for gpu in new.deployment.cluster.gpus]
     held = {key: list(row) for key, row in table(old).items() if key[1] in names}
     late = []
     last = -1
@@ -158,7 +160,7 @@ def test_a_lost_gpu_is_made_up_for_with_the_fewest_moves() -> None:
     gone = 32 * 8 - len(left)
     assert found.moves == found.needed == gone
     assert found.lost_copies == 64
-    assert [gpu.id for gpu in found.plan.setting.cluster.gpus if gpu.id == "d0.n0.g5"] == []
+    assert [gpu.id for gpu in found.plan.deployment.cluster.gpus if gpu.id == "d0.n0.g5"] == []
     assert found.transfer.bytes_by_distance["storage"] == found.bytes
 
 
@@ -243,9 +245,9 @@ def test_spread_over_nodes() -> None:
 
 def test_other_loads_over_two_nodes() -> None:
     """Experts of more copies than nodes stay evenly over both, within a budget and without one."""
-    setting = Setting(resolve_cluster("hgx-h100@16"), resolve_model("mixtral-8x7b"), Workload(2048, 8))
+    deployment = Deployment(resolve_cluster("hgx-h100@16"), resolve_model("mixtral-8x7b"), Workload(2048, 8))
     options = PlanOptions(10, time_limit_s=0.0, ep=16, tp=1, stages=1, spread="node")
-    old = make_plan(setting, loads(0), options)
+    old = make_plan(deployment, loads(0), options)
     assert old.experts[0] is not None
     assert old.experts[0].copies.max() > 2
     free = replan_plan(old, loads(1), QUICK)

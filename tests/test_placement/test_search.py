@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cost.deployment import Deployment
 from cost.memory import replica_max_batch, replica_memory
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.search import candidates, fitted_layouts, fitting_shapes, stage_slots, tightest
 from placement.split import equal_ranges, stage_specs
@@ -14,8 +14,8 @@ from topology import resolve_cluster
 from topology.errors import InputError
 
 
-def setting_of(model: str, cluster: str, batch: int = 0) -> Setting:
-    return Setting(resolve_cluster(cluster), resolve_model(model), Workload(batch=batch))
+def setting_of(model: str, cluster: str, batch: int = 0) -> Deployment:
+    return Deployment(resolve_cluster(cluster), resolve_model(model), Workload(batch=batch))
 
 
 CASES = [("mixtral-8x7b", "hgx-h100"), ("deepseek-v3", "hgx-h100@16"), ("llama-3.1-70b", "hgx-h100")]
@@ -23,31 +23,32 @@ CASES = [("mixtral-8x7b", "hgx-h100"), ("deepseek-v3", "hgx-h100@16"), ("llama-3
 
 @pytest.mark.parametrize(("model", "cluster"), CASES)
 def test_every_shape_that_fits_has_its_slots(model: str, cluster: str) -> None:
-    setting = setting_of(model, cluster)
-    found = list(fitting_shapes(setting, None))
+    deployment = setting_of(model, cluster)
+    found = list(fitting_shapes(deployment, None))
     assert found
     for fitting in found:
         assert fitting.max_batch >= 1
         for group, slots in zip(fitting.shape.replicas[0], fitting.slots, strict=True):
             assert len(slots) == len(group)
-            wanted = 0 if setting.model.moe is None else setting.model.moe.experts
+            wanted = 0 if deployment.model.moe is None else deployment.model.moe.experts
             assert wanted <= slots.sum() < wanted + len(group)
 
 
 def test_shapes_left_out_do_not_fit() -> None:
     """One-stage shapes against the memory model itself."""
-    setting = setting_of("mixtral-8x7b", "hgx-h100")
-    kept = {fitting.shape for fitting in fitting_shapes(setting, None)}
+    deployment = setting_of("mixtral-8x7b", "hgx-h100")
+    kept = {fitting.shape for fitting in fitting_shapes(deployment, None)}
     from placement.layouts import enumerate_shapes
 
     checked = 0
-    for shape in enumerate_shapes(setting.cluster, setting.model):
-        slots = stage_slots(setting, shape, None)
+    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+        slots = stage_slots(deployment, shape, None)
         if len(shape.replicas[0]) > 1 or slots is None:
             continue
         stages = stage_specs(shape.replicas[0], [range(32)])
         fits = (
-            replica_max_batch(replica_memory(setting, stages, tp=shape.tp, slots=[int(slots[0].sum())])) >= 1
+            replica_max_batch(replica_memory(deployment, stages, tp=shape.tp, slots=[int(slots[0].sum())]))
+            >= 1
         )
         assert fits == (shape in kept)
         checked += not fits
@@ -73,8 +74,8 @@ def test_a_batch_that_fits_nowhere_leaves_nothing() -> None:
 
 
 def test_candidates_come_fastest_first() -> None:
-    setting = setting_of("mixtral-8x7b", "hgx-h100")
-    found = candidates(setting, fitted_layouts(setting, None), None)
+    deployment = setting_of("mixtral-8x7b", "hgx-h100")
+    found = candidates(deployment, fitted_layouts(deployment, None), None)
     speeds = [candidate.score.tok_s_per_gpu for candidate in found]
     assert len(found) > 3
     assert speeds == sorted(speeds, reverse=True)
@@ -83,15 +84,15 @@ def test_candidates_come_fastest_first() -> None:
 @pytest.mark.parametrize("times", [1.1, 3.0])
 def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None:
     """Against a scan of all batches."""
-    setting = setting_of("mixtral-8x7b", "hgx-h100")
-    layouts = fitted_layouts(setting, None)
+    deployment = setting_of("mixtral-8x7b", "hgx-h100")
+    layouts = fitted_layouts(deployment, None)
     tpot_s = times * min(fit.scorer.at(1).step_s for fit in layouts)
-    found = candidates(setting, layouts, tpot_s)
+    found = candidates(deployment, layouts, tpot_s)
     assert found
     for candidate in found:
         fit = candidate.fitted
         most = max(b for b in range(1, fit.batch + 1) if fit.scorer.at(b).step_s <= tpot_s)
-        assert candidate.setting.workload.batch == candidate.score.batch == most
+        assert candidate.deployment.workload.batch == candidate.score.batch == most
     scanned = [
         max(
             (
@@ -107,39 +108,39 @@ def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None
 
 
 def test_no_candidate_where_the_time_is_out_of_reach() -> None:
-    setting = setting_of("mixtral-8x7b", "hgx-h100")
-    assert candidates(setting, fitted_layouts(setting, None), 1e-6) == []
+    deployment = setting_of("mixtral-8x7b", "hgx-h100")
+    assert candidates(deployment, fitted_layouts(deployment, None), 1e-6) == []
 
 
 def test_a_users_batch_too_slow_is_no_candidate() -> None:
-    setting = setting_of("mixtral-8x7b", "hgx-h100", batch=100)
-    layouts = fitted_layouts(setting, None)
+    deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=100)
+    layouts = fitted_layouts(deployment, None)
     steps = sorted(fit.scorer.at(100).step_s for fit in layouts)
-    found = candidates(setting, layouts, steps[0])
+    found = candidates(deployment, layouts, steps[0])
     assert {candidate.score.step_s for candidate in found} == {steps[0]}
-    assert all(candidate.setting.workload.batch == 100 for candidate in found)
+    assert all(candidate.deployment.workload.batch == 100 for candidate in found)
 
 
 def test_tightest_is_the_nearest_over_all_shapes() -> None:
-    setting = setting_of("deepseek-v3", "hgx-h100")
-    shape, memory = tightest(setting, None)
+    deployment = setting_of("deepseek-v3", "hgx-h100")
+    shape, memory = tightest(deployment, None)
     from placement.layouts import enumerate_shapes
 
     assert memory.used(1) > memory.usable
     over = []
-    for other in enumerate_shapes(setting.cluster, setting.model):
-        slots = stage_slots(setting, other, None)
+    for other in enumerate_shapes(deployment.cluster, deployment.model):
+        slots = stage_slots(deployment, other, None)
         if slots is None:
             continue
         stages = stage_specs(other.replicas[0], equal_ranges(61, len(other.replicas[0])))
         sums = [int(row.sum()) for row in slots]
-        rows = replica_memory(setting, stages, tp=other.tp, slots=sums)
+        rows = replica_memory(deployment, stages, tp=other.tp, slots=sums)
         over.append((max(row.used(1) - row.usable for row in rows), other))
     assert min(over, key=lambda pair: pair[0])[1] == shape
 
 
 def test_copies_that_no_group_holds_are_refused() -> None:
-    setting = setting_of("mixtral-8x7b", "hgx-h100")
-    assert list(fitting_shapes(setting, 57)) == []
+    deployment = setting_of("mixtral-8x7b", "hgx-h100")
+    assert list(fitting_shapes(deployment, 57)) == []
     with pytest.raises(InputError, match="no group of hgx-h100's GPUs can hold 8 experts and 57 more copies"):
-        tightest(setting, 57)
+        tightest(deployment, 57)

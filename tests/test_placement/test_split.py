@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cost.deployment import Deployment
 from cost.memory import replica_max_batch, replica_memory
 from cost.resolve import model_from_config, resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.problem import spread_slots
 from placement.split import equal_ranges, largest_batch, split_layers, stage_problem, stage_specs
@@ -24,27 +24,28 @@ if TYPE_CHECKING:
 Groups = list[tuple[int, ...]]
 
 
-def setting_of(model: str, cluster: str, *, context: int = 4096, layers: int | None = None) -> Setting:
+def setting_of(model: str, cluster: str, *, context: int = 4096, layers: int | None = None) -> Deployment:
     found = resolve_model(model)
     if layers:
         found = model_from_config({**found.config, "num_hidden_layers": layers}, name="cut", weights=None)
-    return Setting(resolve_cluster(cluster), found, Workload(context=context, batch=1))
+    return Deployment(resolve_cluster(cluster), found, Workload(context=context, batch=1))
 
 
-def slots_of(setting: Setting, groups: Groups) -> list[NDArray[np.int64]]:
-    moe = setting.model.moe
+def slots_of(deployment: Deployment, groups: Groups) -> list[NDArray[np.int64]]:
+    moe = deployment.model.moe
     if moe is None:
         return [np.zeros(len(group), dtype=np.int64) for group in groups]
     return [spread_slots(moe.experts, len(group)) for group in groups]
 
 
-def best_over_splits(setting: Setting, groups: Groups, tp: int) -> int:
-    count, sums = len(setting.model.layers), [int(row.sum()) for row in slots_of(setting, groups)]
+def best_over_splits(deployment: Deployment, groups: Groups, tp: int) -> int:
+    count, sums = len(deployment.model.layers), [int(row.sum()) for row in slots_of(deployment, groups)]
     best = 0
     for cuts in combinations(range(1, count), len(groups) - 1):
         ranges = [range(a, b) for a, b in pairwise((0, *cuts, count))]
         best = max(
-            best, replica_max_batch(replica_memory(setting, stage_specs(groups, ranges), tp=tp, slots=sums))
+            best,
+            replica_max_batch(replica_memory(deployment, stage_specs(groups, ranges), tp=tp, slots=sums)),
         )
     return best
 
@@ -70,30 +71,30 @@ CASES = [
 
 @pytest.mark.parametrize(("model", "cluster", "groups", "tp"), CASES)
 def test_largest_batch_is_that_of_the_best_split(model: str, cluster: str, groups: Groups, tp: int) -> None:
-    setting = setting_of(model, cluster)
-    assert largest_batch(setting, groups, tp=tp, slots=slots_of(setting, groups)) == best_over_splits(
-        setting, groups, tp
+    deployment = setting_of(model, cluster)
+    assert largest_batch(deployment, groups, tp=tp, slots=slots_of(deployment, groups)) == best_over_splits(
+        deployment, groups, tp
     )
 
 
 def test_largest_batch_of_one_stage_is_that_of_the_memory_model() -> None:
-    setting, groups = setting_of("mixtral-8x7b", "hgx-h100"), [tuple(range(8))]
-    assert largest_batch(setting, groups, tp=1, slots=slots_of(setting, groups)) == best_over_splits(
-        setting, groups, 1
+    deployment, groups = setting_of("mixtral-8x7b", "hgx-h100"), [tuple(range(8))]
+    assert largest_batch(deployment, groups, tp=1, slots=slots_of(deployment, groups)) == best_over_splits(
+        deployment, groups, 1
     )
 
 
 def test_a_stage_leaves_a_layer_for_those_after_it() -> None:
     """At one token of context the logits fill the last GPU, and the first could hold every layer."""
-    setting, groups = setting_of("llama-3.1-8b", "hgx-h100", context=1), [(0,), (1,)]
-    found = largest_batch(setting, groups, tp=1, slots=slots_of(setting, groups))
-    assert found == best_over_splits(setting, groups, 1)
+    deployment, groups = setting_of("llama-3.1-8b", "hgx-h100", context=1), [(0,), (1,)]
+    found = largest_batch(deployment, groups, tp=1, slots=slots_of(deployment, groups))
+    assert found == best_over_splits(deployment, groups, 1)
 
 
 def test_what_never_fits_has_batch_zero() -> None:
-    setting, groups = setting_of("deepseek-v3", "hgx-h100"), [(0, 1, 2, 3), (4, 5, 6, 7)]
-    assert largest_batch(setting, groups, tp=1, slots=slots_of(setting, groups)) == 0
-    assert best_over_splits(setting, groups, 1) == 0
+    deployment, groups = setting_of("deepseek-v3", "hgx-h100"), [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert largest_batch(deployment, groups, tp=1, slots=slots_of(deployment, groups)) == 0
+    assert best_over_splits(deployment, groups, 1) == 0
 
 
 @pytest.mark.parametrize("batch", [1, 7])
@@ -101,12 +102,12 @@ def test_what_never_fits_has_batch_zero() -> None:
 def test_the_problem_counts_memory_as_the_cost_model_does(
     model: str, cluster: str, groups: Groups, tp: int, batch: int
 ) -> None:
-    setting = setting_of(model, cluster).with_batch(batch)
-    slots = slots_of(setting, groups)
-    problem = stage_problem(setting, groups, tp=tp, slots=slots, times=False)
+    deployment = setting_of(model, cluster).with_batch(batch)
+    slots = slots_of(deployment, groups)
+    problem = stage_problem(deployment, groups, tp=tp, slots=slots, times=False)
     ranges = equal_ranges(problem.layers, problem.stages)
     memories = replica_memory(
-        setting, stage_specs(groups, ranges), tp=tp, slots=[int(row.sum()) for row in slots]
+        deployment, stage_specs(groups, ranges), tp=tp, slots=[int(row.sum()) for row in slots]
     )
     np.testing.assert_allclose(problem.stage_memory(ranges), [part.used(batch) for part in memories])
     np.testing.assert_allclose(problem.capacity, [part.usable for part in memories])
@@ -114,28 +115,28 @@ def test_the_problem_counts_memory_as_the_cost_model_does(
 
 
 def test_one_stage_takes_every_layer() -> None:
-    setting, groups = setting_of("mixtral-8x7b", "hgx-h100"), [tuple(range(8))]
-    assert split_layers(setting, groups, tp=1, slots=slots_of(setting, groups)) == (range(32),)
+    deployment, groups = setting_of("mixtral-8x7b", "hgx-h100"), [tuple(range(8))]
+    assert split_layers(deployment, groups, tp=1, slots=slots_of(deployment, groups)) == (range(32),)
 
 
 def test_the_split_is_the_fastest_that_fits() -> None:
     """Against every cut of the small model, on two groups of unequal size."""
-    setting = setting_of("mixtral-8x7b", "hgx-h100", layers=9).with_batch(50)
+    deployment = setting_of("mixtral-8x7b", "hgx-h100", layers=9).with_batch(50)
     groups: Groups = [(0, 1, 2, 3, 4, 5), (6, 7)]
-    slots = slots_of(setting, groups)
-    problem = stage_problem(setting, groups, tp=1, slots=slots)
+    slots = slots_of(deployment, groups)
+    problem = stage_problem(deployment, groups, tp=1, slots=slots)
     times = {
         cut: float(problem.stage_seconds((range(cut), range(cut, 9))).max())
         for cut in range(1, 9)
         if (problem.stage_memory((range(cut), range(cut, 9))) <= problem.capacity).all()
     }
-    chosen = split_layers(setting, groups, tp=1, slots=slots)
+    chosen = split_layers(deployment, groups, tp=1, slots=slots)
     assert times[len(chosen[0])] == pytest.approx(min(times.values()), rel=1e-4)
     assert len(chosen[0]) > len(chosen[1]), "six GPUs take more layers than two"
 
 
 def test_the_last_stage_pays_for_the_head() -> None:
-    setting, groups = setting_of("llama-3.1-8b", "hgx-h100"), [(0,), (1,)]
-    problem = stage_problem(setting, groups, tp=1, slots=slots_of(setting, groups))
+    deployment, groups = setting_of("llama-3.1-8b", "hgx-h100"), [(0,), (1,)]
+    problem = stage_problem(deployment, groups, tp=1, slots=slots_of(deployment, groups))
     assert problem.fixed_seconds[0] == 0.0
     assert problem.fixed_seconds[1] > 0.0

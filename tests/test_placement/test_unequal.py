@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.deployment import Deployment
 from cost.load_files import read_loads
 from cost.memory import replica_memory
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.plan import stage_speed
@@ -29,19 +29,19 @@ LAYERS = len(MODEL.layers)
 WHOLE = (range(LAYERS),)
 
 
-def mixed(batch: int = 0) -> Setting:
+def mixed(batch: int = 0) -> Deployment:
     spec = resolve_cluster("hgx-h200@16").spec
     small = resolve_cluster("hgx-h20").spec.domains[0]
-    return Setting(
+    return Deployment(
         build_cluster(replace(spec, name="mixed", domains=(small, spec.domains[0]))),
         MODEL,
         Workload(batch=batch),
     )
 
 
-def throttled() -> Setting:
+def throttled() -> Deployment:
     spec = replace(resolve_cluster("hgx-h100").spec, faults=(Fault(gpu="d0.n0.g3", factor=0.5),))
-    return Setting(build_cluster(spec), resolve_model("mixtral-8x7b"), Workload(4096, 2, phase="prefill"))
+    return Deployment(build_cluster(spec), resolve_model("mixtral-8x7b"), Workload(4096, 2, phase="prefill"))
 
 
 @settings(max_examples=60, deadline=None)
@@ -70,58 +70,58 @@ def test_slots_leave_as_much_as_can_be_on_the_fullest_gpu(
 
 
 def test_cards_that_differ_get_slots_by_their_hbm() -> None:
-    setting = mixed()
+    deployment = mixed()
     gpus = tuple(range(16))
-    slots = slots_of_stage(setting, (gpus,), WHOLE, 0, tp=1, redundant=16)
+    slots = slots_of_stage(deployment, (gpus,), WHOLE, 0, tp=1, redundant=16)
     assert int(slots.sum()) == 48
     assert slots[8:].min() > slots[:8].max()
-    equal = slots_of_stage(setting, (gpus,), WHOLE, 0, tp=1, redundant=16, equal=True)
+    equal = slots_of_stage(deployment, (gpus,), WHOLE, 0, tp=1, redundant=16, equal=True)
     assert equal.tolist() == [3] * 16
-    alike = slots_of_stage(setting, (gpus[8:],), WHOLE, 0, tp=1, redundant=0)
+    alike = slots_of_stage(deployment, (gpus[8:],), WHOLE, 0, tp=1, redundant=0)
     assert alike.tolist() == [4] * 8
 
 
 def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
-    setting = mixed(batch=1)
+    deployment = mixed(batch=1)
     (fitting,) = [
         found
-        for found in fitting_shapes(setting, 16)
+        for found in fitting_shapes(deployment, 16)
         if len(found.shape.replicas[0][0]) == 16 and found.shape.tp == 1 and len(set(found.slots[0])) > 1
     ]
     from placement.split import stage_specs
 
     (stage,) = stage_specs(fitting.shape.replicas[0], WHOLE)
-    rows, capacity = fitting.slots[0], gpu_hbm_bytes(setting, stage.gpus)
-    (joint,) = replica_memory(setting, [stage], tp=1, slots=[int(rows.sum())], per_gpu=[rows])
+    rows, capacity = fitting.slots[0], gpu_hbm_bytes(deployment, stage.gpus)
+    (joint,) = replica_memory(deployment, [stage], tp=1, slots=[int(rows.sum())], per_gpu=[rows])
     # each GPU on its own, all with its slots and HBM
     alone = []
     for count, hbm in {*zip(rows.tolist(), capacity.tolist(), strict=True)}:
-        (one,) = replica_memory(setting, [stage], tp=1, slots=[int(rows.sum())], most=[count])
+        (one,) = replica_memory(deployment, [stage], tp=1, slots=[int(rows.sum())], most=[count])
         alone.append(replace(one, capacity=hbm).max_batch())
     assert joint.max_batch() == min(alone) == fitting.max_batch
     # equal slots leave room for fewer sequences
-    (even,) = replica_memory(setting, [stage], tp=1, slots=[48], per_gpu=[np.full(16, 3)])
+    (even,) = replica_memory(deployment, [stage], tp=1, slots=[48], per_gpu=[np.full(16, 3)])
     assert even.max_batch() <= joint.max_batch()
 
 
 def test_a_plan_on_cards_that_differ_is_legal_and_uses_its_batch() -> None:
-    setting = mixed()
+    deployment = mixed()
     loads = read_loads(["lognormal:0.63"], moe_layers=MODEL.moe_layers, layers=LAYERS, experts=32, seed=0)
-    plan = make_plan(setting, loads, PlanOptions(16, time_limit_s=0.0, ep=16, tp=1))
+    plan = make_plan(deployment, loads, PlanOptions(16, time_limit_s=0.0, ep=16, tp=1))
     assert verify_plan(plan) == []
     assert plan.score.batch == plan.score.max_batch
     assert "unequally" in plan.baselines["eplb_global"].reason or plan.baselines["eplb_global"].score
-    assert sum(plan.score.hbm_bytes.values()) in gpu_hbm_bytes(setting, range(16))
+    assert sum(plan.score.hbm_bytes.values()) in gpu_hbm_bytes(deployment, range(16))
 
 
 def test_a_throttled_gpu_gets_less_and_the_plan_is_faster_for_it() -> None:
-    setting = throttled()
+    deployment = throttled()
     loads = read_loads(["lognormal:0.3"], moe_layers=range(32), layers=32, experts=8, seed=0)
     options = PlanOptions(24, time_limit_s=0.0, ep=8, tp=1, stages=1)
-    plan = make_plan(setting, loads, options)
+    plan = make_plan(deployment, loads, options)
     (assignment,), (stage,) = plan.experts, plan.layout.replicas[0]
     assert assignment is not None
-    speed = stage_speed(plan.setting, stage, assignment.slots_per_gpu)
+    speed = stage_speed(plan.deployment, stage, assignment.slots_per_gpu)
     assert speed is not None
     assert speed[3] == speed.min() < 1
     load = assignment.gpu_load(loads.mean)
@@ -137,9 +137,9 @@ def test_a_throttled_gpu_gets_less_and_the_plan_is_faster_for_it() -> None:
 
 def test_more_gpus_than_slots() -> None:
     model = resolve_model("gpt-oss-20b")
-    setting = Setting(resolve_cluster("gb200-nvl72@40"), model, Workload(batch=4))
+    deployment = Deployment(resolve_cluster("gb200-nvl72@40"), model, Workload(batch=4))
     loads = read_loads(["zipf:1"], moe_layers=model.moe_layers, layers=LAYERS, experts=32, seed=0)
-    plan = make_plan(setting, loads, PlanOptions(4, time_limit_s=0.0, ep=40, tp=1))
+    plan = make_plan(deployment, loads, PlanOptions(4, time_limit_s=0.0, ep=40, tp=1))
     assert verify_plan(plan) == []
     (assignment,) = plan.experts
     assert assignment is not None
@@ -160,7 +160,7 @@ def test_throttling_never_helps(factor: float) -> None:
     loads = read_loads(["uniform"], moe_layers=range(32), layers=32, experts=8, seed=0)
     options = PlanOptions(time_limit_s=0.0, ep=8, tp=1)
     whole, slow = (
-        make_plan(Setting(build_cluster(part), model, Workload(batch=16)), loads, options).score.step_s
+        make_plan(Deployment(build_cluster(part), model, Workload(batch=16)), loads, options).score.step_s
         for part in (spec, replace(spec, faults=faults))
     )
     assert slow == whole if factor == 1.0 else slow > whole

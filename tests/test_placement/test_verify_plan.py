@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.load_files import read_loads
 from cost.resolve import model_from_config, resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 def legal() -> Plan:
     config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
     model = model_from_config(config, name="four layers", weights=None)
-    setting = Setting(resolve_cluster("hgx-h100@16"), model, Workload(batch=2))
+    deployment = Deployment(resolve_cluster("hgx-h100@16"), model, Workload(batch=2))
     loads = read_loads(["zipf:1"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
-    return make_plan(setting, loads, PlanOptions(time_limit_s=0.0, redundant=8))
+    return make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, redundant=8))
 
 
 def experts_of(rows: object, gpus: int = 8) -> Assignment:
@@ -116,7 +116,7 @@ def test_two_copies_on_different_gpus_are_legal() -> None:
 
 def test_memory_is_checked_on_every_stage() -> None:
     plan = plan_with([[(FIRST, range(1)), (SECOND, range(1, 4))]])
-    full = replace(plan, setting=plan.setting.with_batch(10**6))
+    full = replace(plan, deployment=plan.deployment.with_batch(10**6))
     wrong = verify_plan(full)
     assert len(wrong) == 2
     assert all(re.search(r"GB per GPU, [\d.]+ GB usable", line) for line in wrong)
@@ -125,8 +125,8 @@ def test_memory_is_checked_on_every_stage() -> None:
 def test_memory_is_checked_to_the_byte() -> None:
     """The largest batch of the score is legal, one more is not."""
     most = legal().score.max_batch
-    assert verify_plan(replace(legal(), setting=legal().setting.with_batch(most))) == []
-    assert verify_plan(replace(legal(), setting=legal().setting.with_batch(most + 1))) != []
+    assert verify_plan(replace(legal(), deployment=legal().deployment.with_batch(most))) == []
+    assert verify_plan(replace(legal(), deployment=legal().deployment.with_batch(most + 1))) != []
 
 
 def test_all_violations_are_listed() -> None:

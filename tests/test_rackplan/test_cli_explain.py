@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rackplan
+from cost.deployment import Deployment
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
@@ -42,11 +42,11 @@ CASES = [
 @cache
 def plan_text(model: str, cluster: str, batch: int = 0) -> str:
     """The plan file of a case, made once."""
-    setting = Setting(resolve_cluster(cluster), resolve_model(model), Workload(batch=batch))
-    loads = model_loads(setting.model, [], 0)
+    deployment = Deployment(resolve_cluster(cluster), resolve_model(model), Workload(batch=batch))
+    loads = model_loads(deployment.model, [], 0)
     stages = 2 if model == "deepseek-v3" else None  # so that one of them has hops
     options = PlanOptions(time_limit_s=0.0, stages=stages)
-    return plan_to_json(plan_to_dict(make_plan(setting, loads, options)))
+    return plan_to_json(plan_to_dict(make_plan(deployment, loads, options)))
 
 
 def write_plan(folder: Path, *case: Any) -> Path:

@@ -40,7 +40,7 @@ def test_files_that_it_writes(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "deep/er/plan"
     assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "report.html", "topology.svg"]
     assert ET.parse(folder / "topology.svg").getroot().tag.endswith("svg")  # noqa: S314
-    assert read_plan(folder / "plan.json").setting.model.name == "mixtral-8x7b"
+    assert read_plan(folder / "plan.json").deployment.model.name == "mixtral-8x7b"
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def test_serving_reaches_the_plan_and_the_summary(run: Run, tmp_path: Path) -> N
     assert workload == {"draft_tokens": 2, "accept_length": 2.25, "overlap": True}
     assert inputs["options"]["engine"] == "SGLang"
     plan = read_plan(tmp_path / "plan/plan.json")
-    assert plan.setting.engine == "SGLang"
-    assert plan.setting.kernels_reach().engine == "sglang"
+    assert plan.deployment.engine == "SGLang"
+    assert plan.deployment.kernels_reach().engine == "sglang"
     report = (tmp_path / "plan/report.html").read_text(encoding="utf-8")
     assert "2 draft tokens a step, which yields 2.25 tokens" in report
     plain = run(*PLAN, "-o", "plain", "--batch", 8, "--no-overlap")
     assert "Serving" not in plain.out
-    assert read_plan(tmp_path / "plain/plan.json").setting.workload.overlap is False
+    assert read_plan(tmp_path / "plain/plan.json").deployment.workload.overlap is False
 
 
 def test_prefill_counts_input_tokens(run: Run, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_prefill_counts_input_tokens(run: Run, tmp_path: Path) -> None:
         assert words in result.out
     assert "output tok" not in result.out
     plan = read_plan(tmp_path / "plan/plan.json")
-    assert (plan.setting.workload.phase, plan.score.tokens) == ("prefill", "input")
+    assert (plan.deployment.workload.phase, plan.score.tokens) == ("prefill", "input")
     data = json.loads((tmp_path / "plan/plan.json").read_text())
     assert data["score"]["tokens"] == "input"
     used = data["score"]["tok_s_per_gpu_used"]
@@ -177,7 +177,7 @@ def test_ten_trillion_parameters(run: Run, tmp_path: Path) -> None:
     fits = run(*asked, "--weights", "fp8", "--cluster", "gb200-nvl72@144", "-o", "fits")
     assert (fits.code, fits.err) == (0, "")
     plan = read_plan(tmp_path / "fits/plan.json")
-    assert plan.setting.model.total_params > 10**13
+    assert plan.deployment.model.total_params > 10**13
     score = plan.score
     assert 0 < score.lower_step_s <= score.step_s < 10
     again = run("score", "fits/plan.json", "--json").data

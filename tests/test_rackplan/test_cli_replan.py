@@ -50,7 +50,7 @@ def test_files_and_json(run: Run, planned: Path) -> None:
     row = plan.experts[0]
     assert row is not None
     assert set(step) == {"layer", "gpu", "slot", "expert", "replaces", "from", "bytes", "buffer"}
-    gpu = [gpu.id for gpu in plan.setting.cluster.gpus].index(step["gpu"])
+    gpu = [gpu.id for gpu in plan.deployment.cluster.gpus].index(step["gpu"])
     assert row.slot_expert[step["layer"], 3 * gpu + step["slot"]] == step["expert"]
 
 
@@ -117,7 +117,7 @@ def test_a_lost_gpu(run: Run, planned: Path) -> None:
     result = run("replan", "old/plan.json", "--lost", "d0.n0.g2", *FAST, "-o", "next", "--json")
     assert result.code == 0
     assert result.data["moves"] == result.data["needed_moves"]
-    assert len(read_plan(planned / "next/plan.json").setting.cluster.gpus) == 7
+    assert len(read_plan(planned / "next/plan.json").deployment.cluster.gpus) == 7
 
 
 @pytest.mark.parametrize(

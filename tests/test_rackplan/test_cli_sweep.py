@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cost.calibration.serving import accept_length
+from cost.deployment import Deployment
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.sweep import sweep
 from cost.workload import Workload
 from topology import resolve_cluster
@@ -26,7 +26,7 @@ MIXTRAL = ("sweep", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
 
 def test_one_phase_as_the_library_says(run: Run) -> None:
     data = run(*MIXTRAL, "--context", "2000", "--tok-s-user", "20,100000", "--json").data
-    found = sweep(Setting(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(2000)))
+    found = sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(2000)))
     assert data["configurations"] == len(found)
     assert (data["model"], data["phase"], data["context"], data["tokens"]) == (
         "mixtral-8x7b",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cost.measured.point import Point, Prediction
-from cost.measured.read import shipped_files
+from cost.validation.point import Point, Prediction
+from cost.validation.read import shipped_files
 from rackplan.validate_summary import file_names, validate_summary
 from rackplan.validation import validate
 
@@ -32,7 +32,7 @@ def made_up(points: Sequence[Point]) -> list[Prediction]:
 @pytest.fixture
 def points_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of four rows, and a predictor that needs no model."""
-    monkeypatch.setattr("cost.measured.predict._own_predictor", lambda _: made_up)
+    monkeypatch.setattr("cost.validation.predict._own_predictor", lambda _: made_up)
     path = tmp_path / "points.csv"
     path.write_text(HEADER + ROWS)
     return path

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cost.deployment import Deployment
 from cost.load_files import read_loads
 from cost.resolve import resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 
 
 def plan_of(model: str, cluster: str, stages: int | None = None) -> Plan:
-    setting = Setting(resolve_cluster(cluster), resolve_model(model), Workload(4096, 0, "bf16", "decode"))
-    moe = setting.model.moe
+    deployment = Deployment(
+        resolve_cluster(cluster), resolve_model(model), Workload(4096, 0, "bf16", "decode")
+    )
+    moe = deployment.model.moe
     loads = None
     if moe is not None:
         rows = {
-            "moe_layers": setting.model.moe_layers,
-            "layers": len(setting.model.layers),
+            "moe_layers": deployment.model.moe_layers,
+            "layers": len(deployment.model.layers),
             "experts": moe.experts,
         }
         loads = read_loads(["lognormal:0.63"], seed=0, **rows)
-    return make_plan(setting, loads, PlanOptions(time_limit_s=0.0, stages=stages))
+    return make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, stages=stages))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,7 @@ def plan_of(model: str, cluster: str, stages: int | None = None) -> Plan:
 def test_every_gpu_has_the_tag_of_its_stage(model: str, cluster: str, wanted: int) -> None:
     plan = plan_of(model, cluster, wanted)
     overlay = plan_overlay(plan)
-    overlay.check(len(plan.setting.cluster.gpus))
+    overlay.check(len(plan.deployment.cluster.gpus))
     several = plan.layout.stages > 1 or len(plan.layout.replicas) > 1
     assert several
     groups = {}
@@ -51,7 +53,7 @@ def test_every_gpu_has_the_tag_of_its_stage(model: str, cluster: str, wanted: in
             groups[r, s] = tags.pop()
     assert len(set(groups.values())) == len(groups)
     assert len(overlay.key) >= plan.layout.stages - 1
-    text = dot_source(plan.setting.cluster, overlay=overlay)
+    text = dot_source(plan.deployment.cluster, overlay=overlay)
     assert all(tag in text for tag in groups.values())
 
 
@@ -74,18 +76,18 @@ def test_values_follow_the_split_and_the_speeds() -> None:
     whole = resolve_cluster("hgx-h100")
     slow = build_cluster(replace(whole.spec, faults=(Fault(gpu="d0.n0.g3", factor=0.5),)))
     model = resolve_model("mixtral-8x7b")
-    setting = Setting(slow, model, Workload(4096, 8, "bf16", "decode"))
+    deployment = Deployment(slow, model, Workload(4096, 8, "bf16", "decode"))
     loads = read_loads(["zipf:0.9"], seed=0, moe_layers=model.moe_layers, layers=32, experts=8)
     # alike layers, so that the mean over layers is any one of them
     loads = replace(loads, tokens=loads.tokens[:, :1].repeat(32, axis=1))
     options = PlanOptions(time_limit_s=0.0, redundant=8, tp=1, stages=1, split="source")
-    plan = make_plan(setting, loads, options)
+    plan = make_plan(deployment, loads, options)
     found = plan.experts[0]
     assert found is not None
     alike = replace(found, slot_expert=found.slot_expert[:1].repeat(32, axis=0))
     plan = replace(plan, experts=(alike,))
-    balance = placement_balancedness(setting, plan.layout, plan.experts, loads, "source")
-    even = placement_balancedness(setting, plan.layout, plan.experts, loads)
+    balance = placement_balancedness(deployment, plan.layout, plan.experts, loads, "source")
+    even = placement_balancedness(deployment, plan.layout, plan.experts, loads)
     values = plan_overlay(plan).values
     assert values is not None
     assert 1 / max(values) == pytest.approx(balance[0])

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rackplan
+from cost.deployment import Deployment
 from cost.resolve import model_from_config, resolve_model
-from cost.setting import Setting
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
@@ -101,8 +101,8 @@ def check_safe(page: Page, text: str) -> None:
 
 @cache
 def made(model: str, cluster: str, phase: str = "decode") -> Plan:
-    setting = Setting(resolve_cluster(cluster), resolve_model(model), Workload(phase=phase))
-    return make_plan(setting, model_loads(setting.model, [], 0), PlanOptions(time_limit_s=0.0))
+    deployment = Deployment(resolve_cluster(cluster), resolve_model(model), Workload(phase=phase))
+    return make_plan(deployment, model_loads(deployment.model, [], 0), PlanOptions(time_limit_s=0.0))
 
 
 @cache
@@ -156,9 +156,9 @@ def test_charts_hold_the_score(case: tuple[str, str, str]) -> None:
     ("model", "cluster"), [("deepseek-v4-pro", "gb200-nvl72"), ("deepseek-v3.2", "hgx-h200@16")]
 )
 def test_every_part_of_a_step_has_a_colour_and_its_evidence(model: str, cluster: str) -> None:
-    setting = Setting(resolve_cluster(cluster), resolve_model(model), Workload(8192, batch=4))
+    deployment = Deployment(resolve_cluster(cluster), resolve_model(model), Workload(8192, batch=4))
     plan = make_plan(
-        setting, model_loads(setting.model, [], 0), PlanOptions(time_limit_s=0.0, stages=2, tp=2)
+        deployment, model_loads(deployment.model, [], 0), PlanOptions(time_limit_s=0.0, stages=2, tp=2)
     )
     names = [name for name, seconds in plan.score.terms_s.items() if seconds > 0]
     assert {"engine", "rank_imbalance", "sparse_attention", "pipeline_hops", "all_reduce"} <= set(names)
@@ -210,8 +210,8 @@ def test_names_cannot_smuggle_anything_in() -> None:
 
     cluster = build_cluster(replace(spec, name=EVIL))
     config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 2}
-    setting = Setting(cluster, model_from_config(config, name=EVIL), Workload(batch=4))
-    plan = make_plan(setting, model_loads(setting.model, [], 0), PlanOptions(time_limit_s=0.0))
+    deployment = Deployment(cluster, model_from_config(config, name=EVIL), Workload(batch=4))
+    plan = make_plan(deployment, model_loads(deployment.model, [], 0), PlanOptions(time_limit_s=0.0))
     text = plan_report(plan, DRAWING, command=f"rackplan {EVIL}", sha256={EVIL: EVIL})
     page = Page(text)
     check_safe(page, text)
@@ -266,7 +266,7 @@ def test_frontier_is_what_no_other_beats() -> None:
 
 def test_points_cover_all_layouts_and_batches() -> None:
     plan = made("mixtral-8x7b", "hgx-h100")
-    points = report_points(plan.setting, None)
+    points = report_points(plan.deployment, None)
     by_layout: dict[str, list[int]] = {}
     for p in points:
         assert p.tok_s_per_user == pytest.approx(1 / p.step_s)
@@ -279,7 +279,7 @@ def test_points_cover_all_layouts_and_batches() -> None:
         by_layout[edge[0].layout]
     )
     assert max(p.tok_s_per_gpu for p in points) == edge[0].tok_s_per_gpu
-    assert points == report_points(plan.setting.with_batch(1), None), "the batch asked for plays no part"
+    assert points == report_points(plan.deployment.with_batch(1), None), "the batch asked for plays no part"
 
 
 def test_elements_escape_what_is_not_markup() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cost.measured.cells import Row
-from cost.measured.point import Pool
+from cost.validation.cells import Row
+from cost.validation.point import Pool
 
 BEST = "best"
 """What a width says that is for the model to choose."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.recordings.recording import Recording
+from cost.traces.recording import Recording
 from topology.errors import InputError
 
 MOST_WINDOWS = 32

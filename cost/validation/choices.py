@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.capacity import batch_room, even_memory
-from cost.measured.point import Point, Pool
-from cost.measured.predict_serving import predict_serving
-from cost.measured.serving_groups import group_points
 from cost.model import Model
 from cost.serving import PREFILL_KEEPS_BUSY
 from cost.sweep.batches import batch_grid, most_that_fit
 from cost.sweep.layouts import widths_of
+from cost.validation.point import Point, Pool
+from cost.validation.predict_serving import predict_serving
+from cost.validation.serving_groups import group_points
 from topology.resolve import resolve_cluster
 
 Array = NDArray[np.float64]

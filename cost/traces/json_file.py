@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.recordings.recording import Recording, Wanted, of_array, one_line
+from cost.traces.recording import Recording, Wanted, of_array, one_line
 from topology.errors import InputError
 from topology.strict_json import unique_keys
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cost.calibration.serving import MOST_DRAFTS
-from cost.measured.cells import Row, rows_of, table_of
-from cost.measured.columns import (
+from cost.validation.cells import Row, rows_of, table_of
+from cost.validation.columns import (
     COLUMNS,
     NEEDED,
     PHASES,
@@ -19,10 +19,10 @@ from cost.measured.columns import (
     column_of,
     unknown_column,
 )
-from cost.measured.point import AllToAll, Point, Pool
-from cost.measured.pool_cells import pool_cells, read_pool
-from cost.measured.recipes import with_unstated_drafts
-from cost.measured.spelling import cluster_name, dtype_name, model_name, one_of, yes_or_no
+from cost.validation.point import AllToAll, Point, Pool
+from cost.validation.pool_cells import pool_cells, read_pool
+from cost.validation.recipes import with_unstated_drafts
+from cost.validation.spelling import cluster_name, dtype_name, model_name, one_of, yes_or_no
 from topology.errors import InputError
 
 _GB = 1e9

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cost.recordings.file_array import FileArray
+from cost.traces.file_array import FileArray
 from topology.errors import InputError
 
 _MOST_CELLS = 2**23
@@ -85,7 +85,7 @@ def of_array(path: str, kind: str, array: FileArray | NDArray[Any], wanted: Want
         raise InputError(f"{path}: has shape {shape}: no scenario in it; give at least one.")
 
     def pieces() -> Iterator[NDArray[Any]]:
-        from cost.recordings.file_array import FileArray
+        from cost.traces.file_array import FileArray
 
         flat = array.pieces() if isinstance(array, FileArray) else iter([array])
         if len(shape) == 3:

@@ -9,10 +9,10 @@ from datetime import date
 from functools import lru_cache, partial
 from pathlib import Path
 
-from cost.measured.cells import Row, rows_of, table_of
-from cost.measured.point import Point, Pool
-from cost.measured.recipes import Asked, Label, label_of, launched_cache, plain_image
-from cost.measured.silicon_layout import (
+from cost.validation.cells import Row, rows_of, table_of
+from cost.validation.point import Point, Pool
+from cost.validation.recipes import Asked, Label, label_of, launched_cache, plain_image
+from cost.validation.silicon_layout import (
     Recorded,
     aggregated_pool,
     decode_pool,
@@ -23,7 +23,7 @@ from cost.measured.silicon_layout import (
     prefill_pool,
     total_pools,
 )
-from cost.measured.spelling import cluster_name, model_name
+from cost.validation.spelling import cluster_name, model_name
 from topology.errors import InputError
 
 _POOL = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
@@ -80,7 +80,7 @@ def is_silicon(header: Sequence[str]) -> bool:
 def read_silicon(path: str | Path) -> list[Point]:
     """Read the silicon sample; a row gives a point of ``tpot_ms`` and one of ``ttft_ms``, both with its id.
 
-    What the file's traps are and how rows are read all the same: :mod:`cost.measured.silicon_layout`.
+    What the file's traps are and how rows are read all the same: :mod:`cost.validation.silicon_layout`.
 
     Raises
     ------

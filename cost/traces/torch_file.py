@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from cost.recordings.file_array import FileArray, Place
-from cost.recordings.pickle_machine import Global, PickleRefusedError, load_inert
-from cost.recordings.recording import printable
+from cost.traces.file_array import FileArray, Place
+from cost.traces.pickle_machine import Global, PickleRefusedError, load_inert
+from cost.traces.recording import printable
 from topology.errors import InputError
 
 MOST_PICKLE_BYTES = 64 * 2**20

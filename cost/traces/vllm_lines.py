@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.recordings.json_file import numbers, parse
-from cost.recordings.physical import experts_of_map, to_experts
-from cost.recordings.recording import Recording, Wanted, one_line
+from cost.traces.json_file import numbers, parse
+from cost.traces.physical import experts_of_map, to_experts
+from cost.traces.recording import Recording, Wanted, one_line
 from topology.errors import InputError
 
 STATS = "eplb_load_stats"

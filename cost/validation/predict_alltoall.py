@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
-from cost.measured.point import Point, Prediction
 from cost.terms.alltoall import wire_bytes
 from cost.terms.alltoall_routing import Routing
 from cost.terms.alltoall_seconds import Leg, alltoall_seconds
 from cost.terms.alltoall_volumes import Volumes, alltoall_volumes
+from cost.validation.point import Point, Prediction
 from topology.errors import InputError
 from topology.resolve import resolve_cluster
 

@@ -12,8 +12,8 @@ from typing import IO
 
 import numpy as np
 
-from cost.recordings.file_array import FileArray, Place
-from cost.recordings.recording import Recording, Wanted, of_array, one_line
+from cost.traces.file_array import FileArray, Place
+from cost.traces.recording import Recording, Wanted, of_array, one_line
 from topology.errors import InputError
 
 KEY = "loads"

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from cost.calibration.serving import ANY_ENGINE, require_engine
 from cost.dtypes import dtype
-from cost.measured.point import Point, Pool, Prediction
 from cost.model import Model
 from cost.rates import Rates, stage_rates
 from cost.resolve import resolve_model
 from cost.serving import Requests
 from cost.shape import StepShape
+from cost.validation.point import Point, Pool, Prediction
 from cost.workload import Workload
 from topology.errors import InputError
 from topology.resolve import resolve_cluster
@@ -73,7 +73,7 @@ class Group:
 
 @dataclass(frozen=True)
 class _Machine:
-    """Cluster and what a row says otherwise of it, as in :class:`cost.measured.point.Point`."""
+    """Cluster and what a row says otherwise of it, as in :class:`cost.validation.point.Point`."""
 
     cluster: str
     gpus_per_domain: int

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost.measured.point import Point, Prediction
+from cost.validation.point import Point, Prediction
 
 _WITHIN = 0.20
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost.measured.point import Point, Prediction
+from cost.validation.point import Point, Prediction
 
 _NAMED_GAP = 0.02
 _SERVED_GAP = 0.05  # repeated runs of one configuration differ by up to 2 % in three cases of four

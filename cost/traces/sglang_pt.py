@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.recordings.file_array import FileArray
-from cost.recordings.physical import experts_of_map, to_experts
-from cost.recordings.recording import Recording, Wanted, of_array
-from cost.recordings.torch_file import load_torch_file
+from cost.traces.file_array import FileArray
+from cost.traces.physical import experts_of_map, to_experts
+from cost.traces.recording import Recording, Wanted, of_array
+from cost.traces.torch_file import load_torch_file
 from topology.errors import InputError
 
 SAME_DUMP_S = 60.0

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.recordings.json_file import parse
-from cost.recordings.recording import Recording, Wanted, one_line
+from cost.traces.json_file import parse
+from cost.traces.recording import Recording, Wanted, one_line
 from topology.errors import InputError
 
 _FILE = re.compile(r"rank(\d{1,6})\.safetensors")

@@ -28,8 +28,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cost.measured.point import Pool
-from cost.measured.recipes import Recipe
+from cost.validation.point import Pool
+from cost.validation.recipes import Recipe
 
 # medians of the recorded counts: pools with tensor-parallel attention by engine, narrow and wide data-parallel pools
 _TP_WORKERS = {"sglang": 1}

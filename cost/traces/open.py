@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cost.recordings.csv_file import read_csv
-from cost.recordings.json_file import read_json
-from cost.recordings.numpy_files import read_npy, read_npz
-from cost.recordings.recording import Recording, Wanted, printable
-from cost.recordings.sglang_pt import read_sglang_folder, read_sglang_pt
-from cost.recordings.trtllm_folder import is_trtllm_folder, read_trtllm_folder
-from cost.recordings.vllm_lines import read_vllm_lines
+from cost.traces.csv_file import read_csv
+from cost.traces.json_file import read_json
+from cost.traces.numpy_files import read_npy, read_npz
+from cost.traces.recording import Recording, Wanted, printable
+from cost.traces.sglang_pt import read_sglang_folder, read_sglang_pt
+from cost.traces.trtllm_folder import is_trtllm_folder, read_trtllm_folder
+from cost.traces.vllm_lines import read_vllm_lines
 from topology.errors import InputError
 
 _READERS: dict[str, Callable[[Path, Wanted | None], Recording]] = {

@@ -12,11 +12,11 @@ from cost.calibration.residual import PHASES, kinds_of, residual, step_features
 from cost.capacity import largest_batch
 from cost.efficiency import Efficiency
 from cost.machine import Machine, kernels_for
-from cost.measured.serving_groups import Group
 from cost.quantity import Quantity
 from cost.serving import CHUNK_TOKENS, Served, aggregated, disaggregated
 from cost.shape import StepShape
 from cost.step import even_step, overlapped
+from cost.validation.serving_groups import Group
 
 IMBALANCE = {"decode": 1.25, "prefill": 1.35}
 """Busiest expert GPU over the mean where a row does not say: production decode with EPLB, default prefill

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.recordings.recording import Recording, Wanted
+from cost.traces.recording import Recording, Wanted
 from topology.errors import InputError
 
 

@@ -16,8 +16,8 @@ from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
 
-from cost.measured.cells import Row, rows_of, table_of
-from cost.measured.point import Point, Pool
+from cost.validation.cells import Row, rows_of, table_of
+from cost.validation.point import Point, Pool
 
 PATH = Path(__file__).parent / "data" / "recipes.csv"
 COLUMNS = (

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.load_tables import table_of_cells
-from cost.recordings.recording import Recording, Wanted, one_line
+from cost.traces.recording import Recording, Wanted, one_line
 from topology.errors import InputError
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from cost.calibration.first_token import FirstToken
 from cost.calibration.serving import calibrated
 from cost.efficiency import Efficiency
-from cost.measured.point import Point, Prediction
-from cost.measured.serving_groups import Group, group_points
-from cost.measured.serving_times import Times, group_residual, group_times
 from cost.quantity import Quantity
+from cost.validation.point import Point, Prediction
+from cost.validation.serving_groups import Group, group_points
+from cost.validation.serving_times import Times, group_residual, group_times
 
 
 def predict_serving(

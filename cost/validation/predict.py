@@ -9,8 +9,8 @@ from functools import lru_cache, partial
 from importlib import import_module
 from typing import cast
 
-from cost.measured.point import Point, Prediction
-from cost.measured.pool_cells import NO_LAYOUT
+from cost.validation.point import Point, Prediction
+from cost.validation.pool_cells import NO_LAYOUT
 from topology.errors import InputError
 
 Predictor = Callable[[Sequence[Point]], Sequence[Prediction]]
@@ -55,7 +55,7 @@ def _as_stated(points: Sequence[Point]) -> tuple[list[Point], list[str], list[st
     reasons = [_unpredictable(point) for point in points]
     left = [i for i, point in enumerate(points) if point.is_open and not reasons[i]]
     if left:
-        from cost.measured.choices import choices
+        from cost.validation.choices import choices
 
         for i, choice in zip(left, choices([points[i] for i in left]), strict=True):
             if choice.point is None:
@@ -75,7 +75,7 @@ def _finite(prediction: Prediction) -> Prediction:
 def _own_predictor(kind: str) -> Predictor:
     """The model's own predictor, imported when it is needed: it brings the whole cost model with it."""
     name = f"predict_{kind}"
-    return cast("Predictor", getattr(import_module(f"cost.measured.{name}"), name))
+    return cast("Predictor", getattr(import_module(f"cost.validation.{name}"), name))
 
 
 def unpredictable(point: Point) -> str:

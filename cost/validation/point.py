@@ -32,9 +32,9 @@ class Pool:
         Expert copies per layer over the whole EP group; 0: one of each expert.
 
     best:
-        Whether the widths (and workers) that are 0 are for the model to choose (:mod:`cost.measured.choices`).
+        Whether the widths (and workers) that are 0 are for the model to choose (:mod:`cost.validation.choices`).
 
-    All four widths are 0 where a row gives no layout (:data:`cost.measured.pool_cells.NO_LAYOUT`).
+    All four widths are 0 where a row gives no layout (:data:`cost.validation.pool_cells.NO_LAYOUT`).
     """
 
     tp: int = 1

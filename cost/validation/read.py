@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cost.measured.cells import table_of
-from cost.measured.point import Point
-from cost.measured.points_csv import is_points, points_from_table
-from cost.measured.silicon import is_silicon, silicon_from_table
-from cost.measured.transcribed import is_transcribed, transcribed_from_table
+from cost.validation.cells import table_of
+from cost.validation.point import Point
+from cost.validation.points_csv import is_points, points_from_table
+from cost.validation.silicon import is_silicon, silicon_from_table
+from cost.validation.transcribed import is_transcribed, transcribed_from_table
 from topology.errors import InputError
 
 _DATA = Path(__file__).parent / "data"

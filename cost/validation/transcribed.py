@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cost.measured.cells import Row, rows_of
-from cost.measured.point import Point, Pool
-from cost.measured.recipes import with_unstated_drafts
-from cost.measured.spelling import cluster_name, dtype_name, model_name
 from cost.model import Model
+from cost.validation.cells import Row, rows_of
+from cost.validation.point import Point, Pool
+from cost.validation.recipes import with_unstated_drafts
+from cost.validation.spelling import cluster_name, dtype_name, model_name
 from topology.errors import InputError
 
 TRANSCRIBED = (

@@ -17,9 +17,10 @@ from cost.calibration.serving import calibrated_chips, engine_names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from cost.measured.point import Point
     from held_out import HeldOut
     from numpy.typing import NDArray
+
+    from cost.validation.point import Point
 
 __all__ = ["blocks", "contradicted", "errors_data", "figures", "marked", "rewritten", "table_rows", "to_yaml"]
 

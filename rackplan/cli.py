@@ -31,6 +31,7 @@ from rackplan.commands import (
     validate,
 )
 from rackplan.commands.options import INTERRUPTED
+from rackplan.output import print_error
 from topology.errors import RackplanError
 
 if TYPE_CHECKING:
@@ -143,11 +144,13 @@ def main() -> None:
     except _UsageError as error:
         # with no arguments at all the message is the help
         text = str(getattr(error, "format_message", error.__str__)())
-        sys.stderr.write(text + "\n" if "\n" in text else f"rackplan: {text.rstrip('.')}; see --help.\n")
+        if "\n" in text:
+            sys.stderr.write(text + "\n")
+        else:
+            print_error(f"{text.rstrip('.')}; see --help.")
         raise SystemExit(BAD_INPUT) from None
     except RackplanError as error:
-        line = " ".join(str(error).split())
-        sys.stderr.write(f"rackplan: {line}\n")
+        print_error(str(error))
         raise SystemExit(error.exit_code) from None
     except BrokenPipeError:
         _discard_output()
@@ -155,10 +158,10 @@ def main() -> None:
     except OSError as error:
         # a name too long to look up, a disk that is full
         where = "standard output" if error.filename is None else error.filename
-        sys.stderr.write(f"rackplan: {where}: {error.strerror}.\n")
+        print_error(f"{where}: {error.strerror}.")
         if error.filename is None:
             _discard_output()
         raise SystemExit(BAD_INPUT) from None
     except MemoryError:
-        sys.stderr.write("rackplan: out of memory; try a smaller cluster.\n")
+        print_error("out of memory; try a smaller cluster.")
         raise SystemExit(1) from None

@@ -13,6 +13,7 @@ from rackplan.evidence import UsedFigure
 from rackplan.explain import Explanation, cache_note, parts_note, residual_words, wait_note
 from rackplan.output import WIDTH
 from rackplan.words import LABEL
+from topology.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -163,7 +164,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     """Wrap each line of a paragraph; the continuation of a list's item is indented."""
     lines = []
     for line in text.split("\n"):
-        lines += textwrap.wrap(line, width, subsequent_indent=_INDENT.get(line[:1], "")) or [""]
+        lines += textwrap.wrap(printable(line), width, subsequent_indent=_INDENT.get(line[:1], "")) or [""]
     return lines
 
 
@@ -185,7 +186,7 @@ def _table_lines(console: Console, table: Table) -> list[str]:
         words = place < table.text_left or place >= last
         drawn.add_column(Text(name), justify="left" if words else "right", overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(Text(cell) for cell in row))
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
     indent = "  "
     with console.capture() as caught:
         console.print(Text(table.title, style="bold"))

@@ -1,21 +1,27 @@
-"""How commands write: JSON on standard output, result folders that a failed command leaves as they were."""
+"""How commands write: text that cannot steer a terminal, one JSON object, result files that appear together."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from topology.errors import InputError
+from topology.errors import InputError, printable
 from topology.files import ensure_folder
 
 WIDTH = 100
 """Summaries are at most this many columns wide."""
+
+_MAKING = ".rackplan-making-"
+_READY = ".rackplan-ready"
+"""Folders inside a result folder: files that are being made, and files that are whole and only have to be moved."""
 
 
 def print_json(data: dict[str, Any]) -> None:
@@ -24,18 +30,25 @@ def print_json(data: dict[str, Any]) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print lines on standard output."""
-    sys.stdout.write(text.rstrip("\n") + "\n")
+    """Print lines on standard output, what cannot be shown as escapes."""
+    sys.stdout.write("\n".join(map(printable, text.rstrip("\n").split("\n"))) + "\n")
+
+
+def print_error(text: str) -> None:
+    """Print one line on standard error, after the name of the program."""
+    sys.stderr.write(f"rackplan: {printable(' '.join(text.split()))}\n")
 
 
 @contextmanager
 def output_folder(path: Path) -> Iterator[Path]:
-    """Create ``path`` for results; folders made for a command that fails are removed again.
+    """Create ``path`` for results and keep other runs out of it; folders made for a command that fails are removed.
+
+    What a run that was killed left in it is dealt with first: files that were whole are put in place, others removed.
 
     Raises
     ------
     InputError
-        If it is a file or not writable.
+        If it is a file, not writable, or another run is at work in it.
     """
     made = []
     missing = path
@@ -44,7 +57,9 @@ def output_folder(path: Path) -> Iterator[Path]:
         missing = missing.parent
     try:
         ensure_folder(path)
-        yield path
+        with _locked(path):
+            _recover(path)
+            yield path
     except BaseException:
         for folder in made:
             try:
@@ -57,7 +72,8 @@ def output_folder(path: Path) -> Iterator[Path]:
 def write_together(folder: Path, writers: Mapping[str, Callable[[Path], None]]) -> None:
     """Write files into ``folder``: all of them are made first, so that none changes where one cannot be made.
 
-    ``writers`` has, by the name of each file, what writes it to a path of that name.
+    ``writers`` has, by the name of each file, what writes it to a path of that name. Whole files are moved into place
+    one by one; a run that is killed meanwhile is completed by the next one (:func:`output_folder`).
 
     Raises
     ------
@@ -67,13 +83,109 @@ def write_together(folder: Path, writers: Mapping[str, Callable[[Path], None]]) 
     for name in writers:
         if (folder / name).is_dir():
             raise InputError(f"{folder / name}: it is a folder; choose another -o.")
-    with TemporaryDirectory(dir=folder, prefix=".rackplan-") as made:
-        aside = Path(made)
+    aside = Path(tempfile.mkdtemp(dir=folder, prefix=_MAKING))
+    try:
         for name, write in writers.items():
             try:
                 write(aside / name)
             except InputError as error:
                 message = str(error).replace(f"{aside}{os.sep}", f"{folder}{os.sep}")
                 raise InputError(message) from None
-        for name in writers:
-            (aside / name).replace(folder / name)
+            _to_disk(aside / name)
+        _to_disk(aside)
+        aside.rename(folder / _READY)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    try:
+        _put_in_place(folder)
+    except KeyboardInterrupt:
+        _put_in_place(folder)
+        raise
+
+
+def require_new(path: Path) -> None:
+    """Refuse a path that is taken.
+
+    Raises
+    ------
+    InputError
+        If something is there, even a link that leads nowhere.
+    """
+    if os.path.lexists(path):
+        raise InputError(f"-o {path}: it exists, and is not overwritten; choose another -o or remove it.")
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write ``data`` to a new file: it appears with all of it, and never in place of another.
+
+    Raises
+    ------
+    InputError
+        If something is there, or the folder cannot be written to.
+    """
+    require_new(path)
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".rackplan-") as folder:
+            aside = Path(folder) / "new"
+            aside.write_bytes(data)  # not mkstemp: the file gets the rights that the umask leaves
+            _to_disk(aside)
+            os.link(aside, path)
+    except FileExistsError:
+        require_new(path)
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot write there ({error.strerror}); choose another -o.") from None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which ends with the process and leaves no file behind."""
+    try:
+        import fcntl
+    except ImportError:  # a system without such locks
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                message = (
+                    f"-o {folder}: another rackplan is writing there; wait for it, or choose another -o."
+                )
+                raise InputError(message) from None
+            # a file system that knows no locks
+        yield
+    finally:
+        os.close(handle)
+
+
+def _recover(folder: Path) -> None:
+    """Complete what a killed run had ready, and remove what it had not."""
+    if (folder / _READY).is_dir():
+        _put_in_place(folder)
+    for left in folder.glob(f"{_MAKING}*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _put_in_place(folder: Path) -> None:
+    """Move the files that are ready; as often as it is begun, until none is left."""
+    ready = folder / _READY
+    for path in sorted(
+        ready.iterdir(), key=lambda path: path.name == "plan.json"
+    ):  # last: it vouches for the rest
+        path.replace(folder / path.name)
+    _to_disk(folder)
+    ready.rmdir()
+
+
+def _to_disk(path: Path) -> None:
+    """Have the system write out a file or a folder; not every file system does so for folders."""
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from placement.replan.told import State
+from topology.errors import printable
 
 
 class Reporter:
@@ -30,13 +31,14 @@ def progress() -> Iterator[Reporter]:
         return
     from rich.console import Console
     from rich.status import Status
+    from rich.text import Text
 
     class _Live(Reporter):
         def __init__(self, status: Status) -> None:
             self._status = status
 
         def stage(self, name: str) -> None:
-            self._status.update(f"{name} ...")
+            self._status.update(Text(f"{printable(name)} ..."))  # names of files are text, not markup
 
         def layers(self, done: int, total: int, objective: float, bound: float, elapsed_s: float) -> None:
             gap = 1 - bound / objective if objective > 0 else 0.0

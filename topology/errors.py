@@ -29,3 +29,10 @@ class NoAnswerError(RackplanError):
     """No answer within the time limit, and no proof that there is none."""
 
     exit_code = 4
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with what cannot be shown on a line (NUL, ANSI escapes, line ends) written as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +28,7 @@ def run(
     from placement.engines.mapping import model_facts
     from placement.engines.registry import require_engine
     from rackplan.engines_summary import check_json, check_summary
-    from rackplan.output import print_json, print_text
+    from rackplan.output import print_error, print_json, print_text
     from topology.errors import InputError
 
     found = check_file(file, require_engine(engine, "--for"), model_facts(resolve_model(model)), gpus)
@@ -40,5 +39,5 @@ def run(
     else:
         print_text(check_summary(found))
     if not found.right:
-        sys.stderr.write(f"rackplan: {found.verdict}\n")
+        print_error(found.verdict)
         raise typer.Exit(NOT_RIGHT)

@@ -25,8 +25,7 @@ def run(
     from placement.engines.registry import require_engine
     from placement.plan_file import read_plan
     from rackplan.engines_summary import export_json, export_summary
-    from rackplan.new_file import require_new, write_new
-    from rackplan.output import print_json, print_text
+    from rackplan.output import print_json, print_text, require_new, write_new
 
     engine = require_engine(to, "--to")
     require_new(output)

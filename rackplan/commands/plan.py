@@ -92,7 +92,7 @@ def run(
     from placement.options import PlanOptions, require_objective, require_spread
     from placement.planner import make_plan
     from rackplan.inputs import accepted_tokens, digests, model_loads
-    from rackplan.output import output_folder, print_json, print_text
+    from rackplan.output import output_folder, print_error, print_json, print_text
     from rackplan.progress import progress
     from rackplan.summary import plan_summary
     from topology.resolve import resolve_cluster
@@ -135,7 +135,7 @@ def run(
         else:
             print_text(plan_summary(plan, files))
     if plan.interrupted:
-        sys.stderr.write("rackplan: interrupted; the best plan so far was written.\n")
+        print_error("interrupted; the best plan so far was written.")
         raise typer.Exit(INTERRUPTED)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,7 +61,7 @@ def run(
     from placement.replan.replan_plan import ReplanOptions, replan_plan
     from rackplan.commands.plan import write_plan
     from rackplan.inputs import digests, model_loads
-    from rackplan.output import output_folder, print_json, print_text
+    from rackplan.output import output_folder, print_error, print_json, print_text
     from rackplan.progress import progress
     from rackplan.replan_summary import moves_to_dict, replan_summary
     from rackplan.report.replan_section import replan_section
@@ -100,7 +99,7 @@ def run(
         else:
             print_text(replan_summary(found, options, files))
     if found.plan.interrupted:
-        sys.stderr.write("rackplan: interrupted; the best re-plan so far was written.\n")
+        print_error("interrupted; the best re-plan so far was written.")
         raise typer.Exit(INTERRUPTED)
 
 

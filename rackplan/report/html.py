@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from topology.errors import printable
+
 _VOID = {"meta", "br", "col"}
 
 
@@ -27,7 +29,9 @@ def element(name: str, /, *children: str | None, **attributes: str) -> Markup:
 def join(children: Iterable[str | None]) -> Markup:
     """Return the children one after another."""
     given = [child for child in children if child is not None]
-    return Markup("".join(child if isinstance(child, Markup) else escape(child) for child in given))
+    return Markup(
+        "".join(child if isinstance(child, Markup) else escape(printable(child)) for child in given)
+    )
 
 
 def table(

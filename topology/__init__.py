@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from topology.build import build_cluster, raw_cluster_spec
     from topology.catalog_files import (
         cluster_names,
         fabric_names,
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
         load_gpu,
         load_scale_out,
     )
-    from topology.cluster import Cluster, Gpu, build_cluster
+    from topology.cluster import Cluster, Gpu
     from topology.draw import Overlay, draw_cluster
     from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError, RackplanError
     from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
     from topology.graph import validate_graph
-    from topology.raw import raw_cluster_spec
     from topology.resolve import resolve_cluster
     from topology.spec import (
         ClusterSpec,
@@ -92,12 +92,12 @@ _MODULES = {
         "load_gpu",
         "load_scale_out",
     ),
-    "cluster": ("Cluster", "Gpu", "build_cluster"),
+    "build": ("build_cluster", "raw_cluster_spec"),
+    "cluster": ("Cluster", "Gpu"),
     "draw": ("Overlay", "draw_cluster"),
     "errors": ("InfeasibleError", "InputError", "MissingFigureError", "NoAnswerError", "RackplanError"),
     "figures": ("UNPUBLISHED", "Evidence", "Figure", "weakest"),
     "graph": ("validate_graph",),
-    "raw": ("raw_cluster_spec",),
     "resolve": ("resolve_cluster",),
     "spec": (
         "ClusterSpec",

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from topology.check import check_domain, check_scale_out
 from topology.errors import InputError, MissingFigureError
+from topology.fabrics import check_scale_out
 from topology.fields import Fields, load_yaml, nearest
 from topology.figures import UNPUBLISHED, Evidence, Figure
 from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
+from topology.structures import check_domain
 from topology.units import parse_quantity
 
 CATALOG = Path(__file__).parent / "catalog"

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from topology.catalog_files import load_domain, systems_of
-from topology.check import STRUCTURES, check_domain
 from topology.cluster_gpus import user_figure
 from topology.errors import InputError
 from topology.fields import Fields
 from topology.figures import Evidence, Figure
 from topology.plausible import check_links
 from topology.spec import DomainSpec, FabricSpec, GpuSpec
+from topology.structures import STRUCTURES, check_domain
 from topology.tori import default_node_shape, shaped
 from topology.units import format_quantity, parse_quantity
 

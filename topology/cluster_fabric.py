@@ -10,10 +10,10 @@ from dataclasses import replace
 from math import ceil
 
 from topology.catalog_files import find_scale_out, load_scale_out
-from topology.check import FABRIC_KINDS, check_scale_out, uplinks_of_leaf, uplinks_of_spine
 from topology.cluster_domains import stand_in_latency
 from topology.cluster_gpus import user_figure
 from topology.errors import InputError
+from topology.fabrics import FABRICS, check_scale_out, uplinks_of_leaf, uplinks_of_spine
 from topology.fields import Fields
 from topology.plausible import check_nic
 from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
@@ -46,8 +46,8 @@ def read_fabric(
         return shared
     row = fields.sub("fabric")
     kind = row.text("kind")
-    if kind not in FABRIC_KINDS:
-        raise InputError(f"{row.at('kind')}: {kind!r} is not one of {', '.join(FABRIC_KINDS)}.")
+    if kind not in FABRICS:
+        raise InputError(f"{row.at('kind')}: {kind!r} is not one of {', '.join(FABRICS)}.")
     blank = _blank(row, kind)
     design = find_scale_out(named[0]) if named else None
     scale_out = _READERS[kind](row, blank, domains, design)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from topology.check import check_cluster
+from topology.build import check_cluster
 from topology.cluster_domains import read_domains
 from topology.cluster_fabric import read_fabric
 from topology.cluster_gpus import Gpus, read_overrides
@@ -47,7 +47,7 @@ def _composed(fields: Fields, name: str, gpus: Gpus, faults: tuple[Fault, ...]) 
 
 def _raw(fields: Fields, name: str, gpus: Gpus, faults: tuple[Fault, ...]) -> ClusterSpec:
     """Return a cluster of nodes and links."""
-    from topology.raw import raw_cluster_spec
+    from topology.build import raw_cluster_spec
 
     for key in ("domains", "fabric"):
         if key in fields:

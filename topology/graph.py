@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 
 NODE_KINDS = ("gpu", "switch", "leaf", "spine", "core", "router", "nic", "pcie", "host")
+SCALE_UP_KINDS = ("gpu", "switch")
+INSIDE_KINDS = ("pcie", "host")
 SCALE_OUT_KINDS = ("leaf", "spine", "core", "router")
 NODE_ATTRIBUTES = ("kind", "domain", "node", "rack", "rail", "plane", "pod", "coordinate")
 EDGE_ATTRIBUTES = ("fabric", "kind", "count", "link_bytes_per_s", "health", "bytes_per_s", "latency_s")
@@ -131,3 +133,16 @@ def _check_edge(where: str, data: Mapping[str, Any]) -> None:
     rate = count * data["link_bytes_per_s"] * data["health"]
     if not unpublished and not math.isclose(data["bytes_per_s"], rate, rel_tol=1e-9):
         raise InputError(f"{where}: `bytes_per_s` is not `count` times `link_bytes_per_s` (times `health`).")
+
+
+def scale_up_of(graph: nx.Graph[str], gpu: str) -> float:
+    """Return scale-up bytes/s per direction of one GPU in a graph; of a GPU alone in its domain, of all its links."""
+    return float(sum(graph.edges[gpu, other]["bytes_per_s"] for other in scale_up_neighbours(graph, gpu)))
+
+
+def scale_up_neighbours(graph: nx.Graph[str], gpu: str) -> list[str]:
+    """Return the neighbours of a GPU that its scale-up links go to."""
+    domain = graph.nodes[gpu]["domain"]
+    kinds = {other: graph.nodes[other]["kind"] for other in graph[gpu]}
+    up = [o for o, kind in kinds.items() if kind in SCALE_UP_KINDS and graph.nodes[o]["domain"] == domain]
+    return up or [other for other, kind in kinds.items() if kind in INSIDE_KINDS]

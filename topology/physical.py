@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from topology.cluster import Cluster, build_cluster
+from topology.build import build_cluster
+from topology.cluster import Cluster
 from topology.figures import Evidence, weakest
 from topology.graph import SCALE_OUT_KINDS
 from topology.spec import ClusterSpec, DomainSpec

@@ -12,61 +12,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from topology.check import check_cluster
-from topology.cluster import Gpu, build_cluster
+from topology.cluster import Gpu
 from topology.errors import InputError
 from topology.figures import UNPUBLISHED, Evidence, Figure
-from topology.graph import NODE_KINDS
-from topology.islands import refuse_islands
+from topology.graph import (
+    INSIDE_KINDS,
+    NODE_KINDS,
+    SCALE_UP_KINDS,
+    edge_attributes,
+    node_attributes,
+    scale_up_neighbours,
+    scale_up_of,
+)
 from topology.spec import (
-    ClusterSpec,
     DomainSpec,
     FabricSpec,
-    Fault,
     GpuSpec,
     RawLink,
     RawNode,
     RawTopology,
     ScaleOutSpec,
 )
+from topology.structures import add_gpus
 
 if TYPE_CHECKING:
     import networkx as nx
-
-
-_UP = ("gpu", "switch")
-_INSIDE = ("pcie", "host")
-
-
-def raw_cluster_spec(
-    name: str, raw: RawTopology, faults: Sequence[Fault] = (), where: str = "cluster"
-) -> ClusterSpec:
-    """Return the specification of a raw graph, checked.
-
-    Raises
-    ------
-    InputError
-        If an id is there twice or unknown, a link joins a node to itself or contradicts another, a GPU has no
-        type, or the GPUs are not connected.
-    """
-    import networkx as nx
-
-    from topology.builders.raw import add_raw
-
-    check_raw(raw, where)
-    gpus = raw_gpus(raw)
-    graph: nx.Graph[str] = nx.Graph()
-    add_raw(graph, raw, gpus)
-    domains = tuple(_domain(label, members, raw, graph, where) for label, members in _gpus_by_domain(raw))
-    scale_out = raw_scale_out(graph, raw) if len(domains) > 1 else None
-    if len(domains) > 1 and scale_out is None:
-        raise InputError(
-            f"{where}: its GPUs are not all connected: {len(domains)} domains and no link that leaves one; add links "
-            "to leaves, or between GPUs or switch chips of one domain."
-        )
-    spec = ClusterSpec(name, domains, scale_out, tuple(faults), raw)
-    refuse_islands(build_cluster(check_cluster(spec, where)))
-    return spec
 
 
 def check_raw(raw: RawTopology, where: str) -> None:
@@ -75,7 +45,8 @@ def check_raw(raw: RawTopology, where: str) -> None:
     Raises
     ------
     InputError
-        See :func:`raw_cluster_spec`.
+        If an id is there twice or unknown, a link joins a node to itself or contradicts another, or a GPU has no
+        type.
     """
     ids = Counter(node.id for node in raw.nodes)
     for node in raw.nodes:
@@ -147,9 +118,9 @@ def _components(raw: RawTopology) -> dict[str, str]:
 
     kinds = {node.id: node.kind for node in raw.nodes}
     graph: nx.Graph[str] = nx.Graph()
-    graph.add_nodes_from(node.id for node in raw.nodes if node.kind in _UP)
+    graph.add_nodes_from(node.id for node in raw.nodes if node.kind in SCALE_UP_KINDS)
     graph.add_edges_from(
-        link.between for link in raw.links if all(kinds.get(end) in _UP for end in link.between)
+        link.between for link in raw.links if all(kinds.get(end) in SCALE_UP_KINDS for end in link.between)
     )
     named = {node.id: node.domain for node in raw.nodes if node.domain}
     order = {node.id: place for place, node in enumerate(raw.nodes)}
@@ -161,6 +132,17 @@ def _components(raw: RawTopology) -> dict[str, str]:
         label = names.pop() if len(names) == 1 else first
         labels.update(dict.fromkeys(members, label))
     return labels
+
+
+def raw_domains(raw: RawTopology, graph: nx.Graph[str], where: str) -> tuple[DomainSpec, ...]:
+    """Return the domains of a raw graph, ``graph`` the one that :func:`add_raw` made of it.
+
+    Raises
+    ------
+    InputError
+        If the GPUs of one domain are of several types.
+    """
+    return tuple(_domain(label, members, raw, graph, where) for label, members in _gpus_by_domain(raw))
 
 
 def _domain(
@@ -195,7 +177,7 @@ def _fabric(members: Sequence[RawNode], raw: RawTopology, graph: nx.Graph[str]) 
     """Return the fabric that most scale-up links of a domain have; of a GPU alone, that of any of its links."""
     used: Counter[tuple[str, float]] = Counter()
     for node in members:
-        for other in _scale_up_neighbours(graph, node.id) or graph[node.id]:
+        for other in scale_up_neighbours(graph, node.id) or graph[node.id]:
             used[_key(graph.edges[node.id, other])] += 1
     if not used:
         unknown = Figure(UNPUBLISHED, "byte/s", Evidence.USER, "a GPU without links")
@@ -206,19 +188,6 @@ def _fabric(members: Sequence[RawNode], raw: RawTopology, graph: nx.Graph[str]) 
 def _key(edge: Mapping[str, Any]) -> tuple[str, float]:
     """Return the name and rate of an edge's fabric."""
     return edge["fabric"], edge["link_bytes_per_s"]
-
-
-def scale_up_of(graph: nx.Graph[str], gpu: str) -> float:
-    """Return scale-up bytes/s per direction of one GPU in a graph; of a GPU alone in its domain, of all its links."""
-    return float(sum(graph.edges[gpu, other]["bytes_per_s"] for other in _scale_up_neighbours(graph, gpu)))
-
-
-def _scale_up_neighbours(graph: nx.Graph[str], gpu: str) -> list[str]:
-    """Return the neighbours of a GPU that its scale-up links go to."""
-    domain = graph.nodes[gpu]["domain"]
-    kinds = {other: graph.nodes[other]["kind"] for other in graph[gpu]}
-    up = [o for o, kind in kinds.items() if kind in _UP and graph.nodes[o]["domain"] == domain]
-    return up or [other for other, kind in kinds.items() if kind in _INSIDE]
 
 
 def raw_scale_out(graph: nx.Graph[str], raw: RawTopology) -> ScaleOutSpec | None:
@@ -256,13 +225,13 @@ def _hosts(graph: nx.Graph[str], kind: Mapping[str, str]) -> list[set[str]]:
     """Return the sets of GPUs, NICs, PCIe switches and hosts that are of one machine, by name or by links."""
     import networkx as nx
 
-    inside = {"gpu", "nic", *_INSIDE}
+    inside = {"gpu", "nic", *INSIDE_KINDS}
     hosts: nx.Graph[str] = nx.Graph()
     hosts.add_nodes_from(node for node in graph if kind[node] in inside)
     hosts.add_edges_from(
         (a, b) for a, b in graph.edges if {kind[a], kind[b]} <= inside and kind[a] != kind[b]
     )
-    hosts.add_edges_from((a, b) for a, b in graph.edges if kind[a] == kind[b] and kind[a] in _INSIDE)
+    hosts.add_edges_from((a, b) for a, b in graph.edges if kind[a] == kind[b] and kind[a] in INSIDE_KINDS)
     first: dict[str, str] = {}
     for node in list(hosts):
         name = graph.nodes[node]["node"]
@@ -281,3 +250,38 @@ def _down_over_up(graph: nx.Graph[str], leaf: str) -> float:
         elif graph.nodes[other]["kind"] != "leaf":
             down += rate
     return down / up if up else 0.0
+
+
+def add_raw(graph: nx.Graph[str], raw: RawTopology, gpus: Sequence[Gpu]) -> None:
+    """Add the GPUs, then the other nodes, then the links; several links alike between two nodes are one edge."""
+    add_gpus(graph, gpus)
+    domains = _domains_of(raw, gpus)
+    for node in raw.nodes:
+        if node.kind != "gpu":
+            known = {"domain": domains.get(node.id), "node": node.node, "rack": node.rack, "rail": node.rail}
+            graph.add_node(node.id, **node_attributes(node.kind, **known))
+    counts: dict[tuple[str, str], int] = {}
+    for link in raw.links:
+        pair = (min(link.between), max(link.between))
+        counts[pair] = counts.get(pair, 0) + link.count
+        a, b = link.between
+        graph.add_edge(a, b, **edge_attributes(link.fabric, counts[pair]))
+
+
+def _domains_of(raw: RawTopology, gpus: Sequence[Gpu]) -> dict[str, int]:
+    """Return the domain number of each switch chip: of its name, else of a GPU that it is linked to."""
+    of_gpu = {gpu.id: gpu.domain for gpu in gpus}
+    named = {node.domain: of_gpu[node.id] for node in raw.nodes if node.kind == "gpu" and node.domain}
+    switches = {node.id: node.domain for node in raw.nodes if node.kind == "switch"}
+    found = {chip: named[name] for chip, name in switches.items() if name in named}
+    # a switch above switches has the domain of those below it, so go on until nothing is new
+    while True:
+        new = {
+            chip: of_gpu.get(other, found.get(other))
+            for link in raw.links
+            for chip, other in (link.between, link.between[::-1])
+            if chip in switches and chip not in found and (other in of_gpu or other in found)
+        }
+        if not new:
+            return found
+        found.update({chip: number for chip, number in new.items() if number is not None})

@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from topology.build import LARGEST_CLUSTER_GPUS, build_cluster
 from topology.catalog_files import cluster_names, find_scale_out, load_domain, load_scale_out, load_shapes
-from topology.check import LARGEST_CLUSTER_GPUS
-from topology.cluster import Cluster, build_cluster
+from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.fields import nearest
 from topology.spec import ClusterSpec, DomainSpec, ScaleOutSpec

@@ -139,6 +139,11 @@ class DomainSpec:
     raw_bytes_per_s: float = 0.0
 
     @property
+    def nodes(self) -> int:
+        """Hosts of the domain."""
+        return self.gpus // self.gpus_per_node
+
+    @property
     def links_per_dimension(self) -> tuple[int, ...]:
         """In a torus, links of one GPU along each dimension (of an inner one, where it does not wrap)."""
         # a ring of two has one neighbour, reached both ways round: two links where it wraps

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
-from topology.check import check_cluster, check_domain, check_scale_out
-from topology.cluster import build_cluster
+from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.errors import InputError
+from topology.fabrics import check_scale_out
 from topology.fields import Fields
-from topology.raw import raw_cluster_spec
 from topology.spec import ClusterSpec, DomainSpec, Fault, ScaleOutSpec
 from topology.spec_parts import (
     fabric_to_dict,
@@ -24,6 +23,7 @@ from topology.spec_parts import (
     read_gpu_dict,
 )
 from topology.spec_raw import raw_to_dict, read_raw_dict
+from topology.structures import check_domain
 
 
 def spec_to_dict(spec: ClusterSpec) -> dict[str, Any]:

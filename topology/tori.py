@@ -7,9 +7,9 @@ from dataclasses import replace
 from math import prod
 
 from topology.catalog_files import load_shapes
-from topology.check import check_domain
 from topology.errors import InputError
 from topology.spec import DomainSpec
+from topology.structures import check_domain
 
 
 def parse_shape(text: str) -> tuple[int, ...] | None:

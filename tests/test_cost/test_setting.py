@@ -7,7 +7,7 @@ from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from topology import Cluster, ClusterSpec, resolve_cluster
+from topology import ClusterSpec, build_cluster, resolve_cluster
 from topology.catalog_files import load_gpu
 from topology.errors import InputError
 
@@ -19,7 +19,7 @@ def test_kv_format_is_checked_at_once(toy):
 
 def test_a_cluster_without_gpus_is_refused(toy):
     with pytest.raises(InputError, match="cluster none: it has no GPU"):
-        Deployment(Cluster(ClusterSpec("none", (), None), ()), toy.model(), Workload())
+        Deployment(build_cluster(ClusterSpec("none", (), None)), toy.model(), Workload())
 
 
 def test_domains_of_a_stage(toy):

@@ -23,8 +23,9 @@ from topology import (
     resolve_cluster,
     validate_graph,
 )
-from topology.builders.dragonfly import links_between_groups
-from topology.check import check_cluster, check_domain, check_scale_out, uplinks_of_leaf, uplinks_of_spine
+from topology.build import check_cluster
+from topology.fabrics import check_scale_out, links_between_groups, uplinks_of_leaf, uplinks_of_spine
+from topology.structures import check_domain
 
 if TYPE_CHECKING:
     from topology.cluster import Cluster

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology import InputError, build_cluster, load_domain, resolve_cluster, validate_graph
-from topology.check import check_cluster, uplinks_of_leaf, uplinks_of_spine
+from topology.build import check_cluster
 from topology.cluster_fabric import read_fabric
+from topology.fabrics import uplinks_of_leaf, uplinks_of_spine
 from topology.fields import Fields
 from topology.spec import ClusterSpec
 

@@ -124,7 +124,7 @@ TREE = (
 
 def test_a_tree_survives_import_and_export(tmp_path: Path) -> None:
     """An irregular tree to a cluster, to a Slurm YAML, and back: the same switches, hosts and levels."""
-    from topology.cluster import build_cluster
+    from topology.build import build_cluster
     from topology.importers.slurm import read_slurm_conf
 
     (tmp_path / "topology.conf").write_text(TREE)

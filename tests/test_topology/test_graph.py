@@ -20,7 +20,7 @@ from topology import (
     resolve_cluster,
     validate_graph,
 )
-from topology.builders import pods_of
+from topology.fabrics import pods_of
 from topology.graph import EDGE_ATTRIBUTES, NODE_ATTRIBUTES
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from topology.cluster import build_cluster
+from topology.build import build_cluster
 from topology.cluster_file import read_cluster_file
 from topology.errors import InputError
 from topology.exporters import cluster_to_yaml

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from topology.cluster import build_cluster
+from topology.build import build_cluster
 from topology.errors import InputError
 from topology.importers import Imported, ImportOptions, import_files
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology import InputError, load_domain, resolve_cluster
-from topology.builders import torus_coordinates
+from topology.structures import torus_coordinates
 from topology.tori import default_node_shape, parse_shape, shape_of, shaped
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from topology.builders.torus import torus_coordinates
 from topology.draw.canvas import Canvas, cell
 from topology.draw.links import Links
 from topology.draw.painter import Painter, Place
@@ -13,6 +12,7 @@ from topology.draw.sheet import Sheet
 from topology.draw.style import FAULT, NVLINK, QUIET, rate_text
 from topology.draw.words import broken_lines, plural
 from topology.spec import DomainSpec
+from topology.structures import torus_coordinates
 
 _CELL, _BRIDGE, _STUB = 26, 8, 6
 _GAP = 78

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from topology.build import raw_cluster_spec
 from topology.errors import InputError
 from topology.importers.assemble import (
     Assembled,
@@ -23,7 +24,6 @@ from topology.importers.parts import Parts
 from topology.importers.regular import regular_fabric, regular_node, unswitched
 from topology.importers.source import read_source
 from topology.plausible import check_raw_links
-from topology.raw import raw_cluster_spec
 from topology.spec import ClusterSpec
 
 

@@ -9,13 +9,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from topology.build import check_cluster
 from topology.catalog_files import load_scale_out
-from topology.check import check_cluster, check_domain, check_scale_out
 from topology.errors import InputError
+from topology.fabrics import check_scale_out
 from topology.importers.assemble import Assembled
 from topology.importers.found import FabricFound, NodeFound
 from topology.importers.parts import AskError, Parts, ask_all
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, ScaleOutSpec
+from topology.structures import check_domain
 from topology.units import format_quantity
 
 _STAND_IN = "hgx-h100"  # latencies that no file states, as in cluster files
@@ -309,7 +311,7 @@ def _as_read(kind: str, nic: FabricSpec) -> FabricSpec:
 
 def _same_graph(spec: ClusterSpec, assembled: Assembled) -> bool:
     """Whether the short form has as many nodes of each kind, and links of each rate between kinds, as was found."""
-    from topology.cluster import build_cluster
+    from topology.build import build_cluster
 
     graph = build_cluster(spec).graph
     kinds: dict[str, str] = {node: data["kind"] for node, data in graph.nodes(data=True)}

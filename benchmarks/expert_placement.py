@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from engine_policies import sglang_policies, vllm_policy
 
-from cost.load_files import read_loads
+from cost.loads import read_loads
 from placement.baselines import eplb_global, eplb_hierarchical, linear
 from placement.experts import place_experts
 from placement.problem import ExpertProblem, expert_problem, spread_slots

@@ -10,16 +10,16 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from cost.deployment import Deployment
-from cost.rate_matching import match_rates, serving_workloads
+from cost.layouts import sweep
+from cost.pools import match_rates, serving_workloads
 from cost.resolve import resolve_model
-from cost.sweep import sweep
 from cost.workload import Workload
 from topology import resolve_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cost.sweep import Sweep
+    from cost.layouts import Sweep
 
 CASES = (
     ("deepseek-v3", "gb200-nvl72"),

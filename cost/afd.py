@@ -20,29 +20,25 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.capacity import batch_room
 from cost.deployment import USABLE_HBM, Deployment
 from cost.dtypes import cache_bytes_per_element
-from cost.gpu_groups import domain_gpus, equal_groups, group_sizes
 from cost.layout import StageSpec
+from cost.layouts.batches import batch_grid
+from cost.layouts.candidates import domain_gpus, equal_groups, group_sizes
+from cost.layouts.result import Sweep
 from cost.machine import Machine
-from cost.memory import layer_weight_bytes, logit_bytes, weight_sizes, workspace_bytes
+from cost.memory import batch_room, layer_weight_bytes, logit_bytes, weight_sizes, workspace_bytes
 from cost.model import Layer, Model, MoeFfn
 from cost.quantity import Quantity
-from cost.shape import StepShape
 from cost.step import add_attention_delays, add_head, all_reduces, layer_works
-from cost.step_cost import priced
-from cost.sweep.batches import batch_grid
-from cost.sweep.result import Sweep
 from cost.terms.all_reduce import all_reduce_part
-from cost.terms.alltoall import vector_bytes
-from cost.terms.alltoall_parts import routing_of
-from cost.terms.alltoall_routing import hit_chance
-from cost.terms.alltoall_seconds import alltoall_seconds
-from cost.terms.alltoall_volumes import Volumes
+from cost.terms.alltoall import routing_of
+from cost.terms.alltoall_kernel import alltoall_seconds, vector_bytes
+from cost.terms.alltoall_volumes import Volumes, hit_chance
 from cost.terms.experts import even_expert_work
-from cost.terms.work import Parts
+from cost.terms.work import Parts, priced
 from cost.validation.serving_times import with_imbalance
+from cost.workload import StepShape
 from topology.errors import InputError
 
 Array = NDArray[np.float64]
@@ -124,7 +120,7 @@ def afd_layer(
     Notes
     -----
     A token is sent once to each expert GPU that holds one of its experts, ``n_e h(1)`` of them
-    (:func:`cost.terms.alltoall_routing.hit_chance`), and as many vectors come back. The slower side binds: an
+    (:func:`cost.terms.alltoall_volumes.hit_chance`), and as many vectors come back. The slower side binds: an
     attention GPU sends those of its own tokens, an expert GPU receives a share of all. Rates and fixed parts are
     those of the phase's all-to-all kernel on the same links: no library of this kind publishes its own for them.
     With ``peak`` everything runs at data-sheet peaks, without delays.

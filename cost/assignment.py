@@ -57,7 +57,7 @@ class Assignment:
         """Return the load of each slot, ``[layers, slots]``, for ``load`` ``[layers, experts]``.
 
         ``shares`` ``[layers, slots]``: fraction of its expert's load that a slot takes
-        (:func:`cost.split.slot_shares`); None: even.
+        (:func:`cost.dispatch.slot_shares`); None: even.
         """
         slot_expert = self.slot_expert.astype(np.int64)
         if shares is not None:

@@ -15,9 +15,8 @@ from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
 from cost.efficiency import Efficiency
 from cost.layout import StageSpec
-from cost.machine import Machine, kernels_for
+from cost.machine import Machine, Rates, kernels_for, stage_rates
 from cost.model import Model, MoeFfn
-from cost.rates import Rates, stage_rates
 from cost.workload import Workload
 from topology.cluster import Cluster
 from topology.errors import InputError

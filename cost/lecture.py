@@ -1,11 +1,23 @@
 """Identities of the blackboard lecture: what a roofline says before any detail.
 
 Each is the simplest form of a term that the cost model computes in full; ``examples/blackboard.py`` prints them.
-Latency, cost and prices are in :mod:`cost.economics`.
+
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.dtypes import cache_bytes_per_element, multiply_dtype
+from cost.model import Model
+from cost.prices import Batch, CacheTier
+from topology.errors import InputError
+from topology.figures import Evidence, Figure
 from topology.spec import DomainSpec, GpuSpec
 
 
@@ -92,3 +104,617 @@ def pipeline_hop_ratio(
     """
     ratio = domain.scale_up_bytes_per_s / scale_out_bytes_per_s
     return active_experts * 2 * layers_per_stage / ratio
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A step of a whole domain by the lecture's two terms: compute and memory.
+
+    Attributes
+    ----------
+    domain:
+        The GPUs that hold the model; their rates add up.
+    dtype:
+        Precision that weights are multiplied at; ``param_bytes`` each.
+    routed_fraction:
+        Fraction of the routed experts that a token uses (8/256); 1 for a dense model.
+    kv_bytes_per_token:
+        Cache bytes of one token of context in all layers.
+    context:
+        Tokens of context that each sequence of the batch reads in a step.
+
+    Raises
+    ------
+    InputError
+        If a figure is not a number that it can be.
+    """
+
+    domain: DomainSpec
+    total_params: float
+    active_params: float
+    dtype: str
+    param_bytes: float
+    routed_fraction: float = 1.0
+    kv_bytes_per_token: float = 0.0
+    context: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("total_params", "active_params", "param_bytes", "routed_fraction"):
+            _refuse_unless(name, getattr(self, name), least=0.0, reached=False)
+        for name in ("kv_bytes_per_token", "context"):
+            _refuse_unless(name, getattr(self, name), least=0.0, reached=True)
+        if self.active_params > self.total_params or self.routed_fraction > 1:
+            raise InputError(
+                f"active_params {self.active_params:g} of total_params {self.total_params:g}, routed_fraction "
+                f"{self.routed_fraction:g}: a token cannot use more than there is."
+            )
+
+    @property
+    def flop_per_s(self) -> float:
+        """Dense peak of all GPUs together."""
+        return self.domain.gpus * self.domain.gpu.dense_flop_per_s(self.dtype)
+
+    @property
+    def hbm_bytes_per_s(self) -> float:
+        """HBM bandwidth of all GPUs together."""
+        return self.domain.gpus * self.domain.gpu.hbm_bytes_per_s
+
+    @property
+    def compute_s_per_token(self) -> float:
+        """Seconds in which the domain computes one token: ``2 * active / flop_per_s``."""
+        return 2 * self.active_params / self.flop_per_s
+
+    @property
+    def cache_s_per_sequence(self) -> float:
+        """Seconds in which the domain reads the caches of one sequence."""
+        return self.context * self.kv_bytes_per_token / self.hbm_bytes_per_s
+
+    @property
+    def weights_s(self) -> float:
+        """Seconds in which the domain reads all weights once."""
+        return self.total_params * self.param_bytes / self.hbm_bytes_per_s
+
+    def compute_s(self, batch: Batch) -> Batch:
+        """``2 * batch * active / flop_per_s``."""
+        return batch * self.compute_s_per_token
+
+    def params_read(self, batch: Batch) -> Batch:
+        """Weights that some token of the batch uses: the active ones at batch 1, soon all of them.
+
+        An expert is left alone by ``batch`` tokens with probability ``(1 - routed_fraction) ** batch``.
+        """
+        idle: Batch = np.power(1 - self.routed_fraction, batch - 1)
+        return self.total_params - (self.total_params - self.active_params) * idle
+
+    def memory_s(self, batch: Batch) -> Batch:
+        """The weights in use and the caches of the batch, read once."""
+        return (
+            self.params_read(batch) * self.param_bytes / self.hbm_bytes_per_s
+            + batch * self.cache_s_per_sequence
+        )
+
+    def step_s(self, batch: Batch) -> Batch:
+        """A step takes at least the larger of the two.
+
+        Raises
+        ------
+        InputError
+            If a batch is not a number of at least 1.
+        """
+        check_batch("batch", batch)
+        step: Batch = np.maximum(self.compute_s(batch), self.memory_s(batch))
+        return step
+
+    def cost_per_token(self, batch: Batch) -> Batch:
+        """GPU-seconds per token."""
+        return self.domain.gpus * self.step_s(batch) / batch
+
+    def latency_floor_s(self) -> float:
+        """Step that no batch beats: the weights of one token, read once (no money buys a faster one)."""
+        return self.active_params * self.param_bytes / self.hbm_bytes_per_s
+
+    def best_cost_per_token(self) -> float:
+        """GPU-seconds per token that no batch beats: weights are read for nothing, compute or caches remain."""
+        return self.domain.gpus * max(self.compute_s_per_token, self.cache_s_per_sequence)
+
+
+@dataclass(frozen=True)
+class BatchCurve:
+    """Latency and cost against batch, and what neither falls below.
+
+    Attributes
+    ----------
+    batch, step_s, gpu_s_per_token:
+        Arrays of one shape: concurrent sequences, seconds of a step, GPU-seconds of a token.
+    latency_floor_s, weights_s:
+        Reading the weights of one token, and all weights: a mixture of experts soon reads all of them.
+    cost_floor_gpu_s:
+        GPU-seconds of a token at an endless batch.
+    """
+
+    batch: NDArray[np.float64]
+    step_s: NDArray[np.float64]
+    gpu_s_per_token: NDArray[np.float64]
+    latency_floor_s: float
+    weights_s: float
+    cost_floor_gpu_s: float
+
+
+def batch_curve(line: Roofline, batches: NDArray[np.float64]) -> BatchCurve:
+    """Return latency and cost at each of ``batches``.
+
+    Raises
+    ------
+    InputError
+        If a batch is not a number of at least 1.
+    """
+    batch = np.asarray(batches, dtype=np.float64)
+    return BatchCurve(
+        batch=batch,
+        step_s=line.step_s(batch),
+        gpu_s_per_token=line.cost_per_token(batch),
+        latency_floor_s=line.latency_floor_s(),
+        weights_s=line.weights_s,
+        cost_floor_gpu_s=line.best_cost_per_token(),
+    )
+
+
+def check_batch(what: str, batch: float | NDArray[np.float64]) -> None:
+    """Refuse a batch that is none.
+
+    Raises
+    ------
+    InputError
+        If ``batch``, or one of them, is not a number of at least 1.
+    """
+    values = np.asarray(batch, dtype=np.float64)
+    wrong = values[~(np.isfinite(values) & (values >= 1))]
+    if wrong.size:
+        raise InputError(f"{what} {wrong.flat[0]:g}: expected a number of at least 1.")
+
+
+def _refuse_unless(name: str, value: float, *, least: float, reached: bool) -> None:
+    """Refuse a figure that is not finite, or not above (or at) ``least``."""
+    if not (math.isfinite(value) and (value > least or (reached and value == least))):
+        raise InputError(
+            f"{name} {value:g}: expected a number {'of at least' if reached else 'above'} {least:g}."
+        )
+
+
+def prefill_cost_per_token(line: Roofline, chunk: Batch) -> Batch:
+    """GPU-seconds per input token when ``chunk`` tokens are computed at once after ``line.context`` cached ones.
+
+    ``max(chunk * compute, weights of the chunk + one sequence's caches) / chunk``; attention's own arithmetic is
+    left out, as in the lecture.
+
+    Raises
+    ------
+    InputError
+        If a chunk is not a number of at least 1.
+    """
+    check_batch("chunk", chunk)
+    memory_s = line.params_read(chunk) * line.param_bytes / line.hbm_bytes_per_s + line.cache_s_per_sequence
+    step: Batch = np.maximum(line.compute_s(chunk), memory_s)
+    return line.domain.gpus * step / chunk
+
+
+def output_over_input(line: Roofline, batch: Batch, *, chunk: float) -> Batch:
+    """Cost of an output token at ``batch`` over that of an input token in chunks of ``chunk``.
+
+    Raises
+    ------
+    InputError
+        If the batch or the chunk is not a number of at least 1.
+    """
+    return line.cost_per_token(batch) / float(prefill_cost_per_token(line, chunk))
+
+
+def batch_for_output_price(line: Roofline, ratio: float, *, chunk: float) -> float:
+    """Return the smallest batch at which an output token costs at most ``ratio`` times an input token.
+
+    Raises
+    ------
+    InputError
+        If the chunk is not a number of at least 1, or no batch is that cheap.
+    """
+    floor = line.best_cost_per_token() / float(prefill_cost_per_token(line, chunk))
+    if not (math.isfinite(ratio) and ratio > floor):
+        raise InputError(
+            f"ratio {ratio:g}: an output token costs more than {floor:.3g} times an input token at any batch here; "
+            "ask for more, or for a shorter context."
+        )
+    low, high = 0.0, 1.0
+    while output_over_input(line, high, chunk=chunk) > ratio:
+        low, high = high, 2 * high
+    if low == 0:
+        return 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if output_over_input(line, middle, chunk=chunk) > ratio else (low, middle)
+    return high
+
+
+_MOST_BATCH = 1e12
+_GRID = 241  # 20 batches in each decade
+_HALVINGS = 80
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class FastMode:
+    """Two batches of one machine; ``speed`` and ``price`` are ratios per token, fast over regular."""
+
+    regular_batch: float
+    fast_batch: float
+    speed: float
+    price: float
+
+
+def cache_over_weights(speed: float, price: float) -> float:
+    """Seconds for the caches over seconds for the weights, at the regular batch, where memory binds both.
+
+    ``price * (speed - 1) / (price - 1)``; while all weights are read, no batch is more than one more than this
+    times as fast.
+
+    Raises
+    ------
+    InputError
+        If one of the two is not above 1.
+    """
+    _refuse_ratio("speed", speed)
+    _refuse_ratio("price", price)
+    return price * (speed - 1) / (price - 1)
+
+
+def fast_mode(line: Roofline, regular_batch: float, speed: float) -> FastMode:
+    """Return the cheapest fast mode that steps ``speed`` times as fast as ``regular_batch``.
+
+    The largest batch whose step is short enough; its price follows.
+
+    Raises
+    ------
+    InputError
+        If the batch is none, the speed is not above 1, or not even a batch of 1 is that fast.
+    """
+    check_batch("regular_batch", regular_batch)
+    _refuse_ratio("speed", speed)
+    regular_s = float(line.step_s(regular_batch))
+    fast = _fast_batch(line, regular_batch, speed)
+    if math.isnan(fast):
+        raise InputError(
+            f"speed {speed:g}: a batch of 1 is only {regular_s / line.step_s(1.0):.3g} times as fast as one of "
+            f"{regular_batch:,.0f}; ask for less, or start from a larger batch."
+        )
+    reached = regular_s / float(line.step_s(fast))
+    return FastMode(regular_batch, fast, reached, regular_batch / fast / reached)
+
+
+def fast_mode_for_price(line: Roofline, speed: float, price: float) -> FastMode:
+    """Return the largest regular batch from which ``speed`` times the speed costs ``price`` times as much.
+
+    Raises
+    ------
+    InputError
+        If one of the two is not above 1, or no batch of ``line`` has that price at that speed.
+    """
+    _refuse_ratio("speed", speed)
+    _refuse_ratio("price", price)
+
+    def too_cheap(batch: float) -> bool:
+        fast = _fast_batch(line, batch, speed)
+        return not math.isnan(fast) and batch / fast / speed < price
+
+    grid = np.geomspace(1.0, _MOST_BATCH, _GRID)
+    below = next((k for k in range(_GRID - 1, -1, -1) if not too_cheap(float(grid[k]))), None)
+    if below is None or below == _GRID - 1:
+        raise _no_such_price(line, speed, price)
+    # just above the solution the fast mode exists; just below it may not
+    mode = fast_mode(line, _last(float(grid[below]), float(grid[below + 1]), too_cheap)[1], speed)
+    if abs(mode.price / price - 1) > 1e-3:
+        raise _no_such_price(line, speed, price)
+    return mode
+
+
+def _no_such_price(line: Roofline, speed: float, price: float) -> InputError:
+    return InputError(
+        f"speed {speed:g} at price {price:g}: no batch has both on this roofline, whose caches take "
+        f"{line.cache_s_per_sequence / line.compute_s_per_token:.2g} times as long as computing; a fast mode has a "
+        "price of its own where caches bind (a longer context), and none beyond the latency floor."
+    )
+
+
+def _fast_batch(line: Roofline, regular: float, speed: float) -> float:
+    """Return the largest batch that steps ``speed`` times as fast as ``regular``, NaN if there is none."""
+    most_s = float(line.step_s(regular)) / speed * (1 + _TOLERANCE * 1e-3)
+    if line.step_s(1.0) > most_s:
+        return math.nan
+    return _last(1.0, regular, lambda batch: float(line.step_s(batch)) > most_s)[0]
+
+
+def _last(low: float, high: float, beyond: Callable[[float], bool]) -> tuple[float, float]:
+    """Halve ``low`` to ``high`` around where ``beyond`` becomes true; return the two sides of it."""
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if beyond(middle) else (middle, high)
+        if high / low - 1 < _TOLERANCE * 1e-6:
+            break
+    return low, high
+
+
+def _refuse_ratio(what: str, ratio: float) -> None:
+    if not (math.isfinite(ratio) and ratio > 1):
+        raise InputError(f"{what} {ratio:g}: expected a ratio above 1, like 2.5.")
+
+
+_MOST_DOUBLINGS = 128
+
+
+def kv_bytes_from_price_step(gpu: GpuSpec, dtype: str, active_params: float, context: float) -> float:
+    """Cache bytes of a token of context if compute and cache reads balance at ``context`` tokens.
+
+    ``2 * active_params / (flop_per_byte * context)``; attention's own arithmetic is left out, as in the lecture.
+
+    Raises
+    ------
+    InputError
+        If a figure is not above 0.
+    MissingFigureError
+        If the catalog lacks the chip's peak or bandwidth.
+    """
+    return _balance(gpu, dtype, active_params, "context", context)
+
+
+def price_step_context(gpu: GpuSpec, dtype: str, active_params: float, kv_bytes_per_token: float) -> float:
+    """Tokens of context above which a token's caches take longer to read than the token to compute.
+
+    ``2 * active_params / (flop_per_byte * kv_bytes_per_token)``: the inverse of :func:`kv_bytes_from_price_step`.
+
+    Raises
+    ------
+    InputError
+        If a figure is not above 0.
+    MissingFigureError
+        If the catalog lacks the chip's peak or bandwidth.
+    """
+    return _balance(gpu, dtype, active_params, "kv_bytes_per_token", kv_bytes_per_token)
+
+
+def model_price_step_context(model: Model, gpu: GpuSpec, kv_dtype: str) -> float:
+    """Return :func:`price_step_context` of a model whose reads need not grow in proportion to the context.
+
+    At the batch that balances computing and reading the weights (:func:`cost.lecture.balancing_batch`) the caches
+    take longer to read than the weights from this context on. Infinite where they never do; experts (else the dense
+    part) say what the weights are multiplied in.
+
+    Raises
+    ------
+    InputError
+        If the cache cannot be kept in ``kv_dtype``.
+    MissingFigureError
+        If the catalog lacks the chip's peak or bandwidth.
+    """
+    unit, _ = multiply_dtype(model.precision["experts" if model.moe else "dense"], gpu)
+    element, kinds = cache_bytes_per_element(kv_dtype), model.kind_counts(range(len(model.layers)))
+    budget = 2 * model.active_params / flop_per_byte(gpu, unit)
+
+    def over(context: float) -> bool:
+        return sum(n * float(layer.attention.read_bytes(context, element)) for layer, n in kinds) >= budget
+
+    low, high = 0.0, 1.0
+    for _ in range(_MOST_DOUBLINGS):
+        if over(high):
+            break
+        low, high = high, 2 * high
+    else:
+        return math.inf
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if over(middle) else (middle, high)
+    return high
+
+
+def _balance(gpu: GpuSpec, dtype: str, active_params: float, what: str, other: float) -> float:
+    """Bytes that are read while ``active_params`` are multiplied, over ``other``."""
+    for name, value in (("active_params", active_params), (what, other)):
+        if not (math.isfinite(value) and value > 0):
+            raise InputError(f"{name} {value:g}: expected a number above 0.")
+    return 2 * active_params / (flop_per_byte(gpu, dtype) * other)
+
+
+CHINCHILLA_TOKENS_PER_PARAM = Figure(
+    20.0,
+    "1",
+    Evidence.DERIVED,
+    "Hoffmann et al., arXiv 2203.15556 (Chinchilla): 70 B parameters trained on 1.4 T tokens",
+    "20",
+)
+_TRAIN_FLOP, _GENERATE_FLOP = 6.0, 2.0  # per parameter and token: Kaplan et al., arXiv 2001.08361, table 1
+
+
+@dataclass(frozen=True)
+class EqualSpend:
+    """Tokens of the three parts of a model's life that cost the same.
+
+    Attributes
+    ----------
+    pretraining_tokens, rl_tokens, inference_tokens:
+        Trained on first; generated in reinforcement learning; served to users.
+    training_flop:
+        Cost of each part, as flop at the efficiency of pre-training.
+    over_training:
+        Pre-training tokens over those of Chinchilla for as many active parameters.
+    """
+
+    pretraining_tokens: float
+    rl_tokens: float
+    inference_tokens: float
+    training_flop: float
+    over_training: float
+
+
+def equal_spend(
+    active_params: float, inference_tokens: float, *, decode_efficiency: float, trained: float
+) -> EqualSpend:
+    """Return how many tokens to train on if each part shall cost what inference costs.
+
+    Parameters
+    ----------
+    active_params:
+        Parameters that a token uses; Chinchilla's rule, made for dense models, is applied to them.
+    inference_tokens:
+        Tokens served in the model's life.
+    decode_efficiency:
+        Share of the flop/s of pre-training that decode reaches; prices of output tokens 3 times those of input
+        tokens suggest a third.
+    trained:
+        Share of the tokens generated in reinforcement learning that is trained on, from 0 to 1.
+
+    Raises
+    ------
+    InputError
+        If a figure cannot be.
+    """
+    for name, value in (("active_params", active_params), ("inference_tokens", inference_tokens)):
+        if not (math.isfinite(value) and value > 0):
+            raise InputError(f"{name} {value:g}: expected a number above 0.")
+    if not 0 < decode_efficiency <= 1:
+        raise InputError(f"decode_efficiency {decode_efficiency:g}: expected a share above 0 and at most 1.")
+    if not 0 <= trained <= 1:
+        raise InputError(f"trained {trained:g}: expected a share from 0 to 1.")
+    generate = _GENERATE_FLOP / decode_efficiency
+    spent = generate * inference_tokens  # flop per parameter
+    pretraining = spent / _TRAIN_FLOP
+    return EqualSpend(
+        pretraining_tokens=pretraining,
+        rl_tokens=spent / (generate + _TRAIN_FLOP * trained),
+        inference_tokens=inference_tokens,
+        training_flop=spent * active_params,
+        over_training=pretraining / (CHINCHILLA_TOKENS_PER_PARAM.value * active_params),
+    )
+
+
+def bubble_share(stages: int, micro_batches: int) -> float:
+    """Share of the time that a stage is idle: ``(p - 1) / (m + p - 1)`` for ``p`` stages and ``m`` micro-batches.
+
+    Raises
+    ------
+    InputError
+        If one of them is not at least 1.
+    """
+    _refuse_counts(stages, micro_batches)
+    return (stages - 1) / (micro_batches + stages - 1)
+
+
+def bubble_slowdown(stages: int, micro_batches: int) -> float:
+    """Time over that of a pipeline without a bubble: ``(m + p - 1) / m``.
+
+    Source: GPipe (Huang et al., arXiv 1811.06965), section 2.3.
+
+    Raises
+    ------
+    InputError
+        If one of them is not at least 1.
+    """
+    _refuse_counts(stages, micro_batches)
+    return (micro_batches + stages - 1) / micro_batches
+
+
+def _refuse_counts(stages: int, micro_batches: int) -> None:
+    for what, count in (("stages", stages), ("micro_batches", micro_batches)):
+        if count < 1:
+            raise InputError(f"{what} {count}: expected a whole number of at least 1.")
+
+
+RECOMPUTE = "recompute"
+"""Name of keeping nothing."""
+
+
+@dataclass(frozen=True)
+class TierSpan:
+    """From which holding time to which a tier (or :data:`RECOMPUTE`) is the cheapest; the last has no end."""
+
+    name: str
+    from_s: float
+    to_s: float
+
+
+def hbm_tier(gpu: GpuSpec, price: Figure) -> CacheTier:
+    """Return the HBM of ``gpu`` as a tier, at the price of the whole GPU (:func:`cost.prices.gpu_price`).
+
+    Raises
+    ------
+    MissingFigureError
+        If the catalog lacks its capacity or bandwidth.
+    """
+    return CacheTier(
+        "hbm",
+        f"HBM of {gpu.title}",
+        gpu.figure("hbm_bytes"),
+        gpu.figure("hbm_bytes_per_s"),
+        price,
+        in_place=True,
+    )
+
+
+def cheapest_tiers(
+    tiers: Sequence[CacheTier], seconds: NDArray[np.float64], *, recompute_usd_per_byte: float
+) -> list[str]:
+    """Return the cheapest tier for each holding time; of equals the first named, recomputing last.
+
+    Parameters
+    ----------
+    recompute_usd_per_byte:
+        Cost of prefill per byte of cache: USD of a token over its cache bytes; infinite where it cannot be redone.
+
+    Raises
+    ------
+    InputError
+        If a time is negative or the cost of recomputing is not above 0.
+    """
+    _refuse_tiers(tiers, recompute_usd_per_byte)
+    times = np.asarray(seconds, dtype=np.float64)
+    if not np.all(np.isfinite(times) & (times >= 0)):
+        raise InputError("seconds: a context is kept for a finite time of at least 0 s.")
+    rows = [tier.usd_per_byte(times) for tier in tiers] + [np.full_like(times, recompute_usd_per_byte)]
+    names = [*(tier.name for tier in tiers), RECOMPUTE]
+    return [names[row] for row in np.argmin(np.stack(rows), axis=0).ravel()]
+
+
+def tier_spans(tiers: Sequence[CacheTier], *, recompute_usd_per_byte: float) -> list[TierSpan]:
+    """Return which tier is the cheapest from when to when, by holding time from 0 s on.
+
+    The costs are straight lines over time: from each, the next is the flatter one that crosses it first.
+
+    Raises
+    ------
+    InputError
+        If there is no tier or the cost of recomputing is not above 0.
+    """
+    _refuse_tiers(tiers, recompute_usd_per_byte)
+    lines = [(tier.name, tier.retrieve_usd_per_byte, tier.hold_usd_per_byte_s) for tier in tiers]
+    if math.isfinite(recompute_usd_per_byte):
+        lines.append((RECOMPUTE, recompute_usd_per_byte, 0.0))
+    now = min(lines, key=lambda line: (line[1], line[2]))
+    spans: list[TierSpan] = []
+    since = 0.0
+    while True:
+        flatter = [line for line in lines if line[2] < now[2]]
+        if not flatter:
+            return [*spans, TierSpan(now[0], since, math.inf)]
+        after, line = min(
+            (((line[1] - now[1]) / (now[2] - line[2]), line) for line in flatter),
+            key=lambda crossing: (
+                crossing[0],
+                crossing[1][2],
+            ),  # where several cross at once, the flattest goes on
+        )
+        if after > since:
+            spans.append(TierSpan(now[0], since, after))
+        since, now = max(since, after), line
+
+
+def _refuse_tiers(tiers: Sequence[CacheTier], recompute_usd_per_byte: float) -> None:
+    if not tiers:
+        raise InputError("tiers: name at least one tier to choose from.")
+    if not recompute_usd_per_byte > 0:
+        raise InputError(f"recompute_usd_per_byte {recompute_usd_per_byte:g}: expected a cost above 0.")

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cost.traces.open import open_recording
+from cost.traces.recording import Wanted
+from cost.traces.rows import moe_rows, require_fit
+from cost.traces.windows import MOST_WINDOWS, collect_windows
+from topology.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,3 +43,120 @@ class ExpertLoads:
         """The scenarios weighted equally, ``[layers, experts]``, each layer with mean 1."""
         averaged: NDArray[np.float64] = self.normalised.mean(axis=0)
         return averaged
+
+
+# Above this, all tokens of a layer go to one expert whatever the seed: nothing is left to place.
+MOST_SKEW = 10.0
+_MEAN_TOKENS = 1000.0  # loads are counts on paper only: every result divides them by their mean
+
+_GENERATOR = re.compile(r"(lognormal|zipf|uniform)(?::(.*))?", re.DOTALL)
+
+
+def is_generator(text: str) -> bool:
+    """Whether ``text`` names a generator (``lognormal:0.63``) and not a file."""
+    return _GENERATOR.fullmatch(text) is not None
+
+
+def synthetic_loads(text: str, *, layers: int, experts: int, seed: int, draw: int) -> NDArray[np.float64]:
+    """Return ``[layers, experts]`` expected tokens, mean 1000 a layer, every entry positive.
+
+    ``lognormal:SIGMA`` draws the logarithm of each load from a normal distribution with that deviation.
+    ``zipf:S`` gives the r-th expert of a layer, in an order drawn by the seed, a load of ``r ** -S``.
+    ``draw`` sets generators with the same seed apart.
+
+    Raises
+    ------
+    InputError
+        If the parameter is missing, not a number, negative or above :data:`MOST_SKEW`, or the seed negative.
+    """
+    match = _GENERATOR.fullmatch(text)
+    if match is None:
+        raise InputError(f"{text!r} is not a generator of loads: give lognormal:SIGMA, zipf:S or uniform.")
+    if seed < 0:
+        raise InputError(f"seed {seed} is negative: give 0 or more.")
+    kind, parameter = match.groups()
+    rng = np.random.default_rng([seed, draw])
+    if kind == "uniform":
+        if parameter is not None:
+            raise InputError(f"{text}: uniform takes no parameter; give uniform alone.")
+        weight = np.ones((layers, experts))
+    elif kind == "lognormal":
+        weight = np.exp(_skew(text, parameter) * rng.standard_normal((layers, experts)))
+    else:
+        ranks = np.tile(np.arange(1.0, experts + 1), (layers, 1))
+        weight = rng.permuted(ranks, axis=1) ** -_skew(text, parameter)
+    scaled: NDArray[np.float64] = weight / weight.mean(axis=1, keepdims=True) * _MEAN_TOKENS
+    return scaled
+
+
+def _skew(text: str, parameter: str | None) -> float:
+    try:
+        skew = float(parameter or "")
+    except ValueError:
+        skew = math.nan
+    if not 0 <= skew <= MOST_SKEW:  # false for nan as well
+        raise InputError(
+            f"{text}: {parameter!r} must be a number from 0 to {MOST_SKEW:g}; for example lognormal:0.63."
+        )
+    return skew
+
+
+def read_loads(
+    texts: Sequence[str],
+    *,
+    moe_layers: Sequence[int],
+    layers: int,
+    experts: int,
+    seed: int,
+    windows: int = MOST_WINDOWS,
+    on_progress: Callable[[str, float], None] | None = None,
+) -> ExpertLoads:
+    """Read each of ``texts``, a recording or a generator, into one or more scenarios.
+
+    Parameters
+    ----------
+    texts:
+        Paths of recordings (SGLang's ``.pt`` and ``.json``, TensorRT-LLM's folder, vLLM's ``.jsonl``), of
+        ``.npy``, ``.npz`` (key ``loads``) or ``.csv`` files, or ``lognormal:SIGMA``, ``zipf:S``, ``uniform``.
+    moe_layers, layers, experts:
+        Absolute ids of the model's MoE layers, its number of layers, and experts a layer.
+    seed:
+        For generators.
+    windows:
+        Scenarios of one recording at most; more windows than that are merged, and noted.
+    on_progress:
+        Called with the path and the fraction that was read.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, has another shape than the model needs, holds anything but finite numbers
+        that are not negative, or a row of a MoE layer is all zero. The message names file, place and value.
+    """
+    wanted = Wanted(tuple(moe_layers), layers, experts)
+    if not wanted.moe_layers:
+        raise InputError(
+            "the model has no MoE layers, so expert loads mean nothing for it: leave --loads out."
+        )
+    if not texts:
+        raise InputError("no expert loads given: name a file or a generator such as lognormal:0.63.")
+    tokens: list[NDArray[np.float64]] = []
+    names: list[str] = []
+    notes: list[str] = []
+    for draw, text in enumerate(texts):
+        if is_generator(text):
+            drawn = synthetic_loads(text, layers=len(moe_layers), experts=experts, seed=seed, draw=draw)
+            tokens.append(drawn[None])
+            again = f", draw {draw + 1}" if text in texts[:draw] else ""
+            names.append(f"{text} (synthetic, seed {seed}{again})")
+            continue
+        recording = open_recording(text, wanted)
+        require_fit(recording, wanted)
+        found = collect_windows(recording, windows, on_progress)
+        table, more = moe_rows(recording, found.tokens, found.names, wanted)
+        tokens.append(table)
+        stem = Path(text).name
+        names += [stem] if len(table) == 1 else [f"{stem}#{name}" for name in found.names]
+        notes += [f"{stem}: {note}" for note in (*recording.notes, *found.notes, *more)]
+    synthetic = any(is_generator(text) for text in texts)
+    return ExpertLoads(np.concatenate(tokens), tuple(names), synthetic, tuple(notes))

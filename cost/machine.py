@@ -1,12 +1,180 @@
-"""What a step runs on: peak rates, what kernels reach of them, and the all-to-all kernels."""
+"""What a step runs on: data-sheet peaks of the slowest GPU, what kernels reach of them, and the all-to-all kernels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from cost.calibration.alltoall import Kernel, default_kernel, find_kernel
+from cost.dtypes import multiply_dtype, wider_units
 from cost.efficiency import Efficiency
-from cost.rates import Rates
+from topology.cluster import Cluster
+from topology.errors import InputError, MissingFigureError
+from topology.spec import GpuSpec
+
+UP_LINKS = 2
+OUT_LINKS = 4
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Peak rates of the slowest GPU among some GPUs.
+
+    Attributes
+    ----------
+    flop_per_s:
+        Dense peak in flop/s by weight dtype name: the rate of the unit that multiplies it.
+    unit:
+        That unit (``bf16``, ``fp8``, ``fp4``), the widest where GPUs differ.
+    wider:
+        By weight dtype name, the wider units of the chip that can multiply it too, and their peaks over that of
+        ``unit``: where kernels for the narrow unit reach little of its peak, a wider one may be faster.
+    chip:
+        Name of the slowest GPU: what kernels reach is taken from it.
+    hbm_bytes_per_s, hbm_bytes:
+        HBM bandwidth and capacity.
+    up_bytes_per_s, out_bytes_per_s:
+        Bytes/s per GPU and direction on the scale-up and the scale-out fabric (0 where there is none). Traffic
+        between domains is taken to cross the spine, so oversubscription divides the rate of the NICs.
+    alltoall_bytes_per_s:
+        Bytes/s per GPU of a uniform all-to-all inside the domain: the sum of a GPU's links behind switches, less on
+        a torus, where bytes take several links.
+    up_latency_s, out_latency_s:
+        Latency of one crossing of the fabric: GPU, switch, GPU is two links; GPU, leaf, spine, leaf, GPU four.
+    up_fabric, out_fabric:
+        Names of the fabrics.
+    notes:
+        What runs at a wider type than it is stored in.
+    """
+
+    flop_per_s: Mapping[str, float]
+    unit: Mapping[str, str]
+    chip: str
+    hbm_bytes_per_s: float
+    hbm_bytes: float
+    up_bytes_per_s: float
+    alltoall_bytes_per_s: float
+    up_latency_s: float
+    up_fabric: str
+    out_bytes_per_s: float
+    out_latency_s: float
+    out_fabric: str
+    notes: tuple[str, ...] = ()
+    wider: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+
+    def fractions(self, kind: str, dtype: str) -> tuple[str, tuple[tuple[str, float], ...]]:
+        """Return the names of what kernels of ``kind`` (``gemm``, ``experts``) reach on ``dtype`` weights.
+
+        The fraction of the unit's peak, then of each wider unit with the peak of that one over the unit's.
+        """
+        others = tuple((f"{kind}.{unit}", ratio) for unit, ratio in self.wider.get(dtype, ()))
+        return f"{kind}.{self.unit[dtype]}", others
+
+    def require_scale_out(self) -> None:
+        """Check that something joins the domains, where GPUs of several must talk.
+
+        Raises
+        ------
+        InputError
+            If nothing does.
+        """
+        if self.out_bytes_per_s <= 0:
+            raise InputError("the cluster has several domains but no `fabric:` between them; add one.")
+
+
+def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) -> Rates:
+    """Return the rates of the slowest of ``gpus``, for weights stored as each of ``dtypes``.
+
+    A synchronous step waits for its slowest GPU, so each rate is the smallest among them.
+
+    Raises
+    ------
+    MissingFigureError
+        If the catalog lacks a figure of a GPU or of its links.
+    InputError
+        If a GPU has no scale-up link that works.
+    """
+    members: dict[int, None] = dict.fromkeys(cluster.gpus[gpu].domain for gpu in gpus)
+    factor = slowest_factor(cluster, gpus)
+    domains = [cluster.spec.domains[member] for member in members]
+    left = [factor.get(member, 1.0) for member in members]
+    peaks: dict[str, float] = {}
+    units: dict[str, str] = {}
+    notes: dict[str, None] = {}
+    for dtype in dict.fromkeys(dtypes):
+        for domain, part in zip(domains, left, strict=True):
+            unit, note = multiply_dtype(dtype, domain.gpu)
+            peak = part * domain.gpu.dense_flop_per_s(unit)
+            if peak <= peaks.get(dtype, peak):
+                peaks[dtype], units[dtype] = peak, unit
+            if note:
+                notes[note] = None
+    wider = {
+        dtype: tuple(
+            (other, min(p * d.gpu.dense_flop_per_s(other) for d, p in zip(domains, left, strict=True)) / peak)
+            for other in wider_units(units[dtype])
+            if all(domain.gpu.multiplies(other) for domain in domains)
+        )
+        for dtype, peak in peaks.items()
+    }
+    slowest = min(domains, key=lambda domain: domain.scale_up_bytes_per_s)
+    up = _scale_up(cluster, gpus, slowest.scale_up_bytes_per_s)
+    out = cluster.spec.scale_out
+    return Rates(
+        flop_per_s=peaks,
+        unit=units,
+        chip=min(domains, key=lambda domain: peaks_of(domain.gpu)).gpu.name,
+        hbm_bytes_per_s=min(
+            part * domain.gpu.hbm_bytes_per_s for domain, part in zip(domains, left, strict=True)
+        ),
+        hbm_bytes=min(domain.gpu.hbm_bytes for domain in domains),
+        up_bytes_per_s=up,
+        alltoall_bytes_per_s=up,
+        up_latency_s=UP_LINKS * slowest.fabric.latency_s.value,
+        up_fabric=slowest.fabric.name,
+        out_bytes_per_s=out.scale_out_bytes_per_s / out.total_oversubscription if out else 0.0,
+        out_latency_s=OUT_LINKS * out.fabric.latency_s.value if out else 0.0,
+        out_fabric=out.fabric.name if out else "",
+        notes=tuple(notes),
+        wider=wider,
+    )
+
+
+def peaks_of(gpu: GpuSpec) -> tuple[float, float]:
+    """Return the two peaks by which a GPU is the slower one: BF16 flop/s, then HBM bytes/s."""
+    return gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s
+
+
+def slowest_factor(cluster: Cluster, gpus: Sequence[int]) -> dict[int, float]:
+    """Return the smallest part of its rates that one of ``gpus`` works at, by domain; those that have a slow one."""
+    slow: dict[int, float] = {}
+    if cluster.spec.slow_gpus:
+        for gpu in gpus:
+            part = cluster.spec.slow_gpus.get(cluster.gpus[gpu].id, 1.0)
+            domain = cluster.gpus[gpu].domain
+            slow[domain] = min(part, slow.get(domain, 1.0))
+    return slow
+
+
+def _scale_up(cluster: Cluster, gpus: Sequence[int], slowest: float) -> float:
+    """Return scale-up bytes/s of the GPU that has least, less what is broken."""
+    if math.isnan(slowest):
+        names = sorted({cluster.domain_of(gpu).fabric.name for gpu in gpus})
+        raise MissingFigureError(
+            f"{cluster.name}: the rate of a link of {', '.join(names)} is not published, so nothing can be "
+            "scored on it."
+        )
+    if not cluster.spec.reshaped and cluster.spec.raw is None:
+        return slowest
+    rates = {gpu: cluster.scale_up_bytes_per_s(gpu) for gpu in gpus}
+    last = min(rates, key=lambda gpu: rates[gpu])
+    if rates[last] <= 0 and len(gpus) > 1:
+        raise InputError(
+            f"{cluster.name}: GPU {cluster.gpus[last].id} has no scale-up link that works; mark the GPU itself "
+            "broken, or give it a domain of its own."
+        )
+    return max(rates[last], 0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -210,3 +210,25 @@ class Model:
     def active_params_with_embedding(self) -> int:
         """The other count in use: with the input embedding too (once only where the head is tied)."""
         return self.active_params + (0 if self.tied else self.embedding_params)
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Part of a model; numbers, or arrays with one entry for each of many stages.
+
+    Attributes
+    ----------
+    layers:
+        Distinct layers and how many of each.
+    first, last:
+        1 where the stage begins with the embedding, and where it ends with the head; else 0.
+    """
+
+    layers: tuple[tuple[Layer, Quantity], ...]
+    first: Quantity = 1.0
+    last: Quantity = 1.0
+
+
+def whole_model(model: Model) -> Held:
+    """Return what the only stage holds: everything."""
+    return Held(tuple(model.kind_counts(range(len(model.layers)))))

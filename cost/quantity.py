@@ -1,4 +1,4 @@
-"""One number, or an array of them: formulas are written once for a single configuration and for thousands."""
+"""One number, or an array of them: formulas are written once for one configuration and for thousands."""
 
 from __future__ import annotations
 
@@ -8,3 +8,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 Quantity: TypeAlias = float | NDArray[np.float64]
+
+
+LONGEST_CONTEXT = 1_000_000_000
+"""Tokens of context that anybody may ask for."""
+
+
+def at_most(value: Quantity, limit: float) -> Quantity:
+    """Return ``value``, or ``limit`` where that is smaller."""
+    if isinstance(value, np.ndarray):
+        return np.minimum(value, limit)
+    return min(value, limit)
+
+
+def span(context: Quantity, window: int | None) -> Quantity:
+    """Return the cached tokens that one decoded token attends to; ``window`` caps ``context``."""
+    return context if window is None else at_most(context, float(window))
+
+
+def mean_prompt_span(context: Quantity, window: int | None) -> Quantity:
+    """Tokens attended to, averaged over the tokens of a prompt of ``context`` tokens (causal: half of it).
+
+    With a window ``w < context`` the first ``w`` tokens see ``w / 2`` on average and the rest see ``w``.
+    """
+    if window is None:
+        return context / 2
+    seen = at_most(context, float(window))
+    return seen - seen * seen / (2 * (context + (context == 0)))  # an empty prompt sees nothing

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import Deployment
+from cost.dispatch import ExpertUse
 from cost.dtypes import multiply_dtype
-from cost.expert_use import ExpertUse
 from cost.layout import Layout, StageSpec
 from cost.memory import StageMemory, replica_max_batch, replica_memory
 from cost.step import batch_cost, hop_seconds
-from cost.step_cost import StepCost
 from cost.terms.links import hop_bytes, return_bytes
+from cost.terms.work import StepCost
 from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence, weakest
 

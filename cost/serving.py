@@ -11,11 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from cost.quantity import Quantity
-from cost.shape import StepShape
+from cost.workload import CHUNK_TOKENS, StepShape
 
-CHUNK_TOKENS = 8192.0
-"""Prompt tokens of one engine step: the default of TensorRT-LLM (``max_num_tokens``) and of vLLM's and SGLang's
-chunked prefill on these chips."""
 PREFILL_KEEPS_BUSY = 0.9
 """Part of its time that a prefill pool works in step with a decode pool (aiconfigurator 0.12.0, rate matching)."""
 ROUNDS = 12

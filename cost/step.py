@@ -8,21 +8,28 @@ from dataclasses import replace
 import numpy as np
 
 from cost.deployment import Deployment
-from cost.expert_use import ExpertUse
-from cost.gpu_rates import GpuRates, gpu_rates
-from cost.held import Held, whole_model
+from cost.dispatch import ExpertUse
 from cost.layout import StageSpec
 from cost.machine import Machine
-from cost.model import Layer, Model, MoeFfn
+from cost.model import Held, Layer, Model, MoeFfn, whole_model
 from cost.quantity import Quantity
-from cost.shape import StepShape
-from cost.step_cost import FIXED, SENDING, StepCost, kernel_seconds, priced, work_seconds
 from cost.terms.all_reduce import all_reduce_part
-from cost.terms.alltoall_parts import alltoall_parts, even_alltoall_parts
+from cost.terms.alltoall import alltoall_parts, even_alltoall_parts
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
-from cost.terms.experts import even_expert_work, expert_columns, expert_times
-from cost.terms.work import Parts, Work, filling
+from cost.terms.experts import GpuRates, even_expert_work, expert_columns, expert_times, gpu_rates
+from cost.terms.work import (
+    FIXED,
+    SENDING,
+    Parts,
+    StepCost,
+    Work,
+    filling,
+    kernel_seconds,
+    priced,
+    work_seconds,
+)
+from cost.workload import StepShape
 
 LATENT = ("mla", "dsa", "csa", "hca")
 """Kinds of attention that work on latents: their layers run more kernels than those of grouped queries."""

@@ -10,45 +10,51 @@ from dataclasses import replace
 import numpy as np
 
 from cost import resolve_model
-from cost.attention.sparse import as_if_sparse
-from cost.economics.activations import (
+from cost.activations import (
     POLICIES,
     activation_bytes,
     layer_activation_bytes,
     pipeline_activation_bytes,
     training_compute,
 )
-from cost.economics.bubble import bubble_share, bubble_slowdown
-from cost.economics.cache_tiers import cache_tier, cache_tier_names, hbm_tier, tier_spans
-from cost.economics.fast_mode import cache_over_weights, fast_mode_for_price
-from cost.economics.lifetime import equal_spend
-from cost.economics.phases import batch_for_output_price, output_over_input, prefill_cost_per_token
-from cost.economics.price_step import (
+from cost.attention.sparse import as_if_sparse
+from cost.dispatch import balanced_use
+from cost.lecture import (
+    Roofline,
+    balancing_batch,
+    batch_curve,
+    batch_for_output_price,
+    bubble_share,
+    bubble_slowdown,
+    cache_over_weights,
+    equal_spend,
+    experts_per_gpu,
+    fast_mode_for_price,
+    flop_per_byte,
+    hbm_read_s,
+    hbm_tier,
     kv_bytes_from_price_step,
+    leaving_share,
     model_price_step_context,
+    output_over_input,
+    pipeline_hop_ratio,
+    prefill_cost_per_token,
     price_step_context,
+    spanning_slowdown,
+    tier_spans,
+    tokens_per_s,
+    train_wait_s,
 )
-from cost.economics.prices import (
+from cost.prices import (
+    cache_tier,
+    cache_tier_names,
     gpu_price,
     power_w_per_gpu,
     price_per_gpu_s,
     tok_s_per_mw,
     usd_per_million_tokens,
 )
-from cost.economics.roofline import Roofline, batch_curve
-from cost.expert_use import balanced_use
-from cost.lecture import (
-    balancing_batch,
-    experts_per_gpu,
-    flop_per_byte,
-    hbm_read_s,
-    leaving_share,
-    pipeline_hop_ratio,
-    spanning_slowdown,
-    tokens_per_s,
-    train_wait_s,
-)
-from cost.terms.alltoall_placed import placed_volumes
+from cost.terms.alltoall_volumes import placed_volumes
 from topology import (
     cluster_names,
     find_scale_out,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.deployment import Deployment
+from cost.layouts import best_at, sweep
 from cost.loads import ExpertLoads
 from cost.model import Model
-from cost.sweep import best_at, sweep
 from cost.workload import Workload
 from placement.fit import fastest_step_s
 from placement.options import PlanOptions

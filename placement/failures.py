@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.assignment import Assignment
-from cost.expert_use import ExpertUse
+from cost.dispatch import ExpertUse
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.score import LayoutScorer

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cost.gpu_groups import (
+from cost.layouts.candidates import (
     MOST_STAGES,
     domain_gpus,
     equal_groups,

@@ -1,7 +1,7 @@
 """Placements for an engine that splits load by an LP: many GPUs must share the experts that may grow hot.
 
 With given copies the LP reaches ``max over sets S of GPUs: load of the experts with all copies in S / speed of S``
-(:mod:`cost.split_lp`). Drift hurts where an expert has too few copies, or where those that cannot leave a few GPUs
+(:mod:`cost.dispatch`). Drift hurts where an expert has too few copies, or where those that cannot leave a few GPUs
 grow together. So counts come from loads drawn towards their mean, which leaves few experts with one copy, and packing
 balances what cannot leave a GPU easily: the load per copy, less of it the more other copies there are.
 """
@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.split_lp import lp_level
+from cost.dispatch import lp_level
 from placement.pack import pack
 from placement.problem import ExpertProblem
 from placement.replicate import replicate

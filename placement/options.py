@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from cost.dispatch import Split, require_split
 from cost.layout import Layout
-from cost.split import Split, require_split
 from topology.errors import InputError
 
 Spread = Literal["gpu", "node", "rack"]
@@ -78,7 +78,7 @@ class PlanOptions:
     objective:
         Over several loads: the mean or the worst of the largest over mean GPU load.
     split:
-        How the engine splits an expert's tokens over its copies (:data:`cost.split.SPLITS`).
+        How the engine splits an expert's tokens over its copies (:data:`cost.dispatch.SPLITS`).
     """
 
     redundant: int | Literal["auto"] | None = None

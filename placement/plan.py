@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.expert_use import ExpertUse, balanced_use, expert_use
-from cost.gpu_rates import expert_speed
+from cost.dispatch import ExpertUse, Split, balanced_use, expert_use, require_split
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.score import LayoutScorer, Score
-from cost.split import Split, require_split
+from cost.terms.experts import expert_speed
 from placement.failure_domains import numbered_domains
 from placement.options import Objective, Spread, require_objective, require_spread
 from placement.scenarios.report import ScenarioReport

@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cost.assignment import Assignment
 from cost.calibration.errors import error_to_dict, errors_in
 from cost.deployment import Deployment
+from cost.dispatch import Split
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import model_from_config
 from cost.score import Score
-from cost.split import Split
 from cost.workload import Workload
 from placement.options import Objective, Spread
 from placement.plan import BaselineScore, Plan, Proof, score_placement

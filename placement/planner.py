@@ -10,9 +10,9 @@ import numpy as np
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
+from cost.dispatch import Split
 from cost.loads import ExpertLoads
 from cost.score import Score
-from cost.split import Split
 from placement.bisection import last_where
 from placement.experts import OnProgress
 from placement.failures import find_failures

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.expert_use import ExpertUse
+from cost.dispatch import ExpertUse
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.memory import weight_sizes

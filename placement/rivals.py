@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
+from cost.dispatch import Split
 from cost.layout import Layout
 from cost.loads import ExpertLoads
-from cost.split import Split
 from placement.baselines import Baseline, baselines
 from placement.plan import BaselineScore, moe_rows, score_placement, stage_speed
 from placement.problem import expert_problem

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import Deployment
-from cost.expert_use import ExpertUse, balanced_use
+from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import Layout
 from cost.memory import StageMemory, replica_memory
 from cost.model import MoeFfn

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.split import source_shares
+from cost.dispatch import source_shares
 from placement.apart import domains_used, in_domains
 from placement.problem import ExpertProblem
 from placement.verify import most_in_domain

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import USABLE_HBM, Deployment
-from cost.expert_use import ExpertUse, balanced_use
+from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import StageSpec
 from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory, weight_sizes
 from cost.model import Layer, MoeFfn

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.split import Split, require_split, slot_shares
+from cost.dispatch import Split, require_split, slot_shares
 from placement.apart import can_be_apart, legal
 from placement.bounds import largest_copy, mean_load, neighbours
 from placement.lp_copies import SLACK, lp_max_load, place_for_lp

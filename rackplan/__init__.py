@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cost.assignment import Assignment
     from cost.deployment import Deployment
-    from cost.load_files import read_loads
-    from cost.loads import ExpertLoads
+    from cost.loads import ExpertLoads, read_loads
     from cost.model import Model
     from cost.resolve import model_from_config, model_names, resolve_model
     from cost.score import Score
@@ -63,8 +62,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "cost.assignment": ("Assignment",),
-    "cost.load_files": ("read_loads",),
-    "cost.loads": ("ExpertLoads",),
+    "cost.loads": ("ExpertLoads", "read_loads"),
     "cost.model": ("Model",),
     "cost.resolve": ("model_from_config", "model_names", "resolve_model"),
     "cost.score": ("Score",),

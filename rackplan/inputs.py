@@ -41,7 +41,7 @@ def model_loads(
     InputError
         If a file cannot be used, or loads are given for a model without experts.
     """
-    from cost.load_files import read_loads
+    from cost.loads import read_loads
     from cost.traces.windows import MOST_WINDOWS
     from topology.errors import InputError
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.synthetic_loads import is_generator
+from cost.loads import is_generator
 from cost.traces.open import open_recording
 from cost.traces.recording import Recording, Wanted
 from cost.traces.rows import moe_rows, require_fit

@@ -9,11 +9,11 @@ from dataclasses import replace
 from cost.attention.sparse import as_if_sparse, most_tokens_read
 from cost.calibration.errors import error_behind, errors_in
 from cost.deployment import Deployment
-from cost.economics.price_step import model_price_step_context
 from cost.efficiency import Efficiency
+from cost.lecture import model_price_step_context
 from cost.model import DenseFfn, MoeFfn
 from cost.score import Score
-from cost.terms.alltoall import vector_bytes
+from cost.terms.alltoall_kernel import vector_bytes
 from cost.workload import Workload
 from placement.compare import cluster_status
 from placement.plan import Plan

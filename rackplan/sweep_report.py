@@ -10,7 +10,8 @@ from typing import Any
 
 from cost.afd import AfdSweep
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
-from cost.rate_matching import (
+from cost.layouts import Sweep, best_at
+from cost.pools import (
     DECODE_DERATE,
     PREFILL_DERATE,
     TTFT_LIMIT,
@@ -18,7 +19,6 @@ from cost.rate_matching import (
     RateMatch,
     RateMatches,
 )
-from cost.sweep import Sweep, best_at
 from topology.figures import Figure
 
 _NUMBERS = ("tp", "attention_dp", "ep", "moe_tp", "stages", "replicas")

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from cost.afd import AfdSweep
 from cost.calibration.errors import errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
+from cost.layouts import Sweep, best_at
 from cost.lecture import train_wait_s
-from cost.rate_matching import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT, RateMatch
-from cost.serving import CHUNK_TOKENS
-from cost.sweep import Sweep, best_at
+from cost.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT, RateMatch
+from cost.workload import CHUNK_TOKENS
 from rackplan.error_words import band_words, chip_words, factor_words
 from rackplan.summary import next_token, what_if_lines
 from rackplan.sweep_report import Pools, imbalance_data, match_errors

@@ -23,7 +23,7 @@ import yaml
 from scipy.optimize import least_squares
 
 from cost.calibration.alltoall import PATH, Kernel, read_kernels
-from cost.terms.alltoall_seconds import alltoall_seconds
+from cost.terms.alltoall_kernel import alltoall_seconds
 from cost.terms.alltoall_volumes import Volumes
 from cost.validation.points_csv import read_points
 from cost.validation.predict_alltoall import Case, alltoall_case

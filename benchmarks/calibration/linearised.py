@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.quantity import Quantity
-    from cost.shape import StepShape
     from cost.validation.point import Point
     from cost.validation.serving_groups import Group
+    from cost.workload import StepShape
 
 __all__ = ["Data", "Problem"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.step import even_parts
-from cost.step_cost import smooth_max
+from cost.terms.work import smooth_max
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.machine import Machine
-    from cost.shape import StepShape
     from cost.validation.serving_groups import Group
+    from cost.workload import StepShape
 
 __all__ = ["Stack"]
 

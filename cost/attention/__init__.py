@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from cost.attention.blocks import BlockSparse
-from cost.attention.compressed import CompressedAttention
-from cost.attention.grouped import GroupedQuery
-from cost.attention.latent import IndexedLatent, Latent
+from cost.attention.grouped import BlockSparse, GroupedQuery
+from cost.attention.latent import CompressedAttention, IndexedLatent, Latent
 from cost.attention.linear import GatedDelta, KimiDelta
 from cost.attention.sparse import AsIfSparse
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cost.attention.spans import at_most
-from cost.quantity import Quantity
+from cost.quantity import Quantity, at_most
 
 _STATE_BYTES = 4  # the recurrent state is kept in FP32 (`mamba_ssm_dtype` of Qwen3.5's config)
 _CONV_BYTES = 2

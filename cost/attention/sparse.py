@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.attention.spans import LONGEST_CONTEXT, at_most
 from cost.model import Attention, Model
-from cost.quantity import Quantity
+from cost.quantity import LONGEST_CONTEXT, Quantity, at_most
 from topology.errors import InputError
 
 SQRT = "sqrt"

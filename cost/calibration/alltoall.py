@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from cost.terms.alltoall_seconds import Leg
+from cost.terms.alltoall_kernel import Leg
 from cost.terms.alltoall_volumes import FAMILIES, Family, require_family
 from topology.catalog_files import read_evidence
 from topology.errors import InputError

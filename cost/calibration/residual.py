@@ -123,7 +123,7 @@ def step_features(
     Parameters
     ----------
     terms_s:
-        Expected seconds by part of the step (:attr:`cost.step_cost.StepCost.terms_s`).
+        Expected seconds by part of the step (:attr:`cost.terms.work.StepCost.terms_s`).
     batch:
         Sequences of an attention group.
     hidden:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from cost.machine import Rates
 from cost.quantity import Quantity
-from cost.rates import Rates
-from cost.shape import StepShape
 from cost.terms.links import ACTIVATION_BYTES
 from cost.terms.work import AllReduce
+from cost.workload import StepShape
 
 _ROUNDING = 1e-9
 

@@ -1,52 +1,157 @@
-"""Bytes of a hidden vector on its way to experts and back."""
+"""Dispatch and combine as parts of a step: volumes of a kernel family, seconds of its kernel on these links."""
 
 from __future__ import annotations
 
-from cost.dtypes import bytes_per_param, dtype
-from topology.errors import InputError
+from dataclasses import replace
 
-SCALE_BYTES_PER_VALUE = 4 / 128
-"""FP8 dispatch sends one FP32 scale for each 128 values (DeepEP: 7,168 values are 7,392 bytes)."""
+import numpy as np
+from numpy.typing import NDArray
 
-
-WIRE_BYTES_PER_VALUE = {
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1 + SCALE_BYTES_PER_VALUE,
-    "mxfp8": 1 + 1 / 32,
-    "int8": 1 + SCALE_BYTES_PER_VALUE,
-    "nvfp4": 1 / 2 + 1 / 16,
-    "mxfp4": 1 / 2 + 1 / 32,
-}
-"""Bytes of one value of a hidden vector with its share of the scales. TensorRT-LLM tech blog 18 counts 7,392 bytes
-for 7,168 values in MXFP8 and 4,032 in NVFP4; INT8 (CloudMatrix) is taken to carry as many scales as FP8."""
-
-_SPELLINGS = {"bfloat16": "bf16", "float16": "fp16", "fp8_block": "fp8", "fp8-block": "fp8", "fp4": "nvfp4"}
+from cost.calibration.alltoall import Kernel
+from cost.dispatch import ExpertUse
+from cost.machine import Machine
+from cost.model import Model, MoeFfn
+from cost.quantity import Quantity
+from cost.terms.alltoall_kernel import alltoall_seconds, vector_bytes, wire_bytes
+from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes, placed_volumes
+from cost.terms.work import LinkPart
+from cost.workload import StepShape
 
 
-def wire_bytes(hidden: int, fmt: str) -> float:
-    """Bytes of one hidden vector sent as ``fmt``, scales included.
+def _sizes(model: Model, machine: Machine) -> tuple[float, float]:
+    """Bytes of one hidden vector on its way to the experts and back."""
+    dispatch, combine = vector_bytes(model.expert_hidden, model.precision["experts"])
+    if machine.dispatch_dtype:
+        dispatch = wire_bytes(model.expert_hidden, machine.dispatch_dtype)
+    return dispatch, combine
 
-    Raises
-    ------
-    InputError
-        If vectors are not known to be sent in that format.
+
+def even_alltoall_parts(model: Model, moe: MoeFfn, shape: StepShape, machine: Machine) -> list[LinkPart]:
+    """Dispatch and combine of one layer where experts are loaded evenly but for ``shape.imbalance``.
+
+    One attention group alone needs none: each of its GPUs has every token, and the all-reduce adds up. Experts
+    that are cut into parts (``moe_tp``) get every token of the group: an all-gather.
     """
-    key = fmt.strip().lower()
-    key = _SPELLINGS.get(key, key)
-    if key not in WIRE_BYTES_PER_VALUE:
-        raise InputError(
-            f"hidden vectors in {fmt!r}: format not known; choose one of {', '.join(WIRE_BYTES_PER_VALUE)}."
+    groups, ep = np.asarray(shape.attention_dp), np.asarray(shape.gpus)
+    if not np.any(groups > 1):
+        return []
+    routing = routing_of(moe)
+    crosses = ep > np.asarray(shape.domain_gpus)
+    cut = np.asarray(shape.moe_tp) > 1
+    kernels = machine.kernels
+    choices = [(kernels.of(crosses=False), ~crosses & ~cut)]
+    if np.any(crosses & ~cut):
+        machine.rates.require_scale_out()
+        choices.append((kernels.of(crosses=True), crosses & ~cut))
+    if np.any(cut):
+        choices.append(((kernels.gather,), cut))
+    totals: dict[str, list[Quantity]] = {"dispatch": [0.0, 0.0, 0.0], "combine": [0.0, 0.0, 0.0]}
+    for able, where in choices:
+        active = where & (groups > 1)
+        if not np.any(active):
+            continue
+        tokens = np.where(active, shape.tokens * np.asarray(shape.imbalance), 0.0)
+        domain_gpus = np.where(where & ~crosses, ep, np.minimum(ep, shape.domain_gpus))
+        tried = []
+        for kernel in able:
+            volumes = together = alltoall_volumes(
+                kernel.family, routing, tokens=tokens, ep=ep, domain_gpus=domain_gpus
+            )
+            if np.any(domain_gpus < ep):
+                together = alltoall_volumes(kernel.family, routing, tokens=tokens, ep=ep, domain_gpus=ep)
+            tried.append(_legs(kernel, volumes, together, model, machine, ep))
+        for part in _fastest(tried):
+            sums = totals[part.term]
+            for index, value in enumerate((part.up_s, part.out_s, part.expected_s)):
+                sums[index] = sums[index] + value
+    return [LinkPart(term, sums[0], sums[1], sums[2]) for term, sums in totals.items()]
+
+
+def alltoall_parts(
+    model: Model, use: ExpertUse, *, tokens: float, domain: NDArray[np.int64], machine: Machine
+) -> list[LinkPart]:
+    """Dispatch and combine of each layer of an actual placement, seconds ``[scenarios, layers]``."""
+    if use.gpus == 1:
+        return []
+    crosses = len(np.unique(domain)) > 1
+    if crosses:
+        machine.rates.require_scale_out()
+    groups, topk_groups = _group_limit(model.moe) if model.moe else (0, 0)
+    tried = []
+    for kernel in machine.kernels.of(crosses=crosses):
+        limit = {"groups": groups, "topk_groups": topk_groups}
+        volumes = together = placed_volumes(kernel.family, use, tokens=tokens, domain=domain, **limit)
+        if crosses:
+            one = np.zeros_like(domain)
+            together = placed_volumes(kernel.family, use, tokens=tokens, domain=one, **limit)
+        tried.append(_legs(kernel, volumes, together, model, machine, np.asarray(use.gpus)))
+    return _fastest(tried)
+
+
+def _fastest(tried: list[list[LinkPart]]) -> list[LinkPart]:
+    """Dispatch and combine of the kernel that takes least for both; at peak, of whichever moves least."""
+    best = tried[0]
+    for other in tried[1:]:
+        faster = sum(np.asarray(part.expected_s) for part in other) < sum(
+            np.asarray(part.expected_s) for part in best
         )
-    return hidden * WIRE_BYTES_PER_VALUE[key]
+        best = [
+            LinkPart(
+                before.term,
+                np.minimum(before.up_s, new.up_s),
+                np.minimum(before.out_s, new.out_s),
+                np.where(faster, new.expected_s, before.expected_s),
+            )
+            for before, new in zip(best, other, strict=True)
+        ]
+    return best
 
 
-def vector_bytes(hidden: int, weights: str) -> tuple[float, float]:
-    """Return the bytes of one hidden vector in dispatch and in combine.
+def _legs(
+    kernel: Kernel,
+    volumes: Volumes,
+    together: Volumes,
+    model: Model,
+    machine: Machine,
+    ep: NDArray[np.int64],
+) -> list[LinkPart]:
+    """Both directions over these links, at peak and as the kernel was measured, with its exchange of counts.
 
-    FP8 with block scales where experts are stored in 8 bits or fewer, else BF16; combine is always BF16.
+    ``together``: the volumes if the group lay in one domain. What takes the NICs instead relieves the scale-up links,
+    but no kernel was seen to be faster for a border between its GPUs: such relief is not counted.
     """
-    combine = wire_bytes(hidden, "bf16")
-    if dtype(weights).bits <= 8 * bytes_per_param("fp8"):  # scales apart: MXFP8 is 8 bits too
-        return wire_bytes(hidden, "fp8"), combine
-    return combine, combine
+    rates = machine.rates
+    relief = np.where(volumes.up > 0, together.up, 0.0)  # a domain of one GPU has no links to relieve
+    staged = replace(volumes, up=np.maximum(volumes.up, relief))
+    parts = []
+    for term, leg, size in zip(
+        ("dispatch", "combine"), (kernel.dispatch, kernel.combine), _sizes(model, machine), strict=True
+    ):
+        up_s = volumes.up * size / rates.alltoall_bytes_per_s
+        out_s = np.zeros_like(up_s)
+        if np.any(volumes.out > 0):
+            out_s = volumes.out * size / rates.out_bytes_per_s
+        expected: Quantity = np.maximum(up_s, out_s)
+        if not machine.efficiency.ideal:
+            expected = alltoall_seconds(
+                leg,
+                staged,
+                vector_bytes=size,
+                up_bytes_per_s=rates.alltoall_bytes_per_s,
+                out_bytes_per_s=max(rates.out_bytes_per_s, 1.0),
+                ep=ep,
+            )
+            if kernel.notify_s is not None:
+                expected = expected + np.where(expected > 0, kernel.notify_s.value, 0.0)
+        parts.append(LinkPart(term, up_s, out_s, expected))
+    return parts
+
+
+def routing_of(moe: MoeFfn) -> Routing:
+    """Return how tokens choose among the experts of a layer, evenly loaded."""
+    return Routing(moe.experts, moe.top_k, *_group_limit(moe))
+
+
+def _group_limit(moe: MoeFfn) -> tuple[int, int]:
+    """Groups of experts and how many of them a token may use; 0, 0 where there is no such limit."""
+    return (moe.groups, moe.topk_groups) if moe.groups > 1 and moe.topk_groups < moe.groups else (0, 0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
+from cost.machine import Rates
 from cost.model import Attention
 from cost.quantity import Quantity
-from cost.rates import Rates
-from cost.shape import StepShape
 from cost.terms.work import Work, filling
+from cost.workload import StepShape
 
 
 def _uneven(shape: StepShape) -> Quantity:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cost.dtypes import bytes_per_param
+from cost.machine import Rates
 from cost.quantity import Quantity
-from cost.rates import Rates
 from cost.terms.work import Work, filling
 
 

@@ -1,17 +1,101 @@
-"""CSV with the columns scenario, layer, expert, tokens."""
+"""CSV with the columns scenario, layer, expert, tokens: none of the cells absent and none twice."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.load_tables import table_of_cells
 from cost.traces.recording import Recording, Wanted, one_line
 from topology.errors import InputError
+
+Cells = Iterable[tuple[int, Mapping[str, str | None]]]
+
+
+COLUMNS = ("scenario", "layer", "expert", "tokens")
+MOST_CELLS = 2_000_000
+"""Each takes about 300 bytes while the table is read: 600 MB."""
+
+
+def table_of_cells(
+    name: str, header: Sequence[str], cells: Cells, *, experts: int | None
+) -> tuple[NDArray[np.float64], tuple[str, ...], tuple[int, ...]]:
+    """Return loads ``[scenarios, layers, experts]``, the scenarios in order of appearance, and the layers' ids.
+
+    ``cells`` are (line, row). ``experts`` is the model's; without, the highest that is there, and one.
+
+    Raises
+    ------
+    InputError
+        If a column is missing, an entry is not a number, or a cell is there twice or not at all. The message
+        names the line.
+    """
+    absent = [column for column in COLUMNS if column not in header]
+    if absent:
+        raise InputError(f"{name}: has no column {', '.join(absent)}; give {', '.join(COLUMNS)}.")
+    table: dict[tuple[str, int, int], float] = {}
+    for line, row in cells:
+        scenario = (row["scenario"] or "").strip()
+        layer, expert = _whole(name, line, row, "layer"), _whole(name, line, row, "expert")
+        if experts is not None and not 0 <= expert < experts:
+            raise InputError(f"{name}, line {line}: expert {expert}, but the model has 0..{experts - 1}.")
+        if (scenario, layer, expert) in table:
+            raise InputError(
+                f"{name}, line {line}: scenario {scenario!r}, layer {layer}, expert {expert} is there twice."
+            )
+        table[scenario, layer, expert] = _tokens(name, line, row)
+        if len(table) > MOST_CELLS:
+            raise InputError(
+                f"{name}: more than {MOST_CELLS:,} lines; give an .npy, which is read in pieces."
+            )
+    if not table:
+        raise InputError(f"{name}: has a header and no loads below it.")
+    scenarios = tuple(dict.fromkeys(key[0] for key in table))
+    layers = tuple(sorted({key[1] for key in table}))
+    columns = max(key[2] for key in table) + 1 if experts is None else experts
+    if (
+        len(table) != len(scenarios) * len(layers) * columns
+    ):  # before room is made for the highest expert named
+        for scenario, layer, expert in _all_cells(scenarios, layers, columns):
+            if (scenario, layer, expert) in table:
+                continue
+            raise InputError(
+                f"{name}: scenario {scenario!r}, layer {layer}, expert {expert} is absent; "
+                "write 0 where no token went."
+            )
+    flat = [table[key] for key in _all_cells(scenarios, layers, columns)]
+    return np.array(flat).reshape(len(scenarios), len(layers), columns), scenarios, layers
+
+
+def _all_cells(
+    scenarios: Sequence[str], layers: Sequence[int], columns: int
+) -> Iterator[tuple[str, int, int]]:
+    """Yield every cell in order; `itertools.product` would make a list of the columns first."""
+    for scenario in scenarios:
+        for layer in layers:
+            for expert in range(columns):
+                yield scenario, layer, expert
+
+
+def _whole(name: str, line: int, row: Mapping[str, str | None], column: str) -> int:
+    text = (row[column] or "").strip()
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise InputError(f"{name}, line {line}: {column} {text!r} is not a whole number from 0.")
+    return int(text)
+
+
+def _tokens(name: str, line: int, row: Mapping[str, str | None]) -> float:
+    text = (row["tokens"] or "").strip()
+    try:
+        tokens = float(text.replace("_", "?"))  # Python reads 1_000 as a number; a CSV file does not mean one
+    except ValueError:
+        raise InputError(f"{name}, line {line}: tokens {text!r} is not a number.") from None
+    if not 0 <= tokens < float("inf"):  # false for nan as well
+        raise InputError(f"{name}, line {line}: tokens {text} is not a count; give a finite number from 0.")
+    return tokens
 
 
 def read_csv(path: Path, wanted: Wanted | None) -> Recording:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.capacity import batch_room, even_memory
+from cost.layouts.batches import batch_grid, most_that_fit
+from cost.layouts.candidates import widths_of
+from cost.memory import batch_room, even_memory
 from cost.model import Model
 from cost.serving import PREFILL_KEEPS_BUSY
-from cost.sweep.batches import batch_grid, most_that_fit
-from cost.sweep.layouts import widths_of
 from cost.validation.point import Point, Pool
 from cost.validation.predict_serving import predict_serving
 from cost.validation.serving_groups import group_points

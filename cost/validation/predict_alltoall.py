@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
-from cost.terms.alltoall import wire_bytes
-from cost.terms.alltoall_routing import Routing
-from cost.terms.alltoall_seconds import Leg, alltoall_seconds
-from cost.terms.alltoall_volumes import Volumes, alltoall_volumes
+from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
+from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes
 from cost.validation.point import Point, Prediction
 from topology.errors import InputError
 from topology.resolve import resolve_cluster
@@ -23,7 +21,7 @@ LEGS = {"dispatch_us": "dispatch", "combine_us": "combine"}
 
 @dataclass(frozen=True)
 class Case:
-    """A point in the terms of :func:`cost.terms.alltoall_seconds.alltoall_seconds`."""
+    """A point in the terms of :func:`cost.terms.alltoall_kernel.alltoall_seconds`."""
 
     use: KernelUse
     leg: str

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from cost.calibration.serving import ANY_ENGINE, require_engine
 from cost.dtypes import dtype
+from cost.machine import Rates, stage_rates
 from cost.model import Model
-from cost.rates import Rates, stage_rates
 from cost.resolve import resolve_model
 from cost.serving import Requests
-from cost.shape import StepShape
 from cost.validation.point import Point, Pool, Prediction
-from cost.workload import Workload
+from cost.workload import StepShape, Workload
 from topology.errors import InputError
 from topology.resolve import resolve_cluster
 from topology.spec import GpuSpec

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from cost.calibration.first_token import FirstToken, first_token
 from cost.calibration.residual import PHASES, kinds_of, residual, step_features
-from cost.capacity import largest_batch
 from cost.efficiency import Efficiency
 from cost.machine import Machine, kernels_for
+from cost.memory import largest_batch
 from cost.quantity import Quantity
-from cost.serving import CHUNK_TOKENS, Served, aggregated, disaggregated
-from cost.shape import StepShape
+from cost.serving import Served, aggregated, disaggregated
 from cost.step import even_step, overlapped
 from cost.validation.serving_groups import Group
+from cost.workload import CHUNK_TOKENS, StepShape
 
 IMBALANCE = {"decode": 1.25, "prefill": 1.35}
 """Busiest expert GPU over the mean where a row does not say: production decode with EPLB, default prefill

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cost.split import Split
+from cost.dispatch import Split
 from placement.engines.findings import Inspected
 from placement.engines.mapping import ExpertMapping, ModelFacts
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from cost.dispatch import Split
 from cost.dtypes import bytes_per_param
 from cost.loads import ExpertLoads
 from cost.model import MoeFfn
-from cost.split import Split
 from placement.failure_domains import numbered_domains, require_apart, stage_domains
 from placement.failures import find_failures
 from placement.options import Objective, Spread

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.split import Split, slot_shares
+from cost.dispatch import Split, slot_shares
 from placement.apart import each_alone, over_cap
 from placement.pack import EMPTY
 from placement.problem import ExpertProblem
@@ -97,7 +97,7 @@ class ReplanTask:
         problem = self.problem
         assignment = problem.assignment(slot_expert)
         if self.split == "lp":
-            from cost.split_lp import lp_level
+            from cost.dispatch import lp_level
 
             largest = np.stack([lp_level(assignment, tokens, problem.speed) for tokens in self.tokens])
         else:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.split import slot_shares
+from cost.dispatch import slot_shares
 from placement.replan.descend import explore
 from placement.replan.fresh import Fresh
 from placement.replan.front import TaskFront

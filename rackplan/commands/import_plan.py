@@ -66,8 +66,8 @@ def run(
     Reads it strictly, scores it; writes plan.json, report.html and topology.svg.
     """
     from cost.deployment import Deployment
+    from cost.dispatch import require_split
     from cost.resolve import resolve_model
-    from cost.split import require_split
     from cost.workload import Workload
     from placement.engines.import_plan import default_ranks, imported_plan
     from placement.engines.mapping import model_facts

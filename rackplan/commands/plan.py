@@ -86,8 +86,8 @@ def run(
 ) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
     from cost.deployment import Deployment
+    from cost.dispatch import require_split
     from cost.resolve import resolve_model
-    from cost.split import require_split
     from cost.workload import Workload
     from placement.options import PlanOptions, require_objective, require_spread
     from placement.planner import make_plan

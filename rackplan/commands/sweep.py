@@ -25,8 +25,8 @@ from rackplan.commands.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cost.layouts import Sweep
     from cost.model import Model
-    from cost.sweep import Sweep
     from cost.workload import Workload
     from rackplan.sweep_report import Pools
     from topology.cluster import Cluster
@@ -121,9 +121,9 @@ def run(
     """Price every parallel layout at every batch. The frontier, the best at each speed, matched pools."""
     from cost.afd import afd_sweep
     from cost.deployment import Deployment
-    from cost.rate_matching import serving_workloads
+    from cost.layouts import sweep
+    from cost.pools import serving_workloads
     from cost.resolve import resolve_model
-    from cost.sweep import sweep
     from cost.workload import Workload
     from rackplan.inputs import accepted_tokens
     from topology.errors import InputError
@@ -198,8 +198,7 @@ def _pools(
     joint: Callable[[], Sweep] | None,
 ) -> Pools:
     """Match the pools, and beside them what they would be with prompts recomputed, or without AFD."""
-    from cost.rate_matching import fetch_or_recompute, match_rates
-    from cost.transfer import host_path
+    from cost.pools import fetch_or_recompute, host_path, match_rates
     from rackplan.sweep_report import Pools
     from topology.figures import Evidence, Figure
     from topology.units import parse_quantity
@@ -228,7 +227,7 @@ def _pools(
 
 def _ttft(text: str | None) -> tuple[float | None, bool]:
     """The limit in seconds (None: there is none), and whether it is the default."""
-    from cost.rate_matching import TTFT_LIMIT
+    from cost.pools import TTFT_LIMIT
     from topology.errors import InputError
 
     if text is None:

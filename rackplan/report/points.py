@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import Deployment
-from cost.pareto import pareto
-from cost.sweep import Sweep, sweep
+from cost.layouts import Sweep, sweep
+from cost.layouts.result import pareto
 
 MOST_LAYOUTS = 12
 """Layouts shown at all powers of two: those that come nearest to the frontier."""

@@ -15,12 +15,11 @@ import pytest
 from cost.attention import GroupedQuery
 from cost.calibration.serving import calibrated
 from cost.deployment import Deployment
+from cost.dispatch import balanced_use
 from cost.efficiency import PEAK, Efficiency
-from cost.expert_use import balanced_use
 from cost.layout import Layout, StageSpec
-from cost.machine import Machine, kernels_for
+from cost.machine import Machine, kernels_for, stage_rates
 from cost.model import DenseFfn, Layer, Model, MoeFfn
-from cost.rates import stage_rates
 from cost.score import LayoutScorer
 from cost.validation import recipes
 from cost.workload import Workload

@@ -12,8 +12,8 @@ from cost.afd import MICRO_BATCHES, AfdShape, AfdSweep, LayerTimes, afd_layer, a
 from cost.deployment import USABLE_HBM, Deployment
 from cost.efficiency import PEAK
 from cost.layout import StageSpec
+from cost.layouts import best_at
 from cost.resolve import resolve_model
-from cost.sweep import best_at
 from cost.workload import Workload
 from topology import InputError, build_cluster, resolve_cluster
 

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
-from cost.rates import stage_rates
+from cost.machine import stage_rates
 from cost.resolve import resolve_model
-from cost.shape import StepShape
-from cost.step_cost import StepCost
 from cost.terms.all_reduce import all_reduce_part
-from cost.workload import Workload
+from cost.terms.work import StepCost
+from cost.workload import StepShape, Workload
 from topology import build_cluster, resolve_cluster
 from topology.errors import InputError
 

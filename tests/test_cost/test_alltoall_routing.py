@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.terms.alltoall_routing import Routing, hit_chance
+from cost.terms.alltoall_volumes import Routing, hit_chance
 from topology.errors import InputError
 
 DEEPSEEK = Routing(256, 8, 8, 4)

@@ -6,10 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.calibration.alltoall import load_kernels
-from cost.terms.alltoall import wire_bytes
-from cost.terms.alltoall_routing import Routing
-from cost.terms.alltoall_seconds import Leg, alltoall_seconds
-from cost.terms.alltoall_volumes import Volumes, alltoall_volumes
+from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
+from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 

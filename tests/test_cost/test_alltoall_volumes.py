@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.expert_use import ExpertUse, balanced_use
-from cost.terms.alltoall_placed import placed_volumes
-from cost.terms.alltoall_routing import Routing
-from cost.terms.alltoall_volumes import FAMILIES, alltoall_volumes, require_family
+from cost.dispatch import ExpertUse, balanced_use
+from cost.terms.alltoall_volumes import FAMILIES, Routing, alltoall_volumes, placed_volumes, require_family
 from topology.errors import InputError
 
 V3 = Routing(256, 8)

@@ -15,7 +15,7 @@ from cost.attention import (
     KimiDelta,
     Latent,
 )
-from cost.attention.spans import mean_prompt_span, span
+from cost.quantity import mean_prompt_span, span
 from cost.resolve import resolve_model
 
 V3 = Latent(hidden=7168, heads=128, q_rank=1536, kv_rank=512, nope=128, rope=64, value_dim=128)

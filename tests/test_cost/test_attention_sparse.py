@@ -11,8 +11,8 @@ import pytest
 from cost.attention import AsIfSparse, CompressedAttention, GatedDelta, GroupedQuery, IndexedLatent, Latent
 from cost.attention.sparse import as_if_sparse, most_tokens_read
 from cost.deployment import Deployment
+from cost.layouts import sweep
 from cost.resolve import resolve_model
-from cost.sweep import sweep
 from cost.workload import Workload
 from topology import InputError, resolve_cluster
 

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from cost.capacity import batch_room, even_memory, largest_batch
 from cost.deployment import USABLE_HBM, Deployment
 from cost.layout import StageSpec
-from cost.memory import replica_max_batch, replica_memory
+from cost.memory import batch_room, even_memory, largest_batch, replica_max_batch, replica_memory
 from cost.resolve import resolve_model
-from cost.shape import StepShape
-from cost.workload import Workload
+from cost.workload import StepShape, Workload
 from topology import resolve_cluster
 
 CASES = [

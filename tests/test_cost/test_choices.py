@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.capacity import batch_room, even_memory
+from cost.memory import batch_room, even_memory
 from cost.resolve import resolve_model
 from cost.validation.choices import choices, legal_pools
 from cost.validation.point import Point, Pool

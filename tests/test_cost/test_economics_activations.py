@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from cost.attention import GroupedQuery
-from cost.economics.activations import (
+from cost.activations import (
     POLICIES,
     activation_bytes,
     in_flight,
@@ -15,6 +14,7 @@ from cost.economics.activations import (
     pipeline_activation_bytes,
     training_compute,
 )
+from cost.attention import GroupedQuery
 from cost.model import DenseFfn, Layer
 from cost.resolve import resolve_model
 from topology import InputError

@@ -10,16 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.economics.cache_tiers import (
-    RECOMPUTE,
-    CacheTier,
-    cache_tier,
-    cache_tier_names,
-    cheapest_tiers,
-    hbm_tier,
-    tier_spans,
-)
-from cost.economics.prices import gpu_price
+from cost.lecture import RECOMPUTE, cheapest_tiers, hbm_tier, tier_spans
+from cost.prices import CacheTier, cache_tier, cache_tier_names, gpu_price
 from topology import Evidence, Figure, InputError, MissingFigureError, load_gpu
 
 GPU = load_gpu("gb200")

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cost.economics.fast_mode import cache_over_weights, fast_mode, fast_mode_for_price
-from cost.economics.roofline import Roofline
+from cost.lecture import Roofline, cache_over_weights, fast_mode, fast_mode_for_price
 from topology import InputError, load_domain
 
 DOMAIN = load_domain("lecture-72")

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.economics.bubble import bubble_share, bubble_slowdown
-from cost.economics.lifetime import equal_spend
+from cost.lecture import bubble_share, bubble_slowdown, equal_spend
 from topology import InputError
 
 MONTH_S = 365.25 / 12 * 24 * 3600

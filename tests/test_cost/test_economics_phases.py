@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.attention.sparse import as_if_sparse
-from cost.economics.phases import batch_for_output_price, output_over_input, prefill_cost_per_token
-from cost.economics.price_step import (
+from cost.lecture import (
+    Roofline,
+    batch_for_output_price,
     kv_bytes_from_price_step,
     model_price_step_context,
+    output_over_input,
+    prefill_cost_per_token,
     price_step_context,
 )
-from cost.economics.roofline import Roofline
 from cost.resolve import resolve_model
 from topology import InputError, MissingFigureError, load_domain, load_gpu
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.economics.figure_file import FigureFile, figure_file
-from cost.economics.prices import (
+from cost.prices import (
     PRICE_BASES,
+    FigureFile,
+    figure_file,
     gpu_power,
     gpu_price,
     power_w_per_gpu,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.economics.roofline import Roofline, batch_curve
+from cost.lecture import Roofline, batch_curve
 from topology import InputError, load_domain
 
 DOMAIN = load_domain("lecture-72")

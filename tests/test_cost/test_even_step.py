@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.resolve import resolve_model
-from cost.shape import StepShape
 from cost.step import batch_cost, even_parts, even_step, overlapped, stage_cost
-from cost.step_cost import SENDING, StepCost
-from cost.workload import Workload
+from cost.terms.work import SENDING, StepCost
+from cost.workload import StepShape, Workload
 from topology import resolve_cluster
 
 SPLITS = [(tp, 8 // tp, ep, 8 // ep) for tp in (1, 2, 4, 8) for ep in (1, 2, 4, 8)]
@@ -121,7 +120,7 @@ def test_deepseek_v3_on_a_rack_both_ways():
         attention_dp=72.0, ep=72.0, slots=288.0, sequences=128.0, context=4096.0, domain_gpus=72.0
     )
     even = even_step(model, shape, where.machine(stage))
-    from cost.expert_use import balanced_use
+    from cost.dispatch import balanced_use
 
     use = balanced_use(58, np.full(72, 4), 256, 8)
     placed = stage_cost(where, stage, shape=shape, use=use, last=True)

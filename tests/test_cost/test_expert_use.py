@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.assignment import Assignment
-from cost.expert_use import balanced_use, expert_use
+from cost.dispatch import balanced_use, expert_use
 from cost.loads import ExpertLoads
 from topology.errors import InputError
 

@@ -12,7 +12,7 @@ import pytest
 from cost.calibration.serving import calibrated
 from cost.efficiency import COEFFICIENTS
 from cost.step import even_step
-from cost.step_cost import SENDING
+from cost.terms.work import SENDING
 from cost.validation.point import Point, Pool
 from cost.validation.predict_serving import predict_serving
 from cost.validation.serving_groups import group_points

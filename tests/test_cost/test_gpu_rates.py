@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from cost.deployment import Deployment
+from cost.dispatch import ExpertUse, balanced_use
 from cost.efficiency import PEAK
-from cost.expert_use import ExpertUse, balanced_use
-from cost.gpu_rates import expert_speed, gpu_rates
 from cost.layout import Layout, StageSpec
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
+from cost.terms.experts import expert_speed, gpu_rates
 from cost.workload import Workload
 from topology import Fault, build_cluster, resolve_cluster
 

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from cost import resolve_model
-from cost.economics.roofline import Roofline
 from cost.lecture import (
+    Roofline,
     balancing_batch,
     experts_per_gpu,
     flop_per_byte,

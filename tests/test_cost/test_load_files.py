@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from cost.load_files import read_loads
+from cost.loads import read_loads
 from topology.errors import InputError
 
 if TYPE_CHECKING:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cost.load_files import read_loads
-from cost.loads import ExpertLoads
-from cost.synthetic_loads import is_generator, synthetic_loads
+from cost.loads import ExpertLoads, is_generator, read_loads, synthetic_loads
 from topology.errors import InputError
 
 

@@ -12,16 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.calibration.serving import calibrated
-from cost.capacity import largest_batch
+from cost.memory import largest_batch
 from cost.resolve import resolve_model
-from cost.serving import CHUNK_TOKENS
-from cost.shape import StepShape
 from cost.step import even_step
 from cost.validation.point import Point, Pool
 from cost.validation.pool_cells import NO_LAYOUT
 from cost.validation.predict_serving import predict_serving
 from cost.validation.serving_groups import UNSTATED_WORKERS, group_points
 from cost.validation.serving_times import group_times, machines, stepper, with_imbalance
+from cost.workload import CHUNK_TOKENS, StepShape
 
 WIDE = Pool(attention_dp=8, ep=8)
 DECODE = Point(

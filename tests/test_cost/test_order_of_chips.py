@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from cost.calibration.serving import calibrated
 from cost.deployment import Deployment
 from cost.efficiency import COEFFICIENTS, Efficiency
+from cost.layouts import sweep
 from cost.resolve import model_names, resolve_model
-from cost.sweep import sweep
 from cost.workload import Workload
 from topology import Evidence, Figure, InputError, build_cluster, cluster_names, load_domain, resolve_cluster
 from topology.errors import MissingFigureError
@@ -29,8 +29,8 @@ from topology.errors import MissingFigureError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cost.layouts import Sweep
     from cost.model import Model
-    from cost.sweep import Sweep
     from topology.cluster import Cluster
     from topology.spec import FabricSpec
 

@@ -10,18 +10,21 @@ import numpy as np
 import pytest
 
 from cost.deployment import Deployment
-from cost.rate_matching import (
+from cost.layouts import Sweep, sweep
+from cost.pools import (
     DECODE_DERATE,
     PREFILL_DERATE,
     TTFT_LIMIT,
+    CachePath,
     RateMatches,
     fetch_or_recompute,
+    host_path,
+    kv_path,
     match_rates,
+    prompt_cache_bytes,
     serving_workloads,
 )
 from cost.resolve import resolve_model
-from cost.sweep import Sweep, sweep
-from cost.transfer import CachePath, host_path, kv_path, prompt_cache_bytes
 from cost.workload import Workload
 from topology import Evidence, Figure, InputError, resolve_cluster
 

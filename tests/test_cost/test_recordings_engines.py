@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from cost.load_files import read_loads
+from cost.loads import read_loads
 from cost.traces.open import open_recording
 from cost.traces.windows import collect_windows
 from topology.errors import InputError

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
+from cost.dispatch import balanced_use, expert_use
 from cost.efficiency import PEAK
-from cost.expert_use import balanced_use, expert_use
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.model import MoeFfn

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.serving import (
-    CHUNK_TOKENS,
     PREFILL_KEEPS_BUSY,
     Requests,
     aggregated,
@@ -16,7 +15,7 @@ from cost.serving import (
     prefill_rate,
     prefill_seconds,
 )
-from cost.shape import StepShape
+from cost.workload import CHUNK_TOKENS, StepShape
 
 
 def flat(seconds):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.attention.spans import at_most, mean_prompt_span, span
+from cost.quantity import at_most, mean_prompt_span, span
 
 WINDOWS = st.one_of(st.none(), st.integers(1, 5000))
 

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from cost.assignment import Assignment
-from cost.expert_use import expert_use
+from cost.dispatch import SPLITS, expert_use, lp_level, lp_shares, require_split, slot_shares, source_shares
 from cost.loads import ExpertLoads
-from cost.split import SPLITS, require_split, slot_shares, source_shares
-from cost.split_lp import lp_level, lp_shares
 from topology.errors import InputError
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"

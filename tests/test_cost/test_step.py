@@ -7,13 +7,12 @@ import pytest
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.expert_use import expert_use
+from cost.dispatch import expert_use
 from cost.layout import StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
-from cost.shape import StepShape
 from cost.step import hop_seconds, stage_cost
-from cost.workload import Workload
+from cost.workload import StepShape, Workload
 from topology import resolve_cluster
 
 

@@ -5,8 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.step_cost import StepCost, kernel_seconds, priced, smooth_max, work_seconds
-from cost.terms.work import LinkPart, Parts, Work, filling
+from cost.terms.work import (
+    LinkPart,
+    Parts,
+    StepCost,
+    Work,
+    filling,
+    kernel_seconds,
+    priced,
+    smooth_max,
+    work_seconds,
+)
 
 
 def test_a_larger_peak_loses_no_more_in_narrow_slices(toy):

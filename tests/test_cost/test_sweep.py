@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
+from cost.dispatch import balanced_use
 from cost.efficiency import PEAK
-from cost.expert_use import balanced_use
+from cost.layouts import Sweep, best_at, iso_interactivity, sweep
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
-from cost.sweep import Sweep, best_at, iso_interactivity, sweep
 from cost.workload import Workload
 from topology import InputError, build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.spec import ClusterSpec

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 
 from cost.deployment import Deployment
 from cost.efficiency import PEAK
-from cost.gpu_groups import domain_gpus
+from cost.layouts import sweep
+from cost.layouts.batches import batch_grid, batches_between, batches_of, most_that_fit
+from cost.layouts.candidates import arrangements, domain_gpus
+from cost.layouts.evaluate import expand, runs_of
+from cost.layouts.partition import balanced_ranges, between
 from cost.memory import replica_memory
 from cost.resolve import resolve_model
-from cost.sweep import sweep
-from cost.sweep.arrangement import arrangements
-from cost.sweep.batches import batch_grid, batches_between, batches_of, most_that_fit
-from cost.sweep.ragged import expand, runs_of
-from cost.sweep.split import balanced_ranges
-from cost.sweep.variants import between
 from cost.workload import Workload
 from topology import resolve_cluster
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.calibration.alltoall import load_kernels
-from cost.expert_use import balanced_use
+from cost.dispatch import balanced_use
 from cost.machine import kernels_for
-from cost.shape import StepShape
-from cost.terms.alltoall_parts import alltoall_parts, even_alltoall_parts
-from cost.terms.alltoall_seconds import alltoall_seconds
+from cost.terms.alltoall import alltoall_parts, even_alltoall_parts
+from cost.terms.alltoall_kernel import alltoall_seconds
 from cost.terms.alltoall_volumes import Volumes
+from cost.workload import StepShape
 from topology.errors import InputError
 
 

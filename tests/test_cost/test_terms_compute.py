@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from cost.expert_use import balanced_use
-from cost.rates import stage_rates
+from cost.dispatch import balanced_use
+from cost.machine import stage_rates
 from cost.resolve import resolve_model
-from cost.shape import StepShape
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
 from cost.terms.experts import DRAFTS_APART, _touched, even_expert_work, expert_columns, expert_times
+from cost.workload import StepShape
 from topology import resolve_cluster
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.assignment import Assignment
-from cost.expert_use import balanced_use, expert_use
+from cost.dispatch import balanced_use, expert_use
 from cost.loads import ExpertLoads
-from cost.terms.alltoall import vector_bytes
-from cost.terms.alltoall_placed import placed_volumes
+from cost.terms.alltoall_kernel import vector_bytes
+from cost.terms.alltoall_volumes import placed_volumes
 from cost.terms.links import hop_bytes, return_bytes
 
 

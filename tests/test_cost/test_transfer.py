@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cost.deployment import Deployment
-from cost.economics.cache_tiers import cache_tier
+from cost.pools import HOST_REACH, OUT_REACH, UP_REACH, host_path, kv_path, prompt_cache_bytes
+from cost.prices import cache_tier
 from cost.resolve import resolve_model
-from cost.transfer import HOST_REACH, OUT_REACH, UP_REACH, host_path, kv_path, prompt_cache_bytes
 from cost.workload import Workload
 from topology import Evidence, Figure, InputError, MissingFigureError, build_cluster, resolve_cluster
 

@@ -17,7 +17,7 @@ from placement.verify_plan import verify_plan
 from topology import resolve_cluster
 
 if TYPE_CHECKING:
-    from cost.split import Split
+    from cost.dispatch import Split
 
 SETTING = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=8))
 

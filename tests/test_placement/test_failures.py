@@ -10,8 +10,7 @@ import pytest
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.load_files import read_loads
-from cost.loads import ExpertLoads
+from cost.loads import ExpertLoads, read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement import failures

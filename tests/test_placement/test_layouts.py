@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.gpu_groups import MOST_STAGES
+from cost.layouts.candidates import MOST_STAGES
 from cost.resolve import model_from_config, resolve_model
 from placement.layouts import Shape, enumerate_shapes
 from topology import build_cluster, load_domain, load_scale_out, resolve_cluster

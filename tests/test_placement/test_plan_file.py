@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
-from cost.load_files import read_loads
+from cost.loads import read_loads
 from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cost.deployment import Deployment
-from cost.load_files import read_loads
+from cost.loads import read_loads
 from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions

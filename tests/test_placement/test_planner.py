@@ -13,7 +13,7 @@ import pytest
 
 from cost.deployment import Deployment
 from cost.efficiency import PEAK
-from cost.load_files import read_loads
+from cost.loads import read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement import planner, search

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.split import slot_shares
+from cost.dispatch import slot_shares
 from placement.problem import ExpertProblem, expert_problem, spread_slots
 from placement.replan import descend
 from placement.replan.few_moves import KNEE, FewMoves, few_moves
@@ -20,7 +20,7 @@ from placement.replan.task import ReplanTask, replan_task
 from placement.verify import verify_experts
 
 if TYPE_CHECKING:
-    from cost.split import Split
+    from cost.dispatch import Split
     from placement.replan.told import State
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"

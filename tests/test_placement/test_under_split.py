@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.split import slot_shares
-from cost.split_lp import lp_level
+from cost.dispatch import lp_level, slot_shares
 from placement.experts import place_experts
 from placement.lp_copies import SLACK, lp_max_load, place_for_lp
 from placement.pack import pack

@@ -13,7 +13,7 @@ import pytest
 from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
-from cost.load_files import read_loads
+from cost.loads import read_loads
 from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions

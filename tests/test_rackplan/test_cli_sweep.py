@@ -10,8 +10,8 @@ import pytest
 
 from cost.calibration.serving import accept_length
 from cost.deployment import Deployment
+from cost.layouts import sweep
 from cost.resolve import resolve_model
-from cost.sweep import sweep
 from cost.workload import Workload
 from topology import resolve_cluster
 

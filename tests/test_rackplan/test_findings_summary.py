@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cost.deployment import Deployment
-from cost.load_files import read_loads
+from cost.loads import read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions

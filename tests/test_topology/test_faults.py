@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.rates import stage_rates
+from cost.machine import stage_rates
 from topology import (
     ClusterSpec,
     Fault,

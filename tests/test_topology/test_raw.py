@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.rates import stage_rates
+from cost.machine import stage_rates
 from topology import (
     InputError,
     RawLink,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cost.rates import stage_rates
+from cost.machine import stage_rates
 from topology import (
     ClusterSpec,
     Fault,

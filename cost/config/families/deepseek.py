@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cost.attention.compressed import CompressedAttention
-from cost.attention.latent import IndexedLatent, Latent
+from cost.attention.latent import CompressedAttention, IndexedLatent, Latent
 from cost.config.decoder import Decoder, decoder, family
 from cost.config.facts import Facts
 from cost.config.parts import draft_layers, expert_count, expert_layers, gated, grouped_query, moe

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cost.attention.blocks import BlockSparse
-from cost.attention.grouped import GroupedQuery
+from cost.attention.grouped import BlockSparse, GroupedQuery
 from cost.config.decoder import Decoder, decoder, family
 from cost.config.facts import Facts
 from cost.config.families.llama import switched_windows, window_everywhere

@@ -8,17 +8,81 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.capacity import batch_room, even_memory
 from cost.deployment import USABLE_HBM, Deployment
-from cost.serving import CHUNK_TOKENS
-from cost.sweep.batches import batches_between, batches_of, most_that_fit
-from cost.sweep.layouts import LayoutTable, layouts_of
-from cost.sweep.price import StageSeconds, stage_seconds, stage_shape
-from cost.sweep.ragged import Runs, expand, runs_of
-from cost.sweep.result import Sweep
-from cost.sweep.stages import Machines, Pipelines, Variant, pipelines_of
-from cost.sweep.variants import variants_of
+from cost.layouts.batches import batches_between, batches_of, most_that_fit
+from cost.layouts.candidates import LayoutTable, Variant, layouts_of
+from cost.layouts.partition import variants_of
+from cost.layouts.result import Sweep
+from cost.layouts.stages import Machines, Pipelines, StageSeconds, pipelines_of, stage_seconds, stage_shape
+from cost.memory import batch_room, even_memory
+from cost.workload import CHUNK_TOKENS
 from topology.errors import InputError
+
+
+def expand(
+    start: NDArray[np.int64], length: NDArray[np.int64], groups: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of ``groups``, one group after the other.
+
+    Parameters
+    ----------
+    start, length:
+        First row and number of rows of each group there is.
+    groups:
+        Which groups are wanted, repeats allowed, ``[n]``.
+
+    Returns
+    -------
+    For each row the position in ``groups`` that it is of, and the row itself.
+    """
+    many = length[groups]
+    owner = np.repeat(np.arange(len(groups)), many)
+    before = np.cumsum(many) - many
+    return owner, np.arange(len(owner)) + np.repeat(start[groups] - before, many)
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Where runs of equal keys start in an array of ``rows`` rows."""
+
+    start: NDArray[np.int64]
+    rows: int
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum of each run."""
+        return values if len(self) == self.rows else np.add.reduceat(values, self.start)
+
+    def max(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Largest of each run."""
+        return values if len(self) == self.rows else np.maximum.reduceat(values, self.start)
+
+    def min(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Smallest of each run."""
+        return values if len(self) == self.rows else np.minimum.reduceat(values, self.start)
+
+    def argmax(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Row of the (first) largest of each run."""
+        if len(self) == self.rows:
+            return self.start
+        run = np.zeros(self.rows, dtype=np.int64)
+        run[self.start[1:]] = 1
+        run = np.cumsum(run)
+        largest = np.flatnonzero(values == self.max(values)[run])
+        return largest[np.unique(run[largest], return_index=True)[1]]
+
+
+def runs_of(*keys: NDArray[np.int64]) -> Runs:
+    """Return the runs of rows in which all ``keys`` stay the same."""
+    rows = len(keys[0])
+    new = np.zeros(rows, dtype=bool)
+    new[:1] = True
+    for key in keys:
+        new[1:] |= key[1:] != key[:-1]
+    return Runs(np.flatnonzero(new), rows)
+
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -54,8 +118,8 @@ def sweep(
     -----
     Groups of GPUs of every size that divides a domain or joins whole ones, every tensor-parallel width that stays in
     a domain and divides the heads, every number of stages that leaves no group idle, as many replicas as there is
-    room for; batches on a grid, and near the frontier every one (:mod:`cost.sweep.batches`); at each batch the
-    fastest split of the layers (:mod:`cost.sweep.variants`). A layout costs what :class:`cost.score.LayoutScorer`
+    room for; batches on a grid, and near the frontier every one (:mod:`cost.layouts.batches`); at each batch the
+    fastest split of the layers (:mod:`cost.layouts.partition`). A layout costs what :class:`cost.score.LayoutScorer`
     says for balanced experts. Where nothing fits the sweep is empty and says how much is missing.
 
     Raises

@@ -1,17 +1,54 @@
-"""What a sweep found: one row for each layout at each batch, column by column."""
+"""What a sweep found, one row for each layout at each batch; its Pareto frontier and its best at given speeds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cost.deployment import Deployment
 from cost.layout import Layout
-from cost.pareto import pareto
-from cost.sweep.stages import Variant
+from cost.layouts.candidates import Variant
+from topology.errors import InputError
+
+
+def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
+    """Return the points that no other beats, in order of rising ``x`` (and so of falling ``y``).
+
+    A point is beaten by one that is at least as large in both and larger in one. Of equal points the first is
+    kept; a point with a NaN is never on the frontier. Sorting makes it ``O(n log n)``, and the answer is exact.
+
+    Parameters
+    ----------
+    x, y:
+        Figures of each point, ``[points]`` each.
+
+    Returns
+    -------
+    Indices into ``x``, int64.
+
+    Raises
+    ------
+    InputError
+        If the two are not of one length.
+    """
+    right, up = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if right.ndim != 1 or right.shape != up.shape:
+        raise InputError(
+            f"pareto: x has shape {list(right.shape)} and y {list(up.shape)}; give equal lengths."
+        )
+    known = np.flatnonzero(~(np.isnan(right) | np.isnan(up)))
+    # largest x first, then largest y, then the earliest point: each next one must be higher than all before
+    order = known[np.lexsort((known, -up[known], -right[known]))]
+    if not len(order):
+        return order.astype(np.int64)
+    height = up[order]
+    highest = np.maximum.accumulate(height)
+    kept = np.ones(len(order), dtype=bool)
+    kept[1:] = height[1:] > highest[:-1]
+    return order[kept][::-1].astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,3 +147,18 @@ class Sweep:
         found["longest_wait_ms"] = self.longest_wait_ms
         found["bound_by"] = np.array(self.limits)[self.bound_by]
         return found | {f"{term}_s": seconds for term, seconds in self.terms_s.items()}
+
+
+def best_at(sweep: Sweep, target: float) -> int | None:
+    """Return the configuration with most tok/s/GPU of those with at least ``target`` tok/s/user, or None."""
+    fast = np.flatnonzero(sweep.tok_s_per_user >= target)
+    return int(fast[np.argmax(sweep.tok_s_per_gpu[fast])]) if len(fast) else None
+
+
+def iso_interactivity(sweep: Sweep, targets: Iterable[float]) -> list[float | None]:
+    """Return the best tok/s/GPU at each target in tok/s/user; None where no configuration is that fast.
+
+    Every figure is of a configuration that was priced: nothing is interpolated or extrapolated.
+    """
+    found = (best_at(sweep, target) for target in targets)
+    return [None if index is None else float(sweep.tok_s_per_gpu[index]) for index in found]

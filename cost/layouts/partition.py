@@ -1,4 +1,4 @@
-"""Arrangements with their layers split over the stages: equal times, or equal shares of the memory."""
+"""The pipeline partition: layers to stages so that times, or shares of the memory, are as equal as can be."""
 
 from __future__ import annotations
 
@@ -8,14 +8,76 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.capacity import even_memory
 from cost.deployment import Deployment
-from cost.held import Held
 from cost.layout import StageSpec
-from cost.sweep.arrangement import Arrangement, arrangements
-from cost.sweep.price import stage_seconds, stage_shape
-from cost.sweep.split import balanced_ranges
-from cost.sweep.stages import Machines, Stage, StageTable, Variant, distinct_stages, stage_table
+from cost.layouts.candidates import Arrangement, Variant, arrangements
+from cost.layouts.stages import (
+    Machines,
+    Stage,
+    StageTable,
+    distinct_stages,
+    stage_seconds,
+    stage_shape,
+    stage_table,
+)
+from cost.memory import even_memory
+from cost.model import Held
+
+_ALIKE = 1e-9
+
+
+def balanced_ranges(
+    layers: NDArray[np.float64],
+    fixed: NDArray[np.float64],
+    *,
+    then: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+) -> tuple[range, ...]:
+    """Return the run of layers of each stage, none of them empty.
+
+    Parameters
+    ----------
+    layers:
+        What each layer takes on each stage (seconds, or part of the memory), ``[stages, layers]``.
+    fixed:
+        What each stage takes besides, ``[stages]``.
+    then:
+        The same of what is balanced next: of the splits whose largest stage is as small as can be, the one that is
+        best in this.
+
+    Notes
+    -----
+    ``best[s, j] = min over i of max(best[s - 1, i], fixed[s] + sum of layers i..j - 1)``.
+    """
+    runs = _runs(layers, fixed)
+    largest, found = _balanced(runs)
+    if then is None:
+        return found
+    return _balanced(np.where(runs > largest * (1 + _ALIKE), np.inf, _runs(*then)))[1]
+
+
+def _runs(layers: NDArray[np.float64], fixed: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What layers ``i`` to ``j - 1`` take on each stage, ``[stages, i, j]``; infinite where there are none."""
+    count = layers.shape[1]
+    ends = np.concatenate([np.zeros((len(layers), 1)), np.cumsum(layers, axis=1)], axis=1)
+    runs = ends[:, None, :] - ends[:, :, None] + fixed[:, None, None]
+    start, end = np.arange(count + 1)[:, None], np.arange(count + 1)[None, :]
+    return np.where(start >= end, np.inf, runs)
+
+
+def _balanced(runs: NDArray[np.float64]) -> tuple[float, tuple[range, ...]]:
+    """Return the largest stage of the best split, and the split."""
+    stages, count = len(runs), runs.shape[1] - 1
+    best = np.where(np.arange(count + 1) == 0, 0.0, np.inf)
+    cuts = np.zeros((stages, count + 1), dtype=np.int64)
+    for stage in range(stages):
+        worst = np.maximum(best[:, None], runs[stage])
+        cuts[stage] = worst.argmin(axis=0)
+        best = worst[cuts[stage], np.arange(count + 1)]
+    found = [count]
+    for stage in range(stages - 1, -1, -1):
+        found.append(int(cuts[stage, found[-1]]))
+    return float(best[count]), tuple(range(a, b) for a, b in pairwise(found[::-1]))
+
 
 Array = NDArray[np.float64]
 
@@ -55,7 +117,7 @@ def variants_of(deployment: Deployment, machines: Machines, redundant: int | Non
     found: list[Variant] = []
     whole = arrangements(deployment.cluster, deployment.model)
     kinds: dict[Stage, int] = {}
-    stages = [_stages(deployment, machines, what, kinds) if what.stages > 1 else [] for what in whole]
+    stages = [_stage_kinds(deployment, machines, what, kinds) if what.stages > 1 else [] for what in whole]
     weights = _weights(deployment, machines, list(kinds), redundant) if kinds else []
     kind_of = np.array(deployment.model.kind_of)
     for what, row in zip(whole, stages, strict=True):
@@ -100,7 +162,7 @@ def _shorter(split: tuple[range, ...]) -> list[tuple[range, ...]]:
     return found
 
 
-def _stages(
+def _stage_kinds(
     deployment: Deployment, machines: Machines, what: Arrangement, kinds: dict[Stage, int]
 ) -> list[int]:
     """The stages of a replica without layers, each as an index into ``kinds``, which grows."""

@@ -12,8 +12,8 @@ import math
 
 from cost.attention.grouped import GroupedQuery
 from cost.attention.latent import Latent
-from cost.attention.spans import span
 from cost.model import Attention, Ffn, Layer, Model, MoeFfn
+from cost.quantity import span
 from topology.errors import InputError
 
 POLICIES = ("plain", "recompute", "reversible")

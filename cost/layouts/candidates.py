@@ -1,0 +1,256 @@
+"""Every way to lay a model out on a cluster: groups of GPUs, stages, replicas, and the widths that groups are cut into."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.layout import StageSpec
+from cost.model import Model, MoeFfn
+from cost.terms.experts import expert_columns
+from topology.cluster import Cluster
+from topology.errors import InputError
+
+Group = tuple[int, ...]
+
+
+_Part = TypeVar("_Part")
+
+
+MOST_STAGES = 16
+
+
+def domain_gpus(cluster: Cluster) -> list[Group]:
+    """Return the GPUs of each scale-up domain, as indices into ``Cluster.gpus``."""
+    members: dict[int, list[int]] = {}
+    for index, gpu in enumerate(cluster.gpus):
+        members.setdefault(gpu.domain, []).append(index)
+    return [tuple(gpus) for gpus in members.values()]
+
+
+def group_sizes(domains: list[Group]) -> list[int]:
+    """Divisors of the largest domain, whole runs of it, and the whole cluster; largest first."""
+    largest = max(len(domain) for domain in domains)
+    whole = sum(len(domain) == largest for domain in domains)
+    sizes = {size for size in range(1, largest + 1) if largest % size == 0}
+    sizes |= {largest * count for count in range(2, whole + 1) if whole % count == 0}
+    sizes.add(sum(len(domain) for domain in domains))
+    return sorted(sizes, reverse=True)
+
+
+def equal_groups(domains: list[Group], size: int) -> list[Group]:
+    """Cut groups of ``size`` from each domain, or join whole domains; GPUs left over stay idle."""
+    groups = []
+    joined: Group = ()
+    for domain in domains:
+        if len(domain) >= size:
+            groups += [domain[start : start + size] for start in range(0, len(domain) - size + 1, size)]
+            continue
+        joined += domain
+        if len(joined) == size:
+            groups.append(joined)
+        if len(joined) >= size:
+            joined = ()
+    return groups
+
+
+def stage_counts(groups: int, layers: int) -> list[int]:
+    """Stage counts that leave no group idle, and one stage for each."""
+    most = min(groups, layers, MOST_STAGES)
+    return [count for count in range(1, most + 1) if groups % count == 0]
+
+
+def replicas_of(groups: list[_Part], stages: int) -> tuple[tuple[_Part, ...], ...]:
+    """Runs of ``stages`` groups, as many as there are."""
+    whole = len(groups) // stages * stages
+    return tuple(tuple(groups[start : start + stages]) for start in range(0, whole, stages))
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """Groups of GPUs lined up as the stages of replicas.
+
+    Attributes
+    ----------
+    replicas:
+        For each replica the GPUs of each of its stages, in order.
+    alike:
+        First of each set of replicas that cost the same, and how many they are.
+    runs:
+        Numbers of GPUs that a group has in one scale-up domain.
+    cut:
+        Whether groups may be cut by tensor parallelism at all (not where their sizes differ).
+    """
+
+    replicas: tuple[tuple[Group, ...], ...]
+    alike: tuple[tuple[int, int], ...]
+    runs: frozenset[int]
+    cut: bool = True
+
+    @property
+    def stages(self) -> int:
+        """Stages of a replica."""
+        return len(self.replicas[0])
+
+    @property
+    def group(self) -> int:
+        """GPUs of the largest stage."""
+        return max(len(group) for group in self.replicas[0])
+
+    @property
+    def gpus_used(self) -> int:
+        """GPUs of all replicas."""
+        return sum(len(group) for replica in self.replicas for group in replica)
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """An arrangement with its layers split: ``ranges[stage]``."""
+
+    arrangement: Arrangement
+    ranges: tuple[range, ...]
+
+    def stages(self, replica: int) -> tuple[StageSpec, ...]:
+        """The stages of one replica."""
+        groups = self.arrangement.replicas[replica]
+        return tuple(StageSpec(gpus, layers) for gpus, layers in zip(groups, self.ranges, strict=True))
+
+
+def arrangements(cluster: Cluster, model: Model) -> list[Arrangement]:
+    """Return groups of every size with every number of stages that leaves no group idle, widest groups first.
+
+    Where domains differ in size, one stage on each domain comes last.
+    """
+    domains = domain_gpus(cluster)
+    found = []
+    for size in group_sizes(domains):
+        groups = equal_groups(domains, size)
+        parts = [_parts(cluster, group) for group in groups]
+        found += [
+            _arrangement(cluster, replicas_of(groups, stages), replicas_of(parts, stages))
+            for stages in stage_counts(len(groups), len(model.layers))
+        ]
+    sizes = {len(domain) for domain in domains}
+    if model.moe is not None and len(sizes) > 1 and len(domains) <= min(MOST_STAGES, len(model.layers)):
+        parts = [_parts(cluster, domain) for domain in domains]
+        found.append(_arrangement(cluster, (tuple(domains),), (tuple(parts),), cut=False))
+    return found
+
+
+def _parts(cluster: Cluster, group: Group) -> tuple[tuple[int, int], ...]:
+    """Domains of a group in order, and its GPUs in each."""
+    return tuple(Counter(cluster.gpus[gpu].domain for gpu in group).items())
+
+
+def _arrangement(
+    cluster: Cluster,
+    replicas: tuple[tuple[Group, ...], ...],
+    parts: Sequence[Sequence[tuple[tuple[int, int], ...]]],
+    *,
+    cut: bool = True,
+) -> Arrangement:
+    kinds = [id(domain) for domain in cluster.spec.domains]
+    first: dict[object, int] = {}
+    count: Counter[object] = Counter()
+    runs: set[int] = set()
+    for index, stages in enumerate(parts):
+        where = [frozenset(domain for domain, _ in group) for group in stages]
+        joints = tuple(len(a | b) == 1 for a, b in zip(where, [*where[1:], where[0]], strict=True))
+        key = tuple(tuple((kinds[domain], gpus) for domain, gpus in group) for group in stages), joints
+        first.setdefault(key, index)
+        count[key] += 1
+        runs.update(gpus for group in stages for _, gpus in group)
+    alike = tuple((index, count[key]) for key, index in first.items())
+    return Arrangement(replicas, alike, frozenset(runs), cut)
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutTable:
+    """Layouts side by side, ``[layouts]``: their variant, width of tensor parallelism, parts of an expert."""
+
+    variant: NDArray[np.int64]
+    tp: NDArray[np.int64]
+    moe_tp: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def rows(self, which: NDArray[np.bool_]) -> LayoutTable:
+        """Some of them."""
+        return LayoutTable(self.variant[which], self.tp[which], self.moe_tp[which])
+
+
+def layouts_of(
+    model: Model, variants: Sequence[Variant], redundant: int | None, *, cut_experts: bool
+) -> LayoutTable:
+    """Return every layout of ``variants``, those of a variant next to each other.
+
+    Tensor parallelism stays in a domain and divides the query heads. A model without experts has one
+    tensor-parallel group a stage. With ``cut_experts``, groups that lie in one domain may also cut each expert into
+    ``moe_tp`` parts of whole columns and spread them over ``ep = group / moe_tp`` places. No GPU holds two copies of
+    one expert.
+    """
+    rows = []
+    for number, variant in enumerate(variants):
+        what = variant.arrangement
+        widths, parts = [1], [1]
+        if what.cut:
+            widths, parts = widths_of(model, what.group, what.runs, cut_experts=cut_experts)
+        elif model.moe is None:
+            widths = [1] if what.group == 1 else []
+        if model.moe is not None:
+            smallest = min(len(stage) for stage in what.replicas[0])
+            parts = [part for part in parts if _distinct(model.moe.experts, smallest // part, redundant)]
+        rows += [(number, tp, part) for tp in widths for part in parts]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return LayoutTable(table[:, 0], table[:, 1], table[:, 2])
+
+
+def widths_of(
+    model: Model, group: int, runs: Collection[int], *, cut_experts: bool
+) -> tuple[list[int], list[int]]:
+    """Return the widths of tensor parallelism, and the parts of an expert, that ``group`` GPUs may have.
+
+    ``runs`` are the numbers of GPUs that the group has in one scale-up domain.
+    """
+    heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
+    widths = [w for w in _divisors(group) if heads % w == 0 and all(run % w == 0 for run in runs)]
+    if model.moe is None:
+        return ([group] if group in widths else []), [1]
+    if not cut_experts or set(runs) != {group}:
+        return widths, [1]
+    return widths, [part for part in _divisors(group) if _whole_columns(model, part)]
+
+
+def _divisors(number: int) -> list[int]:
+    return [part for part in range(1, number + 1) if number % part == 0]
+
+
+def _distinct(experts: int, ep: int, redundant: int | None) -> bool:
+    """Whether the fullest of ``ep`` places can hold its share of the copies without two of one expert."""
+    return redundant is None or -(-(experts + redundant) // ep) <= experts
+
+
+def _whole_columns(model: Model, parts: int) -> bool:
+    ffns = [layer.ffn for layer in model.kinds if isinstance(layer.ffn, MoeFfn)]
+    return all(expert_columns(ffn, model.expert_hidden) % parts == 0 for ffn in ffns)
+
+
+def slots_of(experts: int, ep: NDArray[np.float64], redundant: int | None) -> NDArray[np.float64]:
+    """Expert copies of a layer over ``ep`` places: ``redundant`` more than experts; None: the fewest that divide.
+
+    Raises
+    ------
+    InputError
+        If there would be fewer copies than experts.
+    """
+    if redundant is None:
+        return np.ceil(experts / ep) * ep
+    if redundant < 0:
+        raise InputError(f"--redundant {redundant}: expected 0 or more copies above one of each expert.")
+    return np.full_like(ep, experts + redundant)

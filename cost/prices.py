@@ -1,0 +1,275 @@
+"""Prices and powers of GPUs and of the tiers that hold caches, and what they make of a throughput."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topology.catalog_files import read_evidence
+from topology.cluster import Cluster
+from topology.errors import InputError, MissingFigureError
+from topology.fields import Fields, load_yaml, nearest
+from topology.figures import Evidence, Figure
+from topology.spec import GpuSpec
+from topology.units import parse_quantity
+
+_CATALOG = Path(__file__).parent / "catalog"
+
+
+class FigureFile:
+    """One file: ``sources`` by key, and one table of entries."""
+
+    def __init__(self, path: Path, table: str) -> None:
+        where = f"catalog {path.name}"
+        fields = Fields(load_yaml(path, where), where)
+        sources = fields.sub("sources")
+        self._sources = {key: sources.text(key) for key in sources.names()}
+        self._table = fields.sub(table)
+        self.names = self._table.names()
+        fields.done()
+
+    def entry(self, name: str) -> Fields:
+        """Return the entry called ``name``, which must exist."""
+        return self._table.sub(name)
+
+    def figures(self, fields: Fields, units: Mapping[str, str]) -> dict[str, Figure]:
+        """Return the figures of an entry by key; nothing else may be left in it.
+
+        Raises
+        ------
+        InputError
+            If one cannot be read, or names a source that the file does not have.
+        """
+        found = {key: self._figure(fields.sub(key), unit) for key, unit in units.items() if key in fields}
+        fields.done()
+        return found
+
+    def _figure(self, fields: Fields, unit: str) -> Figure:
+        text = f"{fields.number('value'):g}" if unit == "1" else fields.text("value")
+        source = fields.text("source")
+        if source not in self._sources:
+            raise InputError(f"{fields.at('source')}: {source!r} is not among the file's sources.")
+        note = fields.text("note") if "note" in fields else ""
+        origin = f"{self._sources[source]} ({note})" if note else self._sources[source]
+        value = float(text) if unit == "1" else parse_quantity(text, unit, fields.at("value"))
+        figure = Figure(value, unit, read_evidence(fields), origin, text)
+        fields.done()
+        return figure
+
+
+@cache
+def figure_file(stem: str, table: str) -> FigureFile:
+    """Return the table of one of the files in the catalog, read once."""
+    return FigureFile(_CATALOG / f"{stem}.yaml", table)
+
+
+Batch = TypeVar("Batch", float, "NDArray[np.float64]")
+"""A number, or an array of them: answers have its shape."""
+
+PRICE_BASES = ("owner", "neocloud", "rental", "list")
+"""What an hour of a GPU costs whom: its owner, a smaller cloud, a tenant for three years, a cloud's public list."""
+
+_PRICE, _POWER = "usd_per_h", "power_w"
+_ALL_IN = "all_in_power_w"
+_UNITS = {_ALL_IN: "W", **{f"{basis}_{_PRICE}": "USD/h" for basis in PRICE_BASES[:-1]}}
+_SECONDS_PER_HOUR = 3600.0
+
+
+@cache
+def _catalog(name: str) -> dict[str, Figure]:
+    """Figures of the GPU called ``name``, none where the file does not have it."""
+    file = figure_file("economics", "gpus")
+    return file.figures(file.entry(name), _UNITS) if name in file.names else {}
+
+
+def gpu_price(gpu: GpuSpec, basis: str) -> Figure:
+    """Return what an hour of ``gpu`` costs: the user's figure if there is one, else that of ``basis``.
+
+    Parameters
+    ----------
+    basis:
+        One of :data:`PRICE_BASES`; ``list`` is the cloud list price in the catalog of GPUs.
+
+    Raises
+    ------
+    InputError
+        If there is no such basis.
+    MissingFigureError
+        If nobody has published the price: give one.
+    """
+    if basis not in PRICE_BASES:
+        raise InputError(f"price basis {basis!r}: {nearest(basis, PRICE_BASES)}")
+    own = gpu.figures.get(_PRICE)
+    figure = own if basis == "list" or _users(own) else _catalog(gpu.name).get(f"{basis}_{_PRICE}")
+    if figure is None:
+        raise MissingFigureError(
+            f"{gpu.name}: no {basis} price is in the catalog; give yours in the cluster YAML, like "
+            f"`prices: {{{gpu.name}: 2.5 USD/h}}`{_other_bases(gpu)}."
+        )
+    return figure
+
+
+def gpu_power(gpu: GpuSpec) -> Figure:
+    """Return the all-in power of ``gpu``: the user's ``power_w`` if there is one, else the catalog's all-in figure.
+
+    The chip's own limit in the catalog of GPUs is no all-in power and is never taken for one.
+
+    Raises
+    ------
+    MissingFigureError
+        If nobody has published it: give one.
+    """
+    own = gpu.figures.get(_POWER)
+    figure = own if _users(own) else _catalog(gpu.name).get(_ALL_IN)
+    if figure is None:
+        raise MissingFigureError(
+            f"{gpu.name}: no all-in power is in the catalog; give yours in the cluster YAML, like "
+            f"`gpus: {{{gpu.name}: {{power_w: 2.1 kW}}}}`."
+        )
+    return figure
+
+
+def price_per_gpu_s(cluster: Cluster, basis: str) -> float:
+    """USD for a second of one GPU, the mean over the cluster's; see :func:`gpu_price`."""
+    return _mean(cluster, lambda gpu: gpu_price(gpu, basis)) / _SECONDS_PER_HOUR
+
+
+def power_w_per_gpu(cluster: Cluster) -> float:
+    """All-in watts of one GPU, the mean over the cluster's; see :func:`gpu_power`."""
+    return _mean(cluster, gpu_power)
+
+
+def usd_per_million_tokens(tok_s_per_gpu: Batch, usd_per_gpu_s: float) -> Batch:
+    """``1e6 * price / throughput``: 2.21 USD/h at 5,789.6 tok/s is 0.106 USD.
+
+    The throughput says which tokens: output, input or all.
+
+    Raises
+    ------
+    InputError
+        If a throughput or the price is not above 0.
+    """
+    _refuse_none("tok_s_per_gpu", tok_s_per_gpu)
+    _refuse_none("usd_per_gpu_s", usd_per_gpu_s)
+    return 1e6 * usd_per_gpu_s / tok_s_per_gpu
+
+
+def tok_s_per_mw(tok_s_per_gpu: Batch, power_w: float) -> Batch:
+    """``1e6 * throughput / power``: 5,789.6 tok/s at 2.1 kW is 2.757 M.
+
+    Raises
+    ------
+    InputError
+        If a throughput or the power is not above 0.
+    """
+    _refuse_none("tok_s_per_gpu", tok_s_per_gpu)
+    _refuse_none("power_w", power_w)
+    return 1e6 * tok_s_per_gpu / power_w
+
+
+def _mean(cluster: Cluster, figure: Callable[[GpuSpec], Figure]) -> float:
+    """Mean of a figure over the GPUs that work."""
+    domains = Counter(gpu.domain for gpu in cluster.gpus)
+    values = {domain: figure(cluster.spec.domains[domain].gpu).value for domain in domains}
+    return math.fsum(values[domain] * count for domain, count in domains.items()) / len(cluster.gpus)
+
+
+def _users(figure: Figure | None) -> bool:
+    return figure is not None and figure.kind is Evidence.USER
+
+
+def _other_bases(gpu: GpuSpec) -> str:
+    """Say which bases this GPU has a price for."""
+    known = [basis for basis in PRICE_BASES[:-1] if f"{basis}_{_PRICE}" in _catalog(gpu.name)]
+    known += ["list"] * (_PRICE in gpu.figures)
+    return f", or take the basis {' or '.join(known)}" if known else ""
+
+
+def _refuse_none(what: str, value: Batch) -> None:
+    values = np.asarray(value, dtype=np.float64)
+    wrong = values[~(np.isfinite(values) & (values > 0))]
+    if wrong.size:
+        raise InputError(f"{what} {wrong.flat[0]:g}: expected a number above 0.")
+
+
+_TIER_UNITS = {"capacity_bytes": "byte", "bytes_per_s": "byte/s", "usd_per_h": "USD/h", "per_gpu": "1"}
+
+
+@dataclass(frozen=True)
+class CacheTier:
+    """One device that holds cached contexts; edit a figure with ``dataclasses.replace``.
+
+    Attributes
+    ----------
+    capacity_bytes, bytes_per_s, usd_per_h:
+        Of the device: what it holds, how fast it is read, what an hour of it costs.
+    in_place:
+        Whether the bytes are already where they are used, so that nothing is read back.
+    per_gpu:
+        Devices of the kind for each GPU of a common host; None where none is usual.
+    """
+
+    name: str
+    title: str
+    capacity_bytes: Figure
+    bytes_per_s: Figure
+    usd_per_h: Figure
+    in_place: bool = False
+    per_gpu: Figure | None = None
+
+    @property
+    def drain_s(self) -> float:
+        """Seconds to read all that the device holds: ``capacity / bandwidth``."""
+        return self.capacity_bytes.value / self.bytes_per_s.value
+
+    @property
+    def hold_usd_per_byte_s(self) -> float:
+        """USD to keep a byte for a second."""
+        return self.usd_per_h.value / _SECONDS_PER_HOUR / self.capacity_bytes.value
+
+    @property
+    def retrieve_usd_per_byte(self) -> float:
+        """USD to read a byte back."""
+        return 0.0 if self.in_place else self.usd_per_h.value / _SECONDS_PER_HOUR / self.bytes_per_s.value
+
+    def usd_per_byte(self, seconds: Batch) -> Batch:
+        """USD to keep a byte for ``seconds`` and read it back once."""
+        return seconds * self.hold_usd_per_byte_s + self.retrieve_usd_per_byte
+
+
+def cache_tier_names() -> tuple[str, ...]:
+    """Names of the catalog's tiers besides HBM, fastest first."""
+    return figure_file("cache_tiers", "tiers").names
+
+
+@cache
+def cache_tier(name: str) -> CacheTier:
+    """Return the tier called ``name`` (``ddr5``, ``flash``, ``disk``).
+
+    Raises
+    ------
+    InputError
+        If the catalog has none of that name.
+    """
+    file = figure_file("cache_tiers", "tiers")
+    if name not in file.names:
+        raise InputError(f"unknown cache tier {name!r}; {nearest(name, file.names)}")
+    entry = file.entry(name)
+    title = entry.text("title")
+    figures = file.figures(entry, _TIER_UNITS)
+    return CacheTier(
+        name,
+        title,
+        figures["capacity_bytes"],
+        figures["bytes_per_s"],
+        figures["usd_per_h"],
+        per_gpu=figures.get("per_gpu"),
+    )

@@ -153,6 +153,10 @@ def lp_shares(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the best split of ``load`` ``[layers, experts]`` over the copies, and what no split is below.
 
+    The LP ``min z: sum over copies of f = load, sum on a GPU of f <= z * speed`` has, by max-flow min-cut, the value
+    ``max over sets S of GPUs: load of the experts with all copies in S / speed of S``. Newton's method on z finds it:
+    the min cut of the flow that z admits is a set S with a larger ratio, until all load flows.
+
     Returns
     -------
     shares:

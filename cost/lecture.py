@@ -1,7 +1,9 @@
 """Identities of the blackboard lecture: what a roofline says before any detail.
 
-Each is the simplest form of a term that the cost model computes in full; ``examples/blackboard.py`` prints them.
-
+Each is the simplest form of a term that the cost model computes in full; ``examples/blackboard.py`` prints them. The
+roofline of a whole domain gives latency and price of a token against batch; from it follow fast modes, prices of
+input and output, the context at which prices step up, the life of a model, bubbles, and where to keep a cached
+context.
 """
 
 from __future__ import annotations
@@ -301,6 +303,11 @@ def prefill_cost_per_token(line: Roofline, chunk: Batch) -> Batch:
 def output_over_input(line: Roofline, batch: Batch, *, chunk: float) -> Batch:
     """Cost of an output token at ``batch`` over that of an input token in chunks of ``chunk``.
 
+    Prefill computes a chunk of tokens for one read of weights and context; decode reads the weights for one token of
+    each sequence and the caches of every one. Where prefill is bound by compute and decode by memory, their ratio is
+    the inverse of the share of peak that decode reaches: a price ratio of 5 says decode computes a fifth of the time.
+
+
     Raises
     ------
     InputError
@@ -342,7 +349,16 @@ _TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class FastMode:
-    """Two batches of one machine; ``speed`` and ``price`` are ratios per token, fast over regular."""
+    """Two batches of one machine; ``speed`` and ``price`` are ratios per token, fast over regular.
+
+    Nothing but the batch differs, so ``price * speed = regular batch / fast batch``, whatever the curve: 2.5 times
+    the speed at 6 times the price is a batch 15 times smaller. The curve says which two batches those are. Where
+    memory binds, a step takes ``w + k * batch`` (weights once, caches of each sequence), and with ``x = k * batch /
+    w`` at the regular batch ``(1 + x) = speed * (1 + x / (price * speed))``, so ``x = price * (speed - 1) / (price -
+    1)``: for 2.5 and 6 caches take 1.8 times as long as weights, and no smaller batch is more than 2.8 times as fast
+    while it still uses all experts.
+
+    """
 
     regular_batch: float
     fast_batch: float
@@ -452,6 +468,11 @@ _MOST_DOUBLINGS = 128
 def kv_bytes_from_price_step(gpu: GpuSpec, dtype: str, active_params: float, context: float) -> float:
     """Cache bytes of a token of context if compute and cache reads balance at ``context`` tokens.
 
+    A provider that charges more per token above some context says where reading the caches overtakes computing:
+    ``2 * active_params / flop_per_s = context * kv_bytes_per_token / hbm_bytes_per_s``. With 300 multiplications per
+    number read (600 flop per byte in FP8), 100 B active parameters and 200k tokens that is 1.7 kB a token.
+
+
     ``2 * active_params / (flop_per_byte * context)``; attention's own arithmetic is left out, as in the lecture.
 
     Raises
@@ -556,6 +577,21 @@ def equal_spend(
     active_params: float, inference_tokens: float, *, decode_efficiency: float, trained: float
 ) -> EqualSpend:
     """Return how many tokens to train on if each part shall cost what inference costs.
+
+    A sum of costs that trade against each other is near its least where they are equal. Per parameter that a token
+    uses, training takes 6 flop a token (forward 2, backward 4) and generating one takes 2, on hardware that decode
+    keeps ``decode_efficiency`` times as busy as pre-training does:
+
+    - pre-training: ``6 N D_pre``
+    - inference: ``2 / decode_efficiency * N D_inf``
+    - reinforcement learning: ``(2 / decode_efficiency + 6 * trained) * N D_rl``, for tokens that are generated and of
+      which a share ``trained`` is trained on
+
+    Setting all equal to inference, ``D_pre = D_inf / (3 * decode_efficiency)``: where decode is a third as efficient,
+    as many tokens are trained on as will ever be served. A model of 100 B active parameters that serves 50 M
+    tokens/s for two months serves 2.6e14; Chinchilla's 20 tokens per parameter are 2e12: it is trained on 130 times
+    as many, the lecture's "about 100 times".
+
 
     Parameters
     ----------

@@ -113,6 +113,10 @@ def read_loads(
 ) -> ExpertLoads:
     """Read each of ``texts``, a recording or a generator, into one or more scenarios.
 
+    A file becomes one scenario or several. Its rows are the MoE layers in order, or all layers of the model with the
+    dense ones all zero, which are dropped and noted. Forms and files: :mod:`cost.traces`.
+
+
     Parameters
     ----------
     texts:

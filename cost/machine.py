@@ -1,4 +1,4 @@
-"""What a step runs on: data-sheet peaks of the slowest GPU, what kernels reach of them, and the all-to-all kernels."""
+"""What a step runs on: peaks of the slowest GPU, what kernels reach of them, and the all-to-all kernels."""
 
 from __future__ import annotations
 

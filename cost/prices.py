@@ -207,6 +207,12 @@ _TIER_UNITS = {"capacity_bytes": "byte", "bytes_per_s": "byte/s", "usd_per_h": "
 class CacheTier:
     """One device that holds cached contexts; edit a figure with ``dataclasses.replace``.
 
+    Keeping a byte for ``t`` seconds takes ``1 / capacity`` of a device for ``t``; reading it back takes all of the
+    device for ``1 / bandwidth``, so ``cost(t) = device_price * (t / capacity + 1 / bandwidth)``. The two are equal at
+    the *drain time* ``capacity / bandwidth`` in which a device reads all it holds: a tier is meant for contexts kept
+    about as long. HBM holds the bytes where they are used, so reading back costs nothing; its device is the GPU,
+    since a full HBM serves nobody else. Writing, latency, host, power and network are left out.
+
     Attributes
     ----------
     capacity_bytes, bytes_per_s, usd_per_h:

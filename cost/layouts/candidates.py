@@ -1,4 +1,4 @@
-"""Every way to lay a model out on a cluster: groups of GPUs, stages, replicas, and the widths that groups are cut into."""
+"""Every way to lay a model out on a cluster: groups of GPUs, stages, replicas, and the widths of each group."""
 
 from __future__ import annotations
 

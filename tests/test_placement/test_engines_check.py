@@ -169,7 +169,11 @@ ASCEND: list[tuple[Callable[[list[dict[str, list[dict[str, list[int]]]]]], objec
 ]
 
 
-@pytest.mark.parametrize(("change", "loads", "right", "words"), ASCEND, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(
+    ("change", "loads", "right", "words"),
+    ASCEND,
+    ids=lambda value: None if callable(value) else str(value)[:30],
+)
 def test_vllm_ascend(
     tmp_path: Path,
     change: Callable[[object], object],

@@ -15,6 +15,7 @@ from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.score import LayoutScorer
 from placement.failure_domains import domain_name, numbered_domains
+from placement.figures import AtLeastOne, Count, Fraction, NotNegative
 from placement.options import SPREADS, Spread
 from placement.plan import stage_loads, stage_speed, stage_use, use_balancedness
 from topology.errors import RackplanError
@@ -45,22 +46,22 @@ class LayerAtRisk:
     most tokens, ``worst_experts`` and ``worst_share`` what it takes.
     """
 
-    layer: int
-    experts: int
-    share: float
+    layer: Count
+    experts: Count
+    share: Fraction
     worst: str
-    worst_experts: int
-    worst_share: float
+    worst_experts: Count
+    worst_share: Fraction
 
 
 @dataclass(frozen=True)
 class AtRisk:
     """An expert that one failure would kill; ``share`` is the fraction of its layer's tokens that it takes."""
 
-    layer: int
-    expert: int
-    copies: int
-    share: float
+    layer: Count
+    expert: Count
+    copies: AtLeastOne
+    share: Fraction
     domain: str
 
 
@@ -86,15 +87,15 @@ class WhatIf:
     """
 
     unit: Spread
-    choices: int
-    tried: int
-    balancedness_mean: float
-    balancedness_worst: float
-    tok_s_per_gpu_mean: float
-    tok_s_per_gpu_worst: float
-    tokens_lost_mean: float
-    tokens_lost_most: float
-    experts_lost_most: int
+    choices: AtLeastOne
+    tried: AtLeastOne
+    balancedness_mean: Fraction
+    balancedness_worst: Fraction
+    tok_s_per_gpu_mean: NotNegative
+    tok_s_per_gpu_worst: NotNegative
+    tokens_lost_mean: Fraction
+    tokens_lost_most: Fraction
+    experts_lost_most: Count
     worst: str
 
 

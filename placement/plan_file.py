@@ -1,9 +1,13 @@
-"""The plan file (``plan.json``, schema 1): written from a plan, read back into one, checked on the way in."""
+"""The plan file (``plan.json``, schema 1): one schema writes it and reads it back, checked on the way in.
+
+What a file says of its own score is never believed: a plan that was read is scored afresh from its assignment.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,51 +24,48 @@ from cost.loads import ExpertLoads
 from cost.resolve import model_from_config
 from cost.score import Score
 from cost.workload import Workload
+from placement.failure_domains import domain_name
+from placement.failures import AtRisk, Failures, LayerAtRisk, WhatIf
+from placement.figures import AtLeastOne, Count
 from placement.options import Objective, Spread
 from placement.plan import BaselineScore, Plan, Proof, score_placement
-from placement.plan_findings import (
-    FailureFields,
-    RedundancyFields,
-    ScenarioFields,
-    failures_to_dict,
-    read_failures,
-    read_redundancy,
-    read_scenarios,
-    scenarios_to_dict,
-)
+from placement.redundancy import RedundancyCurve, RedundancyPoint
+from placement.scenarios.report import ScenarioReport, ScenarioRow
 from placement.verify_plan import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
 
 SCHEMA_VERSION = 1
-_NO_OBJECT = {"model_type", "dict_type", "model_attributes_type"}
-_Count = Annotated[int, Field(ge=0)]
+_REMEDY = "correct it there, or make the plan again with rackplan plan"
+_SHOWN = 40
+"""Characters of a value that a message repeats."""
 _Said = Annotated[int, Field(ge=0, le=10**12)]
-_Spread = Annotated[Spread, Field()]
-_Objective = Annotated[Objective, Field()]
-_Split = Annotated[Split, Field()]
 
 
-class _Stage(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-    replica: _Count = 0
-    first_layer: _Count
-    last_layer: _Count
+class _Part(BaseModel):
+    """A part of the file: made from the object it describes, or from what was read; unknown keys are passed over."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, from_attributes=True)
+
+
+class _Stage(_Part):
+    replica: Count = 0
+    domains: list[str] = []
+    first_layer: Count
+    last_layer: Count
     gpus: list[str]
 
 
-class _Experts(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
+class _Experts(_Part):
     gpus: list[str]
-    layers: dict[str, list[list[_Count]]]
+    layers: dict[str, list[list[Count]]]
 
 
-class _LayoutFields(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-    tp: Annotated[int, Field(ge=1)]
-    # what follows from the rest of the file: held against it, never used
+class _Layout(_Part):
+    # all but tp follows from the rest of the file: held against it, never used
     stages: _Said | None = None
     ep: _Said | None = None
+    tp: AtLeastOne
     attention_dp: _Said | None = None
     replicas: _Said | None = None
     batch_per_gpu: _Said | None = None
@@ -72,11 +73,18 @@ class _LayoutFields(BaseModel):
     passed_over: str | None = None
 
 
-class _WorkloadFields(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+class _Proof(_Part):
+    status: str
+    objective: float
+    bound: float
+    gap: float
+
+
+class _Workload(_Part):
+    model_config = ConfigDict(extra="forbid")
     phase: Literal["decode", "prefill"]
     context: int
-    batch: Annotated[int, Field(ge=1)]
+    batch: AtLeastOne
     kv_dtype: str
     draft_tokens: int = 0
     accept_length: float = 1.0
@@ -85,56 +93,73 @@ class _WorkloadFields(BaseModel):
     prefix_hit: float = 0.0
 
 
-class _ModelFields(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
+class _Model(_Part):
     name: str
     config: dict[str, Any]
     weights: str | None = None
 
 
-class _LoadsFields(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+class _Loads(_Part):
     names: list[str]
     synthetic: bool
     tokens: list[list[list[float]]]
 
 
-class _OptionFields(BaseModel):
+class _Options(_Part):
     model_config = ConfigDict(extra="allow")
-    engine: Annotated[str, Field(strict=True)] = ""
-    spread: _Spread = "gpu"
-    objective: _Objective = "mean"
-    split: _Split = "even"
+    engine: str = ""
+    spread: Spread = "gpu"
+    objective: Objective = "mean"
+    split: Split = "even"
 
 
-class _Inputs(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    model: _ModelFields
+class _Inputs(_Part):
+    model: _Model
     cluster: dict[str, Any]
-    workload: _WorkloadFields
-    loads: _LoadsFields | None = None
-    options: _OptionFields = _OptionFields()
+    workload: _Workload
+    loads: _Loads | None = None
+    options: _Options = _Options()
 
 
-class _ProofFields(BaseModel):
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
-    status: str
-    objective: float
-    bound: float
-    gap: float
+class _Scenarios(_Part):
+    objective: Objective
+    in_sample: float | None = None
+    left_out: float | None = None
+    rows: Annotated[tuple[ScenarioRow, ...], Field(min_length=1)]
 
 
-class _PlanFields(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+class _Failures(_Part):
+    spread: Spread
+    experts_at_risk: Count = 0
+    share_at_risk: float = 0.0
+    what_if: tuple[WhatIf, ...]
+    experts: tuple[AtRisk, ...]
+    layers: tuple[LayerAtRisk, ...]
+
+
+class _CurveLayout(_Part):
+    ep: AtLeastOne
+    tp: AtLeastOne
+    stages: AtLeastOne
+
+
+class _Redundancy(_Part):
+    layout: _CurveLayout
+    chosen: Count = 0
+    knee: Count = 0
+    points: Annotated[tuple[RedundancyPoint, ...], Field(min_length=1)]
+
+
+class _PlanFile(_Part):
     schema_version: Literal[1]
     stages: Annotated[list[_Stage], Field(min_length=1)]
     experts: _Experts
-    layout: _LayoutFields
-    proof: _ProofFields
+    layout: _Layout
+    proof: _Proof
+    scenarios: _Scenarios | None = None
+    redundancy: _Redundancy | None = None
+    failures: _Failures | None = None
     inputs: _Inputs
-    scenarios: ScenarioFields | None = None
-    failures: FailureFields | None = None
-    redundancy: RedundancyFields | None = None
 
 
 def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any]:
@@ -179,43 +204,57 @@ def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, flo
 
 def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
     """Return ``plan`` as JSON-able data in schema 1."""
-    deployment, layout = plan.deployment, plan.layout
+    deployment, proof = plan.deployment, _Proof.model_validate(plan.proof)
+    layout = _layout_said(plan).model_copy(update={"passed_over": plan.passed_over or None})
     return {
         "schema_version": SCHEMA_VERSION,
         "model": deployment.model.name,
         "cluster": deployment.cluster.name,
         "stages": _stages(plan),
         "experts": {"gpus": [gpu.id for gpu in deployment.cluster.gpus], "layers": _expert_rows(plan)},
-        "layout": {**_layout_to_dict(layout, deployment), "passed_over": plan.passed_over or None},
+        "layout": layout.model_dump(),
         "score": plan_score_to_dict(plan),
         "proof": {
-            "status": plan.proof.status,
-            "objective": plan.proof.objective,
-            "bound": plan.proof.bound,
-            "gap": plan.proof.gap,
+            **proof.model_dump(),
             "of": _proof_of(plan),
             "interrupted": plan.interrupted,
             "log": list(plan.notes),
         },
         "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
-        "scenarios": None if plan.scenarios is None else scenarios_to_dict(plan.scenarios),
-        "redundancy": None if plan.redundancy is None else plan.redundancy.to_dict(),
-        "failures": None if plan.failures is None else failures_to_dict(plan.failures),
+        "scenarios": _written(_Scenarios, plan.scenarios),
+        "redundancy": _written(_Redundancy, plan.redundancy and _curve(plan.redundancy)),
+        "failures": _written(_Failures, plan.failures),
         "baseline_reasons": {name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
         "inputs": _inputs(plan, command, sha256 or {}),
     }
 
 
-def _layout_to_dict(layout: Layout, deployment: Deployment) -> dict[str, int]:
+def _written(schema: type[_Part], value: object) -> dict[str, Any] | None:
+    """Return ``value`` as its part of the file; None of None."""
+    return None if value is None else schema.model_validate(value).model_dump(mode="json")
+
+
+def _curve(curve: RedundancyCurve) -> dict[str, object]:
     return {
-        "stages": layout.stages,
-        "ep": layout.ep if deployment.model.moe else 1,
-        "tp": layout.tp,
-        "attention_dp": layout.attention_dp,
-        "replicas": len(layout.replicas),
-        "batch_per_gpu": deployment.workload.batch,
-        "gpus_used": layout.gpus_used,
+        "layout": _CurveLayout.model_validate(curve),
+        "chosen": curve.best.redundant,
+        "knee": curve.knee.redundant,
+        "points": curve.points,
     }
+
+
+def _layout_said(plan: Plan) -> _Layout:
+    """What stages, model and batch say of the layout."""
+    layout, deployment = plan.layout, plan.deployment
+    return _Layout(
+        stages=layout.stages,
+        ep=layout.ep if deployment.model.moe else 1,
+        tp=layout.tp,
+        attention_dp=layout.attention_dp,
+        replicas=len(layout.replicas),
+        batch_per_gpu=deployment.workload.batch,
+        gpus_used=layout.gpus_used,
+    )
 
 
 def _proof_of(plan: Plan) -> str:
@@ -231,13 +270,13 @@ def _proof_of(plan: Plan) -> str:
 def _stages(plan: Plan) -> list[dict[str, Any]]:
     cluster = plan.deployment.cluster
     return [
-        {
-            "replica": replica,
-            "domains": [f"d{domain}" for domain in dict.fromkeys(cluster.gpus[g].domain for g in stage.gpus)],
-            "first_layer": stage.layers.start,
-            "last_layer": stage.layers.stop - 1,
-            "gpus": [cluster.gpus[gpu].id for gpu in stage.gpus],
-        }
+        _Stage(
+            replica=replica,
+            domains=[f"d{domain}" for domain in dict.fromkeys(cluster.gpus[g].domain for g in stage.gpus)],
+            first_layer=stage.layers.start,
+            last_layer=stage.layers.stop - 1,
+            gpus=[cluster.gpus[gpu].id for gpu in stage.gpus],
+        ).model_dump()
         for replica, stages in enumerate(plan.layout.replicas)
         for stage in stages
     ]
@@ -268,20 +307,12 @@ def _baseline(entry: BaselineScore) -> dict[str, Any] | None:
 def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
     deployment, loads = plan.deployment, plan.loads
     model, workload = deployment.model, deployment.workload
+    weights = model.weights_override
+    asked = _Workload.model_validate(workload)
     return {
-        "model": {"name": model.name, "config": dict(model.config), "weights": model.weights_override},
+        "model": _Model(name=model.name, config=dict(model.config), weights=weights).model_dump(),
         "cluster": spec_to_dict(deployment.cluster.spec),
-        "workload": {
-            "phase": workload.phase,
-            "context": workload.context,
-            "batch": workload.batch,
-            "kv_dtype": workload.kv_dtype,
-            "draft_tokens": workload.draft_tokens,
-            "accept_length": workload.accept_length,
-            "overlap": workload.overlap,
-            "sparse_attention": workload.sparse_attention,
-            **({"prefix_hit": workload.prefix_hit} if workload.prefix_hit else {}),
-        },
+        "workload": asked.model_dump(exclude=None if workload.prefix_hit else {"prefix_hit"}),
         "loads": None
         if loads is None
         else {"names": list(loads.names), "synthetic": loads.synthetic, "tokens": loads.tokens.tolist()},
@@ -316,34 +347,55 @@ def read_plan(path: Path) -> Plan:
         If the file is no plan, is of another schema, or describes an illegal plan; the message names the place.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return _plan(_fields(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(f"{path}: cannot read it ({error.strerror}).") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON file ({error}).") from None
+    except (InputError, InfeasibleError) as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _fields(text: str) -> _PlanFile:
+    """Read the text of a plan file: JSON without duplicate keys, in the schema."""
+    repeated: list[tuple[dict[str, Any], str]] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            repeated.append((found, Counter(key for key, _ in pairs).most_common(1)[0][0]))
+        return found
+
+    data = json.loads(text, object_pairs_hook=unique)
+    if repeated:
+        inside, key = repeated[-1]  # of nested ones the outer comes last: it is still part of the data
+        place = next(".".join((*where, key[:_SHOWN])) for where, value in _objects(data) if value is inside)
+        raise InputError(f"{place}: duplicate key; keep one of them.")
     try:
-        fields = _PlanFields.model_validate(data)
+        return _PlanFile.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        # pydantic's own words name our classes
-        said = "expected an object" if first["type"] in _NO_OBJECT else first["msg"]
-        raise InputError(f"{path}: not a plan of schema {SCHEMA_VERSION}: {place}: {said}.") from None
-    try:
-        plan = _plan(fields)
-    except (InputError, InfeasibleError) as error:
-        raise InputError(f"{path}: {error}") from None
-    wrong = verify_plan(plan)
-    if wrong:
-        raise InputError(
-            f"{path}: not a legal plan: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" * (len(wrong) > 1))
-        )
-    _check_layout(path, fields.layout, plan)
-    return plan
+        kinds = {dict: "an object", list: "a list"}
+        found = kinds.get(type(first["input"])) or json.dumps(first["input"])[:_SHOWN]
+        what = f"{first['msg'].replace('Input should be', 'expected')}, found {found}"
+        if first["type"] == "missing":
+            what = "missing"
+        raise InputError(f"not a plan of schema {SCHEMA_VERSION}: {place}: {what}; {_REMEDY}.") from None
 
 
-def _plan(fields: _PlanFields) -> Plan:
+def _objects(value: object, where: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Yield all objects inside ``value`` with their places."""
+    if isinstance(value, dict):
+        yield where, value
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from _objects(item, (*where, str(key)))
+
+
+def _plan(fields: _PlanFile) -> Plan:
     inputs = fields.inputs
+    _require_figures(inputs.cluster)
     cluster = build_cluster(spec_from_dict(inputs.cluster))
     model = model_from_config(inputs.model.config, name=inputs.model.name, weights=inputs.model.weights)
     workload = Workload(**inputs.workload.model_dump())
@@ -357,7 +409,7 @@ def _plan(fields: _PlanFields) -> Plan:
     score, balancedness = score_placement(deployment, layout, experts, loads, inputs.options.split)
     proof = Proof(**fields.proof.model_dump())
     options = inputs.options.model_dump(exclude={"engine"}, exclude_unset=True)
-    return Plan(
+    plan = Plan(
         deployment,
         layout,
         experts,
@@ -366,14 +418,32 @@ def _plan(fields: _PlanFields) -> Plan:
         balancedness,
         proof,
         options=options,
-        scenarios=read_scenarios(fields.scenarios, loads.names if loads else ()),
-        failures=read_failures(fields.failures, deployment),
-        redundancy=read_redundancy(fields.redundancy),
+        scenarios=_scenarios(fields.scenarios, loads.names if loads else ()),
+        failures=_failures(fields.failures, deployment),
+        redundancy=_redundancy(fields.redundancy),
         passed_over=fields.layout.passed_over or "",
     )
+    wrong = verify_plan(plan)
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" * (len(wrong) > 1)
+        raise InputError(f"not a legal plan: {wrong[0]}{more}")
+    _check_layout(fields.layout, plan)
+    return plan
 
 
-def _layout(fields: _PlanFields, deployment: Deployment) -> Layout:
+def _require_figures(cluster: dict[str, Any]) -> None:
+    """Refuse figures without a value; only a fabric's rate may be unpublished, and its latency with it."""
+    for where, part in _objects(cluster, ("inputs", "cluster")):
+        rate = part.get("link_bytes_per_s")
+        linkless = isinstance(rate, dict) and rate.get("value") is None
+        for key, figure in part.items():
+            absent = isinstance(figure, dict) and figure.get("value", 0) is None
+            if absent and not linkless:
+                place = ".".join((*where, key))
+                raise InputError(f"{place}.value: null, but a plan is scored with this figure; {_REMEDY}.")
+
+
+def _layout(fields: _PlanFile, deployment: Deployment) -> Layout:
     index = {gpu.id: number for number, gpu in enumerate(deployment.cluster.gpus)}
     replicas: dict[int, list[StageSpec]] = {}
     for place, stage in enumerate(fields.stages):
@@ -402,18 +472,16 @@ def _layout(fields: _PlanFields, deployment: Deployment) -> Layout:
     return Layout(rows, fields.layout.tp)
 
 
-def _check_layout(path: Path, given: _LayoutFields, plan: Plan) -> None:
+def _check_layout(given: _Layout, plan: Plan) -> None:
     """Refuse a layout that somebody changed in one place alone."""
-    for key, value in _layout_to_dict(plan.layout, plan.deployment).items():
+    for key, value in _layout_said(plan).model_dump(exclude={"passed_over"}).items():
         here = getattr(given, key)
         if here is not None and here != value:
             where = "inputs.workload.batch says" if key == "batch_per_gpu" else "stages and layout.tp make it"
-            raise InputError(
-                f"{path}: layout.{key}: {here}, but {where} {value}; make them agree, or plan anew."
-            )
+            raise InputError(f"layout.{key}: {here}, but {where} {value}; make them agree, or plan anew.")
 
 
-def _assignment(fields: _PlanFields, deployment: Deployment, layout: Layout, index: int) -> Assignment | None:
+def _assignment(fields: _PlanFile, deployment: Deployment, layout: Layout, index: int) -> Assignment | None:
     """Gather one stage's experts; every layer and replica must fill the same slots."""
     moe = deployment.model.moe
     stage = layout.replicas[0][index]
@@ -456,7 +524,7 @@ def _assignment(fields: _PlanFields, deployment: Deployment, layout: Layout, ind
     return Assignment(np.array(rows, dtype=np.int32), slot_gpu, moe.experts, len(stage.gpus))
 
 
-def _loads(fields: _LoadsFields | None, deployment: Deployment) -> ExpertLoads | None:
+def _loads(fields: _Loads | None, deployment: Deployment) -> ExpertLoads | None:
     moe = deployment.model.moe
     if moe is None:
         return None
@@ -476,3 +544,55 @@ def _loads(fields: _LoadsFields | None, deployment: Deployment) -> ExpertLoads |
     if not tokens.any(axis=2).all():
         raise InputError("inputs.loads.tokens: a layer has no tokens at all.")
     return ExpertLoads(tokens, tuple(fields.names), synthetic=fields.synthetic)
+
+
+def _scenarios(part: _Scenarios | None, names: tuple[str, ...]) -> ScenarioReport | None:
+    """Return how the plan fares under each load; refuse that of other loads."""
+    if part is None:
+        return None
+    found = [row.name for row in part.rows]
+    if found != list(names):
+        raise InputError(
+            f"scenarios.rows: of {', '.join(found)}, but inputs.loads are {', '.join(names) or 'none'}."
+        )
+    return ScenarioReport(part.objective, part.rows)
+
+
+def _failures(part: _Failures | None, deployment: Deployment) -> Failures | None:
+    """Return what one failure would do; refuse layers, experts, GPUs, nodes and racks that there are not."""
+    if part is None:
+        return None
+    moe, name = deployment.model.moe, deployment.model.name
+    known = set(deployment.model.moe_layers)
+    for key, layers in (
+        ("layers", [row.layer for row in part.layers]),
+        ("experts", [row.layer for row in part.experts]),
+    ):
+        for place, layer in enumerate(layers):
+            if layer not in known:
+                raise InputError(f"failures.{key}.{place}.layer: {name} has no experts in layer {layer}.")
+    for place, row in enumerate(part.experts):
+        if moe is None or row.expert >= moe.experts:
+            raise InputError(f"failures.experts.{place}.expert: there is no expert {row.expert}.")
+    named: list[tuple[str, Spread, str]] = [
+        # a layer without experts at risk names none
+        *((f"layers.{i}.worst", part.spread, row.worst) for i, row in enumerate(part.layers) if row.worst),
+        *((f"experts.{i}.domain", part.spread, row.domain) for i, row in enumerate(part.experts)),
+        *((f"what_if.{i}.worst", row.unit, row.worst) for i, row in enumerate(part.what_if)),
+    ]
+    units = {unit for _, unit, _ in named}
+    ids = {unit: {domain_name(gpu, unit) for gpu in deployment.cluster.gpus} for unit in units}
+    for where, unit, worst in named:
+        if worst not in ids[unit]:
+            raise InputError(f"failures.{where}: {worst!r} is no {unit} of {deployment.cluster.name}.")
+    return Failures(part.spread, part.layers, part.experts, part.what_if)
+
+
+def _redundancy(part: _Redundancy | None) -> RedundancyCurve | None:
+    """Return throughput against copies; refuse points that are not by rising number of copies."""
+    if part is None:
+        return None
+    copies = [point.redundant for point in part.points]
+    if any(after <= before for before, after in pairwise(copies)):
+        raise InputError(f"redundancy.points: {copies} copies; expected rising numbers.")
+    return RedundancyCurve(part.points, **part.layout.model_dump())

@@ -22,6 +22,7 @@ from cost.loads import ExpertLoads
 from cost.memory import weight_sizes
 from cost.score import LayoutScorer
 from placement.bisection import last_where
+from placement.figures import AtLeastOne, Count, Fraction, NotNegative
 from placement.layouts import Shape
 from placement.options import PlanOptions
 from placement.placing import place_group, stage_groups
@@ -63,14 +64,14 @@ class RedundancyPoint:
         Weights of the experts on the fullest GPU.
     """
 
-    redundant: int
-    slots_per_gpu: int
-    balancedness: float
-    batch: int
-    max_batch: int
-    tok_s_per_gpu: float
-    tpot_s: float
-    expert_bytes: float
+    redundant: Count
+    slots_per_gpu: AtLeastOne
+    balancedness: Fraction
+    batch: AtLeastOne
+    max_batch: AtLeastOne
+    tok_s_per_gpu: NotNegative
+    tpot_s: NotNegative
+    expert_bytes: NotNegative
 
 
 @dataclass(frozen=True)

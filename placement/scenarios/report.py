@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from placement.figures import Fraction
 from placement.problem import ExpertProblem
 from placement.scenarios.place import place_over_scenarios
 from placement.scenarios.problem import Objective, ScenarioProblem
@@ -23,9 +24,9 @@ class ScenarioRow:
     """
 
     name: str
-    in_sample: float
-    left_out: float | None
-    worst_layer: float
+    in_sample: Fraction
+    left_out: Fraction | None
+    worst_layer: Fraction
 
 
 @dataclass(frozen=True)

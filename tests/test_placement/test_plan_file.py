@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +26,6 @@ from topology.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from placement.plan import Plan
 
@@ -190,8 +190,8 @@ def test_a_layout_that_contradicts_the_rest_is_refused(key: str, tmp_path: Path)
 
 @pytest.mark.parametrize("path", [("experts",), ("proof",), ("inputs",), ("failures",)], ids=str)
 def test_no_class_of_ours_is_named(path: tuple[str, ...], tmp_path: Path) -> None:
-    assert f"{path[0]}: expected an object." in refusal(put(fresh(), path, 7), tmp_path)
-    assert "the whole file: expected an object." in refusal([fresh()], tmp_path)
+    assert f"{path[0]}: expected an object, found 7; correct it" in refusal(put(fresh(), path, 7), tmp_path)
+    assert "the whole file: expected an object, found a list; correct it" in refusal([fresh()], tmp_path)
 
 
 def test_unknown_keys_and_optional_ones_are_fine(tmp_path: Path) -> None:
@@ -210,6 +210,78 @@ def test_a_plan_of_a_dense_model_reads_back(tmp_path: Path) -> None:
     assert data["baselines"] == {}
     again = read(plan_to_json(data), tmp_path)
     assert (again.loads, again.score) == (None, plan.score)
+
+
+def test_a_file_of_an_earlier_version_still_loads() -> None:
+    """Written before the schema generated both ways, with everything that a plan can hold."""
+    path = Path(__file__).with_name("plan_file_old.json")
+    data = json.loads(path.read_text())
+    plan = read_plan(path)
+    assert (plan.split, plan.spread, plan.objective) == ("source", "node", "worst")
+    assert plan.layout.ep == data["layout"]["ep"]
+    assert plan.loads is not None
+    assert plan.loads.names == tuple(data["inputs"]["loads"]["names"])
+    assert plan.redundancy is not None
+    again = plan_to_dict(plan)
+    for key in (
+        "schema_version",
+        "model",
+        "cluster",
+        "stages",
+        "experts",
+        "layout",
+        "scenarios",
+        "redundancy",
+    ):
+        assert again[key] == data[key], key
+    assert again["failures"] == data["failures"]
+    assert data["inputs"]["workload"].items() <= again["inputs"]["workload"].items()
+    for key in ("model", "loads", "seed", "options"):
+        assert again["inputs"][key] == data["inputs"][key], key
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ('"schema_version": 1,', "schema_version"),
+        ('"layout": {}, ', "layout"),
+        ('"inputs": {"seed": 3, "seed": 4}, ', "inputs"),
+    ],
+)
+def test_a_duplicate_key_is_refused_by_place(line: str, place: str, tmp_path: Path) -> None:
+    said = refusal("{" + line + text_of_plan().lstrip()[1:], tmp_path)
+    assert f": {place}: duplicate key; keep one of them." in said
+
+
+def test_a_duplicate_key_inside(tmp_path: Path) -> None:
+    text = text_of_plan().replace('"batch": 3,', '"batch": 3, "batch": 9,', 1)
+    assert ": inputs.workload.batch: duplicate key" in refusal(text, tmp_path)
+    text = text_of_plan().replace('"replica": 1,', '"replica": 1, "replica": 0,', 1)
+    assert ": stages.1.replica: duplicate key" in refusal(text, tmp_path)
+
+
+DOMAIN = ("inputs", "cluster", "domains", 0)
+
+
+@pytest.mark.parametrize("key", ["hbm_bytes", "hbm_bytes_per_s", "bf16_flop_per_s", "power_w"])
+def test_a_figure_of_a_gpu_without_value_is_refused(key: str, tmp_path: Path) -> None:
+    path = (*DOMAIN, "gpu", "figures", key, "value")
+    said = refusal(put(fresh(), path, None), tmp_path)
+    place = ".".join(map(str, path))
+    assert f"{place}: null, but a plan is scored with this figure; correct it there, or make" in said
+
+
+def test_a_latency_without_value_and_a_rate_without(tmp_path: Path) -> None:
+    said = refusal(put(fresh(), (*DOMAIN, "fabric", "latency_s", "value"), None), tmp_path)
+    assert "fabric.latency_s.value: null" in said
+    said = refusal(put(fresh(), (*DOMAIN, "fabric", "link_bytes_per_s", "value"), None), tmp_path)
+    assert "rate of a link of nvlink4 is not published" in said
+
+
+def test_a_null_names_key_value_and_remedy(tmp_path: Path) -> None:
+    said = refusal(put(fresh(), ("proof", "gap"), None), tmp_path)
+    assert "proof.gap: expected a valid number, found null; correct it there, or make the plan again" in said
+    assert "layout: missing; correct it" in refusal(put(fresh(), ("layout",), REMOVED), tmp_path)
 
 
 def test_rows_of_a_layer_stand_on_one_line() -> None:

@@ -376,8 +376,9 @@ def _fields(text: str) -> _PlanFile:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        kinds = {dict: "an object", list: "a list"}
-        found = kinds.get(type(first["input"])) or json.dumps(first["input"])[:_SHOWN]
+        given = first["input"]
+        kind = "an object" if isinstance(given, dict) else "a list" if isinstance(given, list) else ""
+        found = kind or json.dumps(given)[:_SHOWN]
         what = f"{first['msg'].replace('Input should be', 'expected')}, found {found}"
         if first["type"] == "missing":
             what = "missing"

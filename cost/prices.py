@@ -13,11 +13,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from topology.catalog_files import read_evidence
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
-from topology.fields import Fields, load_yaml, nearest
 from topology.figures import Evidence, Figure
+from topology.reading import Fields, load_yaml, nearest
 from topology.spec import GpuSpec
 from topology.units import parse_quantity
 
@@ -60,7 +59,7 @@ class FigureFile:
         note = fields.text("note") if "note" in fields else ""
         origin = f"{self._sources[source]} ({note})" if note else self._sources[source]
         value = float(text) if unit == "1" else parse_quantity(text, unit, fields.at("value"))
-        figure = Figure(value, unit, read_evidence(fields), origin, text)
+        figure = Figure(value, unit, fields.evidence(), origin, text)
         fields.done()
         return figure
 

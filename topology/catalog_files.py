@@ -9,8 +9,8 @@ from pathlib import Path
 
 from topology.errors import InputError, MissingFigureError
 from topology.fabrics import check_scale_out
-from topology.fields import Fields, load_yaml, nearest
-from topology.figures import UNPUBLISHED, Evidence, Figure
+from topology.figures import UNPUBLISHED, Figure
+from topology.reading import Fields, load_yaml, nearest
 from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
 from topology.structures import check_domain
 from topology.units import parse_quantity
@@ -242,21 +242,6 @@ def find_scale_out(name: str) -> ScaleOutSpec | None:
     return check_scale_out(scale_out, fields.where)
 
 
-def read_evidence(fields: Fields) -> Evidence:
-    """Return the kind of evidence named under ``kind``.
-
-    Raises
-    ------
-    InputError
-        If there is no such kind.
-    """
-    labels = {kind.label: kind for kind in Evidence}
-    label = fields.text("kind")
-    if label not in labels:
-        raise InputError(f"{fields.at('kind')}: {label!r} is no kind of evidence; {nearest(label, labels)}")
-    return labels[label]
-
-
 @cache
 def _file(stem: str) -> Fields:
     """One catalog file."""
@@ -301,7 +286,7 @@ def _figure(fields: Fields, unit: str, sources: Mapping[str, str]) -> Figure:
     figure = Figure(
         value=value,
         unit=unit,
-        kind=read_evidence(fields),
+        kind=fields.evidence(),
         source=f"{sources[source]} ({note})" if note else sources[source],
         text=text,
     )

@@ -8,9 +8,9 @@ from dataclasses import replace
 from topology.catalog_files import load_domain, systems_of
 from topology.cluster_gpus import user_figure
 from topology.errors import InputError
-from topology.fields import Fields
 from topology.figures import Evidence, Figure
 from topology.plausible import check_links
+from topology.reading import Fields
 from topology.spec import DomainSpec, FabricSpec, GpuSpec
 from topology.structures import STRUCTURES, check_domain
 from topology.tori import default_node_shape, shaped

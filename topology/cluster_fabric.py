@@ -14,8 +14,8 @@ from topology.cluster_domains import stand_in_latency
 from topology.cluster_gpus import user_figure
 from topology.errors import InputError
 from topology.fabrics import FABRICS, check_scale_out, uplinks_of_leaf, uplinks_of_spine
-from topology.fields import Fields
 from topology.plausible import check_nic
+from topology.reading import Fields
 from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
 
 _REFERENCE = "hgx-h100"  # pods and spines of inline domains follow this reference design

@@ -10,7 +10,7 @@ from topology.cluster_fabric import read_fabric
 from topology.cluster_gpus import Gpus, read_overrides
 from topology.cluster_raw import read_raw
 from topology.errors import InputError
-from topology.fields import Fields, load_yaml
+from topology.reading import Fields, load_yaml
 from topology.spec import ClusterSpec, Fault
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from topology.catalog_files import GPU_FIGURES, gpu_names, load_gpu
 from topology.errors import InputError
-from topology.fields import Fields, nearest
 from topology.figures import Evidence, Figure
 from topology.plausible import check_gpu_figures
+from topology.reading import Fields, nearest
 from topology.spec import GpuSpec
 from topology.units import parse_quantity
 

@@ -8,9 +8,9 @@ from topology.catalog_files import fabric_names, load_fabric
 from topology.cluster_domains import stand_in_latency
 from topology.cluster_gpus import user_figure
 from topology.errors import InputError
-from topology.fields import Fields, nearest
 from topology.plausible import check_raw_links
 from topology.raw import check_raw
+from topology.reading import Fields, nearest
 from topology.spec import FabricSpec, GpuSpec, RawLink, RawNode, RawTopology
 from topology.units import format_quantity
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from topology.catalog_files import find_scale_out, systems_of
 from topology.errors import InputError
-from topology.fields import Fields
 from topology.figures import Figure
+from topology.reading import Fields
 from topology.spec import DomainSpec, GpuSpec, RawTopology, ScaleOutSpec
 from topology.units import format_quantity
 

@@ -10,7 +10,7 @@ from topology.build import LARGEST_CLUSTER_GPUS, build_cluster
 from topology.catalog_files import cluster_names, find_scale_out, load_domain, load_scale_out, load_shapes
 from topology.cluster import Cluster
 from topology.errors import InputError
-from topology.fields import nearest
+from topology.reading import nearest
 from topology.spec import ClusterSpec, DomainSpec, ScaleOutSpec
 from topology.tori import parse_shape, shape_of, shaped
 

@@ -12,7 +12,7 @@ from typing import Any
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.errors import InputError
 from topology.fabrics import check_scale_out
-from topology.fields import Fields
+from topology.reading import Fields
 from topology.spec import ClusterSpec, DomainSpec, Fault, ScaleOutSpec
 from topology.spec_parts import (
     fabric_to_dict,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from topology.catalog_files import read_evidence
 from topology.errors import InputError
-from topology.fields import Fields
 from topology.figures import UNPUBLISHED, Figure
+from topology.reading import Fields
 from topology.spec import FabricSpec, GpuSpec
 
 _UNITS = ("byte", "byte/s", "flop/s", "s", "W", "1", "USD/h", "kg", "m")
@@ -62,7 +61,7 @@ def _figure(fields: Fields) -> Figure:
     if unit not in _UNITS:
         raise InputError(f"{fields.at('unit')}: {unit!r} is not one of {', '.join(_UNITS)}.")
     value = UNPUBLISHED if fields.get("value", 0) is None else fields.number("value")
-    figure = Figure(value, unit, read_evidence(fields), fields.text("source"), text)
+    figure = Figure(value, unit, fields.evidence(), fields.text("source"), text)
     fields.done()
     return figure
 

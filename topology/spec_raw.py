@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from topology.errors import InputError
-from topology.fields import Fields
+from topology.reading import Fields
 from topology.spec import FabricSpec, GpuSpec, RawLink, RawNode, RawTopology
 from topology.spec_parts import fabric_to_dict, gpu_to_dict, read_fabric_dict, read_gpu_dict
 

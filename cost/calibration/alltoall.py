@@ -10,10 +10,9 @@ from pathlib import Path
 
 from cost.terms.alltoall_kernel import Leg
 from cost.terms.alltoall_volumes import FAMILIES, Family, require_family
-from topology.catalog_files import read_evidence
 from topology.errors import InputError
-from topology.fields import Fields, load_yaml
 from topology.figures import Figure
+from topology.reading import Fields, load_yaml
 from topology.units import parse_quantity
 
 PATH = Path(__file__).with_name("alltoall.yaml")
@@ -166,7 +165,7 @@ def _leg(fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str])
         entry = fields.sub(key)
         if "same" in entry:
             found = _shared(entry.text("same"), _UNITS[key], entry.at("same"), shared)
-            figures[key] = replace(found, kind=read_evidence(entry), source=_source(entry, texts))
+            figures[key] = replace(found, kind=entry.evidence(), source=_source(entry, texts))
             entry.done()
         else:
             figures[key] = _figure(entry, _UNITS[key], texts)
@@ -189,7 +188,7 @@ def _source(fields: Fields, texts: Mapping[str, str]) -> str:
 
 
 def _figure(fields: Fields, unit: str, texts: Mapping[str, str]) -> Figure:
-    kind, source = read_evidence(fields), _source(fields, texts)
+    kind, source = fields.evidence(), _source(fields, texts)
     if unit == "1":
         value = fields.number("value")
         if value > 1:

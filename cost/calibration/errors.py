@@ -19,7 +19,7 @@ from cost.efficiency import Efficiency
 from cost.layout import Layout
 from topology.catalog_files import load_gpu
 from topology.errors import InputError
-from topology.fields import Fields, load_yaml, nearest
+from topology.reading import Fields, load_yaml, nearest
 
 PATH = Path(__file__).with_name("errors.yaml")
 EACH_ENGINE = "named"

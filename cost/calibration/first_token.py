@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cost.calibration.serving import ANY_ENGINE
 from cost.quantity import Quantity
 from topology.errors import InputError
-from topology.fields import Fields, load_yaml
+from topology.reading import Fields, load_yaml
 
 PATH = Path(__file__).with_name("first_token.yaml")
 DOMINATES = 2.0

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 
 from cost.efficiency import COEFFICIENTS, is_fraction
-from topology.catalog_files import GPU_FIGURES, load_gpu, read_evidence
+from topology.catalog_files import GPU_FIGURES, load_gpu
 from topology.errors import InputError, MissingFigureError
-from topology.fields import Fields, load_yaml, nearest
 from topology.figures import Evidence, Figure
+from topology.reading import Fields, load_yaml, nearest
 from topology.units import parse_quantity
 
 PATH = Path(__file__).with_name("kernels.yaml")
@@ -125,7 +125,7 @@ def _rate(fields: Fields, sources: Mapping[str, str], homes: Mapping[str, str]) 
         raise InputError(f"{fields.at('peak')}: the catalog has no {peak} of {chip}.")
     most = gpu.figures[peak]
     rate = parse_quantity(text, unit, fields.at("rate"))
-    value, kind = fields.number("value"), read_evidence(fields)
+    value, kind = fields.number("value"), fields.evidence()
     if kind is not Evidence.MEASURED:
         raise InputError(f"{fields.at('kind')}: a kernel's rate is measured, not {kind.label}.")
     if value > 1 or abs(value - rate / most.value) > _ROUNDING:

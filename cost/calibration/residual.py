@@ -21,7 +21,7 @@ from cost.calibration.kernels import architecture_of, architectures
 from cost.calibration.serving import ANY_ENGINE, engine_names, require_engine
 from cost.quantity import Quantity
 from topology.errors import InputError, MissingFigureError
-from topology.fields import Fields, load_yaml, nearest
+from topology.reading import Fields, load_yaml, nearest
 
 Array = NDArray[np.float64]
 

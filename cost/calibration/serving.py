@@ -14,8 +14,8 @@ from cost.calibration.unmeasured import brought_down, derate
 from cost.efficiency import COEFFICIENTS, Efficiency, is_fraction
 from topology.catalog_files import gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
-from topology.fields import Fields, load_yaml, nearest
 from topology.figures import Evidence, Figure
+from topology.reading import Fields, load_yaml, nearest
 from topology.spec import GpuSpec
 
 Points = Sequence[tuple[float, float]]

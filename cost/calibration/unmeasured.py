@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 from cost.calibration.kernels import KERNEL_FRACTIONS, architecture_of, published_best
-from topology.catalog_files import GPU_FIGURES, gpu_names, load_gpu, read_evidence
+from topology.catalog_files import GPU_FIGURES, gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
-from topology.fields import Fields, load_yaml, nearest
 from topology.figures import Evidence, Figure
+from topology.reading import Fields, load_yaml, nearest
 
 WIDE, EIGHT = "attention.decode.bf16", "attention.decode.fp8"
 PATH = Path(__file__).with_name("unmeasured.yaml")
@@ -66,7 +66,7 @@ def _fraction(fields: Fields, name: str, chip: str, sources: Mapping[str, str]) 
         raise InputError(f"{fields.where}: no fraction of a chip's peak; {nearest(name, KERNEL_FRACTIONS)}")
     if name in _published(chip):
         raise InputError(f"{fields.where}: a rate was published, which goes before what is assumed.")
-    value, kind, source = fields.number("value"), read_evidence(fields), fields.text("source")
+    value, kind, source = fields.number("value"), fields.evidence(), fields.text("source")
     if kind is not Evidence.ASSUMED:
         raise InputError(f"{fields.at('kind')}: without a rate it is assumed, not {kind.label}.")
     if not 0 < value <= 1:

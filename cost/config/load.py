@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from topology.errors import InputError
-from topology.strict_json import unique_keys
+from topology.reading import parse_json
 
 _MOST_BYTES = 32 << 20
-
-
-_unique = unique_keys(lambda key: ValueError(f"the key {key!r} stands twice in one object"))
-
-
-def _constant(name: str) -> float:
-    """Let infinities through, which real configs hold as limits; a key that is read refuses them."""
-    if name == "NaN":
-        message = "NaN is no JSON number"
-        raise ValueError(message)
-    return float(name)
 
 
 def _text(path: Path) -> str:
@@ -49,16 +37,11 @@ def load_object(path: Path) -> dict[str, object]:
     text = _text(path)
     if not text.strip():
         raise InputError(f"{path} is empty.")
-    try:
-        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}, line {error.lineno}, column {error.colno}: {error.msg}; not valid JSON."
-        ) from None
-    except RecursionError:
-        raise InputError(f"{path} is nested too deeply to be a config.json.") from None
-    except ValueError as error:
-        raise InputError(f"{path}: {error}.") from None
+
+    def error(line: int | None, problem: str) -> InputError:
+        return InputError(f"{path}: {problem}" if line is None else f"{path}, line {line}, {problem}")
+
+    found = parse_json(text, error, infinite=True)  # real configs hold infinity as a limit
     if not isinstance(found, dict):
         raise InputError(f"{path} holds a JSON {type(found).__name__}; a config.json is an object.")
     return found

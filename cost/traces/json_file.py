@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.recording import Recording, Wanted, of_array, one_line
+from cost.traces.recording import Recording, Wanted, of_array
 from topology.errors import InputError
-from topology.strict_json import unique_keys
+from topology.reading import parse_json
 
 MOST_JSON_BYTES = 100 * 2**20
 """Of one JSON document: parsed, its numbers take about nine times as much memory."""
@@ -33,10 +33,7 @@ def read_json(path: Path, wanted: Wanted | None) -> Recording:
             f"{path}: {size / 1e6:,.0f} MB of JSON; above {MOST_JSON_BYTES / 1e6:.0f} MB give the .pt that SGLang "
             "dumps, or an .npy of the same counts, which are read in pieces."
         )
-    try:
-        data = parse(path.read_bytes())
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON ({one_line(error)}).") from error
+    data = parse(path.read_bytes(), str(path))
     if not isinstance(data, dict) or "logical_count" not in data:
         raise InputError(
             f'{path}: has no key "logical_count", as SGLang writes it: {{"logical_count": [[...]]}}.'
@@ -46,20 +43,21 @@ def read_json(path: Path, wanted: Wanted | None) -> Recording:
     return of_array(str(path), "SGLang JSON", values, wanted)
 
 
-_unique = unique_keys(lambda key: ValueError(f"key {key[:40]!r} is there twice"))
-
-
-def parse(text: bytes) -> Any:
-    """Parse JSON; a key that is there twice is an error.
+def parse(text: bytes, where: str) -> Any:
+    """Parse JSON in UTF-8.
 
     Raises
     ------
-    ValueError
-        If it is not JSON in UTF-8, or has more than 4,000,000 lists and texts.
+    InputError
+        If it is not JSON, has duplicate keys, or more than 4,000,000 lists and texts.
     """
     if sum(map(text.count, (b"[", b"{", b'"'))) > MOST_PARTS:
-        raise ValueError(f"more than {MOST_PARTS:,} lists and texts")
-    return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
+        raise InputError(f"{where}: more than {MOST_PARTS:,} lists and texts.")
+    try:
+        decoded = text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: not valid JSON (byte {error.start} is not UTF-8).") from None
+    return parse_json(decoded, lambda _, problem: InputError(f"{where}: {problem}"))
 
 
 def numbers(path: str, what: str, value: object, needs: str = "", *, checked: bool = False) -> NDArray[Any]:

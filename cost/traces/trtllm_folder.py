@@ -80,11 +80,8 @@ def _experts(path: Path) -> int | None:
     meta = path / "meta_info.json"
     if not meta.is_file():
         return None
-    try:
-        with meta.open("rb") as file:
-            data = parse(file.read(_MOST_META_BYTES))
-    except ValueError as error:
-        raise InputError(f"{meta}: not JSON ({one_line(error)}).") from error
+    with meta.open("rb") as file:
+        data = parse(file.read(_MOST_META_BYTES), str(meta))
     experts = data.get("num_experts") if isinstance(data, dict) else None
     if type(experts) is not int or experts < 1:
         raise InputError(f"{meta}: has no num_experts above 0.")

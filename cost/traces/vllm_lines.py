@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cost.traces.json_file import numbers, parse
 from cost.traces.physical import experts_of_map, to_experts
-from cost.traces.recording import Recording, Wanted, one_line
+from cost.traces.recording import Recording, Wanted
 from topology.errors import InputError
 
 STATS = "eplb_load_stats"
@@ -81,10 +81,7 @@ def _stats(path: Path, others: Counter[str]) -> Iterator[tuple[str, dict[str, An
                 )
             if not line.strip():
                 continue
-            try:
-                record = parse(line)
-            except ValueError as error:
-                raise InputError(f"{path}, {where}: not JSON ({one_line(error)}).") from error
+            record = parse(line, f"{path}, {where}")
             if not isinstance(record, dict) or not isinstance(record.get("record_type"), str):
                 raise InputError(f'{path}, {where}: no object with a "record_type", as vLLM writes.')
             if record["record_type"] != STATS:

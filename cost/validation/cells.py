@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from topology.errors import InputError
-from topology.fields import nearest
+from topology.reading import nearest
 
 _LONGEST_FILE_BYTES = 256_000_000
 _LARGEST = 1e15

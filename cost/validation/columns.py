@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topology.fields import nearest
+from topology.reading import nearest
 
 COLUMNS = {
     "id": "name of the row",

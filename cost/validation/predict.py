@@ -109,7 +109,7 @@ def _incomplete(point: Point) -> str:
 @lru_cache(maxsize=256)
 def _unknown_cluster(name: str) -> str:
     from topology.catalog_files import cluster_names
-    from topology.fields import nearest
+    from topology.reading import nearest
     from topology.resolve import resolve_cluster
 
     if name in cluster_names():
@@ -126,7 +126,7 @@ def _unknown_cluster(name: str) -> str:
 @lru_cache(maxsize=256)
 def _unknown_model(name: str) -> str:
     from cost.resolve import model_names, resolve_model
-    from topology.fields import nearest
+    from topology.reading import nearest
 
     if name not in model_names() and not name.lower().endswith(".json"):
         return f"model {name!r} is not in the catalog; {nearest(name, model_names())}"

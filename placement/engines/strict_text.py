@@ -6,14 +6,11 @@ YAML: no tags, no aliases, no key twice, a few levels of nesting.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 from topology.errors import InputError
-from topology.strict_json import unique_keys
-from topology.strict_yaml import strict_yaml
+from topology.reading import MakeError, parse_json, parse_yaml
 
 LONGEST_BYTES = 32 << 20
 """A plan of 94 layers with 4,096 slots takes 3 MB, in vllm-ascend's form with a slot a device 17."""
@@ -64,7 +61,7 @@ def read_json(path: Path) -> object:
     InputError
         If it is not one strict JSON value.
     """
-    return _parse(read_text(path), str(path))
+    return _parse(read_text(path), str(path), _error(path))
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, object]]:
@@ -77,33 +74,14 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, object]]:
     """
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
-            yield number, _parse(line, f"{path}, line {number}")
+            yield number, _parse(line, f"{path}, line {number}", _error(path, number))
 
 
-class _BadValueError(ValueError):
-    """A value that JSON's grammar has, and a plan has not."""
-
-
-_unique = unique_keys(lambda key: _BadValueError(f"key {key[:40]!r} is there twice"))
-
-
-def _parse(text: str, where: str) -> object:
+def _parse(text: str, where: str, error: MakeError) -> object:
     if sum(map(text.count, '[{"')) > MOST_PARTS:
         raise InputError(f"{where}: more than {MOST_PARTS:,} lists and texts, which no plan of experts has.")
-    try:
-        value: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except RecursionError:
-        raise InputError(f"{where}: nested too deeply to be a plan.") from None
-    except _BadValueError as error:
-        raise InputError(f"{where}: {error}.") from None
-    except ValueError as error:
-        what = " ".join(str(error).split())[:100]
-        raise InputError(f"{where}: not JSON, or cut short ({what}).") from None
+    value: object = parse_json(text, error)
     return value
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise _BadValueError(f"{name} is not a number of JSON")
 
 
 def read_yaml(path: Path) -> object:
@@ -114,11 +92,17 @@ def read_yaml(path: Path) -> object:
     InputError
         If it is not YAML, or has tags, aliases, a key twice, or deep nesting.
     """
-
-    def error(line: int | None, problem: str) -> InputError:
-        return InputError(f"{path}: {'' if line is None else f'line {line}: '}{problem}")
-
     text = read_text(path, LONGEST_YAML_BYTES)
     if sum(map(text.count, ",\n")) > MOST_YAML_PARTS:
         raise InputError(f"{path}: more than {MOST_YAML_PARTS:,} values, which no plan of experts has.")
-    return strict_yaml(text, error, deepest=DEEPEST)
+    return parse_yaml(text, _error(path), deepest=DEEPEST)
+
+
+def _error(path: Path, row: int | None = None) -> MakeError:
+    """Return what makes the error of a problem in a line of a file, or in the one line ``row`` of it."""
+
+    def error(line: int | None, problem: str) -> InputError:
+        number = line if row is None else row
+        return InputError(f"{path}: {'' if number is None else f'line {number}: '}{problem}")
+
+    return error

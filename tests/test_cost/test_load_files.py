@@ -142,7 +142,7 @@ def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
         ("x.json", {"counts": 1}, 'no key "logical_count"'),
         ("x.json", [1, 2], 'no key "logical_count"'),
         ("x.json", {"logical_count": [[1, 2], [3]]}, "rows of unequal length"),
-        ("x.json", {"logical_count": at(np.nan).tolist()}, "nan"),
+        ("x.json", {"logical_count": at(np.nan).tolist()}, "NaN"),
         ("x.json", {"logical_count": [[True] * 4] * 2}, "true, which is not a number"),
         ("x.json", {"logical_count": [[None] * 4] * 2}, "null, which is not a number"),
         ("x.json", {"logical_count": [["1"] * 4] * 2}, '"1", which is not a number'),
@@ -181,7 +181,7 @@ def test_files_cut_short(tmp_path: Path, name: str, keep: int) -> None:
     values = {"x.npy": GOOD, "x.npz": {"loads": GOOD}, "x.json": {"logical_count": GOOD.tolist()}}[name]
     path = save(tmp_path, values, name)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"not a whole|not JSON|cut short"):
+    with pytest.raises(InputError, match=r"not a whole|not valid JSON|cut short"):
         read(path)
 
 
@@ -220,7 +220,7 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
 
 
 def test_text_that_is_not_text(tmp_path: Path) -> None:
-    for name, words in (("x.csv", "not a CSV file"), ("x.json", "not JSON")):
+    for name, words in (("x.csv", "not a CSV file"), ("x.json", "not valid JSON")):
         (tmp_path / name).write_bytes(b"\xff\xfe\x00scenario")
         with pytest.raises(InputError, match=words):
             read(tmp_path / name)

@@ -23,8 +23,8 @@ BAD_YAML = {
     'a: !!python/object/apply:os.system ["touch ran"]': "a YAML tag",
     "a: !mine 3": "a YAML tag",
     "a: &x [1]\nb: *x": "line 2: YAML aliases",
-    "a: 1\na: 2": "'a' is given twice",
-    "3: 1\n3: 2": "'3' is given twice",
+    "a: 1\na: 2": "duplicate key 'a'",
+    "3: 1\n3: 2": "duplicate key '3'",
     "? [1]\n: 2": "not valid YAML",
     "a: 1\n---\nb: 1": "not valid YAML",
     "[" * 100_000: "nested more than 6 deep",
@@ -47,12 +47,12 @@ def test_bad_yaml(tmp_path: Path, text: str) -> None:
 
 BAD_JSON = {
     "": "empty",
-    "{": "cut short",
-    '{"a": 1, "a": 1}': "'a' is there twice",
-    "[NaN]": "NaN is not a number",
-    "[-Infinity]": "-Infinity is not a number",
+    "{": "is the file cut",
+    '{"a": 1, "a": 1}': "duplicate key 'a'",
+    "[NaN]": "NaN is not a JSON number",
+    "[-Infinity]": "-Infinity is not a JSON number",
     "[" * 100_000: "nested too deeply",
-    "[" + "9" * 5000 + "]": "not JSON",
+    "[" + "9" * 5000 + "]": "not valid JSON",
 }
 
 

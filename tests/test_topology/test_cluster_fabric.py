@@ -14,7 +14,7 @@ from topology import InputError, build_cluster, load_domain, resolve_cluster, va
 from topology.build import check_cluster
 from topology.cluster_fabric import read_fabric
 from topology.fabrics import uplinks_of_leaf, uplinks_of_spine
-from topology.fields import Fields
+from topology.reading import Fields
 from topology.spec import ClusterSpec
 
 if TYPE_CHECKING:

@@ -174,7 +174,7 @@ INLINE = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per
         ("[" * 200_000, "nested more than 64 deep"),
         ("- " * 200_000, "nested more than 64 deep"),
         ("a: !!python/name:os.system 1", "line 1: a YAML tag"),
-        (ONE + "name: twice\nname: twice", "the key 'name' is given twice"),
+        (ONE + "name: twice\nname: twice", "duplicate key 'name'"),
     ],
 )
 def test_mistakes_in_a_file(tmp_path: Path, text: str, hint: str) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from topology.errors import InputError
-from topology.importers.source import Source, shown
-from topology.strict_json import unique_keys
-from topology.strict_yaml import DEEPEST, strict_yaml
+from topology.importers.source import Source
+from topology.reading import DEEPEST, parse_json, parse_yaml, shown
 
 _MOST_VALUES = 2_000_000
 
 
 class Data:
-    """A mapping with the place it stands at; unlike :class:`topology.fields.Fields` it leaves other keys alone."""
+    """A mapping with the place it stands at; unlike :class:`topology.reading.Fields` it leaves other keys alone."""
 
     def __init__(self, value: object, where: str) -> None:
         if not isinstance(value, dict):
@@ -101,7 +99,7 @@ class _Loaded:
 
 
 def load_data(source: Source) -> _Loaded:
-    """Read a document, JSON where it begins like JSON, else YAML without tags, aliases and twice-given keys.
+    """Read a document, JSON where it begins like JSON, else YAML without tags, aliases and duplicate keys.
 
     Raises
     ------
@@ -109,32 +107,13 @@ def load_data(source: Source) -> _Loaded:
         If it cannot be parsed, is nested too deeply or holds too much.
     """
     text = source.text.lstrip()
-    value = _json(source) if text.startswith(("{", "[")) else strict_yaml(source.text, source.error)
+    value = (
+        parse_json(source.text, source.error)
+        if text.startswith(("{", "["))
+        else parse_yaml(source.text, source.error)
+    )
     _measure(source, value)
     return _Loaded(value, source)
-
-
-def _json(source: Source) -> object:
-    """Parse JSON; flow YAML that is no JSON is tried as YAML."""
-
-    def twice(key: str) -> InputError:
-        return InputError(f"{source.name}: the key {shown(key)} is given twice in one mapping.")
-
-    def refuse(text: str) -> object:
-        raise InputError(f"{source.name}: {text} is no JSON number.")
-
-    try:
-        value: object = json.loads(source.text, object_pairs_hook=unique_keys(twice), parse_constant=refuse)
-    except json.JSONDecodeError as error:
-        cut = " (is the file cut?)" if error.pos >= len(source.text.rstrip()) - 1 else ""
-        raise source.error(
-            error.lineno, f"column {error.colno}: not valid JSON ({error.msg}){cut}."
-        ) from None
-    except RecursionError:
-        raise source.error(None, "is nested too deeply.") from None
-    except ValueError as error:
-        raise source.error(None, f"not valid JSON ({shown(str(error))}).") from None
-    return value
 
 
 def _measure(source: Source, value: object) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 from topology.errors import InputError
-from topology.importers.source import shown
+from topology.reading import shown
 
 LARGEST_HOSTLIST = 200_000
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")

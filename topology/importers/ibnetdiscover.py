@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from topology.figures import Evidence, Figure
 from topology.importers.cabling import Adapter, cabled_fabric
 from topology.importers.found import FabricFound
-from topology.importers.source import Source, shown
+from topology.importers.source import Source
+from topology.reading import shown
 
 KIND = "ibnetdiscover"
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d+)\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')

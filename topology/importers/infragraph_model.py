@@ -11,7 +11,8 @@ from typing import TypeVar
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.importers.data import Data
-from topology.importers.source import Source, shown
+from topology.importers.source import Source
+from topology.reading import shown
 
 MOST_NODES = 300_000
 _MOST_EDGES = 1_000_000

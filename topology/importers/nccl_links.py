@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from topology.importers.source import Source, shown
+from topology.importers.source import Source
 from topology.importers.xml_tree import Element
+from topology.reading import shown
 
 _NOWHERE = re.compile(r"f+:ff:ff\.[0-9a-f]")
 _BUSID = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from topology.figures import Evidence, Figure
 from topology.importers.found import NicFound, NodeFound
 from topology.importers.nccl_links import attribute, read_links, whole
-from topology.importers.source import Source, shown
+from topology.importers.source import Source
 from topology.importers.xml_tree import Element, parse_xml
+from topology.reading import shown
 
 KIND = "nccl-xml"
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from topology.importers.data import Data, load_data
 from topology.importers.found import FabricFound, PortFound, TrunkFound
-from topology.importers.source import Source, shown
+from topology.importers.source import Source
+from topology.reading import shown
 
 KIND = "netq"
 

@@ -21,9 +21,9 @@ from topology.catalog_files import (
     systems_of,
 )
 from topology.errors import InputError
-from topology.fields import nearest
 from topology.figures import Evidence, Figure
 from topology.importers.options import ImportOptions
+from topology.reading import nearest
 from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
 from topology.units import format_quantity, parse_quantity
 

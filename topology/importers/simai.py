@@ -6,7 +6,8 @@ import re
 
 from topology.figures import Evidence, Figure
 from topology.importers.found import WholeFound, WholeLink
-from topology.importers.source import Source, shown
+from topology.importers.source import Source
+from topology.reading import shown
 
 KIND = "simai"
 _HEAD = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+([A-Za-z]\S*)\s*")

@@ -10,8 +10,9 @@ import re
 from topology.importers.data import Data, load_data
 from topology.importers.found import FabricFound
 from topology.importers.hostlist import expand_hosts
-from topology.importers.source import Source, shown
+from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
+from topology.reading import shown
 
 CONF = "slurm-conf"
 YAML = "slurm-yaml"

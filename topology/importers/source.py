@@ -12,7 +12,6 @@ _LONGEST_BYTES = 64_000_000
 _LONGEST_LINE = 1_000_000
 _ESCAPES = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]|\x1b[()][A-Za-z0-9]|\x0f")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
-_LONGEST_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -76,9 +75,3 @@ def _decoded(raw: bytes, name: str) -> str:
     if len(longest) > _LONGEST_LINE and not text.lstrip().startswith(("{", "[", "<")):
         raise InputError(f"{name}: has a line of {len(longest)} characters; is it such a file?")
     return text
-
-
-def shown(value: object) -> str:
-    """Return a value from a file as messages print it: one line, not too long, no control characters."""
-    text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from topology.importers.found import NicFound, NodeFound
-from topology.importers.source import Source, shown
+from topology.importers.source import Source
+from topology.reading import shown
 
 KIND = "topo-m"
 _CELL = r"(?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC)"

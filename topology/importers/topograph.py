@@ -11,8 +11,9 @@ from itertools import pairwise
 from topology.importers.data import Data, load_data
 from topology.importers.found import FabricFound
 from topology.importers.hostlist import expand_hosts
-from topology.importers.source import Source, shown
+from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
+from topology.reading import shown
 
 KIND = "topograph"
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from topology.importers.source import Source, shown
+from topology.importers.source import Source
+from topology.reading import shown
 
 _DEEPEST = 64
 _MOST_ELEMENTS = 200_000

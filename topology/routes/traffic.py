@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topology.errors import InputError
-from topology.fields import nearest
+from topology.reading import nearest
 from topology.routes.demand import Pairs
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random")

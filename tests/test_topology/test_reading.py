@@ -1,0 +1,148 @@
+"""YAML and JSON of other people: what is refused, and in which words."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology.errors import InfeasibleError, InputError, printable
+from topology.reading import Fields, load_yaml, parse_json, parse_yaml
+
+
+def error(line: int | None, problem: str) -> InputError:
+    """Make the error of a file called x."""
+    return InputError(f"x: {'' if line is None else f'line {line}: '}{problem}")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"a": 1, "b": 2, "c": {}, "b": 3, "a": 4}', "x: duplicate key 'b'."),
+        ('{"a": [{"k": 1, "k": 1}]}', "x: duplicate key 'k'."),
+        ("[NaN]", "x: NaN is not a JSON number."),
+        ("[-Infinity]", "x: -Infinity is not a JSON number."),
+        ("[1e999]", "x: the number 1e999 is too large."),
+        ("[" + "9" * 5000 + "]", "not valid JSON (Exceeds the limit"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{\n"a": 1,,}', "x: line 2: column 8: not valid JSON"),
+        ('{"a": 1', "(is the file cut?)"),
+        ("", "(is the file cut?)"),
+        ("[1] 2", "not valid JSON (Extra data)"),
+    ],
+)
+def test_json_that_is_refused(text: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_json(text, error)
+    assert words in str(caught.value)
+
+
+def test_json_that_is_read() -> None:
+    assert parse_json('{"a": 1, "b": {"a": [2.5, null, "x"]}}', error) == {
+        "a": 1,
+        "b": {"a": [2.5, None, "x"]},
+    }
+    assert parse_json("[Infinity, 1e999]", error, infinite=True) == [math.inf, math.inf]
+    with pytest.raises(InputError, match="NaN"):
+        parse_json("[NaN]", error, infinite=True)
+
+
+def test_many_keys_take_no_longer_than_they_must() -> None:
+    """Looking for the second one key by key, a million keys took hours."""
+    text = json.dumps({str(i): 0 for i in range(1_000_000)})[:-1] + ', "999999": 0}'
+    with pytest.raises(InputError, match="duplicate key '999999'"):
+        parse_json(text, error)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\nb: {c: 1, c: 2}", "x: line 2: duplicate key 'c'."),
+        ("a: &b 1\nc: *b", "x: line 2: YAML aliases"),
+        ("a: !!python/object:os.system x", "YAML tag"),
+        ("[" * 100, "is nested more than 64 deep"),
+        ("a: [1", "not valid YAML"),
+        ("a: 1\n---\nb: 2", "not valid YAML"),
+    ],
+)
+def test_yaml_that_is_refused(text: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_yaml(text, error)
+    assert words in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Any) -> None:
+    with pytest.raises(InputError, match=r"^x: cannot read it \(No such file"):
+        load_yaml(tmp_path / "none.yaml", "x")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"^x: is not UTF-8 text"):
+        load_yaml(tmp_path / "bytes.yaml", "x")
+
+
+FIELDS: list[tuple[str, object, str]] = [
+    ("text", None, "x: needs the key `key`."),
+    ("text", " ", "x: key: ' ' must be a text."),
+    ("text", 3, "x: key: 3 must be a text."),
+    ("texts", ["a", 1], "x: key: must be a list of texts."),
+    ("count", 0, "x: key: 0 must be a whole number from 1 to 1000000."),
+    ("count", True, "x: key: True must be a whole number"),
+    ("count", 2.0, "x: key: 2.0 must be a whole number"),
+    ("counts", [], "x: key: [] must be a list of whole numbers, like [5, 5, 4, 4]."),
+    ("counts", [1, -1], "x: key: -1 must be a whole number"),
+    ("number", 0, "x: key: 0 must be a number greater than zero."),
+    ("number", math.nan, "x: key: nan must be a number greater than zero."),
+    ("number", math.inf, "x: key: inf must be a number greater than zero."),
+    ("number", 10**400, "must be a number greater than zero."),
+    ("number", "1", "x: key: '1' must be a number greater than zero."),
+    ("numbers", 3, "x: key: 3 must be a list of numbers, like [1, 4]."),
+    ("flag", 1, "x: key: 1 must be true or false."),
+    ("flags", [True, 1], "x: key: [True, 1] must be a list of true and false."),
+    ("sub", [1], "x: key: expected a mapping of keys to values, found a list."),
+    ("subs", [], "x: key: must be a list with at least one entry, found an empty list."),
+    ("subs", [1], "x: key[0]: expected a mapping of keys to values, found a number."),
+    ("evidence", "mesured", "x: key: 'mesured' is no kind of evidence; did you mean measured"),
+]
+
+
+@pytest.mark.parametrize(("reader", "value", "words"), FIELDS)
+def test_a_field_of_the_wrong_type(reader: str, value: object, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        getattr(Fields({"key": value}, "x"), reader)("key")
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_an_unknown_key_offers_the_nearest() -> None:
+    fields = Fields({"gpus_per_nod": 4, "name": "a"}, "x")
+    fields.text("name")
+    assert fields.count("gpus_per_node", 8) == 8
+    with pytest.raises(InputError, match=r"^x: unknown key `gpus_per_nod`; did you mean gpus_per_node\?"):
+        fields.done()
+
+
+def test_a_choice_names_all_there_are() -> None:
+    assert Fields({"kind": "a"}, "x").choice("kind", ("a", "b")) == "a"
+    with pytest.raises(InputError, match=r"^x: kind: 'c' is not one of a, b\.$"):
+        Fields({"kind": "c"}, "x").choice("kind", ("a", "b"))
+
+
+def test_errors_cannot_steer_a_terminal() -> None:
+    assert str(InputError("gpu \x1b[2J\x07: no\nsuch")) == r"gpu \x1b[2J\x07: no\nsuch"
+    assert str(InfeasibleError("a\x9b31m\u202eb")) == r"a\x9b31m\u202eb"
+    again = copy.copy(InputError("a\x1b"))
+    assert str(again) == str(InputError(str(again))) == r"a\x1b"
+
+
+@given(st.text())
+def test_what_is_printable_stays(text: str) -> None:
+    safe = printable(text)
+    assert printable(safe) == safe
+    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in safe)
+    safe.encode()
+    if text.isascii() and text.isprintable():
+        assert safe == text

@@ -1,0 +1,339 @@
+"""Strict reading of YAML and JSON: no duplicate or unknown keys, checked types, errors that name the place."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from topology.errors import InputError
+from topology.figures import Evidence
+
+DEEPEST = 64
+_LONGEST_YAML_BYTES = 32_000_000
+_LONGEST_SHOWN = 60
+_MOST = 1_000_000
+
+MakeError = Callable[[int | None, str], Exception]
+"""What makes an exception of a line number (None: the file as a whole) and a problem."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return "did you mean ...?" with the known names nearest to ``name``, or a list of all of them."""
+    choices = sorted(known)
+    close = difflib.get_close_matches(name.lower(), choices, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"known: {', '.join(choices)}."
+
+
+def shown(value: object) -> str:
+    """Return a value from a file as messages print it: one line, not too long, no control characters."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+
+
+class Fields:
+    """The fields of one mapping, taken one by one; :meth:`done` refuses what nobody asked for.
+
+    Each reader raises an ``InputError`` with the place and the key where the value is missing or of the wrong type.
+    """
+
+    def __init__(self, data: object, where: str) -> None:
+        if not isinstance(data, dict):
+            raise InputError(f"{where}: expected a mapping of keys to values, found {_kind(data)}.")
+        self._data: Mapping[Any, Any] = data
+        self._asked: set[str] = set()
+        self._known: set[str] = set()  # keys that could be there: what an unknown one may have meant
+        self.where = where
+
+    def __contains__(self, key: str) -> bool:
+        self._known.add(key)
+        return key in self._data
+
+    def at(self, key: str) -> str:
+        """Return the place of ``key``, for messages."""
+        return f"{self.where}: {key}"
+
+    def get(self, key: str, default: object = None) -> Any:
+        """Return the raw value of an optional key."""
+        self._asked.add(key)
+        return self._data.get(key, default)
+
+    def need(self, key: str) -> Any:
+        """Return the raw value of a key that must be there."""
+        self._asked.add(key)
+        if key not in self._data or self._data[key] is None:
+            raise InputError(f"{self.where}: needs the key `{key}`.")
+        return self._data[key]
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a text that is not empty; ``default`` where the key is absent."""
+        if default is not None and key not in self:
+            return default
+        value = self.need(key)
+        if not isinstance(value, str) or not value.strip():
+            raise InputError(f"{self.at(key)}: {shown(value)} must be a text.")
+        return value
+
+    def choice(self, key: str, known: Iterable[str]) -> str:
+        """Return a text that is one of ``known``."""
+        value = self.text(key)
+        if value not in known:
+            raise InputError(f"{self.at(key)}: {shown(value)} is not one of {', '.join(known)}.")
+        return value
+
+    def evidence(self, key: str = "kind") -> Evidence:
+        """Return a kind of evidence."""
+        labels = {kind.label: kind for kind in Evidence}
+        label = self.text(key)
+        if label not in labels:
+            raise InputError(
+                f"{self.at(key)}: {shown(label)} is no kind of evidence; {nearest(label, labels)}"
+            )
+        return labels[label]
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a list of texts, empty where the key is absent."""
+        value = self.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise InputError(f"{self.at(key)}: must be a list of texts.")
+        return tuple(value)
+
+    def count(self, key: str, default: int | None = None, *, least: int = 1, most: int = _MOST) -> int:
+        """Return a whole number from ``least`` to ``most``; ``default`` where the key is absent."""
+        if default is not None and key not in self:
+            return default
+        return _whole(self.need(key), self.at(key), least, most)
+
+    def counts(self, key: str) -> tuple[int, ...]:
+        """Return a list of whole numbers of at least one."""
+        value = self.need(key)
+        if not isinstance(value, list) or not value:
+            raise InputError(
+                f"{self.at(key)}: {shown(value)} must be a list of whole numbers, like [5, 5, 4, 4]."
+            )
+        return tuple(_whole(item, self.at(key), 1, _MOST) for item in value)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """Return a finite number greater than zero; ``default`` where the key is absent."""
+        if default is not None and key not in self:
+            return default
+        return _positive(self.need(key), self.at(key))
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """Return a list of finite numbers greater than zero."""
+        value = self.need(key)
+        if not isinstance(value, list) or not value:
+            raise InputError(f"{self.at(key)}: {shown(value)} must be a list of numbers, like [1, 4].")
+        return tuple(_positive(item, self.at(key)) for item in value)
+
+    def flag(self, key: str) -> bool:
+        """Return true or false, false where the key is absent."""
+        value = self.get(key, default=False)
+        if not isinstance(value, bool):
+            raise InputError(f"{self.at(key)}: {shown(value)} must be true or false.")
+        return value
+
+    def flags(self, key: str) -> tuple[bool, ...]:
+        """Return a list of true and false."""
+        value = self.need(key)
+        if not isinstance(value, list) or not all(isinstance(item, bool) for item in value):
+            raise InputError(f"{self.at(key)}: {shown(value)} must be a list of true and false.")
+        return tuple(value)
+
+    def sub(self, key: str) -> Fields:
+        """Return the mapping under ``key``."""
+        return Fields(self.need(key), self.at(key))
+
+    def subs(self, key: str, *, empty: bool = False) -> list[Fields]:
+        """Return the list of mappings under ``key``; with ``empty`` it may be absent or have no entries."""
+        value = self.get(key, []) if empty else self.need(key)
+        if not isinstance(value, list) or not (value or empty):
+            raise InputError(
+                f"{self.at(key)}: must be a list{'' if empty else ' with at least one entry'}, found {_kind(value)}."
+            )
+        return [Fields(item, f"{self.where}: {key}[{i}]") for i, item in enumerate(value)]
+
+    def names(self) -> tuple[str, ...]:
+        """Return all keys as texts, and take them as asked for."""
+        for key in self._data:
+            if not isinstance(key, str):
+                raise InputError(f"{self.where}: the key {shown(key)} must be a text.")
+        self._asked.update(self._data)
+        return tuple(self._data)
+
+    def done(self) -> None:
+        """Refuse keys that nobody asked for."""
+        for key in self._data:
+            if key not in self._asked:
+                known = nearest(str(key), self._asked | self._known)
+                raise InputError(f"{self.where}: unknown key `{str(key)[:_LONGEST_SHOWN]}`; {known}")
+
+
+def _positive(value: object, where: str) -> float:
+    """Return a finite number greater than zero."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            if 0 < (number := float(value)) < math.inf:
+                return number
+        except OverflowError:
+            pass
+    raise InputError(f"{where}: {shown(value)} must be a number greater than zero.")
+
+
+def _whole(value: object, where: str, least: int, most: int) -> int:
+    """Return a whole number within limits."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"{where}: {shown(value)} must be a whole number from {least} to {most}.")
+    return value
+
+
+def _kind(data: object) -> str:
+    """Return the name of what was found, for people."""
+    names = {
+        type(None): "nothing",
+        list: "a list" if data else "an empty list",
+        str: "a text",
+        int: "a number",
+        float: "a number",
+        dict: "a mapping",
+    }
+    return names.get(type(data), type(data).__name__)
+
+
+def load_yaml(path: Path, where: str) -> object:
+    """Read one YAML document.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is not YAML.
+    """
+    try:
+        raw = path.read_bytes()
+        if len(raw) > _LONGEST_YAML_BYTES:
+            raise InputError(f"{where}: {len(raw)} bytes is too long for a cluster description.")
+        text = raw.decode("utf-8")
+    except OSError as error:
+        raise InputError(f"{where}: cannot read it ({error.strerror}).") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{where}: is not UTF-8 text.") from None
+    return parse_yaml(
+        text,
+        lambda line, problem: InputError(f"{where}: {'' if line is None else f'line {line}: '}{problem}"),
+    )
+
+
+class _RefusedError(Exception):
+    """A value that JSON's grammar has, and that is refused."""
+
+
+def parse_json(text: str, error: MakeError, *, infinite: bool = False) -> Any:
+    """Return the value of a JSON text without duplicate keys, NaN and numbers beyond the range of a float.
+
+    Parameters
+    ----------
+    text:
+        One JSON value.
+    error:
+        What to raise.
+    infinite:
+        Let ``Infinity`` and numbers that are read as it through: some configs hold it as a limit.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise _RefusedError(f"duplicate key {shown(key)}.")
+            found[key] = value
+        return found
+
+    def constant(name: str) -> float:
+        if infinite and name != "NaN":
+            return float(name)
+        raise _RefusedError(f"{name} is not a JSON number.")
+
+    def number(digits: str) -> float:
+        if math.isinf(value := float(digits)):
+            raise _RefusedError(f"the number {digits[:_LONGEST_SHOWN]} is too large.")
+        return value
+
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=unique,
+            parse_constant=constant,
+            parse_float=None if infinite else number,
+        )
+    except _RefusedError as problem:
+        raise error(None, str(problem)) from None
+    except json.JSONDecodeError as problem:
+        cut = " (is the file cut?)" if problem.pos >= len(text.rstrip()) - 1 else ""
+        what = f"column {problem.colno}: not valid JSON ({problem.msg}){cut}."
+        raise error(problem.lineno, what) from None
+    except RecursionError:
+        raise error(None, "is nested too deeply.") from None
+    except ValueError as problem:  # whole numbers of thousands of digits
+        raise error(None, f"not valid JSON ({' '.join(str(problem).split())[:_LONGEST_SHOWN]}).") from None
+
+
+def parse_yaml(text: str, error: MakeError, *, deepest: int = DEEPEST) -> object:
+    """Return the one document of a YAML text, without tags, aliases, duplicate keys and deep nesting.
+
+    The parser's events are looked at first: a loader recurses, and a file nested a hundred thousand deep ends the
+    whole process; nested aliases grow without bound when walked.
+    """
+    import yaml
+
+    base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc, valid-type]
+        """The safe loader, that refuses duplicate keys."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    if (key.tag, key.value) in seen:
+                        raise error(key.start_mark.line + 1, f"duplicate key {shown(key.value)}.")
+                    seen.add((key.tag, key.value))
+            constructed: dict[Hashable, Any] = super().construct_mapping(node, deep)
+            return constructed
+
+    try:
+        _check_events(yaml.parse(text, Loader=base), error, deepest)
+        value: object = yaml.load(text, Loader=Loader)  # noqa: S506 - a subclass of the safe loader
+    except yaml.YAMLError as problem:
+        mark = getattr(problem, "problem_mark", None)
+        what = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "cannot be parsed"
+        words = " ".join(str(what).split())
+        raise error(None if mark is None else mark.line + 1, f"not valid YAML ({words}).") from None
+    except RecursionError:
+        raise error(None, "is nested too deeply.") from None
+    except (ValueError, OverflowError, TypeError) as problem:
+        raise error(None, f"not valid YAML ({' '.join(str(problem).split())[:80]}).") from None
+    return value
+
+
+def _check_events(events: Iterable[Any], error: MakeError, deepest: int) -> None:
+    """Refuse what the loader must not see."""
+    import yaml
+
+    depth = 0
+    for event in events:
+        line = None if event.start_mark is None else event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent):
+            raise error(line, "YAML aliases (`*name`) are not read here; write the values out.")
+        if getattr(event, "tag", None):
+            raise error(line, f"a YAML tag ({event.tag[:40]}) has no place here.")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > deepest:
+                raise error(line, f"is nested more than {deepest} deep.")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1

@@ -207,7 +207,7 @@ LETTERS = """
 import sys
 from pathlib import Path
 if sys.argv[2] == "none":
-    import topology.draw.fonts as fonts
+    import topology.draw.render as fonts
     fonts.FONTS = Path(sys.argv[3])
 from topology.draw.canvas import Canvas
 from topology.draw.render import render

@@ -9,7 +9,7 @@ import yaml
 
 from topology import resolve_cluster
 from topology.draw import dot_source
-from topology.draw.style import FAULT
+from topology.draw.canvas import FAULT
 
 if TYPE_CHECKING:
     from pathlib import Path

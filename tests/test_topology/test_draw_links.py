@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.draw.links import Links, most_common
-from topology.draw.metrics import fitting, text_width
-from topology.draw.style import natural
-from topology.draw.words import broken_lines, common_head, plural, ranges
+from topology.draw.canvas import fitting, text_width
+from topology.draw.captions import broken_lines, common_head, plural, ranges
+from topology.draw.parts import Links, most_common, natural
 
 FONT = Path(__file__).resolve().parents[2] / "topology" / "fonts" / "DejaVuSans.ttf"
 

@@ -6,8 +6,8 @@ import pytest
 
 from topology import InputError, resolve_cluster
 from topology.draw import Overlay, TrafficOverlay, dot_source
-from topology.draw.style import FAULT
-from topology.draw.usage import Usage
+from topology.draw.canvas import FAULT
+from topology.draw.overlay import Usage
 from topology.routes import link_loads, pattern_traffic
 
 

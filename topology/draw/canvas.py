@@ -1,16 +1,72 @@
-"""A drawing with fixed places, as DOT source: boxes from the top left, links between them, a title.
+"""A drawing with fixed positions, as DOT source: colours, text widths, tables of cells, boxes and links.
 
-Places are ours, not a layout program's: tiers stay tiers, columns stay rails, and the same cluster gives the
-same bytes. Graphviz draws the boxes, measures the text and clips the links (engine ``nop``).
+Positions are computed here, not by a layout program: tiers stay tiers, columns stay rails, and the same cluster gives
+the same bytes. Graphviz draws the boxes, measures the text and clips the links (engine ``nop``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
+from math import ceil
 
-from topology.draw.metrics import text_width
-from topology.draw.style import FONT, INK, safe
+FONT = "DejaVu Sans"
+INK = "#1a1a1a"
+QUIET = "#767676"
+FAULT = "#c00000"
+FAULT_FILL = "#fde8e8"
+NVLINK = "#4f7a00"
+NVLINK_FILL = "#e3efcc"
+# Okabe-Ito, its yellow darkened to show as a line on white: told apart by colour-blind readers.
+RAILS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b5a300", "#4d4d4d")
+_DARK_RAILS = ("#0072b2", "#d55e00", "#4d4d4d", "#009e73")
+
+
+def safe(text: object) -> str:
+    """Escape a text for an HTML-like label; characters that XML cannot hold are dropped.
+
+    Backslashes are doubled: Graphviz would read one with an N after it as the name of the node.
+    """
+    printable = "".join(c for c in str(text) if c.isprintable())
+    return escape(printable, quote=True).replace("\\", "\\\\")
+
+
+def rail_colour(rail: int) -> str:
+    """Return the colour of a rail."""
+    return RAILS[rail % len(RAILS)]
+
+
+def ink_on(colour: str) -> str:
+    """Return the text colour to write on a rail's colour."""
+    return "#ffffff" if colour in _DARK_RAILS else INK
+
+
+# Advance widths of DejaVu Sans from the space to the tilde, in hundredths of the font size.
+_WIDTHS = (
+    *(32, 40, 46, 84, 64, 95, 78, 27, 39, 39, 50, 84, 32, 36, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64),
+    *(64, 64, 34, 34, 84, 84, 84, 53, 100, 68, 69, 70, 77, 63, 58, 77, 75, 29, 29, 66, 56, 86, 75, 79),
+    *(60, 79, 69, 63, 61, 73, 68, 99, 69, 61, 69, 39, 34, 39, 84, 50, 50, 61, 63, 55, 63, 62, 35, 63),
+    *(63, 28, 28, 58, 28, 97, 63, 61, 63, 63, 41, 52, 39, 63, 59, 82, 59, 59, 52, 64, 34, 64, 84),
+)
+_OTHER = 100  # any other character: as wide as the font is high
+_BOLD = 1.16
+
+
+def text_width(text: str, points: float, *, bold: bool = False) -> int:
+    """Return the width of ``text`` in points, rounded up; never less than what is drawn."""
+    hundredths = sum(_WIDTHS[ord(c) - 32] if 32 <= ord(c) < 127 else _OTHER for c in text)
+    return ceil(hundredths / 100 * points * (_BOLD if bold else 1.0)) + 2
+
+
+def fitting(text: str, width: float, points: float) -> str:
+    """Return ``text``, cut with dots where it is wider than ``width`` points."""
+    if text_width(text, points, bold=True) <= width:
+        return text
+    while text and text_width(f"{text}...", points, bold=True) > width:
+        text = text[:-1]
+    return f"{text}..."
+
 
 TEXT_POINTS = 9
 _TITLE_POINTS = 13
@@ -53,11 +109,6 @@ class Canvas:
     left: float = 0.0
     _nodes: list[str] = field(default_factory=list)
     _edges: list[str] = field(default_factory=list)
-
-    def frame(self, name: str, at: tuple[float, float], size: tuple[float, float], **style: str) -> None:
-        """Draw an empty rounded box, behind what comes after it."""
-        attributes = {"fillcolor": "#f7f7f7", "color": "#c8c8c8", "style": "filled,rounded", **style}
-        self._node(name, at, size, 'label=""', shape="box", fixedsize="true", **attributes)
 
     def box(
         self, name: str, at: tuple[float, float], size: tuple[float, float], html: str, tooltip: str = ""
@@ -138,3 +189,38 @@ class Canvas:
         attributes = {"pos": f"{x:.2f},{y:.2f}", **sized, **style}
         written = ", ".join(f'{key}="{safe(value)}"' for key, value in attributes.items())
         self._nodes.append(f'  "{safe(name)}" [{written}, {label}];')
+
+
+@dataclass
+class Sheet:
+    """Rows of cells with one point between them; ``width`` in points."""
+
+    width: float
+    _rows: list[Sequence[str]] = field(default_factory=list)
+    _height: float = 4.0
+
+    def add(self, cells: Sequence[str], height: float) -> None:
+        """Add a row whose cells are ``height`` points high."""
+        self._rows.append(cells)
+        self._height += height + 1
+
+    def line(self, text: object, height: float, **attributes: object) -> None:
+        """Add a row of one cell of text."""
+        self.add([cell(text, height=height, **attributes)], height)
+
+    def add_all(self, rows: Sequence[Sequence[str]], height: float) -> None:
+        """Add rows that are all ``height`` points high."""
+        for row in rows:
+            self.add(row, height)
+
+    @property
+    def height(self) -> float:
+        """Height of the table in points."""
+        return self._height
+
+    def html(self, **attributes: object) -> str:
+        """Return the table; its cells stand one point apart, a border of one point around it."""
+        return table(
+            self._rows,
+            **{"border": 1, "cellspacing": 1, "bgcolor": "#ffffff", "width": round(self.width), **attributes},
+        )

@@ -1,15 +1,56 @@
-"""What stands above a drawing: what the cluster is, its GPUs, both networks, power and cables."""
+"""Words of a drawing: its title and subtitles, what joins GPUs, and names and counts in few words."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from math import isnan
 
 from topology.cluster import Cluster
-from topology.draw.metrics import fitting
-from topology.draw.style import gpu_line, is_projected, scale_out_line, scale_up_line
-from topology.draw.words import plural
-from topology.spec import DomainSpec
+from topology.draw.canvas import fitting
+from topology.draw.parts import Fold
+from topology.figures import Evidence, weakest
+from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
 from topology.units import format_quantity
+
+_MOST_RANGES = 3
+
+
+def plural(count: int, word: str) -> str:
+    """Return "1 leaf", "1,024 leaves"."""
+    several = {"leaf": "leaves"}.get(word, f"{word}s")
+    return f"{count:,} {word if count == 1 else several}"
+
+
+def ranges(numbers: Sequence[int], head: str = "d") -> str:
+    """Return "d1 to d5, d7" for sorted numbers, at most three such parts."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    texts = [f"{head}{a}" if a == b else f"{head}{a} to {head}{b}" for a, b in runs]
+    more = len(texts) - _MOST_RANGES
+    return ", ".join(texts[:_MOST_RANGES]) + (", ..." if more > 0 else "")
+
+
+def common_head(names: Sequence[str]) -> str:
+    """Return what ids of ours have in common before their last dot ("f.p0"), or nothing."""
+    heads = {name.rpartition(".")[0] for name in names}
+    return heads.pop() if len(heads) == 1 else ""
+
+
+def ids_text(names: Sequence[str]) -> str:
+    """Return "f.s0 to f.s8", or the one name."""
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def broken_lines(text: str) -> list[str]:
+    """Break "a x b = c" before the sign, to fit a narrow place."""
+    left, sign, right = text.partition(" = ")
+    return [left, f"= {right}"] if sign else [left]
+
 
 _MOST_KINDS = 3
 _MOST_TITLES = 4
@@ -72,3 +113,123 @@ def subtitles(cluster: Cluster, opened: int | None) -> list[str]:
     if opened is not None and len(spec.domains) > 1:
         lines.append(f"Drawn here: domain d{opened} of {len(spec.domains)}")
     return lines
+
+
+_TECHNOLOGY = {"nvlink": "NVLink", "ib": "InfiniBand"}
+
+
+def each_way(count: int, fabric: FabricSpec) -> str:
+    """Return "18 x 25 GB/s = 450 GB/s each way" for parallel links."""
+    rate = fabric.link_bytes_per_s.value
+    one = rate_text(rate)
+    if isnan(rate):
+        return f"{count} link{'s' if count > 1 else ''} of {one}"
+    if count == 1:
+        return f"{one} each way"
+    return f"{count} x {one} = {format_quantity(count * rate, 'byte/s')} each way"
+
+
+def fabric_title(fabric: FabricSpec) -> str:
+    """Return the technology and the name of a fabric."""
+    technology = _TECHNOLOGY.get(fabric.kind)
+    return f"{technology} ({fabric.name})" if technology else fabric.name
+
+
+def is_projected(domain: DomainSpec) -> bool:
+    """Whether the domain rests on projected figures."""
+    kinds = [figure.kind for figure in domain.gpu.figures.values()]
+    return weakest([*kinds, domain.fabric.link_bytes_per_s.kind]) is Evidence.PROJECTED
+
+
+def switch_word(domain: DomainSpec) -> str:
+    """Return what to call the switches: chips where they exist, planes in a domain only thought of."""
+    return "switch plane" if domain.status in ("hypothetical", "blackboard") else "switch chip"
+
+
+def gpu_line(domain: DomainSpec) -> str:
+    """Return one line about the GPU."""
+    figures = domain.gpu.figures
+    parts = [f"{domain.gpu.title}:"]
+    if "hbm_bytes" in figures and "hbm_bytes_per_s" in figures:
+        size = format_quantity(figures["hbm_bytes"].value, "byte", 3)
+        parts.append(f"{size} HBM at {format_quantity(figures['hbm_bytes_per_s'].value, 'byte/s')},")
+    if "bf16_flop_per_s" in figures:
+        parts.append(f"{format_quantity(figures['bf16_flop_per_s'].value, 'flop/s')} BF16 dense")
+    return " ".join(parts).rstrip(",:")
+
+
+def scale_up_line(domain: DomainSpec) -> str:
+    """Return one line about the scale-up links of a GPU."""
+    head = f"Scale-up, per GPU: {fabric_title(domain.fabric)}"
+    if domain.structure == "raw":
+        return f"{head}, at least {rate_text(domain.scale_up_bytes_per_s)} each way"
+    return f"{head}, {own_links(domain)}"
+
+
+def own_links(domain: DomainSpec) -> str:
+    """Return "18 x 25 GB/s = 450 GB/s each way" for the scale-up links of one GPU; a torus by dimension."""
+    if domain.structure != "torus" or not domain.dimension_fabrics:
+        return each_way(domain.links_per_gpu, domain.fabric)
+    parts = [
+        f"{links} x {rate_text(fabric.link_bytes_per_s.value)}"
+        for links, fabric in zip(domain.links_per_dimension, domain.fabric_of_dimension, strict=True)
+        if links
+    ]
+    return f"{' + '.join(parts)} = {rate_text(domain.scale_up_bytes_per_s)} each way"
+
+
+def rate_text(bytes_per_s: float) -> str:
+    """Return a rate in words, also one that nobody has published."""
+    return "an unpublished rate" if isnan(bytes_per_s) else format_quantity(bytes_per_s, "byte/s")
+
+
+def torus_text(domain: DomainSpec) -> str:
+    """Return "torus 4 x 4 x 4", and which dimensions are not closed to rings."""
+    text = f"torus {' x '.join(map(str, domain.shape))}"
+    long = [wrap for size, wrap in zip(domain.shape, domain.wrap, strict=True) if size > 1]
+    if all(long):
+        return text
+    if not any(long):
+        return text.replace("torus", "grid")
+    opened = [
+        name
+        for name, size, wrap in zip("xyzuvw", domain.shape, domain.wrap, strict=False)
+        if size > 1 and not wrap
+    ]
+    return f"{text}, open along {', '.join(opened)}"
+
+
+def scale_up_words(folded: Fold, domain: DomainSpec, number: int) -> list[str]:
+    """Return what joins the GPUs of a domain, in two short lines."""
+    rate = f"{rate_text(domain.scale_up_bytes_per_s)} each way per GPU"
+    if domain.structure == "torus":
+        return [torus_text(domain), rate]
+    if domain.structure == "mesh":
+        return [
+            f"full mesh, {each_way(domain.links_per_neighbour, domain.fabric)} a pair".replace(
+                " each way", ""
+            ),
+            rate,
+        ]
+    chips, upper = folded.chips(number), folded.chips(number, "upper")
+    if domain.structure == "two-tier" or upper:
+        return [f"{len(chips)} chips under {len(upper)} in {planes_text(domain)}", rate]
+    if not chips:
+        return ["GPUs linked directly" if domain.gpus > 1 else "one GPU", f"at least {rate}"]
+    word = switch_word(domain)
+    text = f"{len(chips)} {word}s" if len(chips) > 1 else f"1 {word}"
+    return [text, f"at least {rate}" if domain.structure == "raw" else rate]
+
+
+def planes_text(domain: DomainSpec) -> str:
+    """Return how many planes a two-tier domain has."""
+    planes = len(domain.links_per_switch)
+    return f"{planes} plane{'s' if planes > 1 else ''}" if planes else "two tiers"
+
+
+def scale_out_line(scale_out: ScaleOutSpec, domain: DomainSpec) -> str:
+    """Return one line about the scale-out links of a GPU, and how much slower they are."""
+    links = each_way(scale_out.nic_links_per_gpu, scale_out.fabric)
+    ratio = domain.scale_up_bytes_per_s / scale_out.scale_out_bytes_per_s  # NaN compares as not above 1
+    compared = f", {ratio:.3g} times slower than scale-up" if ratio > 1 else ""
+    return f"Scale-out, per GPU: {fabric_title(scale_out.fabric)}, {links}{compared}"

@@ -7,14 +7,10 @@ from dataclasses import dataclass, replace
 from math import isnan
 
 from topology.draw.blocks import Block, by_shape, rack_blocks
-from topology.draw.canvas import Canvas, cell, table
-from topology.draw.links import Links
-from topology.draw.metrics import fitting, text_width
+from topology.draw.canvas import FAULT, NVLINK, NVLINK_FILL, Canvas, Sheet, cell, fitting, table, text_width
+from topology.draw.captions import broken_lines, own_links, planes_text, plural, rate_text, switch_word
 from topology.draw.painter import Painter
-from topology.draw.parts import Host
-from topology.draw.sheet import Sheet
-from topology.draw.style import FAULT, NVLINK, NVLINK_FILL, own_links, planes_text, rate_text, switch_word
-from topology.draw.words import broken_lines, plural
+from topology.draw.parts import Host, Links
 from topology.spec import DomainSpec
 from topology.units import format_quantity
 
@@ -72,31 +68,16 @@ def _bundle(canvas: Canvas, painter: Painter, grid: _Grid, number: int, ends: tu
     links = _links(painter, grid)
     if not links.count:
         return
-    colour, width, tip = NVLINK, 1.0 + min(4.0, links.count / 72), ""
-    slow = any(health < 1 for _, health in links.counts)
-    if painter.usage is not None:
-        pairs = _pairs(painter, grid, number)
-        share = painter.usage.busiest(pairs)
-        colour, width, tip = (
-            painter.usage.colour(share),
-            painter.usage.width(share),
-            f"{share * 100:.0f} % busy",
-        )
-        if painter.usage.holds_bottleneck(pairs):
-            colour = FAULT
-    canvas.link(*ends, colour, width=width, style="dashed" if grid.dashed or slow else "solid", tip=tip)
+    ids = [painter.cluster.gpus[i].id for host in grid.hosts for i in host.gpus]
+    pairs = painter.around(ids, [chip.id for chip in painter.fold.chips(number)])
+    colour, width = painter.bundle(pairs, NVLINK, 1.0 + min(4.0, links.count / 72))
+    style = "dashed" if grid.dashed or links.degraded else "solid"
+    canvas.link(*ends, colour, width=width, style=style, tip=painter.busy(pairs, "busy"))
 
 
 def _links(painter: Painter, grid: _Grid) -> Links:
     """Return the scale-up links of the GPUs of a grid."""
     return Links.sum(painter.fold.gpu_links[i] for host in grid.hosts for i in host.gpus)
-
-
-def _pairs(painter: Painter, grid: _Grid, number: int) -> list[tuple[str, str]]:
-    """Return the links between a grid and the band."""
-    ids = [painter.cluster.gpus[i].id for host in grid.hosts for i in host.gpus]
-    chips = [chip.id for chip in painter.fold.chips(number)]
-    return painter.usage.around(ids, chips) if painter.usage is not None else []
 
 
 def _say(
@@ -136,10 +117,11 @@ def _grids(painter: Painter, number: int) -> list[_Grid]:
     for same in by_shape(blocks, lambda block: block.shape):
         grids.append(_rack(painter, f"r{len(grids)}", same[0]))
         if len(same) > 1:
-            grids.append(_more(painter, f"more{len(grids)}", same[1:]))
+            hosts = [row.host for block in same[1:] for row in block.rows]
+            grids.append(_note(painter, f"more{len(grids)}", f"x {len(same) - 1} alike", hosts))
     if len(grids) > most:
         left = [host for grid in grids[most - 1 :] for host in grid.hosts]
-        grids = [*grids[: most - 1], _others(painter, left)]
+        grids = [*grids[: most - 1], _note(painter, "others", f"{len(left)} more hosts, not alike", left)]
     return grids
 
 
@@ -154,7 +136,7 @@ def _tray(painter: Painter, host: Host) -> _Grid:
     size = max(_CELL, -(-(text_width(title, 9, bold=True) + 4) // columns))
     width = columns * (size + 1) + 3
     sheet = Sheet(width)
-    sheet.add([cell(title, bold=True, colspan=columns, height=16, port="head")], 16)
+    sheet.line(title, 16, bold=True, colspan=columns, port="head")
     for start in range(0, len(places), columns):
         sheet.add([painter.gpu(place, size, 20) for place in places[start : start + columns]], 20)
         tags = painter.tag_row(places[start : start + columns])
@@ -163,7 +145,7 @@ def _tray(painter: Painter, host: Host) -> _Grid:
     if painter.plain and len(places) == columns:
         sheet.add([_rail(painter, place, size) for place in places], 12)
     sheet.add_all(painter.fault_rows(names, columns, width=width - 8), 12)
-    sheet.add([cell("", colspan=columns, height=2, port="foot")], 2)
+    sheet.line("", 2, colspan=columns, port="foot")
     return _Grid(host.id.replace(":", ";"), width, sheet.height, sheet.html(color="#8a8a8a"), [host])
 
 
@@ -194,7 +176,7 @@ def _rack(painter: Painter, name: str, block: Block) -> _Grid:
     width = max(_width(painter, [block], columns), text_width(block.title, 9, bold=True) + 10)
     header = width - columns * (_CELL + 1) - 4
     sheet = Sheet(width)
-    sheet.add([cell(block.title, bold=True, colspan=columns + 1, height=16, port="head")], 16)
+    sheet.line(block.title, 16, bold=True, colspan=columns + 1, port="head")
     rails = [painter.rail_cell(c, _CELL, f"r{c}") for c in range(columns)]
     if painter.cluster.spec.raw is None:
         sheet.add([cell("", width=round(header)), *rails], _ROW)
@@ -207,19 +189,8 @@ def _rack(painter: Painter, name: str, block: Block) -> _Grid:
             sheet.add([cell("", width=round(header), height=12), *tags], 12)
         names = [row.host.id, *(painter.cluster.gpus[i].id for i in row.host.gpus)]
         sheet.add_all(painter.fault_rows(names, columns + 1, 2, width=width - 8), 12)
-    sheet.add([cell("", colspan=columns + 1, height=1, port="foot")], 1)
+    sheet.line("", 1, colspan=columns + 1, port="foot")
     return _Grid(name, width, sheet.height, sheet.html(color="#8a8a8a"), [row.host for row in block.rows])
-
-
-def _more(painter: Painter, name: str, blocks: list[Block]) -> _Grid:
-    """Return the placeholder of grids that are like the one before."""
-    hosts = [row.host for block in blocks for row in block.rows]
-    return _note(painter, name, f"x {len(blocks)} alike", hosts)
-
-
-def _others(painter: Painter, hosts: list[Host]) -> _Grid:
-    """Return the placeholder of what there is no room for."""
-    return _note(painter, "others", f"{len(hosts)} more hosts, not alike", hosts)
 
 
 def _note(painter: Painter, name: str, title: str, hosts: list[Host]) -> _Grid:
@@ -229,10 +200,10 @@ def _note(painter: Painter, name: str, title: str, hosts: list[Host]) -> _Grid:
     lines += [text for text in (painter.range_text(gpus), painter.tag(gpus)) if text]
     width = max(text_width(line, 9, bold=True) for line in lines) + 14
     sheet = Sheet(width)
-    sheet.add([cell("", height=2, port="head")], 2)
+    sheet.line("", 2, port="head")
     for i, line in enumerate(lines):
-        sheet.add([cell(line, bold=i == 0, width=width - 4, height=15)], 15)
-    sheet.add([cell("", height=2, port="foot")], 2)
+        sheet.line(line, 15, bold=i == 0, width=width - 4)
+    sheet.line("", 2, port="foot")
     return _Grid(name, width, sheet.height, sheet.html(color=NVLINK, style="dashed"), hosts, dashed=True)
 
 

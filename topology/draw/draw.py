@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 from topology.cluster import Cluster
-from topology.draw.canvas import Canvas
-from topology.draw.captions import physical_line, subtitles, title
+from topology.draw.canvas import NVLINK, Canvas, Sheet, text_width
+from topology.draw.captions import each_way, own_links, physical_line, plural, subtitles, title
 from topology.draw.domain_view import draw_domain_view
 from topology.draw.fabric_view import draw_fabric_view
 from topology.draw.fold import fold
-from topology.draw.gpu_view import draw_gpu_view, links_note, opened_hosts
-from topology.draw.kinds_view import LARGEST_DRAWN, draw_kinds_view
-from topology.draw.marks import Marks
-from topology.draw.mesh_view import draw_mesh_view
-from topology.draw.overlay import Overlay
-from topology.draw.painter import Painter
+from topology.draw.gpu_view import draw_gpu_view, draw_mesh_view, links_note, opened_hosts
+from topology.draw.overlay import Overlay, TrafficOverlay, Usage
+from topology.draw.painter import Marks, Painter
 from topology.draw.raw_view import draw_raw_view, fits, nodes_of_host
 from topology.draw.render import FORMATS, render
-from topology.draw.style import each_way
 from topology.draw.torus_view import draw_torus_view, torus_notes
-from topology.draw.usage import TrafficOverlay, Usage
 from topology.errors import InputError
 from topology.files import write_whole
 from topology.graph import SCALE_OUT_KINDS
+
+LARGEST_DRAWN = 131_072
+"""GPUs above which no graph is built for a picture: it would take gigabytes."""
+_MOST_KINDS = 12
+
 
 LEVELS = ("auto", "fabric", "domain", "gpu")
 _GPU_LEVEL_MOST = 16
@@ -179,3 +180,26 @@ def _gpu_notes(painter: Painter, number: int) -> list[str]:
     return [
         f"Drawn here: node {shown[0].id} and all switch chips; {len(hosts) - 1} more nodes are linked to them"
     ]
+
+
+def draw_kinds_view(canvas: Canvas, cluster: Cluster) -> None:
+    """Draw one box for each kind of domain, with how many there are."""
+    kinds: Counter[tuple[str, int]] = Counter((domain.title, domain.gpus) for domain in cluster.spec.domains)
+    specs = {(domain.title, domain.gpus): domain for domain in cluster.spec.domains}
+    y = 0.0
+    for i, (kind, count) in enumerate(list(kinds.items())[:_MOST_KINDS]):
+        domain = specs[kind]
+        lines = [f"{count:,} x {domain.title}", f"{plural(domain.gpus, 'GPU')} each; {own_links(domain)}"]
+        width = max(text_width(line, 9, bold=True) for line in lines) + 16
+        sheet = Sheet(width)
+        for row, line in enumerate(lines):
+            sheet.line(line, 16, bold=row == 0, width=width - 8)
+        canvas.box(f"kind{i}", (0.0, y), (width, sheet.height), sheet.html(color=NVLINK))
+        y += sheet.height + 14
+    left = len(kinds) - min(len(kinds), _MOST_KINDS)
+    notes = [f"and {left} more kinds"] if left else []
+    canvas.note(
+        "limit",
+        (0.0, y),
+        [*notes, f"Links are drawn up to {LARGEST_DRAWN:,} GPUs; this shows the kinds of domain."],
+    )

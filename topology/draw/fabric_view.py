@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from topology.draw.blocks import Block, Section, choose
-from topology.draw.canvas import Canvas, cell, table
-from topology.draw.leaf_view import leaf_port
-from topology.draw.links import Links, most_common
-from topology.draw.metrics import fitting
+from topology.draw.canvas import FAULT, INK, NVLINK, NVLINK_FILL, QUIET, Canvas, cell, fitting, table
+from topology.draw.captions import broken_lines, ids_text, plural, scale_up_words
 from topology.draw.painter import Painter
-from topology.draw.parts import Switch
-from topology.draw.pod_view import BAND_INK, BlockView, PodView, block_links, measure
-from topology.draw.style import FAULT, INK, NVLINK, NVLINK_FILL, QUIET, scale_up_words
-from topology.draw.words import broken_lines, ids_text, plural
+from topology.draw.parts import Links, Switch, most_common
+from topology.draw.pod_view import BAND_INK, BlockView, PodView, block_links, leaf_port, measure
 from topology.units import format_number
 
 _GAP, _POD_GAP = 12, 26
@@ -216,16 +212,14 @@ class _FabricView:
         if not links.count:
             return
         every = [(leaf, above) for leaf in leaves for above in sorted(leaf.above)]
-        pairs = [(leaf.id, above) for leaf, above in every if not self.direct or self._far(leaf, above)]
-        slow = any(health < 1 for _, health in links.counts)
-        style = "dashed" if slow or not view.column.open else "solid"
+        group_of = {name: switch.group for name, switch in self.painter.fold.switches.items()}
+        pairs = [
+            (leaf.id, above) for leaf, above in every if not self.direct or group_of[above] != leaf.group
+        ]
+        style = "dashed" if links.degraded or not view.column.open else "solid"
         self._link(f"{part.bar}:p{number}:s", f"{view.name}:up:n", 2.0, pairs, style)
         if view.column.open:
             self._say((view.x + view.width / 2, y + _DROP / 2), links, "up")
-
-    def _far(self, router: Switch, other: str) -> bool:
-        """Whether the other router is of another group."""
-        return self.painter.fold.switches[other].group != router.group
 
     def _pod(self, view: PodView, leaf_at: float, block_at: float, *, bundled: bool) -> None:
         """Draw the leaves and blocks of one column, and the links between them."""
@@ -267,7 +261,7 @@ class _FabricView:
             ids = [self.painter.cluster.gpus[i].id for host in hosts for i in host.gpus]
         if not links.count:
             return
-        pairs = self._pairs([leaf.id for pod in pods for leaf in pod.leaves], ids)
+        pairs = self.painter.around([leaf.id for pod in pods for leaf in pod.leaves], ids)
         self._link(
             f"{view.name}:foot:s",
             f"{name}:head:n",
@@ -284,10 +278,6 @@ class _FabricView:
         hosts = [host for n in numbers for host in self.painter.fold.hosts_by_domain[n]]
         return [self.painter.cluster.gpus[i].id for host in hosts for i in host.gpus]
 
-    def _pairs(self, leaves: Sequence[str], ids: Sequence[str]) -> list[tuple[str, str]]:
-        """Return the links between leaves and GPUs, where traffic asks for them."""
-        return [] if self.painter.usage is None else self.painter.usage.around(leaves, ids)
-
     def _link(
         self,
         tail: str,
@@ -298,17 +288,8 @@ class _FabricView:
         colour: str = QUIET,
     ) -> None:
         """Draw a bundle: as given, or coloured by how busy its busiest link is."""
-        usage = self.painter.usage
-        tip = ""
-        if usage is not None:
-            share = usage.busiest(pairs)
-            colour, width, tip = (
-                usage.colour(share),
-                usage.width(share),
-                f"{share * 100:.0f} % of the time busy",
-            )
-            if usage.holds_bottleneck(pairs):
-                colour = FAULT
+        colour, width = self.painter.bundle(pairs, colour, width)
+        tip = self.painter.busy(pairs, "of the time busy")
         self.canvas.link(tail, head, colour, width=width, style=style, tip=tip)
 
     def _say(self, at: tuple[float, float], links: Links, kind: str) -> None:

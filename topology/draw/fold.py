@@ -12,9 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from topology.cluster import Cluster
-from topology.draw.links import Links
-from topology.draw.parts import Fold, Group, Host, Pod, Shape, Switch
-from topology.draw.style import natural
+from topology.draw.parts import Fold, Group, Host, Links, Pod, Shape, Switch, natural
 
 _TIERS = ("core", "spine", "leaf", "router")
 _INSIDE = ("nic", "pcie", "host")

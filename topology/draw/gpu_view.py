@@ -1,17 +1,16 @@
-"""One switched domain link by link: GPUs below, switch chips above, the count of links on each chip."""
+"""One domain link by link: GPUs under their switch chips, or a full mesh as GPUs in a circle."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isnan, log2
-from typing import Any
+from itertools import combinations
+from math import cos, isnan, log2, pi, sin
 
-from topology.draw.canvas import Canvas, cell, table
-from topology.draw.links import Links
+from topology.draw.canvas import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, Canvas, cell, table
+from topology.draw.captions import each_way
+from topology.draw.domain_view import draw_domain_view
 from topology.draw.painter import Painter, Place
-from topology.draw.parts import Host, Switch
-from topology.draw.style import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, each_way
+from topology.draw.parts import Host, Links, Switch
 from topology.spec import DomainSpec
 from topology.units import format_quantity
 
@@ -57,7 +56,7 @@ def draw_gpu_view(canvas: Canvas, painter: Painter, number: int) -> None:
         html = _chip(painter, domain, bundle, chip_width, len(places))
         canvas.box(f"chip{b}", (x, 0.0), (chip_width, _CHIP_HEIGHT), html)
     for g, (place, x) in enumerate(zip(places, gpu_x, strict=True)):
-        canvas.box(f"gpu{g}", (x, down), (_GPU_WIDTH, _GPU_HEIGHT), _gpu(painter, place, len(bundles)))
+        canvas.box(f"gpu{g}", (x, down), (_GPU_WIDTH, _GPU_HEIGHT), _with_ports(painter, place, len(bundles)))
         for b, bundle in enumerate(bundles):
             middle = _port_middle(chip_x[b], chip_width, x, (g, len(places)), (b, len(bundles)))
             _link(canvas, painter, (f"chip{b}:g{g}:s", f"gpu{g}:s{b}:n"), place, bundle, middle)
@@ -85,11 +84,10 @@ def _link(
     if isinstance(place, str):
         return
     gpu = painter.cluster.gpus[place]
-    edges = [_edge(painter, gpu.id, chip.id) for chip in bundle.chips]
-    left = [edge for edge in edges if edge is not None]
-    links = Links()
-    for edge in left:
-        links.add(edge)
+    graph = painter.cluster.graph
+    edges = [graph.get_edge_data(gpu.id, chip.id) for chip in bundle.chips]
+    left = [edge for edge in edges if edge is not None]  # None: broken
+    links = Links.of(left)
     word = ""
     if not left:
         word = "broken"
@@ -101,22 +99,13 @@ def _link(
     width = 1.0 if isnan(rate) or rate <= 0 else max(0.8, min(3.0, 0.8 + 0.4 * log2(max(rate / 25e9, 1))))
     colour = FAULT if "broken" in word else painter.rail(gpu.rail)
     pairs = [(gpu.id, chip.id) for chip, edge in zip(bundle.chips, edges, strict=True) if edge is not None]
-    if painter.usage is not None and pairs:
-        share = painter.usage.busiest(pairs)
-        colour, width = painter.usage.colour(share), painter.usage.width(share)
-        if painter.usage.holds_bottleneck(pairs):
-            colour = FAULT
+    if pairs:
+        colour, width = painter.bundle(pairs, colour, width)
     canvas.link(
         *ends, colour, width=width, style="dashed" if word else "solid", tip=f"{gpu.id}: {links.text()}"
     )
     if word:
         canvas.text(f"word {ends[0]}", middle, [word], FAULT)
-
-
-def _edge(painter: Painter, a: str, b: str) -> Mapping[str, Any] | None:
-    """Return the edge between two nodes, or None if it is broken."""
-    found: Mapping[str, Any] | None = painter.cluster.graph.get_edge_data(a, b)
-    return found
 
 
 def _spread(wide: float, boxes: int, width: float) -> list[float]:
@@ -156,35 +145,109 @@ def _chip(painter: Painter, domain: DomainSpec, bundle: _Bundle, width: int, gpu
     return table(rows, border=1, color=NVLINK, bgcolor=NVLINK_FILL)
 
 
-def _gpu(painter: Painter, place: Place, ports: int) -> str:
-    """Return the box of one GPU: a port for each bundle of chips, its id, its overlay or links, its rail."""
+def _with_ports(painter: Painter, place: Place, ports: int) -> str:
+    """Return the box of one GPU with a port for each bundle of chips above, and its rail below."""
     inside = _GPU_WIDTH - 2
     if isinstance(place, str):
-        rows = [
-            [cell(place, bold=True, width=inside, height=32, ink=FAULT)],
-            [cell("out of service", ink=FAULT, height=28)],
-        ]
-        return table(rows, border=1, color=FAULT, bgcolor=FAULT_FILL)
-    gpu = painter.cluster.gpus[place]
-    words = painter.marks.of(gpu.id)
-    if painter.overlay is None:
-        links = painter.fold.gpu_links[place].count
-        middle = cell(f"{links} links", width=inside, height=16, ink=FAULT if words else None)
-    else:
-        middle = painter.gpu(place, inside, 18)
+        return _broken(place, inside, (32, 28))
+    rail = painter.cluster.gpus[place].rail
     ends = [cell("", width=inside // ports, height=2, port=f"s{b}") for b in range(ports)]
-    tag = painter.tag([place])
-    rows = [
-        [cell(f"GPU {place} {tag}".strip(), bold=True, width=inside, height=15)],
-        [cell(gpu.id, size=8, height=12)],
-        [middle],
-        [painter.rail_cell(gpu.rail, inside, f"rail {gpu.rail}")],
+    rows = _gpu_rows(painter, place, inside, (15, 12))
+    return _box(
+        painter,
+        place,
+        [[f"<td>{table([ends])}</td>"], *rows, [painter.rail_cell(rail, inside, f"rail {rail}")]],
+    )
+
+
+def _broken(name: str, inside: int, heights: tuple[int, int]) -> str:
+    """Return the box of a GPU that is out of service."""
+    rows = [[cell(name, bold=True, width=inside, height=heights[0], ink=FAULT)]]
+    rows.append([cell("out of service", ink=FAULT, height=heights[1])])
+    return table(rows, border=1, color=FAULT, bgcolor=FAULT_FILL)
+
+
+def _gpu_rows(painter: Painter, place: int, inside: int, heights: tuple[int, int]) -> list[list[str]]:
+    """Return the rows that name a GPU: its number, its id, its overlay or links."""
+    gpu = painter.cluster.gpus[place]
+    title = f"GPU {place} {painter.tag([place])}".strip()
+    if painter.overlay is None:
+        ink = FAULT if painter.marks.of(gpu.id) else None
+        last = cell(f"{painter.fold.gpu_links[place].count} links", width=inside, height=16, ink=ink)
+    else:
+        last = painter.gpu(place, inside, 18)
+    return [
+        [cell(title, bold=True, width=inside, height=heights[0])],
+        [cell(gpu.id, size=8, height=heights[1])],
+        [last],
     ]
-    head = f"<td>{table([ends])}</td>"
-    return table([[head], *rows], border=1, color=FAULT if words else "#8a8a8a", bgcolor="#ffffff")
+
+
+def _box(painter: Painter, place: int, rows: list[list[str]]) -> str:
+    """Return the box of a GPU, red where something is wrong with it."""
+    colour = FAULT if painter.marks.of(painter.cluster.gpus[place].id) else "#8a8a8a"
+    return table(rows, border=1, color=colour, bgcolor="#ffffff")
 
 
 def links_note(domain: DomainSpec) -> str:
     """Return one line that adds up the links of a GPU."""
     parts = " + ".join(str(links) for links in domain.links_per_switch)
     return f"{parts} = {each_way(domain.links_per_gpu, domain.fabric)}"
+
+
+MOST_IN_CIRCLE = 12
+_MESH_WIDTH, _MESH_HEIGHT = 92, 50
+
+
+def draw_mesh_view(canvas: Canvas, painter: Painter, number: int) -> None:
+    """Draw one domain whose GPUs are linked to each other."""
+    places = [place for host in painter.fold.hosts_by_domain[number] for place in painter.places(host)]
+    if len(places) > MOST_IN_CIRCLE:
+        draw_domain_view(canvas, painter, number)
+        return
+    across, down = max(190.0, 34.0 * len(places)), max(130.0, 22.0 * len(places))
+    middles = {}
+    for g, place in enumerate(places):
+        angle = 2 * pi * (g + 0.5) / len(places) - pi / 2
+        middle = (
+            across + across * sin(angle + pi / 2) + _MESH_WIDTH / 2,
+            down - down * cos(angle + pi / 2) + _MESH_HEIGHT / 2,
+        )
+        middles[g] = middle
+        corner = (middle[0] - _MESH_WIDTH / 2, middle[1] - _MESH_HEIGHT / 2)
+        inside = _MESH_WIDTH - 2
+        if isinstance(place, str):
+            html = _broken(place, inside, (24, 24))
+        else:
+            html = _box(painter, place, _gpu_rows(painter, place, inside, (16, 13)))
+        canvas.box(f"gpu{g}", corner, (_MESH_WIDTH, _MESH_HEIGHT), html)
+    for a, b in combinations(range(len(places)), 2):
+        _pair(canvas, painter, (a, b), (places[a], places[b]), middles)
+    painter.draw_legend(canvas, (0.0, 2 * down + _MESH_HEIGHT + 20))
+
+
+def _pair(
+    canvas: Canvas,
+    painter: Painter,
+    ends: tuple[int, int],
+    places: tuple[Place, Place],
+    middles: dict[int, tuple[float, float]],
+) -> None:
+    """Draw the links between two GPUs; what is not as built is red or dashed, with a word."""
+    one, two = places
+    if not isinstance(one, int) or not isinstance(two, int):
+        return
+    a, b = painter.cluster.gpus[one].id, painter.cluster.gpus[two].id
+    edge = painter.cluster.graph.get_edge_data(a, b)
+    colour, width, word, links = FAULT, 1.4, "broken", Links()
+    if edge is not None:
+        colour, width = painter.bundle([(a, b)], NVLINK, width)
+        links = Links.of([edge])
+        word = f"x {edge['health']:.3g}" if links.degraded else ""
+    style = "dashed" if word else "solid"
+    canvas.link(
+        f"gpu{ends[0]}", f"gpu{ends[1]}", colour, width=width, style=style, tip=f"{a} - {b}: {links.text()}"
+    )
+    if word:
+        (x1, y1), (x2, y2) = middles[ends[0]], middles[ends[1]]
+        canvas.text(f"word{ends[0]}.{ends[1]}", (x1 + (x2 - x1) * 0.38, y1 + (y2 - y1) * 0.38), [word], FAULT)

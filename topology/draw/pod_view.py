@@ -1,25 +1,148 @@
-"""One column of the fabric picture: the leaves of a pod and the blocks of GPUs under them."""
+"""One column of the fabric picture: the leaves (or routers) of a pod, and the blocks of GPUs under them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from topology.draw.blocks import Block, Column, Row
-from topology.draw.canvas import cell
-from topology.draw.leaf_view import leaf_box
-from topology.draw.links import Links
-from topology.draw.metrics import text_width
+from topology.draw.canvas import (
+    FAULT,
+    FAULT_FILL,
+    NVLINK,
+    NVLINK_FILL,
+    QUIET,
+    Sheet,
+    cell,
+    fitting,
+    text_width,
+)
+from topology.draw.captions import common_head, ids_text, plural, ranges, scale_up_words
 from topology.draw.painter import Painter
-from topology.draw.parts import Host, Pod
-from topology.draw.sheet import Sheet
-from topology.draw.style import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, QUIET, scale_up_words
-from topology.draw.words import plural, ranges
+from topology.draw.parts import Host, Links, Pod, Switch
+
+_LEAF_TEXT = 8
+_MOST_CELLS = 16
+
+
+def leaf_box(
+    painter: Painter, pod: Pod, inner: float, cell_width: int, rails: tuple[int, int] | None
+) -> tuple[str, float, float]:
+    """Return the table of the leaves of a pod, its width and height.
+
+    ``inner`` is the width of what stands below; ``rails`` the width of its row headers and how many rails it has,
+    None where the leaves are not to stand in line with rails.
+    """
+    leaves = pod.leaves
+    if not leaves:
+        return _no_leaf(inner)
+    title, local = _title(leaves), _local(leaves)
+    names = [leaf.id for leaf in leaves]
+    texts = [title, local, *painter.marks.lines(names)]
+    wide = float(max(70, *(text_width(text, _LEAF_TEXT) + 10 for text in texts)))
+    if rails is not None:
+        wide = inner
+        rows, span = [_rail_row(painter, leaves, cell_width, *rails)], rails[1] + 1
+    else:
+        rows, span, wide = _plain_rows(painter, leaves, cell_width, max(wide, min(inner, 300)))
+    sheet = Sheet(wide)
+    title = fitting(title, wide - 6, _LEAF_TEXT) if rails else title
+    sheet.line(title, 14, colspan=span, size=_LEAF_TEXT, port="up", width=round(wide) - 4)
+    sheet.add_all(rows, 16)
+    word = "router" if leaves[0].tier == "router" else "leaf"
+    left = len(leaves) - _MOST_CELLS
+    for text in (f"and {plural(left, word)} more" if left > 0 and not rails else "", local):
+        if text:
+            sheet.line(text, 12, colspan=span, size=_LEAF_TEXT)
+    sheet.add_all(painter.fault_rows(names, span, width=wide - 8), 12)
+    sheet.line("", 1, colspan=span, port="foot")
+    return sheet.html(color=QUIET), wide, sheet.height
+
+
+def leaf_port(name: str) -> str:
+    """Return the port of a leaf's cell: its id without what separates a port from a box."""
+    return f"l {name}".replace(":", ";")
+
+
+def _rail_row(painter: Painter, leaves: list[Switch], cell_width: int, header: int, rails: int) -> list[str]:
+    """Return a cell for the leaf of each rail, red where a rail has none."""
+    by_rail = {leaf.rail: leaf for leaf in leaves}
+    cells = [cell("", width=header)]
+    for rail in range(rails):
+        leaf = by_rail.get(rail)
+        if leaf is None:
+            cells.append(cell("none", width=cell_width, height=16, ink=FAULT, size=_LEAF_TEXT))
+            continue
+        name = _short(leaf, leaves)
+        fits = text_width(name, _LEAF_TEXT) <= cell_width
+        cells.append(_leaf(painter, leaf, name if fits else f"l{rail}", cell_width))
+    return cells
+
+
+def _plain_rows(
+    painter: Painter, leaves: list[Switch], cell_width: int, wide: float
+) -> tuple[list[list[str]], int, float]:
+    """Return rows of cells, how many cells a row has, and the width; a single leaf has no cell."""
+    shown = leaves[:_MOST_CELLS] if len(leaves) > 1 else []
+    names = [_short(leaf, leaves) for leaf in shown]
+    size = max([cell_width, *(text_width(name, _LEAF_TEXT) + 4 for name in names)])
+    per_row = max(1, min(len(shown), int(max(wide, 150) // (size + 1))))
+    wide = max(
+        wide if len(shown) > 1 else 0.0, text_width(_title(leaves), _LEAF_TEXT) + 10, per_row * (size + 1) + 3
+    )
+    wide = max(
+        wide,
+        *(text_width(line, _LEAF_TEXT) + 10 for line in ["", *painter.marks.lines(x.id for x in leaves)]),
+    )
+    size = (round(wide) - 3) // per_row - 1
+    cells = [_leaf(painter, leaf, name, size) for leaf, name in zip(shown, names, strict=True)]
+    return [cells[i : i + per_row] for i in range(0, len(cells), per_row)], per_row, wide
+
+
+def _leaf(painter: Painter, leaf: Switch, name: str, width: int) -> str:
+    """Return the cell of one leaf: in the colour of its rail, red where something is wrong with it."""
+    port = leaf_port(leaf.id)
+    words = painter.marks.of(leaf.id)
+    if not words:
+        return painter.rail_cell(leaf.rail, width, name, port=port, height=16)
+    style = {"bgcolor": FAULT_FILL, "ink": FAULT, "border": 1, "color": FAULT, "size": _LEAF_TEXT}
+    tip = "; ".join([leaf.id, *words])
+    return cell(name, width=width, height=16, port=port, tooltip=tip, href="#", **style)
+
+
+def _no_leaf(inner: float) -> tuple[str, float, float]:
+    """Return what stands in the place of leaves where there are none."""
+    sheet = Sheet(inner)
+    text = "no link to the fabric"
+    sheet.line(text, 14, width=round(inner) - 4, port="up", size=_LEAF_TEXT, ink=FAULT)
+    sheet.line("", 1, port="foot")
+    return sheet.html(color=QUIET), inner, sheet.height
+
+
+def _short(leaf: Switch, leaves: list[Switch]) -> str:
+    """Return the name of a leaf without what all of them have in common."""
+    head = common_head([one.id for one in leaves])
+    return leaf.id.removeprefix(f"{head}.") if head else leaf.id
+
+
+def _title(leaves: list[Switch]) -> str:
+    """Return what the leaves are, together."""
+    word = "router" if leaves[0].tier == "router" else "leaf"
+    if len(leaves) == 1:
+        return f"{word} {leaves[0].id}"
+    head = common_head([leaf.id for leaf in leaves])
+    several = plural(len(leaves), word).partition(" ")[2]
+    return f"{several} {head}" if head else ids_text([leaf.id for leaf in leaves])
+
+
+def _local(leaves: list[Switch]) -> str:
+    """Return the links of each router to the others of its group."""
+    links = leaves[0].side
+    return f"each to the others: {links.text().removesuffix(' each way')}" if links.count else ""
+
 
 BAND_INK = "#2f4a00"
 GAP = 12
 _PLACEHOLDER = 158
-_MOST_LEAF_CELLS = 16
-_LEAF_TEXT = 8
 _LONGEST_ROW = 16
 
 
@@ -127,15 +250,15 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
         ]
         sheet.add([cell("", width=header, port="head"), *cells], 13)
     else:
-        sheet.add([cell("", colspan=span, height=2, port="head", width=round(wide) - 6)], 2)
-    sheet.add([cell(title, bold=True, colspan=span, height=15)], 15)
+        sheet.line("", 2, colspan=span, port="head", width=round(wide) - 6)
+    sheet.line(title, 15, bold=True, colspan=span)
     if block.alike:
         others = sorted(set(block.alike) - set(block.numbers))
         if others:
-            sheet.add([cell(f"and {ranges(others)}", colspan=span, height=13, size=_LEAF_TEXT)], 13)
+            sheet.line(f"and {ranges(others)}", 13, colspan=span, size=_LEAF_TEXT)
     for row in block.rows:
         if row.more:
-            sheet.add([cell(row.header, colspan=span, height=14, size=_LEAF_TEXT, bold=True)], 14)
+            sheet.line(row.header, 14, colspan=span, size=_LEAF_TEXT, bold=True)
             continue
         places = painter.places(row.host)
         for start in range(0, len(places), columns):
@@ -147,7 +270,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
                 sheet.add([cell("", width=header, height=12), *tags], 12)
         sheet.add_all(painter.fault_rows(_host_names(painter, row.host), span, most=2), 12)
     for line, fill, ink in band:
-        sheet.add([cell(line, colspan=span, height=13, bgcolor=fill, size=_LEAF_TEXT, ink=ink)], 13)
+        sheet.line(line, 13, colspan=span, bgcolor=fill, size=_LEAF_TEXT, ink=ink)
     return BlockView(block, sheet.html(color=NVLINK), wide, sheet.height, by_rail, header, columns)
 
 
@@ -207,13 +330,13 @@ def _placeholder(painter: Painter, column: Column) -> PodView:
     above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), word)
     wide = max(_PLACEHOLDER, *(text_width(line, 9, bold=True) + 14 for line in lines))
     head = Sheet(wide)
-    head.add([cell(above, width=wide - 4, height=20, port="up", size=_LEAF_TEXT)], 20)
-    head.add([cell("", height=1, port="foot")], 1)
+    head.line(above, 20, width=wide - 4, port="up", size=_LEAF_TEXT)
+    head.line("", 1, port="foot")
     body = Sheet(wide)
-    body.add([cell("", height=6, port="head")], 6)
+    body.line("", 6, port="head")
     for i, line in enumerate(lines):
-        body.add([cell(line, bold=i == 0, width=wide - 4, height=15)], 15)
-    body.add([cell("", height=6)], 6)
+        body.line(line, 15, bold=i == 0, width=wide - 4)
+    body.line("", 6)
     name = f"more{pods[0].number}"
     view = BlockView(None, body.html(color=NVLINK, style="dashed"), wide, body.height)
     return PodView(column, name, head.html(color=QUIET, style="dashed"), wide, head.height, [view], wide)

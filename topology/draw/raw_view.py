@@ -8,11 +8,19 @@ from math import ceil
 from typing import Any
 
 from topology.cluster import Cluster
-from topology.draw.canvas import Canvas, cell, table
-from topology.draw.links import Links
-from topology.draw.metrics import text_width
+from topology.draw.canvas import (
+    FAULT,
+    FAULT_FILL,
+    NVLINK,
+    NVLINK_FILL,
+    QUIET,
+    Canvas,
+    cell,
+    table,
+    text_width,
+)
 from topology.draw.painter import Painter
-from topology.draw.style import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, QUIET, natural
+from topology.draw.parts import Links, natural
 from topology.units import format_quantity
 
 MOST_NODES, MOST_EDGES = 60, 100
@@ -151,9 +159,7 @@ def _lines(painter: Painter, name: str) -> list[str]:
         peers = [other for other in graph[name] if graph.nodes[other]["kind"] == "gpu"]
         second = f"GPU {painter.fold.number[name]}"
         if peers:
-            links = Links()
-            for other in peers:
-                links.add(graph[name][other])
+            links = Links.of(graph[name][other] for other in peers)
             second = f"{second}, {len(peers)} peers"
             return [name, second, links.text().partition(" = ")[0], *painter.marks.of(name)[:1]]
     if kind == "switch" and painter.fold.switches[name].up.count:
@@ -205,24 +211,18 @@ def _link(
 ) -> None:
     """Draw one link; count x rate is written once for each kind of link, the factor on each degraded one."""
     a, b = ends
-    links = Links()
-    links.add(edge)
+    links = Links.of([edge])
     graph = painter.cluster.graph
     rail = next((graph.nodes[n]["rail"] for n in ends if graph.nodes[n].get("rail") is not None), None)
     colour = NVLINK if "switch" in (graph.nodes[a]["kind"], graph.nodes[b]["kind"]) else painter.rail(rail)
-    width, slow = 1.4, edge["health"] < 1
-    if painter.usage is not None:
-        share = painter.usage.share(a, b)
-        colour, width = painter.usage.colour(share), painter.usage.width(share)
-        if painter.usage.holds_bottleneck([ends]):
-            colour = FAULT
-    style = "dashed" if slow else "solid"
+    colour, width = painter.bundle([ends], colour, 1.4)
+    style = "dashed" if links.degraded else "solid"
     canvas.link(
         _box_name(a), _box_name(b), colour, width=width, style=style, tip=f"{a} - {b}: {links.text()}"
     )
     key = (*sorted((graph.nodes[a]["kind"], graph.nodes[b]["kind"])), links.text())
     middle = _middle(where[a], where[b])
-    if slow:
+    if links.degraded:
         canvas.text(f"slow {a} {b}", middle, [f"x {edge['health']:.3g}"], FAULT)
     elif key not in said:
         said.add(key)

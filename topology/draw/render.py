@@ -1,14 +1,96 @@
-"""From DOT source to the bytes of a picture."""
+"""From DOT source to the bytes of a picture, in the font that ships with this package."""
 
 from __future__ import annotations
 
+import atexit
+import os
 import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import Any
+from xml.sax.saxutils import escape
 
-from topology.draw.fonts import bundled_fonts, without_font_warnings
-from topology.draw.style import FONT
+from topology.draw.canvas import FONT
 from topology.errors import RackplanError
+
+FONTS = Path(__file__).resolve().parent.parent / "fonts"
+_VARIABLES = ("FONTCONFIG_FILE", "FONTCONFIG_PATH")
+
+
+@contextmanager
+def bundled_fonts() -> Iterator[None]:
+    """Point fontconfig at the bundled fonts alone while the block runs.
+
+    Fontconfig reads its settings once, at the first drawing of the process, so the block must hold it. The
+    environment is put back afterwards: child processes of the caller keep their own fonts.
+    """
+    folder = _configuration()
+    saved = {name: os.environ.get(name) for name in _VARIABLES}
+    os.environ["FONTCONFIG_FILE"] = str(folder / "fonts.conf")
+    os.environ["FONTCONFIG_PATH"] = str(folder)
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def without_font_warnings() -> Iterator[None]:
+    """Hold back what fontconfig writes to standard error while the block runs; pass on everything else.
+
+    The fontconfig in the drawing library reads every template under /usr/share/fontconfig, whatever it is
+    told, and warns about those newer than itself.
+    """
+    try:
+        sys.stderr.flush()
+        saved = os.dup(2)
+    except (AttributeError, OSError, ValueError):  # no standard error to keep quiet
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            held.seek(0)
+            written = held.read().splitlines(keepends=True)
+            lines = [line for line in written if not line.startswith(b"Fontconfig ")]
+            if lines:
+                os.write(2, b"".join(lines))
+
+
+@cache
+def _configuration() -> Path:
+    """Write a fontconfig folder with a cache of its own, removed when the process ends.
+
+    The fonts are copied into it: fontconfig drops a ``.uuid`` file beside the fonts it reads.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rackplan-fonts-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "fonts").mkdir()
+    for font in sorted(FONTS.glob("*.ttf")):
+        shutil.copyfile(font, folder / "fonts" / font.name)
+    (folder / "fonts.conf").write_text(
+        '<?xml version="1.0"?>\n<!DOCTYPE fontconfig SYSTEM "fonts.dtd">\n<fontconfig>\n'
+        f"  <dir>{escape(str(folder / 'fonts'))}</dir>\n"
+        f"  <cachedir>{escape(str(folder / 'cache'))}</cachedir>\n"
+        "  <config><rescan><int>0</int></rescan></config>\n</fontconfig>\n",
+        encoding="utf-8",
+    )
+    return folder
+
 
 FORMATS = ("svg", "png", "pdf", "dot")
 _PNG_DPI = 144

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from topology.draw.canvas import Canvas, cell
-from topology.draw.links import Links
+from topology.draw.canvas import FAULT, NVLINK, QUIET, Canvas, Sheet, cell
+from topology.draw.captions import broken_lines, plural, rate_text
 from topology.draw.painter import Painter, Place
-from topology.draw.sheet import Sheet
-from topology.draw.style import FAULT, NVLINK, QUIET, rate_text
-from topology.draw.words import broken_lines, plural
+from topology.draw.parts import Links
 from topology.spec import DomainSpec
 from topology.structures import torus_coordinates
 
@@ -70,16 +68,9 @@ def _between(
     links, pairs = grid.to_next(plane.rest)
     if not links.count:
         return
-    colour, width = NVLINK, 3.0
-    if grid.painter.usage is not None:
-        share = grid.painter.usage.busiest(pairs)
-        colour, width = grid.painter.usage.colour(share), grid.painter.usage.width(share)
-        if grid.painter.usage.holds_bottleneck(pairs):
-            colour = FAULT
-    slow = any(health < 1 for _, health in links.counts)
-    canvas.link(
-        f"{names[0]}:mid:e", f"{names[1]}:mid:w", colour, width=width, style="dashed" if slow else "solid"
-    )
+    colour, width = grid.painter.bundle(pairs, NVLINK, 3.0)
+    style = "dashed" if links.degraded else "solid"
+    canvas.link(f"{names[0]}:mid:e", f"{names[1]}:mid:w", colour, width=width, style=style)
     if first:
         lines = broken_lines(links.text().removesuffix(" each way"))
         canvas.note("planes", (corner[0] + 2, corner[1] + plane.height / 2 - 32), lines, ink=QUIET, points=8)
@@ -91,9 +82,9 @@ class _Grid:
     def __init__(self, painter: Painter, number: int) -> None:
         self.painter = painter
         self.domain: DomainSpec = painter.cluster.spec.domains[number]
-        names = [
-            f"{host.id}.g{g}" for host in self._all_hosts(number) for g in range(self.domain.gpus_per_node)
-        ]
+        # all hosts of the domain, also those that have no working GPU
+        hosts = [f"d{number}.n{n}" for n in range(self.domain.gpus // self.domain.gpus_per_node)]
+        names = [f"{host}.g{g}" for host in hosts for g in range(self.domain.gpus_per_node)]
         self.ids: dict[Coordinate, str] = dict(zip(torus_coordinates(self.domain), names, strict=True))
         numbers = {
             painter.cluster.gpus[i].id: i for h in painter.fold.hosts_by_domain[number] for i in h.gpus
@@ -103,10 +94,6 @@ class _Grid:
         self.rows = shape[0]
         self.columns = shape[1] if len(shape) > 1 else 1
         self.rest = list(product(*(range(size) for size in shape[2:])))
-
-    def _all_hosts(self, number: int) -> list[_HostId]:
-        """Return all hosts of the domain, also those that have no working GPU."""
-        return [_HostId(f"d{number}.n{n}") for n in range(self.domain.gpus // self.domain.gpus_per_node)]
 
     def planes(self) -> list[_Plane]:
         """Return the planes to draw: all, or the first and those that differ, and how many are alike."""
@@ -146,10 +133,8 @@ class _Grid:
         """Return the placeholder for planes that are like the one before."""
         sheet = Sheet(118)
         gpus = count * self.rows * self.columns
-        sheet.add(
-            [cell(f"x {plural(count, 'plane')} alike", bold=True, width=114, height=18, port="mid")], 18
-        )
-        sheet.add([cell(plural(gpus, "GPU"), width=114, height=16)], 16)
+        sheet.line(f"x {plural(count, 'plane')} alike", 18, bold=True, width=114, port="mid")
+        sheet.line(plural(gpus, "GPU"), 16, width=114)
         return _Plane((), "", 118, sheet.height, sheet.html(color=NVLINK, style="dashed"), count)
 
     def _plane(self, rest: Coordinate) -> _Plane:
@@ -168,7 +153,7 @@ class _Grid:
         span = 2 * columns + 1
         width = columns * (_CELL + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4
         sheet = Sheet(width)
-        sheet.add([cell(title, bold=True, colspan=span, height=15)], 15)
+        sheet.line(title, 15, bold=True, colspan=span)
         sheet.add(self._down_row(-1, rest, columns), _STUB)
         for row in range(rows):
             cells = self._across_row(row, rest, columns)
@@ -178,7 +163,7 @@ class _Grid:
             sheet.add(self._down_row(row, rest, columns), _STUB)
         if cut:
             text = f"... {self.rows} x {self.columns} in all"
-            sheet.add([cell(text, colspan=span, height=14, size=8)], 14)
+            sheet.line(text, 14, colspan=span, size=8)
         members = [self.ids[at] for at in self.ids if at[2:] == rest]
         for line in self.painter.fault_rows(self.painter.marks.odd_names(members), span, 4, full=True):
             sheet.add(line, 12)
@@ -228,29 +213,14 @@ class _Grid:
         if isinstance(one, str) or isinstance(two, str):
             return blank
         data = self.painter.cluster.graph.get_edge_data(self.ids[a], self.ids[b])
-        colour = NVLINK
-        if data is None or data["health"] < 1:
-            colour = FAULT
-        elif self.painter.usage is not None:
-            usage = self.painter.usage
-            colour = (
-                FAULT
-                if usage.holds_bottleneck([(self.ids[a], self.ids[b])])
-                else usage.colour(usage.share(self.ids[a], self.ids[b]))
-            )
+        broken = data is None or data["health"] < 1
+        colour = FAULT if broken else self.painter.bundle([(self.ids[a], self.ids[b])], NVLINK, 0)[0]
         tip = f"{self.ids[a]} - {self.ids[b]}"
         bar = (
             f'<table border="0" cellborder="0" cellspacing="0" cellpadding="0" fixedsize="true" '
             f'width="{width}" height="{height}" bgcolor="{colour}"><tr><td></td></tr></table>'
         )
         return f'<td tooltip="{tip}" href="#">{bar}</td>'
-
-
-@dataclass(frozen=True)
-class _HostId:
-    """The id of a host."""
-
-    id: str
 
 
 def torus_notes(domain: DomainSpec) -> list[str]:

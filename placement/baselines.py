@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from placement.arrays import Floats, Ints
 from placement.problem import ExpertProblem
 
 
@@ -74,7 +74,7 @@ def eplb_hierarchical(problem: ExpertProblem, *, groups: int, nodes: int) -> Bas
     return Baseline(problem.assignment(placed.astype(np.int32)))
 
 
-def balanced_packing(weight: NDArray[np.float64], packs: int) -> NDArray[np.int64]:
+def balanced_packing(weight: Floats, packs: int) -> Ints:
     """Put items ``[rows, items]``, heaviest first, on the lightest pack with room; equally many a pack.
 
     Returns the items in the order of packs, and in a pack in the order they came, ``[rows, items]``. Ties go
@@ -106,7 +106,7 @@ def balanced_packing(weight: NDArray[np.float64], packs: int) -> NDArray[np.int6
     return placed.reshape(rows, items)
 
 
-def _replicated(load: NDArray[np.float64], slots: int) -> NDArray[np.int64]:
+def _replicated(load: Floats, slots: int) -> Ints:
     """Return the expert of each copy, ``[rows, slots]``: one of each, then by largest load per copy."""
     rows, experts = load.shape
     index = np.arange(rows)
@@ -120,7 +120,7 @@ def _replicated(load: NDArray[np.float64], slots: int) -> NDArray[np.int64]:
     return copy_expert
 
 
-def _packed(load: NDArray[np.float64], copy_expert: NDArray[np.int64], gpus: int) -> NDArray[np.int64]:
+def _packed(load: Floats, copy_expert: Ints, gpus: int) -> Ints:
     """Return the expert of each slot, ``[rows, slots]``, from the expert of each copy."""
     rows, experts = load.shape
     index = np.arange(rows)[:, None]

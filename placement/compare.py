@@ -11,10 +11,10 @@ from cost.layouts import best_at, sweep
 from cost.loads import ExpertLoads
 from cost.model import Model
 from cost.workload import Workload
-from placement.fit import fastest_step_s
+from placement.fitting import Fitted, fitted_layouts
+from placement.infeasible import fastest_step_s
+from placement.layout_choice import Known, choose_layout
 from placement.options import PlanOptions
-from placement.planner import Known, choose_layout
-from placement.search import Fitted, fitted_layouts
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placement.apart import legal
+from placement.arrays import Experts, Floats, Ints
 from placement.baselines import Baseline, baselines
 from placement.bounds import lower_bound
-from placement.fast import fast_placement
-from placement.gaps import max_loads, proven
-from placement.problem import ExpertProblem
+from placement.failure_domains import legal
+from placement.fast_path import fast_placement
+from placement.problem import ExpertProblem, max_loads, proven
 from placement.result import ExpertResult
 from placement.verify import verify_experts
 
@@ -35,14 +34,14 @@ def place_experts(
     groups) and ``nodes`` (the domains) are for the hierarchical baseline. ``on_progress`` is called with done
     layers, all layers, objective, bound and seconds. Every layer is at least as balanced as in each EPLB
     baseline, except where that one puts two copies in one failure domain and wins by it; the log names such
-    layers. Copies are spread over failure domains as :func:`placement.verify.most_in_domain` says.
+    layers. Copies are spread over failure domains as :func:`placement.failure_domains.most_in_domain` says.
 
     Raises
     ------
     InfeasibleError
         If the slots cannot be filled with copies spread so.
     """
-    from placement.even_spread import place_spread
+    from placement.anti_affinity import place_spread
     from placement.scenarios.problem import ScenarioProblem
 
     def place(some: ScenarioProblem, limit_s: float) -> ExpertResult:
@@ -94,7 +93,7 @@ def place_apart(
     return _result(named, slot_expert, bound, interrupted=interrupted, log=log, rivals=rivals)
 
 
-def _ranked(rivals: Mapping[str, Baseline], order: NDArray[np.int64]) -> dict[str, Baseline]:
+def _ranked(rivals: Mapping[str, Baseline], order: Ints) -> dict[str, Baseline]:
     """Return the rivals with experts called by their place in ``order`` ``[layers, experts]``.
 
     The search sees experts by falling load, so that their names decide nothing, not even ties.
@@ -112,8 +111,8 @@ def _ranked(rivals: Mapping[str, Baseline], order: NDArray[np.int64]) -> dict[st
 
 def _result(
     problem: ExpertProblem,
-    slot_expert: NDArray[np.int32],
-    bound: NDArray[np.float64],
+    slot_expert: Experts,
+    bound: Floats,
     *,
     interrupted: bool,
     log: tuple[str, ...],

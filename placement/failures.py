@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.assignment import Assignment
 from cost.dispatch import ExpertUse
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.score import LayoutScorer
+from placement.arrays import Bools, Floats, Ints
 from placement.failure_domains import domain_name, numbered_domains
-from placement.figures import AtLeastOne, Count, Fraction, NotNegative
+from placement.findings import AtRisk, Failures, LayerAtRisk, WhatIf
 from placement.options import SPREADS, Spread
-from placement.plan import stage_loads, stage_speed, stage_use, use_balancedness
+from placement.plan import Plan
+from placement.scoring import stage_loads, stage_speed, stage_use, use_balancedness
 from topology.errors import RackplanError
 
 if TYPE_CHECKING:
@@ -36,90 +37,6 @@ MOST_REPLICAS = 20_000
 """Replicas priced over all failures of a kind."""
 TOP = 20
 """Experts listed by name."""
-
-
-@dataclass(frozen=True)
-class LayerAtRisk:
-    """One layer's experts that have all their copies in one failure domain.
-
-    ``share`` is the fraction of the layer's tokens that they take; ``worst`` the failure domain whose loss takes
-    most tokens, ``worst_experts`` and ``worst_share`` what it takes.
-    """
-
-    layer: Count
-    experts: Count
-    share: Fraction
-    worst: str
-    worst_experts: Count
-    worst_share: Fraction
-
-
-@dataclass(frozen=True)
-class AtRisk:
-    """An expert that one failure would kill; ``share`` is the fraction of its layer's tokens that it takes."""
-
-    layer: Count
-    expert: Count
-    copies: AtLeastOne
-    share: Fraction
-    domain: str
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """The plan after any one GPU, node or rack is lost: the mean and the worst over the choices.
-
-    Attributes
-    ----------
-    choices, tried:
-        How many there are in use, and how many were tried, evenly spaced.
-    balancedness_mean, balancedness_worst:
-        Mean over max load of the GPUs left that serve the same layers, mean over layers and scenarios; experts
-        keep the copies that are left.
-    tok_s_per_gpu_mean, tok_s_per_gpu_worst:
-        Throughput over all GPUs given, lost ones too, at the plan's batch or the largest that still fits.
-    tokens_lost_mean, tokens_lost_most:
-        Fraction of the tokens whose expert has no copy left (they are dropped), mean over layers of the replica.
-    experts_lost_most:
-        Experts without a copy, summed over layers, in the case that loses most.
-    worst:
-        What has the least throughput when lost.
-    """
-
-    unit: Spread
-    choices: AtLeastOne
-    tried: AtLeastOne
-    balancedness_mean: Fraction
-    balancedness_worst: Fraction
-    tok_s_per_gpu_mean: NotNegative
-    tok_s_per_gpu_worst: NotNegative
-    tokens_lost_mean: Fraction
-    tokens_lost_most: Fraction
-    experts_lost_most: Count
-    worst: str
-
-
-@dataclass(frozen=True)
-class Failures:
-    """What one failure would do to a plan.
-
-    ``layers`` and ``experts`` are of the failure domain ``spread``; ``experts`` are those that take most tokens.
-    """
-
-    spread: Spread
-    layers: tuple[LayerAtRisk, ...]
-    experts: tuple[AtRisk, ...]
-    what_if: tuple[WhatIf, ...]
-
-    @property
-    def experts_at_risk(self) -> int:
-        """Experts with all copies in one failure domain, summed over layers."""
-        return sum(row.experts for row in self.layers)
-
-    @property
-    def share_at_risk(self) -> float:
-        """Fraction of the tokens that go to them, mean over layers."""
-        return sum(row.share for row in self.layers) / max(1, len(self.layers))
 
 
 def find_failures(plan: Plan) -> Failures | None:
@@ -258,7 +175,7 @@ class _Loss:
             for stage, use, entry in zip(stages, self.uses, plan.experts, strict=True)
         ]
 
-    def of(self, lost: NDArray[np.bool_]) -> _After:
+    def of(self, lost: Bools) -> _After:
         """Return the plan without the GPUs of the cluster that are ``lost``, ``[gpus]``."""
         replicas: list[tuple[StageSpec, ...]] = []
         uses: list[list[ExpertUse | None]] = []
@@ -288,12 +205,12 @@ class _Loss:
             experts,
         )
 
-    def _gone(self, stage: StageSpec, lost: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _gone(self, stage: StageSpec, lost: Bools) -> Bools:
         """GPUs of a stage that stop: a tensor-parallel group stops as a whole, ``[gpus]``."""
         groups = lost[list(stage.gpus)].reshape(-1, self.plan.layout.tp).any(axis=1)
         return np.repeat(groups, self.plan.layout.tp)
 
-    def _left(self, index: int, stage: StageSpec, gone: NDArray[np.bool_]) -> _Part:
+    def _left(self, index: int, stage: StageSpec, gone: Bools) -> _Part:
         """What is left of one stage."""
         entry = self.plan.experts[index]
         if not gone.any():
@@ -323,9 +240,7 @@ class _Loss:
             int((rest.copies == 0).sum()),
         )
 
-    def _balance(
-        self, stage: StageSpec, use: ExpertUse | None, slots: NDArray[np.int64] | None
-    ) -> NDArray[np.float64]:
+    def _balance(self, stage: StageSpec, use: ExpertUse | None, slots: Ints | None) -> Floats:
         """Balancedness of each layer of a stage, the mean over scenarios."""
         if use is None or slots is None:
             return np.zeros(0)
@@ -360,13 +275,13 @@ class _Part:
 
     stage: StageSpec
     use: ExpertUse | None
-    balance: NDArray[np.float64]
-    tokens_lost: NDArray[np.float64]
+    balance: Floats
+    tokens_lost: Floats
     experts_lost: int
     stops: bool = False
 
 
-def _over_layers(values: Sequence[NDArray[np.float64]]) -> float:
+def _over_layers(values: Sequence[Floats]) -> float:
     """Mean over the layers of all stages."""
     joined = np.concatenate(list(values)) if values else np.zeros(0)
     return float(joined.mean()) if joined.size else 0.0

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.dispatch import lp_level
+from placement.arrays import Experts, Floats
+from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import ExpertProblem
-from placement.replicate import replicate
-from placement.swap import swap_down
+from placement.replication import replicate
 
 TOWARDS_MEAN = (0.5, 0.2)
 """How far loads are drawn to their mean before copies are counted, tried in this order. Planned on one of eight real
@@ -33,12 +33,12 @@ SLACK = 1e-3
 
 def place_for_lp(
     problem: ExpertProblem,
-    others: Iterable[NDArray[np.int32]] = (),
-    scenarios: Sequence[NDArray[np.float64]] = (),
+    others: Iterable[Experts] = (),
+    scenarios: Sequence[Floats] = (),
     *,
     worst: bool = False,
-    bound: NDArray[np.float64] | None = None,
-) -> NDArray[np.int32]:
+    bound: Floats | None = None,
+) -> Experts:
     """Return the expert of each slot, int32 ``[layers, slots]``, for an engine that splits load by an LP.
 
     Of several placements each layer takes the one that bears drift best, of those whose largest load under the
@@ -58,7 +58,7 @@ def place_for_lp(
     judged = [replace(problem, loads=loads) for loads in scenarios] or [problem]
     least = np.ones(problem.layers) if bound is None else bound
     level = np.full((1, problem.layers), np.inf)
-    tried: list[NDArray[np.int32]] = [np.zeros((problem.layers, problem.slots), dtype=np.int32)]
+    tried: list[Experts] = [np.zeros((problem.layers, problem.slots), dtype=np.int32)]
     for slot_expert in _tried(problem, others):
         open_layers = np.flatnonzero(level.min(axis=0) > least * (1 + SLACK))
         if open_layers.size == 0:
@@ -71,7 +71,7 @@ def place_for_lp(
     return np.stack([tried[which][layer] for layer, which in enumerate(chosen.tolist())])
 
 
-def _tried(problem: ExpertProblem, others: Iterable[NDArray[np.int32]]) -> Iterator[NDArray[np.int32]]:
+def _tried(problem: ExpertProblem, others: Iterable[Experts]) -> Iterator[Experts]:
     """Yield placements, those that bear drift best first."""
     for towards_mean in TOWARDS_MEAN:
         yield connected_copies(problem, towards_mean)
@@ -79,7 +79,7 @@ def _tried(problem: ExpertProblem, others: Iterable[NDArray[np.int32]]) -> Itera
     yield swap_down(problem, pack(problem, replicate(problem)))
 
 
-def connected_copies(problem: ExpertProblem, towards_mean: float) -> NDArray[np.int32]:
+def connected_copies(problem: ExpertProblem, towards_mean: float) -> Experts:
     """Return one placement ``[layers, slots]`` whose counts bear drift, see the module's description."""
     mean = problem.loads.mean(axis=1, keepdims=True)
     drawn = (1 - towards_mean) * problem.loads + towards_mean * mean
@@ -88,16 +88,14 @@ def connected_copies(problem: ExpertProblem, towards_mean: float) -> NDArray[np.
     return swap_down(held, pack(held, copies))
 
 
-def lp_max_load(problem: ExpertProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
+def lp_max_load(problem: ExpertProblem, slot_expert: Experts) -> Floats:
     """Largest over mean GPU load under the best split, ``[layers]``; of unequal GPUs, of load over speed."""
     level = lp_level(problem.assignment(slot_expert), problem.loads, problem.speed)
-    ratio: NDArray[np.float64] = level * problem.gpus / problem.loads.sum(axis=1)
+    ratio: Floats = level * problem.gpus / problem.loads.sum(axis=1)
     return ratio
 
 
-def _over(
-    judged: Sequence[ExpertProblem], slot_expert: NDArray[np.int32], *, worst: bool
-) -> NDArray[np.float64]:
+def _over(judged: Sequence[ExpertProblem], slot_expert: Experts, *, worst: bool) -> Floats:
     each = np.stack([lp_max_load(problem, slot_expert) for problem in judged])
-    over: NDArray[np.float64] = each.max(axis=0) if worst else each.mean(axis=0)
+    over: Floats = each.max(axis=0) if worst else each.mean(axis=0)
     return over

@@ -1,17 +1,18 @@
-"""Copies to slots: largest first onto the least loaded GPU, never two copies of an expert in one domain."""
+"""Copies to slots: largest first onto the least loaded GPU, never two copies of an expert in one failure domain."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placement.apart import domain_slots, each_alone
+from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.failure_domains import domain_slots, each_alone
 from placement.problem import ExpertProblem
+from placement.replication import counts_fit, room
 
 EMPTY = -1  # a slot that holds nothing yet
 
 
-def pack(problem: ExpertProblem, copies: NDArray[np.int64]) -> NDArray[np.int32]:
+def pack(problem: ExpertProblem, copies: Ints) -> Experts:
     """Place ``copies`` ``[layers, experts]`` and return the expert of each slot, int32 ``[layers, slots]``.
 
     All layers at once; copies go by falling load per copy, the copies of one expert together, each to the GPU
@@ -21,7 +22,7 @@ def pack(problem: ExpertProblem, copies: NDArray[np.int64]) -> NDArray[np.int32]
     Raises
     ------
     ValueError
-        If the counts cannot be placed (:func:`placement.replicate.counts_fit` is false).
+        If the counts cannot be placed (:func:`placement.replication.counts_fit` is false).
     """
     packing = _Packing(problem, problem.loads / copies)
     order = in_order(problem, copies)
@@ -36,7 +37,7 @@ def pack(problem: ExpertProblem, copies: NDArray[np.int64]) -> NDArray[np.int32]
     return packing.slot_expert
 
 
-def in_order(problem: ExpertProblem, copies: NDArray[np.int64]) -> NDArray[np.int64]:
+def in_order(problem: ExpertProblem, copies: Ints) -> Ints:
     """Return the expert of each copy by falling load per copy, ``[layers, slots]``, its copies together."""
     order = np.argsort(-(problem.loads / copies), axis=1, kind="stable")
     counts = np.take_along_axis(copies, order, axis=1)
@@ -46,7 +47,7 @@ def in_order(problem: ExpertProblem, copies: NDArray[np.int64]) -> NDArray[np.in
 class _Packing:
     """What has been placed so far, in all layers."""
 
-    def __init__(self, problem: ExpertProblem, share: NDArray[np.float64]) -> None:
+    def __init__(self, problem: ExpertProblem, share: Floats) -> None:
         self.problem = problem
         self.share = share
         self.rows = np.arange(problem.layers)
@@ -61,7 +62,7 @@ class _Packing:
         # The domains that hold the expert whose turn it is.
         self.held = np.zeros((problem.layers, int(self.domain.max()) + 1), dtype=bool)
 
-    def first_round(self, order: NDArray[np.int64]) -> int:
+    def first_round(self, order: Ints) -> int:
         """Put the largest copies one on each GPU where all are as fast; return how many.
 
         The largest go where there are fewest slots: less comes to sit beside them.
@@ -77,17 +78,17 @@ class _Packing:
         self.key[:, gpus] = np.where(problem.slots_per_gpu[gpus] == 1, np.inf, load)
         return int(gpus.size)
 
-    def hold_last(self, order: NDArray[np.int64], placed: int) -> None:
+    def hold_last(self, order: Ints, placed: int) -> None:
         """Mark the GPUs that hold the expert of the last copy placed."""
         gpus = self._by_slots()
         self.held[:, gpus] = order[:, :placed] == order[:, placed - 1 : placed]
 
-    def _by_slots(self) -> NDArray[np.intp]:
+    def _by_slots(self) -> Index:
         by_slots = np.argsort(self.problem.slots_per_gpu, kind="stable")
-        used: NDArray[np.intp] = by_slots[self.problem.slots_per_gpu[by_slots] > 0]
+        used: Index = by_slots[self.problem.slots_per_gpu[by_slots] > 0]
         return used
 
-    def put(self, expert: NDArray[np.int64], again: NDArray[np.bool_] | None) -> None:
+    def put(self, expert: Ints, again: Bools | None) -> None:
         """Place the next copy of each layer; ``again`` marks layers where its expert came just before."""
         problem, rows = self.problem, self.rows
         weight = self.share[rows, expert]
@@ -109,7 +110,7 @@ class _Packing:
         self.key[rows, gpu] = np.where(full, np.inf, self.key[rows, gpu] + weight)
 
 
-def make_room(problem: ExpertProblem, slot_expert: NDArray[np.int32], expert: int) -> int:
+def make_room(problem: ExpertProblem, slot_expert: Experts, expert: int) -> int:
     """Free a slot in a failure domain that does not hold ``expert``, and return its GPU.
 
     ``slot_expert`` ``[slots]`` is one layer, changed in place: each GPU's copies stay in its first slots.
@@ -146,7 +147,7 @@ def make_room(problem: ExpertProblem, slot_expert: NDArray[np.int32], expert: in
 
 
 def _shift(
-    problem: ExpertProblem, slot_expert: NDArray[np.int32], came_from: dict[int, tuple[int, int]], domain: int
+    problem: ExpertProblem, slot_expert: Experts, came_from: dict[int, tuple[int, int]], domain: int
 ) -> int:
     """Move copies back along the chain that ends at ``domain``; return a GPU with room where it starts."""
     while domain in came_from:
@@ -157,16 +158,16 @@ def _shift(
     return int(problem.slot_gpu[_empty_slot(problem, slot_expert, domain)])
 
 
-def _slots_of(problem: ExpertProblem, domain: int) -> NDArray[np.intp]:
+def _slots_of(problem: ExpertProblem, domain: int) -> Index:
     return np.flatnonzero(problem.failure_domain[problem.slot_gpu] == domain)
 
 
-def _empty_slot(problem: ExpertProblem, slot_expert: NDArray[np.int32], domain: int) -> int:
+def _empty_slot(problem: ExpertProblem, slot_expert: Experts, domain: int) -> int:
     here = _slots_of(problem, domain)
     return int(here[np.argmax(slot_expert[here] == EMPTY)])
 
 
-def _remove(problem: ExpertProblem, slot_expert: NDArray[np.int32], domain: int, expert: int) -> None:
+def _remove(problem: ExpertProblem, slot_expert: Experts, domain: int, expert: int) -> None:
     """Take ``expert`` out of ``domain``; the last copy of its GPU comes into its slot."""
     here = _slots_of(problem, domain)
     slot = int(here[np.argmax(slot_expert[here] == expert)])
@@ -177,12 +178,50 @@ def _remove(problem: ExpertProblem, slot_expert: NDArray[np.int32], domain: int,
     slot_expert[last] = EMPTY
 
 
-def _state(
-    problem: ExpertProblem, slot_expert: NDArray[np.int32], share: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _state(problem: ExpertProblem, slot_expert: Experts, share: Floats) -> tuple[Ints, Floats]:
     """Count the copies on each GPU, and sum its load (infinite where it is full), of one layer."""
     filled = slot_expert != EMPTY
     on = problem.slot_gpu[filled]
     fill = np.bincount(on, minlength=problem.gpus)
     load = np.bincount(on, weights=share[slot_expert[filled]], minlength=problem.gpus)
     return fill, np.where(fill < problem.slots_per_gpu, load, np.inf)
+
+
+def distinct_copies(problem: ExpertProblem, slot_expert: Experts) -> tuple[Experts, Bools]:
+    """Return ``[layers, slots]`` without two copies in one failure domain, counts unchanged, and where that fits.
+
+    A layer with more copies of an expert than domains (or counts that fit the slots in no other way) is returned
+    as it came, and False in the second array ``[layers]``.
+    """
+    fits = counts_fit(problem.assignment(slot_expert).copies, room(domain_slots(problem)))
+    repaired = slot_expert.astype(np.int32)
+    for layer in np.flatnonzero(fits & _twice(problem, repaired)):
+        _repair(problem, repaired[layer])
+    return repaired, fits
+
+
+def _twice(problem: ExpertProblem, slot_expert: Experts) -> Bools:
+    """Whether some failure domain holds an expert twice, ``[layers]``."""
+    held = np.sort(slot_expert + problem.failure_domain[problem.slot_gpu] * problem.experts, axis=1)
+    twice: Bools = (held[:, 1:] == held[:, :-1]).any(axis=1)
+    return twice
+
+
+def _repair(problem: ExpertProblem, row: Experts) -> None:
+    """Take the second copies out of one layer, in place, and put each where its expert is not yet."""
+    domain = problem.failure_domain[problem.slot_gpu]
+    seen: set[tuple[int, int]] = set()
+    taken: list[int] = []
+    for slot, expert in enumerate(row.tolist()):
+        where = int(domain[slot]), expert
+        if where in seen:
+            taken.append(expert)
+            row[slot] = EMPTY
+        seen.add(where)
+    for gpu in range(problem.gpus):  # each GPU's copies stay in its first slots
+        here = row[problem.first_slot[gpu] : problem.first_slot[gpu + 1]]
+        here[:] = here[np.argsort(here == EMPTY, kind="stable")]
+    for expert in sorted(taken):
+        gpu = make_room(problem, row, expert)
+        here = row[problem.first_slot[gpu] : problem.first_slot[gpu + 1]]
+        here[np.argmax(here == EMPTY)] = expert

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
+from cost.layout import Layout
 from cost.loads import ExpertLoads
+from placement.arrays import Floats, Index, Ints
 from placement.experts import OnProgress
 from placement.failure_domains import numbered_domains, stage_domains
 from placement.options import PlanOptions
-from placement.plan import moe_rows, stage_speed
 from placement.problem import ExpertProblem, expert_problem
 from placement.result import ExpertResult
 from placement.scenarios.problem import ScenarioProblem
-
-if TYPE_CHECKING:
-    from placement.search import Candidate
+from placement.scoring import moe_rows, stage_speed
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +42,14 @@ class StageGroup:
 
     stages: tuple[int, ...]
     rows: tuple[tuple[int, ...], ...]
-    slots: NDArray[np.int64]
-    speed: NDArray[np.float64] | None
-    spread: NDArray[np.int64] | None
-    nodes: NDArray[np.int64]
+    slots: Ints
+    speed: Floats | None
+    spread: Ints | None
+    nodes: Ints
     domains: int
 
     @property
-    def held(self) -> NDArray[np.intp]:
+    def held(self) -> Index:
         """Rows of the loads that the stages hold."""
         return np.array([row for rows in self.rows for row in rows], dtype=np.intp)
 
@@ -70,11 +67,12 @@ class StageGroup:
             yield stage, Assignment(part, assignment.slot_gpu, assignment.experts, assignment.gpus)
 
 
-def stage_groups(candidate: Candidate, options: PlanOptions) -> list[StageGroup]:
-    """Return the stages with experts of a candidate, those that are alike together."""
-    deployment, layout = candidate.deployment, candidate.layout
+def stage_groups(
+    deployment: Deployment, layout: Layout, slots_of_stages: Sequence[Ints], options: PlanOptions
+) -> list[StageGroup]:
+    """Return the stages with experts of a layout, those that are alike together."""
     alike: dict[tuple[object, ...], list[StageGroup]] = {}
-    for index, slots in enumerate(candidate.slots):
+    for index, slots in enumerate(slots_of_stages):
         stage = layout.replicas[0][index]
         rows = tuple(moe_rows(deployment, stage.layers))
         if not rows:

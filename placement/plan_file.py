@@ -25,13 +25,22 @@ from cost.resolve import model_from_config
 from cost.score import Score
 from cost.workload import Workload
 from placement.failure_domains import domain_name
-from placement.failures import AtRisk, Failures, LayerAtRisk, WhatIf
-from placement.figures import AtLeastOne, Count
+from placement.findings import (
+    AtLeastOne,
+    AtRisk,
+    Count,
+    Failures,
+    LayerAtRisk,
+    RedundancyCurve,
+    RedundancyPoint,
+    ScenarioReport,
+    ScenarioRow,
+    WhatIf,
+)
 from placement.options import Objective, Spread
-from placement.plan import BaselineScore, Plan, Proof, score_placement
-from placement.redundancy import RedundancyCurve, RedundancyPoint
-from placement.scenarios.report import ScenarioReport, ScenarioRow
-from placement.verify_plan import verify_plan
+from placement.plan import BaselineScore, Plan, Proof
+from placement.scoring import score_placement
+from placement.verify import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cost.assignment import Assignment
+from placement.arrays import Bools, Experts, Floats, Index, Ints
 from topology.errors import InputError
 
 
@@ -37,10 +38,10 @@ class ExpertProblem:
         there are experts (it would hold two copies of one); if a speed is not positive or of another length.
     """
 
-    loads: NDArray[np.float64]
-    slots_per_gpu: NDArray[np.int64]
-    gpu_speed: NDArray[np.float64] | None = None
-    spread: NDArray[np.int64] | None = None
+    loads: Floats
+    slots_per_gpu: Ints
+    gpu_speed: Floats | None = None
+    spread: Ints | None = None
 
     def __post_init__(self) -> None:
         _check_loads(self.loads)
@@ -67,19 +68,19 @@ class ExpertProblem:
         return int(self.slots_per_gpu.shape[0])
 
     @cached_property
-    def speed(self) -> NDArray[np.float64]:
+    def speed(self) -> Floats:
         """Relative speed of each GPU, float64 ``[gpus]``, mean 1."""
         if self.gpu_speed is None:
             return np.ones(self.gpus)
-        relative: NDArray[np.float64] = self.gpu_speed / self.gpu_speed.mean()
+        relative: Floats = self.gpu_speed / self.gpu_speed.mean()
         return relative
 
     @cached_property
-    def failure_domain(self) -> NDArray[np.int64]:
+    def failure_domain(self) -> Ints:
         """Failure domain of each GPU, int64 ``[gpus]``, numbered from 0."""
         if self.spread is None:
             return np.arange(self.gpus, dtype=np.int64)
-        found: NDArray[np.int64] = np.unique(self.spread, return_inverse=True)[1].astype(np.int64)
+        found: Ints = np.unique(self.spread, return_inverse=True)[1].astype(np.int64)
         return found
 
     @cached_property
@@ -88,39 +89,36 @@ class ExpertProblem:
         return int(self.slots_per_gpu.sum())
 
     @cached_property
-    def slot_gpu(self) -> NDArray[np.int32]:
+    def slot_gpu(self) -> Experts:
         """The GPU of each slot, int32 ``[slots]``, non-decreasing."""
         return np.repeat(np.arange(self.gpus, dtype=np.int32), self.slots_per_gpu)
 
     @cached_property
-    def first_slot(self) -> NDArray[np.int64]:
+    def first_slot(self) -> Ints:
         """The first slot of each GPU, int64 ``[gpus + 1]``; the last entry is ``slots``."""
-        starts: NDArray[np.int64] = np.concatenate(([0], np.cumsum(self.slots_per_gpu)))
+        starts: Ints = np.concatenate(([0], np.cumsum(self.slots_per_gpu)))
         return starts
 
-    def rows(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> ExpertProblem:
+    def rows(self, which: Index | Bools) -> ExpertProblem:
         """Return the same problem for some of the layers."""
         return ExpertProblem(self.loads[which], self.slots_per_gpu, self.gpu_speed, self.spread)
 
-    def assignment(self, slot_expert: NDArray[np.int32]) -> Assignment:
+    def assignment(self, slot_expert: Experts) -> Assignment:
         """Wrap ``[layers, slots]`` expert ids as an assignment to this problem's slots."""
         return Assignment(slot_expert.astype(np.int32), self.slot_gpu, self.experts, self.gpus)
 
-    def max_load(self, assignment: Assignment) -> NDArray[np.float64]:
+    def max_load(self, assignment: Assignment) -> Floats:
         """Largest GPU load over mean GPU load, ``[layers]``, recomputed from the assignment alone.
 
         Of unequal GPUs: largest load over speed, relative to what all would take if they were equally busy.
         """
         per_gpu = assignment.gpu_load(self.loads) / self.speed
-        ratio: NDArray[np.float64] = per_gpu.max(axis=1) * self.gpus / self.loads.sum(axis=1)
+        ratio: Floats = per_gpu.max(axis=1) * self.gpus / self.loads.sum(axis=1)
         return ratio
 
 
 def expert_problem(
-    loads: ArrayLike,
-    slots_per_gpu: ArrayLike,
-    gpu_speed: NDArray[np.float64] | None = None,
-    spread: NDArray[np.int64] | None = None,
+    loads: ArrayLike, slots_per_gpu: ArrayLike, gpu_speed: Floats | None = None, spread: Ints | None = None
 ) -> ExpertProblem:
     """Check ``loads`` ``[layers, experts]`` and ``slots_per_gpu`` ``[gpus]``, and scale each row to mean 1.
 
@@ -145,7 +143,7 @@ def fewest_redundant(experts: int, gpus: int) -> int:
     return -experts % gpus
 
 
-def spread_slots(experts: int, gpus: int, redundant: int | None = None) -> NDArray[np.int64]:
+def spread_slots(experts: int, gpus: int, redundant: int | None = None) -> Ints:
     """Slots of each GPU, int64 ``[gpus]``, for ``redundant`` copies per layer above one of each expert.
 
     What does not divide gives the first GPUs one slot more. ``None`` means :func:`fewest_redundant`.
@@ -165,7 +163,7 @@ def spread_slots(experts: int, gpus: int, redundant: int | None = None) -> NDArr
     return per_gpu
 
 
-def _check_speed(speed: NDArray[np.float64] | None, gpus: int) -> None:
+def _check_speed(speed: Floats | None, gpus: int) -> None:
     if speed is None:
         return
     if speed.shape != (gpus,) or not (np.isfinite(speed) & (speed > 0)).all():
@@ -174,7 +172,7 @@ def _check_speed(speed: NDArray[np.float64] | None, gpus: int) -> None:
         )
 
 
-def _check_loads(loads: NDArray[np.float64]) -> None:
+def _check_loads(loads: Floats) -> None:
     if loads.ndim != 2 or 0 in loads.shape:
         raise InputError(
             f"expert loads have shape {list(loads.shape)}: give [layers, experts], neither of them 0."
@@ -194,7 +192,7 @@ def _check_loads(loads: NDArray[np.float64]) -> None:
         )
 
 
-def _check_slots(slots_per_gpu: NDArray[np.int64], experts: int) -> None:
+def _check_slots(slots_per_gpu: Ints, experts: int) -> None:
     if slots_per_gpu.ndim != 1 or slots_per_gpu.size == 0 or int(slots_per_gpu.min()) < 0:
         raise InputError(
             f"slots per GPU {slots_per_gpu.tolist()}: give one count that is not negative for each GPU."
@@ -212,3 +210,34 @@ def _check_slots(slots_per_gpu: NDArray[np.int64], experts: int) -> None:
             f"{most} slots on a GPU for {experts} experts: it would hold two copies of one; "
             f"give at most --redundant {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
         )
+
+
+WIDE = 5e-3
+"""The gap from which other copy counts are looked at."""
+
+
+_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
+
+
+def max_loads(problem: ExpertProblem, slot_expert: Experts) -> Floats:
+    """Return the largest over mean GPU load of ``slot_expert`` ``[layers, slots]``, ``[layers]``."""
+    return problem.max_load(problem.assignment(slot_expert))
+
+
+def wide_layers(problem: ExpertProblem, slot_expert: Experts, bound: Floats, gap: float = WIDE) -> Index:
+    """Return the layers with a gap above ``gap`` to their bound."""
+    return np.flatnonzero(max_loads(problem, slot_expert) > bound * (1 + gap))
+
+
+def keep_better(problem: ExpertProblem, slot_expert: Experts, layers: Index, again: Experts) -> int:
+    """Take the rows of ``again`` that are better than ``slot_expert[layers]``, in place; return how many."""
+    part = problem.rows(layers)
+    better = max_loads(part, again) < max_loads(part, slot_expert[layers])
+    slot_expert[layers[better]] = again[better]
+    return int(better.sum())
+
+
+def proven(max_load: Floats, bound: Floats) -> Bools:
+    """Whether a largest load is its bound, up to rounding, ``[layers]``."""
+    reached: Bools = max_load <= bound * (1 + _EQUAL)
+    return reached

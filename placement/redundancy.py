@@ -8,11 +8,10 @@ the same scorer as any plan's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
@@ -21,107 +20,24 @@ from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.memory import weight_sizes
 from cost.score import LayoutScorer
-from placement.bisection import last_where
-from placement.figures import AtLeastOne, Count, Fraction, NotNegative
-from placement.layouts import Shape
+from placement.arrays import Ints
+from placement.findings import RedundancyCurve, RedundancyPoint
+from placement.fitting import Shape, stage_slots
+from placement.layout_choice import choose_layout
 from placement.options import PlanOptions
+from placement.partition import last_where
 from placement.placing import place_group, stage_groups
-from placement.plan import moe_rows, stage_speed, stage_use, use_balancedness
-from placement.planner import choose_layout
-from placement.search import stage_slots
+from placement.scoring import moe_rows, stage_speed, stage_use, use_balancedness
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from placement.planner import Placed
+    from placement.layout_choice import Placed
 
-
-ALIKE_COPIES = 0.01
-"""The knee is the fewest copies whose throughput is within this fraction of the best."""
 
 _MORE_SLOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Slots per GPU above the fewest that are tried."""
 _MOST_SLOTS = 3  # of a layer's, as a multiple of its experts
 _FALLEN = 0.985  # of the best throughput: after this, more copies are not tried
-
-
-@dataclass(frozen=True)
-class RedundancyPoint:
-    """One number of copies.
-
-    Attributes
-    ----------
-    redundant:
-        Copies per layer above one of each expert.
-    slots_per_gpu:
-        Slots of the fullest GPU.
-    balancedness:
-        Mean over max GPU load, mean over layers and loads, under the split that will run.
-    batch, max_batch:
-        Sequences per GPU scored, and the most that fit.
-    tok_s_per_gpu, tpot_s:
-        Score at ``batch``, as in :class:`cost.score.Score`.
-    expert_bytes:
-        Weights of the experts on the fullest GPU.
-    """
-
-    redundant: Count
-    slots_per_gpu: AtLeastOne
-    balancedness: Fraction
-    batch: AtLeastOne
-    max_batch: AtLeastOne
-    tok_s_per_gpu: NotNegative
-    tpot_s: NotNegative
-    expert_bytes: NotNegative
-
-
-@dataclass(frozen=True)
-class RedundancyCurve:
-    """Throughput against copies, of one layout.
-
-    Attributes
-    ----------
-    points:
-        By rising number of copies; those that fit in HBM and meet the time per token.
-    ep, tp, stages:
-        The layout.
-    interrupted:
-        Whether Ctrl-C ended it: the points are those so far.
-    """
-
-    points: tuple[RedundancyPoint, ...]
-    ep: int
-    tp: int
-    stages: int
-    interrupted: bool = False
-
-    @property
-    def best(self) -> RedundancyPoint:
-        """The most throughput; of equals the fewest copies."""
-        return max(self.points, key=lambda point: (point.tok_s_per_gpu, -point.redundant))
-
-    @property
-    def knee(self) -> RedundancyPoint:
-        """The fewest copies within :data:`ALIKE_COPIES` of the best."""
-        enough = (1 - ALIKE_COPIES) * self.best.tok_s_per_gpu
-        return next(point for point in self.points if point.tok_s_per_gpu >= enough)
-
-    def asked(self, options: PlanOptions) -> PlanOptions:
-        """Return ``options`` with the best number of copies, on the layout that it was found for.
-
-        Where the curve was interrupted, nobody waits for a search: the fast path is asked for.
-        """
-        copies = self.best.redundant
-        asked = replace(options, redundant=copies, ep=self.ep, tp=self.tp, stages=self.stages)
-        return replace(asked, time_limit_s=0.0) if self.interrupted else asked
-
-    def to_dict(self) -> dict[str, Any]:
-        """The curve as JSON-able values, with the choice and the knee."""
-        return {
-            "layout": {"ep": self.ep, "tp": self.tp, "stages": self.stages},
-            "chosen": self.best.redundant,
-            "knee": self.knee.redundant,
-            "points": [asdict(point) for point in self.points],
-        }
 
 
 def choose_redundant(deployment: Deployment, loads: ExpertLoads, options: PlanOptions) -> RedundancyCurve:
@@ -179,7 +95,7 @@ def copies_tried(experts: int, gpus: int) -> Iterator[int]:
 
 def _slots(
     deployment: Deployment, layout: Layout, redundant: int, options: PlanOptions
-) -> tuple[NDArray[np.int64], ...] | None:
+) -> tuple[Ints, ...] | None:
     groups = tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas)
     return stage_slots(deployment, Shape(groups, layout.tp), redundant, options.spread)
 
@@ -190,14 +106,12 @@ def _point(
     loads: ExpertLoads,
     options: PlanOptions,
     redundant: int,
-    slots: tuple[NDArray[np.int64], ...],
+    slots: tuple[Ints, ...],
 ) -> RedundancyPoint | None:
     """Place and score one number of copies on the layout of ``base``; None where it does not fit or is too slow."""
     layout = base.candidate.layout
-    # of a candidate, only layout and slots are asked for where experts are placed
-    candidate = replace(base.candidate, fitted=replace(base.candidate.fitted, slots=slots))
     experts: list[Assignment | None] = [None] * layout.stages
-    for group in stage_groups(candidate, options):
+    for group in stage_groups(deployment, layout, slots, options):
         result = place_group(deployment, group, loads, options, time_limit_s=0.0, thorough=True)
         for index, part in group.by_stage(result.assignment):
             experts[index] = part
@@ -246,7 +160,7 @@ def _point_of(deployment: Deployment, base: Placed, experts: int) -> RedundancyP
     )
 
 
-def _expert_bytes(deployment: Deployment, layout: Layout, slots: tuple[NDArray[np.int64], ...]) -> float:
+def _expert_bytes(deployment: Deployment, layout: Layout, slots: tuple[Ints, ...]) -> float:
     """Bytes of the experts' weights on the fullest GPU of any stage."""
     moe = deployment.model.moe
     each = 0.0 if moe is None else moe.expert_params * weight_sizes(deployment.model)["experts"]

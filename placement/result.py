@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cost.assignment import Assignment
+from placement.arrays import Floats
 from placement.baselines import Baseline
 
 
@@ -35,8 +33,8 @@ class ExpertResult:
 
     assignment: Assignment
     status: Literal["OPTIMAL", "FEASIBLE"]
-    max_load: NDArray[np.float64]
-    bound: NDArray[np.float64]
+    max_load: Floats
+    bound: Floats
     interrupted: bool
     log: tuple[str, ...]
     baselines: Mapping[str, Baseline]

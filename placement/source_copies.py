@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.dispatch import source_shares
-from placement.apart import domains_used, in_domains
+from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.failure_domains import domains_used, in_domains, most_in_domain
 from placement.problem import ExpertProblem
-from placement.verify import most_in_domain
 
-Judge = Callable[[NDArray[np.int32], NDArray[np.intp]], NDArray[np.float64]]
+Judge = Callable[[Experts, Index], Floats]
 
 
 _ROUNDS, _TRIED = 60, 8
@@ -21,13 +20,13 @@ _LEAST_GAIN = 1e-9
 
 def swap_under_source(
     problem: ExpertProblem,
-    slot_expert: NDArray[np.int32],
+    slot_expert: Experts,
     judge: Judge,
     *,
-    nodes: NDArray[np.int64] | None,
-    enough: NDArray[np.float64],
+    nodes: Ints | None,
+    enough: Floats,
     rounds: int = _ROUNDS,
-) -> NDArray[np.int32]:
+) -> Experts:
     """Swap copies off the hottest GPU while it helps under shares by source rank; return ``[layers, slots]``.
 
     Each round takes the swaps that promise most if shares stayed with the copies, splits anew for each of them,
@@ -69,8 +68,8 @@ def swap_under_source(
 
 
 def promising_swaps(
-    problem: ExpertProblem, row: NDArray[np.int32], slot_load: NDArray[np.float64], *, most: int = _TRIED
-) -> NDArray[np.int32]:
+    problem: ExpertProblem, row: Experts, slot_load: Floats, *, most: int = _TRIED
+) -> Experts:
     """Return one layer after each of the swaps with its hottest GPU that promise most, ``[up to most, slots]``.
 
     ``row`` and ``slot_load`` ``[slots]``: what the slots hold, and the load of each. Of ``problem`` slots, speeds and
@@ -100,11 +99,9 @@ def promising_swaps(
     return rows
 
 
-def _met(
-    gpu: NDArray[np.int32], row: NDArray[np.int32], mine: NDArray[np.intp], other: NDArray[np.intp]
-) -> NDArray[np.bool_]:
+def _met(gpu: Experts, row: Experts, mine: Index, other: Index) -> Bools:
     """Whether a swap brings a copy to a GPU that has one of its expert, ``[mine, other]``."""
     holds = np.zeros((int(gpu.max()) + 1, int(row.max()) + 1), dtype=bool)
     holds[gpu, row] = True
-    met: NDArray[np.bool_] = holds[gpu[other]][:, row[mine]].T | holds[gpu[mine]][:, row[other]]
+    met: Bools = holds[gpu[other]][:, row[mine]].T | holds[gpu[mine]][:, row[other]]
     return met

@@ -7,18 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placement.counts import exact_fold, search_counts
-from placement.fast import TRIED
-from placement.gaps import WIDE, keep_better, max_loads, proven, wide_layers
+from placement.arrays import Experts, Floats, Index, Ints
+from placement.copy_exchange import recount
+from placement.cpsat import Improved, cores, improve
+from placement.fast_path import TRIED
+from placement.local_search import swap_down
 from placement.pack import pack
-from placement.problem import ExpertProblem
-from placement.recount import recount
-from placement.replicate import replicate
-from placement.submodel import cores
-from placement.subpack import Improved, improve
-from placement.swap import swap_down
+from placement.problem import WIDE, ExpertProblem, keep_better, max_loads, proven, wide_layers
+from placement.replication import exact_fold, replicate, search_counts
 
 OnProgress = Callable[[int, int, float, float, float], None]
 
@@ -30,8 +27,8 @@ _PROGRESS_S = 0.1
 
 def search(
     problem: ExpertProblem,
-    slot_expert: NDArray[np.int32],
-    bound: NDArray[np.float64],
+    slot_expert: Experts,
+    bound: Floats,
     *,
     time_limit_s: float,
     seed: int,
@@ -72,11 +69,7 @@ class _Timed:
     """The incumbent and the clock."""
 
     def __init__(
-        self,
-        problem: ExpertProblem,
-        slot_expert: NDArray[np.int32],
-        bound: NDArray[np.float64],
-        on_progress: OnProgress | None,
+        self, problem: ExpertProblem, slot_expert: Experts, bound: Floats, on_progress: OnProgress | None
     ) -> None:
         self.problem, self.slot_expert, self.bound = problem, slot_expert.copy(), bound
         self.on_progress = on_progress
@@ -104,7 +97,7 @@ class _Timed:
         def part_spent() -> float:
             return 1.0 if self.interrupted else (self.spent() - begun) / (limit_s - begun)
 
-        def one(layers: NDArray[np.intp], draw: int) -> NDArray[np.int64]:
+        def one(layers: Index, draw: int) -> Ints:
             part = self.problem.rows(layers)
             again = layers.size <= _FEW and (draw - seed) % 2 == 1
             copies = replicate(part) if again else part.assignment(self.slot_expert[layers]).copies

@@ -6,28 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.dispatch import Split, require_split, slot_shares
-from placement.apart import can_be_apart, legal
+from placement.anti_affinity import spread_evenly
+from placement.arrays import Experts, Floats, Index, Ints
 from placement.bounds import largest_copy, mean_load, neighbours
+from placement.failure_domains import can_be_apart, legal
 from placement.lp_copies import SLACK, lp_max_load, place_for_lp
+from placement.pack import distinct_copies
 from placement.problem import ExpertProblem
-from placement.repair import distinct_copies
 from placement.result import ExpertResult
 from placement.scenarios.problem import ScenarioProblem
 from placement.source_copies import swap_under_source
-from placement.spread_repair import spread_evenly
 from placement.verify import verify_experts
 
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 
 
 def under_split(
-    result: ExpertResult,
-    problem: ExpertProblem | ScenarioProblem,
-    split: Split,
-    nodes: NDArray[np.int64] | None = None,
+    result: ExpertResult, problem: ExpertProblem | ScenarioProblem, split: Split, nodes: Ints | None = None
 ) -> ExpertResult:
     """Return ``result``, found for even shares, fitted to ``split``: its copies, largest loads and bound.
 
@@ -62,16 +59,13 @@ def under_split(
 
 
 def split_max_load(
-    problem: ExpertProblem | ScenarioProblem,
-    slot_expert: NDArray[np.int32],
-    split: Split,
-    nodes: NDArray[np.int64] | None = None,
-) -> NDArray[np.float64]:
+    problem: ExpertProblem | ScenarioProblem, slot_expert: Experts, split: Split, nodes: Ints | None = None
+) -> Floats:
     """Largest over mean GPU load under ``split``, mean or worst over scenarios, ``[layers]``; speeds count."""
     return _Judge(_parts(problem), _worst(problem), require_split(split), nodes).max_load(slot_expert)
 
 
-def any_split_bound(problem: ExpertProblem | ScenarioProblem) -> NDArray[np.float64]:
+def any_split_bound(problem: ExpertProblem | ScenarioProblem) -> Floats:
     """What no placement can be below however the engine splits, ``[layers]``.
 
     Mean load, largest copy and the single copies beside an expert hold for any split: of c copies one has at least
@@ -81,12 +75,12 @@ def any_split_bound(problem: ExpertProblem | ScenarioProblem) -> NDArray[np.floa
     return _bound(_parts(problem), worst=_worst(problem))
 
 
-def _bound(parts: Sequence[ExpertProblem], *, worst: bool) -> NDArray[np.float64]:
+def _bound(parts: Sequence[ExpertProblem], *, worst: bool) -> Floats:
     free = [replace(part, spread=None) for part in parts]
     each = np.stack(
         [np.maximum.reduce([mean_load(part), largest_copy(part), neighbours(part)]) for part in free]
     )
-    bound: NDArray[np.float64] = each.max(axis=0) if worst else each.mean(axis=0)
+    bound: Floats = each.max(axis=0) if worst else each.mean(axis=0)
     return bound
 
 
@@ -97,17 +91,17 @@ class _Judge:
     parts: Sequence[ExpertProblem]
     worst: bool
     split: Split
-    nodes: NDArray[np.int64] | None
+    nodes: Ints | None
 
     @property
     def average(self) -> ExpertProblem:
         loads = np.mean([part.loads for part in self.parts], axis=0)
         return replace(self.parts[0], loads=loads)
 
-    def max_load(self, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
+    def max_load(self, slot_expert: Experts) -> Floats:
         return self.rows(slot_expert, np.arange(len(slot_expert)))
 
-    def rows(self, slot_expert: NDArray[np.int32], layers: NDArray[np.intp]) -> NDArray[np.float64]:
+    def rows(self, slot_expert: Experts, layers: Index) -> Floats:
         """Judge rows ``[rows, slots]`` as those of ``layers`` ``[rows]``."""
         parts = [part.rows(layers) for part in self.parts]
         if self.split == "lp":
@@ -118,11 +112,11 @@ class _Judge:
             busy = np.stack([assignment.gpu_load(part.loads, shares) / part.speed for part in parts])
             mean = np.stack([part.loads.sum(axis=1) / part.gpus for part in parts])
             each = busy.max(axis=2) / mean
-        over: NDArray[np.float64] = each.max(axis=0) if self.worst else each.mean(axis=0)
+        over: Floats = each.max(axis=0) if self.worst else each.mean(axis=0)
         return over
 
 
-def _connected(judge: _Judge, own: NDArray[np.int32], bound: NDArray[np.float64]) -> NDArray[np.int32]:
+def _connected(judge: _Judge, own: Experts, bound: Floats) -> Experts:
     """Return ``[layers, slots]`` with copies that bear drift; ``own`` where its copies are too many to lie apart.
 
     Of such layers those made without failure domains are spread evenly, and taken where they are as good.
@@ -154,7 +148,7 @@ def _worst(problem: ExpertProblem | ScenarioProblem) -> bool:
     return isinstance(problem, ScenarioProblem) and problem.objective == "worst"
 
 
-def _keep_up(result: ExpertResult, judge: _Judge, slot_expert: NDArray[np.int32]) -> list[str]:
+def _keep_up(result: ExpertResult, judge: _Judge, slot_expert: Experts) -> list[str]:
     """Take a baseline's placement, its copies apart, in the layers where it is ahead, in place; say so."""
     slack = SLACK if judge.split == "lp" else 0.0
     value, log = judge.max_load(slot_expert), []
@@ -177,11 +171,7 @@ def _keep_up(result: ExpertResult, judge: _Judge, slot_expert: NDArray[np.int32]
 
 
 def _result(
-    result: ExpertResult,
-    judge: _Judge,
-    slot_expert: NDArray[np.int32],
-    bound: NDArray[np.float64],
-    log: tuple[str, ...],
+    result: ExpertResult, judge: _Judge, slot_expert: Experts, bound: Floats, log: tuple[str, ...]
 ) -> ExpertResult:
     assignment = judge.average.assignment(slot_expert)
     wrong = verify_experts(assignment, judge.average)

@@ -1,26 +1,22 @@
-"""What a legal assignment is, written without any solver: every plan is checked against this."""
+"""What a legal placement and a legal plan are, written without any solver: every plan is checked against this."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from cost.memory import replica_memory
+from placement.arrays import Ints
+from placement.failure_domains import most_in_domain, numbered_domains, stage_domains
 from placement.problem import ExpertProblem
+from placement.scoring import moe_rows
+from topology.errors import InputError
 
-_Copies = TypeVar("_Copies", int, "NDArray[np.int64]")
-
-
-def most_in_domain(copies: _Copies, domains: int) -> _Copies:
-    """Most copies of an expert with ``copies`` of them in one of ``domains`` failure domains that have slots.
-
-    One where there are enough domains, else an even part of them, rounded up: ``ceil(copies / domains)``. In a
-    single domain one, so that a second copy, which would not outlive it, is never legal there.
-    """
-    return -(-copies // (domains if domains > 1 else copies + (copies == 0)))
+if TYPE_CHECKING:
+    from placement.plan import Plan
 
 
 def verify_experts(
@@ -112,4 +108,121 @@ def _layer_violations(assignment: Assignment, layer: int, *, together: bool) -> 
         elif (expert, gpu) in seen and not together:
             wrong.append(f"row {layer}: GPU {gpu} holds expert {expert} more than once")
         seen.add((expert, gpu))
+    return wrong
+
+
+def verify_plan(plan: Plan) -> list[str]:
+    """Return every way in which ``plan`` is illegal, in words; empty if it is legal.
+
+    The rules: the stages of each replica hold every layer once, in order; no GPU is in two stages; tensor
+    parallelism divides each stage and stays in a domain; each layer's experts are legal on the stage's GPUs
+    (:func:`placement.verify.verify_experts`); every GPU's weights, KV cache and workspace fit in usable HBM.
+    """
+    unknown = _unknown_gpus(plan)
+    if unknown:
+        return unknown  # nothing else can be looked up
+    return [*_layers(plan), *_gpus(plan), *_experts(plan), *_memory(plan)]
+
+
+def _layers(plan: Plan) -> list[str]:
+    count = len(plan.deployment.model.layers)
+    wrong = []
+    for index, stages in enumerate(plan.layout.replicas):
+        held = [layer for stage in stages for layer in stage.layers]
+        if held != list(range(count)):
+            wrong.append(f"replica {index}: its stages hold layers {held}, not 0 to {count - 1} in order")
+    return wrong
+
+
+def _run(layers: range) -> str:
+    return f"layers {layers.start} to {layers.stop - 1}"
+
+
+def _used(plan: Plan) -> list[int]:
+    return [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
+
+
+def _unknown_gpus(plan: Plan) -> list[str]:
+    total = len(plan.deployment.cluster.gpus)
+    return [f"GPU number {gpu} of {total}" for gpu in _used(plan) if not 0 <= gpu < total]
+
+
+def _gpus(plan: Plan) -> list[str]:
+    used = _used(plan)
+    wrong = []
+    if len(set(used)) != len(used):
+        twice = next(gpu for gpu in used if used.count(gpu) > 1)
+        wrong.append(f"GPU {plan.deployment.cluster.gpus[twice].id} is in two stages")
+    tp = plan.layout.tp
+    heads = {layer.attention.heads for layer in plan.deployment.model.kinds}
+    wrong += [f"TP {tp} does not divide {count} query heads" for count in sorted(heads) if count % tp]
+    for stages in plan.layout.replicas:
+        for stage in stages:
+            domains = plan.deployment.domains(stage)
+            if len(domains) % tp or (np.ptp(domains.reshape(-1, tp), axis=1) != 0).any():
+                wrong.append(f"TP {tp} does not divide {_run(stage.layers)} into groups within a domain")
+    return wrong
+
+
+def _experts(plan: Plan) -> list[str]:
+    moe = plan.deployment.model.moe
+    wrong = []
+    for index, (stage, assignment) in enumerate(zip(plan.layout.replicas[0], plan.experts, strict=True)):
+        rows = moe_rows(plan.deployment, stage.layers)
+        if not rows:
+            continue
+        if moe is None or assignment is None:
+            wrong.append(f"{_run(stage.layers)}: no experts are placed")
+            continue
+        if assignment.gpus != len(stage.gpus):
+            wrong.append(
+                f"{_run(stage.layers)}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}"
+            )
+            continue
+        members = [stages[index].gpus for stages in plan.layout.replicas]
+        joined = stage_domains(plan.deployment, members, plan.spread)
+        used = None if joined is None else len(set(joined[assignment.slots_per_gpu > 0].tolist()))
+        for domains in _failure_domains(plan, index):
+            try:
+                problem = ExpertProblem(
+                    np.ones((len(rows), moe.experts)), assignment.slots_per_gpu, spread=domains
+                )
+            except InputError as error:
+                wrong.append(f"{_run(stage.layers)}: {error}")
+                break
+            # another planner's plan may have two copies on a GPU, and says so
+            together = plan.options.get("copies_together") is True
+            lines = verify_experts(assignment, problem, together=together, domains=used)
+            wrong += [f"{_run(stage.layers)}: {line}" for line in lines]
+    return wrong
+
+
+def _failure_domains(plan: Plan, index: int) -> list[Ints | None]:
+    """Failure domains of a stage's GPUs, each way in which they lie in some replica; None: each GPU its own."""
+    if plan.spread == "gpu":
+        return [None]
+    number = numbered_domains(plan.deployment, plan.spread)
+    found: dict[bytes, Ints | None] = {}
+    for stages in plan.layout.replicas:
+        domains = np.unique(number[list(stages[index].gpus)], return_inverse=True)[1].reshape(-1)
+        found.setdefault(domains.tobytes(), domains.astype(np.int64))
+    return list(found.values())
+
+
+def _memory(plan: Plan) -> list[str]:
+    batch = plan.deployment.workload.batch
+    slots = [0 if assignment is None else assignment.slots for assignment in plan.experts]
+    wrong = []
+    for index, stages in enumerate(plan.layout.replicas):
+        each = [
+            np.zeros(len(stage.gpus), dtype=np.int64) if assignment is None else assignment.slots_per_gpu
+            for stage, assignment in zip(stages, plan.experts, strict=True)
+        ]
+        memories = replica_memory(plan.deployment, stages, tp=plan.layout.tp, slots=slots, per_gpu=each)
+        for stage, memory in zip(stages, memories, strict=True):
+            if memory.used(batch) > memory.usable:
+                wrong.append(
+                    f"replica {index}, {_run(stage.layers)}: {memory.used(batch) / 1e9:.2f} GB per GPU, "
+                    f"{memory.usable / 1e9:.2f} GB usable"
+                )
     return wrong

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from cost.workload import Workload
     from placement.compare import compare_clusters
     from placement.options import PlanOptions
-    from placement.plan import Plan, score_placement
+    from placement.plan import Plan
     from placement.plan_file import plan_to_dict, read_plan
     from placement.planner import make_plan
-    from placement.verify_plan import verify_plan
+    from placement.scoring import score_placement
+    from placement.verify import verify_plan
     from topology import Cluster, InfeasibleError, InputError, RackplanError, cluster_names, resolve_cluster
     from topology.draw import draw_cluster
 
@@ -73,7 +74,7 @@ _HOMES = {
     "placement.plan": ("Plan", "score_placement"),
     "placement.plan_file": ("plan_to_dict", "read_plan"),
     "placement.planner": ("make_plan",),
-    "placement.verify_plan": ("verify_plan",),
+    "placement.verify": ("verify_plan",),
     "topology": (
         "Cluster",
         "InfeasibleError",

@@ -13,8 +13,9 @@ from cost.efficiency import PEAK
 from cost.lecture import train_wait_s
 from cost.score import Score
 from placement.compare import cluster_status
-from placement.plan import Plan, score_placement
+from placement.plan import Plan
 from placement.plan_file import plan_score_to_dict
+from placement.scoring import score_placement
 from rackplan.error_words import band_words
 from rackplan.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
 from rackplan.summary import coefficient_words, doubts, next_token, serving_words, what_if_words

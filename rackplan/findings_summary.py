@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from placement.failures import Failures, WhatIf
+from placement.findings import Failures, ScenarioReport, WhatIf
 from placement.plan import Plan
-from placement.scenarios.report import ScenarioReport
 from rackplan.words import table, wrapped
 
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from cost.assignment import Assignment
 from cost.layout import StageSpec
-from placement.plan import Plan, stage_speed, stage_use
+from placement.plan import Plan
+from placement.scoring import stage_speed, stage_use
 from topology.draw import Overlay
 
 _MOST_LINES = 12

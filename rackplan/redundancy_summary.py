@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement.redundancy import ALIKE_COPIES, RedundancyCurve, RedundancyPoint
+from placement.findings import ALIKE_COPIES, RedundancyCurve, RedundancyPoint
 from rackplan.words import table, wrapped
 
 HEADER = ("copies", "slots/GPU", "balancedness", "batch", "tok/s/GPU", "TPOT ms", "experts GB", "")

@@ -13,7 +13,8 @@ from cost.dispatch import source_shares
 from placement.engines.engine import Engine, Launch
 from placement.engines.findings import require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_of, model_facts, rank_places
-from placement.plan import Plan, moe_rows, placement_balancedness
+from placement.plan import Plan
+from placement.scoring import moe_rows, placement_balancedness
 from topology.errors import InputError
 
 

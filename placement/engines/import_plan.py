@@ -15,14 +15,14 @@ from cost.loads import ExpertLoads
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.failure_domains import numbered_domains
 from placement.failures import find_failures
-from placement.layouts import Shape, enumerate_shapes
+from placement.fitting import Shape, enumerate_shapes
 from placement.options import PlanOptions
-from placement.plan import Plan, Proof, moe_rows, score_placement, stage_speed
-from placement.rivals import score_rivals
+from placement.partition import largest_batch, split_layers, stage_specs
+from placement.plan import Plan, Proof
 from placement.scenarios.problem import ScenarioProblem, scenario_problem
-from placement.split import largest_batch, split_layers, stage_specs
+from placement.scoring import moe_rows, score_placement, score_rivals, stage_speed
 from placement.under_split import any_split_bound, split_max_load
-from placement.verify_plan import verify_plan
+from placement.verify import verify_plan
 from topology.errors import InfeasibleError, InputError
 
 

@@ -14,9 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from placement.apart import domains_used
+from placement.failure_domains import domains_used, most_in_domain
 from placement.replan.task import ReplanTask
-from placement.verify import most_in_domain
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

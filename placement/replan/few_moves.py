@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from placement.anti_affinity import spread_evenly
 from placement.replan.budget import reaching, within
 from placement.replan.fresh import fresh_near
 from placement.replan.front import CurvePoint, Front
@@ -17,7 +18,6 @@ from placement.replan.restore import restore
 from placement.replan.task import ReplanTask
 from placement.replan.to_split import SplitFront
 from placement.replan.told import OnProgress, Told
-from placement.spread_repair import spread_evenly
 from topology.errors import InfeasibleError
 
 KNEE = 0.01

@@ -17,14 +17,7 @@ from placement.failure_domains import numbered_domains, require_apart, stage_dom
 from placement.failures import find_failures
 from placement.options import Objective, Spread
 from placement.pack import EMPTY
-from placement.plan import (
-    BaselineScore,
-    Plan,
-    Proof,
-    moe_rows,
-    score_placement,
-    stage_speed,
-)
+from placement.plan import BaselineScore, Plan, Proof
 from placement.problem import ExpertProblem
 from placement.replan.few_moves import FewMoves, few_moves
 from placement.replan.front import CurvePoint
@@ -33,10 +26,10 @@ from placement.replan.steps import Step, in_order
 from placement.replan.task import ReplanTask, replan_task
 from placement.replan.told import OnProgress
 from placement.replan.transfers import Transfers, nearest_sources, transfers
-from placement.rivals import score_rivals
 from placement.scenarios.problem import scenario_problem
+from placement.scoring import moe_rows, score_placement, score_rivals, stage_speed
 from placement.under_split import any_split_bound
-from placement.verify_plan import verify_plan
+from placement.verify import verify_plan
 from topology.errors import InputError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.dispatch import Split, slot_shares
-from placement.apart import each_alone, over_cap
+from placement.failure_domains import each_alone, over_cap
 from placement.pack import EMPTY
 from placement.problem import ExpertProblem
 from topology.errors import InputError

@@ -6,18 +6,17 @@ import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placement.apart import legal
+from placement.anti_affinity import place_spread
+from placement.arrays import Experts, Floats, Index
 from placement.baselines import Baseline, baselines
-from placement.even_spread import place_spread
+from placement.copy_exchange import exchange_drawn
 from placement.experts import place_apart, place_experts
-from placement.pack import pack
-from placement.repair import distinct_copies
-from placement.replicate import replicate
+from placement.failure_domains import legal
+from placement.pack import distinct_copies, pack
+from placement.replication import replicate
 from placement.result import ExpertResult
-from placement.scenarios.descend import descend, pairs, smooth_load
-from placement.scenarios.exchange import exchange
+from placement.scenario_search import descend, pairs, smooth_load
 from placement.scenarios.problem import ScenarioProblem
 from placement.verify import verify_experts
 
@@ -105,7 +104,7 @@ def _place_apart(
     return _result(problem, slot_expert, bound, interrupted=interrupted, log=tuple(log), rivals=rivals)
 
 
-def fast_over_scenarios(problem: ScenarioProblem) -> NDArray[np.int32]:
+def fast_over_scenarios(problem: ScenarioProblem) -> Experts:
     """Copies by each expert's highest load in any scenario, largest first, best swaps, some exchanges of copies.
 
     Copies by the mean load leave an expert that is hot in one scenario with too few there. For the worst
@@ -122,14 +121,14 @@ def fast_over_scenarios(problem: ScenarioProblem) -> NDArray[np.int32]:
         )
         slot_expert = np.where((gentle_load <= load * (1 + _ALIKE))[:, None], gentle, slot_expert)
     rounds = min(_FAST_ROUNDS, _FAST_WORK // (pairs(problem) * len(problem.parts) * len(slot_expert)))
-    exchange(problem, slot_expert, np.random.default_rng(0), rounds=rounds)
+    exchange_drawn(problem, slot_expert, np.random.default_rng(0), rounds=rounds)
     return slot_expert
 
 
 def _improve(
     problem: ScenarioProblem,
-    slot_expert: NDArray[np.int32],
-    bound: NDArray[np.float64],
+    slot_expert: Experts,
+    bound: Floats,
     start: float,
     time_limit_s: float,
     seed: int,
@@ -149,7 +148,7 @@ def _improve(
     interrupted = False
     before = smooth_load(problem, slot_expert)
     try:
-        exchange(
+        exchange_drawn(
             problem,
             slot_expert,
             np.random.default_rng(seed),
@@ -164,9 +163,7 @@ def _improve(
     return interrupted, text + ("; interrupted: the best placement so far is kept" if interrupted else "")
 
 
-def _keep_up(
-    problem: ScenarioProblem, slot_expert: NDArray[np.int32], rivals: Mapping[str, Baseline]
-) -> list[str]:
+def _keep_up(problem: ScenarioProblem, slot_expert: Experts, rivals: Mapping[str, Baseline]) -> list[str]:
     """Take a rival's placement, or what swaps make of it, in the layers where it is ahead, in place."""
     log = []
     for name, rival in rivals.items():
@@ -188,9 +185,7 @@ def _keep_up(
     return log
 
 
-def _apart(
-    problem: ScenarioProblem, rival: NDArray[np.int32], layers: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+def _apart(problem: ScenarioProblem, rival: Experts, layers: Index) -> tuple[Index, Experts]:
     """Move a rival's copies to distinct GPUs in some layers; return where all domains are then distinct, and how."""
     if layers.size == 0:
         return layers, rival[layers]
@@ -202,8 +197,8 @@ def _apart(
 
 def _result(
     problem: ScenarioProblem,
-    slot_expert: NDArray[np.int32],
-    bound: NDArray[np.float64],
+    slot_expert: Experts,
+    bound: Floats,
     *,
     interrupted: bool,
     log: tuple[str, ...],

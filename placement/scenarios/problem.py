@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cost.assignment import Assignment
+from placement.arrays import Bools, Floats, Index, Ints
 from placement.bounds import largest_copy, lower_bound
 from placement.problem import ExpertProblem, expert_problem
 from topology.errors import InputError
@@ -36,7 +37,7 @@ class ScenarioProblem:
     objective: Objective
 
     @cached_property
-    def loads(self) -> NDArray[np.float64]:
+    def loads(self) -> Floats:
         """Loads of all scenarios, float64 ``[scenarios, layers, experts]``, mean 1 over experts."""
         return np.stack([part.loads for part in self.parts])
 
@@ -71,16 +72,16 @@ class ScenarioProblem:
         """Return the same with each GPU a failure domain of its own."""
         return self._of([replace(part, spread=None) for part in self.parts])
 
-    def rows(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> ScenarioProblem:
+    def rows(self, which: Index | Bools) -> ScenarioProblem:
         """Return the same problem for some of the layers."""
         return self._of([part.rows(which) for part in self.parts])
 
-    def max_load(self, assignment: Assignment) -> NDArray[np.float64]:
+    def max_load(self, assignment: Assignment) -> Floats:
         """Largest over mean GPU load, mean or worst over scenarios, ``[layers]``, from the assignment alone."""
         each = np.stack([part.max_load(assignment) for part in self.parts])
         return self._over(each)
 
-    def lower_bound(self) -> NDArray[np.float64]:
+    def lower_bound(self) -> Floats:
         """What no placement can be below, ``[layers]``.
 
         The scenarios' own bounds, averaged, or the worst of them. The mean over scenarios is also at least the
@@ -97,11 +98,11 @@ class ScenarioProblem:
     def _of(self, parts: Sequence[ExpertProblem]) -> ScenarioProblem:
         return ScenarioProblem(tuple(parts), self.objective)
 
-    def _over(self, each: NDArray[np.float64]) -> NDArray[np.float64]:
-        over: NDArray[np.float64] = each.mean(axis=0) if self.objective == "mean" else each.max(axis=0)
+    def _over(self, each: Floats) -> Floats:
+        over: Floats = each.mean(axis=0) if self.objective == "mean" else each.max(axis=0)
         return over
 
-    def _with(self, loads: NDArray[np.float64]) -> ExpertProblem:
+    def _with(self, loads: Floats) -> ExpertProblem:
         first = self.parts[0]
         return ExpertProblem(loads, first.slots_per_gpu, first.gpu_speed, first.spread)
 
@@ -110,8 +111,8 @@ def scenario_problem(
     tokens: ArrayLike,
     slots_per_gpu: ArrayLike,
     *,
-    speed: NDArray[np.float64] | None = None,
-    spread: NDArray[np.int64] | None = None,
+    speed: Floats | None = None,
+    spread: Ints | None = None,
     objective: Objective = "mean",
 ) -> ScenarioProblem:
     """Check ``tokens`` ``[scenarios, layers, experts]`` and divide each layer of each scenario by its mean.

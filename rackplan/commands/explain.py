@@ -24,8 +24,8 @@ def run(
     json: JsonFlag = False,
 ) -> None:
     """Explain a plan part by part. The step, the memory, what binds, and the weakest figure behind it."""
-    from placement.plan import under_sparse_attention
     from placement.plan_file import read_plan
+    from placement.scoring import under_sparse_attention
     from rackplan.explain import explain_plan, explanation_to_dict
     from rackplan.explain_summary import explanation_blocks, print_blocks
     from rackplan.output import print_json

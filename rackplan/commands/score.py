@@ -25,8 +25,8 @@ def run(
     """
     from dataclasses import replace
 
-    from placement.plan import score_placement, under_sparse_attention
     from placement.plan_file import plan_score_to_dict, read_plan
+    from placement.scoring import score_placement, under_sparse_attention
     from rackplan.inputs import model_loads
     from rackplan.output import print_json, print_text
     from rackplan.summary import score_summary

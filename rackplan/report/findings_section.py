@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from placement.failures import TOP, Failures
-from placement.redundancy import RedundancyCurve
-from placement.scenarios.report import ScenarioReport
+from placement.failures import TOP
+from placement.findings import Failures, RedundancyCurve, ScenarioReport
 from rackplan.findings_summary import (
     UNITS,
     WHAT_IF_HEADER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from placement.redundancy import RedundancyCurve
+from placement.findings import RedundancyCurve
 from rackplan.report.charts import axis, layout_of
 from rackplan.report.palette import BLUE, VERMILION
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.apart import domain_slots, each_alone, legal, over_cap
+from placement.failure_domains import domain_slots, each_alone, legal, over_cap
 from placement.problem import ExpertProblem
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError

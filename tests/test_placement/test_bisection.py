@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.bisection import last_where
+from placement.partition import last_where
 
 
 @settings(deadline=None, max_examples=60)

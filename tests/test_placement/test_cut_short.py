@@ -13,7 +13,7 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from placement.verify_plan import verify_plan
+from placement.verify import verify_plan
 from topology import resolve_cluster
 
 if TYPE_CHECKING:
@@ -57,14 +57,14 @@ def test_the_placement_that_chose_the_layout_is_kept(
 def test_interrupted_at_the_start_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     from placement import planner
 
-    honest = planner._place
+    honest = planner.place
 
     def thorough_stops(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("thorough"):
             raise KeyboardInterrupt
         return honest(*args, **kwargs)
 
-    monkeypatch.setattr(planner, "_place", thorough_stops)
+    monkeypatch.setattr(planner, "place", thorough_stops)
     plan = make_plan(SETTING, loads_of(1), options_of())
     assert plan.interrupted
     assert verify_plan(plan) == []

@@ -11,7 +11,7 @@ from placement.baselines import baselines
 from placement.bounds import largest_copy, lower_bound, mean_load, neighbours
 from placement.experts import place_experts
 from placement.problem import ExpertProblem, expert_problem
-from placement.replicate import counts_fit, replicate, room
+from placement.replication import counts_fit, replicate, room
 
 SHAPES = [  # experts, slots of each GPU
     (3, (2, 2)),

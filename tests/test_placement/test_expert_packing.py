@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.pack import EMPTY, make_room, pack
+from placement.local_search import swap_down
+from placement.pack import EMPTY, distinct_copies, make_room, pack
 from placement.problem import ExpertProblem, expert_problem, fewest_redundant, spread_slots
-from placement.repair import distinct_copies
-from placement.replicate import counts_fit, replicate, room
-from placement.swap import swap_down
+from placement.replication import counts_fit, replicate, room
 from placement.verify import verify_experts
 from topology.errors import InputError
 

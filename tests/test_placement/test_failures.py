@@ -14,10 +14,12 @@ from cost.loads import ExpertLoads, read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement import failures
-from placement.failures import WhatIf, find_failures
+from placement.failures import find_failures
+from placement.findings import WhatIf
 from placement.options import PlanOptions, Spread
-from placement.plan import Plan, score_placement
+from placement.plan import Plan
 from placement.planner import make_plan
+from placement.scoring import score_placement
 from topology import resolve_cluster
 
 MIXTRAL = resolve_model("mixtral-8x7b")

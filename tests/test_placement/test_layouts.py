@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cost.layouts.candidates import MOST_STAGES
 from cost.resolve import model_from_config, resolve_model
-from placement.layouts import Shape, enumerate_shapes
+from placement.fitting import Shape, enumerate_shapes
 from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.spec import ClusterSpec
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placement import subpack
+from placement import cpsat
 from placement.experts import place_experts
 from placement.problem import ExpertProblem, expert_problem, spread_slots
 from placement.result import ExpertResult
@@ -101,7 +101,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
         if len(calls) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(subpack, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(cpsat, "_PROGRESS_S", 0.0)
     result = place(problem, time_limit_s=60.0, on_progress=stop_at_the_third)
     assert result.interrupted
     assert len(calls) == 3

@@ -11,7 +11,7 @@ from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
-from placement.plan import moe_rows, placement_balancedness, score_placement, stage_loads
+from placement.scoring import moe_rows, placement_balancedness, score_placement, stage_loads
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 

@@ -14,10 +14,10 @@ from cost.deployment import Deployment
 from cost.loads import read_loads
 from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
+from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
-from placement.redundancy import RedundancyCurve, RedundancyPoint
 from topology import resolve_cluster
 from topology.errors import InputError
 

@@ -16,12 +16,12 @@ from cost.efficiency import PEAK
 from cost.loads import read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from placement import planner, search
+from placement import fitting, layout_choice
 from placement.options import ALIKE, PlanOptions
-from placement.plan import placement_scorer
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
 from placement.planner import make_plan
-from placement.verify_plan import verify_plan
+from placement.scoring import placement_scorer
+from placement.verify import verify_plan
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
@@ -240,13 +240,13 @@ def test_between_balanced_and_real_experts_the_refusal_names_a_time_that_works()
 def test_of_several_refused_layouts_the_fastest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the layouts take 90, 50, 70 and then 100 ms each."""
     steps_s = chain([0.09, 0.05, 0.07], repeat(0.1))
-    place = planner._place
+    place = layout_choice.place
 
-    def slower(*args: Any, **kwargs: Any) -> planner.Placed:
+    def slower(*args: Any, **kwargs: Any) -> layout_choice.Placed:
         trial = place(*args, **kwargs)
         return replace(trial, score=replace(trial.score, step_s=next(steps_s)))
 
-    monkeypatch.setattr(planner, "_place", slower)
+    monkeypatch.setattr(layout_choice, "place", slower)
     with pytest.raises(InfeasibleError, match="the fastest layout takes 50 ms per token at batch 4;"):
         fresh_plan("mixtral-8x7b", "hgx-h100", batch=4, tpot_s=0.04)
 
@@ -330,11 +330,11 @@ def test_layouts_are_chosen_by_experts_really_placed(tmp_path: Path) -> None:
     path.write_text(WIDE_AND_FAST)
     deployment = Deployment(resolve_cluster(str(path)), resolve_model("mixtral-8x7b"), Workload(), PEAK)
     loads, options = loads_of(deployment, "zipf:1"), PlanOptions(time_limit_s=0.0)
-    found = search.candidates(deployment, search.fitted_layouts(deployment, None), None)
-    placed = [planner._place(candidate, loads, options, time_limit_s=0.0) for candidate in found]
+    found = layout_choice.candidates(deployment, fitting.fitted_layouts(deployment, None), None)
+    placed = [layout_choice.place(candidate, loads, options, time_limit_s=0.0) for candidate in found]
     best = max(trial.score.tok_s_per_gpu for trial in placed)
     assert placed[0].score.tok_s_per_gpu < (1 - ALIKE) * best  # else this shows nothing
-    chosen = planner.choose_layout(deployment, loads, options)
+    chosen = layout_choice.choose_layout(deployment, loads, options)
     assert chosen.score.tok_s_per_gpu >= (1 - ALIKE) * best
 
 
@@ -358,8 +358,8 @@ def test_a_layout_that_does_not_fit_is_refused() -> None:
 
 
 def test_comparisons_take_the_fastest_layout() -> None:
-    simple = planner.choose_layout(*mixtral_on_a_node(), PlanOptions(time_limit_s=0))
-    fastest = planner.choose_layout(*mixtral_on_a_node(), PlanOptions(time_limit_s=0, alike=0.0))
+    simple = layout_choice.choose_layout(*mixtral_on_a_node(), PlanOptions(time_limit_s=0))
+    fastest = layout_choice.choose_layout(*mixtral_on_a_node(), PlanOptions(time_limit_s=0, alike=0.0))
     assert fastest.score.tok_s_per_gpu >= simple.score.tok_s_per_gpu
 
 
@@ -379,6 +379,6 @@ def test_the_faster_layout_that_was_passed_over_is_named(tmp_path: Path) -> None
 def test_experts_are_not_copied_to_fill_a_cluster() -> None:
     """Eight experts on 72 GPUs: groups of a few GPUs, not one of 72 with 64 redundant copies a layer."""
     deployment = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("mixtral-8x7b"), Workload())
-    chosen = planner.choose_layout(deployment, loads_of(deployment), PlanOptions(time_limit_s=0))
+    chosen = layout_choice.choose_layout(deployment, loads_of(deployment), PlanOptions(time_limit_s=0))
     assert chosen.candidate.slots[0].sum() <= 16
     assert len(chosen.candidate.layout.replicas) > 1

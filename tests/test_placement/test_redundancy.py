@@ -10,10 +10,12 @@ from cost.deployment import Deployment
 from cost.loads import read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
+from placement.findings import RedundancyCurve, RedundancyPoint
+from placement.layout_choice import choose_layout
 from placement.options import PlanOptions
-from placement.planner import choose_layout, make_plan
-from placement.redundancy import RedundancyCurve, RedundancyPoint, choose_redundant, copies_tried
-from placement.verify_plan import verify_plan
+from placement.planner import make_plan
+from placement.redundancy import choose_redundant, copies_tried
+from placement.verify import verify_plan
 from rackplan.redundancy_summary import redundancy_lines
 from rackplan.report.redundancy_chart import redundancy_chart
 from topology import resolve_cluster

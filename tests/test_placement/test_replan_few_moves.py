@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import ExpertProblem, expert_problem, spread_slots
 from placement.replan import descend
@@ -18,8 +19,7 @@ from placement.replan.cycles import Cycles
 from placement.replan.few_moves import KNEE, FewMoves, few_moves
 from placement.replan.fresh import fresh_placement
 from placement.replan.task import ReplanTask, replan_task
-from placement.replicate import replicate
-from placement.swap import swap_down
+from placement.replication import replicate
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError, InputError
 

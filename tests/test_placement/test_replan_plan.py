@@ -14,11 +14,12 @@ from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
-from placement.plan import Plan, score_placement
+from placement.plan import Plan
 from placement.planner import make_plan
 from placement.replan import descend
 from placement.replan.replan_plan import Replanned, ReplanOptions, replan_plan
-from placement.verify_plan import verify_plan
+from placement.scoring import score_placement
+from placement.verify import verify_plan
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 

@@ -11,7 +11,7 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from placement.rivals import score_rivals
+from placement.scoring import score_rivals
 from topology import resolve_cluster
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement import copy_exchange as exchange_module
 from placement.experts import place_experts
 from placement.problem import expert_problem
-from placement.scenarios import exchange as exchange_module
 from placement.scenarios.place import place_over_scenarios
 from placement.scenarios.problem import scenario_problem
 from placement.verify import verify_experts

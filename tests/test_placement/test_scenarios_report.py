@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from placement.cross_validation import scenario_report
 from placement.scenarios.place import place_over_scenarios
 from placement.scenarios.problem import scenario_problem
-from placement.scenarios.report import scenario_report
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 

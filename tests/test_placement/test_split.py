@@ -14,8 +14,8 @@ from cost.deployment import Deployment
 from cost.memory import replica_max_batch, replica_memory
 from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
+from placement.partition import equal_ranges, largest_batch, split_layers, stage_problem, stage_specs
 from placement.problem import spread_slots
-from placement.split import equal_ranges, largest_batch, split_layers, stage_problem, stage_specs
 from topology import resolve_cluster
 
 if TYPE_CHECKING:

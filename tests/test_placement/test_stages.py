@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.stages import StageProblem, StageResult, solve_stages
+from placement.partition import StageProblem, StageResult, solve_stages
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:

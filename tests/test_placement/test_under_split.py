@@ -15,7 +15,7 @@ from placement.experts import place_experts
 from placement.lp_copies import SLACK, lp_max_load, place_for_lp
 from placement.pack import pack
 from placement.problem import expert_problem, spread_slots
-from placement.replicate import replicate
+from placement.replication import replicate
 from placement.scenarios.problem import scenario_problem
 from placement.under_split import any_split_bound, split_max_load, under_split
 from placement.verify import verify_experts

@@ -15,13 +15,12 @@ from cost.loads import read_loads
 from cost.memory import replica_memory
 from cost.resolve import resolve_model
 from cost.workload import Workload
+from placement.fitting import fitting_shapes, gpu_hbm_bytes, slots_by_free_hbm, slots_of_stage
 from placement.options import PlanOptions
-from placement.plan import stage_speed
 from placement.plan_file import plan_to_dict
 from placement.planner import make_plan
-from placement.search import fitting_shapes
-from placement.unequal import gpu_hbm_bytes, slots_by_free_hbm, slots_of_stage
-from placement.verify_plan import verify_plan
+from placement.scoring import stage_speed
+from placement.verify import verify_plan
 from topology import Fault, build_cluster, resolve_cluster
 
 MODEL = resolve_model("gpt-oss-20b")
@@ -88,7 +87,7 @@ def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
         for found in fitting_shapes(deployment, 16)
         if len(found.shape.replicas[0][0]) == 16 and found.shape.tp == 1 and len(set(found.slots[0])) > 1
     ]
-    from placement.split import stage_specs
+    from placement.partition import stage_specs
 
     (stage,) = stage_specs(fitting.shape.replicas[0], WHOLE)
     rows, capacity = fitting.slots[0], gpu_hbm_bytes(deployment, stage.gpus)

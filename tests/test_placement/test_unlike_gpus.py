@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.apart import can_be_apart, each_alone, legal
-from placement.bounds import largest_copy, lower_bound, mean_load, neighbours
-from placement.bounds_priced import priced
+from placement.bounds import largest_copy, lower_bound, mean_load, neighbours, priced
+from placement.copy_exchange import recount
 from placement.experts import place_experts
-from placement.gaps import max_loads
+from placement.failure_domains import can_be_apart, each_alone, legal
+from placement.local_search import swap_down
 from placement.pack import pack
-from placement.problem import ExpertProblem, expert_problem, spread_slots
-from placement.recount import recount
-from placement.replicate import replicate
-from placement.swap import swap_down
+from placement.problem import ExpertProblem, expert_problem, max_loads, spread_slots
+from placement.replication import replicate
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError
 

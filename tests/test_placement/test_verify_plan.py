@@ -18,7 +18,7 @@ from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from placement.verify_plan import verify_plan
+from placement.verify import verify_plan
 from topology import resolve_cluster
 
 if TYPE_CHECKING:

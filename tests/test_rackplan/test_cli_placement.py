@@ -166,7 +166,7 @@ def test_interrupted_over_several_loads_the_plan_is_written(
     def stop(*_: object) -> float:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("placement.left_out._left_out", stop)
+    monkeypatch.setattr("placement.cross_validation._left_out", stop)
     result = run(*WIDE, "--loads", "zipf:1", "--loads", "uniform")
     assert result.code == 130
     assert "interrupted; the best plan so far was written" in result.err

@@ -69,7 +69,7 @@ def test_values_follow_the_split_and_the_speeds() -> None:
     """The picture and balancedness are of the same loads."""
     from dataclasses import replace
 
-    from placement.plan import placement_balancedness
+    from placement.scoring import placement_balancedness
     from topology import build_cluster
     from topology.spec import Fault
 

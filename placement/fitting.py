@@ -1,32 +1,154 @@
-"""Cost every layout of a model on a cluster, experts balanced, and keep those that fit."""
+"""The layouts that fit: groups of GPUs, stages, replicas and tensor parallelism, slots by free HBM, largest batch."""
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cost.deployment import Deployment
+from cost.deployment import USABLE_HBM, Deployment
 from cost.dispatch import ExpertUse, balanced_use
-from cost.layout import Layout
-from cost.memory import StageMemory, replica_memory
-from cost.model import MoeFfn
-from cost.score import LayoutScorer, Score
-from placement.bisection import last_where
+from cost.layout import Layout, StageSpec
+from cost.layouts.candidates import (
+    MOST_STAGES,
+    domain_gpus,
+    equal_groups,
+    group_sizes,
+    replicas_of,
+    stage_counts,
+)
+from cost.memory import StageMemory, replica_memory, weight_sizes
+from cost.model import Model, MoeFfn
+from cost.score import LayoutScorer
+from placement.arrays import Floats, Ints
 from placement.failure_domains import domain_name, require_apart, stage_domains
-from placement.layouts import Shape, enumerate_shapes
 from placement.options import Spread
-from placement.plan import stage_speed
-from placement.split import equal_ranges, largest_batch, split_layers, stage_specs
-from placement.unequal import gpu_hbm_bytes, hbm_differs, slots_of_stage
+from placement.partition import equal_ranges, largest_batch, split_layers, stage_specs
+from placement.problem import spread_slots
+from placement.scoring import stage_speed
+from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 
-LOST_AT_MOST = 0.4
-"""A layout this far behind the best under perfect balance is not searched for its batch: imbalance seldom costs
-the best that much."""
+TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A layout before its layers are split: for each replica, the GPUs of each of its stages in order."""
+
+    replicas: tuple[tuple[tuple[int, ...], ...], ...]
+    tp: int
+
+
+def enumerate_shapes(cluster: Cluster, model: Model) -> Iterator[Shape]:
+    """Yield the layouts to cost.
+
+    Groups of equal size are cut from each domain, or joined from whole domains; a stage takes one group, a
+    replica a run of stages. Where domains differ, one stage on each is offered too. Tensor parallelism stays
+    in a domain and divides the query heads. A model without experts has one tensor-parallel group a stage.
+    """
+    domains = domain_gpus(cluster)
+    domain_of = [gpu.domain for gpu in cluster.gpus]
+    heads = min(layer.attention.heads for layer in model.layers)
+    seen: set[Shape] = set()
+    for size in group_sizes(domains):
+        groups = equal_groups(domains, size)
+        runs = {run for group in groups for run in Counter(domain_of[gpu] for gpu in group).values()}
+        widths = [tp for tp in TP_WIDTHS if heads % tp == 0 and all(run % tp == 0 for run in runs)]
+        if model.moe is None:
+            widths = [size] if size in widths else []
+        for stages in stage_counts(len(groups), len(model.layers)):
+            for tp in widths:
+                shape = Shape(replicas_of(groups, stages), tp)
+                if shape not in seen:
+                    seen.add(shape)
+                    yield shape
+    if model.moe is not None and 1 < len(domains) <= min(MOST_STAGES, len(model.layers)):
+        uneven = Shape((tuple(domains),), 1)
+        if len({len(domain) for domain in domains}) > 1:
+            yield uneven
+
+
+def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
+    """Return the HBM capacity of each GPU, float64 ``[gpus]``, as its driver reports it."""
+    cluster = deployment.cluster
+    return np.array([cluster.domain_of(gpu).gpu.hbm_bytes for gpu in gpus])
+
+
+def hbm_differs(deployment: Deployment) -> bool:
+    """Whether GPUs of the cluster have unlike capacities."""
+    return len({domain.gpu.hbm_bytes for domain in deployment.cluster.spec.domains}) > 1
+
+
+def slots_of_stage(
+    deployment: Deployment,
+    groups: Sequence[tuple[int, ...]],
+    ranges: Sequence[range],
+    stage: int,
+    *,
+    tp: int,
+    redundant: int | None,
+    equal: bool = False,
+) -> Ints:
+    """Return the slots of each GPU of one stage of a replica, int64 ``[gpus]``.
+
+    GPUs with equal HBM get equally many, the first ones more of what does not divide; so do all with ``equal``.
+    Else, where HBM differs, each slot goes where most of it is left, which leaves room for the largest batch.
+
+    Raises
+    ------
+    InputError
+        If there are fewer slots than experts, or a GPU would have more.
+    """
+    moe = deployment.model.moe
+    if moe is None:
+        return np.zeros(len(groups[stage]), dtype=np.int64)
+    gpus = groups[stage]
+    alike = spread_slots(moe.experts, len(gpus), redundant)
+    if equal or not hbm_differs(deployment):
+        return alike
+    capacity = gpu_hbm_bytes(deployment, gpus)
+    if (capacity == capacity[0]).all():
+        return alike
+    kinds = deployment.model.kind_counts(ranges[stage])
+    size = weight_sizes(deployment.model)
+    per_slot = sum(
+        float(count) * layer.ffn.expert_params * size["experts"]
+        for layer, count in kinds
+        if isinstance(layer.ffn, MoeFfn)
+    )
+    free = USABLE_HBM * capacity - _other_bytes(
+        deployment, groups, ranges, stage, tp=tp, slots=int(alike.sum())
+    )
+    return slots_by_free_hbm(free, per_slot, total=int(alike.sum()), most=moe.experts)
+
+
+def slots_by_free_hbm(free_bytes: Floats, bytes_per_slot: float, *, total: int, most: int) -> Ints:
+    """Give each of ``total`` slots to the GPU with most bytes left after it: int64 ``[gpus]``, at most ``most`` each.
+
+    What is left on the fullest GPU is then as much as it can be. Ties go to the first GPU.
+    """
+    left = free_bytes[:, None] - bytes_per_slot * np.arange(1, most + 1)
+    order = np.argsort(-left, axis=None, kind="stable")[:total]
+    return np.bincount(order // most, minlength=free_bytes.size)
+
+
+def _other_bytes(
+    deployment: Deployment,
+    groups: Sequence[tuple[int, ...]],
+    ranges: Sequence[range],
+    stage: int,
+    *,
+    tp: int,
+    slots: int,
+) -> float:
+    """Bytes of a GPU besides its experts, at the batch asked for or at 1."""
+    stages = [StageSpec(gpus, layers) for gpus, layers in zip(groups, ranges, strict=True)]
+    sums, none = [slots] * len(stages), [0] * len(stages)
+    memory = replica_memory(deployment, stages, tp=tp, slots=sums, most=none)[stage]
+    return memory.used(deployment.workload.batch or 1)
 
 
 @dataclass(frozen=True)
@@ -34,7 +156,7 @@ class Fitting:
     """A shape that fits: the slots of each GPU of each stage, and the largest batch."""
 
     shape: Shape
-    slots: tuple[NDArray[np.int64], ...]
+    slots: tuple[Ints, ...]
     max_batch: int
 
 
@@ -46,37 +168,10 @@ class Fitted:
     """
 
     layout: Layout
-    slots: tuple[NDArray[np.int64], ...]
+    slots: tuple[Ints, ...]
     scorer: LayoutScorer
     batch: int
     fixed: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A layout at a batch, with its score under perfect balance."""
-
-    fitted: Fitted
-    deployment: Deployment
-    score: Score
-
-    @property
-    def layout(self) -> Layout:
-        """The layout."""
-        return self.fitted.layout
-
-    @property
-    def slots(self) -> tuple[NDArray[np.int64], ...]:
-        """Slots of each GPU of each stage."""
-        return self.fitted.slots
-
-    @property
-    def simplicity(self) -> tuple[int, bool, int, int]:
-        """Smaller is simpler: as :attr:`Layout.simplicity`, but not where most copies would be redundant ones."""
-        moe = self.deployment.model.moe
-        crowded = moe is not None and any(int(slots.sum()) > 2 * moe.experts for slots in self.slots)
-        tp, groups, stages = self.layout.simplicity
-        return tp, crowded, groups, stages
 
 
 def stage_slots(
@@ -86,11 +181,11 @@ def stage_slots(
     spread: Spread = "gpu",
     *,
     equal: bool = False,
-) -> tuple[NDArray[np.int64], ...] | None:
+) -> tuple[Ints, ...] | None:
     """Return the slots of each GPU of each stage, ``[gpus]`` each; None where the shape cannot hold them.
 
     ``spread``: the failure domains that copies are spread over. ``equal``: as
-    :func:`placement.unequal.slots_of_stage` takes it.
+    :func:`placement.fitting.slots_of_stage` takes it.
     """
     moe = deployment.model.moe
     groups = shape.replicas[0]
@@ -217,43 +312,8 @@ def fitted_layouts(deployment: Deployment, redundant: int | None, spread: Spread
     return found
 
 
-def candidates(deployment: Deployment, layouts: Sequence[Fitted], tpot_s: float | None) -> list[Candidate]:
-    """Return the layouts that may be chosen, fastest first (output tokens per second over all GPUs).
-
-    Every layout is scored with ideally balanced experts, which no placement beats: one that loses even so
-    need not be placed. With a limit on the time per token each takes its largest batch within it; those that
-    cannot come near the best are left out.
-    """
-    scored = [Candidate(fit, deployment.with_batch(fit.batch), fit.scorer.at(fit.batch)) for fit in layouts]
-    scored.sort(key=lambda c: (-c.score.tok_s_per_gpu, c.simplicity))
-    if tpot_s is None:
-        return scored
-    found: list[Candidate] = []
-    best = 0.0
-    for candidate in scored:
-        fit = candidate.fitted
-        batch = _largest_within(
-            fit, tpot_s, (1 - LOST_AT_MOST) * best * tpot_s * len(deployment.cluster.gpus)
-        )
-        if batch:
-            score = fit.scorer.at(batch)
-            best = max(best, score.tok_s_per_gpu)
-            found.append(Candidate(fit, deployment.with_batch(batch), score))
-    return sorted(found, key=lambda c: (-c.score.tok_s_per_gpu, c.simplicity))
-
-
-def _largest_within(fit: Fitted, tpot_s: float, sequences: float) -> int:
-    """Return the largest batch whose step takes at most ``tpot_s``; 0 if it holds fewer than ``sequences``."""
-    if fit.scorer.at(fit.batch).tpot_s <= tpot_s:
-        return fit.batch
-    low = max(1, math.ceil(sequences / fit.layout.gpus_used))
-    if fit.fixed or low > fit.batch or fit.scorer.at(low).tpot_s > tpot_s:
-        return 0
-    return last_where(low, fit.batch, lambda batch: fit.scorer.at(batch).tpot_s <= tpot_s)
-
-
 def _balanced_uses(
-    deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]]
+    deployment: Deployment, layout: Layout, slots: Sequence[Ints]
 ) -> list[list[ExpertUse | None]]:
     moe = deployment.model.moe
     moe_layers = np.array(deployment.model.moe_layers)

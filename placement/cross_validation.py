@@ -1,4 +1,4 @@
-"""How a plan fares under each of its loads, and how one made without that one would: what holds on loads not seen."""
+"""How a placement fares under each of its loads, and how one made without that load would: unseen workloads."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.assignment import Assignment
+from cost.deployment import Deployment
+from cost.layout import Layout
 from cost.loads import ExpertLoads
+from placement.arrays import Floats
+from placement.findings import ScenarioReport, ScenarioRow
 from placement.options import PlanOptions
 from placement.placing import scenarios_of
-from placement.plan import stage_use, use_balancedness
 from placement.scenarios.place import place_over_scenarios
-from placement.scenarios.report import ScenarioReport, ScenarioRow
+from placement.scenarios.problem import ScenarioProblem
+from placement.scoring import stage_use, use_balancedness
 
 if TYPE_CHECKING:
     from placement.placing import StageGroup
-    from placement.search import Candidate
 
 
 EFFORT = 96
@@ -28,7 +30,8 @@ FEWEST_LEFT_OUT = 4
 
 
 def check_scenarios(
-    candidate: Candidate,
+    deployment: Deployment,
+    layout: Layout,
     groups: Sequence[StageGroup],
     experts: Sequence[Assignment | None],
     loads: ExpertLoads,
@@ -39,7 +42,7 @@ def check_scenarios(
     What is left out is planned the fast way on all other loads; of many loads, evenly spaced ones are left out.
     Balancedness is the mean over all layers.
     """
-    inside = _balancedness(candidate, groups, experts, loads, options)
+    inside = _balancedness(deployment, layout, groups, experts, loads, options)
     count = len(loads.tokens)
     most = min(count, max(FEWEST_LEFT_OUT, EFFORT // count))
     tried = [i * count // most for i in range(most)]
@@ -47,7 +50,7 @@ def check_scenarios(
     interrupted = False
     try:
         for scenario in tried:
-            outside[scenario] = _left_out(candidate, groups, experts, loads, options, scenario)
+            outside[scenario] = _left_out(deployment, layout, groups, experts, loads, options, scenario)
     except KeyboardInterrupt:
         interrupted = True
     rows = tuple(
@@ -58,7 +61,8 @@ def check_scenarios(
 
 
 def _left_out(
-    candidate: Candidate,
+    deployment: Deployment,
+    layout: Layout,
     groups: Sequence[StageGroup],
     experts: Sequence[Assignment | None],
     loads: ExpertLoads,
@@ -75,18 +79,19 @@ def _left_out(
         for stage, part in group.by_stage(found.assignment):
             without[stage] = part
     alone = replace(loads, tokens=loads.tokens[scenario : scenario + 1], names=(loads.names[scenario],))
-    return float(_balancedness(candidate, groups, without, alone, options).mean())
+    return float(_balancedness(deployment, layout, groups, without, alone, options).mean())
 
 
 def _balancedness(
-    candidate: Candidate,
+    deployment: Deployment,
+    layout: Layout,
     groups: Sequence[StageGroup],
     experts: Sequence[Assignment | None],
     loads: ExpertLoads,
     options: PlanOptions,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Balancedness of every layer with experts, ``[scenarios, layers]``, under the split that will run."""
-    deployment, stages = candidate.deployment, candidate.layout.replicas[0]
+    stages = layout.replicas[0]
     found = []
     for group in groups:
         for stage in group.stages:
@@ -95,3 +100,21 @@ def _balancedness(
                 use = stage_use(deployment, stages[stage], entry, loads, options.split)
                 found.append(use_balancedness(use, group.speed))
     return np.concatenate(found, axis=1)
+
+
+def scenario_report(problem: ScenarioProblem, assignment: Assignment, names: Sequence[str]) -> ScenarioReport:
+    """Return how ``assignment`` fares in each scenario of ``problem``, and how one made without it would.
+
+    The latter is planned on the fast path, once a scenario. ``names`` has one entry a scenario.
+    """
+    rows = []
+    for index, (name, part) in enumerate(zip(names, problem.parts, strict=True)):
+        layers = 1.0 / part.max_load(assignment)
+        left_out = None
+        if len(problem.parts) > 1:
+            others = place_over_scenarios(
+                problem.without(index), time_limit_s=0, seed=0, eplb_groups=None, nodes=1
+            )
+            left_out = float((1.0 / part.max_load(others.assignment)).mean())
+        rows.append(ScenarioRow(name, float(layers.mean()), left_out, float(layers.min())))
+    return ScenarioReport(problem.objective, tuple(rows))

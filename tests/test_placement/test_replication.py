@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.all_counts import best_of_all_counts, few_counts
-from placement.apart import domain_slots, legal
-from placement.counts import exact_fold, packed_loads, search_counts
-from placement.gaps import max_loads
+from placement.copy_exchange import best_of_all_counts, few_counts
+from placement.failure_domains import domain_slots, legal
+from placement.local_search import swap_down
 from placement.pack import pack
-from placement.problem import ExpertProblem, expert_problem, spread_slots
-from placement.replicate import counts_fit, replicate, room
-from placement.swap import swap_down
+from placement.problem import ExpertProblem, expert_problem, max_loads, spread_slots
+from placement.replication import counts_fit, exact_fold, packed_loads, replicate, room, search_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, NoReturn
 from cost.deployment import USABLE_HBM, Deployment
 from cost.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
 from cost.model import Layer, MoeFfn
-from placement.bisection import last_where
+from placement.fitting import fitting_shapes, tightest
 from placement.options import PlanOptions, Spread
-from placement.search import fitting_shapes, tightest
+from placement.partition import last_where
 from topology import build_cluster, load_domain
 from topology.errors import InfeasibleError, InputError
 from topology.resolve import fill_domains
 from topology.spec import DomainSpec
 
 if TYPE_CHECKING:
-    from placement.search import Fitted
+    from placement.fitting import Fitted
 
 
 MOST_NODES = 4096

@@ -7,12 +7,19 @@ import time
 import numpy as np
 import pytest
 
-from placement.apart import legal
 from placement.bounds import lower_bound
-from placement.gaps import keep_better, max_loads, proven, wide_layers
+from placement.failure_domains import legal
 from placement.pack import pack
-from placement.problem import ExpertProblem, expert_problem, spread_slots
-from placement.replicate import replicate
+from placement.problem import (
+    ExpertProblem,
+    expert_problem,
+    keep_better,
+    max_loads,
+    proven,
+    spread_slots,
+    wide_layers,
+)
+from placement.replication import replicate
 from placement.timed import search
 
 WIDE = expert_problem(np.random.default_rng(0).dirichlet(np.full(64, 0.3), size=6), spread_slots(64, 64, 64))

@@ -1,8 +1,9 @@
-"""Search copy counts by what a quick packing of them comes to: a copy of one expert becomes one of another.
+"""Replication: how many copies each expert gets.
 
-Greedy counts are optimal for the largest copy, not for the largest GPU load; with two or three slots per GPU, or
-very skewed loads, other counts pack better. With two slots on each of equal GPUs the packing is exact but for
-copies that meet: the largest with the smallest (fold). Else it is largest first, which best swaps improve later.
+Greedy, the next copy to the largest load per copy, is optimal for the largest copy, not for the largest GPU load;
+with two or three slots per GPU, or very skewed loads, other counts pack better. :func:`search_counts` looks for
+them by a quick packing. With two slots on each of equal GPUs that is exact but for copies that meet: the largest
+with the smallest (fold). Else it is largest first, which pair exchanges improve later.
 """
 
 from __future__ import annotations
@@ -10,14 +11,68 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placement.apart import domain_slots
-from placement.bounds import most_copies
+from placement.arrays import Bools, Floats, Ints
+from placement.failure_domains import domain_slots
 from placement.problem import ExpertProblem
-from placement.replicate import counts_fit, room
 
-Floats = NDArray[np.float64]
+
+def replicate(problem: ExpertProblem, *, least: int = 1) -> Ints:
+    """Return the copies of each expert, int64 ``[layers, experts]``, at least ``least`` each and ``slots`` in all.
+
+    Greedy: the next copy goes to the expert with the largest load per copy (ties: the lowest id) among those
+    whose next copy can still be placed with no two in one failure domain. The legal counts are the bases of a
+    polymatroid (:func:`room`), on which this greedy makes the largest load per copy as small as any legal
+    counts can: counts that did better would give the worst expert a copy more, and so another expert a copy
+    fewer than the greedy gave it, when its load per copy was no smaller than the worst one's.
+
+    Raises
+    ------
+    InfeasibleError
+        If a failure domain has more slots than there are experts.
+    """
+    slots = domain_slots(problem)
+    loads, limit = problem.loads, room(slots)
+    copies = np.full(loads.shape, least, dtype=np.int64)
+    share = loads / least
+    rows = np.arange(problem.layers)
+    left = np.full(problem.layers, problem.slots - least * problem.experts)
+    even = int(slots.max() - slots.min()) <= 1
+    while (open_rows := rows[left > 0]).size:
+        best = np.argmax(share[open_rows], axis=1)
+        copies[open_rows, best] += 1
+        # Where slots differ by one at most, any counts up to the number of domains can be placed.
+        legal = copies[open_rows, best] <= limit[0] if even else counts_fit(copies[open_rows], limit)
+        fit, full = open_rows[legal], open_rows[~legal]
+        share[fit, best[legal]] = loads[fit, best[legal]] / copies[fit, best[legal]]
+        copies[full, best[~legal]] -= 1
+        share[full, best[~legal]] = -1.0  # once blocked, always blocked: the limit is submodular
+        left[fit] -= 1
+    return copies
+
+
+def room(slots: Ints) -> Ints:
+    """Most copies that any 1, 2, 3... experts can have together, ``slots`` being those of each failure domain.
+
+    Entry ``k - 1`` is the sum over domains of ``min(slots, k)``: a domain holds one copy of each at most.
+    """
+    ks = np.arange(1, int(slots.max()) + 1)
+    total: Ints = np.minimum(slots[None, :], ks[:, None]).sum(axis=1)
+    return total
+
+
+def counts_fit(copies: Ints, limit: Ints) -> Bools:
+    """Whether counts ``[layers, experts]`` can be placed, ``[layers]`` (Gale and Ryser's condition)."""
+    most = np.cumsum(-np.sort(-copies, axis=1), axis=1)
+    bound = np.full(copies.shape[1], limit[-1])
+    bound[: limit.size] = limit[: copies.shape[1]]
+    fits: Bools = np.all(most <= bound, axis=1)
+    return fits
+
+
+def most_copies(problem: ExpertProblem) -> int:
+    """Most copies that an expert can have: one a failure domain, and one of each other expert."""
+    return min(problem.slots - problem.experts + 1, int((domain_slots(problem) > 0).sum()))
 
 
 _SQUARINGS = 6  # counts rank by the norm of order 2 ** 6 of GPU loads: near the largest, but sees the others
@@ -26,13 +81,8 @@ _CELLS = 1 << 20  # copies of all counts looked at together
 
 
 def search_counts(
-    problem: ExpertProblem,
-    copies: NDArray[np.int64],
-    *,
-    tried: int,
-    spent: Callable[[], float],
-    seed: int = 0,
-) -> NDArray[np.int64]:
+    problem: ExpertProblem, copies: Ints, *, tried: int, spent: Callable[[], float], seed: int = 0
+) -> Ints:
     """Return better copy counts than ``copies`` ``[layers, experts]``, by the packing that goes with them.
 
     Simulated annealing over exchanges: each step draws ``tried`` of them a layer, takes the best where it helps,
@@ -59,9 +109,7 @@ class _Search:
         self.most = most_copies(problem)
         self.limit = None if int(slots.max() - slots.min()) <= 1 else room(slots)
 
-    def anneal(
-        self, copies: NDArray[np.int64], tried: int, spent: Callable[[], float], rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def anneal(self, copies: Ints, tried: int, spent: Callable[[], float], rng: np.random.Generator) -> Ints:
         """Search from ``copies`` ``[layers, experts]`` and return the best counts met."""
         now, best = copies.copy(), copies.copy()
         rows = np.arange(now.shape[0])
@@ -79,7 +127,7 @@ class _Search:
             best[better], least[better] = now[better], value[better]
         return best
 
-    def _exchanges(self, copies: NDArray[np.int64], draws: Floats) -> NDArray[np.int64]:
+    def _exchanges(self, copies: Ints, draws: Floats) -> Ints:
         """Return ``[layers, tried, experts]``: one copy more of one expert, one fewer of another.
 
         ``draws`` ``[2, tried]`` say which, in parts of 1. An expert drawn against itself gets no copy at all:
@@ -98,7 +146,7 @@ class _Search:
         tries[rows[same], columns[same], more[same]] = 0
         return tries
 
-    def _values(self, copies: NDArray[np.int64]) -> Floats:
+    def _values(self, copies: Ints) -> Floats:
         """Rank counts ``[layers, tried, experts]``: the logarithm of the norm of GPU loads; infinite if illegal."""
         layers, tried, experts = copies.shape
         flat = copies.reshape(-1, experts)
@@ -143,7 +191,7 @@ def exact_fold(problem: ExpertProblem) -> bool:
     return bool((problem.slots_per_gpu[used] == 2).all() and (speed == speed[0]).all())
 
 
-def _largest_first(sizes: Floats, slots: NDArray[np.int64], speed: Floats, *, alike: bool) -> Floats:
+def _largest_first(sizes: Floats, slots: Ints, speed: Floats, *, alike: bool) -> Floats:
     """Give each copy in turn to the GPU with a free slot that would be done first."""
     rows = np.arange(sizes.shape[0])
     order = np.argsort(slots, kind="stable")

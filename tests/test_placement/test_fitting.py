@@ -8,8 +8,9 @@ from cost.deployment import Deployment
 from cost.memory import replica_max_batch, replica_memory
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from placement.search import candidates, fitted_layouts, fitting_shapes, stage_slots, tightest
-from placement.split import equal_ranges, stage_specs
+from placement.fitting import fitted_layouts, fitting_shapes, stage_slots, tightest
+from placement.layout_choice import candidates
+from placement.partition import equal_ranges, stage_specs
 from topology import resolve_cluster
 from topology.errors import InputError
 
@@ -38,7 +39,7 @@ def test_shapes_left_out_do_not_fit() -> None:
     """One-stage shapes against the memory model itself."""
     deployment = setting_of("mixtral-8x7b", "hgx-h100")
     kept = {fitting.shape for fitting in fitting_shapes(deployment, None)}
-    from placement.layouts import enumerate_shapes
+    from placement.fitting import enumerate_shapes
 
     checked = 0
     for shape in enumerate_shapes(deployment.cluster, deployment.model):
@@ -124,7 +125,7 @@ def test_a_users_batch_too_slow_is_no_candidate() -> None:
 def test_tightest_is_the_nearest_over_all_shapes() -> None:
     deployment = setting_of("deepseek-v3", "hgx-h100")
     shape, memory = tightest(deployment, None)
-    from placement.layouts import enumerate_shapes
+    from placement.fitting import enumerate_shapes
 
     assert memory.used(1) > memory.usable
     over = []

@@ -16,21 +16,20 @@ from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from placement.apart import over_cap
+from placement.anti_affinity import spread_evenly
 from placement.experts import place_apart, place_experts
+from placement.failure_domains import most_in_domain, over_cap
 from placement.options import PlanOptions
 from placement.pack import pack
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from placement.problem import ExpertProblem, expert_problem, spread_slots
-from placement.replicate import replicate
+from placement.replication import replicate
 from placement.result import ExpertResult
 from placement.scenarios.place import place_over_scenarios
 from placement.scenarios.problem import scenario_problem
-from placement.spread_repair import spread_evenly
 from placement.under_split import split_max_load, under_split
-from placement.verify import most_in_domain, verify_experts
-from placement.verify_plan import verify_plan
+from placement.verify import verify_experts, verify_plan
 from topology import resolve_cluster
 from topology.errors import InfeasibleError
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ortools.sat.python import cp_model
 
-from placement import submodel
-from placement.submodel import SubModel, SubPacking
+from placement import cpsat
+from placement.cpsat import SubModel, SubPacking
 
 ON = np.array([[1, 1], [1, 0], [1, 0], [0, 1], [0, 1]], dtype=bool)
 SUB = SubPacking(ON, np.array([5, 4, 3, 2, 1]))
@@ -35,16 +35,16 @@ def changed(expert: int, gpu: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("constraint", "good", "bad"),
     [
-        (submodel.place_every_copy, BEST, changed(1, 0)),
-        (submodel.place_every_copy, ON, changed(1, 1)),
-        (submodel.fill_slots, ON, changed(3, 0)),
-        (submodel.bound_peak_by_loads, BEST, np.ones_like(ON)),
-        (submodel.fix_heaviest, ON, changed(0, 1)),
+        (cpsat.place_every_copy, BEST, changed(1, 0)),
+        (cpsat.place_every_copy, ON, changed(1, 1)),
+        (cpsat.fill_slots, ON, changed(3, 0)),
+        (cpsat.bound_peak_by_loads, BEST, np.ones_like(ON)),
+        (cpsat.fix_heaviest, ON, changed(0, 1)),
     ],
 )
 def test_a_constraint_alone(constraint: object, good: np.ndarray, bad: np.ndarray) -> None:
     for on, wanted in ((good, "OPTIMAL"), (bad, "INFEASIBLE")):
-        built = submodel.variables(SUB)
+        built = cpsat.variables(SUB)
         constraint(built, SUB)  # type: ignore[operator]
         assert status(built, on) == wanted
 
@@ -64,8 +64,8 @@ def test_a_domain_holds_each_expert_once() -> None:
         ),  # 0 twice in domain 0
         (np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1], [0, 1, 0]], dtype=bool), "INFEASIBLE"),  # 2 is there
     ):
-        built = submodel.variables(sub)
-        submodel.keep_apart(built, sub)
+        built = cpsat.variables(sub)
+        cpsat.keep_apart(built, sub)
         assert status(built, packing) == wanted
     assert not sub.alike
 
@@ -84,26 +84,26 @@ def test_speeds_and_domains_against_brute_force(seed: int) -> None:
             best = min(best, sub.peak_of(packing))
     if sub.domain is not None:
         assert on[:, 1:].sum(axis=1).max() == 2  # the start is illegal here, so that a packing is found
-    found = submodel.solve(sub, time_limit_s=20, seed=0)
+    found = cpsat.solve(sub, time_limit_s=20, seed=0)
     assert (sub.peak if found is None else sub.peak_of(found)) == best
 
 
 def test_no_gpu_can_hold_two_copies_of_an_expert() -> None:
     """Three copies on two GPUs: there is no such packing, since a variable is an expert on a GPU."""
-    built = submodel.variables(SUB)
+    built = cpsat.variables(SUB)
     built.model.add(sum(built.x[0]) == 3)
     assert cp_model.CpSolver().solve(built.model) == cp_model.INFEASIBLE
 
 
 def test_heaviest_is_free_where_slots_differ() -> None:
     on = np.array([[1, 0], [0, 1], [0, 1]], dtype=bool)
-    built = submodel.variables(SubPacking(on, np.array([5, 3, 3])))
-    submodel.fix_heaviest(built, SubPacking(on, np.array([5, 3, 3])))
+    built = cpsat.variables(SubPacking(on, np.array([5, 3, 3])))
+    cpsat.fix_heaviest(built, SubPacking(on, np.array([5, 3, 3])))
     assert status(built, np.array([[0, 1], [1, 0], [1, 0]], dtype=bool)) == "OPTIMAL"
 
 
 def test_the_hint_is_complete_and_feasible() -> None:
-    built = submodel.build(SUB)
+    built = cpsat.build(SUB)
     assert len(built.model.proto.solution_hint.vars) == ON.size + 1
     solver = cp_model.CpSolver()
     solver.parameters.fix_variables_to_their_hinted_value = True
@@ -125,7 +125,7 @@ def test_the_whole_model_against_brute_force(seed: int) -> None:
         if ((packing := np.array(bits).reshape(on.shape)).sum(axis=1) == sub.copies).all()
         and (packing.sum(axis=0) == sub.slots).all()
     )
-    found = submodel.solve(sub, time_limit_s=20, seed=0)
+    found = cpsat.solve(sub, time_limit_s=20, seed=0)
     if found is None:
         assert sub.peak == best
     else:

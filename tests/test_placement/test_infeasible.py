@@ -9,9 +9,9 @@ import pytest
 from cost.deployment import Deployment
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from placement.fit import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
+from placement.fitting import fitted_layouts, fitting_shapes
+from placement.infeasible import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
 from placement.options import PlanOptions
-from placement.search import fitted_layouts, fitting_shapes
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 

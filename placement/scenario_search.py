@@ -16,9 +16,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from placement.apart import domains_used, in_domains
+from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.failure_domains import domains_used, in_domains, most_in_domain
 from placement.scenarios.problem import ScenarioProblem
-from placement.verify import most_in_domain
 
 SHARPNESS = {"mean": 60.0, "worst": 80.0}
 """theta: how near log-sum-exp is to the largest load; loads are multiples of the mean."""
@@ -30,7 +30,7 @@ _HOT_GPUS = 8  # at least: fewer make too few swaps in a round
 _STEEPEST = 300.0  # a product of two powers of e above that would overflow
 
 
-def smooth_load(problem: ScenarioProblem, slot_expert: NDArray[np.int32]) -> NDArray[np.float64]:
+def smooth_load(problem: ScenarioProblem, slot_expert: Experts) -> Floats:
     """Return log-sum-exp of the GPU loads ``[layers]``, mean or worst over scenarios, of ``[layers, slots]``."""
     theta = SHARPNESS[problem.objective]
     assignment = problem.average.assignment(slot_expert)
@@ -40,8 +40,8 @@ def smooth_load(problem: ScenarioProblem, slot_expert: NDArray[np.int32]) -> NDA
 
 
 def descend(
-    problem: ScenarioProblem, slot_expert: NDArray[np.int32], *, keep_on: Callable[[], bool] = lambda: True
-) -> NDArray[np.int32]:
+    problem: ScenarioProblem, slot_expert: Experts, *, keep_on: Callable[[], bool] = lambda: True
+) -> Experts:
     """Swap copies between GPUs until no swap helps, and return the new ``[layers, slots]``.
 
     Copies of an expert stay spread over failure domains if they were, and on different GPUs in any case.
@@ -73,33 +73,33 @@ def _hot_gpus(problem: ScenarioProblem) -> int:
     return min(average.gpus, max(_HOT_GPUS, _HOT_CELLS // each))
 
 
-def _relative(problem: ScenarioProblem, gpu_load: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+def _relative(problem: ScenarioProblem, gpu_load: list[Floats]) -> Floats:
     """Return loads over speed as multiples of their mean, ``[scenarios, layers, gpus]``."""
     average = problem.average
-    relative: NDArray[np.float64] = np.stack(gpu_load) * (average.gpus / average.experts) / average.speed
+    relative: Floats = np.stack(gpu_load) * (average.gpus / average.experts) / average.speed
     return relative
 
 
-def _smooth(problem: ScenarioProblem, load: NDArray[np.float64], theta: float) -> NDArray[np.float64]:
+def _smooth(problem: ScenarioProblem, load: Floats, theta: float) -> Floats:
     peak = load.max(axis=2 if problem.objective == "mean" else (0, 2), keepdims=True)
     power = np.exp(theta * (load - peak))
     if problem.objective == "mean":
-        each: NDArray[np.float64] = peak[:, :, 0] + np.log(power.sum(axis=2)) / theta
-        mean: NDArray[np.float64] = each.mean(axis=0)
+        each: Floats = peak[:, :, 0] + np.log(power.sum(axis=2)) / theta
+        mean: Floats = each.mean(axis=0)
         return mean
-    worst: NDArray[np.float64] = peak[0, :, 0] + np.log(power.sum(axis=(0, 2))) / theta
+    worst: Floats = peak[0, :, 0] + np.log(power.sum(axis=(0, 2))) / theta
     return worst
 
 
-def _exp(exponent: NDArray[np.float64]) -> NDArray[np.float64]:
-    power: NDArray[np.float64] = np.exp(np.clip(exponent, -_STEEPEST, _STEEPEST))
+def _exp(exponent: Floats) -> Floats:
+    power: Floats = np.exp(np.clip(exponent, -_STEEPEST, _STEEPEST))
     return power
 
 
 class _State:
     """Loads and membership that go with ``slot_expert``, kept up to date swap by swap."""
 
-    def __init__(self, problem: ScenarioProblem, slot_expert: NDArray[np.int32], hot_gpus: int) -> None:
+    def __init__(self, problem: ScenarioProblem, slot_expert: Experts, hot_gpus: int) -> None:
         average = problem.average
         self.problem, self.slot_expert, self.hot_gpus = problem, slot_expert, hot_gpus
         self.gpu, self.domain = average.slot_gpu, average.failure_domain
@@ -124,7 +124,7 @@ class _State:
             self.most = most_in_domain(assignment.copies, domains_used(average))  # swaps change no counts
         self.offsets = np.arange(int(average.slots_per_gpu.max()))
 
-    def step(self, active: NDArray[np.intp]) -> NDArray[np.intp]:
+    def step(self, active: Index) -> Index:
         """Make the best swaps of different GPUs in each of the ``active`` layers; return those where one helped."""
         price = self._price(active)
         hot = np.argsort(-price.sum(axis=0), axis=1, kind="stable")[:, : self.hot_gpus]
@@ -137,19 +137,15 @@ class _State:
         self._forbid(active, mine, change)
         return self._take(active, mine, change)
 
-    def _price(self, active: NDArray[np.intp]) -> NDArray[np.float64]:
+    def _price(self, active: Index) -> Floats:
         """Each GPU's share of the sum of exponentials, ``[scenarios, active, gpus]``; the shares sum to 1."""
         load = self.gpu_load[:, active]
         over = 2 if self.problem.objective == "mean" else (0, 2)
-        power: NDArray[np.float64] = np.exp(
-            self.theta[active][:, None] * (load - load.max(axis=over, keepdims=True))
-        )
+        power: Floats = np.exp(self.theta[active][:, None] * (load - load.max(axis=over, keepdims=True)))
         power /= power.sum(axis=over, keepdims=True) * (len(power) if over == 2 else 1)
         return power
 
-    def _changes(
-        self, active: NDArray[np.intp], price: NDArray[np.float64], mine: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def _changes(self, active: Index, price: Floats, mine: Ints) -> Floats:
         """Change of the sum of exponentials by each swap, ``[active, mine, slots]``: one product of matrices.
 
         Mine leaves its GPU and the other copy comes, for each speed that its GPU can have; the other leaves its
@@ -169,10 +165,10 @@ class _State:
             right += [_exp(theta * load), price * _exp(-theta * load) * alike]
         rows = np.ascontiguousarray(np.concatenate(left).transpose(1, 2, 0))
         columns = np.ascontiguousarray(np.concatenate(right).transpose(1, 0, 2))
-        change: NDArray[np.float64] = rows @ columns
+        change: Floats = rows @ columns
         return change
 
-    def _forbid(self, active: NDArray[np.intp], mine: NDArray[np.int64], change: NDArray[np.float64]) -> None:
+    def _forbid(self, active: Index, mine: Ints, change: Floats) -> None:
         """Make swaps infinitely bad that would put too many copies of an expert in one failure domain, in place."""
         average = self.problem.average
         rows = active[:, None]
@@ -192,34 +188,24 @@ class _State:
         layer, which = np.arange(active.size)[:, None, None], np.arange(mine.shape[1])[None, :, None]
         change[layer, which, self._slots_of(my_gpu)] = np.inf
 
-    def _slots_of(self, gpu: NDArray[np.integer]) -> NDArray[np.int64]:
+    def _slots_of(self, gpu: NDArray[np.integer]) -> Ints:
         """Return the slots of each GPU in a last axis, the last one again where it has fewer than others."""
         first = self.problem.average.first_slot
-        slots: NDArray[np.int64] = np.minimum(
-            first[gpu][..., None] + self.offsets, first[gpu + 1][..., None] - 1
-        )
+        slots: Ints = np.minimum(first[gpu][..., None] + self.offsets, first[gpu + 1][..., None] - 1)
         return slots
 
-    def _met(
-        self,
-        layers: NDArray[np.intp],
-        expert: NDArray[np.int32],
-        home: NDArray[np.int32],
-        gpu: NDArray[np.intp] | NDArray[np.int32],
-    ) -> NDArray[np.bool_]:
+    def _met(self, layers: Index, expert: Experts, home: Experts, gpu: Index | Experts) -> Bools:
         """Whether an expert that leaves ``home`` may not go to ``gpu`` for copies of its own, ``[copies, gpus]``."""
-        met: NDArray[np.bool_] = self.on_gpu[layers[:, None], gpu, expert[:, None]]
+        met: Bools = self.on_gpu[layers[:, None], gpu, expert[:, None]]
         if self.alone:
             return met
         there = self.domain[gpu]
-        same: NDArray[np.bool_] = there == self.domain[home][:, None]
+        same: Bools = there == self.domain[home][:, None]
         rows = layers[:, None]
         full = self.in_domain[rows, there, expert[:, None]] >= self.most[rows, expert[:, None]]
         return met | (~same & full)
 
-    def _take(
-        self, active: NDArray[np.intp], mine: NDArray[np.int64], change: NDArray[np.float64]
-    ) -> NDArray[np.intp]:
+    def _take(self, active: Index, mine: Ints, change: Floats) -> Index:
         """Make the best swaps, no GPU and no expert in two of them; return the layers where there was one."""
         other = np.argmin(change, axis=2)
         best = np.take_along_axis(change, other[:, :, None], axis=2)[:, :, 0]
@@ -241,7 +227,7 @@ class _State:
                     )
         return active[helped]
 
-    def _swap(self, layers: NDArray[np.intp], left: NDArray[np.int64], right: NDArray[np.int64]) -> None:
+    def _swap(self, layers: Index, left: Ints, right: Ints) -> None:
         gpu, domain, speed = self.gpu, self.domain, self.problem.average.speed
         change = self.slot_load[:, layers, right] - self.slot_load[:, layers, left]
         self.gpu_load[:, layers, gpu[left]] += change / speed[gpu[left]]

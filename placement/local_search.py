@@ -1,16 +1,131 @@
-"""Deal out pairs of GPUs again until none helps: hot and cold ones in pairs, then the hottest with any other."""
+"""Pair exchange: the copies of two GPUs are dealt out again in the best way, hot with cold, until no pair helps."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placement.apart import domains_used, each_alone
-from placement.deals import Speeds, deals
+from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.failure_domains import domains_used, each_alone, most_in_domain
 from placement.problem import ExpertProblem
-from placement.verify import most_in_domain
 
-Floats = NDArray[np.float64]
+_SPLIT_SLOTS = 4  # up to so many slots a GPU every split of a pair is looked at (70), above it every swap
+
+Speeds = tuple["Floats", "Floats"]
+
+
+class Deals(Protocol):
+    """Ways to deal out again the copies of pairs of GPUs of equally many slots (empty ones are locked)."""
+
+    def best(
+        self, mine: Floats, other: Floats, locked: Bools | None, speeds: Speeds | None
+    ) -> tuple[Floats, Index]:
+        """Return the smallest larger load of each pair, ``[..]``, and which way reaches it.
+
+        Parameters
+        ----------
+        mine, other:
+            Loads of the copies on the two GPUs, ``[.., slots]``; they broadcast against each other.
+        locked:
+            ``[.., 2 slots]``: copies that must stay where they are.
+        speeds:
+            Speeds of the two GPUs, ``[..]`` each; None where all are alike.
+        """
+
+    def order(self, choice: Index) -> Index:
+        """Return for each choice which of the ``2 slots`` copies come first and second, ``[n, 2 slots]``."""
+
+
+@lru_cache(maxsize=32)
+def deals(slots: int, *, mirrored: bool) -> Deals:
+    """Return the ways for GPUs of ``slots`` slots; ``mirrored``: the two GPUs may change places."""
+    return _splits(slots, mirrored=mirrored) if slots <= _SPLIT_SLOTS else _Swaps(slots)
+
+
+@dataclass(frozen=True, eq=False)
+class _Splits:
+    """Every way to split ``2 slots`` copies in two halves, one column each."""
+
+    first: Floats  # [2 slots, size]: 1 where the copy is in the first half
+    moves: NDArray[np.float32]  # [2 slots, size]: 1 where the copy changes its GPU
+    orders: Index  # [size, 2 slots]
+
+    def best(
+        self, mine: Floats, other: Floats, locked: Bools | None, speeds: Speeds | None
+    ) -> tuple[Floats, Index]:
+        slots = mine.shape[-1]
+        total = mine.sum(axis=-1) + other.sum(axis=-1)
+        load = mine @ self.first[:slots] + other @ self.first[slots:]
+        worst = _larger(load, total, speeds)
+        if locked is not None:
+            bound = np.nonzero(locked.any(axis=-1))
+            worst[bound] += np.where(locked[bound].astype(np.float32) @ self.moves > 0, np.inf, 0.0)
+        choice = worst.argmin(axis=-1)
+        return _value(worst, choice, total, speeds), choice
+
+    def order(self, choice: Index) -> Index:
+        return self.orders[choice]
+
+
+class _Swaps:
+    """Every swap of one copy against one."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.size = slots * slots
+
+    def best(
+        self, mine: Floats, other: Floats, locked: Bools | None, speeds: Speeds | None
+    ) -> tuple[Floats, Index]:
+        total = mine.sum(axis=-1) + other.sum(axis=-1)
+        start = np.broadcast_to(mine.sum(axis=-1), total.shape)
+        load = start[..., None, None] - mine[..., :, None] + other[..., None, :]
+        if locked is not None:
+            load[locked[..., : self.slots]] = np.inf
+            load.swapaxes(-1, -2)[locked[..., self.slots :]] = np.inf
+        worst = _larger(load.reshape(*total.shape, self.size), total, speeds)
+        choice = worst.argmin(axis=-1)
+        return _value(worst, choice, total, speeds), choice
+
+    def order(self, choice: Index) -> Index:
+        rows = np.arange(choice.size)
+        order = np.tile(np.arange(2 * self.slots), (choice.size, 1))
+        left, right = choice // self.slots, self.slots + choice % self.slots
+        order[rows, left], order[rows, right] = right, left
+        return order
+
+
+def _splits(slots: int, *, mirrored: bool) -> _Splits:
+    halves = [half for half in combinations(range(2 * slots), slots) if half[0] == 0 or not mirrored]
+    first = np.zeros((2 * slots, len(halves)))
+    for column, half in enumerate(halves):
+        first[list(half), column] = 1.0
+    moves = first.copy()
+    moves[:slots] = 1.0 - first[:slots]
+    orders = np.argsort(-first.T, axis=1, kind="stable")
+    return _Splits(first, moves.astype(np.float32), orders)
+
+
+def _larger(load: Floats, total: Floats, speeds: Speeds | None) -> Floats:
+    """Rank loads of the first GPU, ``[.., ways]``, in place: the distance from equal loads, or the larger time."""
+    if speeds is None:
+        load -= total[..., None] / 2
+        return np.abs(load, out=load)
+    ranked: Floats = np.maximum(
+        load / speeds[0][..., None], np.abs(total[..., None] - load) / speeds[1][..., None]
+    )
+    return ranked
+
+
+def _value(worst: Floats, choice: Index, total: Floats, speeds: Speeds | None) -> Floats:
+    value = np.take_along_axis(worst, choice[..., None], axis=-1)[..., 0]
+    larger: Floats = value + total / 2 if speeds is None else value
+    return larger
 
 
 _LEAST_GAIN = 1e-7  # of the larger load of two GPUs; below it a descent could go on for ever
@@ -18,13 +133,10 @@ _ROUND_GAIN = 1e-4  # of the largest load: what a round of pairs is worth
 _SHIFTS = 3  # rounds without such a gain, each with other partners, before the hottest GPU looks for its own
 _FEW_PARTNERS = 16  # the coldest GPUs, which mostly have what the hottest needs; then it looks at all
 _MANY_PARTNERS = 96  # ... or, with more slots a GPU than are dealt out in all ways, at so many of the coldest
-_FEW_SLOTS = 4  # of a GPU: dealt out in all ways
 _CELLS = 1 << 20  # pairs times ways to deal them out, of the layers that descend together
 
 
-def swap_down(
-    problem: ExpertProblem, slot_expert: NDArray[np.int32], *, close: float = 0.0
-) -> NDArray[np.int32]:
+def swap_down(problem: ExpertProblem, slot_expert: Experts, *, close: float = 0.0) -> Experts:
     """Deal out pairs of GPUs again until that no longer helps, and return the new ``[layers, slots]``.
 
     First the hottest GPU of each layer with the coldest, the second hottest with the second coldest and so on,
@@ -36,7 +148,7 @@ def swap_down(
     table = _slot_table(problem)
     if table.shape[0] < 2:
         return slot_expert.copy()
-    ways = max(1, table.shape[1] ** 2 if table.shape[1] > _FEW_SLOTS else 35)
+    ways = max(1, table.shape[1] ** 2 if table.shape[1] > _SPLIT_SLOTS else 35)
     size = max(1, _CELLS // (ways * table.shape[0]))
     ends = [
         _Descent(problem, slot_expert, np.arange(start, min(start + size, problem.layers)), table).run(close)
@@ -45,10 +157,10 @@ def swap_down(
     return np.concatenate(ends)
 
 
-def _slot_table(problem: ExpertProblem) -> NDArray[np.int64]:
+def _slot_table(problem: ExpertProblem) -> Ints:
     """The slots of each GPU that has some, ``[used GPUs, most slots]``; -1 where it has fewer."""
     used = np.flatnonzero(problem.slots_per_gpu > 0)
-    table: NDArray[np.int64] = problem.first_slot[used][:, None] + np.arange(int(problem.slots_per_gpu.max()))
+    table: Ints = problem.first_slot[used][:, None] + np.arange(int(problem.slots_per_gpu.max()))
     table[table >= problem.first_slot[used + 1][:, None]] = -1
     return table
 
@@ -56,13 +168,7 @@ def _slot_table(problem: ExpertProblem) -> NDArray[np.int64]:
 class _Descent:
     """Some layers of a placement as tables ``[layers, GPUs, slots]``, kept up to date deal by deal."""
 
-    def __init__(
-        self,
-        problem: ExpertProblem,
-        slot_expert: NDArray[np.int32],
-        layers: NDArray[np.intp],
-        table: NDArray[np.int64],
-    ) -> None:
+    def __init__(self, problem: ExpertProblem, slot_expert: Experts, layers: Index, table: Ints) -> None:
         self.slot_expert = slot_expert[layers]
         self.table = table
         self.empty = table < 0
@@ -82,19 +188,19 @@ class _Descent:
         mirrored = self.alike and not self.apart and not self.uneven
         self.deals = deals(table.shape[1], mirrored=mirrored)
 
-    def _most_in_domain(self, problem: ExpertProblem) -> NDArray[np.int64]:
+    def _most_in_domain(self, problem: ExpertProblem) -> Ints:
         """Most copies in a failure domain, ``[layers, experts + 1]``; deals change no counts. Empty if not asked."""
         if not self.apart:
             return np.empty((0, 0), dtype=np.int64)
         copies = problem.assignment(self.slot_expert).copies
-        most: NDArray[np.int64] = most_in_domain(copies, domains_used(problem))
+        most: Ints = most_in_domain(copies, domains_used(problem))
         return np.pad(most, ((0, 0), (0, 1)), constant_values=self.table.size)
 
-    def run(self, close: float) -> NDArray[np.int32]:
+    def run(self, close: float) -> Experts:
         """Descend and return the slots ``[layers, slots]``."""
         self._pairs(close)
         gpus = self.expert.shape[1]
-        most = gpus if self.table.shape[1] <= _FEW_SLOTS else min(_MANY_PARTNERS, gpus)
+        most = gpus if self.table.shape[1] <= _SPLIT_SLOTS else min(_MANY_PARTNERS, gpus)
         for partners in sorted({min(_FEW_PARTNERS, gpus), most}):
             self._hottest(close, partners)
         filled = ~self.empty
@@ -104,12 +210,12 @@ class _Descent:
         self.slot_expert[:, self.table[filled]] = self.expert[:, filled]
         return self.slot_expert
 
-    def _load(self, layers: NDArray[np.intp]) -> Floats:
+    def _load(self, layers: Index) -> Floats:
         load: Floats = self.share[layers].sum(axis=2)
         return load if self.alike else load / self.speed
 
-    def _open(self, layers: NDArray[np.intp], peak: Floats, close: float) -> NDArray[np.bool_]:
-        still: NDArray[np.bool_] = peak > self.mean[layers] * (1 + close)
+    def _open(self, layers: Index, peak: Floats, close: float) -> Bools:
+        still: Bools = peak > self.mean[layers] * (1 + close)
         return still
 
     def _pairs(self, close: float) -> None:
@@ -131,7 +237,7 @@ class _Descent:
             going = (stale[layers] < min(_SHIFTS, gpus - pairs)) & self._open(layers, now, close)
             layers, load = layers[going], load[going]
 
-    def _deal_pairs(self, layers: NDArray[np.intp], hot: NDArray[np.intp], cold: NDArray[np.intp]) -> None:
+    def _deal_pairs(self, layers: Index, hot: Index, cold: Index) -> None:
         rows = layers[:, None]
         mine, other = self.share[rows, hot], self.share[rows, cold]
         before = np.maximum(mine.sum(axis=2) / self.speed[hot], other.sum(axis=2) / self.speed[cold])
@@ -173,17 +279,10 @@ class _Descent:
             for gpu in (hot, other):
                 load[np.arange(layers.size), gpu] = self.share[layers, gpu].sum(axis=1) / self.speed[gpu]
 
-    def _speeds(self, hot: NDArray[np.intp], cold: NDArray[np.intp]) -> Speeds | None:
+    def _speeds(self, hot: Index, cold: Index) -> Speeds | None:
         return None if self.alike else (self.speed[hot], self.speed[cold])
 
-    def _locked(
-        self,
-        layers: NDArray[np.intp],
-        mine: NDArray[np.int32],
-        other: NDArray[np.int32],
-        hot: NDArray[np.intp],
-        cold: NDArray[np.intp],
-    ) -> NDArray[np.bool_] | None:
+    def _locked(self, layers: Index, mine: Experts, other: Experts, hot: Index, cold: Index) -> Bools | None:
         """Mark copies that may not change GPUs, ``[layers, pairs, 2 slots]``; None where all may.
 
         Those are empty slots, and copies whose expert the other GPU's failure domain holds. Where both GPUs hold
@@ -205,14 +304,7 @@ class _Descent:
             locked[..., slots:] |= other < 0
         return locked
 
-    def _held_there(
-        self,
-        layers: NDArray[np.intp],
-        mine: NDArray[np.int32],
-        other: NDArray[np.int32],
-        hot: NDArray[np.intp],
-        cold: NDArray[np.intp],
-    ) -> NDArray[np.bool_]:
+    def _held_there(self, layers: Index, mine: Experts, other: Experts, hot: Index, cold: Index) -> Bools:
         """Mark copies whose expert the other GPU holds, or its failure domain, not their own, as often as may be."""
         domains, size = int(self.domain.max()) + 1, self.experts + 1
         rows = np.arange(layers.size)[:, None, None]
@@ -227,14 +319,8 @@ class _Descent:
         return np.concatenate([left, right], axis=-1)
 
     def _without_collisions(
-        self,
-        layers: NDArray[np.intp],
-        hot: NDArray[np.intp],
-        cold: NDArray[np.intp],
-        choice: NDArray[np.intp],
-        row: NDArray[np.intp],
-        pair: NDArray[np.intp],
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        self, layers: Index, hot: Index, cold: Index, choice: Index, row: Index, pair: Index
+    ) -> tuple[Index, Index]:
         """Drop deals that bring an expert to a domain to which an earlier pair of the layer brings it as well."""
         slots = self.expert.shape[2]
         left, right = hot[row, pair], cold[row, pair]
@@ -249,20 +335,14 @@ class _Descent:
         deal, which = np.nonzero(came)
         domains = int(self.domain.max()) + 1
         key = (row[deal] * domains + target[deal, which]) * (self.experts + 1) + dealt[deal, which]
-        seen: NDArray[np.intp] = np.unique(key, return_index=True)[1]
+        seen: Index = np.unique(key, return_index=True)[1]
         late = np.ones(key.size, dtype=bool)
         late[seen] = False
         keep = np.ones(row.size, dtype=bool)
         keep[deal[late]] = False
         return row[keep], pair[keep]
 
-    def _move(
-        self,
-        layers: NDArray[np.intp],
-        left: NDArray[np.intp],
-        right: NDArray[np.intp],
-        choice: NDArray[np.intp],
-    ) -> None:
+    def _move(self, layers: Index, left: Index, right: Index, choice: Index) -> None:
         slots = self.expert.shape[2]
         order = self.deals.order(choice)
         for table in (self.expert, self.share):

@@ -12,7 +12,7 @@ from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from placement import left_out
+from placement import cross_validation
 from placement.options import Objective, PlanOptions
 from placement.planner import make_plan
 from topology import resolve_cluster
@@ -76,8 +76,8 @@ def test_one_load_has_no_report() -> None:
 
 
 def test_of_many_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_out, "EFFORT", 8)
-    monkeypatch.setattr(left_out, "FEWEST_LEFT_OUT", 1)
+    monkeypatch.setattr(cross_validation, "EFFORT", 8)
+    monkeypatch.setattr(cross_validation, "FEWEST_LEFT_OUT", 1)
     report = make_plan(SETTING, loads_of(4), options_of()).scenarios
     assert report is not None
     assert [row.left_out is not None for row in report.rows] == [True, False, True, False]
@@ -85,7 +85,7 @@ def test_of_many_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_interrupted_in_the_middle_the_plan_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    honest = left_out._left_out
+    honest = cross_validation._left_out
 
     def once(*args: Any) -> float:
         calls.append(1)
@@ -93,7 +93,7 @@ def test_interrupted_in_the_middle_the_plan_stays(monkeypatch: pytest.MonkeyPatc
             raise KeyboardInterrupt
         return honest(*args)
 
-    monkeypatch.setattr(left_out, "_left_out", once)
+    monkeypatch.setattr(cross_validation, "_left_out", once)
     plan = make_plan(SETTING, loads_of(3), options_of())
     assert plan.interrupted
     assert plan.scenarios is not None

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement.copy_exchange import recount
 from placement.experts import place_experts
+from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import ExpertProblem, expert_problem, spread_slots
-from placement.recount import recount
-from placement.replicate import replicate
-from placement.swap import swap_down
+from placement.replication import replicate
 from placement.verify import verify_experts
 
 

@@ -1,4 +1,4 @@
-"""The fast placement: greedy counts, largest first, best swaps; other counts where that falls short."""
+"""How far placements are from their bounds, layer by layer, and which of two is kept."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.assignment import Assignment
-from placement.all_counts import best_of_all_counts, few_counts
-from placement.apart import each_alone, legal
+from placement.arrays import Experts, Floats, Index, Ints
 from placement.baselines import Baseline
-from placement.bounds_priced import priced
-from placement.counts import exact_fold, search_counts
-from placement.gaps import WIDE, keep_better, max_loads, wide_layers
-from placement.pack import pack
-from placement.problem import ExpertProblem
-from placement.recount import recount
-from placement.repair import distinct_copies
-from placement.replicate import replicate
-from placement.swap import swap_down
+from placement.bounds import priced
+from placement.copy_exchange import best_of_all_counts, few_counts, recount
+from placement.failure_domains import each_alone, legal
+from placement.local_search import swap_down
+from placement.pack import distinct_copies, pack
+from placement.problem import _EQUAL, WIDE, ExpertProblem, keep_better, max_loads, wide_layers
+from placement.replication import exact_fold, replicate, search_counts
+
+# --- The fast placement: greedy counts, largest first, best swaps; other counts where that falls short.
+
 
 TRIED = 16
 """Exchanges of copies that a step of the count search looks at in each layer."""
 
 _POWERS = (0.8, 0.6, 0.4, 0.2)  # of the load, for counts where GPUs differ in speed
-_EQUAL = 1e-9  # relative: ahead by less is rounding
 _ROUNDING = 1e-12  # a rival is not ahead by less
 _CLOSE = 2e-3  # to the mean load: where the fast path stops swapping, and what no engine can measure
 _WORK = 32_000_000  # copies packed by the count search, all layers together...
@@ -39,8 +37,8 @@ _HARD_ROUNDS, _HARD_TRIED = 100, 24  # where a rival is ahead
 
 
 def fast_placement(
-    problem: ExpertProblem, rivals: Mapping[str, Baseline], bound: NDArray[np.float64]
-) -> tuple[NDArray[np.int32], NDArray[np.float64], tuple[str, ...]]:
+    problem: ExpertProblem, rivals: Mapping[str, Baseline], bound: Floats
+) -> tuple[Experts, Floats, tuple[str, ...]]:
     """Greedy counts, largest first, best swaps; other counts, and a rival's start, where that falls short.
 
     Returns ``[layers, slots]``, the bound ``[layers]`` (raised where a gap was wide and prices prove more) and
@@ -73,9 +71,7 @@ def fast_placement(
     return slot_expert, bound, tuple(log)
 
 
-def _unlike_copies(
-    problem: ExpertProblem, slot_expert: NDArray[np.int32], copies: NDArray[np.int64], wide: NDArray[np.intp]
-) -> str:
+def _unlike_copies(problem: ExpertProblem, slot_expert: Experts, copies: Ints, wide: Index) -> str:
     """Look at counts by powers of the load in the ``wide`` layers, in place; return what ran, in words.
 
     Greedy counts make copies alike, so that GPUs with equally many slots get equal loads however fast they are.
@@ -91,9 +87,7 @@ def _unlike_copies(
     return f"counts by powers of the load tried in {wide.size} layers, for GPUs of unlike speed"
 
 
-def _other_counts(
-    problem: ExpertProblem, slot_expert: NDArray[np.int32], copies: NDArray[np.int64], wide: NDArray[np.intp]
-) -> str:
+def _other_counts(problem: ExpertProblem, slot_expert: Experts, copies: Ints, wide: Index) -> str:
     """Look at other copy counts in the ``wide`` layers, in place; return what ran, in words."""
     part = problem.rows(wide)
     if few_counts(part):
@@ -106,11 +100,7 @@ def _other_counts(
 
 
 def _not_behind(
-    problem: ExpertProblem,
-    slot_expert: NDArray[np.int32],
-    load: NDArray[np.float64],
-    name: str,
-    rival: Assignment,
+    problem: ExpertProblem, slot_expert: Experts, load: Floats, name: str, rival: Assignment
 ) -> list[str]:
     """Search on in the layers where a rival is ahead of ``load``, in place; return what ran, in words."""
     log: list[str] = []
@@ -133,9 +123,7 @@ def _not_behind(
     return log
 
 
-def _descend_from(
-    problem: ExpertProblem, slot_expert: NDArray[np.int32], rival: NDArray[np.int32], layers: NDArray[np.intp]
-) -> int:
+def _descend_from(problem: ExpertProblem, slot_expert: Experts, rival: Experts, layers: Index) -> int:
     """Start again from ``rival`` in some layers, its copies moved apart; keep and count what is better."""
     start, fits = distinct_copies(problem.rows(layers), rival[layers])
     layers, start = layers[fits], start[fits]

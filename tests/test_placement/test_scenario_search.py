@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from placement.copy_exchange import exchange_drawn
 from placement.pack import pack
-from placement.replicate import replicate
-from placement.scenarios.descend import SHARPNESS, _State, descend, smooth_load
-from placement.scenarios.exchange import exchange
+from placement.replication import replicate
+from placement.scenario_search import SHARPNESS, _State, descend, smooth_load
 from placement.scenarios.problem import scenario_problem
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def test_exchanges_are_legal_and_never_worse() -> None:
     problem, start = example("mean")
     row = descend(problem, start)
     before, counts = smooth_load(problem, row), problem.average.assignment(row).copies
-    better = exchange(problem, row, np.random.default_rng(0), rounds=40)
+    better = exchange_drawn(problem, row, np.random.default_rng(0), rounds=40)
     after = problem.average.assignment(row)
     assert better > 0
     assert (smooth_load(problem, row) <= before).all()

@@ -1,0 +1,319 @@
+"""Anti-affinity over few failure domains: in different ones where that is good enough, else evenly over all.
+
+With as many domains as an expert wants copies, all lie in different ones, and the placement made so stays. Over
+fewer a hot expert needs more copies than there are domains. The placement made without domains is then repaired
+(:func:`spread_evenly`), pair exchanges that keep the rule follow, and layer by layer that is taken where it is
+better. Where copies suffice for two of every expert, so that all outlive a failure, all have two.
+
+The repair: first whole GPUs that are alike change places, which leaves all loads as they are, as long as fewer
+copies are above their cap then. A copy that still is changes places with a copy of another expert in a domain that
+may take it: of all such swaps the one after which the larger of the two GPU loads is smallest. Where none is left
+(domains of different size, or counts that cannot be spread), an expert gets one copy more, which raises its cap, or
+one fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from placement.arrays import Bools, Experts, Floats, Index
+from placement.bounds import priced
+from placement.failure_domains import (
+    can_be_apart,
+    domain_slots,
+    domains_used,
+    each_alone,
+    in_domains,
+    most_in_domain,
+    over_cap,
+)
+from placement.local_search import swap_down
+from placement.pack import pack
+from placement.problem import ExpertProblem
+from placement.replication import counts_fit, replicate, room
+from placement.result import ExpertResult
+from placement.scenarios.problem import ScenarioProblem
+from topology.errors import InfeasibleError
+
+Place = Callable[[ScenarioProblem, float], ExpertResult]
+
+
+LEAST_GAIN = 0.01
+"""Of the largest load: for less, copies stay in different failure domains."""
+
+_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
+
+
+def place_spread(problem: ScenarioProblem, place: Place, *, time_limit_s: float) -> ExpertResult:
+    """Return a placement with copies spread over the failure domains of ``problem``.
+
+    ``place`` makes one with no expert twice in a domain, in so many seconds. Where that cannot be, or could be
+    better by more than :data:`LEAST_GAIN` with more copies of an expert than domains, what it makes without domains
+    is spread evenly. The bound holds for any placement with copies spread evenly.
+
+    Raises
+    ------
+    InfeasibleError
+        If the slots cannot be filled with copies spread evenly.
+    """
+    average = problem.average
+    if each_alone(average):
+        return place(problem, time_limit_s)
+    free = problem.without_spread()
+    lowest = free.lower_bound()
+    if not can_be_apart(average):
+        if domains_used(average) == 1:
+            domain_slots(average)  # raises: a second copy in the only domain is worth nothing
+        return _all_evenly(problem, place(free, time_limit_s))
+    apart = _with_bound(place(problem, time_limit_s), free, lowest)
+    if domains_used(average) == 1:
+        return apart
+    fits = counts_fit(replicate(free.highest), room(domain_slots(average)))
+    rows = np.flatnonzero(~fits & (apart.max_load > lowest * (1 + LEAST_GAIN)))
+    return _best_of(problem, apart, rows, place(free.rows(rows), 0.0)) if rows.size else apart
+
+
+def _with_bound(result: ExpertResult, free: ScenarioProblem, lowest: Floats) -> ExpertResult:
+    """Return ``result`` with a bound that holds for more copies than failure domains too."""
+    bound = result.bound.copy()
+    doubtful = np.flatnonzero(bound > lowest * (1 + _EQUAL))
+    if doubtful.size == 0:
+        return result
+    bound[doubtful] = lowest[doubtful]
+    if len(free.parts) == 1:
+        part = free.parts[0].rows(doubtful)
+        proved = priced(part, lowest[doubtful], result.max_load[doubtful])
+        bound[doubtful] = np.minimum(proved, result.bound[doubtful])
+    return _judged(replace(result, bound=bound))
+
+
+def _all_evenly(problem: ScenarioProblem, found: ExpertResult) -> ExpertResult:
+    """Return ``found``, made without failure domains, with its copies spread evenly."""
+    made = found.assignment.slot_expert
+    if problem.average.slots >= 2 * problem.average.experts:
+        made = _in_twos(problem.without_spread())
+    slot_expert, fine = _spread(problem, made)
+    if not fine.all():
+        average = problem.average
+        slots = np.bincount(average.failure_domain, weights=average.slots_per_gpu).astype(int)
+        raise InfeasibleError(
+            f"row {int(np.argmin(fine))}: no way was found to spread copies of {average.experts} experts evenly over "
+            f"failure domains of {slots.tolist()} slots: give fewer --redundant or a narrower --spread."
+        )
+    return _result(problem, found, slot_expert, np.arange(len(slot_expert)))
+
+
+def _best_of(problem: ScenarioProblem, apart: ExpertResult, rows: Index, found: ExpertResult) -> ExpertResult:
+    """Take ``found``, made without failure domains for some ``rows``, spread evenly, where that is better."""
+    part = problem.rows(rows)
+    made = found.assignment.slot_expert.copy()
+    safe = np.flatnonzero((apart.assignment.copies[rows] > 1).all(axis=1))
+    if safe.size:
+        made[safe] = _in_twos(part.rows(safe).without_spread())
+    slot_expert, fine = _spread(part, made)
+    load = part.max_load(part.average.assignment(slot_expert))
+    better = fine & (load < apart.max_load[rows] * (1 - LEAST_GAIN))
+    joined, bound = apart.assignment.slot_expert.copy(), apart.bound.copy()
+    joined[rows[better]] = slot_expert[better]
+    bound[rows] = found.bound
+    return _result(problem, replace(apart, bound=bound), joined, rows[better])
+
+
+def _in_twos(free: ScenarioProblem) -> Experts:
+    """Place with at least two copies of every expert, without failure domains, ``[layers, slots]``."""
+    return _swapped(free, pack(free.average, replicate(free.highest, least=2)))
+
+
+def _swapped(problem: ScenarioProblem, slot_expert: Experts) -> Experts:
+    from placement.scenario_search import descend
+
+    one = len(problem.parts) == 1
+    return swap_down(problem.parts[0], slot_expert) if one else descend(problem, slot_expert)
+
+
+def _spread(problem: ScenarioProblem, slot_expert: Experts) -> tuple[Experts, Bools]:
+    """Spread copies evenly, then swap while it helps; return ``[layers, slots]`` and where that is legal."""
+    spread, fine = spread_evenly(problem.average, slot_expert)
+    rows = np.flatnonzero(fine)
+    if rows.size:
+        spread[rows] = _swapped(problem.rows(rows), spread[rows])
+    return spread, fine
+
+
+def _result(
+    problem: ScenarioProblem, base: ExpertResult, slot_expert: Experts, evenly: Index
+) -> ExpertResult:
+    average = problem.average
+    if over_cap(average, slot_expert).any():
+        raise AssertionError("copies are not spread over failure domains, which is a defect of rackplan")
+    assignment = average.assignment(slot_expert)
+    words = f"copies spread evenly over {domains_used(average)} failure domains in {evenly.size} layers"
+    log = (*base.log, *([words] if evenly.size else []))
+    max_load = problem.max_load(assignment)
+    return _judged(replace(base, assignment=assignment, max_load=max_load, log=log))
+
+
+def _judged(result: ExpertResult) -> ExpertResult:
+    """Return ``result`` with the status that goes with its loads and bound."""
+    proven = (result.max_load <= result.bound * (1 + _EQUAL)).all()
+    bound = np.minimum(result.bound, result.max_load)
+    return replace(result, status="OPTIMAL" if proven else "FEASIBLE", bound=bound)
+
+
+_HALF = 0.5  # a change of counts, in float32, is at least 1
+
+
+def spread_evenly(problem: ExpertProblem, slot_expert: Experts) -> tuple[Experts, Bools]:
+    """Return ``[layers, slots]`` with copies spread evenly over failure domains, and where that succeeded.
+
+    ``slot_expert`` ``[layers, slots]`` has every expert, and none twice on a GPU. A layer in which neither a swap nor
+    another count helps is returned as it came, and False in the second array ``[layers]``. Deterministic.
+    """
+    repaired = slot_expert.astype(np.int32)
+    fine = over_cap(problem, repaired) == 0
+    for layer in np.flatnonzero(~fine).tolist():
+        one = _Layer(problem, problem.loads[layer], repaired[layer].copy())
+        if one.repair():
+            repaired[layer], fine[layer] = one.row, True
+    return repaired, fine
+
+
+class _Layer:
+    """One layer while it is repaired: what lies where, and how much each GPU has to do."""
+
+    def __init__(self, problem: ExpertProblem, load: Floats, row: Experts) -> None:
+        self.problem, self.load, self.row = problem, load, row
+        self.gpu, self.domain = problem.slot_gpu, problem.failure_domain[problem.slot_gpu]
+        self.domains = domains_used(problem)
+        self.index = np.arange(row.size)
+        self.rows = replace(problem, loads=load[None, :])
+        self._count()
+
+    def _count(self) -> None:
+        self.there = in_domains(self.rows, self.row[None, :])[0]
+        self.copies = self.there.sum(axis=0)
+        self.most = most_in_domain(self.copies, self.domains)
+        self.on_gpu = np.zeros((self.problem.gpus, self.problem.experts), dtype=bool)
+        self.on_gpu[self.gpu, self.row] = True
+        self.share = self.load / self.copies
+        self.busy = np.bincount(self.gpu, weights=self.share[self.row], minlength=self.problem.gpus)
+
+    def repair(self) -> bool:
+        """Swap, and where that ends exchange, until all is legal; return whether it is.
+
+        Each swap leaves fewer copies above their cap, and none comes to be; other counts bring no other expert above
+        its cap. As many steps as two a slot are more than any repair was seen to need.
+        """
+        while self._exchange_gpus():
+            pass
+        for _ in range(2 * self.row.size):
+            over = self._above()
+            if over.size == 0:
+                return True
+            if not (self._swap(over) or self._one_more(over) or self._exchange(over)):
+                return False
+        return False
+
+    def _above(self) -> Index:
+        """Slots of copies in domains that have too many of their expert."""
+        return np.flatnonzero(self.there[self.domain, self.row] > self.most[self.row])
+
+    def _exchange_gpus(self) -> bool:
+        """Let two GPUs that are alike change places if that leaves fewer copies above their cap; whether it did.
+
+        ``up`` and ``down`` are what one more and one copy fewer of an expert do in a domain. What both GPUs hold
+        stays, so that its part in the sums is taken back.
+        """
+        held = self.on_gpu.astype(np.float32)
+        over = np.maximum(self.there - self.most, 0)
+        up = np.maximum(self.there + 1 - self.most, 0) - over
+        down = np.maximum(self.there - 1 - self.most, 0) - over
+        here = self.problem.failure_domain
+        leaving = np.flatnonzero((self.on_gpu & (over > 0)[here]).any(axis=1))
+        if leaving.size == 0:
+            return False
+        both = (up + down).astype(np.float32)
+        comes = held @ up.T.astype(np.float32) + (held * down[here]).sum(axis=1, keepdims=True)
+        change = comes[leaving][:, here] + comes[:, here[leaving]].T
+        change -= (held * both[here])[leaving] @ held.T + held[leaving] @ (held * both[here]).T
+        slots, speed = self.problem.slots_per_gpu, self.problem.speed
+        alike = (slots[leaving][:, None] == slots) & (speed[leaving][:, None] == speed)
+        change[~alike | (here[leaving][:, None] == here)] = 0.0
+        a, h = divmod(int(np.argmin(change)), change.shape[1])
+        if change[a, h] > -_HALF:
+            return False
+        g = int(leaving[a])
+        for gpu, other in ((g, h), (h, g)):
+            self.there[here[gpu]] += self.on_gpu[other].astype(np.int64) - self.on_gpu[gpu]
+        first = self.problem.first_slot
+        mine, theirs = slice(first[g], first[g + 1]), slice(first[h], first[h + 1])
+        self.row[mine], self.row[theirs] = self.row[theirs].copy(), self.row[mine].copy()
+        for table in (self.on_gpu, self.busy):
+            table[[g, h]] = table[[h, g]]
+        return True
+
+    def _swap(self, over: Index) -> bool:
+        mine, row, gpu, domain = self.row[over], self.row, self.gpu, self.domain
+        here = domain[over]
+        fine = here[:, None] != domain[None, :]
+        fine &= (self.most[mine][:, None] > self.there[:, mine].T)[:, domain]  # there is room for mine
+        fine &= ~self.on_gpu[:, mine].T[:, gpu]
+        fine &= (self.there[here] < self.most)[:, row]  # and here for the other
+        fine &= ~self.on_gpu[gpu[over]][:, row]
+        if not fine.any():
+            return False
+        speed = self.problem.speed[gpu]
+        moved = self.share[mine][:, None] - self.share[row][None, :]
+        left = (self.busy[gpu[over]][:, None] - moved) / speed[over][:, None]
+        right = (self.busy[gpu][None, :] + moved) / speed[None, :]
+        cost = np.where(fine, np.maximum(left, right), np.inf)
+        a, q = divmod(int(np.argmin(cost)), cost.shape[1])
+        p = int(over[a])
+        e, f = int(row[p]), int(row[q])
+        change = self.share[e] - self.share[f]
+        self.busy[gpu[p]] -= change
+        self.busy[gpu[q]] += change
+        for expert, old, new in ((e, p, q), (f, q, p)):
+            self.there[domain[old], expert] -= 1
+            self.there[domain[new], expert] += 1
+            self.on_gpu[gpu[old], expert] = False
+            self.on_gpu[gpu[new], expert] = True
+            row[new] = expert
+        return True
+
+    def _one_more(self, over: Index) -> bool:
+        """Give an expert above its cap one more copy if that raises it, for one that can best do with one fewer."""
+        there, copies = self.there, self.copies
+        raised = most_in_domain(copies + 1, self.domains)
+        experts = np.unique(self.row[over])
+        experts = experts[raised[experts] > self.most[experts]]
+        experts = experts[np.argsort(-self.load[experts], kind="stable")]  # ties are not for names to decide
+        left = most_in_domain(copies - 1, self.domains)
+        beyond = there > left
+        spared = (copies > 1) & (there - 1 <= left) & (beyond.sum(axis=0) - beyond == 0)
+        fine = spared[self.domain, self.row] & ~self.on_gpu[self.gpu][:, experts].T
+        fine &= (there < raised)[self.domain][:, experts].T
+        if not fine.any():
+            return False
+        cost = np.where(fine, (self.load / np.maximum(copies - 1, 1))[self.row], np.inf)
+        at, slot = divmod(int(np.argmin(cost)), cost.shape[1])
+        self.row[slot] = experts[at]
+        self._count()
+        return True
+
+    def _exchange(self, over: Index) -> bool:
+        """Turn the lightest copy above its cap into one of the heaviest expert that may have one more there."""
+        more = most_in_domain(self.copies + 1, self.domains)
+        fine = (self.there < more)[self.domain[over]] & ~self.on_gpu[self.gpu[over]]
+        fine[np.arange(over.size), self.row[over]] = False
+        gain = np.where(fine, self.load / (self.copies + 1), -1.0) - self.share[self.row[over]][:, None]
+        gain[~fine] = -np.inf
+        at, expert = divmod(int(np.argmax(gain)), gain.shape[1])
+        if not fine[at, expert]:
+            return False
+        self.row[over[at]] = expert
+        self._count()
+        return True

@@ -1,0 +1,236 @@
+"""What was found out about a plan: how it fares under each load, after one failure, and with more or fewer copies."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from placement.options import PlanOptions, Spread
+from placement.scenarios.problem import Objective
+
+Count = Annotated[int, Field(ge=0)]
+AtLeastOne = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0 + 1e-9)]
+NotNegative = Annotated[float, Field(ge=0.0)]
+"""Ranges of figures: plain numbers in the code, held when a file is read."""
+
+
+@dataclass(frozen=True)
+class ScenarioRow:
+    """One scenario: balancedness (mean over largest GPU load), averaged over layers.
+
+    ``in_sample`` is of the placement itself, ``left_out`` of one planned the fast way on the other scenarios
+    (None where there is no other), ``worst_layer`` the smallest in-sample one of a layer.
+    """
+
+    name: str
+    in_sample: Fraction
+    left_out: Fraction | None
+    worst_layer: Fraction
+
+
+@dataclass(frozen=True)
+class ScenarioReport:
+    """The rows of all scenarios, in the order given, and their means."""
+
+    objective: Objective
+    rows: tuple[ScenarioRow, ...]
+
+    @property
+    def in_sample(self) -> float:
+        """Mean over scenarios of balancedness under the placement."""
+        return float(np.mean([row.in_sample for row in self.rows]))
+
+    @property
+    def left_out(self) -> float | None:
+        """Mean over scenarios of balancedness when planned without the scenario; None for a single one."""
+        values = [row.left_out for row in self.rows if row.left_out is not None]
+        return float(np.mean(values)) if values else None
+
+    def lines(self) -> list[str]:
+        """Return the table of the summary: a head, a line a scenario, the mean."""
+        width = max(len("scenario"), *(len(row.name) for row in self.rows))
+        lines = [f"{'scenario':{width + 2}}in-sample  left out  worst layer"]
+        lines += [
+            _line(row.name, width, row.in_sample, row.left_out) + f"{row.worst_layer:13.3f}"
+            for row in self.rows
+        ]
+        if len(self.rows) > 1:
+            lines.append(_line("mean", width, self.in_sample, self.left_out))
+        return lines
+
+
+def _line(name: str, width: int, in_sample: float, left_out: float | None) -> str:
+    left = "-" if left_out is None else f"{left_out:.3f}"
+    return f"{name:{width + 2}}{in_sample:9.3f}{left:>10}"
+
+
+@dataclass(frozen=True)
+class LayerAtRisk:
+    """One layer's experts that have all their copies in one failure domain.
+
+    ``share`` is the fraction of the layer's tokens that they take; ``worst`` the failure domain whose loss takes
+    most tokens, ``worst_experts`` and ``worst_share`` what it takes.
+    """
+
+    layer: Count
+    experts: Count
+    share: Fraction
+    worst: str
+    worst_experts: Count
+    worst_share: Fraction
+
+
+@dataclass(frozen=True)
+class AtRisk:
+    """An expert that one failure would kill; ``share`` is the fraction of its layer's tokens that it takes."""
+
+    layer: Count
+    expert: Count
+    copies: AtLeastOne
+    share: Fraction
+    domain: str
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The plan after any one GPU, node or rack is lost: the mean and the worst over the choices.
+
+    Attributes
+    ----------
+    choices, tried:
+        How many there are in use, and how many were tried, evenly spaced.
+    balancedness_mean, balancedness_worst:
+        Mean over max load of the GPUs left that serve the same layers, mean over layers and scenarios; experts
+        keep the copies that are left.
+    tok_s_per_gpu_mean, tok_s_per_gpu_worst:
+        Throughput over all GPUs given, lost ones too, at the plan's batch or the largest that still fits.
+    tokens_lost_mean, tokens_lost_most:
+        Fraction of the tokens whose expert has no copy left (they are dropped), mean over layers of the replica.
+    experts_lost_most:
+        Experts without a copy, summed over layers, in the case that loses most.
+    worst:
+        What has the least throughput when lost.
+    """
+
+    unit: Spread
+    choices: AtLeastOne
+    tried: AtLeastOne
+    balancedness_mean: Fraction
+    balancedness_worst: Fraction
+    tok_s_per_gpu_mean: NotNegative
+    tok_s_per_gpu_worst: NotNegative
+    tokens_lost_mean: Fraction
+    tokens_lost_most: Fraction
+    experts_lost_most: Count
+    worst: str
+
+
+@dataclass(frozen=True)
+class Failures:
+    """What one failure would do to a plan.
+
+    ``layers`` and ``experts`` are of the failure domain ``spread``; ``experts`` are those that take most tokens.
+    """
+
+    spread: Spread
+    layers: tuple[LayerAtRisk, ...]
+    experts: tuple[AtRisk, ...]
+    what_if: tuple[WhatIf, ...]
+
+    @property
+    def experts_at_risk(self) -> int:
+        """Experts with all copies in one failure domain, summed over layers."""
+        return sum(row.experts for row in self.layers)
+
+    @property
+    def share_at_risk(self) -> float:
+        """Fraction of the tokens that go to them, mean over layers."""
+        return sum(row.share for row in self.layers) / max(1, len(self.layers))
+
+
+ALIKE_COPIES = 0.01
+"""The knee is the fewest copies whose throughput is within this fraction of the best."""
+
+
+@dataclass(frozen=True)
+class RedundancyPoint:
+    """One number of copies.
+
+    Attributes
+    ----------
+    redundant:
+        Copies per layer above one of each expert.
+    slots_per_gpu:
+        Slots of the fullest GPU.
+    balancedness:
+        Mean over max GPU load, mean over layers and loads, under the split that will run.
+    batch, max_batch:
+        Sequences per GPU scored, and the most that fit.
+    tok_s_per_gpu, tpot_s:
+        Score at ``batch``, as in :class:`cost.score.Score`.
+    expert_bytes:
+        Weights of the experts on the fullest GPU.
+    """
+
+    redundant: Count
+    slots_per_gpu: AtLeastOne
+    balancedness: Fraction
+    batch: AtLeastOne
+    max_batch: AtLeastOne
+    tok_s_per_gpu: NotNegative
+    tpot_s: NotNegative
+    expert_bytes: NotNegative
+
+
+@dataclass(frozen=True)
+class RedundancyCurve:
+    """Throughput against copies, of one layout.
+
+    Attributes
+    ----------
+    points:
+        By rising number of copies; those that fit in HBM and meet the time per token.
+    ep, tp, stages:
+        The layout.
+    interrupted:
+        Whether Ctrl-C ended it: the points are those so far.
+    """
+
+    points: tuple[RedundancyPoint, ...]
+    ep: int
+    tp: int
+    stages: int
+    interrupted: bool = False
+
+    @property
+    def best(self) -> RedundancyPoint:
+        """The most throughput; of equals the fewest copies."""
+        return max(self.points, key=lambda point: (point.tok_s_per_gpu, -point.redundant))
+
+    @property
+    def knee(self) -> RedundancyPoint:
+        """The fewest copies within :data:`ALIKE_COPIES` of the best."""
+        enough = (1 - ALIKE_COPIES) * self.best.tok_s_per_gpu
+        return next(point for point in self.points if point.tok_s_per_gpu >= enough)
+
+    def asked(self, options: PlanOptions) -> PlanOptions:
+        """Return ``options`` with the best number of copies, on the layout that it was found for.
+
+        Where the curve was interrupted, nobody waits for a search: the fast path is asked for.
+        """
+        copies = self.best.redundant
+        asked = replace(options, redundant=copies, ep=self.ep, tp=self.tp, stages=self.stages)
+        return replace(asked, time_limit_s=0.0) if self.interrupted else asked
+
+    def to_dict(self) -> dict[str, Any]:
+        """The curve as JSON-able values, with the choice and the knee."""
+        return {
+            "layout": {"ep": self.ep, "tp": self.tp, "stages": self.stages},
+            "chosen": self.best.redundant,
+            "knee": self.knee.redundant,
+            "points": [asdict(point) for point in self.points],
+        }

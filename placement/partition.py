@@ -1,0 +1,250 @@
+"""The pipeline partition: layers to stages in contiguous runs, exact, times and memory from the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from cost.deployment import USABLE_HBM, Deployment
+from cost.dispatch import ExpertUse, balanced_use
+from cost.layout import StageSpec
+from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory, weight_sizes
+from cost.model import Layer, MoeFfn
+from cost.step import batch_cost
+from placement.arrays import Floats, Ints
+from topology.errors import InfeasibleError, InputError
+
+
+def last_where(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """Return the largest number from ``low`` to below ``high`` for which ``holds`` is true; after it, it is false.
+
+    ``low`` is taken to hold and ``high`` not to; neither is tried.
+    """
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+MEMORY_UNIT = 1024.0
+"""Bytes are rounded up to whole kibibytes, so that what is accepted does fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class StageProblem:
+    """Consecutive layers to stages in a fixed order.
+
+    Attributes
+    ----------
+    seconds:
+        Time of each layer on each stage, ``[layers, stages]``.
+    fixed_seconds:
+        Time of each stage besides its layers (the output head on the last), ``[stages]``.
+    memory:
+        Bytes that each layer takes on a GPU of each stage, ``[layers, stages]``.
+    fixed_memory:
+        Bytes that each stage needs besides (embedding, head, workspace), ``[stages]``.
+    capacity:
+        Usable bytes of a GPU of each stage, ``[stages]``.
+    """
+
+    seconds: Floats
+    fixed_seconds: Floats
+    memory: Floats
+    fixed_memory: Floats
+    capacity: Floats
+
+    def __post_init__(self) -> None:
+        layers, stages = self.seconds.shape
+        if layers < stages:
+            raise InputError(f"{stages} stages for {layers} layers: a stage needs at least one layer.")
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return int(self.seconds.shape[0])
+
+    @property
+    def stages(self) -> int:
+        """Number of stages."""
+        return int(self.seconds.shape[1])
+
+    def stage_seconds(self, ranges: tuple[range, ...]) -> Floats:
+        """Time of each stage for these runs of layers, ``[stages]``."""
+        rows = [self.seconds[list(r), s].sum() for s, r in enumerate(ranges)]
+        return np.array(rows) + self.fixed_seconds
+
+    def stage_memory(self, ranges: tuple[range, ...]) -> Floats:
+        """Bytes per GPU of each stage for these runs of layers, ``[stages]``."""
+        rows = [self.memory[list(r), s].sum() for s, r in enumerate(ranges)]
+        return np.array(rows) + self.fixed_memory
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """Runs of layers, the largest stage time recomputed from them, and what none can be below (seconds)."""
+
+    ranges: tuple[range, ...]
+    largest_s: float
+    bound_s: float
+    status: str
+
+
+def solve_stages(problem: StageProblem) -> StageResult:
+    """Return the split of the layers whose slowest stage is fastest.
+
+    Notes
+    -----
+    A dynamic programme over stages in their order: the best for the first ``i`` layers on ``k`` stages is the least,
+    over where the last of them begins, of the larger of the best before and its own time. Exact, in
+    ``stages * layers^2`` steps (Bokhari 1988, IEEE Transactions on Computers 37).
+
+    Raises
+    ------
+    InfeasibleError
+        If no contiguous split respects the memory of the stages.
+    """
+    layers = problem.layers
+    best = np.full(layers + 1, np.inf)
+    best[0] = 0.0
+    begins = np.zeros((problem.stages, layers + 1), dtype=np.int64)
+    for stage in range(problem.stages):
+        reached = np.maximum(best[:, None], _run_seconds(problem, stage))
+        begins[stage] = np.argmin(reached, axis=0)
+        best = reached[begins[stage], np.arange(layers + 1)]
+    if not np.isfinite(best[layers]):
+        raise InfeasibleError(
+            f"no split of {layers} layers into {problem.stages} consecutive stages fits in HBM "
+            f"({problem.capacity.min() / 1e9:.1f} GB usable on the smallest GPU)."
+        )
+    end, ranges = layers, []
+    for stage in reversed(range(problem.stages)):
+        begin = int(begins[stage, end])
+        ranges.append(range(begin, end))
+        end = begin
+    found = tuple(reversed(ranges))
+    largest = float(problem.stage_seconds(found).max())
+    return StageResult(found, largest, largest, "OPTIMAL")
+
+
+def _run_seconds(problem: StageProblem, stage: int) -> Floats:
+    """Seconds of layers ``j`` to ``i - 1`` on ``stage``, ``[j, i]``; infinite where there is none or no room."""
+    seconds = np.concatenate(([0.0], np.cumsum(problem.seconds[:, stage])))
+    units = np.concatenate(([0.0], np.cumsum(np.ceil(problem.memory[:, stage] / MEMORY_UNIT))))
+    room = (problem.capacity[stage] - problem.fixed_memory[stage]) // MEMORY_UNIT
+    run = problem.fixed_seconds[stage] + seconds[None, :] - seconds[:, None]
+    fits = (units[None, :] - units[:, None] <= room) & np.triu(np.ones(run.shape, dtype=bool), k=1)
+    return np.where(fits, run, np.inf)
+
+
+Groups = Sequence[tuple[int, ...]]
+
+
+def equal_ranges(layers: int, stages: int) -> tuple[range, ...]:
+    """Cut layers into runs of nearly equal length."""
+    cuts = [round(layers * stage / stages) for stage in range(stages + 1)]
+    return tuple(range(a, b) for a, b in pairwise(cuts))
+
+
+def stage_specs(groups: Groups, ranges: Sequence[range]) -> tuple[StageSpec, ...]:
+    """Join groups of GPUs and runs of layers."""
+    return tuple(StageSpec(gpus, layers) for gpus, layers in zip(groups, ranges, strict=True))
+
+
+def largest_batch(deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints]) -> int:
+    """Return the largest batch for which some contiguous split fits in HBM; 0 where none does.
+
+    For a fixed order of stages, filling each in turn as far as it goes finds a split if there is one.
+    """
+    if len(groups) == 1:
+        stages = stage_specs(groups, [range(len(deployment.model.layers))])
+        return replica_max_batch(replica_memory(deployment, stages, tp=tp, slots=_sums(slots), per_gpu=slots))
+    even = stage_specs(groups, equal_ranges(len(deployment.model.layers), len(groups)))
+    most = replica_max_batch(replica_memory(deployment, even, tp=tp, slots=_sums(slots), per_gpu=slots))
+    low, high = most, max(4, 2 * most + 4)
+    while _fits(deployment.with_batch(high), groups, tp=tp, slots=slots):
+        low, high = high, 2 * high
+    return last_where(
+        low, high, lambda batch: _fits(deployment.with_batch(batch), groups, tp=tp, slots=slots)
+    )
+
+
+def _sums(slots: Sequence[Ints]) -> list[int]:
+    return [int(row.sum()) for row in slots]
+
+
+def _fits(deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints]) -> bool:
+    problem = stage_problem(deployment, groups, tp=tp, slots=slots, times=False)
+    layer, layers, stages = 0, problem.layers, problem.stages
+    for stage in range(stages):
+        room = problem.capacity[stage] - problem.fixed_memory[stage]
+        taken = 0
+        while layers - layer > stages - stage - 1 and problem.memory[layer, stage] <= room:
+            room -= problem.memory[layer, stage]
+            layer += 1
+            taken += 1
+            if layer == layers:
+                break
+        if taken == 0:
+            return False
+    return layer == layers
+
+
+def stage_problem(
+    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints], times: bool = True
+) -> StageProblem:
+    """Return the split as a problem: seconds and bytes of each layer on each stage, experts balanced.
+
+    ``slots[stage]`` are the slots of each GPU of the stage. ``times=False`` leaves the seconds zero.
+    """
+    model, batch = deployment.model, deployment.workload.batch
+    layers, stages = len(model.layers), len(groups)
+    shape = (layers, stages)
+    seconds, memory = np.zeros(shape), np.zeros(shape)
+    total = sum(len(group) for group in groups)
+    trial = stage_specs(groups, equal_ranges(layers, stages))
+    # on the safe side where GPUs differ: the most slots on the least HBM
+    whole = replica_memory(
+        deployment, trial, tp=tp, slots=_sums(slots), most=[int(row.max()) for row in slots]
+    )
+    fixed = np.array([part.used(batch) for part in whole])
+    fixed_s = np.zeros(stages)
+    size, kind_of = weight_sizes(model), np.array(model.kind_of)
+    for stage, group in enumerate(groups):
+        sequences = batch * total / (stages * len(group))
+        each = int(slots[stage].max())
+        kind_seconds, kind_memory = np.zeros(len(model.kinds)), np.zeros(len(model.kinds))
+        for kind, layer in enumerate(model.kinds):
+            cache = batch * total / len(group) * layer_cache_bytes(layer, deployment, tp)
+            kind_memory[kind] = layer_weight_bytes(layer, size, tp=tp, slots=each) + cache
+            if times:
+                index = model.kind_of.index(kind)
+                spec, use = StageSpec(group, range(index, index + 1)), _layer_use(layer, slots[stage])
+                cost = batch_cost(deployment, spec, sequences, tp, use, last=False)
+                kind_seconds[kind] = float(cost.total_s)
+        seconds[:, stage], memory[:, stage] = kind_seconds[kind_of], kind_memory[kind_of]
+        fixed[stage] -= memory[list(trial[stage].layers), stage].sum()
+        if times and stage == stages - 1:
+            none = StageSpec(group, range(0))
+            fixed_s[stage] = float(batch_cost(deployment, none, sequences, tp, None, last=True).total_s)
+    capacity = np.array([USABLE_HBM * part.capacity for part in whole])
+    return StageProblem(seconds, fixed_s, memory, np.maximum(fixed, 0.0), capacity)
+
+
+def _layer_use(layer: Layer, slots: Ints) -> ExpertUse | None:
+    ffn = layer.ffn
+    return balanced_use(1, slots, ffn.experts, ffn.top_k) if isinstance(ffn, MoeFfn) else None
+
+
+def split_layers(
+    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints]
+) -> tuple[range, ...]:
+    """Return the run of layers of each stage: the slowest stage as fast as memory allows, proven."""
+    layers = len(deployment.model.layers)
+    if len(groups) == 1:
+        return (range(layers),)
+
+    return solve_stages(stage_problem(deployment, groups, tp=tp, slots=slots)).ranges

@@ -1,0 +1,219 @@
+"""Score a placement of experts under a layout: ours, a baseline's, one made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cost.assignment import Assignment
+from cost.deployment import Deployment
+from cost.dispatch import ExpertUse, Split, balanced_use, expert_use
+from cost.layout import Layout, StageSpec
+from cost.loads import ExpertLoads
+from cost.score import LayoutScorer, Score
+from cost.terms.experts import expert_speed
+from placement.arrays import Floats, Ints
+from placement.baselines import Baseline, baselines
+from placement.failure_domains import numbered_domains
+from placement.plan import BaselineScore, Plan
+from placement.problem import expert_problem
+from topology.errors import InputError
+
+
+def moe_rows(deployment: Deployment, layers: range) -> list[int]:
+    """Rows of the loads that belong to ``layers``: positions among the model's MoE layers."""
+    return [row for row, layer in enumerate(deployment.model.moe_layers) if layer in layers]
+
+
+def stage_loads(deployment: Deployment, loads: ExpertLoads, layers: range) -> ExpertLoads:
+    """The part of the loads that belongs to one stage."""
+    return replace(loads, tokens=loads.tokens[:, moe_rows(deployment, layers)])
+
+
+def stage_speed(deployment: Deployment, stage: StageSpec, slots_per_gpu: Ints) -> Floats | None:
+    """Return the relative speed of each GPU of a stage with experts, float64 ``[gpus]``; None where all are alike."""
+    moe = deployment.model.moe
+    if moe is None or not slots_per_gpu.any():
+        return None
+    workload = deployment.workload
+    even = balanced_use(1, slots_per_gpu, moe.experts, moe.top_k)
+    return expert_speed(
+        deployment, stage, moe, even, float(max(1, workload.batch) * workload.tokens_per_pass)
+    )
+
+
+def stage_use(
+    deployment: Deployment,
+    stage: StageSpec,
+    assignment: Assignment,
+    loads: ExpertLoads,
+    split: Split = "even",
+) -> ExpertUse:
+    """Return what the experts of one stage ask of its GPUs when the engine splits their tokens in this way.
+
+    Raises
+    ------
+    InputError
+        If the loads do not fit the model.
+    """
+    moe = deployment.model.moe
+    if moe is None:
+        raise InputError(f"{deployment.model.name} has no routed experts to place.")
+    part = stage_loads(deployment, loads, stage.layers)
+    if split == "even":
+        return expert_use(assignment, part, moe.top_k)
+    nodes = numbered_domains(deployment, "node")[list(stage.gpus)]
+    speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
+    return expert_use(assignment, part, moe.top_k, split=split, nodes=nodes, speed=speed)
+
+
+def use_balancedness(use: ExpertUse, speed: Floats | None = None) -> Floats:
+    """Return mean over max GPU load, ``[scenarios, layers]``; of unequal GPUs, of load over speed.
+
+    The mean is then what every GPU would have if all were equally busy.
+    """
+    busy = use.share if speed is None else use.share / speed
+    balance: Floats = use.share.mean(axis=2) / busy.max(axis=2)
+    return balance
+
+
+def placement_scorer(
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    split: Split = "even",
+) -> LayoutScorer:
+    """Return what scores a placement at any batch: ours, a rival's, one made by hand.
+
+    Raises
+    ------
+    InputError
+        If the loads do not fit the model.
+    """
+    return _scorer(deployment, layout, _uses(deployment, layout, experts, loads, split), loads)
+
+
+def placement_balancedness(
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    split: Split = "even",
+) -> dict[int, float]:
+    """Return mean over max GPU load by absolute layer id, the mean over scenarios; empty without experts."""
+    return _balancedness(deployment, layout, experts, _uses(deployment, layout, experts, loads, split))
+
+
+def score_placement(
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    split: Split = "even",
+) -> tuple[Score, dict[int, float]]:
+    """Score any placement at the deployment's batch; return the score and the balancedness by layer.
+
+    Raises
+    ------
+    InputError
+        If the loads do not fit the model.
+    InfeasibleError
+        If the batch does not fit in HBM.
+    """
+    uses = _uses(deployment, layout, experts, loads, split)
+    score = _scorer(deployment, layout, uses, loads).at(deployment.workload.batch)
+    return score, _balancedness(deployment, layout, experts, uses)
+
+
+def under_sparse_attention(plan: Plan, rule: str) -> Plan:
+    """Return ``plan`` scored as if attention were sparse by ``rule`` (:mod:`cost.attention.sparse`).
+
+    Raises
+    ------
+    InputError
+        If the rule is none.
+    """
+    workload = replace(plan.deployment.workload, sparse_attention=rule)
+    deployment = replace(plan.deployment, workload=workload)
+    score, balancedness = score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)
+    # rivals and failures were scored without it
+    return replace(
+        plan, deployment=deployment, score=score, balancedness=balancedness, baselines={}, failures=None
+    )
+
+
+def _uses(
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    split: Split,
+) -> list[ExpertUse | None]:
+    return [
+        None
+        if assignment is None or loads is None
+        else stage_use(deployment, stage, assignment, loads, split)
+        for stage, assignment in zip(layout.replicas[0], experts, strict=True)
+    ]
+
+
+def _scorer(
+    deployment: Deployment, layout: Layout, uses: list[ExpertUse | None], loads: ExpertLoads | None
+) -> LayoutScorer:
+    synthetic = loads is not None and loads.synthetic
+    return LayoutScorer(deployment, layout, [uses] * len(layout.replicas), synthetic=synthetic)
+
+
+def _balancedness(
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    uses: Sequence[ExpertUse | None],
+) -> dict[int, float]:
+    balancedness: dict[int, float] = {}
+    for stage, assignment, use in zip(layout.replicas[0], experts, uses, strict=True):
+        if assignment is None or use is None:
+            continue
+        speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
+        ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
+        mean = use_balancedness(use, speed).mean(axis=0)
+        balancedness.update(zip(ids, mean.tolist(), strict=True))
+    return balancedness
+
+
+def score_rivals(
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads,
+    split: Split,
+) -> dict[str, BaselineScore]:
+    """Return each rival's score by name, on the slots per GPU of ``experts`` and planned on the mean of ``loads``.
+
+    Where a policy does not apply in some stage, its entry holds the reason.
+    """
+    moe = deployment.model.moe
+    found: list[dict[str, Baseline] | None] = []
+    for stage, assignment in zip(layout.replicas[0], experts, strict=True):
+        if assignment is None or moe is None:
+            found.append(None)
+            continue
+        slots = assignment.slots_per_gpu
+        problem = expert_problem(
+            loads.mean[moe_rows(deployment, stage.layers)], slots, stage_speed(deployment, stage, slots)
+        )
+        found.append(baselines(problem, eplb_groups=moe.groups, nodes=len(deployment.domain_set(stage))))
+    scored = {}
+    for name in next((entry for entry in found if entry is not None), {}):
+        rivals = [None if entry is None else entry[name] for entry in found]
+        reason = next(
+            (rival.reason for rival in rivals if rival is not None and rival.assignment is None), ""
+        )
+        if reason:
+            scored[name] = BaselineScore(reason)
+            continue
+        parts = [None if rival is None else rival.assignment for rival in rivals]
+        score, balancedness = score_placement(deployment, layout, parts, loads, split)
+        scored[name] = BaselineScore("", balancedness, score)
+    return scored

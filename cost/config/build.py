@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 
-from cost.config.decoder import FAMILIES, Decoder
 from cost.config.facts import Facts, shown
+from cost.config.families import FAMILIES
+from cost.config.family import Decoder
 from cost.config.precision import read_precision
-from cost.config.refused import why_refused
-from cost.config.unread import check_unread, is_harmless
+from cost.config.unmodelled import check_unread, is_harmless, why_refused
 from cost.model import Model
 from topology.errors import InputError
 
-_MODULES = (
-    "llama", "dense_variants", "classic", "hunyuan", "moe", "moe_shared", "moe_windows", "deepseek", "hybrid",
-    "gemma4",
-)  # fmt: skip
 _INNER = ("text_config", "llm_config", "language_config")
 _TOWERS = {
     "vision_config": "vision tower",
@@ -35,13 +30,6 @@ _SAME_NAME = {
 # Wrappers whose published configs do not name the type of the language model inside.
 _UNNAMED = {"minimax_m3_vl": "minimax_m3"}
 _OWN = "rackplan"
-
-
-def known_model_types() -> list[str]:
-    """Return the ``model_type`` values that can be read."""
-    for name in _MODULES:
-        import_module(f"cost.config.families.{name}")
-    return sorted(FAMILIES)
 
 
 def _unwrap(top: Facts) -> tuple[Facts, tuple[str, ...]]:
@@ -81,19 +69,18 @@ def _check_kind(facts: Facts) -> None:
         )
 
 
-def _adapter_name(text: Facts) -> str:
-    """Return the registered model type of the language model's part."""
+def _row_name(text: Facts) -> str:
+    """Return the model type of the row that describes the language model's part."""
     model_type = text.text("model_type")
-    known = known_model_types()
     for name in (
         model_type,
         _SAME_NAME.get(model_type, ""),
         f"{model_type}_text",
         model_type.removesuffix("_text"),
     ):
-        if name in known:
+        if name in FAMILIES:
             return name
-    return text.refuse(why_refused(model_type, known))
+    return text.refuse(why_refused(model_type, sorted(FAMILIES)))
 
 
 def _trimmed(config: Mapping[str, object], *, keep: frozenset[str]) -> dict[str, object]:
@@ -130,9 +117,9 @@ def _parts(top: Facts) -> tuple[Facts, Decoder, tuple[str, ...], tuple[str, ...]
     text, towers = _unwrap(top)
     if text is not top:
         _check_kind(text)
-    name = _adapter_name(text)
+    name = _row_name(text)
     text.config = {**text.config, "model_type": name}
-    decoder = FAMILIES[name](text)
+    decoder = FAMILIES[name].decoder(text)
     text.ignore("expert_dtype", "quantization_config")
     notes = check_unread(text, name)
     return text, decoder, (*decoder.omitted, *towers), notes

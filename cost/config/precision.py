@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cost.config.decoder import Decoder
 from cost.config.facts import Facts
-from cost.config.modules import HEAD, MATMUL_CLASSES, Module, modules_of
-from cost.config.patterns import Patterns
+from cost.config.family import Decoder
+from cost.config.modules import HEAD, MATMUL_CLASSES, Module, Patterns, modules_of
 from cost.config.quantization import Scheme, read_scheme
 from cost.dtypes import dtype, mixture
 

@@ -1,0 +1,673 @@
+"""What no row of the table says: latent, indexed, compressed and linear attention, and layers of several shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cost.attention.grouped import BlockSparse, GroupedQuery
+from cost.attention.latent import CompressedAttention, IndexedLatent, Latent
+from cost.attention.linear import GatedDelta, KimiDelta
+from cost.config.facts import Facts
+from cost.config.family import (
+    FULL,
+    MOST_HEADS,
+    SLIDING,
+    Count,
+    Grouped,
+    Routed,
+    after_first,
+    experts_in,
+    gated,
+    windows_by_type,
+)
+from cost.config.unmodelled import check_unread
+from cost.model import Attention, DenseFfn, Ffn
+
+LINEAR = "linear_attention"
+INDEXED = ("indexed_attention", "deepseek_sparse_attention")
+
+
+# DeepSeek: experts, latent attention, an index over it, compressed attention.
+
+
+def _shared_experts(f: Facts) -> int:
+    if "n_shared_experts" not in f.config:
+        f.count("n_shared_experts")  # absent is not null: its default differs between definitions
+    return f.whole("n_shared_experts", default=0)
+
+
+def _grouped_choice(f: Facts) -> bool:
+    f.ignore("n_group", "topk_group")
+    return f.config.get("topk_method") != "greedy"
+
+
+DEEPSEEK_MOE = Routed(
+    experts=experts_in("n_routed_experts", "num_experts", "num_local_experts"),
+    shared=_shared_experts,
+    groups=_grouped_choice,
+    sparse=after_first,
+)
+
+
+def latent(f: Facts, hidden: int) -> Latent:
+    """Read latent attention; ``q_lora_rank`` may be null, then queries are projected directly."""
+    heads = f.count("num_attention_heads", most=MOST_HEADS)
+    f.ignore("num_key_value_heads", "head_dim")
+    if "q_lora_rank" not in f.config:
+        f.count("q_lora_rank")  # absent is not null: V2-Lite writes null where it has no rank
+    q_rank = f.count_or_none("q_lora_rank")
+    kv_rank, rope, nope = f.count("kv_lora_rank"), f.whole("qk_rope_head_dim"), f.count("qk_nope_head_dim")
+    if f.has("qk_head_dim") and f.count("qk_head_dim") != nope + rope:
+        f.fail("qk_head_dim", f"qk_nope_head_dim + qk_rope_head_dim ({nope + rope})")
+    norms = (q_rank or 0) + kv_rank
+    biases = norms + rope + hidden if f.flag("attention_bias", default=False) else 0
+    return Latent(
+        hidden=hidden,
+        heads=heads,
+        q_rank=q_rank,
+        kv_rank=kv_rank,
+        nope=nope,
+        rope=rope,
+        value_dim=f.count("v_head_dim"),
+        other_params=norms + biases,
+    )
+
+
+def latent_everywhere(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Latent attention in every layer."""
+    return [latent(f, hidden)] * layers
+
+
+def indexed(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Latent attention whose tokens an index picks, in every layer."""
+    if f.has("layer_types"):
+        f.per_layer("layer_types", layers, INDEXED)
+    return _indexed(f, hidden, layers)
+
+
+def _indexed(f: Facts, hidden: int, layers: int, *, pool: int = 1) -> list[IndexedLatent]:
+    """Read latent attention with an index for each layer; ``pool``: tokens that a key of the index stands for."""
+    base = latent(f, hidden)
+    if base.q_rank is None:
+        f.fail("q_lora_rank", "a number: the index takes its queries from that latent")
+    dim = f.count("index_head_dim")
+    pooling = pool * dim if pool > 1 else 0  # the weight of each place in a pool
+    return [
+        IndexedLatent(
+            **{**vars(base), "other_params": base.other_params + (2 * dim + pooling if own else 0)},
+            index_heads=f.count("index_n_heads"),
+            index_dim=dim,
+            top_k=f.count("index_topk"),
+            own_index=own,
+            pool=pool,
+        )
+        for own in _own_index(f, layers)
+    ]
+
+
+def _own_index(f: Facts, layers: int) -> list[bool]:
+    """Whether each layer has an index of its own; GLM-5.1 and later share one between neighbours."""
+    listed = "indexer_types" if f.has("indexer_types") else "index_topk_pattern"
+    if listed == "indexer_types":
+        f.ignore("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset")
+    if f.has(listed):
+        if listed == "indexer_types" or isinstance(f.config[listed], list):
+            return [kind == "full" for kind in f.per_layer(listed, layers, ("full", "shared"))]
+        letters = f.text(listed)
+        if len(letters) != layers or set(letters) - {"F", "S"}:
+            f.fail(listed, f"one F (full) or S (shared) for each of {layers} layers")
+        return [letter == "F" for letter in letters]
+    every, skip = f.count("index_topk_freq", default=1), f.whole("index_skip_topk_offset", default=2)
+    return [max(index - skip + 1, 0) % every == 0 for index in range(layers)]
+
+
+_CSA, _HCA = "compressed_sparse_attention", "heavily_compressed_attention"
+# Tokens that an entry stands for where the config does not say: `DeepseekV4Config` in transformers.
+_V4_RATES = {SLIDING: 0, _CSA: 4, _HCA: 128}
+
+
+def mixing(hidden: int, streams: int) -> int:
+    """Weights that mix a layer's residual streams (mHC): around attention and around the feed-forward part."""
+    return 2 * ((2 + streams) * streams * (streams * hidden + 1) + 3)
+
+
+def v4_mixing(f: Facts, hidden: int) -> tuple[int, int]:
+    """Weights that mix DeepSeek-V4's residual streams: in each layer, and before the head."""
+    streams = f.count("hc_mult")
+    return mixing(hidden, streams), streams * (streams * hidden + 1) + 1
+
+
+def v4_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
+    """Experts everywhere; the first layers route by a table over token ids, which needs no correction bias."""
+    if f.has("mlp_layer_types"):
+        f.ignore("num_hash_layers")
+        hashed = [kind == "hash_moe" for kind in f.per_layer("mlp_layer_types", layers, ("hash_moe", "moe"))]
+    else:
+        first = f.whole("num_hash_layers")
+        if first > layers:
+            f.fail("num_hash_layers", f"at most the number of layers ({layers})")
+        hashed = [index < first for index in range(layers)]
+    by_hash, by_router = (replace(DEEPSEEK_MOE, router_bias=bias).one(f, hidden) for bias in (False, True))
+    return [by_hash if flag else by_router for flag in hashed]
+
+
+def v4_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Attention with a window over a compressed cache, by ``layer_types`` or ``compress_ratios``.
+
+    ``compress_ratios`` may go on with the draft layers' rates, and the first entries count.
+    """
+    if f.has("layer_types"):
+        f.ignore("compress_ratios")
+        kinds = f.per_layer("layer_types", layers, tuple(_V4_RATES))
+        return [_v4_layer(f, hidden, str(kind)) for kind in kinds]
+    ratios = f.items("compress_ratios")
+    drafts = f.whole("num_nextn_predict_layers", default=0)
+    if len(ratios) not in (layers, layers + drafts):
+        f.fail(
+            "compress_ratios",
+            f"a list with one entry for each of {layers} layers (and {drafts} draft layers)",
+        )
+    f.config = {**f.config, "compress_ratios": ratios[:layers]}
+    by_rate: dict[object, str] = {rate: kind for kind, rate in _V4_RATES.items()}
+    return [
+        _v4_layer(f, hidden, by_rate[rate]) for rate in f.per_layer("compress_ratios", layers, [*by_rate])
+    ]
+
+
+def _v4_rate(f: Facts, kind: str) -> int:
+    """Tokens that one entry stands for: ``compress_rates`` by kind, or a key for each of the two."""
+    if kind == SLIDING:
+        return 0
+    single = "compress_rate_csa" if kind == _CSA else "compress_rate_hca"
+    if f.has(single):
+        return f.count(single)
+    if f.has("compress_rates"):
+        return f.section("compress_rates").count(kind, default=_V4_RATES[kind])
+    return _V4_RATES[kind]
+
+
+def _v4_layer(f: Facts, hidden: int, kind: str) -> CompressedAttention:
+    """Read one layer's attention; the kind with the lower rate is indexed."""
+    heads, groups = f.count("num_attention_heads", most=MOST_HEADS), f.count("o_groups")
+    f.divides(groups, heads, "o_groups must divide num_attention_heads")
+    index = (f.count("index_n_heads"), f.count("index_head_dim"), f.count("index_topk"))
+    index_heads, index_dim, top_k = index if kind == _CSA else (0, 0, 0)
+    return CompressedAttention(
+        hidden=hidden,
+        heads=heads,
+        head_dim=f.count("head_dim"),
+        q_rank=f.count("q_lora_rank"),
+        o_groups=groups,
+        o_rank=f.count("o_lora_rank"),
+        window=f.count("sliding_window"),
+        rate=_v4_rate(f, kind),
+        index_heads=index_heads,
+        index_dim=index_dim,
+        top_k=top_k,
+    )
+
+
+# Linear attention in three of four layers: Qwen3-Next and 3.5, Kimi Linear and K3, GLM-5.3-Flash.
+
+
+def gated_delta(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Qwen's gated delta rule, by ``layer_types`` or with every ``full_attention_interval``-th layer full."""
+    every = None
+    if f.has("full_attention_interval") or not f.has("layer_types"):
+        every = f.count("full_attention_interval")
+    full = [every is not None and (index + 1) % every == 0 for index in range(layers)]
+    if f.has("layer_types"):
+        listed = [kind == FULL for kind in f.per_layer("layer_types", layers, (FULL, LINEAR))]
+        if every is not None and full != listed:
+            f.fail("full_attention_interval", "what layer_types says, or absent")
+        full = listed
+    quadratic = _GATED_FULL.one(f, hidden)
+    linear = GatedDelta(
+        hidden=hidden,
+        key_heads=f.count("linear_num_key_heads"),
+        key_dim=f.count("linear_key_head_dim"),
+        value_heads=f.count("linear_num_value_heads"),
+        value_dim=f.count("linear_value_head_dim"),
+        kernel=f.count("linear_conv_kernel_dim"),
+    )
+    f.divides(linear.key_heads, linear.value_heads, "linear_num_key_heads must divide linear_num_value_heads")
+    return [quadratic if flag else linear for flag in full]
+
+
+_GATED_FULL = Grouped(
+    kv_heads_required=True,
+    head_dim_required=True,
+    qk_norm="head",
+    gate=lambda f: f.flag("attn_output_gate", default=True),
+)
+_DELTA_KEYS = {
+    "num_heads": "linear_num_heads",
+    "head_dim": "linear_head_dim",
+    "short_conv_kernel_size": "linear_conv_kernel_dim",
+}
+
+
+def _kimi_delta(f: Facts, hidden: int) -> tuple[KimiDelta, Facts]:
+    """Read Kimi delta attention, and return the section it stands in (the config itself where its keys are flat)."""
+    f.ignore("linear_attn_config", "linear_lower_bound", *_DELTA_KEYS.values())
+    section = f.section("linear_attn_config") if f.has("linear_attn_config") else f
+    heads, dim, kernel = (
+        section.count(flat if section is f else within) for within, flat in _DELTA_KEYS.items()
+    )
+    full_gate = section is not f and section.flag("use_full_rank_gate", default=False)
+    if section is not f:
+        section.ignore("gate_lower_bound", "safe_gate", "kda_layers", "full_attn_layers")
+        check_unread(section, str(f.config.get("model_type")))
+    return KimiDelta(hidden, heads, dim, kernel, full_gate=full_gate), section
+
+
+# What Kimi calls the keys that DeepSeek's reading knows.
+_KIMI_NAMES = {
+    "num_expert_group": "n_group",
+    "num_experts_per_token": "num_experts_per_tok",
+    "num_shared_experts": "n_shared_experts",
+}
+
+
+def kimi_names(f: Facts) -> None:
+    """Give Kimi's keys the names that DeepSeek's have."""
+    for old, new in _KIMI_NAMES.items():
+        f.ignore(old)
+        if f.config.get(old) is not None:
+            if f.config.get(new, f.config[old]) != f.config[old]:
+                f.fail(new, f"the same as {old}, which means the same")
+            f.config = {**f.config, new: f.config[old]}
+
+
+def kimi_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Delta and latent attention: by ``layer_types``, or by two lists of layer numbers that start at 1."""
+    delta, section = _kimi_delta(f, hidden)
+    wide = replace(latent(f, hidden), gated=f.flag("mla_use_output_gate", default=False))
+    if f.has("layer_types"):
+        linear = [kind == LINEAR for kind in f.per_layer("layer_types", layers, (FULL, LINEAR))]
+    else:
+        first, full = section.items("kda_layers"), section.items("full_attn_layers")
+        numbers = [each for each in (*first, *full) if isinstance(each, int) and not isinstance(each, bool)]
+        if len(numbers) != len(first) + len(full) or sorted(numbers) != list(range(1, layers + 1)):
+            section.fail("full_attn_layers", f"the layers from 1 to {layers} that are not in kda_layers")
+        linear = [index + 1 in first for index in range(layers)]
+    return [delta if flag else wide for flag in linear]
+
+
+def kimi_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
+    """DeepSeek's experts, in Kimi K3 of a narrower width with a projection before and after (latent MoE)."""
+    rule = replace(DEEPSEEK_MOE, router_bias=True)
+    width = f.count_or_none("routed_expert_hidden_size")
+    experts = rule.one(f, hidden, expert_hidden=width)
+    if width is not None:
+        around = 2 * hidden * width + (width if f.flag("latent_moe_use_norm") else 0)
+        experts = replace(experts, shared_params=experts.shared_params + around, width=width)
+    f.ignore("latent_moe_use_norm")
+    return rule.in_layers(f, hidden, layers, experts)
+
+
+def kimi_residuals(f: Facts, hidden: int) -> tuple[int, int]:
+    """Residuals over blocks of layers: a query and a norm before attention, feed-forward part and last norm."""
+    one = 2 * hidden if f.count_or_none("attn_res_block_size") else 0
+    return 2 * one, one
+
+
+def glm5_next_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Kimi delta attention, and latent attention with an index of pooled keys."""
+    delta, _ = _kimi_delta(f, hidden)
+    pool = f.count("index_kpool")
+    f.divides(pool, f.count("index_topk"), "index_kpool must divide index_topk")
+    picked = _indexed(f, hidden, layers, pool=pool)
+    kinds = f.per_layer("layer_types", layers, (LINEAR, FULL, *INDEXED))
+    return [delta if kind == LINEAR else attention for kind, attention in zip(kinds, picked, strict=True)]
+
+
+# Blocks that an index picks: MiniMax M3.
+
+_BLOCKS = "minimax_m3_sparse"
+# By key of the config, that of its section `sparse_attention_config`.
+_BLOCK_KEYS = {
+    "index_n_heads": "sparse_num_index_heads",
+    "index_head_dim": "sparse_index_dim",
+    "index_block_size": "sparse_block_size",
+    "index_topk_blocks": "sparse_topk_blocks",
+}
+
+
+def m3_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
+    """Full attention, or of blocks; the index's keys are in a section of the config or in flat keys."""
+    full = Grouped(kv_heads_required=True, head_dim_required=True, qk_norm="head").one(f, hidden)
+    flags, index = _m3_index(f, layers)
+    if not any(flags):
+        return [full] * layers
+    heads, dim, block, top = (index.count(a if index is f else b) for a, b in _BLOCK_KEYS.items())
+    local = index.whole("index_local_blocks" if index is f else "sparse_local_block", default=1)
+    if index is not f:
+        check_unread(index, "minimax_m3")
+    if heads != full.kv_heads:
+        f.refuse(
+            f"the index has {heads} heads for {full.kv_heads} key-value heads; only one each is modelled."
+        )
+    if local > top:
+        f.refuse(f"the index keeps {local} latest blocks, but a query reads only {top}.")
+    picked = BlockSparse(
+        **{**vars(full), "other_params": full.other_params + 2 * dim},
+        index_heads=heads,
+        index_dim=dim,
+        block=block,
+        top_blocks=top,
+    )
+    return [picked if flag else full for flag in flags]
+
+
+def _m3_index(f: Facts, layers: int) -> tuple[list[bool], Facts]:
+    """Whether each layer reads blocks, and the section that describes the index (the config itself where flat)."""
+    if not f.has("sparse_attention_config"):
+        return [kind == _BLOCKS for kind in f.per_layer("layer_types", layers, (FULL, _BLOCKS))], f
+    section = f.section("sparse_attention_config")
+    if not section.flag("use_sparse_attention", default=True):
+        return [False] * layers, section
+    flags = [flag == 1 for flag in section.per_layer("sparse_attention_freq", layers, (0, 1))]
+    section.choice("sparse_score_type", ("max",), "max")
+    if section.whole("sparse_init_block", default=0):
+        section.fail("sparse_init_block", "0: blocks at the start that are always read are not modelled")
+    if section.has("sparse_disable_index_value"):
+        without = section.per_layer("sparse_disable_index_value", layers, (0, 1))
+        if any(flag and off != 1 for flag, off in zip(flags, without, strict=True)):
+            section.fail(
+                "sparse_disable_index_value", "1 in every sparse layer: values of the index are not modelled"
+            )
+    if f.has("layer_types"):
+        kinds = f.per_layer("layer_types", layers, (FULL, _BLOCKS))
+        if [kind == _BLOCKS for kind in kinds] != flags:
+            f.fail("layer_types", "what sparse_attention_freq says, or absent")
+    return flags, section
+
+
+# Windows and chunks over unlike heads: Llama 4, MiMo-V2-Flash, Gemma 4.
+
+
+def llama4_chunks(f: Facts, layers: int) -> list[int | None]:
+    """Return each layer's chunk: layers with positions (``no_rope_layers``, else three of four) have one."""
+    f.ignore("attention_chunk_size", "no_rope_layers", "no_rope_layer_interval")
+    if f.has("layer_types"):
+        kinds = f.per_layer("layer_types", layers, ("chunked_attention", FULL))
+        chunked = [kind == "chunked_attention" for kind in kinds]
+    elif f.has("no_rope_layers") and f.items("no_rope_layers"):
+        chunked = [flag == 1 for flag in f.per_layer("no_rope_layers", layers, (0, 1))]
+    else:
+        every = f.count("no_rope_layer_interval", default=4)
+        chunked = [(index + 1) % every != 0 for index in range(layers)]
+    chunk = f.count_or_none("attention_chunk_size")
+    return [chunk if flag else None for flag in chunked]
+
+
+def llama4_sparse(f: Facts, layers: int) -> list[bool]:
+    """Whether each layer has experts: those listed, or every n-th."""
+    if f.has("moe_layers"):
+        f.ignore("interleave_moe_layer_step")
+        listed = f.layer_ids("moe_layers", layers)
+        return [index in listed for index in range(layers)]
+    step = f.count("interleave_moe_layer_step")
+    return [(index + 1) % step == 0 for index in range(layers)]
+
+
+def checked_mimo(f: Facts) -> None:
+    """Refuse heads of layers with a window that are unlike the others' in more than their number of keys."""
+    for key in ("num_attention_heads", "head_dim", "v_head_dim"):
+        expected = f.count(key)
+        if f.has(f"swa_{key}") and f.count(f"swa_{key}") != expected:
+            f.fail(f"swa_{key}", f"{expected}, as in the other layers")
+    if f.flag("attention_bias", default=False) or f.flag("add_full_attention_sink_bias", default=False):
+        f.refuse("biases of attention, or sinks in layers without a window, are not modelled.")
+    if f.whole("n_shared_experts", default=0) or not f.flag("add_swa_attention_sink_bias", default=True):
+        f.refuse("shared experts, or layers with a window but without sinks, are not modelled.")
+
+
+def mimo_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Values narrower than keys; layers with a window have more key heads, and sinks."""
+    if f.has("layer_types"):
+        windowed = [window is not None for window in windows_by_type(f, layers)]
+    else:
+        windowed = [flag == 1 for flag in f.per_layer("hybrid_layer_pattern", layers, (0, 1))]
+    heads, kv_heads = f.count("num_attention_heads"), f.count("num_key_value_heads")
+    # The class without the key doubles the key heads of layers with a window.
+    by_window = {False: kv_heads, True: f.count("swa_num_key_value_heads", default=2 * kv_heads)}
+    for flag in windowed:
+        f.divides(by_window[flag], heads, "the key and value heads must divide num_attention_heads")
+    return [
+        GroupedQuery(
+            hidden=hidden,
+            heads=heads,
+            kv_heads=by_window[flag],
+            head_dim=f.count("head_dim"),
+            value_dim=f.count("v_head_dim"),
+            window=f.count("sliding_window") if flag else None,
+            other_params=heads if flag else 0,
+        )
+        for flag in windowed
+    ]
+
+
+def checked_gemma4(f: Facts) -> None:
+    """Refuse a Gemma 4 that sees what follows, or does not say whether each layer has embeddings."""
+    if f.has("use_bidirectional_attention") and f.text("use_bidirectional_attention") != "vision":
+        f.fail(
+            "use_bidirectional_attention", "'vision' or null: a model that sees what follows does not decode"
+        )
+    # Absent is not off: this class has them on by default, the unified one never.
+    if f.config.get("model_type") == "gemma4_text" and "hidden_size_per_layer_input" not in f.config:
+        f.count("hidden_size_per_layer_input")
+    f.ignore("vocab_size_per_layer_input")
+
+
+def _gemma4_shared(f: Facts, layers: int) -> int:
+    """Return how many of the last layers read the cache of the last one of their kind before them."""
+    return f.whole("num_kv_shared_layers", default=0, most=layers - 1)
+
+
+def gemma4_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
+    """Layers with a window, and wider ones that see everything; the last may have no cache of their own."""
+    kinds = f.per_layer("layer_types", layers, (FULL, SLIDING))
+    if kinds[-1] != FULL:
+        f.fail("layer_types", f"{FULL} in the last layer")
+    first_shared = layers - _gemma4_shared(f, layers)
+    heads = f.count("num_attention_heads", most=MOST_HEADS)
+    kv_heads = f.count("num_key_value_heads", most=MOST_HEADS)
+    alike = f.flag("attention_k_eq_v", default=False)
+    wide_heads = kv_heads
+    if alike and f.has("num_global_key_value_heads"):
+        wide_heads = f.count("num_global_key_value_heads", most=MOST_HEADS)
+    for each in (kv_heads, wide_heads):
+        f.divides(each, heads, "the key and value heads must divide num_attention_heads")
+    narrow, wide, window = f.count("head_dim"), f.count("global_head_dim"), f.count("sliding_window")
+    if first_shared < layers and set(kinds[:first_shared]) != set(kinds):
+        f.fail(
+            "num_kv_shared_layers", "few enough that a layer of each kind comes before the ones that share"
+        )
+    return [
+        GroupedQuery(
+            hidden=hidden,
+            heads=heads,
+            kv_heads=wide_heads if kind == FULL else kv_heads,
+            head_dim=(dim := wide if kind == FULL else narrow),
+            value_dim=dim,
+            window=None if kind == FULL else window,
+            values_are_keys=alike and kind == FULL,
+            own_cache=index < first_shared,
+            other_params=2 * dim if index < first_shared else dim,
+        )
+        for index, kind in enumerate(kinds)
+    ]
+
+
+def gemma4_ffn(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
+    """A dense part in each layer, counted as shared where experts stand beside it.
+
+    A layer's own embedding is looked up with the token, gated and projected in its feed-forward part; its share of
+    the projection from the token's embedding is counted there too.
+    """
+    inner, double = f.count("intermediate_size"), f.flag("use_double_wide_mlp", default=False)
+    own = f.whole("hidden_size_per_layer_input", default=0)
+    first_shared = layers - _gemma4_shared(f, layers)
+    dense = [
+        gated(hidden, inner * (2 if double and index >= first_shared else 1)) + 3 * hidden * own
+        for index in range(layers)
+    ]
+    f.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size")
+    if not f.flag("enable_moe_block", default=False):
+        return [DenseFfn(params) for params in dense]
+    experts = _GEMMA4_MOE.one(f, hidden)
+    # a scale for each channel before the router, and for each expert after it
+    scales = hidden + experts.experts
+    return [
+        replace(experts, shared_params=params, router_params=experts.router_params + scales)
+        for params in dense
+    ]
+
+
+_GEMMA4_MOE = Routed(
+    experts=experts_in("num_experts"),
+    top_k=Count("top_k_experts"),
+    width=Count("moe_intermediate_size", "expert_intermediate_size"),
+)
+
+
+def gemma4_besides(f: Facts, hidden: int) -> tuple[int, int]:
+    """Norms of experts and of a layer's own embedding, and one number that scales the layer's output."""
+    own = f.whole("hidden_size_per_layer_input", default=0)
+    experts = 3 * hidden if f.flag("enable_moe_block", default=False) else 0
+    return 1 + experts + (hidden if own else 0), own
+
+
+def gemma4_embedding(f: Facts, hidden: int) -> int:  # noqa: ARG001 - as every rule of an embedding
+    """Weights of the embeddings that each layer has of its own."""
+    own = f.whole("hidden_size_per_layer_input", default=0)
+    return f.count("vocab_size_per_layer_input") * f.layers() * own if own else 0
+
+
+# What single families leave over from other models, or write in their own way.
+
+
+def checked_mistral(f: Facts) -> None:
+    """Refuse a Mistral that says nothing of windows: the class default is 4,096, and later models mean none."""
+    if "sliding_window" not in f.config and not f.has("layer_types"):
+        f.count("sliding_window")
+
+
+# Gemma 3's published multimodal configs leave out what equals the class default
+# (gemma-3-4b-it gives neither heads nor vocabulary): `Gemma3TextConfig` in transformers 4.50 and later.
+_GEMMA3 = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208}
+
+
+def with_gemma3_defaults(f: Facts) -> None:
+    """Fill in what Gemma 3's published configs leave out."""
+    f.config = {**_GEMMA3, **f.config}
+
+
+def dbrx_kv_heads(f: Facts) -> int:
+    """Return DBRX's key and value heads, which a flat key may repeat."""
+    kv_heads = f.section("attn_config").count("kv_n_heads")
+    if f.count("num_key_value_heads", default=kv_heads) != kv_heads:
+        f.fail("num_key_value_heads", f"attn_config.kv_n_heads ({kv_heads}), or absent")
+    return kv_heads
+
+
+def checked_opt(f: Facts) -> None:
+    """Refuse OPT-350M, whose embedding is narrower than its layers."""
+    hidden = f.count("hidden_size")
+    if f.count("word_embed_proj_dim", default=hidden) != hidden:
+        f.fail(
+            "word_embed_proj_dim", f"hidden_size ({hidden}): projections around the layers are not modelled"
+        )
+
+
+def checked_mpt(f: Facts) -> None:
+    """Refuse MPT's forms with learned positions, normed queries or grouped heads."""
+    attn = f.section("attn_config")
+    if not attn.flag("alibi", default=True) or attn.flag("qk_ln", default=False):
+        f.refuse(
+            "MPT with learned positions (alibi false) or normed queries and keys (qk_ln) is not modelled."
+        )
+    heads = f.count("n_heads")
+    if attn.count("kv_n_heads", default=heads) != heads:
+        f.refuse("MPT with fewer key and value heads is not modelled.")
+
+
+def falcon_kv_heads(f: Facts) -> int:
+    """Return Falcon's key and value heads: a number, or one, or one a query head."""
+    if f.flag("new_decoder_architecture", default=False):
+        return f.count("num_kv_heads")
+    return 1 if f.flag("multi_query") else f.count("num_attention_heads")
+
+
+def falcon_norms(f: Facts) -> int:
+    """Return Falcon's norms a layer."""
+    if not f.flag("new_decoder_architecture", default=False):
+        return 1 if f.flag("parallel_attn") else 2
+    if not f.flag("parallel_attn", default=True):
+        return 2
+    return f.count("num_ln_in_parallel_attn", default=2, most=2)
+
+
+def hunyuan_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
+    """Hunyuan-A13B: one shared part as wide as an expert; some keys are lists with one entry a layer."""
+    inner = f.count("intermediate_size")
+    for key, allowed in (("moe_intermediate_size", inner), ("num_shared_expert", 1)):
+        if f.has(key) and f.config[key] != allowed:
+            f.per_layer(key, layers, (allowed,))
+    if f.has("moe_topk") and isinstance(f.config["moe_topk"], list):
+        values = f.items("moe_topk")
+        if not values:
+            f.fail("moe_topk", "a number or one number a layer")
+        f.per_layer("moe_topk", layers, (values[0],))
+        f.config = {**f.config, "moe_topk": values[0]}
+    return _HUNYUAN_MOE(f, hidden, layers)
+
+
+_HUNYUAN_MOE = Routed(
+    experts=experts_in("num_experts"), top_k=Count("moe_topk"), width=Count("intermediate_size"), shared=1
+)
+
+
+def checked_minimax_m2(f: Facts) -> None:
+    """Refuse layers of another attention."""
+    if f.has("attn_type_list"):
+        f.per_layer("attn_type_list", f.layers(), (1,))
+
+
+def checked_minimax_m3(f: Facts) -> None:
+    """Refuse a gate, and norms of another kind."""
+    if f.flag("attention_output_gate", default=False) or not f.flag("use_qk_norm", default=True):
+        f.refuse("a gate of attention's output, or queries and keys without norm, are not modelled.")
+    f.choice("qk_norm_type", ("per_head",), "per_head")
+
+
+def checked_ling(f: Facts) -> None:
+    """Refuse several routers a layer."""
+    if f.config.get("multi_gate"):
+        f.fail("multi_gate", "null: several routers a layer are not modelled")
+
+
+def is_ling_2(f: Facts) -> bool:
+    """Whether this is Ling 2.0: it keeps the first one's model_type, and only it has a bias of the router."""
+    return f.has("moe_router_enable_expert_bias")
+
+
+def dots_windows(f: Facts, layers: int) -> list[int | None]:
+    """Return dots.llm1's windows, which only ``layer_types`` says."""
+    return windows_by_type(f, layers) if f.has("layer_types") else [None] * layers
+
+
+def ernie_sparse(f: Facts, layers: int) -> list[bool]:
+    """Whether each layer of ERNIE has experts: from a first to a last layer, every n-th."""
+    first, every = f.whole("moe_layer_start_index"), f.count("moe_layer_interval")
+    last = f.whole("moe_layer_end_index", default=layers - 1)
+    return [first <= index <= last and (index + 1) % every == 0 for index in range(layers)]
+
+
+def trinity_sparse(f: Facts, layers: int) -> list[bool]:
+    """Whether each layer of Trinity has experts: all but the first ones."""
+    dense = f.whole("num_dense_layers")
+    return [index >= dense for index in range(layers)]

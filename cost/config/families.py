@@ -1,0 +1,660 @@
+"""The table of families: one row each, in the order of their ancestry; a new family is a new row.
+
+What a row cannot say is a function in :mod:`cost.config.exceptions`. No row takes a default that published configs
+of the family do not rely on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cost.config import exceptions as own
+from cost.config.exceptions import DEEPSEEK_MOE
+from cost.config.facts import REQUIRED
+from cost.config.family import (
+    Count,
+    Dense,
+    Family,
+    Flag,
+    Grouped,
+    Routed,
+    SplitHeads,
+    after_first,
+    by_list,
+    by_step,
+    experts_in,
+    from_start,
+    full_every,
+    one_window,
+    switched_windows,
+    windows_by_type,
+    windows_if_given,
+)
+
+_BIAS = Flag("attention_bias")
+_MLP_BIAS = Flag("mlp_bias")
+_PLAIN = Dense(gated=False, bias=True)
+
+# Attentions of several families, named for what they require.
+_KV = Grouped(kv_heads_required=True)
+_KV_BIAS = replace(_KV, bias=_BIAS)
+_KV_DIM = replace(_KV, head_dim_required=True)
+_KV_DIM_BIAS = replace(_KV_DIM, bias=_BIAS)
+_QWEN3 = replace(_KV_DIM_BIAS, qk_norm="head", windows=switched_windows)
+_QWEN3_MOE = replace(_KV_BIAS, qk_norm="head", windows=switched_windows)
+
+_MIXTRAL_MOE = Routed(width=Count("intermediate_size"))
+_SHARED_MOE = Routed(
+    experts=experts_in("num_experts"),
+    shared=Count("num_shared_experts", least=0),
+    router_bias=True,
+    sparse=after_first,
+)
+_GLM_MOE = replace(
+    _SHARED_MOE,
+    experts=experts_in("n_routed_experts", "num_experts", "num_local_experts"),
+    shared=Count("n_shared_experts", least=0),
+    groups=True,
+)
+_DEEPSEEK_V3_MOE = replace(DEEPSEEK_MOE, router_bias=True)
+_GATED_SHARED = Routed(
+    shared=1, shared_width=Count("shared_expert_intermediate_size"), shared_gate=True, sparse=by_step
+)
+
+_NORMED = "true or absent: this family norms queries and keys"
+_HUNYUAN_MUST = {
+    "use_cla": (False, "false: layers that share keys and values are not modelled"),
+    "use_qk_norm": (True, _NORMED),
+    "use_mla": (False, "false"),
+}
+_GATED_MUST = {"attention_bias": (False, "false: biases of gated attention are not modelled")}
+_GLM_IGNORED = "max_window_layers use_sliding_window sliding_window"
+_COHERE_IGNORED = "use_parallel_block use_parallel_embedding use_gated_activation position_embedding_type"
+_HUNYUAN_IGNORED = (
+    "cla_share_factor attention_head_dim dense_list class_num pool_type org_vocab_size num_media_embeds "
+    "use_rotary_pos_emb vit_type vit_patch vit_path kv_lora_rank q_lora_rank qk_nope_head_dim qk_rope_head_dim "
+    "v_head_dim"
+)
+
+_TABLE = (
+    # Before Llama: norms and projections with biases, no gate, often learned positions.
+    Family(
+        "gpt2",
+        "GPT-2: learned positions.",
+        SplitHeads(Count("n_head")),
+        Dense("n_inner", times=4, gated=False, bias=True),
+        hidden=Count("n_embd", "hidden_size"),
+        layers="n_layer",
+        norm_width=2,
+        embedding=lambda f, hidden: f.count("n_positions") * hidden,
+        tied=True,
+        ignore="add_cross_attention num_key_value_heads",
+    ),
+    Family(
+        "gpt_bigcode",
+        "StarCoder: GPT-2 with one key and value head.",
+        SplitHeads(Count("n_head"), kv_heads=lambda f: 1 if f.flag("multi_query") else f.count("n_head")),
+        Dense("n_inner", times=4, gated=False, bias=True),
+        hidden=Count("n_embd", "hidden_size"),
+        layers="n_layer",
+        norm_width=2,
+        embedding=lambda f, hidden: f.count("n_positions") * hidden,
+        tied=True,
+        ignore="add_cross_attention num_key_value_heads",
+    ),
+    Family(
+        "gptj",
+        "GPT-J: one norm a layer, biases in the feed-forward part and the head alone.",
+        SplitHeads(Count("n_head"), bias=False),
+        Dense("n_inner", times=4, gated=False, bias=True),
+        hidden=Count("n_embd"),
+        layers="n_layer",
+        norms=1,
+        norm_width=2,
+        head_bias=True,
+        ignore="n_positions",
+    ),
+    Family(
+        "gpt_neox",
+        "GPT-NeoX and Pythia: biases everywhere but in the head.",
+        SplitHeads(Count("num_attention_heads"), bias=Flag("attention_bias", default=True)),
+        _PLAIN,
+        norm_width=2,
+        ignore="use_parallel_residual",
+    ),
+    Family(
+        "phi",
+        "Phi-1, 1.5 and 2: one norm a layer, biases everywhere, the head too.",
+        Grouped(bias=True, qk_norm="biased head", normed=Flag("qk_layernorm")),
+        _PLAIN,
+        norms=1,
+        norm_width=2,
+        head_bias=True,
+    ),
+    Family(
+        "falcon",
+        "Falcon 7B, 40B, 180B and RW: the three forms differ in norms and in key and value heads.",
+        SplitHeads(Count("num_attention_heads"), own.falcon_kv_heads, bias=Flag("bias", REQUIRED)),
+        Dense("ffn_hidden_size", times=4, gated=False, bias=Flag("bias", REQUIRED)),
+        hidden=Count("hidden_size", "n_embed"),
+        norms=own.falcon_norms,
+        norm_width=2,
+        tied=True,
+        ignore="num_kv_heads multi_query parallel_attn num_ln_in_parallel_attn",
+    ),
+    Family(
+        "bloom",
+        "BLOOM: a norm after the embedding, biases everywhere.",
+        SplitHeads(Count("n_head", "num_attention_heads")),
+        Dense("", times=4, gated=False, bias=True),
+        hidden=Count("hidden_size", "n_embed"),
+        layers="n_layer",
+        norm_width=2,
+        final_norms=2,
+        tied=True,
+        ignore="apply_residual_connection_post_layernorm offset_alibi attention_softmax_in_fp32",
+    ),
+    Family(
+        "opt",
+        "OPT: learned positions (two more than the context); not OPT-350M, which has extra projections.",
+        SplitHeads(Count("num_attention_heads"), bias=Flag("enable_bias", default=True)),
+        Dense("ffn_dim", gated=False, bias=Flag("enable_bias", default=True)),
+        norm_width=lambda f: 2 * f.flag("layer_norm_elementwise_affine", default=True),
+        embedding=lambda f, hidden: (f.count("max_position_embeddings") + 2) * hidden,
+        tied=True,
+        must={"do_layer_norm_before": (True, "true"), "_remove_final_layer_norm": (False, "false")},
+        ignore="layerdrop",
+        before=own.checked_opt,
+    ),
+    Family(
+        "mpt",
+        "MPT: no biases anywhere, ALiBi in place of learned positions.",
+        SplitHeads(Count("n_heads"), bias=False),
+        Dense("", times=Count("expansion_ratio", default=4), gated=False),
+        hidden=Count("d_model"),
+        layers="n_layers",
+        tied=True,
+        must={"no_bias": (True, "true")},
+        ignore="learned_pos_emb embedding_fraction",
+        before=own.checked_mpt,
+    ),
+    # Like Llama: norm, grouped-query attention, norm, gated feed-forward part.
+    Family(
+        "llama",
+        "Llama 1 to 3; Llama 1 has no `num_key_value_heads` and no bias keys.",
+        Grouped(bias=_BIAS),
+        Dense(bias=_MLP_BIAS),
+    ),
+    Family(
+        "internlm",
+        "InternLM 1: Llama with one flag for attention's biases.",
+        Grouped(bias=Flag("bias", REQUIRED)),
+        Dense(bias=_MLP_BIAS),
+    ),
+    Family(
+        "mistral",
+        "Mistral: Llama without biases, with one window for all layers or none.",
+        replace(_KV, windows=one_window),
+        before=own.checked_mistral,
+    ),
+    Family(
+        "ministral ministral3",
+        "Ministral: heads that are not as wide as hidden / heads.",
+        replace(_KV_DIM, windows=one_window),
+        before=own.checked_mistral,
+    ),
+    Family(
+        "qwen2 mimo qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text",
+        "Qwen 2 and 2.5, their VL forms' language models, and MiMo-7B: biases on queries, keys and values.",
+        replace(_KV, bias=True, out_bias=False, windows=switched_windows),
+        drafts=True,
+        must={"attention_bias": (True, "true or absent: this family has biases")},
+        ignore="use_mrope",
+    ),
+    Family("qwen3 qwen3_vl_text", "Qwen 3: norms of queries and keys a head.", _QWEN3),
+    Family(
+        "phi3",
+        "Phi-3 and Phi-4-mini: Llama with fused projections.",
+        replace(_KV, windows=one_window),
+        must={"attention_bias": (False, "false: Phi-3's projections have none")},
+    ),
+    Family("olmo", "OLMo: norms without weights.", Grouped(bias=_BIAS), norm_width=0),
+    Family(
+        "olmo2",
+        "OLMo 2: norms after the parts, queries and keys normed over all heads.",
+        Grouped(bias=_BIAS, qk_norm="full"),
+    ),
+    Family(
+        "olmo3",
+        "OLMo 3: OLMo 2 with a window in three of four layers.",
+        Grouped(bias=_BIAS, qk_norm="full", windows=full_every(4)),
+    ),
+    Family("granite", "Granite 3: Llama with scaled residuals.", _KV_BIAS, Dense(bias=_MLP_BIAS)),
+    Family("glm", "GLM-4-9B.", replace(_KV_DIM, bias=Flag("attention_bias", REQUIRED), out_bias=False)),
+    Family(
+        "glm4",
+        "The GLM-4-0414 series, which norms each part's output too.",
+        replace(_KV_DIM, bias=Flag("attention_bias", REQUIRED), out_bias=False),
+        norms=4,
+    ),
+    Family(
+        "smollm3",
+        "SmolLM3: Llama, some layers without positions.",
+        replace(_KV_BIAS, windows=switched_windows),
+        Dense(bias=_MLP_BIAS),
+        tied=True,
+        ignore="no_rope_layers no_rope_layer_interval",
+    ),
+    Family(
+        "seed_oss",
+        "Seed-OSS: biases on queries, keys and values, apart from the output's.",
+        replace(
+            _KV_DIM, bias=Flag("attention_bias", REQUIRED), out_bias=Flag("attention_out_bias", REQUIRED)
+        ),
+        Dense(bias=_MLP_BIAS),
+    ),
+    Family(
+        "exaone4",
+        "EXAONE 4: norms after the parts and of each head; in the 32B three of four layers see a window.",
+        replace(_KV, qk_norm="head", windows=windows_if_given),
+        ignore="sliding_window_pattern",
+    ),
+    Family(
+        "ernie4_5",
+        "ERNIE 4.5 dense (0.3B): one flag for all biases.",
+        replace(_KV_DIM, bias=Flag("use_bias")),
+        Dense(bias=Flag("use_bias")),
+        tied=True,
+    ),
+    Family(
+        "hunyuan_v1_dense",
+        "Hunyuan dense: norms of queries and keys a head.",
+        replace(_KV_BIAS, qk_norm="head"),
+        must=_HUNYUAN_MUST,
+        ignore=_HUNYUAN_IGNORED,
+    ),
+    # Farther from Llama: no gate, wide heads, more norms, parts side by side.
+    Family(
+        "arcee",
+        "Arcee AFM: no gate in the feed-forward part (squared ReLU).",
+        _KV_BIAS,
+        Dense(gated=False, bias=_MLP_BIAS),
+    ),
+    Family(
+        "nemotron",
+        "Nemotron-4 and Minitron: squared ReLU as in Arcee, norms with bias.",
+        _KV_BIAS,
+        Dense(gated=False, bias=_MLP_BIAS),
+        norm_width=2,
+    ),
+    Family(
+        "apertus",
+        "Apertus: xIELU with two learned numbers and two stored constants, no gate, norms a head.",
+        replace(_KV_BIAS, qk_norm="head"),
+        Dense(gated=False, extra=4),
+        before=lambda f: f.choice("hidden_act", ("xielu",)),
+    ),
+    Family(
+        "starcoder2",
+        "StarCoder 2: norms with bias, no gate, one flag for all biases, one window for all layers.",
+        replace(_KV, bias=Flag("use_bias", REQUIRED), windows=one_window),
+        Dense(gated=False, bias=Flag("use_bias", REQUIRED)),
+        norm_width=2,
+        tied=True,
+        before=lambda f: f.choice("mlp_type", ("default",), "default"),
+    ),
+    Family("gemma", "Gemma 1: wide heads.", _KV_DIM_BIAS, tied=True),
+    Family(
+        "gemma2",
+        "Gemma 2: four norms a layer, every second layer sees everything (the first does not).",
+        replace(_KV_DIM_BIAS, windows=full_every(2)),
+        norms=4,
+        tied=True,
+    ),
+    Family(
+        "gemma3_text",
+        "Gemma 3: as Gemma 2 with norms of queries and keys a head; every sixth layer sees everything.",
+        replace(
+            _KV_DIM_BIAS,
+            qk_norm="head",
+            windows=full_every(Count("sliding_window_pattern", "_sliding_window_pattern", default=6)),
+        ),
+        norms=4,
+        tied=True,
+        before=own.with_gemma3_defaults,
+    ),
+    Family(
+        "gemma4_text gemma4_unified_text",
+        "Gemma 4: one layer in five or six sees everything, with wider heads; small ones have embeddings a layer.",
+        own.gemma4_attention,
+        own.gemma4_ffn,
+        norms=4,
+        besides=own.gemma4_besides,
+        embedding=own.gemma4_embedding,
+        tied=True,
+        must={"attention_bias": (False, "false")},
+        ignore="num_global_key_value_heads vocab_size_per_layer_input",
+        before=own.checked_gemma4,
+    ),
+    Family(
+        "cohere",
+        "Command R: one norm for attention and feed-forward part, which run side by side.",
+        replace(_KV_BIAS, qk_norm="full", normed=Flag("use_qk_norm")),
+        norms=1,
+        tied=True,
+        ignore=_COHERE_IGNORED,
+    ),
+    Family(
+        "cohere2",
+        "Command A: Command R with windows.",
+        replace(
+            _KV_BIAS,
+            qk_norm="full",
+            normed=Flag("use_qk_norm"),
+            windows=full_every(Count("sliding_window_pattern", default=4)),
+        ),
+        norms=1,
+        tied=True,
+        ignore=_COHERE_IGNORED,
+    ),
+    Family(
+        "stablelm",
+        "StableLM 2: norms with bias; the parallel form has one norm a layer.",
+        Grouped(bias=Flag("use_qkv_bias"), out_bias=False, qk_norm="full", normed=Flag("qk_layernorm")),
+        norms=lambda f: 1 if f.flag("use_parallel_residual", default=False) else 2,
+        norm_width=2,
+    ),
+    # Experts under grouped-query attention.
+    Family(
+        "mixtral",
+        "Mixtral: a layer of eight experts in place of each feed-forward part.",
+        replace(_KV, windows=one_window),
+        _MIXTRAL_MOE,
+    ),
+    Family(
+        "phimoe",
+        "Phi-3.5-MoE: norms with bias, and a head with bias where the config says so.",
+        replace(_KV, bias=Flag("attention_bias", REQUIRED), windows=one_window),
+        _MIXTRAL_MOE,
+        norm_width=2,
+        head_bias=Flag("lm_head_bias", REQUIRED),
+    ),
+    Family(
+        "olmoe flex_olmo",
+        "OLMoE and FlexOlmo: queries and keys normed over all heads.",
+        Grouped(bias=_BIAS, qk_norm="full"),
+        _MIXTRAL_MOE,
+    ),
+    Family(
+        "granitemoe",
+        "Granite 3 with experts.",
+        _KV_BIAS,
+        _MIXTRAL_MOE,
+        must={"shared_intermediate_size": (0, "absent in a granitemoe model; granitemoeshared has it")},
+    ),
+    Family(
+        "granitemoeshared",
+        "Granite 3 with experts, one of them shared.",
+        _KV_BIAS,
+        replace(_MIXTRAL_MOE, shared=1, shared_width=Count("shared_intermediate_size", default=0, least=0)),
+    ),
+    Family(
+        "dbrx",
+        "DBRX: its own names for everything, norms without bias.",
+        SplitHeads(Count("n_heads"), own.dbrx_kv_heads, bias=False),
+        Routed(
+            experts=Count("moe_num_experts", section="ffn_config"),
+            top_k=Count("moe_top_k", section="ffn_config"),
+            width=Count("ffn_hidden_size", section="ffn_config"),
+        ),
+        hidden=Count("d_model"),
+        layers="n_layers",
+    ),
+    Family(
+        "gpt_oss",
+        "gpt-oss: biases everywhere, experts included; a sink a head; every second layer sees a window.",
+        replace(_KV_DIM, bias=Flag("attention_bias", REQUIRED), sinks=True, windows=windows_by_type),
+        replace(
+            _MIXTRAL_MOE, top_k=Count("num_experts_per_tok", "experts_per_token"), bias=True, router_bias=True
+        ),
+    ),
+    Family(
+        "minimax_m2",
+        "MiniMax M2: queries and keys normed over all heads, a correction bias in the router.",
+        replace(_KV_DIM, qk_norm="full"),
+        replace(_MIXTRAL_MOE, router_bias=Flag("use_routing_bias", default=True)),
+        drafts=True,
+        must={
+            "shared_intermediate_size": (0, "0: a shared expert of MiniMax M2 is not modelled"),
+            "use_qk_norm": (True, "true"),
+        },
+        ignore="qk_norm_type rotary_dim attention_bias",
+        before=own.checked_minimax_m2,
+    ),
+    Family(
+        "minimax_m3 minimax_m3_vl_text",
+        "MiniMax M3: dense layers first, then experts under attention to blocks that an index picks.",
+        own.m3_attention,
+        replace(
+            _MIXTRAL_MOE,
+            shared=1,
+            shared_width=Count("shared_intermediate_size"),
+            router_bias=Flag("use_routing_bias", default=True),
+            sparse=by_list,
+            dense=Dense("dense_intermediate_size"),
+        ),
+        drafts=True,
+        must={"n_shared_experts": (1, "1: shared_intermediate_size is the width of one")},
+        ignore="use_gemma_norm rotary_dim",
+        before=own.checked_minimax_m3,
+    ),
+    Family(
+        "qwen2_moe",
+        "Qwen 1.5 and 2 with experts: biases on queries, keys, values; a shared expert with its own gate.",
+        replace(_KV, bias=Flag("qkv_bias", default=True), out_bias=False, windows=switched_windows),
+        _GATED_SHARED,
+    ),
+    Family(
+        "qwen3_moe qwen3_vl_moe_text",
+        "Qwen 3 with experts: norms of queries and keys a head, no shared expert.",
+        _QWEN3_MOE,
+        Routed(sparse=by_step),
+        must={"use_qk_norm": (True, "true or absent: Qwen 3 norms queries and keys")},
+    ),
+    Family(
+        "llama4_text",
+        "Llama 4: experts in every n-th layer with a shared one, three of four layers see one chunk.",
+        replace(_KV_DIM_BIAS, windows=own.llama4_chunks, chunked=True),
+        replace(_MIXTRAL_MOE, shared=1, sparse=own.llama4_sparse, dense=Dense("intermediate_size_mlp")),
+        ignore="use_qk_norm attn_temperature_tuning for_llm_compressor",
+    ),
+    Family(
+        "exaone_moe",
+        "K-EXAONE: EXAONE 4's attention with DeepSeek's experts.",
+        replace(_KV, qk_norm="head", windows=windows_if_given),
+        replace(_SHARED_MOE, groups=True),
+        drafts=True,
+        ignore="sliding_window_pattern first_k_dense_replace",
+    ),
+    Family(
+        "afmoe",
+        "Arcee Trinity: gated attention, four norms a layer, a window in three of four layers.",
+        replace(_KV_DIM, qk_norm="head", gate=True, windows=full_every(Count("global_attn_every_n_layers"))),
+        replace(_SHARED_MOE, sparse=own.trinity_sparse),
+        norms=4,
+        must={"attention_bias": (False, "false")},
+        ignore="num_expert_groups num_limited_groups n_group topk_group",
+    ),
+    Family(
+        "mimo_v2_flash",
+        "MiMo-V2-Flash: values narrower than keys; layers with a window have more key heads, and sinks.",
+        own.mimo_attention,
+        Routed(experts=experts_in("n_routed_experts"), router_bias=True, groups=True, sparse=by_list),
+        drafts=True,
+        ignore="sliding_window_size attention_chunk_size",
+        before=own.checked_mimo,
+    ),
+    Family(
+        "glm4_moe glm4v_moe_text",
+        "GLM-4.5 and GLM-4.5V: DeepSeek's experts under grouped-query attention.",
+        replace(_KV_BIAS, out_bias=False, qk_norm="head", normed=Flag("use_qk_norm")),
+        _GLM_MOE,
+        drafts=True,
+        ignore=_GLM_IGNORED,
+    ),
+    Family(
+        "solar_open",
+        "Solar Open: GLM-4.5 with experts from the first layer on.",
+        replace(_KV_BIAS, out_bias=False, qk_norm="head", normed=Flag("use_qk_norm")),
+        replace(_GLM_MOE, sparse=from_start),
+        drafts=True,
+        ignore=_GLM_IGNORED,
+    ),
+    Family(
+        "dots1",
+        "dots.llm1: GLM-4.5's experts, norms of queries and keys, windows by layer.",
+        replace(_KV_BIAS, qk_norm="head", windows=own.dots_windows),
+        _GLM_MOE,
+        drafts=True,
+        ignore=_GLM_IGNORED,
+    ),
+    Family(
+        "ernie4_5_moe",
+        "ERNIE 4.5 with experts from `moe_layer_start_index` on, a correction bias in the router.",
+        _KV,
+        Routed(
+            experts=experts_in("moe_num_experts"),
+            top_k=Count("moe_k"),
+            shared=Count("moe_num_shared_experts", default=0, least=0),
+            router_bias=True,
+            sparse=own.ernie_sparse,
+        ),
+        tied=True,
+        drafts=True,
+        must={"use_bias": (False, "false: biases of ERNIE's experts are not modelled")},
+        ignore="moe_use_aux_free moe_gate moe_capacity use_moe moe_group moe_multimodal_dispatch_use_allgather",
+    ),
+    Family(
+        "bailing_moe bailing_moe_v2",
+        "Ling and Ring 1 and 2 (remote code): DeepSeek's experts under grouped-query attention.",
+        replace(
+            _KV,
+            bias=Flag("use_qkv_bias"),
+            out_bias=Flag("use_bias"),
+            qk_norm="head",
+            normed=lambda f: f.flag("use_qk_norm", default=REQUIRED if own.is_ling_2(f) else False),
+        ),
+        replace(
+            _SHARED_MOE,
+            shared=Count("num_shared_experts", default=0, least=0),
+            shared_width=lambda f: f.count(
+                "moe_shared_expert_intermediate_size", default=f.count("moe_intermediate_size")
+            ),
+            router_bias=Flag("moe_router_enable_expert_bias"),
+            groups=own.is_ling_2,
+            sparse=from_start,
+        ),
+        drafts=True,
+        ignore="norm_head norm_softmax multi_gate moe_router_enable_routed_scaling moe_router_topk_scaling_factor",
+        before=own.checked_ling,
+    ),
+    Family(
+        "hunyuan_v1_moe",
+        "Hunyuan-A13B: one shared feed-forward part as wide as an expert; lists with one entry a layer.",
+        replace(_KV_BIAS, qk_norm="head"),
+        own.hunyuan_experts,
+        must={
+            **_HUNYUAN_MUST,
+            "moe_layer_num_skipped": (0, "0: dense layers among Hunyuan's experts are not modelled"),
+        },
+        ignore=f"{_HUNYUAN_IGNORED} "
+        "use_mixed_mlp_moe moe_drop_tokens moe_random_routing_dropped_token capacity_factor group_limited_greedy",
+    ),
+    Family(
+        "hy_v3",
+        "Hunyuan 3: norms of queries and keys a head, DeepSeek's experts and router bias.",
+        replace(_KV_DIM_BIAS, qk_norm="head"),
+        _SHARED_MOE,
+        drafts=True,
+        must={"mlp_bias": (False, "false")},
+    ),
+    # DeepSeek, and what is built on its latent attention.
+    Family(
+        "deepseek",
+        "DeepSeekMoE 16B (remote code): plain attention, 64 routed and 2 shared experts.",
+        Grouped(bias=_BIAS),
+        DEEPSEEK_MOE,
+    ),
+    Family(
+        "deepseek_v2",
+        "DeepSeek-V2 and V2-Lite: latent attention; the router has no bias.",
+        own.latent_everywhere,
+        DEEPSEEK_MOE,
+        ignore="mlp_bias",
+    ),
+    Family(
+        "deepseek_v3 kimi_k2 glm4_moe_lite",
+        "DeepSeek-V3, R1 and V3.1, Kimi K2, GLM-4.7-Flash: a correction bias in the router (`noaux_tc`).",
+        own.latent_everywhere,
+        _DEEPSEEK_V3_MOE,
+        drafts=True,
+    ),
+    Family(
+        "deepseek_v32 glm_moe_dsa",
+        "DeepSeek-V3.2 and GLM-5: V3 with an index that picks the tokens attention reads.",
+        own.indexed,
+        _DEEPSEEK_V3_MOE,
+        drafts=True,
+        ignore="mlp_bias index_share_for_mtp_iteration",
+    ),
+    Family(
+        "deepseek_v4",
+        "DeepSeek-V4: compressed attention, residual streams, experts everywhere (the first by hash).",
+        own.v4_attention,
+        own.v4_experts,
+        besides=own.v4_mixing,
+        drafts=True,
+        must={
+            "attention_bias": (False, "false"),
+            "mlp_bias": (False, "false"),
+            "num_key_value_heads": (1, "1: all heads share one key, which is also the value"),
+        },
+        ignore="qk_rope_head_dim expert_dtype compress_rates compress_rate_csa compress_rate_hca",
+    ),
+    # Three layers of linear attention for one of another kind.
+    Family(
+        "qwen3_next qwen3_5_moe_text",
+        "Qwen3-Next and Qwen3.5 with experts and a gated shared one.",
+        own.gated_delta,
+        replace(_GATED_SHARED, experts=experts_in("num_experts")),
+        drafts=True,
+        must=_GATED_MUST,
+    ),
+    Family("qwen3_5_text", "Qwen3.5 without experts.", own.gated_delta, drafts=True, must=_GATED_MUST),
+    Family(
+        "kimi_linear",
+        "Kimi Linear and the language model of Kimi K3, which adds gates, narrower experts and block residuals.",
+        own.kimi_attention,
+        own.kimi_experts,
+        besides=own.kimi_residuals,
+        drafts=True,
+        ignore="mla_use_nope use_grouped_topk activation_situ_beta activation_situ_linear_beta attn_res_block_size",
+        before=own.kimi_names,
+    ),
+    Family(
+        "glm5_next_text",
+        "GLM-5.3-Flash: Kimi delta attention, latent attention with an index of pooled keys, residual streams.",
+        own.glm5_next_attention,
+        _DEEPSEEK_V3_MOE,
+        besides=lambda f, hidden: (own.mixing(hidden, f.count("hc_mult")), 0),
+        drafts=True,
+        must={
+            "mhc": (True, "true: without residual streams the model is another one"),
+            "index_kpool_compress": (True, "true: an index over pools without weights is not modelled"),
+        },
+        ignore="mla_use_nope index_share_for_mtp_iteration index_kpool_always_select_tail",
+    ),
+)
+
+FAMILIES = {name: family for family in _TABLE for name in family.names.split()}
+"""The row of each ``model_type`` that can be read."""

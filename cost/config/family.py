@@ -1,0 +1,489 @@
+"""How a family of decoders is described: its attention, its feed-forward parts and which layers have which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cost.attention.grouped import GroupedQuery
+from cost.config.facts import MOST, REQUIRED, Facts, _Required
+from cost.model import Attention, DenseFfn, Ffn, Layer, MoeFfn
+
+FULL = "full_attention"
+SLIDING = "sliding_attention"
+MOST_HEADS = 1 << 16
+MOST_EXPERTS = 1 << 16
+
+Switch = bool | Callable[[Facts], bool]
+Number = int | Callable[[Facts], int]
+AttentionRule = Callable[[Facts, int, int], Sequence[Attention]]
+"""From the config, hidden size and number of layers to one attention a layer."""
+FfnRule = Callable[[Facts, int, int], Sequence[Ffn]]
+"""From the config, hidden size and number of layers to one feed-forward part a layer."""
+WindowRule = Callable[[Facts, int], Sequence[int | None]]
+SparseRule = Callable[[Facts, int], Sequence[bool]]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A key that is true or false."""
+
+    key: str
+    default: bool | _Required = False
+
+    def __call__(self, f: Facts) -> bool:
+        """Read the key."""
+        return f.flag(self.key, default=self.default)
+
+
+class Count:
+    """A whole number under the first of ``keys`` that is there, in a ``section`` of the config or in itself."""
+
+    def __init__(
+        self,
+        *keys: str,
+        default: int | _Required = REQUIRED,
+        least: int = 1,
+        most: int = MOST,
+        section: str = "",
+    ) -> None:
+        self.keys, self.default, self.least, self.most, self.section = keys, default, least, most, section
+
+    def __call__(self, f: Facts) -> int:
+        """Read the number."""
+        found = f.section(self.section) if self.section else f
+        return found.count(*self.keys, default=self.default, least=self.least, most=self.most)
+
+
+def experts_in(*keys: str) -> Count:
+    """Return the number of routed experts under the first of ``keys`` that is there."""
+    return Count(*keys, most=MOST_EXPERTS)
+
+
+_EXPERTS = experts_in("num_local_experts", "num_experts")
+_TOP_K = Count("num_experts_per_tok")
+_WIDTH = Count("moe_intermediate_size")
+_HIDDEN = Count("hidden_size")
+
+
+def is_on(f: Facts, switch: Switch) -> bool:
+    """Return the value of a switch of the table."""
+    return switch if isinstance(switch, bool) else switch(f)
+
+
+def number(f: Facts, value: Number) -> int:
+    """Return the value of a number of the table."""
+    return value if isinstance(value, int) else value(f)
+
+
+# Windows: one entry a layer, None where a layer sees the whole context.
+
+
+def interval_kinds(layers: int, every: int) -> list[str]:
+    """Kinds of layers of which each ``every``-th sees the whole context and the others a window."""
+    return [FULL if (index + 1) % every == 0 else SLIDING for index in range(layers)]
+
+
+def windows_by_type(f: Facts, layers: int, default: Sequence[str] | None = None) -> list[int | None]:
+    """Return each layer's window from ``layer_types``, or from ``default`` where the key is absent."""
+    f.ignore("sliding_window")
+    if f.has("layer_types"):
+        kinds: Sequence[object] = f.per_layer("layer_types", layers, (FULL, SLIDING))
+    elif default is not None:
+        kinds = default
+    else:
+        kinds = [f.text("layer_types")]
+    return [f.count("sliding_window") if kind == SLIDING else None for kind in kinds]
+
+
+def full_every(every: Number) -> WindowRule:
+    """Return the rule: windows by ``layer_types``; without it each ``every``-th layer sees everything."""
+    return lambda f, layers: windows_by_type(f, layers, interval_kinds(layers, number(f, every)))
+
+
+def one_window(f: Facts, layers: int) -> list[int | None]:
+    """Return one window for all layers (null: none), as Mistral has it; ``layer_types`` goes before it."""
+    if f.has("layer_types"):
+        return windows_by_type(f, layers)
+    return [f.count_or_none("sliding_window")] * layers
+
+
+def windows_if_given(f: Facts, layers: int) -> list[int | None]:
+    """Return windows by ``layer_types`` where the config speaks of windows at all."""
+    if f.has("layer_types") or f.has("sliding_window"):
+        return windows_by_type(f, layers)
+    return [None] * layers
+
+
+def switched_windows(f: Facts, layers: int) -> list[int | None]:
+    """Qwen's rule: windows from layer ``max_window_layers`` on, and only with ``use_sliding_window``."""
+    f.ignore("sliding_window", "max_window_layers")
+    if not f.flag("use_sliding_window", default=False):
+        if f.has("layer_types") and SLIDING in f.per_layer("layer_types", layers, (FULL, SLIDING)):
+            f.fail("use_sliding_window", f"true, for layer_types has {SLIDING}")
+        return [None] * layers
+    if f.has("layer_types"):
+        return windows_by_type(f, layers)
+    first, window = f.whole("max_window_layers"), f.count("sliding_window")
+    return [window if index >= first else None for index in range(layers)]
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Grouped-query attention by the usual keys; called with the config, it gives one attention a layer.
+
+    Attributes
+    ----------
+    kv_heads_required, head_dim_required:
+        Whether the family's config class has a default of its own, which published configs do not rely on.
+        Elsewhere no ``num_key_value_heads`` means one a query head, and no ``head_dim`` hidden / heads.
+    bias, out_bias:
+        Biases of queries, keys and values, and of the output (None: as ``bias``).
+    qk_norm, normed:
+        Queries and keys are normed, where ``normed``, by a vector of ``head_dim`` (``"head"``, with a bias
+        ``"biased head"``) or over all heads (``"full"``).
+    windows, chunked:
+        Each layer's window (None: no layer has one); ``chunked``: windows do not slide, but lie side by side.
+    """
+
+    kv_heads_required: bool = False
+    head_dim_required: bool = False
+    bias: Switch = False
+    out_bias: Switch | None = None
+    qk_norm: str = ""
+    normed: Switch = True
+    gate: Switch = False
+    sinks: bool = False
+    windows: WindowRule | None = None
+    chunked: bool = False
+
+    def one(self, f: Facts, hidden: int) -> GroupedQuery:
+        """Return the attention of a layer without window."""
+        heads = f.count("num_attention_heads", most=MOST_HEADS)
+        if self.kv_heads_required or f.has("num_key_value_heads"):
+            kv_heads = f.count("num_key_value_heads", most=MOST_HEADS)
+        else:
+            kv_heads = heads
+        f.divides(kv_heads, heads, "num_key_value_heads must divide num_attention_heads")
+        if self.head_dim_required or f.has("head_dim"):
+            head_dim = f.count("head_dim")
+        else:
+            head_dim = f.divides(
+                heads, hidden, "num_attention_heads must divide hidden_size where head_dim is not given"
+            )
+        bias = is_on(f, self.bias)
+        other = (heads + 2 * kv_heads) * head_dim if bias else 0
+        other += hidden if (bias if self.out_bias is None else is_on(f, self.out_bias)) else 0
+        if self.qk_norm and is_on(f, self.normed):
+            sizes = {"head": 2, "biased head": 4, "full": heads + kv_heads}
+            other += sizes[self.qk_norm] * head_dim
+        other += heads if self.sinks else 0
+        gated = is_on(f, self.gate)
+        return GroupedQuery(hidden, heads, kv_heads, head_dim, head_dim, gated=gated, other_params=other)
+
+    def __call__(self, f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
+        """Return each layer's attention."""
+        base = self.one(f, hidden)
+        if self.windows is None:
+            return [base] * layers
+        return [
+            replace(base, window=window, chunked=self.chunked and window is not None)
+            for window in self.windows(f, layers)
+        ]
+
+
+@dataclass(frozen=True)
+class SplitHeads:
+    """Attention from before Llama: heads that split the hidden size, biases on all projections or none."""
+
+    heads: Count
+    kv_heads: Number | None = None
+    bias: Switch = True
+
+    def __call__(self, f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
+        """Return each layer's attention."""
+        heads = self.heads(f)
+        kv_heads = heads if self.kv_heads is None else number(f, self.kv_heads)
+        dim = f.divides(heads, hidden, "the heads must divide the hidden size")
+        f.divides(kv_heads, heads, "the key and value heads must divide the heads")
+        biases = (heads + 2 * kv_heads) * dim + hidden if is_on(f, self.bias) else 0
+        return [GroupedQuery(hidden, heads, kv_heads, dim, dim, other_params=biases)] * layers
+
+
+def gated(hidden: int, inner: int, *, bias: bool = False) -> int:
+    """Weights of a gated feed-forward part: gate, up and down."""
+    return 3 * hidden * inner + (2 * inner + hidden if bias else 0)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A feed-forward part that every token goes through.
+
+    ``width`` is the key of the inner width, ``times`` that width in units of the hidden size where the key is
+    absent (or there is none); ``extra``: weights of a learned activation function.
+    """
+
+    width: str = "intermediate_size"
+    times: Number | None = None
+    gated: bool = True
+    bias: Switch = False
+    extra: int = 0
+
+    def one(self, f: Facts, hidden: int) -> DenseFfn:
+        """Return the part of one layer."""
+        default = REQUIRED if self.times is None else number(f, self.times) * hidden
+        inner = f.count(self.width, default=default)
+        bias = is_on(f, self.bias)
+        plain = 2 * hidden * inner + (inner + hidden if bias else 0)
+        return DenseFfn((gated(hidden, inner, bias=bias) if self.gated else plain) + self.extra)
+
+    def __call__(self, f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
+        """Return each layer's part."""
+        return [self.one(f, hidden)] * layers
+
+
+def after_first(f: Facts, layers: int, *, default_dense: int | None = None) -> list[bool]:
+    """DeepSeek's rule: after ``first_k_dense_replace`` each ``moe_layer_freq``-th layer has experts.
+
+    ``mlp_layer_types`` (``dense``, ``sparse``), where given, says the same layer by layer.
+    """
+    if f.has("mlp_layer_types"):
+        f.ignore("first_k_dense_replace", "moe_layer_freq")
+        return [kind == "sparse" for kind in f.per_layer("mlp_layer_types", layers, ("dense", "sparse"))]
+    dense = f.whole("first_k_dense_replace", default=REQUIRED if default_dense is None else default_dense)
+    if dense >= layers:
+        f.fail("first_k_dense_replace", f"less than the number of layers ({layers}), or no layer has experts")
+    if f.has("moe_layer_freq") and isinstance(f.config["moe_layer_freq"], list):
+        flags = f.per_layer("moe_layer_freq", layers, (0, 1))
+        if any(flags[:dense]):
+            f.fail(
+                "moe_layer_freq", f"0 in the first {dense} layers, which first_k_dense_replace says are dense"
+            )
+        return [flag == 1 for flag in flags]
+    every = f.count("moe_layer_freq", default=1)
+    return [index >= dense and index % every == 0 for index in range(layers)]
+
+
+def from_start(f: Facts, layers: int) -> list[bool]:
+    """As `after_first`, where the first layer has experts unless ``first_k_dense_replace`` says otherwise."""
+    return after_first(f, layers, default_dense=0)
+
+
+def by_list(f: Facts, layers: int) -> list[bool]:
+    """As `from_start`, where ``moe_layer_freq`` or ``mlp_layer_types`` has to be there."""
+    if not f.has("mlp_layer_types"):
+        f.items("moe_layer_freq")
+    return from_start(f, layers)
+
+
+def by_step(f: Facts, layers: int) -> list[bool]:
+    """Qwen's rule: every ``decoder_sparse_step``-th layer has experts, except ``mlp_only_layers``."""
+    step = f.count("decoder_sparse_step", default=1)
+    dense = f.layer_ids("mlp_only_layers", layers)
+    sparse = [(index + 1) % step == 0 and index not in dense for index in range(layers)]
+    if not any(sparse):
+        f.refuse("decoder_sparse_step and mlp_only_layers leave no layer with experts.")
+    return sparse
+
+
+@dataclass(frozen=True)
+class Routed:
+    """Routed experts: which keys count them, and which layers have them.
+
+    Attributes
+    ----------
+    experts, top_k, width:
+        Keys of the number of experts, of those a token uses, and of one expert's inner width.
+    bias:
+        Whether experts have biases.
+    shared, shared_width, shared_gate:
+        How many experts every token uses besides, their inner width (None: a routed one's), and whether a gate
+        of its own weighs them.
+    router_bias:
+        Whether the router has a bias for each expert.
+    groups:
+        Whether ``n_group`` and ``topk_group`` limit the choice (null: one group).
+    sparse, dense:
+        Which layers have experts (None: all), and the part of the others.
+    """
+
+    experts: Number = _EXPERTS
+    top_k: Number = _TOP_K
+    width: Number = _WIDTH
+    bias: bool = False
+    shared: Number = 0
+    shared_width: Number | None = None
+    shared_gate: bool = False
+    router_bias: Switch = False
+    groups: Switch = False
+    sparse: SparseRule | None = None
+    dense: Dense = Dense()
+
+    def one(self, f: Facts, hidden: int, *, expert_hidden: int | None = None) -> MoeFfn:
+        """Return the experts of one layer, and check that the router can choose what it shall.
+
+        ``expert_hidden``: width of the vectors which routed experts take, where it is not ``hidden``.
+        """
+        inner = number(f, self.width)
+        experts, top_k = number(f, self.experts), number(f, self.top_k)
+        shared = number(f, self.shared)
+        shared_inner = inner if self.shared_width is None else number(f, self.shared_width)
+        shared_params = gated(hidden, shared * shared_inner) + (hidden if self.shared_gate else 0)
+        router_bias = is_on(f, self.router_bias)
+        if top_k > experts:
+            f.refuse(
+                f"a token uses {top_k} experts, but there are only {experts}; check num_experts_per_tok."
+            )
+        groups, top_groups = self._groups(f, experts, top_k) if is_on(f, self.groups) else (1, 1)
+        return MoeFfn(
+            experts=experts,
+            top_k=top_k,
+            expert_params=gated(expert_hidden or hidden, inner, bias=self.bias),
+            shared_params=shared_params,
+            router_params=experts * hidden + (experts if router_bias else 0),
+            groups=groups,
+            topk_groups=top_groups,
+        )
+
+    @staticmethod
+    def _groups(f: Facts, experts: int, top_k: int) -> tuple[int, int]:
+        """Return the groups of experts, and of how many of them a token's experts are."""
+        groups, top_groups = f.count("n_group", default=1), f.count("topk_group", default=1)
+        per_group = f.divides(groups, experts, "n_group must divide the number of experts")
+        if top_groups > groups:
+            f.fail("topk_group", f"no more than n_group ({groups})")
+        if top_k > top_groups * per_group:
+            f.fail(
+                "topk_group",
+                f"large enough for {top_k} experts a token, and {top_groups} x {per_group} is not",
+            )
+        return groups, top_groups
+
+    def in_layers(self, f: Facts, hidden: int, layers: int, experts: MoeFfn) -> Sequence[Ffn]:
+        """Return ``experts`` in the layers that have them, and the dense part in the others."""
+        if self.sparse is None:
+            return [experts] * layers
+        sparse = self.sparse(f, layers)
+        f.ignore(self.dense.width)
+        if all(sparse):
+            return [experts] * layers
+        dense = self.dense.one(f, hidden)
+        return [experts if has_experts else dense for has_experts in sparse]
+
+    def __call__(self, f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
+        """Return each layer's part."""
+        return self.in_layers(f, hidden, layers, self.one(f, hidden))
+
+
+def draft_layers(f: Facts) -> tuple[str, ...]:
+    """Say which draft (multi-token prediction) layers of the checkpoint are left out."""
+    keys = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers", "num_mtp_layers")
+    f.ignore(
+        "use_mtp", "mtp_transformer_layers", "mtp_use_dedicated_embeddings", "mtp_num_layers",
+        "mtp_loss_scaling_factor", "mtp_layer_types", "mtp_mlp_layer_types",
+    )  # fmt: skip
+    counts = [f.whole(key) for key in keys if f.has(key)]
+    drafts = max(counts, default=0)
+    return (f"{drafts} draft (multi-token prediction) layer{'s' if drafts > 1 else ''}",) if drafts else ()
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder-only language model, counted but without names and precision.
+
+    ``embedding_params`` includes learned positions; ``head_params`` includes the head's bias.
+    """
+
+    hidden: int
+    vocab: int
+    layers: tuple[Layer, ...]
+    embedding_params: int
+    head_params: int
+    final_norm_params: int
+    tied: bool
+    omitted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of decoders: a row of :data:`cost.config.families.FAMILIES`.
+
+    Attributes
+    ----------
+    names:
+        Its values of ``model_type``, with spaces between.
+    about:
+        What it is, in one line.
+    attention, ffn:
+        Each layer's attention and feed-forward part: `Grouped`, `Dense`, `Routed`, or a function of the
+        config, the hidden size and the number of layers.
+    norms, norm_width, final_norms:
+        Norms a layer, weights of one in units of hidden (1: scale; 2: scale and bias; 0: none), and norms
+        outside the layers.
+    besides:
+        Weights in each layer and after the last one that count with the norms, from the config and hidden.
+    embedding:
+        Weights of the embedding besides ``vocab x hidden``, such as learned positions; from config and hidden.
+    tied:
+        What the family's config class takes where ``tie_word_embeddings`` is not in the file.
+    drafts:
+        Whether configs may have draft layers, which are left out.
+    must:
+        Keys of which one value is modelled (taken too where the key is absent), with what messages say.
+    ignore, before:
+        Keys that count nothing (with spaces between), and what is checked or completed before anything is read.
+    """
+
+    names: str
+    about: str
+    attention: AttentionRule
+    ffn: FfnRule = Dense()
+    hidden: Count = _HIDDEN
+    layers: str = "num_hidden_layers"
+    norms: Number = 2
+    norm_width: Number = 1
+    final_norms: int = 1
+    besides: Callable[[Facts, int], tuple[int, int]] | None = None
+    embedding: Callable[[Facts, int], int] | None = None
+    tied: bool = False
+    head_bias: Switch = False
+    drafts: bool = False
+    must: Mapping[str, tuple[bool | int, str]] = field(default_factory=dict)
+    ignore: str = ""
+    before: Callable[[Facts], object] | None = None
+
+    def decoder(self, f: Facts) -> Decoder:
+        """Return the decoder that a config of this family describes.
+
+        Raises
+        ------
+        InputError
+            If a needed key is missing or impossible, or a part of the architecture is not modelled.
+        """
+        f.ignore(*self.ignore.split())
+        if self.before is not None:
+            self.before(f)
+        for key, (value, must) in self.must.items():
+            if (
+                f.flag(key, default=value) if isinstance(value, bool) else f.whole(key, default=value)
+            ) != value:
+                f.fail(key, must)
+        hidden, count = self.hidden(f), f.layers(self.layers)
+        ffns = self.ffn(f, hidden, count)
+        attentions = self.attention(f, hidden, count)
+        inside, after = (0, 0) if self.besides is None else self.besides(f, hidden)
+        width = number(f, self.norm_width) * hidden
+        norm_params = number(f, self.norms) * width + inside
+        vocab = f.count("vocab_size")
+        return Decoder(
+            hidden=hidden,
+            vocab=vocab,
+            layers=tuple(
+                Layer(attention, ffn, norm_params) for attention, ffn in zip(attentions, ffns, strict=True)
+            ),
+            embedding_params=vocab * hidden + (0 if self.embedding is None else self.embedding(f, hidden)),
+            head_params=vocab * hidden + (vocab if is_on(f, self.head_bias) else 0),
+            final_norm_params=self.final_norms * width + after,
+            tied=f.flag("tie_word_embeddings", default=self.tied),
+            omitted=draft_layers(f) if self.drafts else (),
+        )

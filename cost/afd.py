@@ -30,13 +30,16 @@ from cost.machine import Machine
 from cost.memory import batch_room, layer_weight_bytes, logit_bytes, weight_sizes, workspace_bytes
 from cost.model import Layer, Model, MoeFfn
 from cost.quantity import Quantity
-from cost.step import add_attention_delays, add_head, all_reduces, layer_works
-from cost.terms.all_reduce import all_reduce_part
+from cost.step import priced
+from cost.terms.all_reduce import ALL_REDUCE
 from cost.terms.alltoall import routing_of
 from cost.terms.alltoall_kernel import alltoall_seconds, vector_bytes
 from cost.terms.alltoall_volumes import Volumes, hit_chance
+from cost.terms.attention import ATTENTION
+from cost.terms.dense import DENSE, add_head
 from cost.terms.experts import even_expert_work
-from cost.terms.work import Parts, priced
+from cost.terms.overhead import OVERHEAD, add_step_delays
+from cost.terms.work import LayerStep, Parts
 from cost.validation.serving_times import with_imbalance
 from cost.workload import StepShape
 from topology.errors import InputError
@@ -135,11 +138,11 @@ def afd_layer(
         context=float(deployment.workload.context),
         domain_gpus=shape.attention_gpus,
     )
-    parts = Parts(works=layer_works(model, layer, own, machine))
-    add_attention_delays(parts, layer, 1.0)
-    if np.any(np.asarray(shape.tp) > 1):
-        times = all_reduces(layer, replace(own, attention_dp=2.0))
-        parts.reduces.append(all_reduce_part(model.hidden, own, times=times, rates=machine.rates, layers=1.0))
+    parts, at = Parts(), LayerStep(model, layer, 1.0, own, machine)
+    for term in (ATTENTION, DENSE, OVERHEAD):
+        term.of_layer(parts, at)
+    parts.counts["delay.moe_layer"] = 0.0  # paid by the experts
+    ALL_REDUCE.of_layer(parts, replace(at, shape=replace(own, attention_dp=2.0)))
     cost = priced(parts, machine.efficiency, machine.rates)
     attention_s = cost.lower_s if peak else cost.total_s
     if not isinstance(moe, MoeFfn):
@@ -156,7 +159,7 @@ def afd_layer(
     work = even_expert_work(
         moe, far, hidden=model.hidden, weights=model.precision["experts"], rates=machine.rates
     )
-    cost = priced(Parts(works=[work], moe_layers=1.0), machine.efficiency, machine.rates)
+    cost = priced(Parts(works=[work], counts={"delay.moe_layer": 1.0}), machine.efficiency, machine.rates)
     dispatch_s, combine_s = _sent(model, moe, machine, shape, tokens, peak=peak)
     return LayerTimes(attention_s, cost.lower_s if peak else cost.total_s, dispatch_s, combine_s)
 
@@ -404,8 +407,8 @@ def _step(deployment: Deployment, machine: Machine, shape: AfdShape) -> list[Arr
         parts = Parts()
         own = StepShape(tp=shape.tp, sequences=shape.sequences * m, queries=each)
         add_head(parts, model, own, machine, 1.0)
-        if each == 1.0 and workload.draft_tokens:
-            parts.steps = parts.requests = 0.0
+        if each != 1.0 or not workload.draft_tokens:
+            add_step_delays(parts, own, 1.0)
         cost = priced(parts, machine.efficiency, machine.rates)
         step, busy, trips = (value + count * cost.total_s for value in (step, busy, trips))
         lower = lower + count * cost.lower_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,9 +14,9 @@ from cost.dispatch import ExpertUse
 from cost.dtypes import multiply_dtype
 from cost.layout import Layout, StageSpec
 from cost.memory import StageMemory, replica_max_batch, replica_memory
-from cost.step import batch_cost, hop_seconds
-from cost.terms.links import hop_bytes, return_bytes
-from cost.terms.work import StepCost
+from cost.step import batch_cost
+from cost.terms.pipeline import BUBBLE, HOPS, hops
+from cost.terms.work import IMBALANCE, StepCost
 from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence, weakest
 
@@ -288,30 +288,16 @@ def _replica_cost(
         for resource, value in cost.floor_s.items():
             busy[resource] = max(busy.get(resource, 0.0), depth * float(value))
     hops_s = hops_floor_s = 0.0
+    for fabric, hop_s, peak_s in hops(deployment, stages, batch):
+        hops_s += hop_s
+        hops_floor_s += peak_s
+        _add(parts, (HOPS.name, fabric), hop_s)
     if depth > 1:
-        for fabric, hop_s, peak_s in _hops(deployment, stages, batch):
-            hops_s += hop_s
-            hops_floor_s += peak_s
-            _add(parts, ("pipeline_hops", fabric), hop_s)
         bubble_s = max(0.0, depth * max(seconds) - sum(seconds) - hops_s)
-        _add(parts, ("pipeline_bubble", "pipeline imbalance"), bubble_s)
+        _add(parts, (BUBBLE.name, IMBALANCE), bubble_s)
     lower = max(sum(floors) + hops_floor_s, depth * max(floors))
     floor_s = {resource: value for resource, value in busy.items() if value}
     return _ReplicaCost(sum(parts.values()), lower, parts, floor_s)
-
-
-def _hops(
-    deployment: Deployment, stages: Sequence[StageSpec], batch: int
-) -> Iterator[tuple[str, float, float]]:
-    """Fabric, expected seconds and seconds at peak of each hop of a micro-batch, back to the first stage too."""
-    total, depth = sum(len(stage.gpus) for stage in stages), len(stages)
-    for stage, after in zip(stages, _after(stages), strict=True):
-        # the side with fewer GPUs moves more through each
-        sequences = batch * total / (depth * min(len(stage.gpus), len(after.gpus)))
-        tokens = sequences * deployment.workload.tokens_per_pass
-        back = after is stages[0]
-        moved = return_bytes(tokens=tokens) if back else hop_bytes(deployment.model.hidden, tokens=tokens)
-        yield hop_seconds(deployment, stage, after, moved=moved)
 
 
 def _add(into: dict[tuple[str, str], float], names: tuple[str, str], seconds: float) -> None:

@@ -8,25 +8,10 @@ from dataclasses import dataclass
 from cost.dtypes import multiply_dtype
 from cost.layout import StageSpec
 from cost.machine import Machine
+from cost.terms.registry import TERMS
 from placement.plan import Plan
 from rackplan.words import load_names
 from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
-
-_BEHIND = {
-    "attention": ("attention", "gemm", "hbm"),
-    "experts": ("experts", "hbm"),
-    "dense": ("gemm", "hbm"),
-    "head": ("gemm", "hbm"),
-    "all_reduce": ("links.all_reduce", "delay.all_reduce"),
-    "pipeline_hops": ("links.hop",),
-    "overhead": ("delay.layer", "delay.latent_layer", "delay.moe_layer", "delay.step", "delay.sequence"),
-    "engine": ("engine.share",),
-    "rank_imbalance": ("ranks.uneven",),
-    "sparse_attention": ("delay.index_layer", "delay.compress_layer"),
-    "dispatch": ("dispatch", "notify_s"),
-    "combine": ("combine", "notify_s"),
-}
-"""Beginnings of the names of the coefficients behind each part of the step."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +71,7 @@ def _machines(plan: Plan) -> Iterator[tuple[StageSpec, Machine]]:
 
 def term_evidence(plan: Plan, term: str) -> Evidence | None:
     """Return the weakest kind among the coefficients of one part of the step; None where none is known."""
-    behind = _BEHIND.get(term)
-    if behind is None:
-        return None
+    behind = TERMS[term].behind
     kinds = [used.figure.kind for used in coefficients(plan) if used.name.startswith(behind)]
     return weakest(kinds) if kinds else None
 

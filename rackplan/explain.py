@@ -12,6 +12,7 @@ from cost.deployment import USABLE_HBM
 from cost.efficiency import PEAK
 from cost.lecture import train_wait_s
 from cost.score import Score
+from cost.terms.registry import TERMS
 from placement.compare import cluster_status
 from placement.plan import Plan
 from placement.plan_file import plan_score_to_dict
@@ -23,15 +24,6 @@ from rackplan.words import load_names
 from topology.figures import Evidence
 
 LEAST_BOUND = 0.05
-_PART_WORDS = {
-    "overhead": "fixed delays of layers, of the step and of each sequence",
-    "engine": "time that an engine loses between and beside kernels, in proportion to theirs",
-    "rank_imbalance": "attention ranks wait for the one whose requests, assigned at random, are the most work",
-    "sparse_attention": "fixed delays of indexes and compressors in layers that pick what they attend to",
-    "pipeline_hops": "hand-overs between stages",
-    "pipeline_bubble": "stages wait for the slowest of them",
-}
-"""What parts of the step are whose names do not say it."""
 LEAST_WEIGHT = 0.005
 """Weight that would be written as 0.00."""
 
@@ -208,9 +200,9 @@ def wait_note(plan: Plan) -> str:
 def parts_note(found: Explanation) -> str:
     """Return what those parts of the step are whose names do not say it; empty where there is none."""
     said = (
-        f"{row.name.replace('_', ' ')}: {_PART_WORDS[row.name]}"
+        f"{row.name.replace('_', ' ')}: {TERMS[row.name].meaning}"
         for row in found.terms
-        if row.name in _PART_WORDS
+        if TERMS[row.name].meaning
     )
     text = "; ".join(said)
     return f"{text[0].upper()}{text[1:]}." if text else ""
@@ -286,7 +278,7 @@ def explanation_to_dict(found: Explanation) -> dict[str, Any]:
         "terms": [
             {
                 "term": row.name,
-                **({"meaning": _PART_WORDS[row.name]} if row.name in _PART_WORDS else {}),
+                **({"meaning": TERMS[row.name].meaning} if TERMS[row.name].meaning else {}),
                 "seconds": row.seconds,
                 "share": row.share,
                 "peak_s": row.peak_s,

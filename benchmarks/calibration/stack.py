@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.step import even_parts
+from cost.terms.registry import TERMS
 from cost.terms.work import smooth_max
 
 if TYPE_CHECKING:
@@ -67,13 +68,8 @@ class Stack:
             self._sum("calls")[at] += reduce.layers * reduce.calls
             self._sum("crossing")[at] += reduce.layers * reduce.crossing
             self._sum("latency")[at] += reduce.layers * reduce.calls * reduce.latency_s
-        self._sum("layers")[at] += parts.layers
-        self._sum("moe_layers")[at] += parts.moe_layers
-        self._sum("latent_layers")[at] += parts.latent_layers
-        self._sum("index_layers")[at] += parts.index_layers
-        self._sum("compress_layers")[at] += parts.compress_layers
-        self._sum("steps")[at] += parts.steps
-        self._sum("requests")[at] += parts.requests
+        for delay, times in parts.counts.items():
+            self._sum(delay)[at] += times
 
     def seconds(
         self, table: Mapping[str, NDArray[np.float64]]
@@ -90,9 +86,9 @@ class Stack:
             seconds = smooth_max(compute, slot.memory / table[hbm])
             computing += seconds * (1 + table["ranks.uneven"] * slot.uneven)
         computing *= 1 + table["engine.share"]
-        for count in ("layer", "latent_layer", "index_layer", "compress_layer", "moe_layer", "step"):
-            computing += sums[f"{count}s"] * table[f"delay.{count}"]
-        computing += sums["requests"] * table["delay.sequence"]
+        for term in TERMS.values():
+            for delay in term.delays:
+                computing += sums[delay] * table[delay]
         sending = sums["links"] + sums["reduce"] / table["links.all_reduce"]
         sending = sending + sums["calls"] * table["delay.all_reduce"] + sums["latency"]
         return computing, sending + sums["crossing"] * table["delay.all_reduce_out"]

@@ -15,6 +15,8 @@ from cost.layouts.partition import variants_of
 from cost.layouts.result import Sweep
 from cost.layouts.stages import Machines, Pipelines, StageSeconds, pipelines_of, stage_seconds, stage_shape
 from cost.memory import batch_room, even_memory
+from cost.terms.pipeline import BUBBLE, HOPS
+from cost.terms.work import IMBALANCE
 from cost.workload import CHUNK_TOKENS
 from topology.errors import InputError
 
@@ -323,8 +325,8 @@ def _lines(
         hops_s = hops_s + hop_s
     bubble_s = np.maximum(0.0, depth * slowest - one_pass - hops_s)
     if np.any(depth > 1):
-        terms |= {"pipeline_hops": hops_s, "pipeline_bubble": bubble_s}
-        limits["pipeline imbalance"] = bubble_s
+        terms |= {HOPS.name: hops_s, BUBBLE.name: bubble_s}
+        limits[IMBALANCE] = bubble_s
     step_s = one_pass + hops_s + bubble_s
     hop_floor_s = batch * hops.peak[pipeline]
     lower_s = np.maximum(runs.sum(times * seconds.lower) + hop_floor_s, depth * runs.max(seconds.lower))

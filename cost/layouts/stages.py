@@ -14,8 +14,8 @@ from cost.layout import StageSpec
 from cost.layouts.candidates import Variant, slots_of
 from cost.machine import Machine
 from cost.model import Held
-from cost.step import even_step, hop_seconds, overlapped
-from cost.terms.links import hop_bytes, return_bytes
+from cost.step import even_step, overlapped
+from cost.terms.pipeline import hops
 from cost.terms.work import StepCost
 from cost.validation.serving_times import with_imbalance
 from cost.workload import StepShape
@@ -142,7 +142,7 @@ def pipelines_of(deployment: Deployment, variants: Sequence[Variant], machines: 
     """Return the distinct pipelines of ``variants``, their stages and their hops."""
     found: list[tuple[int, int, int, int]] = []
     rows: list[tuple[int, int, Stage]] = []
-    hops: list[dict[str, tuple[float, float, float]]] = []
+    hop_rows: list[dict[str, tuple[float, float, float]]] = []
     known: dict[tuple[int, int], dict[str, tuple[float, float, float]]] = {}
     for number, what in enumerate(variants):
         for replica, count in what.arrangement.alike:
@@ -152,8 +152,8 @@ def pipelines_of(deployment: Deployment, variants: Sequence[Variant], machines: 
             rows += [(len(found), times, stage) for stage, times in distinct.items()]
             key = id(what.arrangement), replica  # wherever its layers are cut
             if key not in known:
-                known[key] = _hops(deployment, stages, total)
-            hops.append(known[key])
+                known[key] = _hops(deployment, stages)
+            hop_rows.append(known[key])
             found.append((number, count, total, len(stages)))
     variant, *rest = np.array(found, dtype=np.int64).reshape(-1, 4).T
     alike, gpus, depth = (column.astype(np.float64) for column in rest)
@@ -163,7 +163,7 @@ def pipelines_of(deployment: Deployment, variants: Sequence[Variant], machines: 
         gpus,
         depth,
         stage_table(rows, len(deployment.model.kinds)),
-        _hop_arrays(hops),
+        _hop_arrays(hop_rows),
     )
 
 
@@ -210,21 +210,12 @@ def stage_table(rows: Sequence[tuple[int, int, Stage]], kinds: int) -> StageTabl
     )
 
 
-def _hops(
-    deployment: Deployment, stages: Sequence[StageSpec], total: int
-) -> dict[str, tuple[float, float, float]]:
+def _hops(deployment: Deployment, stages: Sequence[StageSpec]) -> dict[str, tuple[float, float, float]]:
     """Fixed seconds, seconds and peak seconds for each sequence per GPU, by fabric: hops are linear in the batch."""
     found: dict[str, tuple[float, float, float]] = {}
-    if len(stages) == 1:
-        return found
-    for stage, after in zip(stages, [*stages[1:], stages[0]], strict=True):
-        # the side with fewer GPUs moves more through each
-        sequences = total / (len(stages) * min(len(stage.gpus), len(after.gpus)))
-        tokens = sequences * deployment.workload.tokens_per_pass
-        back = after is stages[0]
-        moved = return_bytes(tokens=tokens) if back else hop_bytes(deployment.model.hidden, tokens=tokens)
-        fabric, fixed_s, _ = hop_seconds(deployment, stage, after, moved=0.0)
-        _, one_s, peak_s = hop_seconds(deployment, stage, after, moved=moved)
+    for (fabric, fixed_s, _), (_, one_s, peak_s) in zip(
+        hops(deployment, stages, 0.0), hops(deployment, stages, 1.0), strict=True
+    ):
         before = found.get(fabric, (0.0, 0.0, 0.0))
         found[fabric] = (before[0] + fixed_s, before[1] + one_s - fixed_s, before[2] + peak_s)
     return found

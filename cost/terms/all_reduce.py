@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from cost.machine import Rates
+from cost.model import Layer, MoeFfn
 from cost.quantity import Quantity
-from cost.terms.links import ACTIVATION_BYTES
-from cost.terms.work import AllReduce
+from cost.terms.pipeline import ACTIVATION_BYTES
+from cost.terms.work import AllReduce, LayerStep, Parts, Term
 from cost.workload import StepShape
 
 _ROUNDING = 1e-9
@@ -42,3 +43,25 @@ def all_reduce_part(
     rounds = np.maximum(0.0, np.ceil(np.log2(domains) - _ROUNDING))
     latency_s = rates.up_latency_s + np.where(out_bytes > 0, rounds * rates.out_latency_s, 0.0)
     return AllReduce(up_s, out_s, calls, latency_s, layers, calls * rounds)
+
+
+def all_reduces(layer: Layer, shape: StepShape) -> Quantity:
+    """All-reduces of one layer: after attention, and after a feed-forward part that tensor parallelism cuts.
+
+    Experts of several attention groups return their sums by the combine; of one group, by the all-reduce.
+    """
+    if not isinstance(layer.ffn, MoeFfn) or layer.ffn.shared_params:
+        return 2.0
+    return np.where(np.asarray(shape.attention_dp) > 1, 1.0, 2.0)
+
+
+def _add(parts: Parts, at: LayerStep) -> None:
+    if np.any(np.asarray(at.shape.tp) > 1):
+        times, rates = all_reduces(at.layer, at.shape), at.machine.rates
+        reduce = all_reduce_part(at.model.hidden, at.shape, times=times, rates=rates, layers=at.count)
+        parts.reduces.append(reduce)
+
+
+ALL_REDUCE = Term(
+    "all_reduce", "#009e73", behind=("links.all_reduce", "delay.all_reduce"), sends=True, of_layer=_add
+)

@@ -14,7 +14,7 @@ from cost.model import Model, MoeFfn
 from cost.quantity import Quantity
 from cost.terms.alltoall_kernel import alltoall_seconds, vector_bytes, wire_bytes
 from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes, placed_volumes
-from cost.terms.work import LinkPart
+from cost.terms.work import LayerStep, LinkPart, Parts, PlacedStep, StepCost, Term
 from cost.workload import StepShape
 
 
@@ -155,3 +155,31 @@ def routing_of(moe: MoeFfn) -> Routing:
 def _group_limit(moe: MoeFfn) -> tuple[int, int]:
     """Groups of experts and how many of them a token may use; 0, 0 where there is no such limit."""
     return (moe.groups, moe.topk_groups) if moe.groups > 1 and moe.topk_groups < moe.groups else (0, 0)
+
+
+def _add(parts: Parts, at: LayerStep) -> None:
+    if isinstance(at.layer.ffn, MoeFfn):
+        for part in even_alltoall_parts(at.model, at.layer.ffn, at.shape, at.machine):
+            parts.links.append(replace(part, layers=at.count))
+
+
+def _add_placed(cost: StepCost, at: PlacedStep) -> None:
+    """Both ways of every MoE layer; nothing is sent where one attention group has all tokens."""
+    if not np.any(np.asarray(at.groups) > 1):
+        return
+    machine, domain = at.deployment.machine(at.stage), at.deployment.domains(at.stage)
+    weight = at.use.repeats / at.use.share.shape[0]
+    for part in alltoall_parts(at.deployment.model, at.use, tokens=at.tokens, domain=domain, machine=machine):
+        cost.add_spread(part, weight, machine.rates)
+
+
+DISPATCH = Term(
+    "dispatch",
+    "#56b4e9",
+    behind=("dispatch", "notify_s"),
+    sends=True,
+    of_layer=_add,
+    of_placement=_add_placed,
+)
+"""With it the way back, :data:`COMBINE`: both directions are one computation."""
+COMBINE = Term("combine", "#cc79a7", behind=("combine", "notify_s"), sends=True)

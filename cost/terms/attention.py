@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.machine import Rates
 from cost.model import Attention
 from cost.quantity import Quantity
-from cost.terms.work import Work, filling
+from cost.terms.work import LayerStep, Parts, Term, Work, filling
 from cost.workload import StepShape
 
 
@@ -92,3 +94,24 @@ def attention_works(
             )
         )
     return works
+
+
+def _add(parts: Parts, at: LayerStep) -> None:
+    works = attention_works(
+        at.layer.attention,
+        at.shape,
+        hidden=at.model.hidden,
+        kv_dtype=at.machine.kv_dtype,
+        weights=at.model.precision["attention"],
+        rates=at.machine.rates,
+    )
+    parts.works += [replace(work, layers=at.count) for work in works]
+
+
+ATTENTION = Term("attention", "#0072b2", behind=("attention", "gemm", "hbm"), of_layer=_add)
+RANKS = Term(
+    "rank_imbalance",
+    "#332288",
+    behind=("ranks.uneven",),
+    meaning="attention ranks wait for the one whose requests, assigned at random, are the most work",
+)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from cost.dtypes import bytes_per_param
-from cost.machine import Rates
+from cost.machine import Machine, Rates
+from cost.model import Model, MoeFfn
 from cost.quantity import Quantity
-from cost.terms.work import Work, filling
+from cost.terms.work import LayerStep, Parts, Term, Work, filling
+from cost.workload import StepShape
 
 
 def dense_work(
@@ -34,3 +40,39 @@ def dense_work(
         columns=filling(hidden / tp, rates.flop_per_s[weights], rates.hbm_bytes_per_s),
         wider=wider,
     )
+
+
+def _add(parts: Parts, at: LayerStep) -> None:
+    """Dense or shared feed-forward, and the router."""
+    ffn, shape, precision = at.layer.ffn, at.shape, at.model.precision
+    if isinstance(ffn, MoeFfn):
+        dense: list[tuple[int, Quantity, str]] = [
+            (ffn.shared_params, shape.tp, precision["shared"]),
+            (ffn.router_params, 1.0, precision["router"]),
+        ]
+    else:
+        dense = [(ffn.params, shape.tp, precision["dense"])]
+    hidden, rates = at.model.hidden, at.machine.rates
+    for params, tp, weights in dense:
+        if params:
+            work = dense_work(params, tokens=shape.tokens, tp=tp, hidden=hidden, weights=weights, rates=rates)
+            parts.works.append(replace(work, layers=at.count))
+
+
+def add_head(parts: Parts, model: Model, shape: StepShape, machine: Machine, last: Quantity) -> None:
+    """Output head of decoding tokens and of the last token of each prompt; ``last``: 1 where it is, else 0."""
+    prompts = shape.prompt_tokens / np.maximum(shape.prompt_length - shape.prompt_cached, 1.0)
+    work = dense_work(
+        model.head_params,
+        tokens=shape.sequences * shape.queries + prompts,
+        tp=shape.tp,
+        hidden=model.hidden,
+        weights=model.precision["head"],
+        rates=machine.rates,
+        term="head",
+    )
+    parts.works.append(replace(work, layers=last))
+
+
+DENSE = Term("dense", "#e69f00", behind=("gemm", "hbm"), of_layer=_add)
+HEAD = Term("head", "#44aa99", behind=("gemm", "hbm"))

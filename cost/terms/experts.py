@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,20 @@ from cost.layout import StageSpec
 from cost.machine import Rates
 from cost.model import MoeFfn
 from cost.quantity import Quantity
-from cost.terms.work import Work, filling, kernel_seconds, reached
+from cost.terms.work import (
+    COMPUTE,
+    FIXED,
+    HBM,
+    LayerStep,
+    Parts,
+    PlacedStep,
+    StepCost,
+    Term,
+    Work,
+    filling,
+    kernel_seconds,
+    reached,
+)
 from cost.workload import StepShape
 
 _POINTS = 7
@@ -171,3 +184,49 @@ def expert_speed(
     per_second = 1.0 / np.asarray(seconds)
     speed: NDArray[np.float64] = per_second / per_second.mean()
     return speed
+
+
+def _add(parts: Parts, at: LayerStep) -> None:
+    model, ffn = at.model, at.layer.ffn
+    if isinstance(ffn, MoeFfn):
+        weights, rates = model.precision["experts"], at.machine.rates
+        work = even_expert_work(ffn, at.shape, hidden=model.expert_hidden, weights=weights, rates=rates)
+        parts.works.append(replace(work, layers=at.count))
+
+
+def _add_placed(cost: StepCost, at: PlacedStep) -> None:
+    """Experts of each layer: the step waits for the GPU that takes longest; the mean over scenarios is counted."""
+    model, use, machine = at.deployment.model, at.use, at.deployment.machine(at.stage)
+    moe = next(ffn for i in at.stage.layers if isinstance(ffn := model.layers[i].ffn, MoeFfn))
+    rates, weights, own = machine.rates, model.precision["experts"], gpu_rates(at.deployment, at.stage)
+    compute_s, read_s = expert_times(moe, use, tokens=at.tokens * use.gpus, weights=weights, rates=rates)
+    fraction, wider = rates.fractions("experts", weights)
+    work = Work(
+        "experts",
+        fraction,
+        "hbm.experts",
+        compute_s,
+        read_s,
+        columns=filling(
+            expert_columns(moe, at.deployment.model.expert_hidden),
+            rates.flop_per_s[weights],
+            rates.hbm_bytes_per_s,
+        ),
+        wider=wider,
+    )
+    compute, read = (np.asarray(value) for value in work.seconds(machine.efficiency))
+    compute_s = np.asarray(work.least_compute_s)
+    if own is not None:
+        compute, read = compute / own.compute, read / own.read
+        compute_s, read_s = compute_s / own.peak_compute, read_s / own.peak_read
+    seconds = np.max(kernel_seconds(compute, read, machine.efficiency), axis=2)
+    weight = use.repeats / use.share.shape[0]
+    by_compute = np.max(compute, axis=2) >= np.max(read, axis=2)
+    cost.add("experts", COMPUTE, float(seconds[by_compute].sum()) * weight)
+    cost.add("experts", HBM, float(seconds[~by_compute].sum()) * weight)
+    cost.add("engine", FIXED, machine.efficiency["engine.share"] * float(seconds.sum()) * weight)
+    cost.busy(COMPUTE, float(compute_s.max(axis=2).sum()) * weight)
+    cost.busy(HBM, float(read_s.max(axis=2).sum()) * weight)
+
+
+EXPERTS = Term("experts", "#d55e00", behind=("experts", "hbm"), of_layer=_add, of_placement=_add_placed)

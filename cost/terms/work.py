@@ -3,18 +3,89 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cost.deployment import Deployment
+from cost.dispatch import ExpertUse
 from cost.efficiency import Efficiency
-from cost.machine import Rates
+from cost.layout import StageSpec
+from cost.machine import Machine, Rates
+from cost.model import Layer, Model
 from cost.quantity import Quantity
+from cost.workload import StepShape
 
+COMPUTE = "compute"
+HBM = "HBM bandwidth"
+FIXED = "fixed overhead"
+"""The limit of what no resource of a chip binds."""
+IMBALANCE = "pipeline imbalance"
+RESOURCES = {COMPUTE: "#0072b2", HBM: "#d55e00", IMBALANCE: "#e69f00", FIXED: "#8c959f"}
+"""What may bind a part of the step besides a fabric, and its colour in every chart."""
 BALANCE = 300.0
 """Flop per byte at which ``columns`` are those of the calibration: units with fewer flop are filled more
 easily."""
+
+
+def _nothing(parts: Parts, at: LayerStep) -> None:
+    """Add nothing: the term is no part of a layer."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A part of the step, declared once: reports, charts and the step itself read :data:`cost.terms.registry.TERMS`.
+
+    Attributes
+    ----------
+    name, colour:
+        As JSON names it, and as charts draw it.
+    behind:
+        Beginnings of the names of the coefficients behind it.
+    meaning:
+        What it is, in words; empty where the name says it.
+    sends:
+        It travels over links, which two half batches hide behind computing.
+    delays:
+        It is fixed seconds: these coefficients, each as often as :attr:`Parts.counts` says.
+    of_layer:
+        Adds what layers alike take, experts loaded evenly.
+    of_placement:
+        Counts what the experts of a placement take, instead of ``of_layer``.
+    """
+
+    name: str
+    colour: str
+    behind: tuple[str, ...] = ()
+    meaning: str = ""
+    sends: bool = False
+    delays: tuple[str, ...] = ()
+    of_layer: Callable[[Parts, LayerStep], None] = _nothing
+    of_placement: Callable[[StepCost, PlacedStep], None] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LayerStep:
+    """``count`` layers alike in a step."""
+
+    model: Model
+    layer: Layer
+    count: Quantity
+    shape: StepShape
+    machine: Machine
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedStep:
+    """The experts of a stage as they are placed, at ``tokens`` tokens per GPU in ``groups`` attention groups."""
+
+    deployment: Deployment
+    stage: StageSpec
+    use: ExpertUse
+    tokens: float
+    groups: Quantity
 
 
 def filling(columns: Quantity, flop_per_s: float, hbm_bytes_per_s: float) -> Quantity:
@@ -33,7 +104,7 @@ class Work:
     Attributes
     ----------
     term:
-        The part of the step that reports name: ``attention``, ``experts``, ``dense``, ``head``.
+        Name of the :class:`Term`.
     fraction, hbm:
         Names of the fraction of flop/s and of HBM bandwidth that such kernels reach.
     compute_s, memory_s:
@@ -68,6 +139,19 @@ class Work:
             self.compute_s / max(1.0, *(ratio for _, ratio in self.wider)) if self.wider else self.compute_s
         )
 
+    def seconds(self, efficiency: Efficiency) -> tuple[Quantity, Quantity]:
+        """Seconds of computing and of reading in one layer, at the fractions that kernels reach.
+
+        A slice of ``columns`` columns takes ``columns_coefficient / columns`` of its time at peak besides: tiles of
+        the multipliers stay partly empty. With columns for a unit of equal flop per byte that is seconds by HBM
+        alone, so that a larger peak never makes it longer.
+        """
+        kind = self.fraction.partition(".")[0]
+        half = 0.0 if kind == "attention" else efficiency[f"columns.{kind}"]
+        fraction = reached(efficiency, self.fraction, self.wider)
+        compute_s = self.compute_s * (1 / fraction + half / self.columns)
+        return compute_s, self.memory_s / efficiency[self.hbm]
+
 
 @dataclass(frozen=True, eq=False)
 class LinkPart:
@@ -75,8 +159,6 @@ class LinkPart:
 
     Attributes
     ----------
-    term:
-        ``dispatch`` or ``combine``.
     up_s, out_s:
         Seconds at the links' peak on the scale-up and the scale-out fabric; both work at the same time.
     expected_s:
@@ -113,29 +195,33 @@ class Parts:
     ----------
     works, links, reduces:
         Computing and reading; dispatch and combine; all-reduces.
-    layers, latent_layers, index_layers, compress_layers, moe_layers, steps:
-        How often the fixed delays of a layer, of one with latent attention, with an index, with compressed entries,
-        of a MoE layer and of a step are paid.
-    requests:
-        Sequences that one GPU's group schedules and samples in a step.
+    counts:
+        How often each fixed delay is paid, by the name of its coefficient.
     """
 
     works: list[Work] = field(default_factory=list)
     links: list[LinkPart] = field(default_factory=list)
     reduces: list[AllReduce] = field(default_factory=list)
-    layers: Quantity = 0.0
-    latent_layers: Quantity = 0.0
-    index_layers: Quantity = 0.0
-    compress_layers: Quantity = 0.0
-    moe_layers: Quantity = 0.0
-    steps: Quantity = 0.0
-    requests: Quantity = 0.0
+    counts: dict[str, Quantity] = field(default_factory=dict)
 
+    def count(self, delay: str, times: Quantity) -> None:
+        """Pay ``delay`` so many times more."""
+        self.counts[delay] = self.counts.get(delay, 0.0) + times
 
-SENDING = ("dispatch", "combine", "all_reduce")
-"""Terms that travel over links, which two half batches hide behind computing."""
-FIXED = "fixed overhead"
-"""The limit of what no resource of a chip binds."""
+    def add(self, other: Parts, times: Quantity) -> None:
+        """Add ``times`` of another's parts."""
+        self.works += [
+            replace(w, compute_s=times * w.compute_s, memory_s=times * w.memory_s) for w in other.works
+        ]
+        self.links += [
+            replace(p, up_s=times * p.up_s, out_s=times * p.out_s, expected_s=times * p.expected_s)
+            for p in other.links
+        ]
+        for r in other.reduces:
+            scaled = {name: times * getattr(r, name) for name in ("up_s", "out_s", "calls", "crossing")}
+            self.reduces.append(replace(r, **scaled))
+        for delay, paid in other.counts.items():
+            self.count(delay, times * paid)
 
 
 def smooth_max(first: Quantity, second: Quantity) -> Quantity:
@@ -146,6 +232,23 @@ def smooth_max(first: Quantity, second: Quantity) -> Quantity:
 def kernel_seconds(compute_s: Quantity, memory_s: Quantity, efficiency: Efficiency) -> Quantity:
     """Seconds of a kernel that computes and reads at once: the larger at peaks, else :func:`smooth_max`."""
     return np.maximum(compute_s, memory_s) if efficiency.ideal else smooth_max(compute_s, memory_s)
+
+
+def reached(efficiency: Efficiency, fraction: str, wider: tuple[tuple[str, float], ...]) -> float:
+    """Part of a unit's peak that kernels reach, or what those of a wider unit reach over the same peak, if more.
+
+    ``wider``: names of those fractions, each with the wider unit's peak over the unit's. A chip whose FP4 kernels are
+    slow may always run the FP8 ones: another unit never makes it slower.
+    """
+    return max(efficiency[fraction], *(efficiency[name] * ratio for name, ratio in wider), 0.0)
+
+
+def totals(parts_s: dict[tuple[str, str], Quantity], place: int) -> dict[str, Quantity]:
+    """Seconds by part (``place`` 0) or by what bound them (1)."""
+    found: dict[str, Quantity] = {}
+    for names, seconds in parts_s.items():
+        found[names[place]] = found.get(names[place], 0.0) + seconds
+    return found
 
 
 @dataclass
@@ -167,18 +270,12 @@ class StepCost:
     @property
     def terms_s(self) -> dict[str, Quantity]:
         """Expected seconds by part."""
-        return self._by(0)
+        return totals(self.parts_s, 0)
 
     @property
     def limits_s(self) -> dict[str, Quantity]:
         """Expected seconds by what bound them."""
-        return self._by(1)
-
-    def _by(self, place: int) -> dict[str, Quantity]:
-        found: dict[str, Quantity] = {}
-        for names, seconds in self.parts_s.items():
-            found[names[place]] = found.get(names[place], 0.0) + seconds
-        return found
+        return totals(self.parts_s, 1)
 
     @property
     def total_s(self) -> Quantity:
@@ -203,20 +300,20 @@ class StepCost:
 
     def add_work(self, work: Work, efficiency: Efficiency) -> None:
         """Count computing and reading of ``work``."""
-        compute_s, memory_s = work_seconds(work, efficiency)
+        compute_s, memory_s = work.seconds(efficiency)
         seconds = work.layers * kernel_seconds(compute_s, memory_s, efficiency)
         self.split(work.term, seconds, compute_s >= memory_s)
         if np.any(np.asarray(work.uneven) > 0):
             waited = efficiency["ranks.uneven"] * work.uneven * seconds
             self.split("rank_imbalance", waited, compute_s >= memory_s)
-        self.busy("compute", work.layers * work.least_compute_s)
-        self.busy("HBM bandwidth", work.layers * work.memory_s)
+        self.busy(COMPUTE, work.layers * work.least_compute_s)
+        self.busy(HBM, work.layers * work.memory_s)
 
     def split(self, term: str, seconds: Quantity, by_compute: ArrayLike) -> None:
         """Count ``seconds`` of ``term``, bound by computing where ``by_compute``, else by HBM."""
         computing = np.where(by_compute, seconds, 0.0)
-        self.add(term, "compute", computing)
-        self.add(term, "HBM bandwidth", seconds - computing)
+        self.add(term, COMPUTE, computing)
+        self.add(term, HBM, seconds - computing)
 
     def add_links(self, part: LinkPart, rates: Rates) -> None:
         """Count a dispatch or combine."""
@@ -251,47 +348,3 @@ class StepCost:
         if np.any(np.asarray(out_s) > 0):
             self.add(term, rates.out_fabric, np.where(over_out, seconds, 0.0))
             self.busy(rates.out_fabric, out_s)
-
-
-def work_seconds(work: Work, efficiency: Efficiency) -> tuple[Quantity, Quantity]:
-    """Seconds of computing and of reading in one layer, at the fractions that kernels reach.
-
-    A slice of ``columns`` columns takes ``columns_coefficient / columns`` of its time at peak besides: tiles of the
-    multipliers stay partly empty. With columns for a unit of equal flop per byte that is seconds by HBM alone, so
-    that a larger peak never makes it longer.
-    """
-    kind = work.fraction.partition(".")[0]
-    half = 0.0 if kind == "attention" else efficiency[f"columns.{kind}"]
-    fraction = reached(efficiency, work.fraction, work.wider)
-    compute_s = work.compute_s * (1 / fraction + half / work.columns)
-    return compute_s, work.memory_s / efficiency[work.hbm]
-
-
-def reached(efficiency: Efficiency, fraction: str, wider: tuple[tuple[str, float], ...]) -> float:
-    """Part of a unit's peak that kernels reach, or what those of a wider unit reach over the same peak, if more.
-
-    ``wider``: names of those fractions, each with the wider unit's peak over the unit's. A chip whose FP4 kernels are
-    slow may always run the FP8 ones: another unit never makes it slower.
-    """
-    return max(efficiency[fraction], *(efficiency[name] * ratio for name, ratio in wider), 0.0)
-
-
-def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
-    """Return the seconds of ``parts`` where kernels reach what ``efficiency`` says."""
-    cost = StepCost()
-    for work in parts.works:
-        cost.add_work(work, efficiency)
-    cost.add("engine", FIXED, efficiency["engine.share"] * cost.total_s)
-    for link in parts.links:
-        cost.add_links(link, rates)
-    for reduce in parts.reduces:
-        cost.add_reduce(reduce, efficiency, rates)
-    fixed = parts.layers * efficiency["delay.layer"] + parts.moe_layers * efficiency["delay.moe_layer"]
-    fixed = fixed + parts.latent_layers * efficiency["delay.latent_layer"]
-    fixed = fixed + parts.steps * efficiency["delay.step"] + parts.requests * efficiency["delay.sequence"]
-    cost.add("overhead", FIXED, fixed)
-    sparse = parts.index_layers * efficiency["delay.index_layer"]
-    sparse = sparse + parts.compress_layers * efficiency["delay.compress_layer"]
-    if np.any(np.asarray(sparse) > 0):
-        cost.add("sparse_attention", FIXED, sparse)
-    return cost

@@ -11,7 +11,8 @@ from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.resolve import resolve_model
 from cost.step import batch_cost, even_parts, even_step, overlapped, stage_cost
-from cost.terms.work import SENDING, StepCost
+from cost.terms.registry import TERMS
+from cost.terms.work import StepCost
 from cost.workload import StepShape, Workload
 from topology import resolve_cluster
 
@@ -188,11 +189,14 @@ def test_layers_that_pay_a_delay_of_their_kind(name, layers):
     )
     shape = StepShape(attention_dp=8.0, ep=8.0, sequences=1.0, context=1000.0, domain_gpus=8.0)
     parts = even_parts(model, shape, machine)
-    assert parts.layers == len(model.layers)
-    assert (parts.latent_layers, parts.index_layers, parts.compress_layers, parts.moe_layers) == layers
+    assert parts.counts["delay.layer"] == len(model.layers)
+    kinds = ("latent_layer", "index_layer", "compress_layer", "moe_layer")
+    assert tuple(parts.counts[f"delay.{kind}"] for kind in kinds) == layers
     drafted = even_parts(model, replace(shape, queries=3.0), machine)
-    assert drafted.layers == len(model.layers) + 2
-    assert drafted.index_layers == layers[1] + 2 * bool(layers[1])  # the last layer of each has one
+    assert drafted.counts["delay.layer"] == len(model.layers) + 2
+    assert drafted.counts["delay.index_layer"] == layers[1] + 2 * bool(
+        layers[1]
+    )  # the last layer of each has one
 
 
 @settings(deadline=None, max_examples=40)
@@ -235,7 +239,7 @@ def test_overlap_of_a_setting_is_that_of_its_halves(toy):
     use = toy.uses(where, toy.layout([(stage.gpus, stage.layers)]))[0][0]
     plain = toy.deployment(where.cluster, where.model, efficiency=where.efficiency)
     half = batch_cost(plain, stage, 500.0, 1, use, last=True)
-    sending = sum(float(half.terms_s.get(term, 0.0)) for term in SENDING)
+    sending = sum(float(half.terms_s.get(term, 0.0)) for term in TERMS if TERMS[term].sends)
     computing = float(half.total_s) - sending
     share = where.efficiency["overlap"]
     assert share > 0

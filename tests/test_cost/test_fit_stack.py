@@ -12,7 +12,7 @@ import pytest
 from cost.calibration.serving import calibrated
 from cost.efficiency import COEFFICIENTS
 from cost.step import even_step
-from cost.terms.work import SENDING
+from cost.terms.registry import TERMS
 from cost.validation.point import Point, Pool
 from cost.validation.predict_serving import predict_serving
 from cost.validation.serving_groups import group_points
@@ -87,7 +87,9 @@ def test_a_stack_prices_as_the_cost_model_does(kind, model, monkeypatch):
         for name in COEFFICIENTS:
             table[name][group.index] = efficiency[name]
         cost = even_step(group.model, shape, machine)
-        sending = sum((cost.terms_s.get(term, 0.0) for term in SENDING), np.zeros(len(group.index)))
+        sending = sum(
+            (cost.terms_s.get(term, 0.0) for term in TERMS if TERMS[term].sends), np.zeros(len(group.index))
+        )
         wanted[:, group.index] = cost.total_s - sending, sending
     computing, sending = all_steps.seconds(table)
     assert computing == pytest.approx(wanted[0], rel=1e-9)

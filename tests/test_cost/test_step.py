@@ -11,7 +11,8 @@ from cost.dispatch import expert_use
 from cost.layout import StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
-from cost.step import hop_seconds, stage_cost
+from cost.step import stage_cost
+from cost.terms.pipeline import hop_seconds
 from cost.workload import StepShape, Workload
 from topology import resolve_cluster
 

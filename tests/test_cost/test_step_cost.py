@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cost.step import priced
 from cost.terms.work import (
     LinkPart,
     Parts,
@@ -12,9 +13,7 @@ from cost.terms.work import (
     Work,
     filling,
     kernel_seconds,
-    priced,
     smooth_max,
-    work_seconds,
 )
 
 
@@ -24,7 +23,7 @@ def test_a_larger_peak_loses_no_more_in_narrow_slices(toy):
 
     def seconds(flop_per_s: float) -> float:
         columns = filling(64.0, flop_per_s, 1e12)
-        return float(work_seconds(work(compute=1e14 / flop_per_s, columns=columns), narrow)[0])
+        return float(work(compute=1e14 / flop_per_s, columns=columns).seconds(narrow)[0])
 
     at_peak = [seconds(peak) - 1e14 / peak for peak in (1e14, 2e14, 8e14)]
     assert at_peak == pytest.approx([at_peak[0]] * 3)
@@ -47,15 +46,15 @@ def test_at_peak_the_larger_counts_and_else_both(toy):
 
 def test_fractions_stretch_their_own_side(toy):
     lossy = toy.coefficients(gemm__bf16=0.5, hbm__weights=0.25, experts__bf16=0.1, hbm__cache=0.1)
-    assert work_seconds(work(), lossy) == (4.0, 12.0)
+    assert work().seconds(lossy) == (4.0, 12.0)
 
 
 def test_narrow_slices_use_multipliers_badly(toy):
     # 100 columns where 300 reach half of the fraction: a quarter
     narrow = toy.coefficients(columns__gemm=300.0, columns__experts=900.0)
-    assert work_seconds(work(columns=100.0), narrow) == (8.0, 3.0)
-    assert work_seconds(work(fraction="experts.bf16", columns=100.0), narrow) == (20.0, 3.0)
-    assert work_seconds(work(fraction="attention.decode.bf16"), narrow) == (2.0, 3.0)
+    assert work(columns=100.0).seconds(narrow) == (8.0, 3.0)
+    assert work(fraction="experts.bf16", columns=100.0).seconds(narrow) == (20.0, 3.0)
+    assert work(fraction="attention.decode.bf16").seconds(narrow) == (2.0, 3.0)
 
 
 def test_parts_add_up_by_name_and_by_limit(toy):
@@ -89,7 +88,15 @@ def test_the_slower_fabric_binds_a_dispatch(toy):
 
 
 def test_fixed_delays_are_counted_by_what_they_belong_to(toy):
-    parts = Parts(layers=10, latent_layers=4, moe_layers=6, steps=1, requests=8)
+    parts = Parts(
+        counts={
+            "delay.layer": 10,
+            "delay.latent_layer": 4,
+            "delay.moe_layer": 6,
+            "delay.step": 1,
+            "delay.sequence": 8,
+        }
+    )
     names = ("delay__layer", "delay__latent_layer", "delay__moe_layer", "delay__step", "delay__sequence")
     counts = (10, 4, 6, 1, 8)
     rates = toy.machine(toy.cluster(4)).rates
@@ -103,10 +110,10 @@ def test_the_fastest_unit_runs(toy):
     # FP4 at 400 Tflop/s reaches 0.2 of it; FP8 at 200 reaches 0.6, BF16 at 100 reaches 0.7
     efficiency = toy.coefficients(gemm__fp4=0.2, gemm__fp8=0.6, gemm__bf16=0.7)
     narrow = replace(work(1.0, 0.0, fraction="gemm.fp4"), wider=(("gemm.fp8", 0.5), ("gemm.bf16", 0.25)))
-    assert work_seconds(narrow, efficiency)[0] == pytest.approx(1 / 0.3)
-    assert work_seconds(replace(narrow, wider=()), efficiency)[0] == pytest.approx(1 / 0.2)
+    assert narrow.seconds(efficiency)[0] == pytest.approx(1 / 0.3)
+    assert replace(narrow, wider=()).seconds(efficiency)[0] == pytest.approx(1 / 0.2)
     good = toy.coefficients(gemm__fp4=0.8, gemm__fp8=0.6)
-    assert work_seconds(narrow, good)[0] == pytest.approx(1 / 0.8)
+    assert narrow.seconds(good)[0] == pytest.approx(1 / 0.8)
     assert narrow.least_compute_s == 1.0
     assert replace(narrow, wider=(("gemm.bf16", 2.0),)).least_compute_s == 0.5
 
@@ -124,7 +131,7 @@ def test_ranks_wait_for_the_one_with_most_to_do(toy):
 
 
 def test_the_engine_loses_a_share_of_the_time_of_kernels(toy):
-    parts = Parts(works=[replace(work(2.0, 3.0), uneven=1.0), work(1.0, 1.0)], steps=1)
+    parts = Parts(works=[replace(work(2.0, 3.0), uneven=1.0), work(1.0, 1.0)], counts={"delay.step": 1})
     parts.links.append(LinkPart("dispatch", 1.0, 0.0, 5.0))
     efficiency = toy.coefficients(engine__share=0.1, ranks__uneven=1.0, delay__step=7.0)
     cost = priced(parts, efficiency, toy.machine(toy.cluster(4)).rates)
@@ -136,6 +143,8 @@ def test_the_engine_loses_a_share_of_the_time_of_kernels(toy):
 def test_layers_with_an_index_or_compressed_entries_pay_for_them(toy):
     rates = toy.machine(toy.cluster(4)).rates
     efficiency = toy.coefficients(delay__index_layer=1e-3, delay__compress_layer=1e-2)
-    cost = priced(Parts(layers=9, index_layers=3, compress_layers=5), efficiency, rates)
+    cost = priced(
+        Parts(counts={"delay.layer": 9, "delay.index_layer": 3, "delay.compress_layer": 5}), efficiency, rates
+    )
     assert some(cost.parts_s) == {("sparse_attention", "fixed overhead"): pytest.approx(0.053)}
-    assert "sparse_attention" not in priced(Parts(layers=9), efficiency, rates).terms_s
+    assert "sparse_attention" not in priced(Parts(counts={"delay.layer": 9}), efficiency, rates).terms_s

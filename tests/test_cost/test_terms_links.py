@@ -13,7 +13,7 @@ from cost.dispatch import balanced_use, expert_use
 from cost.loads import ExpertLoads
 from cost.terms.alltoall_kernel import vector_bytes
 from cost.terms.alltoall_volumes import placed_volumes
-from cost.terms.links import hop_bytes, return_bytes
+from cost.terms.pipeline import hop_bytes, return_bytes
 
 
 @pytest.mark.parametrize(

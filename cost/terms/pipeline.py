@@ -1,0 +1,64 @@
+"""Hand-overs between pipeline stages, and the wait for the slowest of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cost.deployment import Deployment
+from cost.layout import StageSpec
+from cost.terms.work import Term
+
+ACTIVATION_BYTES = 2.0
+"""Activations between GPUs travel in BF16."""
+TOKEN_ID_BYTES = 4.0
+"""A sampled token travels as an int32."""
+
+
+def hop_bytes(hidden: int, *, tokens: float) -> float:
+    """Bytes that each GPU hands to its counterpart in the next stage: one hidden vector a token."""
+    return tokens * hidden * ACTIVATION_BYTES
+
+
+def return_bytes(*, tokens: float) -> float:
+    """Bytes that each GPU of the last stage hands back to the first: the sampled tokens, which it embeds."""
+    return tokens * TOKEN_ID_BYTES
+
+
+def hop_seconds(
+    deployment: Deployment, sender: StageSpec, receiver: StageSpec, *, moved: float
+) -> tuple[str, float, float]:
+    """Return the fabric of a pipeline hop, its expected seconds and its seconds at peak.
+
+    ``moved`` bytes pass the busiest GPU: over the scale-up fabric where both stages lie in one domain, else
+    over the scale-out one.
+    """
+    rates, reached = deployment.rates(sender), deployment.machine(sender).efficiency["links.hop"]
+    if len(deployment.domain_set(sender) | deployment.domain_set(receiver)) == 1:
+        peak_s = moved / rates.up_bytes_per_s
+        return rates.up_fabric, peak_s / reached + rates.up_latency_s, peak_s
+    rates.require_scale_out()
+    peak_s = moved / rates.out_bytes_per_s
+    return rates.out_fabric, peak_s / reached + rates.out_latency_s, peak_s
+
+
+def hops(
+    deployment: Deployment, stages: Sequence[StageSpec], batch: float
+) -> Iterator[tuple[str, float, float]]:
+    """Fabric, expected seconds and seconds at peak of each hop of a micro-batch, back to the first stage too.
+
+    ``batch`` sequences per GPU of the replica are in flight, as many micro-batches as stages; one stage has no hop.
+    """
+    total, depth = sum(len(stage.gpus) for stage in stages), len(stages)
+    if depth == 1:
+        return
+    for stage, after in zip(stages, [*stages[1:], stages[0]], strict=True):
+        # the side with fewer GPUs moves more through each
+        sequences = batch * total / (depth * min(len(stage.gpus), len(after.gpus)))
+        tokens = sequences * deployment.workload.tokens_per_pass
+        back = after is stages[0]
+        moved = return_bytes(tokens=tokens) if back else hop_bytes(deployment.model.hidden, tokens=tokens)
+        yield hop_seconds(deployment, stage, after, moved=moved)
+
+
+HOPS = Term("pipeline_hops", "#aa4466", behind=("links.hop",), meaning="hand-overs between stages")
+BUBBLE = Term("pipeline_bubble", "#ddcc77", meaning="stages wait for the slowest of them")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from placement.engines.check import Checked
 from placement.engines.export import Exported
 from placement.engines.mapping import Place
+from placement.engines.registry import Checked
 from rackplan.words import underlined, wrapped
 
 _WORDS = {"refused": "NOT LOADED", "wrong": "WRONG", "note": "note"}

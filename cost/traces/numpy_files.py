@@ -44,15 +44,25 @@ def read_npy(path: Path, wanted: Wanted | None) -> Recording:
     InputError
         If it is not one, is cut short, or does not hold numbers in two or three axes.
     """
+    return of_array(str(path), "NumPy array", npy_array(path), wanted)
+
+
+def npy_array(path: Path) -> FileArray:
+    """Return the array of an ``.npy`` file, of whatever numbers in whatever shape.
+
+    Raises
+    ------
+    InputError
+        If it is not one, holds Python objects, or is cut short.
+    """
     with path.open("rb") as file:
         if file.read(2) == b"PK":
             raise InputError(f"{path}: holds a zip archive, not one array; name it .npz if it is one.")
         file.seek(0)
         try:
-            array = _header(file, Place(path, 0, path.stat().st_size))
+            return _header(file, Place(path, 0, path.stat().st_size))
         except _BROKEN as error:
             raise InputError(f"{path}: not a whole .npy file of numbers ({one_line(error)}).") from error
-    return of_array(str(path), "NumPy array", array, wanted)
 
 
 def read_npz(path: Path, wanted: Wanted | None) -> Recording:

@@ -1,17 +1,16 @@
-"""What one engine's module offers: how its file is written, read and checked, and how the engine is started."""
+"""What one engine's module offers: how its plan file is written, read and judged, and how the engine is started."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar
 
 from cost.dispatch import Split
-from placement.engines.findings import Inspected
+from placement.engines.findings import BAD, Finding, Inspected, RowRules, inspect_rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
-
-EngineName = Literal["sglang", "trtllm", "vllm-ascend", "vllm"]
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,21 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Engine:
-    """An engine that loads plans.
+class Rows:
+    """Rows of expert ids as a file has them, and their places; ``moe`` are those of MoE layers (None: all)."""
+
+    rows: Sequence[object]
+    places: Sequence[str]
+    moe: Sequence[int] | None = None
+
+
+class Engine(ABC):
+    """An engine that loads plans; a module of its own has the one subclass, ``registry`` its instance.
 
     Attributes
     ----------
-    title, version:
-        Its name, and the sources that its rules were read from.
+    name, title, version:
+        Its name on the command line, its name in words, and the sources that its rules were read from.
     released:
         Whether a released version loads the file.
     suffixes:
@@ -61,33 +68,67 @@ class Engine:
         How it can split an expert's tokens over copies; the first is what it does unless told.
     split_words:
         The same in words.
-    write:
-        Text of the file for a mapping.
-    limits:
-        Each returns why the engine cannot hold a mapping, and the option that avoids it; empty where it can.
-    inspect:
-        Reads and checks a file, for a model and a number of ranks.
-    flags:
-        Lines to start it with.
-    warnings:
-        What a person should know before starting it so.
-    launch_limits:
-        The same for how the engine would be started.
     nearest_copy:
         Where it splits by source rank: whether a rank takes the nearest copy; else copy rank mod copies.
+    rules:
+        What it does about each mistake that rows of expert ids can have.
     """
 
-    name: EngineName
-    title: str
-    version: str
-    released: bool
-    suffixes: tuple[str, ...]
-    splits: tuple[Split, ...]
-    split_words: str
-    write: Callable[[ExpertMapping, ModelFacts], str]
-    limits: tuple[Callable[[ExpertMapping, ModelFacts], str], ...]
-    inspect: Callable[[Path, ModelFacts, int], Inspected]
-    flags: Callable[[Launch], list[str]]
-    warnings: Callable[[Launch], list[str]]
-    launch_limits: tuple[Callable[[Launch], str], ...] = ()
-    nearest_copy: bool = True
+    name: ClassVar[str]
+    title: ClassVar[str]
+    version: ClassVar[str]
+    released: ClassVar[bool] = True
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    splits: ClassVar[tuple[Split, ...]] = ("even",)
+    split_words: ClassVar[str]
+    nearest_copy: ClassVar[bool] = True
+    rules: ClassVar[RowRules]
+
+    @abstractmethod
+    def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
+        """Return the text of the file for a mapping."""
+
+    @abstractmethod
+    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows | None:
+        """Return the rows of a file, what is wrong with the rest of it in ``found``; None where there are no rows."""
+
+    def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
+        """Return what is not the file's own fault; ``read``: whether rows were found in it."""
+        del facts, ranks, read
+        return ()
+
+    @abstractmethod
+    def flags(self, launch: Launch) -> list[str]:
+        """Return the lines to start it with."""
+
+    def warnings(self, launch: Launch) -> list[str]:
+        """Return what a person should know before starting it so."""
+        del launch
+        return []
+
+    def cannot_hold(self, mapping: ExpertMapping) -> str:
+        """Return why it cannot hold a mapping, and the option that avoids it; empty where it can."""
+        del mapping
+        return ""
+
+    def cannot_run(self, launch: Launch) -> str:
+        """Return why it cannot be started so, and the option that avoids it; empty where it can."""
+        del launch
+        return ""
+
+    def inspect(self, path: Path, facts: ModelFacts, ranks: int) -> Inspected:
+        """Read and check a file, for a model and a number of ranks.
+
+        Raises
+        ------
+        InputError
+            If nothing can be read of it.
+        """
+        found: list[Finding] = []
+        rows = self.read(path, facts, ranks, found)
+        around = self.around(facts, ranks, read=rows is not None)
+        if rows is None:
+            return Inspected(None, tuple(found), around)
+        inspected = inspect_rows(rows.rows, rows.places, self.rules, facts, ranks, moe=rows.moe)
+        sound = not any(finding.kind in BAD for finding in found)
+        return Inspected(inspected.mapping if sound else None, (*found, *inspected.findings), around)

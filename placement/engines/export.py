@@ -64,9 +64,8 @@ def export_plan(plan: Plan, engine: Engine, file: str) -> Exported:
         )
     mapping = mapping_of(plan)
     launch = launch_of(plan, mapping, file, facts)
-    reasons = [limit(mapping, facts) for limit in engine.limits]
-    reasons += [limit(launch) for limit in engine.launch_limits]
-    if reason := next(filter(None, reasons), ""):
+    reason = engine.cannot_hold(mapping) or engine.cannot_run(launch)
+    if reason:
         raise InputError(f"{engine.title} cannot hold this plan: {reason}.")
     text = engine.write(mapping, facts)
     _read_back(text, engine, mapping, facts)

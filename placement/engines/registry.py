@@ -1,15 +1,24 @@
-"""The engines by name."""
+"""The engines by name, and a file of any of them: read strictly, or judged as the engine would load it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from placement.engines.engine import Engine
-from placement.engines.sglang import SGLANG
-from placement.engines.trtllm import TRTLLM
-from placement.engines.vllm import VLLM
-from placement.engines.vllm_ascend import VLLM_ASCEND
+from placement.engines.findings import BAD, Finding, require_sound
+from placement.engines.mapping import ExpertMapping, ModelFacts
+from placement.engines.phy2log import inspect_phy2log
+from placement.engines.sglang import Sglang
+from placement.engines.strict_text import require_file
+from placement.engines.trtllm import Trtllm
+from placement.engines.vllm import Vllm
+from placement.engines.vllm_ascend import VllmAscend
 from topology.errors import InputError
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (SGLANG, TRTLLM, VLLM_ASCEND, VLLM)}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Sglang(), Trtllm(), VllmAscend(), Vllm())}
+PHY2LOG = "npy"
+MOST_RANKS = 1 << 20
 
 
 def require_engine(name: str, option: str) -> Engine:
@@ -23,3 +32,95 @@ def require_engine(name: str, option: str) -> Engine:
     if name not in ENGINES:
         raise InputError(f"{option} {name}: expected {', '.join(ENGINES)}.")
     return ENGINES[name]
+
+
+def read_mapping(path: Path, kind: str, facts: ModelFacts, ranks: int) -> ExpertMapping:
+    """Read the plan file of an engine, or EPLB's ``phy2log`` (``npy``), for a model on ``ranks`` GPUs.
+
+    Raises
+    ------
+    InputError
+        If there is no such kind, the file cannot be read, or the engine would refuse or misread it.
+    """
+    require_ranks(ranks, "--ep")
+    if kind == PHY2LOG:
+        return require_sound(path, "EPLB (phy2log)", inspect_phy2log(path, facts, ranks))
+    if kind not in ENGINES:
+        raise InputError(f"--from {kind}: expected {', '.join(ENGINES)} or {PHY2LOG}.")
+    engine = ENGINES[kind]
+    return require_sound(path, engine.title, engine.inspect(path, facts, ranks))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found.
+
+    Attributes
+    ----------
+    loads:
+        The engine starts with it.
+    right:
+        It does, and places experts as the file says, each at least once.
+    unreadable:
+        Why nothing could be read of it; empty where it could.
+    """
+
+    file: str
+    engine: Engine
+    findings: tuple[Finding, ...]
+    unreadable: str = ""
+
+    @property
+    def loads(self) -> bool:
+        """Whether the engine starts with it."""
+        return not any(finding.kind == "refused" for finding in self.findings)
+
+    @property
+    def right(self) -> bool:
+        """Whether it starts with it and does what it says."""
+        return not any(finding.kind in BAD for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """One line: whether it loads and is right, and the first reason if not."""
+        if self.right:
+            return f"{self.file} loads in {self.engine.title} and is right."
+        bad = [finding for finding in self.findings if finding.kind in BAD]
+        first = next((finding for finding in bad if finding.kind == "refused"), bad[0])
+        word = "does not load" if not self.loads else "loads and is wrong"
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        text = f"{self.file} {word} in {self.engine.title}: {first.where}: {first.what}{more}"
+        return text if text.endswith("?") else f"{text}."
+
+
+def require_ranks(ranks: int, option: str) -> None:
+    """Check a number of GPUs.
+
+    Raises
+    ------
+    InputError
+        If it is not from 1 to :data:`MOST_RANKS`.
+    """
+    if not 1 <= ranks <= MOST_RANKS:
+        raise InputError(f"{option} {ranks}: expected 1 to {MOST_RANKS:,} GPUs.")
+
+
+def check_file(path: Path, engine: Engine, facts: ModelFacts, ranks: int) -> Checked:
+    """Check a file for an engine that runs ``ranks`` GPUs in the EP group.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or ``ranks`` is no number of GPUs.
+    """
+    require_ranks(ranks, "--gpus")
+    require_file(path)
+    try:
+        inspected = engine.inspect(path, facts, ranks)
+    except InputError as error:
+        what = str(error).removeprefix(f"{path}: ").rstrip(".")
+        return Checked(str(path), engine, (Finding("the whole file", what, "refused"),), str(error))
+    unknown = Finding(
+        "balancedness", "not judged without loads; rackplan import-plan FILE --loads ... scores it", "note"
+    )
+    return Checked(str(path), engine, (*inspected.findings, *inspected.around, unknown))

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from placement.engines.engine import Engine, Launch
-from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.engine import Engine, Launch, Rows
+from placement.engines.findings import Finding, Outcome, RowRules
 from placement.engines.mapping import ExpertMapping, ModelFacts
-from placement.engines.strict_text import read_json
+from placement.engines.strict_text import read_json, require_file
 from topology.errors import InputError
 
 KEY = "physical_to_logical_map"
@@ -25,50 +25,120 @@ COUNT = "logical_count"
 _DISPATCH = {"even": "dynamic", "source": "static", "lp": "lp"}
 _LP_MODELS = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite")
 
-_RULES = RowRules(
-    not_whole=Outcome("refused", "SGLang uses it as a list index and fails"),
-    length=Outcome("refused", "SGLang makes one tensor of all rows and fails"),
-    high=Outcome("refused", "IndexError when SGLang starts"),
-    negative=Outcome("wrong", "SGLang counts from the end: -1 is its last expert"),
-    absent=Outcome(
-        "wrong",
-        "nobody checks; static dispatch divides by zero at the start, dynamic sends its tokens to a slot of another",
-    ),
-    divisible=Outcome("refused", "SGLang asserts that slots divide by --ep-size"),
-    fewer=Outcome("refused", "--ep-num-redundant-experts would be negative"),
-)
 
+class Sglang(Engine):
+    """SGLang."""
 
-def _write(mapping: ExpertMapping, facts: ModelFacts) -> str:
-    trivial = np.arange(mapping.slots) % mapping.experts
-    rows = np.tile(trivial, (facts.layers, 1))
-    rows[list(mapping.layer_ids)] = mapping.slot_expert
-    lines = ",\n".join(json.dumps(row) for row in rows.tolist())
-    return f'{{"{KEY}": [\n{lines}\n]}}\n'
+    name = "sglang"
+    title = "SGLang"
+    version = "0.5.23 (wheel)"
+    suffixes = (".json",)
+    splits = ("source", "even", "lp")
+    split_words = (
+        "as --ep-dispatch-algorithm says: static, one copy per source rank (its own GPU's, else its node's, else in "
+        "turn); dynamic, evenly; lp, so that the busiest GPU has least, solved per batch"
+    )
+    rules = RowRules(
+        not_whole=Outcome("refused", "SGLang uses it as a list index and fails"),
+        length=Outcome("refused", "SGLang makes one tensor of all rows and fails"),
+        high=Outcome("refused", "IndexError when SGLang starts"),
+        negative=Outcome("wrong", "SGLang counts from the end: -1 is its last expert"),
+        absent=Outcome(
+            "wrong",
+            "nobody checks; static dispatch divides by zero at the start, dynamic sends its "
+            "tokens to a slot of another",
+        ),
+        divisible=Outcome("refused", "SGLang asserts that slots divide by --ep-size"),
+        fewer=Outcome("refused", "--ep-num-redundant-experts would be negative"),
+    )
 
+    def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
+        """See :class:`Engine`."""
+        trivial = np.arange(mapping.slots) % mapping.experts
+        rows = np.tile(trivial, (facts.layers, 1))
+        rows[list(mapping.layer_ids)] = mapping.slot_expert
+        lines = ",\n".join(json.dumps(row) for row in rows.tolist())
+        return f'{{"{KEY}": [\n{lines}\n]}}\n'
 
-def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
-    found = []
-    if path.suffix not in (".json", ".pt"):
-        text = "does not end in .json or .pt: SGLang takes the path for JSON text"
-        found.append(Finding("name", text, "refused"))
-    data = _torch(path) if path.suffix == ".pt" else read_json(path)
-    if not isinstance(data, dict):
-        text = f'expected one object with the key "{KEY}" alone; SGLang fails on anything else'
-        return Inspected(None, (*found, Finding("the whole file", text, "refused")))
-    found += _keys(data)
-    if KEY not in data:
-        return Inspected(None, tuple(found))
-    rows = data[KEY]
-    if not isinstance(rows, list) or _no_rows(rows):
-        text = _no_rows(rows if isinstance(rows, list) else [])
-        return Inspected(None, (*found, Finding(KEY, text, "refused")))
-    if len(rows) != facts.layers:
-        return Inspected(None, (*found, _row_count(len(rows), facts)))
-    moe = set(facts.moe_layers)
-    places = [f"layer {layer}{'' if layer in moe else ' (dense)'}" for layer in range(facts.layers)]
-    inspected = inspect_rows(rows, places, _RULES, facts, ranks, moe=facts.moe_layers)
-    return Inspected(None if found else inspected.mapping, (*found, *inspected.findings), _around(ranks))
+    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows | None:
+        """See :class:`Engine`."""
+        del ranks
+        if path.suffix not in (".json", ".pt"):
+            text = "does not end in .json or .pt: SGLang takes the path for JSON text"
+            found.append(Finding("name", text, "refused"))
+        data = _torch(path) if path.suffix == ".pt" else read_json(path)
+        if not isinstance(data, dict):
+            text = f'expected one object with the key "{KEY}" alone; SGLang fails on anything else'
+            found.append(Finding("the whole file", text, "refused"))
+            return None
+        found += _keys(data)
+        rows = data.get(KEY)
+        if KEY not in data:
+            return None
+        if not isinstance(rows, list) or _no_rows(rows):
+            text = _no_rows(rows if isinstance(rows, list) else [])
+            found.append(Finding(KEY, text, "refused"))
+            return None
+        if len(rows) != facts.layers:
+            found.append(_row_count(len(rows), facts))
+            return None
+        moe = set(facts.moe_layers)
+        places = [f"layer {layer}{'' if layer in moe else ' (dense)'}" for layer in range(facts.layers)]
+        return Rows(rows, places, facts.moe_layers)
+
+    def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
+        """See :class:`Engine`."""
+        del facts
+        if not read:
+            return ()
+        text = "SGLang wants slots - experts as --ep-num-redundant-experts; its default is 0"
+        notes = [Finding("--ep-num-redundant-experts", text, "note")]
+        if ranks == 1:
+            notes.append(Finding("--ep-size", "1: with one GPU nothing is placed", "note"))
+        return tuple(notes)
+
+    def flags(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`."""
+        ranks = launch.ep
+        lines = [
+            f"python3 -m sglang.launch_server --model-path {launch.model}",
+            f"--tp-size {ranks} --ep-size {ranks}",
+        ]
+        if launch.attention_dp > 1:
+            lines.append(f"--dp-size {launch.attention_dp} --enable-dp-attention")
+        if launch.stages > 1:
+            lines.append(f"--pp-size {launch.stages}")
+        if launch.nodes > 1:
+            lines.append(f"--nnodes {launch.nodes} --node-rank RANK --dist-init-addr HOST:PORT")
+        return [
+            *lines,
+            "--moe-a2a-backend deepep",
+            f"--ep-num-redundant-experts {launch.redundant}",
+            f"--init-expert-location {launch.file}",
+            f"--ep-dispatch-algorithm {_DISPATCH[launch.split]}",
+        ]
+
+    def warnings(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`."""
+        found = []
+        if launch.split == "even":
+            found.append(
+                "the plan expects an even split: without --ep-dispatch-algorithm dynamic SGLang "
+                "splits by source rank "
+                "(static) where an all-to-all backend runs; a plan for static is made with "
+                "rackplan plan --split source"
+            )
+        if launch.split == "source" and launch.ep % max(1, launch.nodes // launch.stages):
+            found.append("static dispatch takes EP size / nodes GPUs for a node, which does not divide here")
+        if launch.split == "lp" and launch.model_type not in _LP_MODELS:
+            found.append(
+                "SGLang allows --ep-dispatch-algorithm lp for the DeepSeek-V2/V3 family alone, "
+                f"and {launch.model} may "
+                "not be of it; a plan for dynamic is made with rackplan plan --split even"
+            )
+        if launch.file.endswith(".json") is False:
+            found.append("SGLang reads the file only where its path ends in .json")
+        return found
 
 
 def _no_rows(rows: list[object]) -> str:
@@ -89,8 +159,7 @@ def _torch(path: Path) -> object:
     from cost.traces.file_array import FileArray
     from cost.traces.torch_file import load_torch_file
 
-    if not path.is_file():
-        raise InputError(f"{path}: {'not a regular file' if path.exists() else 'there is no such file'}.")
+    require_file(path)
     data = load_torch_file(path)
     if not isinstance(data, dict) or not isinstance(data.get(KEY), FileArray):
         return data
@@ -126,70 +195,3 @@ def _row_count(rows: int, facts: ModelFacts) -> Finding:
     return Finding(
         KEY, f"{rows} rows, {facts.name} has {facts.layers} layers, dense ones too: {what}", "wrong"
     )
-
-
-def _around(ranks: int) -> tuple[Finding, ...]:
-    text = "SGLang wants slots - experts as --ep-num-redundant-experts; its default is 0"
-    notes = [Finding("--ep-num-redundant-experts", text, "note")]
-    if ranks == 1:
-        notes.append(Finding("--ep-size", "1: with one GPU nothing is placed", "note"))
-    return tuple(notes)
-
-
-def _flags(launch: Launch) -> list[str]:
-    ranks = launch.ep
-    lines = [
-        f"python3 -m sglang.launch_server --model-path {launch.model}",
-        f"--tp-size {ranks} --ep-size {ranks}",
-    ]
-    if launch.attention_dp > 1:
-        lines.append(f"--dp-size {launch.attention_dp} --enable-dp-attention")
-    if launch.stages > 1:
-        lines.append(f"--pp-size {launch.stages}")
-    if launch.nodes > 1:
-        lines.append(f"--nnodes {launch.nodes} --node-rank RANK --dist-init-addr HOST:PORT")
-    return [
-        *lines,
-        "--moe-a2a-backend deepep",
-        f"--ep-num-redundant-experts {launch.redundant}",
-        f"--init-expert-location {launch.file}",
-        f"--ep-dispatch-algorithm {_DISPATCH[launch.split]}",
-    ]
-
-
-def _warnings(launch: Launch) -> list[str]:
-    found = []
-    if launch.split == "even":
-        found.append(
-            "the plan expects an even split: without --ep-dispatch-algorithm dynamic SGLang splits by source rank "
-            "(static) where an all-to-all backend runs; a plan for static is made with rackplan plan --split source"
-        )
-    if launch.split == "source" and launch.ep % max(1, launch.nodes // launch.stages):
-        found.append("static dispatch takes EP size / nodes GPUs for a node, which does not divide here")
-    if launch.split == "lp" and launch.model_type not in _LP_MODELS:
-        found.append(
-            f"SGLang allows --ep-dispatch-algorithm lp for the DeepSeek-V2/V3 family alone, and {launch.model} may "
-            "not be of it; a plan for dynamic is made with rackplan plan --split even"
-        )
-    if launch.file.endswith(".json") is False:
-        found.append("SGLang reads the file only where its path ends in .json")
-    return found
-
-
-SGLANG = Engine(
-    name="sglang",
-    title="SGLang",
-    version="0.5.23 (wheel)",
-    released=True,
-    suffixes=(".json",),
-    splits=("source", "even", "lp"),
-    split_words=(
-        "as --ep-dispatch-algorithm says: static, one copy per source rank (its own GPU's, else its node's, else in "
-        "turn); dynamic, evenly; lp, so that the busiest GPU has least, solved per batch"
-    ),
-    write=_write,
-    limits=(),
-    inspect=_inspect,
-    flags=_flags,
-    warnings=_warnings,
-)

@@ -35,9 +35,8 @@ def read_text(path: Path, longest: int | None = None) -> str:
     InputError
         If it is none, is empty, longer than ``longest`` bytes (:data:`LONGEST_BYTES`) or not UTF-8.
     """
+    require_file(path)
     try:
-        if not path.is_file():
-            raise InputError(f"{path}: {'not a regular file' if path.exists() else 'there is no such file'}.")
         size = path.stat().st_size
         if size > (LONGEST_BYTES if longest is None else longest):
             raise InputError(f"{path}: {size:,} bytes, more than any plan of experts; is it a recording?")
@@ -46,11 +45,23 @@ def read_text(path: Path, longest: int | None = None) -> str:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text, so not a plan in this form.") from None
-    except ValueError:
-        raise InputError("the path holds a zero byte.") from None
     if not text.strip():
         raise InputError(f"{path}: empty.")
     return text
+
+
+def require_file(path: Path) -> None:
+    """Check that a path is that of a regular file.
+
+    Raises
+    ------
+    InputError
+        If it is not.
+    """
+    if "\0" in str(path):
+        raise InputError("the path holds a zero byte.")
+    if not path.is_file():
+        raise InputError(f"{path}: {'not a regular file' if path.exists() else 'there is no such file'}.")
 
 
 def read_json(path: Path) -> object:

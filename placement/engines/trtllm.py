@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from placement.engines.engine import Engine, Launch
-from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows, whole_of
+from placement.engines.engine import Engine, Launch, Rows
+from placement.engines.findings import Finding, Outcome, RowRules, whole_of
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_yaml
 
@@ -27,42 +27,110 @@ _BALANCED = (
     "qwen3_moe",
 )
 
-_RULES = RowRules(
-    not_whole=Outcome("refused", "its configuration wants whole numbers"),
-    length=Outcome("refused", "ValueError: the length of each layer must be num_slots"),
-    high=Outcome("refused", "the MoE layer asserts that the ids are those of its experts"),
-    negative=Outcome("refused", "the MoE layer asserts that the ids are those of its experts"),
-    absent=Outcome("refused", "the MoE layer asserts that every expert is there"),
-    divisible=Outcome("refused", "ValueError: num_slots must be divisible by the EP size"),
-    fewer=Outcome("refused", "the MoE layer asserts num_slots >= experts"),
-    converts=True,
-)
 
+class Trtllm(Engine):
+    """TensorRT-LLM."""
 
-def _write(mapping: ExpertMapping, _: ModelFacts) -> str:
-    rows = zip(mapping.layer_ids, mapping.slot_expert.tolist(), strict=True)
-    lines = "".join(f"  {layer}: {json.dumps(row)}\n" for layer, row in rows)
-    return f"{SLOTS}: {mapping.slots}\n{ROWS}:\n{lines}{UPDATES}: 0\n"
+    name = "trtllm"
+    title = "TensorRT-LLM"
+    version = "main of 2026 (moe_load_balancer.py at 000a01de66f0, llm_args.py)"
+    suffixes = (".yaml", ".yml")
+    split_words = "evenly: its router takes the copies of an expert in turn"
+    rules = RowRules(
+        not_whole=Outcome("refused", "its configuration wants whole numbers"),
+        length=Outcome("refused", "ValueError: the length of each layer must be num_slots"),
+        high=Outcome("refused", "the MoE layer asserts that the ids are those of its experts"),
+        negative=Outcome("refused", "the MoE layer asserts that the ids are those of its experts"),
+        absent=Outcome("refused", "the MoE layer asserts that every expert is there"),
+        divisible=Outcome("refused", "ValueError: num_slots must be divisible by the EP size"),
+        fewer=Outcome("refused", "the MoE layer asserts num_slots >= experts"),
+        converts=True,
+    )
 
+    def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
+        """See :class:`Engine`."""
+        del facts
+        rows = zip(mapping.layer_ids, mapping.slot_expert.tolist(), strict=True)
+        lines = "".join(f"  {layer}: {json.dumps(row)}\n" for layer, row in rows)
+        return f"{SLOTS}: {mapping.slots}\n{ROWS}:\n{lines}{UPDATES}: 0\n"
 
-def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
-    data = read_yaml(path)
-    around = _around(facts, ranks)
-    if not isinstance(data, dict):
-        text = f"expected the keys {SLOTS}, {ROWS} and {UPDATES}"
-        return Inspected(None, (Finding("the whole file", text, "refused"),), around)
-    found = [*_unknown_keys(data), *_updates(data)]
-    rows = data.get(ROWS)
-    if not isinstance(rows, dict) or not rows:
-        found.append(_no_rows(rows))
-        return Inspected(None, tuple(found), around)
-    found += _layers(rows, facts)
-    found += _slots(data.get(SLOTS), rows)
-    if any(finding.kind != "note" for finding in found):
-        return Inspected(None, tuple(found), around)
-    places = [f"layer {layer}" for layer in facts.moe_layers]
-    inspected = inspect_rows([rows[layer] for layer in facts.moe_layers], places, _RULES, facts, ranks)
-    return Inspected(inspected.mapping, (*found, *inspected.findings), around)
+    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows | None:
+        """See :class:`Engine`."""
+        del ranks
+        data = read_yaml(path)
+        if not isinstance(data, dict):
+            text = f"expected the keys {SLOTS}, {ROWS} and {UPDATES}"
+            found.append(Finding("the whole file", text, "refused"))
+            return None
+        found += [*_unknown_keys(data), *_updates(data)]
+        rows = data.get(ROWS)
+        if not isinstance(rows, dict) or not rows:
+            found.append(_no_rows(rows))
+            return None
+        found += [*_layers(rows, facts), *_slots(data.get(SLOTS), rows)]
+        if any(finding.kind != "note" for finding in found):
+            return None
+        return Rows(
+            [rows[layer] for layer in facts.moe_layers], [f"layer {layer}" for layer in facts.moe_layers]
+        )
+
+    def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
+        """Return what makes TensorRT-LLM ignore the file without a word."""
+        del read
+        found = [
+            Finding(
+                "enable_attention_dp",
+                "must be true, moe_expert_parallel_size above 1 and the file under moe_config.load_balancer: "
+                "else TensorRT-LLM ignores it without a word",
+                "note",
+            )
+        ]
+        if ranks == 1:
+            found.append(Finding("EP size", "1: TensorRT-LLM ignores the file without a word", "wrong"))
+        if facts.model_type not in _BALANCED:
+            text = (
+                f"{facts.model_type or 'unknown'}: not among the architectures that TensorRT-LLM balances "
+                f"({', '.join(_BALANCED)}); it ignores the file without a word, unless your version has it"
+            )
+            found.append(Finding("model_type", text, "note" if not facts.model_type else "wrong"))
+        return tuple(found)
+
+    def flags(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`."""
+        world, options = launch.ep * launch.stages, "options.yaml"
+        lines = [
+            f"# {options}, for: trtllm-serve {launch.model} --extra_llm_api_options {options}   ({world} ranks)",
+            "moe_config:",
+            "  backend: WIDEEP",
+            f"  load_balancer: {launch.file}",
+            "enable_attention_dp: true",
+            f"tensor_parallel_size: {launch.ep}",
+            f"moe_expert_parallel_size: {launch.ep}",
+        ]
+        if launch.stages > 1:
+            lines.append(f"pipeline_parallel_size: {launch.stages}")
+        return lines
+
+    def warnings(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`."""
+        found = []
+        if launch.split != "even":
+            found.append(
+                f"the plan was made for split {launch.split}, TensorRT-LLM splits evenly: make it with rackplan plan "
+                "--split even"
+            )
+        if launch.tp > 1:
+            found.append(
+                f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has "
+                "one group per GPU: make "
+                "it with rackplan plan --tp 1"
+            )
+        if launch.model_type not in _BALANCED:
+            found.append(
+                f"{launch.model} may not be of an architecture that TensorRT-LLM balances "
+                f"({', '.join(_BALANCED)}): it would ignore the file without a word"
+            )
+        return found
 
 
 def _unknown_keys(data: dict[object, object]) -> list[Finding]:
@@ -122,80 +190,3 @@ def _slots(slots: object, rows: dict[object, object]) -> list[Finding]:
             text = f"{len(row)} slots, {SLOTS} says {str(slots)[:24]}: ValueError at the start"
             return [Finding(f"layer {str(layer)[:24]}", text, "refused")]
     return []
-
-
-def _around(facts: ModelFacts, ranks: int) -> tuple[Finding, ...]:
-    """What makes TensorRT-LLM ignore the file without a word."""
-    found = [
-        Finding(
-            "enable_attention_dp",
-            "must be true, moe_expert_parallel_size above 1 and the file under moe_config.load_balancer: "
-            "else TensorRT-LLM ignores it without a word",
-            "note",
-        )
-    ]
-    if ranks == 1:
-        found.append(Finding("EP size", "1: TensorRT-LLM ignores the file without a word", "wrong"))
-    if not _balanced(facts.model_type):
-        text = (
-            f"{facts.model_type or 'unknown'}: not among the architectures that TensorRT-LLM balances "
-            f"({', '.join(_BALANCED)}); it ignores the file without a word, unless your version has it"
-        )
-        found.append(Finding("model_type", text, "note" if not facts.model_type else "wrong"))
-    return tuple(found)
-
-
-def _balanced(model_type: str) -> bool:
-    return model_type in _BALANCED
-
-
-def _flags(launch: Launch) -> list[str]:
-    world = launch.ep * launch.stages
-    lines = [
-        f"# options.yaml, for: trtllm-serve {launch.model} --extra_llm_api_options options.yaml   ({world} ranks)",
-        "moe_config:",
-        "  backend: WIDEEP",
-        f"  load_balancer: {launch.file}",
-        "enable_attention_dp: true",
-        f"tensor_parallel_size: {launch.ep}",
-        f"moe_expert_parallel_size: {launch.ep}",
-    ]
-    if launch.stages > 1:
-        lines.append(f"pipeline_parallel_size: {launch.stages}")
-    return lines
-
-
-def _warnings(launch: Launch) -> list[str]:
-    found = []
-    if launch.split != "even":
-        found.append(
-            f"the plan was made for split {launch.split}, TensorRT-LLM splits evenly: make it with rackplan plan "
-            "--split even"
-        )
-    if launch.tp > 1:
-        found.append(
-            f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has one group per GPU: make "
-            "it with rackplan plan --tp 1"
-        )
-    if not _balanced(launch.model_type):
-        found.append(
-            f"{launch.model} may not be of an architecture that TensorRT-LLM balances "
-            f"({', '.join(_BALANCED)}): it would ignore the file without a word"
-        )
-    return found
-
-
-TRTLLM = Engine(
-    name="trtllm",
-    title="TensorRT-LLM",
-    version="main of 2026 (moe_load_balancer.py at 000a01de66f0, llm_args.py)",
-    released=True,
-    suffixes=(".yaml", ".yml"),
-    splits=("even",),
-    split_words="evenly: its router takes the copies of an expert in turn",
-    write=_write,
-    limits=(),
-    inspect=_inspect,
-    flags=_flags,
-    warnings=_warnings,
-)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from placement.engines.engine import Engine, Launch
-from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.engine import Engine, Launch, Rows
+from placement.engines.findings import Finding, Outcome, RowRules
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json_lines
 
@@ -20,66 +20,113 @@ _UNRELEASED = (
     "no released vLLM loads a plan (0.33.0 has no option); this is the form of open pull request #41141"
 )
 
-_RULES = RowRules(
-    not_whole=Outcome("refused", "expert ids are whole numbers"),
-    length=Outcome("refused", "every layer must have num_slots ids"),
-    high=Outcome("refused", "ids beyond the experts index past the table"),
-    negative=Outcome("wrong", "a negative id counts from the end"),
-    absent=Outcome("wrong", "no copy: tokens for it go nowhere"),
-    divisible=Outcome("refused", "EPLB wants equally many slots on every rank"),
-    fewer=Outcome("refused", "num_redundant_experts would be negative"),
-)
+
+class Vllm(Engine):
+    """vLLM, as an open pull request would have it."""
+
+    name = "vllm"
+    title = "vLLM with pull request #41141"
+    version = "#41141 (open, April 2026); released 0.33.0 loads no plan"
+    released = False
+    split_words = "evenly over the copies of an expert"
+    rules = RowRules(
+        not_whole=Outcome("refused", "expert ids are whole numbers"),
+        length=Outcome("refused", "every layer must have num_slots ids"),
+        high=Outcome("refused", "ids beyond the experts index past the table"),
+        negative=Outcome("wrong", "a negative id counts from the end"),
+        absent=Outcome("wrong", "no copy: tokens for it go nowhere"),
+        divisible=Outcome("refused", "EPLB wants equally many slots on every rank"),
+        fewer=Outcome("refused", "num_redundant_experts would be negative"),
+    )
+
+    def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
+        """See :class:`Engine`."""
+        del facts
+        record = {
+            "record_type": RECORD,
+            "version": 1,
+            "num_redundant_experts": mapping.redundant,
+            "num_slots": mapping.slots,
+            ROWS: {str(row): ids for row, ids in enumerate(mapping.slot_expert.tolist())},
+        }
+        return json.dumps(record) + "\n"
+
+    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows | None:
+        """See :class:`Engine`."""
+        del ranks
+        record = _record(path, found)
+        if record is None:
+            return None
+        rows = record.get(ROWS)
+        if not isinstance(rows, dict):
+            found.append(Finding(ROWS, "absent, or not a mapping by MoE layer", "refused"))
+            return None
+        wrong = _layers(rows, facts)
+        if wrong is not None:
+            found.append(wrong)
+            return None
+        ordered = [rows[str(index)] for index in range(len(facts.moe_layers))]
+        found += _sizes(record, ordered, facts)
+        return Rows(ordered, [f"layer {layer} (MoE layer {i})" for i, layer in enumerate(facts.moe_layers)])
+
+    def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
+        """See :class:`Engine`."""
+        del facts, ranks, read
+        return (Finding("vLLM", _UNRELEASED, "note"),)
+
+    def flags(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`."""
+        config = {
+            "num_redundant_experts": launch.redundant,
+            "initial_mapping_path": launch.file,
+            "disable_online_rebalancing": True,
+        }
+        lines = [
+            "# NOT RELEASED: a vLLM with pull request #41141 applied",
+            f"vllm serve {launch.model} --enable-expert-parallel --enable-eplb",
+            f"--tensor-parallel-size {launch.tp}",
+        ]
+        if launch.attention_dp > 1:
+            lines.append(f"--data-parallel-size {launch.attention_dp}")
+        if launch.stages > 1:
+            lines.append(f"--pipeline-parallel-size {launch.stages}")
+        return [*lines, f"--eplb-config '{json.dumps(config)}'"]
+
+    def warnings(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`."""
+        found = [f"NOT RELEASED: {_UNRELEASED}"]
+        if launch.split != "even":
+            found.append(
+                f"the plan was made for split {launch.split}, vLLM splits evenly: make it with "
+                "rackplan plan --split even"
+            )
+        return found
 
 
-def _write(mapping: ExpertMapping, _: ModelFacts) -> str:
-    record = {
-        "record_type": RECORD,
-        "version": 1,
-        "num_redundant_experts": mapping.redundant,
-        "num_slots": mapping.slots,
-        ROWS: {str(row): ids for row, ids in enumerate(mapping.slot_expert.tolist())},
-    }
-    return json.dumps(record) + "\n"
-
-
-def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
-    around = (Finding("vLLM", _UNRELEASED, "note"),)
-    record, found = _record(path)
-    if record is None:
-        return Inspected(None, (found,) if found else (), around)
-    rows = record.get(ROWS)
-    if not isinstance(rows, dict):
-        return Inspected(None, (Finding(ROWS, "absent, or not a mapping by MoE layer", "refused"),), around)
-    wrong = _layers(rows, facts)
-    if wrong is not None:
-        return Inspected(None, (wrong,), around)
-    places = [f"layer {layer} (MoE layer {index})" for index, layer in enumerate(facts.moe_layers)]
-    ordered = [rows[str(index)] for index in range(len(facts.moe_layers))]
-    inspected = inspect_rows(ordered, places, _RULES, facts, ranks)
-    sizes = _sizes(record, ordered, facts)
-    return Inspected(None if sizes else inspected.mapping, (*sizes, *inspected.findings), around)
-
-
-def _record(path: Path) -> tuple[dict[str, object] | None, Finding | None]:
-    """Return the one mapping record of a file, or what is wrong."""
-    found: list[dict[str, object]] = []
+def _record(path: Path, found: list[Finding]) -> dict[str, object] | None:
+    """Return the one mapping record of a file; None, with a finding, where there is none."""
+    records: list[dict[str, object]] = []
     others: list[str] = []
+    wrong = None
     for number, value in read_json_lines(path):
         if not isinstance(value, dict):
-            return None, Finding(f"line {number}", "expected one JSON object a line", "refused")
+            wrong = Finding(f"line {number}", "expected one JSON object a line", "refused")
+            break
         if value.get("record_type") == RECORD:
-            found.append(value)
+            records.append(value)
         else:
             others.append(str(value.get("record_type"))[:40])
-    if len(found) > 1:
-        return None, Finding("records", f"{len(found)} of {RECORD}, expected one", "refused")
-    if found and (type(found[0].get("version")) is not int or found[0]["version"] != 1):
-        return None, Finding("version", "expected 1", "refused")
-    if found:
-        return found[0], None
-    if "eplb_load_stats" in others:
-        return None, Finding("records", "a recording of loads, not a plan: give it to --loads", "refused")
-    return None, Finding("records", f'none has "record_type": "{RECORD}"', "refused")
+    if wrong is None and len(records) > 1:
+        wrong = Finding("records", f"{len(records)} of {RECORD}, expected one", "refused")
+    elif wrong is None and records:
+        version = records[0].get("version")
+        if type(version) is int and version == 1:
+            return records[0]
+        wrong = Finding("version", "expected 1", "refused")
+    elif wrong is None and "eplb_load_stats" in others:
+        wrong = Finding("records", "a recording of loads, not a plan: give it to --loads", "refused")
+    found.append(wrong or Finding("records", f'none has "record_type": "{RECORD}"', "refused"))
+    return None
 
 
 def _layers(rows: dict[str, object], facts: ModelFacts) -> Finding | None:
@@ -108,46 +155,3 @@ def _sizes(record: dict[str, object], rows: list[object], facts: ModelFacts) -> 
             text = f"{str(said)[:24]}, but the rows have {wanted}: ValueError at the start"
             found.append(Finding(key, text, "refused"))
     return found
-
-
-def _flags(launch: Launch) -> list[str]:
-    config = {
-        "num_redundant_experts": launch.redundant,
-        "initial_mapping_path": launch.file,
-        "disable_online_rebalancing": True,
-    }
-    lines = [
-        "# NOT RELEASED: a vLLM with pull request #41141 applied",
-        f"vllm serve {launch.model} --enable-expert-parallel --enable-eplb",
-        f"--tensor-parallel-size {launch.tp}",
-    ]
-    if launch.attention_dp > 1:
-        lines.append(f"--data-parallel-size {launch.attention_dp}")
-    if launch.stages > 1:
-        lines.append(f"--pipeline-parallel-size {launch.stages}")
-    return [*lines, f"--eplb-config '{json.dumps(config)}'"]
-
-
-def _warnings(launch: Launch) -> list[str]:
-    found = [f"NOT RELEASED: {_UNRELEASED}"]
-    if launch.split != "even":
-        found.append(
-            f"the plan was made for split {launch.split}, vLLM splits evenly: make it with rackplan plan --split even"
-        )
-    return found
-
-
-VLLM = Engine(
-    name="vllm",
-    title="vLLM with pull request #41141",
-    version="#41141 (open, April 2026); released 0.33.0 loads no plan",
-    released=False,
-    suffixes=(),
-    splits=("even",),
-    split_words="evenly over the copies of an expert",
-    write=_write,
-    limits=(),
-    inspect=_inspect,
-    flags=_flags,
-    warnings=_warnings,
-)

@@ -11,88 +11,130 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from placement.engines.engine import Engine, Launch
-from placement.engines.findings import Finding, Inspected, Outcome, RowRules, inspect_rows
+from placement.engines.engine import Engine, Launch, Rows
+from placement.engines.findings import Finding, Outcome, RowRules
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json
 
-_RULES = RowRules(
-    not_whole=Outcome("refused", "vllm-ascend makes an integer tensor of it and fails, or rounds it"),
-    length=Outcome("refused", "vllm-ascend makes one tensor of a layer's devices and fails"),
-    high=Outcome("refused", "IndexError when the layer is built"),
-    negative=Outcome("wrong", "vllm-ascend counts from the end: -1 is its last expert"),
-    absent=Outcome("refused", "RuntimeError: the table from experts to slots is too short"),
-    absent_last=Outcome("wrong", "nobody checks, and the table from experts to slots ends before it"),
-    divisible=Outcome("refused", "devices would have unequal lengths"),
-    fewer=Outcome("refused", "the number of redundant experts would be negative"),
-    twice=Outcome("wrong", "vllm-ascend keeps one place per expert and device, and loses count of the slots"),
-)
 
+class VllmAscend(Engine):
+    """vllm-ascend."""
 
-def _one_copy_a_device(mapping: ExpertMapping, _: ModelFacts) -> str:
-    """A device's table has one place for each expert."""
-    doubled = mapping.doubled()
-    if not doubled:
-        return ""
-    layer, rank, expert = doubled[0]
-    more = f" (and {len(doubled) - 1} more such)" if len(doubled) > 1 else ""
-    return (
-        f"layer {layer}, rank {rank} holds expert {expert} twice{more}, and vllm-ascend has one place per expert and "
-        "device; rackplan replan, or a fresh rackplan plan, puts no two copies on a GPU"
+    name = "vllm-ascend"
+    title = "vllm-ascend"
+    version = "182b75ea84ff (2026-08-22)"
+    suffixes = (".json",)
+    split_words = (
+        "by source rank: each uses one copy of an expert, rank modulo copies, wherever it is; "
+        "nearly an even split"
+    )
+    nearest_copy = False
+    rules = RowRules(
+        not_whole=Outcome("refused", "vllm-ascend makes an integer tensor of it and fails, or rounds it"),
+        length=Outcome("refused", "vllm-ascend makes one tensor of a layer's devices and fails"),
+        high=Outcome("refused", "IndexError when the layer is built"),
+        negative=Outcome("wrong", "vllm-ascend counts from the end: -1 is its last expert"),
+        absent=Outcome("refused", "RuntimeError: the table from experts to slots is too short"),
+        absent_last=Outcome("wrong", "nobody checks, and the table from experts to slots ends before it"),
+        divisible=Outcome("refused", "devices would have unequal lengths"),
+        fewer=Outcome("refused", "the number of redundant experts would be negative"),
+        twice=Outcome(
+            "wrong", "vllm-ascend keeps one place per expert and device, and loses count of the slots"
+        ),
     )
 
+    def cannot_hold(self, mapping: ExpertMapping) -> str:
+        """A device's table has one place for each expert, and a map of one device is not read."""
+        doubled = mapping.doubled()
+        if doubled:
+            layer, rank, expert = doubled[0]
+            more = f" (and {len(doubled) - 1} more such)" if len(doubled) > 1 else ""
+            return (
+                f"layer {layer}, rank {rank} holds expert {expert} twice{more}, and vllm-ascend has one place per "
+                "expert and device; rackplan replan, or a fresh rackplan plan, puts no two copies on a GPU"
+            )
+        return (
+            "" if mapping.ranks > 1 else "EP size 1: vllm-ascend reads no map then; plan with --ep 2 or more"
+        )
 
-def _more_than_one_rank(mapping: ExpertMapping, _: ModelFacts) -> str:
-    return "" if mapping.ranks > 1 else "EP size 1: vllm-ascend reads no map then; plan with --ep 2 or more"
+    def cannot_run(self, launch: Launch) -> str:
+        """Its counter of MoE layers is each process's own."""
+        if launch.stages == 1:
+            return ""
+        return (
+            f"it has {launch.stages} pipeline stages, and vllm-ascend counts MoE layers from 0 in each process, so a "
+            "stage after the first would read the rows of other layers; make it with rackplan plan --stages 1"
+        )
 
+    def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
+        """See :class:`Engine`."""
+        del facts
+        layers = [
+            {
+                "layer_id": index,
+                "device_count": mapping.ranks,
+                "device_list": [
+                    {"device_id": rank, "device_expert": held} for rank, held in enumerate(devices)
+                ],
+            }
+            for index, devices in enumerate(mapping.by_rank().tolist())
+        ]
+        lines = ",\n".join(json.dumps(layer) for layer in layers)
+        return f'{{"moe_layer_count": {len(layers)}, "layer_list": [\n{lines}\n]}}\n'
 
-def _one_stage(launch: Launch) -> str:
-    """Its counter of MoE layers is each process's own."""
-    if launch.stages == 1:
-        return ""
-    return (
-        f"it has {launch.stages} pipeline stages, and vllm-ascend counts MoE layers from 0 in each process, so a "
-        "stage after the first would read the rows of other layers; make it with rackplan plan --stages 1"
-    )
+    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows | None:
+        """See :class:`Engine`."""
+        if path.suffix != ".json":
+            found.append(Finding("name", "does not end in .json: TypeError at the start", "refused"))
+        data = read_json(path)
+        layers = data.get("layer_list") if isinstance(data, dict) else None
+        if not isinstance(data, dict) or not isinstance(layers, list):
+            text = 'expected an object with "moe_layer_count" and "layer_list"'
+            found.append(Finding("the whole file", text, "refused"))
+            return None
+        found += _layer_count(data.get("moe_layer_count"), len(layers), facts)
+        if any(finding.kind != "note" for finding in found):
+            return None
+        rows: list[object] = []
+        for layer, entry in zip(facts.moe_layers, layers, strict=True):
+            row, wrong = _devices(entry, f"layer {layer}", ranks)
+            if wrong is not None:
+                found.append(wrong)
+                return None
+            found += _positions(entry, len(rows), layer)
+            rows.append(row)
+        return Rows(rows, [f"layer {layer}" for layer in facts.moe_layers])
 
+    def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
+        """See :class:`Engine`."""
+        del facts
+        note = Finding("num_redundant_experts", "must be slots - experts; its default is 0", "note")
+        one = () if ranks > 1 else (Finding("EP size", "1: vllm-ascend reads no map", "wrong"),)
+        return (note, *one) if read else ()
 
-def _write(mapping: ExpertMapping, _: ModelFacts) -> str:
-    layers = [
-        {
-            "layer_id": index,
-            "device_count": mapping.ranks,
-            "device_list": [{"device_id": rank, "device_expert": held} for rank, held in enumerate(devices)],
-        }
-        for index, devices in enumerate(mapping.by_rank().tolist())
-    ]
-    lines = ",\n".join(json.dumps(layer) for layer in layers)
-    return f'{{"moe_layer_count": {len(layers)}, "layer_list": [\n{lines}\n]}}\n'
+    def flags(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`."""
+        config = {"eplb_config": {"expert_map_path": launch.file, "num_redundant_experts": launch.redundant}}
+        lines = [f"vllm serve {launch.model} --enable-expert-parallel", f"--tensor-parallel-size {launch.tp}"]
+        if launch.attention_dp > 1:
+            lines.append(f"--data-parallel-size {launch.attention_dp}")
+        return [*lines, f"--additional-config '{json.dumps(config)}'"]
 
-
-def _inspect(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
-    found: list[Finding] = []
-    if path.suffix != ".json":
-        found.append(Finding("name", "does not end in .json: TypeError at the start", "refused"))
-    data = read_json(path)
-    layers = data.get("layer_list") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(layers, list):
-        text = 'expected an object with "moe_layer_count" and "layer_list"'
-        return Inspected(None, (*found, Finding("the whole file", text, "refused")))
-    found += _layer_count(data.get("moe_layer_count"), len(layers), facts)
-    if any(finding.kind != "note" for finding in found):
-        return Inspected(None, tuple(found))
-    rows: list[object] = []
-    for layer, entry in zip(facts.moe_layers, layers, strict=True):
-        row, wrong = _devices(entry, f"layer {layer}", ranks)
-        if wrong is not None:
-            return Inspected(None, (*found, wrong))
-        found += _positions(entry, len(rows), layer)
-        rows.append(row)
-    places = [f"layer {layer}" for layer in facts.moe_layers]
-    inspected = inspect_rows(rows, places, _RULES, facts, ranks)
-    note = Finding("num_redundant_experts", "must be slots - experts; its default is 0", "note")
-    one = () if ranks > 1 else (Finding("EP size", "1: vllm-ascend reads no map", "wrong"),)
-    return Inspected(inspected.mapping, (*found, *inspected.findings), (note, *one))
+    def warnings(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`."""
+        old = (
+            "model runner V1 alone reads the map (VLLM_USE_V2_MODEL_RUNNER unset or 0), and its "
+            "documentation announces "
+            "the removal of static EPLB"
+        )
+        found = [old]
+        if launch.split != "even" and launch.redundant:
+            found.append(
+                f"the plan was made for split {launch.split}; rank r takes copy r mod copies "
+                "here, wherever it is, which "
+                "is nearly even: a plan of rackplan plan --split even fits better"
+            )
+        return found
 
 
 def _layer_count(count: object, layers: int, facts: ModelFacts) -> list[Finding]:
@@ -143,49 +185,7 @@ def _devices(entry: object, place: str, ranks: int) -> tuple[list[object], Findi
             return [], Finding(place, f'device {number}: expected "device_expert" with expert ids', "refused")
         width = len(held) if width is None else width
         if len(held) != width:
-            what = f"device {number} has {len(held)} experts, device 0 has {width}: {_RULES.length.words}"
+            what = f"device {number} has {len(held)} experts, device 0 has {width}: {VllmAscend.rules.length.words}"
             return [], Finding(place, what, "refused")
         row += held
     return row, None
-
-
-def _flags(launch: Launch) -> list[str]:
-    config = {"eplb_config": {"expert_map_path": launch.file, "num_redundant_experts": launch.redundant}}
-    lines = [f"vllm serve {launch.model} --enable-expert-parallel", f"--tensor-parallel-size {launch.tp}"]
-    if launch.attention_dp > 1:
-        lines.append(f"--data-parallel-size {launch.attention_dp}")
-    return [*lines, f"--additional-config '{json.dumps(config)}'"]
-
-
-def _warnings(launch: Launch) -> list[str]:
-    old = (
-        "model runner V1 alone reads the map (VLLM_USE_V2_MODEL_RUNNER unset or 0), and its documentation announces "
-        "the removal of static EPLB"
-    )
-    found = [old]
-    if launch.split != "even" and launch.redundant:
-        found.append(
-            f"the plan was made for split {launch.split}; rank r takes copy r mod copies here, wherever it is, which "
-            "is nearly even: a plan of rackplan plan --split even fits better"
-        )
-    return found
-
-
-VLLM_ASCEND = Engine(
-    name="vllm-ascend",
-    title="vllm-ascend",
-    version="182b75ea84ff (2026-08-22)",
-    released=True,
-    suffixes=(".json",),
-    splits=("even",),
-    split_words=(
-        "by source rank: each uses one copy of an expert, rank modulo copies, wherever it is; nearly an even split"
-    ),
-    write=_write,
-    limits=(_one_copy_a_device, _more_than_one_rank),
-    inspect=_inspect,
-    flags=_flags,
-    warnings=_warnings,
-    launch_limits=(_one_stage,),
-    nearest_copy=False,
-)

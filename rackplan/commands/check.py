@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rackplan.commands.options import JsonFlag, ModelName
+from rackplan.commands.options import ENGINES, JsonFlag, ModelName
 
 NAME = "check"
 NOT_RIGHT = 2
@@ -15,18 +15,15 @@ NOT_RIGHT = 2
 
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A plan as an engine loads it.")],
-    engine: Annotated[
-        str, typer.Option("--for", metavar="ENGINE", help="sglang, trtllm, vllm-ascend or vllm.")
-    ],
+    engine: Annotated[str, typer.Option("--for", metavar="ENGINE", help=f"{ENGINES}.")],
     model: ModelName,
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="GPUs of the EP group.")],
     json: JsonFlag = False,
 ) -> None:
     """Say whether a plan file would load and be right. Exit code 2 if not."""
     from cost.resolve import resolve_model
-    from placement.engines.check import check_file
     from placement.engines.mapping import model_facts
-    from placement.engines.registry import require_engine
+    from placement.engines.registry import check_file, require_engine
     from rackplan.engines_summary import check_json, check_summary
     from rackplan.output import print_error, print_json, print_text
     from topology.errors import InputError

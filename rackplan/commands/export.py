@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from rackplan.commands.options import JsonFlag
+from rackplan.commands.options import ENGINES, JsonFlag
 
 NAME = "export"
 
 
 def run(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")],
-    to: Annotated[str, typer.Option("--to", metavar="ENGINE", help="sglang, trtllm, vllm-ascend or vllm.")],
+    to: Annotated[str, typer.Option("--to", metavar="ENGINE", help=f"{ENGINES}.")],
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="The file; one that exists is left alone.")
     ],

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rackplan.commands.options import (
+    ENGINES,
     AcceptLength,
     Batch,
     ClusterName,
@@ -34,9 +35,7 @@ def run(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A plan as an engine loads it, or phy2log.npy.")
     ],
-    kind: Annotated[
-        str, typer.Option("--from", metavar="KIND", help="sglang, trtllm, vllm-ascend, vllm or npy.")
-    ],
+    kind: Annotated[str, typer.Option("--from", metavar="KIND", help=f"npy, {ENGINES}.")],
     model: ModelName,
     cluster: ClusterName,
     output: OutputFolder,
@@ -71,7 +70,7 @@ def run(
     from cost.workload import Workload
     from placement.engines.import_plan import default_ranks, imported_plan
     from placement.engines.mapping import model_facts
-    from placement.engines.read import read_mapping
+    from placement.engines.registry import read_mapping
     from placement.options import PlanOptions, require_objective
     from rackplan.commands.plan import plan_json, write_plan
     from rackplan.inputs import accepted_tokens, digests, model_loads

@@ -10,6 +10,9 @@ import typer
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
+ENGINES = "sglang, trtllm, vllm-ascend or vllm"
+"""Engines of :mod:`placement.engines.registry`, in words."""
+
 ModelName = Annotated[
     str, typer.Option("--model", metavar="M", help="Catalog name, or path of a Hugging Face config.json.")
 ]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from placement.engines.check import check_file
 from placement.engines.mapping import ModelFacts
-from placement.engines.registry import ENGINES
+from placement.engines.registry import ENGINES, check_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

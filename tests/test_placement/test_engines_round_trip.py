@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from placement.engines.findings import require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts
-from placement.engines.read import read_mapping
-from placement.engines.registry import ENGINES
+from placement.engines.registry import ENGINES, read_mapping
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def written(engine: Engine, mapping: ExpertMapping, facts: ModelFacts, folder: s
 def test_round_trip(name: str, case: tuple[ExpertMapping, ModelFacts]) -> None:
     mapping, facts = case
     engine = ENGINES[name]
-    assert [limit(mapping, facts) for limit in engine.limits if limit(mapping, facts)] == []
+    assert engine.cannot_hold(mapping) == ""
     with TemporaryDirectory() as folder:
         path = written(engine, mapping, facts, folder)
         back = read_mapping(path, name, facts, mapping.ranks)
@@ -129,7 +128,7 @@ def test_vllm_is_one_line_with_counted_layers() -> None:
 def test_two_copies_on_a_device_are_for_the_others() -> None:
     doubled = ExpertMapping(np.array([[0, 0, 1, 2], [0, 1, 2, 0]]), (1, 2), 3, 2)
     assert doubled.doubled() == [(1, 0, 0)]
-    refused = [name for name in NAMES if any(limit(doubled, FACTS) for limit in ENGINES[name].limits)]
+    refused = [name for name in NAMES if ENGINES[name].cannot_hold(doubled)]
     assert refused == ["vllm-ascend"]
 
 
@@ -141,3 +140,15 @@ def test_phy2log(tmp_path: Path) -> None:
         np.save(tmp_path / "other.npy", np.zeros(shape, dtype=np.int64))
         with pytest.raises(InputError, match=words):
             read_mapping(tmp_path / "other.npy", "npy", FACTS, 2)
+
+
+def test_phy2log_cut_short_anywhere_or_with_a_broken_header(tmp_path: Path) -> None:
+    path = tmp_path / "map.npy"
+    np.save(path, MAPPING.slot_expert)
+    whole = path.read_bytes()
+    broken = [whole.replace(b"(2, 4)", b"(2, (4"), whole.replace(b"}", b"{"), whole.replace(b"<i8", b"|O8")]
+    for data in (*(whole[:end] for end in range(len(whole))), *broken):
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=r"map\.npy: (not a whole|an array|holds)") as caught:
+            read_mapping(path, "npy", FACTS, 2)
+        assert "\n" not in str(caught.value)

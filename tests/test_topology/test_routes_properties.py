@@ -18,6 +18,7 @@ from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
 from topology.routes import Router, link_loads, pattern_traffic, uniform_bytes_per_s
+from topology.routes.demand import Pairs
 from topology.routes.network import network_of
 from topology.routes.scale_up import ScaleUp
 from topology.spec import FabricSpec, Fault, RawLink, RawNode, RawTopology
@@ -203,7 +204,7 @@ def test_the_sums_of_a_switched_domain_equal_the_general_engine(name: str) -> No
     rng = np.random.default_rng(3)
     sources, targets = rng.integers(0, n, (2, 4 * n))
     inside = (network.domain[sources] == network.domain[targets]) & (sources != targets)
-    pairs = (sources[inside], targets[inside], rng.random(int(inside.sum())))
+    pairs = Pairs(sources[inside], targets[inside], rng.random(int(inside.sum())))
     members = rng.random(n) < 0.7
     one, two = fast.route(pairs, members, 0.1), general.route(pairs, members, 0.1)
     np.testing.assert_allclose(one.load_bytes, two.load_bytes, atol=1e-9)

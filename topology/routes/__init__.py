@@ -5,9 +5,16 @@ link of a mesh, in dimension order on a torus; between domains over all fewest-h
 the domain.
 """
 
-from topology.routes.link_loads import Link, LinkGroup, LinkLoads, Router, TierLoad, link_loads
+from topology.routes.link_loads import (
+    Link,
+    LinkGroup,
+    LinkLoads,
+    Router,
+    TierLoad,
+    link_loads,
+    uniform_bytes_per_s,
+)
 from topology.routes.traffic import PATTERNS, Traffic, pattern_traffic, read_traffic, traffic_matrix
-from topology.routes.uniform import uniform_bytes_per_s
 
 __all__ = [
     "PATTERNS",

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Pairs = tuple[Ints, Ints, Floats]
+from topology.routes.network import Bools, Floats, Ints
+
+
+class Pairs(NamedTuple):
+    """Pairs of GPUs with bytes: ``amounts[k]`` from ``sources[k]`` to ``targets[k]``."""
+
+    sources: Ints
+    targets: Ints
+    amounts: Floats
+
+    def where(self, chosen: Bools | Ints | slice) -> Pairs:
+        """Return the chosen pairs."""
+        return Pairs(self.sources[chosen], self.targets[chosen], self.amounts[chosen])
 
 
 _ROUNDING = 1e-9  # relative to the demand of one pair: what a difference of equal sums may leave
@@ -44,7 +54,14 @@ class Demand(Protocol):
 
 def no_pairs() -> Pairs:
     """Return an empty list of pairs."""
-    return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+    return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
+def joined(*parts: Pairs) -> Pairs:
+    """Return the pairs of all parts; a pair may come several times."""
+    columns = zip(*parts, strict=True)
+    sources, targets, amounts = (np.concatenate(column) for column in columns)
+    return Pairs(sources, targets, amounts)
 
 
 @dataclass(frozen=True)
@@ -71,7 +88,7 @@ class PairDemand:
 
     def pairs(self) -> Pairs:
         """Every pair with bytes."""
-        return self.sources, self.targets, self.amounts
+        return Pairs(self.sources, self.targets, self.amounts)
 
 
 @dataclass(frozen=True)
@@ -111,7 +128,7 @@ class OuterDemand:
         """Every pair with bytes."""
         dense = self._product(self.senders, self.receivers)
         sources, targets = np.nonzero(dense)
-        return sources, targets, dense[sources, targets]
+        return Pairs(sources, targets, dense[sources, targets])
 
     def _product(self, senders: Any, receivers: Any) -> Floats:
         """Return ``amount * ((E S)' (E T) - S' T)``."""
@@ -152,11 +169,4 @@ class Demands:
 
     def pairs(self) -> Pairs:
         """Every pair with bytes; a pair may come several times."""
-        found = [part.pairs() for part in self.parts]
-        if not found:
-            return no_pairs()
-        return (
-            np.concatenate([sources for sources, _, _ in found]),
-            np.concatenate([targets for _, targets, _ in found]),
-            np.concatenate([amounts for _, _, amounts in found]),
-        )
+        return joined(no_pairs(), *(part.pairs() for part in self.parts))

@@ -7,24 +7,21 @@ is faster.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
-from topology.routes.demand import Pairs, no_pairs
-from topology.routes.network import Network, network_of
-from topology.routes.routed import Routed, nothing_routed
+from topology.routes.demand import Pairs, joined, no_pairs
+from topology.routes.ecmp import Routed, nothing_routed
+from topology.routes.network import Bools, Floats, Network, network_of
 from topology.routes.scale_out import ScaleOut
 from topology.routes.scale_up import ScaleUp
-from topology.routes.traffic import Traffic, traffic_matrix
-
-Floats = NDArray[np.float64]
-
+from topology.routes.traffic import Traffic, pattern_traffic, traffic_matrix
 
 _ALIKE = 1e-9  # relative difference of seconds below which links count as equally hot
 
@@ -168,7 +165,7 @@ class LinkLoads:
         return {(names[a], names[b]): load for (a, b), load in zip(ends, loads, strict=True)}
 
     @property
-    def _up_tiers(self) -> NDArray[np.bool_]:
+    def _up_tiers(self) -> Bools:
         """``[tiers]`` whether a tier is inside domains."""
         up = np.zeros(len(self.network.tiers), dtype=bool)
         up[self.network.tier[self.network.scale_up_domain >= 0]] = True
@@ -235,38 +232,32 @@ class Router:
             notes=tuple(found.notes),
         )
 
-    def _route(self, pairs: Pairs, members: NDArray[np.bool_], amount: float) -> Routed:
+    def _route(self, pairs: Pairs, members: Bools, amount: float) -> Routed:
         """Route pairs, and ``amount`` bytes between any two members."""
-        sources, targets, amounts = pairs
         domain = self._net.domain[: self._net.gpus]
-        inside = domain[sources] == domain[targets]
+        inside = domain[pairs.sources] == domain[pairs.targets]
         found, hops = nothing_routed(self._net), no_pairs()
         if self._out is not None:
-            away = (sources[~inside], targets[~inside], amounts[~inside])
-            found, hops = self._between(self._out, away, members, amount)
-        local = tuple(np.concatenate([a[inside], b]) for a, b in zip(pairs, hops, strict=True))
-        found.add(self._up.route((local[0], local[1], local[2]), members, amount))
+            found, hops = self._between(self._out, pairs.where(~inside), members, amount)
+        found.add(self._up.route(joined(pairs.where(inside), hops), members, amount))
         return found
 
-    def _between(
-        self, out: ScaleOut, away: Pairs, members: NDArray[np.bool_], amount: float
-    ) -> tuple[Routed, Pairs]:
+    def _between(self, out: ScaleOut, away: Pairs, members: Bools, amount: float) -> tuple[Routed, Pairs]:
         """Route between domains, others standing in for GPUs without a way out; return the hops inside too."""
         orphans = out.orphans
         if not orphans.mask.any():
             return out.route(away, members, amount)
         lost = orphans.pairs_of_uniform(members, amount, self._net.domain[: self._net.gpus])
-        joined = tuple(np.concatenate(both) for both in zip(away, lost, strict=True))
-        pairs, more = orphans.replaced((joined[0], joined[1], joined[2]))
+        pairs, more = orphans.replaced(joined(away, lost))
         found, hops = out.route(pairs, members & ~orphans.mask, amount)
-        if len(more[0]):
-            found.longest_s += 2 * float(self._up.seconds(more[0], more[1]).max())
-            count = len(np.unique(np.concatenate(more[:2])[orphans.mask[np.concatenate(more[:2])]]))
+        if len(more.sources):
+            found.longest_s += 2 * float(self._up.seconds(more.sources, more.targets).max())
+            ends = np.unique(np.concatenate([more.sources, more.targets]))
+            count = int(orphans.mask[ends].sum())
             found.notes.append(
                 f"{count} GPUs without a link out of their domain hand over to others of their node or domain."
             )
-        both = tuple(np.concatenate(parts) for parts in zip(hops, more, strict=True))
-        return found, (both[0], both[1], both[2])
+        return found, joined(hops, more)
 
     def _check_rates(self, found: Routed) -> None:
         """Refuse bytes on a link without a rate."""
@@ -280,7 +271,7 @@ class Router:
 
 def link_loads(
     cluster: Cluster,
-    traffic: Traffic | NDArray[np.float64],
+    traffic: Traffic | Floats,
     *,
     rail_local_forward: bool | None = None,
 ) -> LinkLoads:
@@ -296,3 +287,20 @@ def link_loads(
     if not isinstance(traffic, Traffic):
         traffic = traffic_matrix(traffic, len(cluster.gpus))
     return Router(cluster, rail_local_forward=rail_local_forward).loads(traffic)
+
+
+def uniform_bytes_per_s(cluster: Cluster, gpus: Sequence[int], router: Router | None = None) -> float:
+    """Return the bytes/s that each of ``gpus`` sends in an all-to-all of equal parts among them, without latency.
+
+    In a switched domain this is the sum of a GPU's links; on a torus it falls with the longest dimension, since
+    bytes take several links (time ``k / 8 * bytes / link rate`` for an even ring of ``k``, twice that for a line).
+
+    ``router`` is the cluster's, if it has been made already.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two GPUs, or some pair has no route.
+    """
+    loads = (router or Router(cluster)).loads(pattern_traffic("all-to-all", len(cluster.gpus), 1.0, gpus))
+    return 1.0 / loads.transfer_s

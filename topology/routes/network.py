@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 from topology.cluster import Cluster
 from topology.errors import InputError
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
 SCALE_UP_KINDS = ("gpu", "switch")
 _RANK = ("leaf", "spine", "core")
 
@@ -44,14 +48,14 @@ class Network:
     names: tuple[str, ...]
     kinds: tuple[str, ...]
     gpus: int
-    domain: NDArray[np.int64]
-    tail: NDArray[np.int64]
-    head: NDArray[np.int64]
-    weight: NDArray[np.float64]
-    bytes_per_s: NDArray[np.float64]
-    latency_s: NDArray[np.float64]
+    domain: Ints
+    tail: Ints
+    head: Ints
+    weight: Floats
+    bytes_per_s: Floats
+    latency_s: Floats
     tiers: tuple[str, ...]
-    tier: NDArray[np.int64]
+    tier: Ints
     coordinates: tuple[tuple[int, ...] | None, ...]
 
     @property
@@ -65,7 +69,7 @@ class Network:
         return {name: i for i, name in enumerate(self.names)}
 
     @cached_property
-    def scale_up_domain(self) -> NDArray[np.int64]:
+    def scale_up_domain(self) -> Ints:
         """``[links]`` domain of a scale-up link (both ends GPUs or chips of one domain), -1 for the others."""
         up = np.array([kind in SCALE_UP_KINDS for kind in self.kinds], dtype=bool)
         a, b = self.tail, self.head
@@ -73,25 +77,25 @@ class Network:
         return np.where(inside, self.domain[a], -1)
 
     @cached_property
-    def _by_domain(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _by_domain(self) -> tuple[Ints, Ints]:
         """Scale-up links ordered by domain, and where each domain's begin."""
         order = np.argsort(self.scale_up_domain, kind="stable")
         domains = int(self.domain.max(initial=-1)) + 1
         return order, np.searchsorted(self.scale_up_domain[order], np.arange(domains + 1))
 
-    def links_of_domain(self, domain: int) -> NDArray[np.int64]:
+    def links_of_domain(self, domain: int) -> Ints:
         """Return the numbers of the scale-up links of a domain."""
         order, first = self._by_domain
         return order[first[domain] : first[domain + 1]]
 
     @cached_property
-    def _by_ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _by_ends(self) -> tuple[Ints, Ints]:
         """Links ordered by their two ends, with the key they are ordered by."""
         key = self.tail * len(self.names) + self.head
         order = np.argsort(key, kind="stable")
         return key[order], order
 
-    def link_between(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+    def link_between(self, a: Ints, b: Ints) -> Ints:
         """Return the link from each of ``a`` to each of ``b``, -1 where there is none."""
         keys, order = self._by_ends
         wanted = a * len(self.names) + b

@@ -1,24 +1,112 @@
-"""Routes between domains: over the scale-up fabric to the right rail where the fabric has rails, then multi-path."""
+"""Routes between domains: over the scale-up fabric to the right rail where the fabric has rails, then multi-path.
+
+On rails the GPU of the own node that is on the destination's rail hands bytes to the fabric. NCCL calls it PXN:
+bytes for another rail go over the scale-up fabric first, to a GPU whose NIC is on that rail, so that they need not
+cross the spine only to change rails (NVIDIA technical blog, "Doubling all2all Performance with NVIDIA Collective
+Communication Library 2.12"). For a GPU without a NIC others of its node, else of its domain, hand over.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from topology.cluster import Gpu
-from topology.routes.demand import Demand, Demands, OuterDemand, PairDemand, Pairs, no_pairs, summed
-from topology.routes.ecmp import EcmpResult, route_ecmp
-from topology.routes.network import Network
-from topology.routes.orphans import Orphans
-from topology.routes.rails import no_relays, relays
-from topology.routes.routed import Routed, nothing_routed, unreachable
+from topology.routes.demand import Demand, Demands, OuterDemand, PairDemand, Pairs, joined, no_pairs, summed
+from topology.routes.ecmp import EcmpResult, Routed, nothing_routed, route_ecmp, unreachable
+from topology.routes.network import Bools, Floats, Ints, Network
 from topology.routes.scale_up import ScaleUp
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+
+def relays(gpus: Sequence[Gpu], rails: Ints, has_nic: Bools) -> Any:
+    """Return the part ``[gpus * rails, gpus]`` that each GPU hands over for each source and destination rail.
+
+    Row ``s * rails + r`` is for bytes from GPU ``s`` to GPUs on the rail numbered ``r`` in other domains: ``s``
+    itself where it is on that rail, else the GPUs of its node that are, else those of its domain, evenly; ``s``
+    where there are none. ``rails [gpus]`` numbers the rail of each GPU; only GPUs with a NIC hand over.
+    """
+    from scipy.sparse import csr_array
+
+    count = int(rails.max(initial=0)) + 1
+    near: dict[tuple[object, int], list[int]] = {}
+    for number, gpu in enumerate(gpus):
+        if has_nic[number]:
+            rail = int(rails[number])
+            near.setdefault((gpu.node, rail), []).append(number)
+            near.setdefault((gpu.domain, rail), []).append(number)
+    rows: list[int] = []
+    columns: list[int] = []
+    parts: list[float] = []
+    for number, gpu in enumerate(gpus):
+        for rail in range(count):
+            own = rail == rails[number] and has_nic[number]
+            chosen = (
+                [number] if own else near.get((gpu.node, rail)) or near.get((gpu.domain, rail)) or [number]
+            )
+            rows += [number * count + rail] * len(chosen)
+            columns += chosen
+            parts += [1 / len(chosen)] * len(chosen)
+    return csr_array((parts, (rows, columns)), shape=(len(gpus) * count, len(gpus)))
+
+
+class Orphans:
+    """GPUs whose NIC or leaf is missing, and who hands their bytes over, evenly.
+
+    Parameters
+    ----------
+    has_nic:
+        Which GPUs have a link out of their domain, ``[gpus]``.
+    """
+
+    def __init__(self, gpus: Sequence[Gpu], has_nic: Bools) -> None:
+        by_node: dict[str, list[int]] = {}
+        by_domain: dict[int, list[int]] = {}
+        for number in np.flatnonzero(has_nic).tolist():
+            by_node.setdefault(gpus[number].node, []).append(number)
+            by_domain.setdefault(gpus[number].domain, []).append(number)
+        self._stand_ins = {
+            number: stand_ins
+            for number in np.flatnonzero(~has_nic).tolist()
+            if (stand_ins := by_node.get(gpus[number].node) or by_domain.get(gpus[number].domain))
+        }
+        self.mask: Bools = np.zeros(len(gpus), dtype=bool)
+        self.mask[list(self._stand_ins)] = True
+
+    def pairs_of_uniform(self, members: Bools, amount: float, domain: Ints) -> Pairs:
+        """Return the pairs between orphans and members of other domains, each with ``amount`` bytes."""
+        who = np.flatnonzero(members)
+        lost = np.flatnonzero(members & self.mask)
+        if amount <= 0 or not len(lost):
+            return no_pairs()
+        there = np.repeat(lost, len(who)), np.tile(who, len(lost))
+        rest = np.flatnonzero(members & ~self.mask)
+        back = np.repeat(rest, len(lost)), np.tile(lost, len(rest))
+        sources, targets = (np.concatenate(ends) for ends in zip(there, back, strict=True))
+        away = domain[sources] != domain[targets]
+        return Pairs(sources[away], targets[away], np.full(int(away.sum()), amount))
+
+    def replaced(self, pairs: Pairs) -> tuple[Pairs, Pairs]:
+        """Return the pairs between those who stand in, and the hops to and from them inside domains."""
+        affected = self.mask[pairs.sources] | self.mask[pairs.targets]
+        if not affected.any():
+            return pairs, no_pairs()
+        out: list[tuple[int, int, float]] = []
+        hops: list[tuple[int, int, float]] = []
+        for source, target, amount in zip(*(part.tolist() for part in pairs.where(affected)), strict=True):
+            givers = self._stand_ins.get(source, [source])
+            takers = self._stand_ins.get(target, [target])
+            hops += [(source, giver, amount / len(givers)) for giver in givers if giver != source]
+            hops += [(taker, target, amount / len(takers)) for taker in takers if taker != target]
+            share = amount / (len(givers) * len(takers))
+            out += [(giver, taker, share) for giver in givers for taker in takers]
+        return joined(pairs.where(~affected), _columns(out)), _columns(hops)
+
+
+def _columns(rows: list[tuple[int, int, float]]) -> Pairs:
+    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
+    return Pairs(table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2])
 
 
 _ROWS = 2048  # groups handled at once
@@ -68,7 +156,9 @@ class ScaleOut:
             self._relays = relays(gpus, self._rail, has_nic)
         else:
             self._rail = np.zeros(network.gpus, dtype=np.int64)
-            self._relays = no_relays(network.gpus)
+            from scipy.sparse import eye_array
+
+            self._relays = eye_array(network.gpus, format="csr")  # every GPU uses its own NIC
         self._rails = int(self._rail.max(initial=0)) + 1
 
     def route(self, pairs: Pairs, members: Bools, amount: float) -> tuple[Routed, Pairs]:
@@ -83,13 +173,12 @@ class ScaleOut:
         """
         net = self._net
         uniform = self._uniform(members, amount) if amount > 0 and self._crosses(members) else None
-        if uniform is None and not len(pairs[0]):
+        if uniform is None and not len(pairs.sources):
             return nothing_routed(net), no_pairs()
-        row = pairs[0] * self._rails + self._rail[pairs[1]]
+        row = pairs.sources * self._rails + self._rail[pairs.targets]
         entry, which = self._entries(row)
-        handed = PairDemand(
-            net.gpus, self._relays.indices[entry], pairs[1][which], pairs[2][which] * self._relays.data[entry]
-        )
+        amounts = pairs.amounts[which] * self._relays.data[entry]
+        handed = PairDemand(net.gpus, self._relays.indices[entry], pairs.targets[which], amounts)
         parts: list[Demand] = [handed] if uniform is None else [handed, uniform]
         demand = Demands(net.gpus, parts)
         result = route_ecmp(net, self._links, np.arange(net.gpus), demand)
@@ -100,7 +189,7 @@ class ScaleOut:
         found = nothing_routed(net)
         found.load_bytes[self._links] = result.load_bytes
         found.tier_bytes = result.tier_bytes
-        to_rail = summed(row, pairs[2], net.gpus * self._rails)
+        to_rail = summed(row, pairs.amounts, net.gpus * self._rails)
         if uniform is not None:
             to_rail += amount * self._uniform_to_rail(members)
         hops, hop_s = self._hops(to_rail)
@@ -160,10 +249,10 @@ class ScaleOut:
         rows = np.repeat(np.arange(len(to_rail)), np.diff(self._relays.indptr))
         source, target = rows // self._rails, self._relays.indices.astype(np.int64)
         amounts = to_rail[rows] * self._relays.data
-        moving = np.flatnonzero((amounts > 0) & (source != target))
+        moving = (amounts > 0) & (source != target)
         seconds = np.zeros(len(rows))
         seconds[moving] = self._up.seconds(source[moving], target[moving])
-        return (source[moving], target[moving], amounts[moving]), seconds
+        return Pairs(source, target, amounts).where(moving), seconds
 
     def _uniform_longest(
         self, uniform: OuterDemand, members: Bools, result: EcmpResult, hop_s: Floats

@@ -11,16 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from topology.routes.demand import PairDemand, summed
-from topology.routes.network import Network
+from topology.routes.network import Bools, Floats, Ints, Network
 from topology.spec import DomainSpec
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
 
 _ROUNDING = 1e-12
 

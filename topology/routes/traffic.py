@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from topology.errors import InputError
 from topology.reading import nearest
 from topology.routes.demand import Pairs
+from topology.routes.network import Floats, Ints
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random")
 _BLOCK_PAIRS = 4_000_000
@@ -25,11 +25,11 @@ class _RandomRows:
     count: int
     total: float
 
-    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
+    def __getitem__(self, rows: slice) -> Floats:
         made = [self._row(row) for row in range(*rows.indices(self.count))]
         return np.array(made).reshape(-1, self.count)
 
-    def _row(self, row: int) -> NDArray[np.float64]:
+    def _row(self, row: int) -> Floats:
         parts = np.random.default_rng([self.seed, row]).exponential(size=self.count)
         parts[row] = 0.0
         return np.asarray(parts * (self.total / parts.sum()))
@@ -55,13 +55,13 @@ class Traffic:
 
     name: str
     gpus: int
-    uniform: NDArray[np.int64]
+    uniform: Ints
     uniform_bytes: float
-    sources: NDArray[np.int64]
-    targets: NDArray[np.int64]
-    amounts: NDArray[np.float64]
-    matrix: NDArray[np.float64] | _RandomRows | None
-    members: NDArray[np.int64]
+    sources: Ints
+    targets: Ints
+    amounts: Floats
+    matrix: Floats | _RandomRows | None
+    members: Ints
 
     @property
     def total_bytes(self) -> float:
@@ -85,7 +85,7 @@ class Traffic:
         """Yield all pairs but the uniform part, a few million at a time."""
         moving = (self.sources != self.targets) & (self.amounts > 0)
         if moving.any():
-            yield self.sources[moving], self.targets[moving], self.amounts[moving]
+            yield Pairs(self.sources, self.targets, self.amounts).where(moving)
         if self.matrix is None:
             return
         count = len(self.members)
@@ -96,7 +96,7 @@ class Traffic:
             amounts = rows[at, to]
             moving = at + first != to
             if moving.any():
-                yield self.members[at[moving] + first], self.members[to[moving]], amounts[moving]
+                yield Pairs(self.members[at + first], self.members[to], amounts).where(moving)
 
 
 def pattern_traffic(
@@ -149,7 +149,7 @@ def pattern_traffic(
 
 
 def traffic_matrix(
-    matrix: NDArray[np.float64],
+    matrix: Floats,
     gpus: int,
     members: Sequence[int] | None = None,
     name: str = "matrix",
@@ -205,7 +205,7 @@ def read_traffic(path: Path, gpus: int, members: Sequence[int] | None = None) ->
     return traffic_matrix(matrix, gpus, members, name=path.name, where=path.name)
 
 
-def _members(members: Sequence[int] | None, gpus: int) -> NDArray[np.int64]:
+def _members(members: Sequence[int] | None, gpus: int) -> Ints:
     """Return the numbers of the GPUs that take part."""
     who = np.arange(gpus) if members is None else np.asarray(members, dtype=np.int64)
     if len(who) < 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +20,13 @@ from topology import resolve_cluster
 if TYPE_CHECKING:
     from cost.dispatch import Split
 
-SETTING = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=8))
+MODEL = resolve_model("mixtral-8x7b")
+FEW = replace(MODEL, layers=MODEL.layers[:6])
+SETTING = Deployment(resolve_cluster("hgx-h100"), FEW, Workload(batch=8))
 
 
 def loads_of(scenarios: int) -> ExpertLoads:
-    tokens = np.random.default_rng(3).lognormal(0, 0.5, (scenarios, 32, 8))
+    tokens = np.random.default_rng(3).lognormal(0, 0.5, (scenarios, 6, 8))
     return ExpertLoads(tokens, tuple(f"load {i}" for i in range(scenarios)), synthetic=False)
 
 

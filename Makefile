@@ -21,12 +21,12 @@ types: $(STAMP)
 	$(BIN)/python -m mypy
 
 pytest: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # A Python without ensurepip (Debian's, without python3-venv) still has pip: it fills the environment from outside.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rackplan needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
-	@echo "Deployment up $(VENV) (once) ..."
+	@echo "Setting up $(VENV) (once) ..."
 	@$(PYTHON) -m venv "$(VENV)" 2>/dev/null || $(PYTHON) -m venv --clear --without-pip "$(VENV)"
 	@if [ -x "$(BIN)/pip" ]; then "$(BIN)/python" -m pip install --quiet --disable-pip-version-check -e ".[dev]"; \
 		else $(PYTHON) -m pip --python "$(BIN)/python" install --quiet --disable-pip-version-check -e ".[dev]"; fi

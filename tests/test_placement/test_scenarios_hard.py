@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,13 +16,11 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("objective", ["mean", "worst"])
-def test_scenarios_all_on_one_expert_each_take_no_longer(objective: Objective) -> None:
+def test_scenarios_all_on_one_expert_each(objective: Objective) -> None:
     loads = np.zeros((5, 2, 256))
     loads[np.arange(5), :, [3, 90, 120, 200, 255]] = 1.0
     problem = scenario_problem(loads, np.full(72, 4), objective=objective)
-    start = time.process_time()
     found = place_over_scenarios(problem, time_limit_s=0, seed=0, eplb_groups=8, nodes=1)
-    assert time.process_time() - start < 4.0  # 0.1 s; once 400 rounds of swaps that only seemed to help
     best = 72 / (1 + 32 // 5)  # 32 spare copies for five experts: one has seven copies at most
     assert found.max_load.max() < best * 1.2
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,13 +64,11 @@ FILES: list[tuple[str, bytes | str, str]] = [
 def test_one_line_with_the_place(tmp_path: Path, name: str, content: bytes | str, problem: str) -> None:
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    start = time.monotonic()
     with pytest.raises(InputError, match=problem) as caught:
         import_files([str(path)], ImportOptions(gpu="hgx-h100"))
     assert str(caught.value).startswith(f"{name}: ")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
-    assert time.monotonic() - start < 10
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

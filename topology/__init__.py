@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from topology.build import build_cluster, raw_cluster_spec
-    from topology.catalog_files import (
+    from topology.catalog import (
         cluster_names,
         fabric_names,
         find_scale_out,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
     from topology.graph import validate_graph
     from topology.resolve import resolve_cluster
+    from topology.schema import spec_from_dict, spec_to_dict
     from topology.spec import (
         ClusterSpec,
         DomainSpec,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         RawTopology,
         ScaleOutSpec,
     )
-    from topology.spec_dict import spec_from_dict, spec_to_dict
     from topology.units import format_quantity, parse_quantity
 
 __all__ = [
@@ -82,7 +82,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "catalog_files": (
+    "catalog": (
         "cluster_names",
         "fabric_names",
         "find_scale_out",
@@ -110,7 +110,7 @@ _MODULES = {
         "RawTopology",
         "ScaleOutSpec",
     ),
-    "spec_dict": ("spec_from_dict", "spec_to_dict"),
+    "schema": ("spec_from_dict", "spec_to_dict"),
     "units": ("format_quantity", "parse_quantity"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from topology.catalog_files import load_domain, systems_of
+from topology.catalog import load_domain, systems_of
+from topology.catalog.shapes import shaped
 from topology.cluster_gpus import user_figure
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
@@ -13,7 +14,6 @@ from topology.plausible import check_links
 from topology.reading import Fields
 from topology.spec import DomainSpec, FabricSpec, GpuSpec
 from topology.structures import STRUCTURES, check_domain
-from topology.tori import default_node_shape, shaped
 from topology.units import format_quantity, parse_quantity
 
 _STAND_IN = "hgx-h100"  # latencies not given follow this design's, which say that they are stand-ins
@@ -117,6 +117,30 @@ def _node_shape(row: Fields, gpu: GpuSpec, shape: tuple[int, ...]) -> tuple[int,
     raise InputError(f"{row.where}: needs the key `gpus_per_node`.")
 
 
+def default_node_shape(shape: Sequence[int], gpus_per_node: int, where: str) -> tuple[int, ...]:
+    """Return hosts of ``gpus_per_node`` GPUs as runs along the last dimensions of a torus.
+
+    Raises
+    ------
+    InputError
+        If no such run fills the torus.
+    """
+    block: list[int] = []
+    left = gpus_per_node
+    for size in reversed(shape):
+        step = size if left % size == 0 else left
+        if size % step:
+            raise InputError(
+                f"{where}: hosts of {gpus_per_node} GPUs are no runs along the last dimensions of {list(shape)}; say "
+                "which block a host has, like `node_shape: [2, 2, 1]`."
+            )
+        block.append(step)
+        left //= step
+    if left > 1:
+        raise InputError(f"{where}: hosts of {gpus_per_node} GPUs are larger than the torus {list(shape)}.")
+    return tuple(reversed(block))
+
+
 def _blank(
     row: Fields, gpu: GpuSpec, structure: str, total: int, per_node: int, fabric: FabricSpec
 ) -> DomainSpec:
@@ -154,6 +178,6 @@ def stand_in_latency(fields: Fields, *, scale_up: bool) -> Figure:
     """Return the latency of a hop: the file's, or the catalog's stand-in (which says that it is one)."""
     if "latency" in fields:
         return user_figure(fields, "latency", "s", fields.where)
-    from topology.catalog_files import load_scale_out
+    from topology.catalog import load_scale_out
 
     return (load_domain(_STAND_IN) if scale_up else load_scale_out(_STAND_IN)).fabric.latency_s

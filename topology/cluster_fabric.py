@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
 
-from topology.catalog_files import find_scale_out, load_scale_out
+from topology.catalog import find_scale_out, load_scale_out
 from topology.cluster_domains import stand_in_latency
 from topology.cluster_gpus import user_figure
 from topology.errors import InputError

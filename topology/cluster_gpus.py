@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from topology.catalog_files import GPU_FIGURES, gpu_names, load_gpu
+from topology.catalog import GPU_FIGURES, gpu_names, load_gpu
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.plausible import check_gpu_figures

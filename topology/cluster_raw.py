@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from topology.catalog_files import fabric_names, load_fabric
+from topology.catalog import fabric_names, load_fabric
 from topology.cluster_domains import stand_in_latency
 from topology.cluster_gpus import user_figure
 from topology.errors import InputError

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import re
-
-# C0 and C1 controls and DEL, separators that break lines, and marks that turn the direction of text.
-_UNPRINTABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
-
 
 def printable(text: str) -> str:
-    """Return ``text`` with its control characters escaped, so that printing it cannot steer a terminal.
+    """Return ``text`` with control characters escaped, so that printing it cannot steer a terminal.
 
-    Line breaks and tabs count: a name with one would forge a line of a table.
+    Line breaks and tabs count, as a name with one would forge a line of a table, and so do marks that turn the
+    direction of text.
     """
-    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in _SPACES else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+_SPACES = "\u00a0\u2007\u2009\u202f\u3000"  # no controls, although Python calls them not printable
 
 
 class RackplanError(Exception):

@@ -303,9 +303,9 @@ def _grown(domain: DomainSpec) -> list[DomainSpec]:
 
 def _grown_torus(domain: DomainSpec) -> list[DomainSpec]:
     """Return a torus that the catalog makes in several shapes, from its default by doubling; another as it is."""
-    from topology.catalog_files import cluster_names, load_domain, load_shapes
+    from topology.catalog import cluster_names, load_domain
+    from topology.catalog.shapes import load_shapes, shaped
     from topology.errors import InputError
-    from topology.tori import shaped
 
     if domain.part not in cluster_names() or load_shapes(domain.part) is None:
         return [domain]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from topology.catalog_files import find_scale_out, systems_of
+from topology.catalog import find_scale_out, systems_of
 from topology.errors import InputError
 from topology.figures import Figure
 from topology.reading import Fields

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from topology.build import LARGEST_CLUSTER_GPUS, build_cluster
-from topology.catalog_files import cluster_names, find_scale_out, load_domain, load_scale_out, load_shapes
+from topology.catalog import cluster_names, find_scale_out, load_domain, load_scale_out
+from topology.catalog.shapes import load_shapes, shape_of, shaped
 from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.reading import nearest
 from topology.spec import ClusterSpec, DomainSpec, ScaleOutSpec
-from topology.tori import parse_shape, shape_of, shaped
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -49,6 +49,15 @@ def resolve_cluster(text: str) -> Cluster:
     if load_domain(name).structure == "torus":
         return build_cluster(_torus(text, name, count))
     return build_cluster(_filled(text, name, count))
+
+
+def parse_shape(text: str) -> tuple[int, ...] | None:
+    """Return the shape that a text such as ``4x4x8`` names, None where it is not one."""
+    sizes = text.split("x")
+    if len(sizes) < 2 or not all(size.isascii() and size.isdigit() and len(size) < 7 for size in sizes):
+        return None
+    shape = tuple(int(size) for size in sizes)
+    return shape if min(shape) > 0 else None
 
 
 def _torus(text: str, name: str, count: str) -> ClusterSpec:

@@ -1,6 +1,7 @@
 """What a cluster is made of: GPU, fabric, domain and cluster specifications.
 
-All rates are bytes per second **per direction**; all peaks are dense, never 2:4-sparse.
+All rates are bytes per second **per direction**; all peaks are dense, never 2:4-sparse. These classes are also the
+schema of files: :mod:`topology.schema` reads and writes them by their fields and the metadata of those.
 """
 
 from __future__ import annotations
@@ -11,6 +12,13 @@ from functools import cached_property
 
 from topology.errors import MissingFigureError
 from topology.figures import Figure
+
+# What files say of a field beyond its type. `structure` or `kind`: the values of that field it belongs to, where it
+# must be there; `brief`: left out where it is the default; `inside`: neither read nor written; `least`: of a whole
+# number; `repeated`: equal values in a row are written once, with a `count`; `table`: written as a number in it.
+_BRIEF: Mapping[str, object] = {"brief": True}
+_TORUS: Mapping[str, object] = {"structure": ("torus",)}
+_FAT_TREE: Mapping[str, object] = {"kind": ("fat-tree",)}
 
 
 @dataclass(frozen=True)
@@ -126,17 +134,17 @@ class DomainSpec:
     fabric: FabricSpec
     links_per_switch: tuple[int, ...]
     nodes_per_rack: int
-    shape: tuple[int, ...] = ()
-    wrap: tuple[bool, ...] = ()
-    links_per_neighbour: int = 0
+    shape: tuple[int, ...] = field(default=(), metadata=_TORUS)
+    wrap: tuple[bool, ...] = field(default=(), metadata=_TORUS)
+    links_per_neighbour: int = field(default=0, metadata={"structure": ("mesh", "torus")})
     figures: Mapping[str, Figure] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    node_shape: tuple[int, ...] = ()
-    dimension_fabrics: tuple[FabricSpec, ...] = ()
-    upper_switches: int = 0
-    rack_shape: tuple[int, ...] = ()
-    links_bundled: bool = False
-    raw_bytes_per_s: float = 0.0
+    node_shape: tuple[int, ...] = field(default=(), metadata=_TORUS)
+    dimension_fabrics: tuple[FabricSpec, ...] = field(default=(), metadata={**_TORUS, **_BRIEF})
+    upper_switches: int = field(default=0, metadata={"structure": ("two-tier",)})
+    rack_shape: tuple[int, ...] = field(default=(), metadata={**_TORUS, **_BRIEF})
+    links_bundled: bool = field(default=False, metadata=_BRIEF)
+    raw_bytes_per_s: float = field(default=0.0, metadata={"inside": True})
 
     @property
     def nodes(self) -> int:
@@ -212,12 +220,12 @@ class ScaleOutSpec:
     fabric: FabricSpec
     nic_links_per_gpu: int
     nodes_per_pod: int
-    spines: int
+    spines: int = field(metadata={"least": 0})
     oversubscription: float = 1.0
-    leaves_per_pod: int = 1
-    core_oversubscription: float = 1.0
-    cores: int = 0
-    local_links: int = 0
+    leaves_per_pod: int = field(default=1, metadata={"kind": ("fat-tree", "dragonfly")})
+    core_oversubscription: float = field(default=1.0, metadata=_FAT_TREE)
+    cores: int = field(default=0, metadata={**_FAT_TREE, "least": 0})
+    local_links: int = field(default=0, metadata={"kind": ("dragonfly",)})
 
     @property
     def nodes_per_leaf(self) -> int:
@@ -242,8 +250,8 @@ class Fault:
     Exactly one of ``gpu`` (an id) and ``link`` (the ids of its two ends) is given.
     """
 
-    gpu: str | None = None
-    link: tuple[str, str] | None = None
+    gpu: str | None = field(default=None, metadata=_BRIEF)
+    link: tuple[str, str] | None = field(default=None, metadata=_BRIEF)
     factor: float = 0.0
 
 
@@ -253,11 +261,11 @@ class RawNode:
 
     id: str
     kind: str
-    domain: str | None = None
-    node: str | None = None
-    rack: str | None = None
-    rail: int | None = None
-    gpu: GpuSpec | None = None
+    domain: str | None = field(default=None, metadata=_BRIEF)
+    node: str | None = field(default=None, metadata=_BRIEF)
+    rack: str | None = field(default=None, metadata=_BRIEF)
+    rail: int | None = field(default=None, metadata={**_BRIEF, "least": 0})
+    gpu: GpuSpec | None = field(default=None, metadata={**_BRIEF, "table": "gpus"})
 
 
 @dataclass(frozen=True)
@@ -265,7 +273,7 @@ class RawLink:
     """``count`` parallel links of ``fabric`` between two nodes."""
 
     between: tuple[str, str]
-    fabric: FabricSpec
+    fabric: FabricSpec = field(metadata={"table": "fabrics"})
     count: int = 1
 
 
@@ -274,7 +282,7 @@ class RawTopology:
     """A graph written out: whatever an importer found, or a user typed."""
 
     nodes: tuple[RawNode, ...]
-    links: tuple[RawLink, ...]
+    links: tuple[RawLink, ...] = ()
 
     @cached_property
     def fabrics(self) -> dict[tuple[str, float], FabricSpec]:
@@ -291,10 +299,10 @@ class ClusterSpec:
     """
 
     name: str
-    domains: tuple[DomainSpec, ...]
+    domains: tuple[DomainSpec, ...] = field(metadata={"repeated": True})
     scale_out: ScaleOutSpec | None
-    faults: tuple[Fault, ...] = ()
-    raw: RawTopology | None = None
+    faults: tuple[Fault, ...] = field(default=(), metadata=_BRIEF)
+    raw: RawTopology | None = field(default=None, metadata=_BRIEF)
 
     @cached_property
     def slow_gpus(self) -> dict[str, float]:

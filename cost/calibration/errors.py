@@ -17,7 +17,7 @@ from cost.calibration.serving import ANY_ENGINE, calibrated
 from cost.deployment import Deployment
 from cost.efficiency import Efficiency
 from cost.layout import Layout
-from topology.catalog_files import load_gpu
+from topology.catalog import load_gpu
 from topology.errors import InputError
 from topology.reading import Fields, load_yaml, nearest
 

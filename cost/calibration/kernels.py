@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from cost.efficiency import COEFFICIENTS, is_fraction
-from topology.catalog_files import GPU_FIGURES, load_gpu
+from topology.catalog import GPU_FIGURES, load_gpu
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
 from topology.reading import Fields, load_yaml, nearest

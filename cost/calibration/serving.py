@@ -12,7 +12,7 @@ from pathlib import Path
 from cost.calibration.curves import fraction_at, value_at
 from cost.calibration.unmeasured import brought_down, derate
 from cost.efficiency import COEFFICIENTS, Efficiency, is_fraction
-from topology.catalog_files import gpu_names, load_gpu
+from topology.catalog import gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
 from topology.reading import Fields, load_yaml, nearest

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from cost.calibration.kernels import KERNEL_FRACTIONS, architecture_of, published_best
-from topology.catalog_files import GPU_FIGURES, gpu_names, load_gpu
+from topology.catalog import GPU_FIGURES, gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
 from topology.reading import Fields, load_yaml, nearest

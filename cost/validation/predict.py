@@ -108,7 +108,7 @@ def _incomplete(point: Point) -> str:
 
 @lru_cache(maxsize=256)
 def _unknown_cluster(name: str) -> str:
-    from topology.catalog_files import cluster_names
+    from topology.catalog import cluster_names
     from topology.reading import nearest
     from topology.resolve import resolve_cluster
 

@@ -139,7 +139,7 @@ def cluster_name(text: str) -> tuple[str, int]:
     ``H800``, ``hgx-h800``, ``h800_sxm`` and ``H800-80G`` are all ``hgx-h800``. The path of a cluster YAML, and a
     name that the catalog does not know, come back as given.
     """
-    from topology.catalog_files import cluster_names
+    from topology.catalog import cluster_names
 
     stripped = text.strip()
     if stripped.lower().endswith((".yaml", ".yml")):

@@ -379,7 +379,7 @@ def _token_kind(notes: str, phase: str) -> str:
 
 def _domain(row: Row, notes: str, cluster: str, dies: int) -> int:
     """GPUs of a scale-up domain where the row's differs from the catalog's."""
-    from topology.catalog_files import cluster_names
+    from topology.catalog import cluster_names
     from topology.resolve import resolve_cluster
 
     partial = re.search(r"(\d+)-GPU partial rack", notes)

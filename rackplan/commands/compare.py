@@ -144,7 +144,7 @@ def _write(folder: Path, data: dict[str, Any], report: str) -> None:
 
 def _equal_sides(names: Sequence[str], gpus: int | None) -> list[Cluster]:
     """Resolve the clusters, those named without ``@GPUS`` at the common count."""
-    from topology.catalog_files import cluster_names
+    from topology.catalog import cluster_names
     from topology.errors import InputError
     from topology.resolve import resolve_cluster
 

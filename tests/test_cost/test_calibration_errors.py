@@ -33,7 +33,7 @@ from cost.resolve import resolve_model
 from cost.validation.point import Point, Pool
 from cost.workload import Workload
 from topology import resolve_cluster
-from topology.catalog_files import gpu_names, load_gpu
+from topology.catalog import gpu_names, load_gpu
 from topology.errors import InputError
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from cost.calibration.kernels import (
 )
 from cost.calibration.serving import calibrated_chips
 from cost.efficiency import COEFFICIENTS, is_fraction
-from topology.catalog_files import load_gpu
+from topology.catalog import load_gpu
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence
 

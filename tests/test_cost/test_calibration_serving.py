@@ -28,7 +28,7 @@ from cost.calibration.serving import (
 from cost.calibration.unmeasured import derate, unmeasured_chips
 from cost.efficiency import COEFFICIENTS, is_fraction
 from topology import load_domain
-from topology.catalog_files import gpu_names, load_gpu
+from topology.catalog import gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence
 

@@ -8,7 +8,7 @@ import yaml
 from cost.calibration.kernels import published_best
 from cost.calibration.serving import calibrated, calibrated_chips
 from cost.calibration.unmeasured import PATH, brought_down, derate, read_unmeasured, unmeasured_chips
-from topology.catalog_files import gpu_names, load_gpu
+from topology.catalog import gpu_names, load_gpu
 from topology.errors import InputError
 from topology.figures import Evidence
 

@@ -8,7 +8,7 @@ from cost.layout import StageSpec
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from topology import ClusterSpec, build_cluster, resolve_cluster
-from topology.catalog_files import load_gpu
+from topology.catalog import load_gpu
 from topology.errors import InputError
 
 

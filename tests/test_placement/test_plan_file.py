@@ -440,7 +440,7 @@ def first(value: list[int]) -> Callable[[list[list[int]]], list[list[int]]]:
         (one("inputs", "loads", "tokens", 0, 1, to=[1.0] * 7), "inputs.loads.tokens"),
         (one("inputs", "loads", "tokens", 0, 1, to=[0.0] * 8), "a layer has no tokens at all"),
         (one("inputs", "loads", "tokens", 0, to=[[1.0] * 8] * 3), "inputs.loads.tokens"),
-        (one("inputs", "cluster", to={}), "domains"),
+        (one("inputs", "cluster", to={}), "cluster: needs the key `name`"),
     ],
 )
 def test_broken_plans_are_refused_by_place(

@@ -59,7 +59,7 @@ def test_slow_alone_leaves_the_graph_as_cabled() -> None:
 def test_it_survives_the_plan_file(tmp_path: Path) -> None:
     spec = resolve_cluster(written(tmp_path / "warm.yaml", TEXT)).spec
     data = spec_to_dict(spec)
-    assert data["faults"] == [{"gpu": "d0.n0.g3", "factor": 0.7}, {"gpu": "d1.n0.g0"}]
+    assert data["faults"] == [{"gpu": "d0.n0.g3", "factor": 0.7}, {"gpu": "d1.n0.g0", "factor": 0.0}]
     again = spec_from_dict(data)
     assert isinstance(again, ClusterSpec)
     assert again.faults == spec.faults

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology import InputError, load_domain, resolve_cluster
+from topology.catalog.shapes import shape_of, shaped
+from topology.cluster_domains import default_node_shape
+from topology.resolve import parse_shape
 from topology.structures import torus_coordinates
-from topology.tori import default_node_shape, parse_shape, shape_of, shaped
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from topology.catalog_files import (
+from topology.catalog import (
     cluster_names,
     fabric_names,
     find_scale_out,

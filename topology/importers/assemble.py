@@ -235,7 +235,7 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
 
 def _plain(name: str) -> str:
     """Return a fabric's name that is none of the catalog's: its rate is the file's own."""
-    from topology.catalog_files import fabric_names
+    from topology.catalog import fabric_names
 
     short = name.rsplit(": ", 1)[-1]
     return f"{short} (file)" if short in fabric_names() else short

@@ -69,7 +69,7 @@ def _wide(system: DomainSpec | None, nodes: Mapping[str, NodeFound | None]) -> b
 
 def _leaves_are_domains(system: DomainSpec | None, parts: Parts) -> bool:
     """Whether the catalog cables exactly one domain to a set of leaves."""
-    from topology.catalog_files import find_scale_out
+    from topology.catalog import find_scale_out
 
     if system is None:
         return False

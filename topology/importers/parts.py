@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
-from topology.catalog_files import (
+from topology.catalog import (
     cluster_names,
     fabric_names,
     find_scale_out,

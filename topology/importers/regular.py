@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from topology.build import check_cluster
-from topology.catalog_files import load_scale_out
+from topology.catalog import load_scale_out
 from topology.errors import InputError
 from topology.fabrics import check_scale_out
 from topology.importers.assemble import Assembled
@@ -74,7 +74,7 @@ def unswitched(
 
 def _refuse_uncabled(parts: Parts) -> None:
     """Say what would tell how domains are cabled."""
-    from topology.catalog_files import systems_of
+    from topology.catalog import systems_of
 
     systems = ", ".join(one.part for one in systems_of(parts.gpu.name))
     raise AskError(

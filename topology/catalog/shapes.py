@@ -1,24 +1,49 @@
-"""Shapes of tori: what a part of the catalog can be cut into, where it wraps, and which block is a host."""
+"""Shapes of the catalog's tori: what each is made in, and where it wraps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from math import prod
 
-from topology.catalog_files import load_shapes
+from topology.catalog import system_entry
 from topology.errors import InputError
 from topology.spec import DomainSpec
 from topology.structures import check_domain
 
 
-def parse_shape(text: str) -> tuple[int, ...] | None:
-    """Return the shape that a text such as ``4x4x8`` names, None where it is not one."""
-    sizes = text.split("x")
-    if len(sizes) < 2 or not all(size.isascii() and size.isdigit() and len(size) < 7 for size in sizes):
+@dataclass(frozen=True)
+class Shapes:
+    """Which shapes a torus of the catalog is made in, and where those wrap.
+
+    With ``wrap_step`` a torus wraps in all dimensions where each size is a multiple of it, and in none otherwise;
+    with ``wrap_size`` it wraps in the dimensions that have this size.
+    """
+
+    most_gpus: int
+    most_per_dimension: int = 0
+    wrap_step: int = 0
+    wrap_size: int = 0
+
+
+@cache
+def load_shapes(name: str) -> Shapes | None:
+    """Return the shapes that the torus called ``name`` is made in, None where there is one only.
+
+    Raises
+    ------
+    InputError
+        If the catalog has no system of that name.
+    """
+    fields = system_entry(name)
+    if "shapes" not in fields:
         return None
-    shape = tuple(int(size) for size in sizes)
-    return shape if min(shape) > 0 else None
+    row = fields.sub("shapes")
+    optional = ("most_per_dimension", "wrap_step", "wrap_size")
+    shapes = Shapes(row.count("most_gpus"), **{key: row.count(key) for key in optional if key in row})
+    row.done()
+    return shapes
 
 
 def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> DomainSpec:
@@ -86,27 +111,3 @@ def _factored(product: int, parts: int) -> Iterator[tuple[int, ...]]:
         if product % size == 0:
             for rest in _factored(product // size, parts - 1):
                 yield (size, *rest)
-
-
-def default_node_shape(shape: Sequence[int], gpus_per_node: int, where: str) -> tuple[int, ...]:
-    """Return hosts of ``gpus_per_node`` GPUs as runs along the last dimensions of a torus.
-
-    Raises
-    ------
-    InputError
-        If no such run fills the torus.
-    """
-    block: list[int] = []
-    left = gpus_per_node
-    for size in reversed(shape):
-        step = size if left % size == 0 else left
-        if size % step:
-            raise InputError(
-                f"{where}: hosts of {gpus_per_node} GPUs are no runs along the last dimensions of {list(shape)}; say "
-                "which block a host has, like `node_shape: [2, 2, 1]`."
-            )
-        block.append(step)
-        left //= step
-    if left > 1:
-        raise InputError(f"{where}: hosts of {gpus_per_node} GPUs are larger than the torus {list(shape)}.")
-    return tuple(reversed(block))

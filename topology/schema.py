@@ -1,0 +1,241 @@
+"""Specifications as plain JSON-able data, both ways by the one schema: the dataclasses of :mod:`topology.spec`.
+
+Reading is strict and names the place; what comes in is checked as what a builder would be given.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from itertools import groupby
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from topology.build import build_cluster, check_cluster, raw_cluster_spec
+from topology.errors import InputError
+from topology.fabrics import check_scale_out
+from topology.figures import UNPUBLISHED, Evidence, Figure
+from topology.reading import Fields, shown
+from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawTopology, ScaleOutSpec
+from topology.structures import check_domain
+
+_T = TypeVar("_T")
+_UNITS = ("byte", "byte/s", "flop/s", "s", "W", "1", "USD/h", "kg", "m")
+Tables = Mapping[str, list[Any]]
+"""Values that many parts of a raw graph share, written once: GPU types and fabrics."""
+
+
+def spec_to_dict(spec: ClusterSpec) -> dict[str, Any]:
+    """Return ``spec`` as plain data; equal domains in a row are written once, with their count."""
+    data: dict[str, Any] = plain(spec)
+    return data
+
+
+def spec_from_dict(data: Mapping[str, Any], where: str = "cluster") -> ClusterSpec:
+    """Return the specification that :func:`spec_to_dict` wrote.
+
+    Raises
+    ------
+    InputError
+        If a key is missing or unknown, or a value cannot be.
+    """
+    given = Fields(data, where)
+    if given.get("raw") is not None:
+        for key in ("domains", "scale_out"):  # they follow from the graph
+            given.get(key)
+        faults = tuple(_whole(Fault, row, None) for row in given.subs("faults", empty=True))
+        spec = raw_cluster_spec(given.text("name"), _read_raw(given.sub("raw")), faults, where)
+        given.done()
+        return spec
+    spec = check_cluster(read(ClusterSpec, given), where)
+    given.done()
+    if spec.faults:
+        build_cluster(spec)
+    return spec
+
+
+def plain(value: Any, tables: Tables | None = None) -> Any:
+    """Return a specification, or a part of one, as plain data; fields of another structure are left out."""
+    if isinstance(value, RawTopology):
+        tables = {"gpus": [], "fabrics": []}
+        graph = _plain_fields(value, tables)
+        return {**{name: [plain(one) for one in table] for name, table in tables.items()}, **graph}
+    if is_dataclass(value):
+        return _plain_fields(value, tables)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [plain(item, tables) for item in value]
+    if isinstance(value, Evidence):
+        return value.label
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _plain_fields(value: Any, tables: Tables | None) -> dict[str, Any]:
+    """Return the fields of a dataclass by name."""
+    data: dict[str, Any] = {}
+    for field, _, owner in _schema(type(value)):
+        rule, item = field.metadata, getattr(value, field.name)
+        foreign = owner and getattr(value, owner) not in rule[owner]
+        if foreign or (rule.get("brief") and item == field.default):
+            continue
+        if "table" in rule and tables is not None:
+            table = tables[rule["table"]]
+            if item not in table:
+                table.append(item)
+            data[field.name] = table.index(item)
+        elif rule.get("repeated"):
+            runs = [list(run) for _, run in groupby(item)]
+            data[field.name] = [{"count": len(run), **plain(run[0])} for run in runs]
+        else:
+            data[field.name] = plain(item, tables)
+    return data
+
+
+_SCHEMAS: dict[Any, list[tuple[Field[Any], Any, str]]] = {}
+
+
+def _schema(kind: Any) -> list[tuple[Field[Any], Any, str]]:
+    """Return each field of a dataclass that files have, its type, and the field that says whether it is there."""
+    if kind not in _SCHEMAS:
+        hints = get_type_hints(kind)
+        _SCHEMAS[kind] = [
+            (
+                field,
+                hints[field.name],
+                next((key for key in ("structure", "kind") if key in field.metadata), ""),
+            )
+            for field in fields(kind)
+            if not field.metadata.get("inside")
+        ]
+    return _SCHEMAS[kind]
+
+
+def read(kind: type[_T], given: Fields, tables: Tables | None = None, **known: Any) -> _T:
+    """Return a dataclass of :mod:`topology.spec` from the keys of ``given``; the caller refuses what is left in it.
+
+    Parameters
+    ----------
+    kind:
+        The class.
+    given:
+        The mapping to read.
+    tables:
+        What the numbers of shared values stand for.
+    known:
+        Fields that are not read.
+
+    Raises
+    ------
+    InputError
+        If a key is missing, or a value is of the wrong type or cannot be.
+    """
+    values = dict(known)
+    for field, hint, owner in _schema(kind):
+        rule, name = field.metadata, field.name
+        if name in values or (owner and values[owner] not in rule[owner]):
+            continue
+        needed = field.default is MISSING or (owner and not rule.get("brief"))
+        if needed or name in given:
+            values[name] = _value(hint, given, name, rule, tables)
+    found = kind(**values)
+    for sort, check in _CHECKS.items():
+        if isinstance(found, sort):
+            check(found, given)
+    return found
+
+
+def _value(hint: Any, given: Fields, key: str, rule: Mapping[str, Any], tables: Tables | None) -> Any:
+    """Return the value of one field by its type."""
+    if isinstance(hint, types.UnionType):
+        if given.get(key) is None:
+            return None
+        hint = next(part for part in get_args(hint) if part is not types.NoneType)
+    if "table" in rule and tables is not None:
+        table = tables[rule["table"]]
+        return table[given.count(key, least=0, most=len(table) - 1)]
+    if hint is int:
+        return given.count(key, least=rule.get("least", 1))
+    if hint in _READERS:
+        return _READERS[hint](given, key)
+    if get_origin(hint) is tuple:
+        found: list[Any] = []
+        for row in given.subs(key, empty=not rule.get("repeated")):
+            count = row.count("count") if rule.get("repeated") else 1
+            found += [_whole(get_args(hint)[0], row, tables)] * count
+        return tuple(found)
+    return _whole(hint, given.sub(key), tables)
+
+
+def _whole(hint: Any, given: Fields, tables: Tables | None) -> Any:
+    """Return what a whole mapping says; nothing may be left in it."""
+    if get_origin(hint) is Mapping:
+        return {name: _whole(get_args(hint)[1], given.sub(name), tables) for name in given.names()}
+    found = _PARTS[hint](given) if hint in _PARTS else read(hint, given, tables)
+    given.done()
+    return found
+
+
+def _read_figure(given: Fields) -> Figure:
+    unit = given.choice("unit", _UNITS)
+    value = UNPUBLISHED if given.get("value", 0) is None else given.number("value")
+    text = given.get("text", "")
+    if not isinstance(text, str):
+        raise InputError(f"{given.at('text')}: {shown(text)} must be a text.")
+    return Figure(value, unit, given.evidence(), given.text("source"), text)
+
+
+def _read_fault(given: Fields) -> Fault:
+    gpu = given.text("gpu") if "gpu" in given else None
+    ends = () if gpu is not None else given.texts("link")
+    factor = given.get("factor", 0) if gpu is not None else given.need("factor")
+    number = isinstance(factor, int | float) and not isinstance(factor, bool)
+    if (gpu is None and len(ends) != 2) or not number or not 0 <= factor <= 1:
+        raise InputError(f"{given.where}: needs `gpu`, or `link` with two ends, and a `factor` from 0 to 1.")
+    return Fault(gpu, None if gpu is not None else (ends[0], ends[1]), float(factor))
+
+
+def _read_raw(given: Fields) -> RawTopology:
+    kinds = {"gpus": GpuSpec, "fabrics": FabricSpec}
+    tables = {
+        key: [_whole(kind, row, None) for row in given.subs(key, empty=True)] for key, kind in kinds.items()
+    }
+    raw = read(RawTopology, given, tables)
+    given.done()
+    return raw
+
+
+def _pair(given: Fields, key: str) -> tuple[str, ...]:
+    ends = given.texts(key)
+    if len(ends) != 2:
+        raise InputError(f"{given.at(key)}: must be the ids of its two ends.")
+    return ends
+
+
+def _check_domain(domain: DomainSpec, given: Fields) -> None:
+    if domain.structure == "raw":
+        raise InputError(f"{given.at('structure')}: a raw domain needs the graph that it is in, under `raw`.")
+    check_domain(domain, given.where)
+
+
+def _check_scale_out(scale_out: ScaleOutSpec, given: Fields) -> None:
+    if scale_out.kind == "raw":
+        raise InputError(f"{given.at('kind')}: a raw fabric needs the graph that it is in, under `raw`.")
+    check_scale_out(scale_out, given.where)
+
+
+_READERS: Mapping[Any, Callable[[Fields, str], Any]] = {
+    str: Fields.text,
+    float: Fields.number,
+    bool: Fields.flag,
+    tuple[str, ...]: Fields.texts,
+    tuple[bool, ...]: Fields.flags,
+    tuple[int, ...]: lambda given, key: () if given.need(key) == [] else given.counts(key),
+    tuple[str, str]: _pair,
+}
+_PARTS: Mapping[type, Callable[[Fields], Any]] = {Figure: _read_figure, Fault: _read_fault}
+_CHECKS: Mapping[type, Callable[[Any, Fields], None]] = {
+    DomainSpec: _check_domain,
+    ScaleOutSpec: _check_scale_out,
+}

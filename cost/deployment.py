@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,23 +15,44 @@ from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
 from cost.efficiency import Efficiency
 from cost.layout import StageSpec
-from cost.machine import Machine, Rates, kernels_for, stage_rates
+from cost.machine import GpuRates, Machine, Rates, kernels_for, stage_rates
 from cost.model import Model, MoeFfn
 from cost.workload import Workload
 from topology.cluster import Cluster
 from topology.errors import InputError
-
-Found = TypeVar("Found")
+from topology.routes import Router, uniform_bytes_per_s
 
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
+
+_Gpus = tuple[int, ...]
+_RatesKey = tuple[str, _Gpus | frozenset[int]]
+
+
+@dataclass(eq=False)
+class _Views:
+    """What was found of a cluster and a model: shared by deployments of the two that differ in the rest."""
+
+    cluster: Cluster
+    model: Model
+    domains: dict[_Gpus, NDArray[np.int64]] = field(default_factory=dict)
+    domain_sets: dict[_Gpus, frozenset[int]] = field(default_factory=dict)
+    rates: dict[_RatesKey, Rates] = field(default_factory=dict)
+    machines: dict[tuple[_RatesKey, Efficiency | None, str, str], Machine] = field(default_factory=dict)
+    gpu_rates: dict[tuple[_Gpus, Efficiency | None, str, str], GpuRates | None] = field(default_factory=dict)
+    numbers: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    @cached_property
+    def router(self) -> Router:
+        """Routes between the cluster's GPUs."""
+        return Router(self.cluster)
 
 
 @dataclass(frozen=True)
 class Deployment:
     """What is costed: a model on a cluster under a workload.
 
-    What depends on cluster and model alone is computed once and shared by settings at other batches.
+    What depends on cluster and model alone is computed once and shared by deployments at other batches.
 
     Attributes
     ----------
@@ -48,27 +69,26 @@ class Deployment:
     workload: Workload
     efficiency: Efficiency | None = None
     engine: str = ""
-    _known: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+    _views: _Views | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         cache_bytes_per_element(self.workload.kv_dtype)
         require_engine(self.engine)
         object.__setattr__(self, "model", as_if_sparse(self.model, self.workload.sparse_attention))
-        self._known["kept", id(self.cluster), id(self.model)] = self.cluster, self.model  # so ids stay theirs
         if not self.cluster.gpus:
             raise InputError(f"cluster {self.cluster.name}: it has no GPU.")
+        known = self._views
+        if known is None or known.cluster is not self.cluster or known.model is not self.model:
+            object.__setattr__(self, "_views", _Views(self.cluster, self.model))
+
+    @property
+    def _known(self) -> _Views:
+        assert self._views is not None  # noqa: S101 - made above
+        return self._views
 
     def with_batch(self, batch: int) -> Deployment:
         """Return the same deployment at another batch."""
         return replace(self, workload=self.workload.with_batch(batch))
-
-    def once(self, key: tuple[object, ...], make: Callable[[], Found]) -> Found:
-        """Return what ``make`` returned for ``key`` the first time, on this cluster and model."""
-        known = (*key, id(self.cluster), id(self.model))
-        if known not in self._known:
-            self._known[known] = make()
-        found: Found = self._known[known]
-        return found
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -78,25 +98,23 @@ class Deployment:
         )
         return everywhere.notes
 
+    def kernels_reach(self) -> Efficiency:
+        """What kernels reach on the cluster's first GPU: what reports print."""
+        first = self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu
+        return self.efficiency or calibrated(first, self.engine)
+
     def machine(self, stage: StageSpec) -> Machine:
         """What ``stage`` runs on: its rates, what its slowest chip reaches of them, and its all-to-all kernels."""
-        rates = self.rates(stage)
-        key = (
-            "machine",
-            id(rates),
-            id(self.efficiency),
-            self.engine,
-            self.workload.kv_dtype,
-            self.workload.phase,
-        )
-        if key not in self._known:
+        known = self._known.machines
+        key = self._rates_key(stage), self.efficiency, self.engine, self.workload.phase
+        if key not in known:
+            rates = self.rates(stage)
             domains = (self.cluster.spec.domains[domain] for domain in self.domain_set(stage))
             gpu = next(domain.gpu for domain in domains if domain.gpu.name == rates.chip)
             efficiency = self.efficiency or calibrated(gpu, self.engine)
             kernels = kernels_for(rates, self.workload.phase)
-            self._known[key] = Machine(rates, efficiency, kernels, self.workload.kv_dtype)
-        found: Machine = self._known[key]
-        return found
+            known[key] = Machine(rates, efficiency, kernels, self.workload.kv_dtype)
+        return known[key]
 
     def kernel(self, stage: StageSpec, *, tp: int = 1) -> Kernel | None:
         """The kernel that sends tokens to the experts of ``stage``; None where nothing is sent.
@@ -110,64 +128,89 @@ class Deployment:
             return None
         return machine.kernels.across if len(self.domain_set(stage)) > 1 else machine.kernels.inside
 
-    def kernels_reach(self) -> Efficiency:
-        """What kernels reach on the cluster's first GPU: what reports print."""
-        first = self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu
-        return self.efficiency or calibrated(first, self.engine)
-
     def rates(self, stage: StageSpec) -> Rates:
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
-        spec = self.cluster.spec
-        domains = self.domain_set(stage)
-        routed = spec.reshaped or any(spec.domains[d].structure != "switch" for d in domains)
-        apart = routed or bool(spec.slow_gpus)
-        kv_dtype, gpus = self.workload.kv_dtype, stage.gpus if apart else domains
-        key = "rates", id(self.cluster), id(self.model), kv_dtype, gpus
-        if key not in self._known:
+        known, key = self._known.rates, self._rates_key(stage)
+        if key not in known:
             dtypes = [*self.model.precision.values(), "bf16", self.workload.kv_dtype]
             rates = stage_rates(self.cluster, stage.gpus, dtypes)
-            if routed:
+            if self._routed(stage):
                 rates = replace(rates, alltoall_bytes_per_s=self._uniform(stage, rates.up_bytes_per_s))
-            self._known[key] = rates
-        found: Rates = self._known[key]
-        return found
+            known[key] = rates
+        return known[key]
+
+    def _rates_key(self, stage: StageSpec) -> _RatesKey:
+        """Equal for stages of the same rates: of the same domains, or of the same GPUs where those differ inside."""
+        apart = self._routed(stage) or bool(self.cluster.spec.slow_gpus)
+        return self.workload.kv_dtype, stage.gpus if apart else self.domain_set(stage)
+
+    def _routed(self, stage: StageSpec) -> bool:
+        """Whether bytes take several links inside a domain, or some links are broken."""
+        spec = self.cluster.spec
+        return spec.reshaped or any(spec.domains[d].structure != "switch" for d in self.domain_set(stage))
 
     def _uniform(self, stage: StageSpec, alone: float) -> float:
         """All-to-all bytes/s among the GPUs of a stage in one domain, the slowest such group; from the routes."""
-        from topology.routes import Router, uniform_bytes_per_s
-
-        key = "router", id(self.cluster)
-        if key not in self._known:
-            self._known[key] = Router(self.cluster)
-        where = self.domains(stage)
-        gpus = np.array(stage.gpus)
+        where, gpus, router = self.domains(stage), np.array(stage.gpus), self._known.router
         groups = [gpus[where == domain].tolist() for domain in np.unique(where)]
         return min(
-            (
-                uniform_bytes_per_s(self.cluster, group, self._known[key])
-                for group in groups
-                if len(group) > 1
-            ),
+            (uniform_bytes_per_s(self.cluster, group, router) for group in groups if len(group) > 1),
             default=alone,
         )
 
+    def gpu_rates(self, stage: StageSpec) -> GpuRates | None:
+        """Rates at which each GPU of ``stage`` runs experts, over those of the stage; None where all are alike."""
+        spec = self.cluster.spec
+        if not spec.slow_gpus and len({domain.gpu.name for domain in spec.domains}) == 1:
+            return None
+        known, key = self._known.gpu_rates, (stage.gpus, self.efficiency, self.engine, self.workload.kv_dtype)
+        if key not in known:
+            known[key] = self._compared(stage)
+        return known[key]
+
+    def _compared(self, stage: StageSpec) -> GpuRates | None:
+        spec, gpus = self.cluster.spec, [self.cluster.gpus[gpu] for gpu in stage.gpus]
+        kinds = [(spec.domains[gpu.domain].gpu.name, spec.slow_gpus.get(gpu.id, 1.0)) for gpu in gpus]
+        if len(set(kinds)) == 1:
+            return None
+        weights = self.model.precision["experts"]
+
+        def rates_of(part: StageSpec) -> tuple[float, float, float, float]:
+            machine = self.machine(part)
+            flop, hbm = machine.rates.flop_per_s[weights], machine.rates.hbm_bytes_per_s
+            fraction = machine.efficiency.reached(*machine.rates.fractions("experts", weights))
+            return flop * fraction, hbm * machine.efficiency["hbm.experts"], flop, hbm
+
+        own: dict[tuple[str, float], tuple[float, float, float, float]] = {}
+        for kind, gpu in zip(kinds, stage.gpus, strict=True):
+            if kind not in own:
+                own[kind] = rates_of(StageSpec((gpu,), stage.layers))
+        over = np.array([own[kind] for kind in kinds]).T / np.array(rates_of(stage))[:, None]
+        return GpuRates(over[0], over[1], np.maximum(over[2], 1.0), np.maximum(over[3], 1.0))
+
+    def domains(self, stage: StageSpec) -> NDArray[np.int64]:
+        """Scale-up domain of each GPU of ``stage``, ``[gpus]``."""
+        known, gpus = self._known.domains, self.cluster.gpus
+        if stage.gpus not in known:
+            known[stage.gpus] = np.array([gpus[gpu].domain for gpu in stage.gpus], dtype=np.int64)
+        return known[stage.gpus]
+
     def domain_set(self, stage: StageSpec) -> frozenset[int]:
         """Scale-up domains that ``stage`` lies in."""
-        key = "set", id(self.cluster), stage.gpus
-        if key not in self._known:
-            self._known[key] = frozenset(self.domains(stage).tolist())
-        found: frozenset[int] = self._known[key]
-        return found
+        known = self._known.domain_sets
+        if stage.gpus not in known:
+            known[stage.gpus] = frozenset(self.domains(stage).tolist())
+        return known[stage.gpus]
 
     def smallest_part(self, stage: StageSpec) -> int:
         """GPUs of ``stage`` in the scale-up domain that holds fewest of them."""
         return int(np.unique(self.domains(stage), return_counts=True)[1].min())
 
-    def domains(self, stage: StageSpec) -> NDArray[np.int64]:
-        """Scale-up domain of each GPU of ``stage``, ``[gpus]``."""
-        key = "domains", id(self.cluster), stage.gpus
-        if key not in self._known:
-            gpus = self.cluster.gpus
-            self._known[key] = np.array([gpus[gpu].domain for gpu in stage.gpus], dtype=np.int64)
-        found: NDArray[np.int64] = self._known[key]
-        return found
+    def numbered(self, what: Literal["gpu", "node", "rack"]) -> NDArray[np.int64]:
+        """Number of the GPU, node or rack of each GPU of the cluster, in order of appearance, ``[gpus]``."""
+        known = self._known.numbers
+        if what not in known:
+            names = [{"gpu": gpu.id, "node": gpu.node, "rack": gpu.rack}[what] for gpu in self.cluster.gpus]
+            number = {name: index for index, name in enumerate(dict.fromkeys(names))}
+            known[what] = np.array([number[name] for name in names], dtype=np.int64)
+        return known[what]

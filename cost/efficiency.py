@@ -79,6 +79,14 @@ class Efficiency:
     def _values(self) -> dict[str, float]:
         return {name: figure.value for name, figure in self.table.items()}
 
+    def reached(self, fraction: str, wider: tuple[tuple[str, float], ...] = ()) -> float:
+        """Part of a unit's peak that kernels reach, or what those of a wider unit reach over the same peak, if more.
+
+        ``wider``: names of those fractions, each with the wider unit's peak over the unit's. A chip whose FP4 kernels
+        are slow may always run the FP8 ones: another unit never makes it slower.
+        """
+        return max(self[fraction], *(self[name] * ratio for name, ratio in wider), 0.0)
+
     def figures(self) -> Mapping[str, Figure]:
         """All coefficients by name."""
         return self.table

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cost.calibration.alltoall import Kernel, default_kernel, find_kernel
 from cost.dtypes import multiply_dtype, wider_units
 from cost.efficiency import Efficiency
@@ -81,6 +84,24 @@ class Rates:
         """
         if self.out_bytes_per_s <= 0:
             raise InputError("the cluster has several domains but no `fabric:` between them; add one.")
+
+
+@dataclass(frozen=True, eq=False)
+class GpuRates:
+    """How many times faster than the rates of its stage, those of the slowest GPU, each GPU runs experts.
+
+    Attributes
+    ----------
+    compute, read:
+        Of what kernels reach, float64 ``[gpus]``.
+    peak_compute, peak_read:
+        Of data-sheet peaks, float64 ``[gpus]``, at least 1.
+    """
+
+    compute: NDArray[np.float64]
+    read: NDArray[np.float64]
+    peak_compute: NDArray[np.float64]
+    peak_read: NDArray[np.float64]
 
 
 def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) -> Rates:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from cost.deployment import USABLE_HBM, Deployment
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.layout import StageSpec
-from cost.model import Held, Layer, Model, MoeFfn, whole_model
+from cost.model import Layer, Model, MoeFfn, StageShard
 from cost.quantity import Quantity
 from cost.terms.alltoall_kernel import vector_bytes
 from cost.workload import StepShape, Workload
@@ -217,7 +217,7 @@ def even_memory(
     model: Model,
     workload: Workload,
     shape: StepShape,
-    held: Held | None = None,
+    held: StageShard | None = None,
     *,
     in_flight: Quantity = 1.0,
     at_once: Quantity = 1.0,
@@ -234,7 +234,7 @@ def even_memory(
         Sequences per GPU of the stage that it caches, and that pass it in one step, each for one sequence per GPU
         of the replica. A stage of ``n`` GPUs out of ``N`` in ``p`` stages: ``N / n`` and ``N / n / p``.
     """
-    part = held or whole_model(model)
+    part = held or model.whole
     size, experts = weight_sizes(model), model.moe.experts if model.moe else 0
     slots = np.maximum(shape.slots, experts)
     per_gpu = np.ceil(slots / shape.ep) / shape.moe_tp
@@ -256,7 +256,7 @@ def even_memory(
     return weights, in_flight * cache + at_once * passing
 
 
-def _ends(model: Model, size: dict[str, float], shape: StepShape, part: Held) -> Quantity:
+def _ends(model: Model, size: dict[str, float], shape: StepShape, part: StageShard) -> Quantity:
     """Embedding of the first stage (and of the last where the head is tied to it), head and norm of the last."""
     embeds = np.maximum(part.first, part.last) if model.tied else part.first
     head = 0 if model.tied else model.head_params

@@ -184,6 +184,11 @@ class Model:
         return [(self.kinds[kind], count) for kind, count in counts.items()]
 
     @property
+    def whole(self) -> StageShard:
+        """What the only stage of a pipeline holds: everything."""
+        return StageShard(tuple(self.kind_counts(range(len(self.layers)))))
+
+    @property
     def moe(self) -> MoeFfn | None:
         """The routed experts of the first MoE layer (all alike in every model we read), or None."""
         ffn = self.layers[self.moe_layers[0]].ffn if self.moe_layers else None
@@ -213,7 +218,7 @@ class Model:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class StageShard:
     """Part of a model; numbers, or arrays with one entry for each of many stages.
 
     Attributes
@@ -227,8 +232,3 @@ class Held:
     layers: tuple[tuple[Layer, Quantity], ...]
     first: Quantity = 1.0
     last: Quantity = 1.0
-
-
-def whole_model(model: Model) -> Held:
-    """Return what the only stage holds: everything."""
-    return Held(tuple(model.kind_counts(range(len(model.layers)))))

@@ -12,7 +12,7 @@ from cost.dispatch import ExpertUse
 from cost.efficiency import Efficiency
 from cost.layout import StageSpec
 from cost.machine import Machine, Rates
-from cost.model import Held, Layer, Model, whole_model
+from cost.model import Layer, Model, StageShard
 from cost.quantity import Quantity
 from cost.terms.dense import add_head
 from cost.terms.overhead import ENGINE, add_step_delays
@@ -21,7 +21,7 @@ from cost.terms.work import FIXED, LayerStep, Parts, PlacedStep, StepCost
 from cost.workload import StepShape
 
 
-def even_step(model: Model, shape: StepShape, machine: Machine, held: Held | None = None) -> StepCost:
+def even_step(model: Model, shape: StepShape, machine: Machine, held: StageShard | None = None) -> StepCost:
     """Return what a step costs where experts are loaded evenly but for ``shape.imbalance``.
 
     Every attribute of ``shape`` and of ``held`` may be an array: all configurations are computed at once.
@@ -30,9 +30,9 @@ def even_step(model: Model, shape: StepShape, machine: Machine, held: Held | Non
     return priced(even_parts(model, shape, machine, held), machine.efficiency, machine.rates)
 
 
-def even_parts(model: Model, shape: StepShape, machine: Machine, held: Held | None = None) -> Parts:
+def even_parts(model: Model, shape: StepShape, machine: Machine, held: StageShard | None = None) -> Parts:
     """Return the parts of :func:`even_step`, before it is said what kernels reach."""
-    held = held or whole_model(model)
+    held = held or model.whole
     parts = Parts()
     _add_layers(parts, model, held.layers, shape, machine)
     _add_ends(parts, model, shape, machine, held.last)

@@ -101,17 +101,6 @@ def domain_name(gpu: Gpu, spread: Spread) -> str:
     return {"gpu": gpu.id, "node": gpu.node, "rack": gpu.rack}[spread]
 
 
-def numbered_domains(deployment: Deployment, spread: Spread) -> Ints:
-    """Return the number of the GPU, node or rack of each GPU of the cluster, int64 ``[gpus]``."""
-
-    def make() -> Ints:
-        numbers: dict[str, int] = {}
-        names = (domain_name(gpu, spread) for gpu in deployment.cluster.gpus)
-        return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
-
-    return deployment.once(("failure domains", spread), make)
-
-
 def stage_domains(deployment: Deployment, members: Sequence[Sequence[int]], spread: Spread) -> Ints | None:
     """Return the failure domain of each GPU of a stage in all its replicas, int64 ``[gpus]``; None: each is one.
 
@@ -120,7 +109,7 @@ def stage_domains(deployment: Deployment, members: Sequence[Sequence[int]], spre
     """
     if spread == "gpu":
         return None
-    number = numbered_domains(deployment, spread)
+    number = deployment.numbered(spread)
     table = np.unique(number[np.array(members)], axis=0)
     joined = np.unique(table[0], return_inverse=True)[1].astype(np.int64).reshape(-1)
     while True:

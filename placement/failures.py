@@ -14,7 +14,7 @@ from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.score import LayoutScorer
 from placement.arrays import Bools, Floats, Ints
-from placement.failure_domains import domain_name, numbered_domains
+from placement.failure_domains import domain_name
 from placement.findings import AtRisk, Failures, LayerAtRisk, WhatIf
 from placement.options import SPREADS, Spread
 from placement.plan import Plan
@@ -58,7 +58,7 @@ def find_failures(plan: Plan) -> Failures | None:
 def _at_risk(plan: Plan, stage: StageSpec, assignment: Assignment) -> tuple[list[LayerAtRisk], list[AtRisk]]:
     """Experts of one stage with all copies in one failure domain: by layer, and the heaviest of them."""
     deployment = plan.deployment
-    domain = numbered_domains(deployment, plan.spread)[list(stage.gpus)]
+    domain = deployment.numbered(plan.spread)[list(stage.gpus)]
     names = {
         int(number): domain_name(deployment.cluster.gpus[gpu], plan.spread)
         for number, gpu in zip(domain, stage.gpus, strict=True)
@@ -120,7 +120,7 @@ class _After:
 
 
 def _what_if(plan: Plan, unit: Spread) -> WhatIf:
-    number = numbered_domains(plan.deployment, unit)
+    number = plan.deployment.numbered(unit)
     used = [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
     choices = list(dict.fromkeys(number[used].tolist()))
     most = _most_tried(plan)

@@ -14,7 +14,7 @@ from cost.layout import Layout
 from cost.loads import ExpertLoads
 from placement.arrays import Floats, Index, Ints
 from placement.experts import OnProgress
-from placement.failure_domains import numbered_domains, stage_domains
+from placement.failure_domains import stage_domains
 from placement.options import PlanOptions
 from placement.problem import ExpertProblem, expert_problem
 from placement.result import ExpertResult
@@ -80,7 +80,7 @@ def stage_groups(
         speed = stage_speed(deployment, stage, slots)
         members = [stages[index].gpus for stages in layout.replicas]
         spread = stage_domains(deployment, members, options.spread)
-        nodes = np.unique(numbered_domains(deployment, "node")[list(stage.gpus)], return_inverse=True)[1]
+        nodes = np.unique(deployment.numbered("node")[list(stage.gpus)], return_inverse=True)[1]
         domains = len(deployment.domain_set(stage))
         one = StageGroup((index,), (rows,), slots, speed, spread, nodes.reshape(-1), domains)
         # an even split does not ask where the nodes are

@@ -14,7 +14,6 @@ from cost.score import LayoutScorer, Score
 from cost.terms.experts import expert_speed
 from placement.arrays import Floats, Ints
 from placement.baselines import Baseline, baselines
-from placement.failure_domains import numbered_domains
 from placement.plan import BaselineScore, Plan
 from placement.problem import expert_problem
 from topology.errors import InputError
@@ -62,7 +61,7 @@ def stage_use(
     part = stage_loads(deployment, loads, stage.layers)
     if split == "even":
         return expert_use(assignment, part, moe.top_k)
-    nodes = numbered_domains(deployment, "node")[list(stage.gpus)]
+    nodes = deployment.numbered("node")[list(stage.gpus)]
     speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
     return expert_use(assignment, part, moe.top_k, split=split, nodes=nodes, speed=speed)
 

@@ -10,7 +10,7 @@ import numpy as np
 from cost.assignment import Assignment
 from cost.memory import replica_memory
 from placement.arrays import Ints
-from placement.failure_domains import most_in_domain, numbered_domains, stage_domains
+from placement.failure_domains import most_in_domain, stage_domains
 from placement.problem import ExpertProblem
 from placement.scoring import moe_rows
 from topology.errors import InputError
@@ -201,7 +201,7 @@ def _failure_domains(plan: Plan, index: int) -> list[Ints | None]:
     """Failure domains of a stage's GPUs, each way in which they lie in some replica; None: each GPU its own."""
     if plan.spread == "gpu":
         return [None]
-    number = numbered_domains(plan.deployment, plan.spread)
+    number = plan.deployment.numbered(plan.spread)
     found: dict[bytes, Ints | None] = {}
     for stages in plan.layout.replicas:
         domains = np.unique(number[list(stages[index].gpus)], return_inverse=True)[1].reshape(-1)

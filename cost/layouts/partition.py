@@ -21,7 +21,7 @@ from cost.layouts.stages import (
     stage_table,
 )
 from cost.memory import even_memory
-from cost.model import Held
+from cost.model import StageShard
 
 _ALIKE = 1e-9
 
@@ -181,7 +181,7 @@ def _weights(
     parts, many = len(model.kinds) + 2, len(stages)
     rows = np.tile(np.arange(many), parts)
     one = np.repeat(np.eye(parts), many, axis=1)
-    held = Held(
+    held = StageShard(
         tuple((layer, one[kind]) for kind, layer in enumerate(model.kinds)), first=one[-2], last=one[-1]
     )
     found = [
@@ -206,7 +206,7 @@ def _seconds(
     machines: Machines,
     table: StageTable,
     rows: NDArray[np.int64],
-    held: Held,
+    held: StageShard,
     redundant: int | None,
     *,
     batch: float,
@@ -219,7 +219,11 @@ def _seconds(
 
 
 def _memory(
-    deployment: Deployment, table: StageTable, rows: NDArray[np.int64], held: Held, redundant: int | None
+    deployment: Deployment,
+    table: StageTable,
+    rows: NDArray[np.int64],
+    held: StageShard,
+    redundant: int | None,
 ) -> Array:
     tp, moe_tp = _widths(deployment, table, rows)
     shape = stage_shape(

@@ -13,7 +13,7 @@ from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.layouts.candidates import Variant, slots_of
 from cost.machine import Machine
-from cost.model import Held
+from cost.model import StageShard
 from cost.step import even_step, overlapped
 from cost.terms.pipeline import hops
 from cost.terms.work import StepCost
@@ -96,14 +96,14 @@ class StageTable:
     in_flight: NDArray[np.float64]
     at_once: NDArray[np.float64]
 
-    def held(self, deployment: Deployment, rows: NDArray[np.int64]) -> Held:
+    def held(self, deployment: Deployment, rows: NDArray[np.int64]) -> StageShard:
         """What the stages ``rows`` hold of the model."""
         kinds = [
             (layer, count[rows])
             for layer, count in zip(deployment.model.kinds, self.counts, strict=True)
             if count.any()
         ]
-        return Held(tuple(kinds), self.first[rows], self.last[rows])
+        return StageShard(tuple(kinds), self.first[rows], self.last[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,7 +301,7 @@ def stage_seconds(
     machines: Sequence[Machine],
     machine: NDArray[np.int64],
     shape: StepShape,
-    held: Held,
+    held: StageShard,
 ) -> StageSeconds:
     """Return what a step of each stage costs, experts balanced; ``machine`` is the index into ``machines``.
 
@@ -316,7 +316,7 @@ def stage_seconds(
     return found
 
 
-def _step(deployment: Deployment, machine: Machine, shape: StepShape, held: Held) -> StepCost:
+def _step(deployment: Deployment, machine: Machine, shape: StepShape, held: StageShard) -> StepCost:
     """One step, in two half batches where that is asked for."""
     whole = even_step(deployment.model, shape, machine, held)
     if not deployment.workload.overlap:
@@ -335,6 +335,6 @@ def _some(shape: StepShape, where: NDArray[np.int64]) -> StepShape:
     return replace(shape, **arrays)
 
 
-def _held(held: Held, where: NDArray[np.int64]) -> Held:
+def _held(held: StageShard, where: NDArray[np.int64]) -> StageShard:
     layers = tuple((layer, np.asarray(count)[where]) for layer, count in held.layers)
-    return Held(layers, np.asarray(held.first)[where], np.asarray(held.last)[where])
+    return StageShard(layers, np.asarray(held.first)[where], np.asarray(held.last)[where])

@@ -148,7 +148,7 @@ class Work:
         """
         kind = self.fraction.partition(".")[0]
         half = 0.0 if kind == "attention" else efficiency[f"columns.{kind}"]
-        fraction = reached(efficiency, self.fraction, self.wider)
+        fraction = efficiency.reached(self.fraction, self.wider)
         compute_s = self.compute_s * (1 / fraction + half / self.columns)
         return compute_s, self.memory_s / efficiency[self.hbm]
 
@@ -232,15 +232,6 @@ def smooth_max(first: Quantity, second: Quantity) -> Quantity:
 def kernel_seconds(compute_s: Quantity, memory_s: Quantity, efficiency: Efficiency) -> Quantity:
     """Seconds of a kernel that computes and reads at once: the larger at peaks, else :func:`smooth_max`."""
     return np.maximum(compute_s, memory_s) if efficiency.ideal else smooth_max(compute_s, memory_s)
-
-
-def reached(efficiency: Efficiency, fraction: str, wider: tuple[tuple[str, float], ...]) -> float:
-    """Part of a unit's peak that kernels reach, or what those of a wider unit reach over the same peak, if more.
-
-    ``wider``: names of those fractions, each with the wider unit's peak over the unit's. A chip whose FP4 kernels are
-    slow may always run the FP8 ones: another unit never makes it slower.
-    """
-    return max(efficiency[fraction], *(efficiency[name] * ratio for name, ratio in wider), 0.0)
 
 
 def totals(parts_s: dict[tuple[str, str], Quantity], place: int) -> dict[str, Quantity]:

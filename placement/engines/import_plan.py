@@ -13,7 +13,6 @@ from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from placement.engines.mapping import ExpertMapping, experts_of
-from placement.failure_domains import numbered_domains
 from placement.failures import find_failures
 from placement.fitting import Shape, enumerate_shapes
 from placement.options import PlanOptions
@@ -181,7 +180,7 @@ def _proof(
     for stage, problem, part in zip(layout.replicas[0], problems, experts, strict=True):
         if problem is None or part is None:
             continue
-        nodes = numbered_domains(deployment, "node")[list(stage.gpus)]
+        nodes = deployment.numbered("node")[list(stage.gpus)]
         value.append(split_max_load(problem, part.slot_expert, options.split, nodes))
         if doubled:
             bound.append(np.minimum(1.0, value[-1]))

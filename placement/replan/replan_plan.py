@@ -13,7 +13,7 @@ from cost.dispatch import Split
 from cost.dtypes import bytes_per_param
 from cost.loads import ExpertLoads
 from cost.model import MoeFfn
-from placement.failure_domains import numbered_domains, require_apart, stage_domains
+from placement.failure_domains import require_apart, stage_domains
 from placement.failures import find_failures
 from placement.options import Objective, Spread
 from placement.pack import EMPTY
@@ -242,7 +242,7 @@ def _tasks(
         require_apart(tokens.shape[2], slots, domains)
         speed = stage_speed(left.deployment, stage, slots)
         problem = ExpertProblem(tokens.mean(axis=0), slots, speed, domains)
-        nodes = numbered_domains(left.deployment, "node")[list(stage.gpus)]
+        nodes = left.deployment.numbered("node")[list(stage.gpus)]
         tasks[index] = replan_task(problem, tokens, held, objective, split=split, nodes=nodes)
     return tasks
 

@@ -14,7 +14,7 @@ from cost.efficiency import PEAK
 from cost.layout import Layout, StageSpec
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
-from cost.terms.experts import expert_speed, gpu_rates
+from cost.terms.experts import expert_speed
 from cost.workload import Workload
 from topology import Fault, build_cluster, resolve_cluster
 
@@ -52,15 +52,15 @@ def seconds_of_experts(deployment: Deployment, use: ExpertUse) -> float:
 
 def test_alike_gpus_have_no_speeds() -> None:
     deployment = throttled({})
-    assert gpu_rates(deployment, STAGE) is None
+    assert deployment.gpu_rates(STAGE) is None
     assert expert_speed(deployment, STAGE, moe(), EVEN, 64.0) is None
     everywhere = throttled(dict.fromkeys(range(8), 0.5))
-    assert gpu_rates(everywhere, STAGE) is None
+    assert everywhere.gpu_rates(STAGE) is None
 
 
 def test_a_throttled_gpu_is_as_slow_as_it_is_throttled() -> None:
     deployment = throttled({3: 0.5})
-    rates = gpu_rates(deployment, STAGE)
+    rates = deployment.gpu_rates(STAGE)
     assert rates is not None
     expected = [2.0, 2.0, 2.0, 1.0, 2.0, 2.0, 2.0, 2.0]
     for found in (rates.compute, rates.read, rates.peak_compute, rates.peak_read):
@@ -92,7 +92,7 @@ def test_chips_that_differ() -> None:
     deployment = Deployment(build_cluster(joined), MODEL, Workload(batch=64), PEAK)
     stage = StageSpec(tuple(range(16)), range(32))
     use = balanced_use(32, np.ones(16, dtype=np.int64), 16, 2)
-    rates = gpu_rates(deployment, stage)
+    rates = deployment.gpu_rates(stage)
     speed = expert_speed(deployment, stage, moe(), use, 4096.0)
     assert rates is not None
     assert speed is not None

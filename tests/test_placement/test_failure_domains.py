@@ -11,7 +11,7 @@ import pytest
 from cost.deployment import Deployment
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from placement.failure_domains import numbered_domains, require_apart, stage_domains
+from placement.failure_domains import require_apart, stage_domains
 from topology import resolve_cluster
 from topology.errors import InfeasibleError
 
@@ -19,9 +19,9 @@ SETTING = Deployment(resolve_cluster("gb200-nvl72@144"), resolve_model("gpt-oss-
 
 
 def test_gpus_nodes_and_racks_of_a_cluster() -> None:
-    assert numbered_domains(SETTING, "gpu").tolist() == list(range(144))
-    assert numbered_domains(SETTING, "node").tolist() == [gpu // 4 for gpu in range(144)]
-    assert numbered_domains(SETTING, "rack").tolist() == [gpu // 72 for gpu in range(144)]
+    assert SETTING.numbered("gpu").tolist() == list(range(144))
+    assert SETTING.numbered("node").tolist() == [gpu // 4 for gpu in range(144)]
+    assert SETTING.numbered("rack").tolist() == [gpu // 72 for gpu in range(144)]
 
 
 def test_replicas_that_lie_alike_keep_their_domains() -> None:

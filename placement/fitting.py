@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,14 +10,7 @@ import numpy as np
 from cost.deployment import USABLE_HBM, Deployment
 from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import Layout, StageSpec
-from cost.layouts.candidates import (
-    MOST_STAGES,
-    domain_gpus,
-    equal_groups,
-    group_sizes,
-    replicas_of,
-    stage_counts,
-)
+from cost.layouts.candidates import arrangements, widths_of
 from cost.memory import StageMemory, replica_memory, weight_sizes
 from cost.model import Model, MoeFfn
 from cost.score import LayoutScorer
@@ -32,6 +24,7 @@ from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 
 TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+"""Widths of tensor parallelism that engines take."""
 
 
 @dataclass(frozen=True)
@@ -43,32 +36,10 @@ class Shape:
 
 
 def enumerate_shapes(cluster: Cluster, model: Model) -> Iterator[Shape]:
-    """Yield the layouts to cost.
-
-    Groups of equal size are cut from each domain, or joined from whole domains; a stage takes one group, a
-    replica a run of stages. Where domains differ, one stage on each is offered too. Tensor parallelism stays
-    in a domain and divides the query heads. A model without experts has one tensor-parallel group a stage.
-    """
-    domains = domain_gpus(cluster)
-    domain_of = [gpu.domain for gpu in cluster.gpus]
-    heads = min(layer.attention.heads for layer in model.layers)
-    seen: set[Shape] = set()
-    for size in group_sizes(domains):
-        groups = equal_groups(domains, size)
-        runs = {run for group in groups for run in Counter(domain_of[gpu] for gpu in group).values()}
-        widths = [tp for tp in TP_WIDTHS if heads % tp == 0 and all(run % tp == 0 for run in runs)]
-        if model.moe is None:
-            widths = [size] if size in widths else []
-        for stages in stage_counts(len(groups), len(model.layers)):
-            for tp in widths:
-                shape = Shape(replicas_of(groups, stages), tp)
-                if shape not in seen:
-                    seen.add(shape)
-                    yield shape
-    if model.moe is not None and 1 < len(domains) <= min(MOST_STAGES, len(model.layers)):
-        uneven = Shape((tuple(domains),), 1)
-        if len({len(domain) for domain in domains}) > 1:
-            yield uneven
+    """Yield the sweep's arrangements (:func:`cost.layouts.candidates.arrangements`) at widths that plans may have."""
+    for what in arrangements(cluster, model):
+        widths, _ = widths_of(model, what, cut_experts=False)
+        yield from (Shape(what.replicas, tp) for tp in widths if tp in TP_WIDTHS)
 
 
 def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 from cost.deployment import USABLE_HBM, Deployment
 from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import StageSpec
+from cost.layouts.partition import best_cuts
 from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory, weight_sizes
 from cost.model import Layer, MoeFfn
 from cost.step import batch_cost
@@ -98,34 +99,20 @@ def solve_stages(problem: StageProblem) -> StageResult:
 
     Notes
     -----
-    A dynamic programme over stages in their order: the best for the first ``i`` layers on ``k`` stages is the least,
-    over where the last of them begins, of the larger of the best before and its own time. Exact, in
-    ``stages * layers^2`` steps (Bokhari 1988, IEEE Transactions on Computers 37).
+    The sweep's dynamic programme (:func:`cost.layouts.partition.best_cuts`), over the runs that fit.
 
     Raises
     ------
     InfeasibleError
         If no contiguous split respects the memory of the stages.
     """
-    layers = problem.layers
-    best = np.full(layers + 1, np.inf)
-    best[0] = 0.0
-    begins = np.zeros((problem.stages, layers + 1), dtype=np.int64)
-    for stage in range(problem.stages):
-        reached = np.maximum(best[:, None], _run_seconds(problem, stage))
-        begins[stage] = np.argmin(reached, axis=0)
-        best = reached[begins[stage], np.arange(layers + 1)]
-    if not np.isfinite(best[layers]):
+    runs = np.stack([_run_seconds(problem, stage) for stage in range(problem.stages)])
+    least, found = best_cuts(runs)
+    if not np.isfinite(least):
         raise InfeasibleError(
-            f"no split of {layers} layers into {problem.stages} consecutive stages fits in HBM "
+            f"no split of {problem.layers} layers into {problem.stages} consecutive stages fits in HBM "
             f"({problem.capacity.min() / 1e9:.1f} GB usable on the smallest GPU)."
         )
-    end, ranges = layers, []
-    for stage in reversed(range(problem.stages)):
-        begin = int(begins[stage, end])
-        ranges.append(range(begin, end))
-        end = begin
-    found = tuple(reversed(ranges))
     largest = float(problem.stage_seconds(found).max())
     return StageResult(found, largest, largest, "OPTIMAL")
 

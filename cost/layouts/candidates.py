@@ -198,11 +198,7 @@ def layouts_of(
     rows = []
     for number, variant in enumerate(variants):
         what = variant.arrangement
-        widths, parts = [1], [1]
-        if what.cut:
-            widths, parts = widths_of(model, what.group, what.runs, cut_experts=cut_experts)
-        elif model.moe is None:
-            widths = [1] if what.group == 1 else []
+        widths, parts = widths_of(model, what, cut_experts=cut_experts)
         if model.moe is not None:
             smallest = min(len(stage) for stage in what.replicas[0])
             parts = [part for part in parts if _distinct(model.moe.experts, smallest // part, redundant)]
@@ -211,13 +207,17 @@ def layouts_of(
     return LayoutTable(table[:, 0], table[:, 1], table[:, 2])
 
 
-def widths_of(
+def widths_of(model: Model, what: Arrangement, *, cut_experts: bool) -> tuple[list[int], list[int]]:
+    """Return the widths of tensor parallelism, and the parts of an expert, that the groups of ``what`` may have."""
+    if not what.cut:
+        return [1], [1]
+    return group_widths(model, what.group, what.runs, cut_experts=cut_experts)
+
+
+def group_widths(
     model: Model, group: int, runs: Collection[int], *, cut_experts: bool
 ) -> tuple[list[int], list[int]]:
-    """Return the widths of tensor parallelism, and the parts of an expert, that ``group`` GPUs may have.
-
-    ``runs`` are the numbers of GPUs that the group has in one scale-up domain.
-    """
+    """Return those of a group of ``group`` GPUs, which has one of ``runs`` in each scale-up domain."""
     heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
     widths = [w for w in _divisors(group) if heads % w == 0 and all(run % w == 0 for run in runs)]
     if model.moe is None:

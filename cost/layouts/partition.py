@@ -23,6 +23,7 @@ from cost.layouts.stages import (
 from cost.memory import even_memory
 from cost.model import StageShard
 
+Array = NDArray[np.float64]
 _ALIKE = 1e-9
 
 
@@ -43,16 +44,12 @@ def balanced_ranges(
     then:
         The same of what is balanced next: of the splits whose largest stage is as small as can be, the one that is
         best in this.
-
-    Notes
-    -----
-    ``best[s, j] = min over i of max(best[s - 1, i], fixed[s] + sum of layers i..j - 1)``.
     """
     runs = _runs(layers, fixed)
-    largest, found = _balanced(runs)
+    largest, found = best_cuts(runs)
     if then is None:
         return found
-    return _balanced(np.where(runs > largest * (1 + _ALIKE), np.inf, _runs(*then)))[1]
+    return best_cuts(np.where(runs > largest * (1 + _ALIKE), np.inf, _runs(*then)))[1]
 
 
 def _runs(layers: NDArray[np.float64], fixed: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -64,8 +61,21 @@ def _runs(layers: NDArray[np.float64], fixed: NDArray[np.float64]) -> NDArray[np
     return np.where(start >= end, np.inf, runs)
 
 
-def _balanced(runs: NDArray[np.float64]) -> tuple[float, tuple[range, ...]]:
-    """Return the largest stage of the best split, and the split."""
+def best_cuts(runs: Array) -> tuple[float, tuple[range, ...]]:
+    """Return the largest stage of the split whose largest stage is smallest, and the split.
+
+    Parameters
+    ----------
+    runs:
+        What layers ``i`` to ``j - 1`` take on each stage, ``[stages, layers + 1, layers + 1]``; infinite where there
+        are none or no room. An infinite answer says that no split has room.
+
+    Notes
+    -----
+    A dynamic programme over stages in their order: the best for the first ``j`` layers is the least, over where the
+    last stage begins, of the larger of the best before and its own: ``stages * layers^2`` steps, exact (Bokhari 1988,
+    IEEE Transactions on Computers 37).
+    """
     stages, count = len(runs), runs.shape[1] - 1
     best = np.where(np.arange(count + 1) == 0, 0.0, np.inf)
     cuts = np.zeros((stages, count + 1), dtype=np.int64)
@@ -77,9 +87,6 @@ def _balanced(runs: NDArray[np.float64]) -> tuple[float, tuple[range, ...]]:
     for stage in range(stages - 1, -1, -1):
         found.append(int(cuts[stage, found[-1]]))
     return float(best[count]), tuple(range(a, b) for a, b in pairwise(found[::-1]))
-
-
-Array = NDArray[np.float64]
 
 
 TYPICAL = {"decode": ((1.0, True), (64.0, False)), "prefill": ((1.0, False), (8.0, False))}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.layouts.batches import batch_grid, most_that_fit
-from cost.layouts.candidates import widths_of
+from cost.layouts.candidates import group_widths
 from cost.memory import batch_room, even_memory
 from cost.model import Model
 from cost.serving import PREFILL_KEEPS_BUSY
@@ -76,7 +76,7 @@ def legal_pools(
     for width in (part for part in range(1, gpus + 1) if gpus % part == 0):
         if width > domain_gpus and width % domain_gpus:
             continue
-        widths, parts = widths_of(model, width, {min(width, domain_gpus)}, cut_experts=True)
+        widths, parts = group_widths(model, width, {min(width, domain_gpus)}, cut_experts=True)
         for tp in widths:
             for part in parts if model.moe is not None else [width]:
                 pool = Pool(tp, width // tp, width // part, part, slots=given.slots)

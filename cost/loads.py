@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from cost.traces.open import open_recording
 from cost.traces.recording import Wanted
-from cost.traces.rows import moe_rows, require_fit
-from cost.traces.windows import MOST_WINDOWS, collect_windows
+from cost.traces.windows import MOST_WINDOWS, collect_windows, moe_rows, require_fit
 from topology.errors import InputError
 
 

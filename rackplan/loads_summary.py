@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from cost.loads import is_generator
 from cost.traces.open import open_recording
 from cost.traces.recording import Recording, Wanted
-from cost.traces.rows import moe_rows, require_fit
 from cost.traces.statistics import Drift, LoadStatistics, load_statistics
-from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows
+from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows, moe_rows, require_fit
 from rackplan.words import table, underlined, wrapped
 from topology.errors import InputError
 

@@ -19,6 +19,11 @@ def printable(text: str) -> str:
 _SPACES = "\u00a0\u2007\u2009\u202f\u3000"  # no controls, although Python calls them not printable
 
 
+def one_line(error: BaseException) -> str:
+    """Return the message of another library's ``error`` on one line, not too long; its kind where it has none."""
+    return " ".join(str(error).split())[:120] or type(error).__name__
+
+
 class RackplanError(Exception):
     """Base of every error that ends a command with one line instead of a traceback."""
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.recording import Recording, Wanted, one_line
-from topology.errors import InputError
+from cost.traces.recording import Recording, Wanted
+from topology.errors import InputError, one_line
 
 Cells = Iterable[tuple[int, Mapping[str, str | None]]]
 

@@ -1,4 +1,4 @@
-"""SGLang's JSON: ``{"logical_count": [[...]]}``, with or without steps."""
+"""Counts in JSON: SGLang's ``{"logical_count": [[...]]}``, and what other readers of JSON need."""
 
 from __future__ import annotations
 

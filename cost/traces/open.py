@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from cost.traces.arrays import npy_array, npz_array
 from cost.traces.csv_file import read_csv
 from cost.traces.json_file import read_json
-from cost.traces.numpy_files import read_npy, read_npz
-from cost.traces.recording import Recording, Wanted, printable
-from cost.traces.sglang_pt import read_sglang_folder, read_sglang_pt
+from cost.traces.recording import Recording, Wanted, of_array
+from cost.traces.sglang import read_sglang_folder, read_sglang_pt
 from cost.traces.trtllm_folder import is_trtllm_folder, read_trtllm_folder
 from cost.traces.vllm_lines import read_vllm_lines
 from topology.errors import InputError
 
 _READERS: dict[str, Callable[[Path, Wanted | None], Recording]] = {
-    ".npy": read_npy,
-    ".npz": read_npz,
+    ".npy": lambda path, wanted: of_array(str(path), "NumPy array", npy_array(path), wanted),
+    ".npz": lambda path, wanted: of_array(str(path), "NumPy archive", npz_array(path), wanted),
     ".json": read_json,
     ".jsonl": read_vllm_lines,
     ".ndjson": read_vllm_lines,
@@ -38,10 +38,6 @@ def open_recording(text: str, wanted: Wanted | None = None) -> Recording:
     """
     try:
         return _opened(text, wanted)
-    except InputError as error:
-        if (message := printable(str(error))) == str(error):
-            raise
-        raise InputError(message) from error
     except OSError as error:
         raise InputError(f"{text}: cannot be read ({error.strerror or error}).") from error
     except RecursionError as error:

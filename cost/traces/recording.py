@@ -1,4 +1,4 @@
-"""A recording as every reader gives it, and what a model needs of one."""
+"""A recording as every reader gives it, what a model needs of one, and counts of experts from counts of slots."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.file_array import FileArray
+from cost.traces.arrays import FileArray
 from topology.errors import InputError
 
 _MOST_CELLS = 2**23
@@ -71,7 +72,7 @@ def of_array(path: str, kind: str, array: FileArray | NDArray[Any], wanted: Want
     Raises
     ------
     InputError
-        If the array has other axes, no window, or does not hold numbers.
+        If the array has other axes, one of length 0, or does not hold numbers.
     """
     if array.dtype.kind not in "iuf":
         raise InputError(f"{path}: holds {array.dtype}, not numbers; give counts of tokens.")
@@ -81,29 +82,66 @@ def of_array(path: str, kind: str, array: FileArray | NDArray[Any], wanted: Want
             f"the model needs {wanted.words}" if wanted else "loads have [layers, experts] or windows before"
         )
         raise InputError(f"{path}: has shape {shape}; {needs}.")
-    if shape[0] == 0:
-        raise InputError(f"{path}: has shape {shape}: no scenario in it; give at least one.")
+    if 0 in shape:
+        what = ("scenario", "layer", "expert")[shape.index(0) + 3 - len(shape)]
+        raise InputError(f"{path}: has shape {shape}: no {what} in it; give at least one.")
 
     def pieces() -> Iterator[NDArray[Any]]:
-        from cost.traces.file_array import FileArray
-
-        flat = array.pieces() if isinstance(array, FileArray) else iter([array])
+        parts = array.pieces() if isinstance(array, FileArray) else iter([array])
         if len(shape) == 3:
-            yield from flat
+            yield from parts
         else:
-            import numpy as np
-
-            yield np.concatenate(list(flat))[None] if isinstance(array, FileArray) else array[None]
+            yield np.concatenate(list(parts))[None]
 
     windows = shape[0] if len(shape) == 3 else 1
     return Recording(path, kind, shape[-2], shape[-1], pieces, windows)
 
 
-def one_line(error: BaseException) -> str:
-    """Return the message of ``error`` on one line, not too long."""
-    return printable(str(error))[:120] or type(error).__name__
+def experts_of_map(path: str, slots: NDArray[Any], experts: int | None) -> int:
+    """Return the number of experts that a map ``[layers, slots]`` of slots to experts knows.
+
+    Raises
+    ------
+    InputError
+        If an entry is no expert (-1 is an unused slot), or the model's ``experts`` is another number.
+    """
+    if slots.dtype.kind not in "iu" or slots.ndim != 2 or not slots.size:
+        raise InputError(
+            f"{path}: its map of slots to experts is {slots.dtype} {list(slots.shape)}, not [layers, slots]."
+        )
+    least, most = int(slots.min()), int(slots.max())
+    if least < -1 or most >= slots.size or most < 0:
+        raise InputError(
+            f"{path}: its map of slots names expert {least if least < -1 else most}, which cannot be."
+        )
+    if experts is not None and most + 1 != experts:
+        raise InputError(f"{path}: its map of slots has experts 0..{most}; the model has 0..{experts - 1}.")
+    return most + 1
 
 
-def printable(text: str) -> str:
-    """Return ``text`` on one line, without what a hostile name in a file could do to a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+def to_experts(
+    path: str, where: str, counts: NDArray[Any], slots: NDArray[Any], experts: int
+) -> NDArray[np.float64]:
+    """Add up ``counts [layers, slots]`` by expert, ``[layers, experts]``.
+
+    Raises
+    ------
+    InputError
+        If the shapes differ, a count is no number from 0, or an unused slot has tokens.
+    """
+    if counts.shape != slots.shape:
+        raise InputError(
+            f"{path}, {where}: counts {list(counts.shape)} for a map of slots {list(slots.shape)}; "
+            "they must have the same layers and slots."
+        )
+    values = counts.astype(np.float64)
+    bad = ~np.isfinite(values) | (values < 0) | ((slots < 0) & (values != 0))
+    if bad.any():
+        layer, slot = (int(i) for i in np.argwhere(bad)[0])
+        raise InputError(
+            f"{path}, {where}: row {layer}, slot {slot}: {counts[layer, slot]} is not a count of tokens of an expert."
+        )
+    rows = len(slots)
+    cell = np.arange(rows)[:, None] * experts + np.maximum(slots, 0)
+    summed = np.bincount(cell.ravel(), values.ravel(), rows * experts)
+    return summed.astype(np.float64, copy=False).reshape(rows, experts)

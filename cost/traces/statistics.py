@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+_FAR_BELOW = 1e-200
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,11 @@ class LoadStatistics:
 
 def load_statistics(tokens: NDArray[np.float64]) -> LoadStatistics:
     """Return the statistics of ``tokens [windows, rows, experts]``, which hold at least one token."""
-    scaled = tokens / tokens.max()  # sums of loads near 1e308 overflow
-    rows = np.flatnonzero(scaled.any(axis=(0, 2)))
-    over_mean = scaled.sum(axis=0)[rows]
+    rows = np.flatnonzero(tokens.any(axis=(0, 2)))
+    largest = tokens[:, rows].max(axis=(0, 2))
+    # sums of loads near 1e308 overflow; a row far below the largest one has a scale of its own, or it would vanish
+    scale = np.where(largest < largest.max() * _FAR_BELOW, largest, largest.max())
+    over_mean = (tokens[:, rows] / scale[:, None]).sum(axis=0)
     over_mean /= over_mean.mean(axis=1, keepdims=True)
     drifts = [_drift(a, b) for a, b in zip(tokens[:-1, rows], tokens[1:, rows], strict=True)]
     both = [drift for drift in drifts if drift is not None]
@@ -69,7 +74,11 @@ def chance_distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[n
     one by one, and where most experts have no token or one it is too high.
     """
     p = _shares(_shares(a) + _shares(b))
-    draws = 1 / a.sum(axis=1) + 1 / b.sum(axis=1)
+    with np.errstate(over="ignore"):
+        draws = 1 / a.sum(axis=1) + 1 / b.sum(axis=1)
+    draws = np.minimum(
+        draws, np.finfo(np.float64).max
+    )  # infinite for the smallest loads: 0 x inf is no number
     deviation = np.sqrt(p * (1 - p) * draws[:, None])
     expected: NDArray[np.float64] = np.minimum(1.0, deviation.sum(axis=1) * np.sqrt(2 / np.pi) / 2)
     return expected
@@ -87,8 +96,7 @@ def _drift(a: NDArray[np.float64], b: NDArray[np.float64]) -> Drift | None:
     if not both.any():
         return None
     a, b = a[both], b[both]
-    with np.errstate(over="ignore"):
-        by_chance = chance_distance(a, b)
+    by_chance = chance_distance(a, b)
     centred = [_shares(x) - 1 / x.shape[1] for x in (a, b)]
     norms = np.sqrt((centred[0] ** 2).sum(axis=1) * (centred[1] ** 2).sum(axis=1))
     spread = norms > 0  # even loads correlate with nothing
@@ -100,7 +108,7 @@ def _drift(a: NDArray[np.float64], b: NDArray[np.float64]) -> Drift | None:
 def _averaged(drifts: list[Drift]) -> Drift:
     known = [drift.correlation for drift in drifts if drift.correlation is not None]
     return Drift(
-        sum(drift.distance for drift in drifts) / len(drifts),
-        sum(drift.by_chance for drift in drifts) / len(drifts),
-        sum(known) / len(known) if known else None,
+        math.fsum(drift.distance for drift in drifts) / len(drifts),
+        math.fsum(drift.by_chance for drift in drifts) / len(drifts),
+        math.fsum(known) / len(known) if known else None,
     )

@@ -10,16 +10,15 @@ import lzma
 import struct
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cost.traces.file_array import FileArray, Place
-from cost.traces.pickle_machine import Global, PickleRefusedError, load_inert
-from cost.traces.recording import printable
-from topology.errors import InputError
+from cost.traces.arrays import FileArray, Place
+from topology.errors import InputError, one_line
 
 MOST_PICKLE_BYTES = 64 * 2**20
 """Of ``data.pkl``: 5 GB of SGLang's per-token records have about 30 MB."""
@@ -97,12 +96,13 @@ def load_torch_file(path: Path) -> Any:
         with zipfile.ZipFile(path) as archive:
             return _Reader(path, archive).load()
     except PickleRefusedError as error:
-        raise InputError(f"{path}: {printable(str(error))}; nothing in it was run.") from error
+        raise InputError(f"{path}: {error}; nothing in it was run.") from error
     except (*_BROKEN, OSError) as error:
         if isinstance(error, OSError) and error.filename is not None:  # not there, or not ours to read
             raise
-        reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise InputError(f"{path}: not a whole .pt file as torch.save writes it ({reason}).") from error
+        raise InputError(
+            f"{path}: not a whole .pt file as torch.save writes it ({one_line(error)})."
+        ) from error
 
 
 class _Reader:
@@ -210,3 +210,263 @@ class _Reader:
 
 def _leads_out(name: str) -> bool:
     return name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/")
+
+
+# A pickle read by a machine that knows only inert opcodes: nothing named in it is imported or called. Python's own
+# unpickler can be restricted, but it still sets attributes, and allocates what the file asks for. The opcodes are
+# those of Python's `pickletools`; what writes data alone is here, all else is refused by name.
+
+MOST_OPCODES = 12_000_000
+"""Opcodes in one pickle: 5 GB of SGLang's per-token records have six to ten million; each may cost 50 bytes."""
+MOST_CONTAINERS = 4_000_000
+"""Lists, dicts, tuples and remembered values, about 100 bytes each."""
+MOST_BYTES_OF_INT = 64
+
+
+class PickleRefusedError(Exception):
+    """The pickle is broken, or asks for more than data; the message completes "FILE: ..."."""
+
+
+@dataclass(frozen=True)
+class Global:
+    """The name of a class or function that the pickle mentions; only a name."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"[:80]
+
+
+class _Mark:
+    """Where a list of arguments begins on the stack."""
+
+
+_MARK = _Mark()
+_KEYS = (str, int, float, bool, type(None), bytes)
+# by opcode: what it would do
+_REFUSED = {
+    b"i": "INST",
+    b"o": "OBJ",
+    b"\x81": "NEWOBJ",
+    b"\x92": "NEWOBJ_EX",
+    b"\x82": "EXT1",
+    b"\x83": "EXT2",
+    b"\x84": "EXT4",
+    b"P": "PERSID",
+    b"\x97": "NEXT_BUFFER",
+    b"\x98": "READONLY_BUFFER",
+}
+_CONSTANTS = {b"N": None, b"\x88": True, b"\x89": False}
+_NUMBERS = {b"K": "<B", b"M": "<H", b"J": "<i", b"G": ">d"}
+_TEXTS = {b"X": 4, b"\x8c": 1, b"\x8d": 8}
+_BYTES = {b"B": 4, b"C": 1, b"\x8e": 8, b"\x96": 8, b"U": 1, b"T": 4}
+_LONGS = {b"\x8a": 1, b"\x8b": 4}
+_GETS = {b"h": 1, b"j": 4}
+_PUTS = {b"q": 1, b"r": 4}
+_TUPLES = {b")": 0, b"\x85": 1, b"\x86": 2, b"\x87": 3}
+
+
+def load_inert(
+    data: bytes,
+    start: int = 0,
+    *,
+    call: Callable[[Global, tuple[Any, ...]], Any],
+    persistent: Callable[[Any], Any],
+) -> tuple[Any, int]:
+    """Return the object of the pickle at ``data[start:]``, and where the pickle ends.
+
+    ``call(name, arguments)`` and ``persistent(id)`` build what the pickle does not spell out in plain data;
+    they refuse what they do not know by raising `PickleRefusedError`. A mention of a global is a `Global`.
+
+    Raises
+    ------
+    PickleRefusedError
+        If the pickle is cut short or broken, has an opcode that could run code, or is too large.
+    """
+    machine = _Machine(data, start, call, persistent)
+    try:
+        return machine.run(), machine.at
+    except (IndexError, struct.error, KeyError, TypeError, UnicodeDecodeError, OverflowError) as error:
+        raise PickleRefusedError(f"broken at byte {machine.at} of its pickle") from error
+
+
+class _Machine:
+    """The stack, the memo, and one method for each kind of opcode."""
+
+    def __init__(
+        self,
+        data: bytes,
+        start: int,
+        call: Callable[[Global, tuple[Any, ...]], Any],
+        persistent: Callable[[Any], Any],
+    ) -> None:
+        self.data = data
+        self.at = start
+        self.call = call
+        self.persistent = persistent
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.containers = 0
+        self.table = self._table()
+
+    def _table(self) -> dict[bytes, Callable[[bytes], None]]:
+        table: dict[bytes, Callable[[bytes], None]] = {
+            b"\x80": lambda _: self._protocol(),
+            b"\x95": lambda _: self._skip(8),
+            b"(": lambda _: self.stack.append(_MARK),
+            b"0": lambda _: self._pop_any(),
+            b"1": lambda _: self._drop(self._items()),
+            b"2": lambda _: self.stack.append(self.stack[-1]),
+            b"}": lambda _: self._container({}),
+            b"]": lambda _: self._container([]),
+            b"\x8f": lambda _: self._container(set()),
+            b"t": lambda _: self._container(tuple(self._items())),
+            b"l": lambda _: self._container(self._items()),
+            b"a": lambda _: self._extend([self._pop()]),
+            b"e": lambda _: self._extend(self._items()),
+            b"s": lambda _: self._set_one(),
+            b"u": lambda _: self._set_items(self._items()),
+            b"c": lambda _: self.stack.append(Global(self._line(), self._line())),
+            b"\x93": lambda _: self._stack_global(),
+            b"R": lambda _: self._reduce(),
+            b"b": lambda _: self._build(),
+            b"Q": lambda _: self.stack.append(self.persistent(self._pop())),
+            b"\x94": lambda _: self._put(len(self.memo)),
+        }
+        for codes, method in (
+            (_CONSTANTS, lambda code: self.stack.append(_CONSTANTS[code])),
+            (_NUMBERS, self._number),
+            (_TEXTS, self._text),
+            (_BYTES, lambda code: self.stack.append(self._take(self._size(_BYTES[code])))),
+            (_LONGS, self._long),
+            (_GETS, lambda code: self.stack.append(self.memo[self._size(_GETS[code])])),
+            (_PUTS, lambda code: self._put(self._size(_PUTS[code]))),
+            (_TUPLES, self._tuple),
+        ):
+            table.update(dict.fromkeys(codes, method))
+        return table
+
+    def run(self) -> Any:
+        for _ in range(MOST_OPCODES):
+            code = self._take(1)
+            if code == b".":
+                return self._pop()
+            method = self.table.get(code)
+            if method is None:
+                what = _REFUSED.get(code, repr(code))
+                raise PickleRefusedError(f"its pickle has the opcode {what}, which is not plain data")
+            method(code)
+        raise PickleRefusedError(f"its pickle has more than {MOST_OPCODES:,} opcodes")
+
+    def _take(self, size: int) -> bytes:
+        end = self.at + size
+        if end > len(self.data):
+            raise PickleRefusedError(f"cut short at byte {len(self.data)} of its pickle")
+        taken = self.data[self.at : end]
+        self.at = end
+        return taken
+
+    def _skip(self, size: int) -> None:
+        self._take(size)
+
+    def _size(self, width: int) -> int:
+        return int.from_bytes(self._take(width), "little")
+
+    def _line(self) -> str:
+        end = self.data.find(b"\n", self.at, self.at + 1000)
+        if end < 0:
+            raise PickleRefusedError("a name in its pickle does not end")
+        line = self.data[self.at : end].decode()
+        self.at = end + 1
+        return line
+
+    def _protocol(self) -> None:
+        if (version := self._size(1)) > 5:
+            raise PickleRefusedError(f"pickle protocol {version}, and there are 0 to 5")
+
+    def _pop_any(self) -> Any:
+        return self.stack.pop()
+
+    def _pop(self) -> Any:
+        value = self.stack.pop()
+        if value is _MARK:
+            raise PickleRefusedError(f"broken at byte {self.at} of its pickle")
+        return value
+
+    def _drop(self, _: object) -> None:
+        """POP_MARK: what stood above the mark is gone."""
+
+    def _items(self) -> list[Any]:
+        for place in range(len(self.stack) - 1, -1, -1):
+            if self.stack[place] is _MARK:
+                found = self.stack[place + 1 :]
+                del self.stack[place:]
+                return found
+        raise PickleRefusedError(f"broken at byte {self.at} of its pickle")
+
+    def _count(self) -> None:
+        self.containers += 1
+        if self.containers > MOST_CONTAINERS:
+            raise PickleRefusedError(f"its pickle has more than {MOST_CONTAINERS:,} lists, tuples and dicts")
+
+    def _container(self, value: object) -> None:
+        self._count()
+        self.stack.append(value)
+
+    def _tuple(self, code: bytes) -> None:
+        values = [self._pop() for _ in range(_TUPLES[code])]
+        self._container(tuple(reversed(values)))
+
+    def _number(self, code: bytes) -> None:
+        form = _NUMBERS[code]
+        self.stack.append(struct.unpack(form, self._take(struct.calcsize(form)))[0])
+
+    def _long(self, code: bytes) -> None:
+        if (size := self._size(_LONGS[code])) > MOST_BYTES_OF_INT:
+            raise PickleRefusedError(f"a whole number of {size:,} bytes in its pickle")
+        self.stack.append(int.from_bytes(self._take(size), "little", signed=True))
+
+    def _text(self, code: bytes) -> None:
+        self.stack.append(self._take(self._size(_TEXTS[code])).decode("utf-8", "surrogatepass"))
+
+    def _put(self, place: int) -> None:
+        self._count()
+        self.memo[place] = self.stack[-1]
+
+    def _extend(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if not isinstance(target, list):
+            raise TypeError
+        target.extend(items)
+
+    def _set_one(self) -> None:
+        value = self._pop()
+        self._set_items([self._pop(), value])
+
+    def _set_items(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if not isinstance(target, dict) or len(items) % 2:
+            raise TypeError
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, _KEYS):  # hashing a tuple nested deeply enough crashes Python
+                raise PickleRefusedError(f"a key in its pickle is a {type(key).__name__}")
+            target[key] = value
+
+    def _stack_global(self) -> None:
+        name, module = self._pop(), self._pop()
+        if not isinstance(name, str) or not isinstance(module, str):
+            raise TypeError
+        self.stack.append(Global(module, name))
+
+    def _reduce(self) -> None:
+        arguments, function = self._pop(), self._pop()
+        if not isinstance(function, Global) or not isinstance(arguments, tuple):
+            raise PickleRefusedError("its pickle calls what is no function")
+        self._container(self.call(function, arguments))
+
+    def _build(self) -> None:
+        # attributes of a dict (a module's state_dict has them) say nothing to us; of anything else, unknown
+        self._pop()
+        if not isinstance(self.stack[-1], dict):
+            raise PickleRefusedError("its pickle has the opcode BUILD on what is no dict")

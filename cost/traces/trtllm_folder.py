@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.traces.json_file import parse
-from cost.traces.recording import Recording, Wanted, one_line
-from topology.errors import InputError
+from cost.traces.recording import Recording, Wanted
+from topology.errors import InputError, one_line
 
 _FILE = re.compile(r"rank(\d{1,6})\.safetensors")
 _KEY = re.compile(r"(\d{1,12})_(\d{1,6})")

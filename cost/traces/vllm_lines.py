@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.traces.json_file import numbers, parse
-from cost.traces.physical import experts_of_map, to_experts
-from cost.traces.recording import Recording, Wanted
+from cost.traces.recording import Recording, Wanted, experts_of_map, to_experts
 from topology.errors import InputError
 
 STATS = "eplb_load_stats"

@@ -156,7 +156,7 @@ def _no_rows(rows: list[object]) -> str:
 
 def _torch(path: Path) -> object:
     """Return what a ``.pt`` holds, its map as lists; nothing in it is run."""
-    from cost.traces.file_array import FileArray
+    from cost.traces.arrays import FileArray
     from cost.traces.torch_file import load_torch_file
 
     require_file(path)

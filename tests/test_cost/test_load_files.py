@@ -132,6 +132,10 @@ def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
         ("x.npy", np.array(3), r"shape \[\]"),
         ("x.npy", GOOD[None, None], r"shape \[1, 1, 2, 4\]"),
         ("x.npy", np.empty((0, 2, 4)), "no scenario"),
+        ("x.npy", np.empty((3, 0)), r"shape \[3, 0\]: no expert in it"),
+        ("x.npy", np.empty((0, 4)), r"shape \[0, 4\]: no layer in it"),
+        ("x.npy", np.empty((2, 3, 0)), "no expert in it"),
+        ("x.npz", {"loads": np.empty((3, 0))}, "no expert in it"),
         ("x.npy", GOOD > 3, "bool, not numbers"),
         ("x.npy", GOOD.astype(complex), "complex128, not numbers"),
         ("x.npy", GOOD.astype(str), "not numbers"),
@@ -183,6 +187,22 @@ def test_files_cut_short(tmp_path: Path, name: str, keep: int) -> None:
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(InputError, match=r"not a whole|not valid JSON|cut short"):
         read(path)
+
+
+@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.parametrize("keep", range(0, 52, 2))
+def test_npy_headers_cut_short(tmp_path: Path, keep: int, pad: bool) -> None:
+    """The text of the header ends early, and its length says so, or blanks stand for the rest of it."""
+    path = save(tmp_path, GOOD, "x.npy")
+    whole = path.read_bytes()
+    size = int.from_bytes(whole[8:10], "little")
+    text = whole[10 : 10 + min(keep, size)]
+    assert b"}" not in text
+    text = text.ljust(size) if pad else text
+    path.write_bytes(whole[:8] + len(text).to_bytes(2, "little") + text + whole[10 + size :])
+    with pytest.raises(InputError, match=r"not a whole \.npy file") as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_one_byte_changed_never_ends_in_a_traceback(tmp_path: Path) -> None:

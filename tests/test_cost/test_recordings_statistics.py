@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
@@ -66,3 +69,29 @@ def test_loads_near_the_largest_float() -> None:
     assert found.max_over_mean.tolist() == [1, 1]
     assert found.consecutive is not None
     assert found.consecutive.distance == 0
+
+
+def test_the_smallest_floats_have_statistics_too() -> None:
+    tokens = np.zeros((2, 2, 4))
+    tokens[:, :, 0] = 5e-324
+    found = load_statistics(tokens)
+    assert found.max_over_mean.tolist() == [4, 4]
+    assert found.consecutive is not None
+    assert (found.consecutive.distance, found.consecutive.by_chance) == (0, 0)
+
+
+def test_a_row_far_below_the_largest_one_is_not_lost() -> None:
+    tokens = np.full((2, 2, 4), 1e308)
+    tokens[:, 1] = [5e-324, 0, 0, 5e-324]
+    found = load_statistics(tokens)
+    assert found.rows == (0, 1)
+    assert found.max_over_mean.tolist() == [1, 2]
+
+
+def test_means_over_windows_are_exact_sums() -> None:
+    """Python 3.12 sums floats in another way than 3.11; printed figures must not depend on it."""
+    tokens = np.random.default_rng(0).lognormal(0, 1, (30, 3, 16))
+    found = load_statistics(tokens).consecutive
+    assert found is not None
+    each = [float(distance(a, b).mean()) for a, b in itertools.pairwise(tokens)]
+    assert found.distance == math.fsum(each) / len(each)

@@ -108,7 +108,7 @@ def test_scenarios_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_bad_entry_is_found_in_whatever_piece_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float, words: str
 ) -> None:
-    monkeypatch.setattr("cost.traces.file_array.PIECE_BYTES", 500)
+    monkeypatch.setattr("cost.traces.arrays.PIECE_BYTES", 500)
     values = steps(60).astype(float)
     values[37, 2, 1] = value
     with pytest.raises(InputError, match=words):
@@ -126,7 +126,7 @@ def test_pieces_give_what_the_whole_gives(
         path = str(tmp_path / "x.npz")
         (np.savez if kind == "npz" else np.savez_compressed)(path, loads=values)
     whole = read(path)
-    monkeypatch.setattr("cost.traces.file_array.PIECE_BYTES", 300)
+    monkeypatch.setattr("cost.traces.arrays.PIECE_BYTES", 300)
     calls: list[float] = []
     pieces = read_loads(
         [path],

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.file_array import FileArray
-from cost.traces.physical import experts_of_map, to_experts
-from cost.traces.recording import Recording, Wanted, of_array
+from cost.traces.arrays import FileArray
+from cost.traces.recording import Recording, Wanted, experts_of_map, of_array, to_experts
 from cost.traces.torch_file import load_torch_file
 from topology.errors import InputError
 

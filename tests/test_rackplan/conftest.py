@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -61,5 +62,50 @@ def run(
         out, err = capsys.readouterr()
         code = ended.value.code
         return Result(code if isinstance(code, int) else 0, out, err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def few_layers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
+    """``few_layers(MODEL, COUNT)``: the config of a catalog model cut to its first layers, as a file."""
+    from cost.resolve import resolve_model
+
+    def call(name: str, count: int) -> Path:
+        path = tmp_path_factory.getbasetemp() / f"{name}-of-{count}-layers" / "config.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({**resolve_model(name).config, "num_hidden_layers": count}))
+        return path
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def _folders() -> dict[tuple[str, ...], Path]:
+    """What commands with these arguments wrote."""
+    return {}
+
+
+@pytest.fixture
+def prepared(
+    run: Callable[..., Result],
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    _folders: dict[tuple[str, ...], Path],
+) -> Callable[..., None]:
+    """``prepared(ARGS...)``: the folder ``-o`` of a command that succeeds, run once for all tests and copied.
+
+    The arguments must name no file that a test wrote.
+    """
+
+    def call(*args: object) -> None:
+        key = tuple(map(str, args))
+        folder = key[key.index("-o") + 1]
+        if key not in _folders:
+            assert run(*args).code == 0
+            _folders[key] = tmp_path_factory.mktemp("prepared") / folder
+            shutil.copytree(tmp_path / folder, _folders[key])
+        else:
+            shutil.copytree(_folders[key], tmp_path / folder, dirs_exist_ok=True)
 
     return call

@@ -18,8 +18,10 @@ FILES = {"sglang": "x.json", "trtllm": "x.yaml", "vllm-ascend": "x.json", "vllm"
 
 
 @pytest.mark.parametrize("engine", FILES)
-def test_writes_a_file_that_checks_and_says_how_to_start(run: Run, tmp_path: Path, engine: str) -> None:
-    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8).code == 0
+def test_writes_a_file_that_checks_and_says_how_to_start(
+    run: Run, prepared: Run, tmp_path: Path, engine: str
+) -> None:
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
     result = run("export", "plan/plan.json", "--to", engine, "-o", FILES[engine])
     assert (result.code, result.err) == (0, "")
     for words in ("Checked with", "Split", "Start with", "GPU order", "d0.n0.g7", FILES[engine]):
@@ -37,8 +39,8 @@ def test_writes_a_file_that_checks_and_says_how_to_start(run: Run, tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["plan", FILES[engine]])
 
 
-def test_json(run: Run) -> None:
-    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8, "--split", "source").code == 0
+def test_json(run: Run, prepared: Run) -> None:
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8, "--split", "source")
     data = run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json", "--json").data
     assert data["redundant"] == 8
     assert "--ep-num-redundant-experts 8" in data["flags"]
@@ -47,8 +49,8 @@ def test_json(run: Run) -> None:
     assert data["warnings"] == []
 
 
-def test_balancedness_is_that_of_the_engines_own_split(run: Run, tmp_path: Path) -> None:
-    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8).code == 0
+def test_balancedness_is_that_of_the_engines_own_split(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
     plan = json.loads((tmp_path / "plan/plan.json").read_text())
     planned = plan["score"]["balancedness_mean"]
     even = run("export", "plan/plan.json", "--to", "trtllm", "-o", "x.yaml", "--json").data["balancedness"]
@@ -69,34 +71,34 @@ def test_balancedness_is_that_of_the_engines_own_split(run: Run, tmp_path: Path)
     assert ascend["balancedness"]["plan"] == pytest.approx(planned)
 
 
-def test_the_flag_follows_the_split(run: Run) -> None:
-    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8).code == 0
+def test_the_flag_follows_the_split(run: Run, prepared: Run) -> None:
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
     data = run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json", "--json").data
     assert "--ep-dispatch-algorithm dynamic" in data["flags"]
     ascend = run("export", "plan/plan.json", "--to", "vllm-ascend", "-o", "y.json", "--json").data
     assert not any("--split" in warning for warning in ascend["warnings"])
-    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8, "--split", "source").code == 0
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8, "--split", "source")
     for engine, file in (("vllm-ascend", "z.json"), ("vllm", "z.jsonl"), ("trtllm", "z.yaml")):
         data = run("export", "plan/plan.json", "--to", engine, "-o", file, "--json").data
         assert any("--split even" in warning for warning in data["warnings"]), engine
 
 
-def test_refusals(run: Run, tmp_path: Path) -> None:
-    assert run(*PLAN, "llama-3.1-8b").code == 0
+def test_refusals(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, "llama-3.1-8b")
     assert "no routed experts" in run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json").error_line
-    assert run(*PLAN, "mixtral-8x7b", "--redundant", 3).code == 0
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 3)
     line = run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json").error_line
     assert "1 to 2 slots" in line
     assert "rackplan plan --redundant 8" in line
     assert "expected sglang" in run("export", "plan/plan.json", "--to", "other", "-o", "x.json").error_line
-    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8).code == 0
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
     assert "ends in .json" in run("export", "plan/plan.json", "--to", "sglang", "-o", "x.txt").error_line
     assert "cannot write" in run("export", "plan/plan.json", "--to", "sglang", "-o", "no/x.json").error_line
     assert [path.name for path in tmp_path.iterdir()] == ["plan"]
 
 
-def test_a_link_that_leads_nowhere_is_left_alone(run: Run, tmp_path: Path) -> None:
-    assert run(*PLAN, "mixtral-8x7b", "--redundant", 8).code == 0
+def test_a_link_that_leads_nowhere_is_left_alone(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
     (tmp_path / "x.json").symlink_to("elsewhere")
     assert run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json").code == 2
     assert not (tmp_path / "elsewhere").exists()

@@ -27,8 +27,8 @@ def imported(run: Run, file: str, kind: str, *more: object) -> Any:
 
 @pytest.mark.parametrize("split", ["even", "source"])
 @pytest.mark.parametrize("engine", FILES)
-def test_round_trip(run: Run, tmp_path: Path, engine: str, split: str) -> None:
-    assert run(*PLAN, "--split", split).code == 0
+def test_round_trip(run: Run, prepared: Run, tmp_path: Path, engine: str, split: str) -> None:
+    prepared(*PLAN, "--split", split)
     assert run("export", "plan/plan.json", "--to", engine, "-o", FILES[engine]).code == 0
     result = imported(run, FILES[engine], engine, "--split", split)
     assert (result.code, result.err) == (0, "")

@@ -17,16 +17,22 @@ if TYPE_CHECKING:
 
     Run = Callable[..., Any]
 
-PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--redundant", "16", "--batch", "8")
+PLAN = ("--cluster", "hgx-h100", "--redundant", "16", "--batch", "8")
+LAYERS = 8
 FAST = ("--time-limit", "0")
 
 
 @pytest.fixture
-def planned(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def model(few_layers: Callable[[str, int], Path]) -> Path:
+    return few_layers("mixtral-8x7b", LAYERS)
+
+
+@pytest.fixture
+def planned(prepared: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A plan, and other loads beside it; a short search."""
     monkeypatch.setattr(descend, "_EFFORT", 40)
-    assert run(*PLAN, *FAST, "-o", "old").code == 0
-    np.save(tmp_path / "new.npy", np.random.default_rng(1).lognormal(4, 0.7, (32, 8)))
+    prepared("plan", "--model", model, *PLAN, *FAST, "-o", "old")
+    np.save(tmp_path / "new.npy", np.random.default_rng(1).lognormal(4, 0.7, (LAYERS, 8)))
     return tmp_path
 
 
@@ -149,12 +155,13 @@ def test_a_model_without_experts_has_nothing_to_move(run: Run, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("split", ["source", "lp"])
-def test_the_split_that_runs_is_the_one_judged(run: Run, planned: Path, split: str) -> None:
-    assert run(*PLAN, "--split", split, *FAST, "-o", "ran").code == 0
+def test_the_split_that_runs_is_the_one_judged(run: Run, planned: Path, model: Path, split: str) -> None:
+    plan_it = ("plan", "--model", model, *PLAN, "--split", split, *FAST)
+    assert run(*plan_it, "-o", "ran").code == 0
     result = run("replan", "ran/plan.json", "--loads", "new.npy", *FAST, "-o", "next", "--json")
     assert result.code == 0
     balance = result.data["balancedness"]
-    assert run(*PLAN, "--split", split, "--loads", "new.npy", *FAST, "-o", "fresh").code == 0
+    assert run(*plan_it, "--loads", "new.npy", "-o", "fresh").code == 0
     fresh = np.mean(list(read_plan(planned / "fresh/plan.json").balancedness.values()))
     assert fresh * (1 - 1e-3) <= balance["fresh"] <= fresh * 1.05  # other GPUs, other swaps: it may be better
     assert balance["after"] >= 0.99 * balance["fresh"]

@@ -18,8 +18,8 @@ PLAN = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "-o", "plan", "--m
 
 
 @pytest.mark.parametrize("model", ["mixtral-8x7b", "llama-3.1-8b"])
-def test_json_is_the_score_of_the_plan(run: Run, tmp_path: Path, model: str) -> None:
-    assert run(*PLAN, model).code == 0
+def test_json_is_the_score_of_the_plan(run: Run, prepared: Run, tmp_path: Path, model: str) -> None:
+    prepared(*PLAN, model)
     result = run("score", "plan/plan.json", "--json")
     assert (result.code, result.err) == (0, "")
     written = json.loads((tmp_path / "plan/plan.json").read_text())
@@ -36,9 +36,9 @@ def test_json_is_the_score_of_the_plan(run: Run, tmp_path: Path, model: str) -> 
     ids=str,
 )
 def test_every_workload_is_scored_as_it_was_planned(
-    run: Run, tmp_path: Path, asked: tuple[object, ...]
+    run: Run, prepared: Run, tmp_path: Path, asked: tuple[object, ...]
 ) -> None:
-    assert run(*PLAN, "mixtral-8x7b", *asked).code == 0
+    prepared(*PLAN, "mixtral-8x7b", *asked)
     written = json.loads((tmp_path / "plan/plan.json").read_text())["score"]
     assert run("score", "plan/plan.json", "--json").data == written
     text = run("score", "plan/plan.json").out
@@ -46,8 +46,8 @@ def test_every_workload_is_scored_as_it_was_planned(
     assert run("explain", "plan/plan.json", "--json").data["score"] == written
 
 
-def test_summary(run: Run) -> None:
-    assert run(*PLAN, "mixtral-8x7b").code == 0
+def test_summary(run: Run, prepared: Run) -> None:
+    prepared(*PLAN, "mixtral-8x7b")
     result = run("score", "plan/plan.json")
     assert (result.code, result.err) == (0, "")
     assert max(len(line) for line in result.out.splitlines()) <= 100
@@ -55,8 +55,8 @@ def test_summary(run: Run) -> None:
         assert words in result.out
 
 
-def test_other_loads_give_other_scores(run: Run, tmp_path: Path) -> None:
-    assert run(*PLAN, "mixtral-8x7b").code == 0
+def test_other_loads_give_other_scores(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, "mixtral-8x7b")
     before = (tmp_path / "plan/plan.json").read_bytes()
     np.save(tmp_path / "even.npy", np.ones((32, 8)))
     own = run("score", "plan/plan.json", "--json").data
@@ -66,8 +66,8 @@ def test_other_loads_give_other_scores(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "plan/plan.json").read_bytes() == before
 
 
-def test_bad_plans_and_loads_are_bad_input(run: Run, tmp_path: Path) -> None:
-    assert run(*PLAN, "mixtral-8x7b").code == 0
+def test_bad_plans_and_loads_are_bad_input(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, "mixtral-8x7b")
     np.save(tmp_path / "shape.npy", np.ones((31, 8)))
     (tmp_path / "half.json").write_text((tmp_path / "plan/plan.json").read_text()[:5000])
     for args, words in (
@@ -81,8 +81,8 @@ def test_bad_plans_and_loads_are_bad_input(run: Run, tmp_path: Path) -> None:
         assert words in result.error_line
 
 
-def test_loads_for_a_dense_plan_are_refused(run: Run) -> None:
-    assert run(*PLAN, "llama-3.1-8b").code == 0
+def test_loads_for_a_dense_plan_are_refused(run: Run, prepared: Run) -> None:
+    prepared(*PLAN, "llama-3.1-8b")
     result = run("score", "plan/plan.json", "--loads", "uniform")
     assert result.code == 2
     assert "no routed experts" in result.error_line

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 
-from topology.build import check_cluster
-from topology.cluster_domains import read_domains
-from topology.cluster_fabric import read_fabric
-from topology.cluster_gpus import Gpus, read_overrides
-from topology.cluster_raw import read_raw
+from topology.build import check_cluster, raw_cluster_spec
+from topology.catalog import (
+    GPU_FIGURES,
+    fabric_names,
+    gpu_names,
+    load_domain,
+    load_fabric,
+    load_gpu,
+    systems_of,
+)
+from topology.catalog.shapes import shaped
 from topology.errors import InputError
-from topology.reading import Fields, load_yaml
-from topology.spec import ClusterSpec, Fault
+from topology.fabric_file import read_fabric, stand_in_latency, user_figure
+from topology.figures import Evidence, Figure
+from topology.plausible import check_gpu_figures, check_links, check_raw_links
+from topology.raw import check_raw
+from topology.reading import Fields, load_yaml, nearest
+from topology.schema import read, read_fault
+from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
+from topology.structures import STRUCTURES, check_domain
+from topology.units import format_quantity, parse_quantity
+
+_SCALE_UP = ({"gpu"}, {"gpu", "switch"}, {"switch"})
 
 
 def read_cluster_file(path: Path) -> ClusterSpec:
@@ -24,47 +42,85 @@ def read_cluster_file(path: Path) -> ClusterSpec:
     """
     where = path.name
     fields = Fields(load_yaml(path, where), where)
-    name = fields.text("name") if "name" in fields else path.stem
-    gpus = Gpus(read_overrides(fields, where))
+    name = fields.text("name", path.stem)
+    gpus = _Gpus(fields)
     faults = _faults(fields)
     if "nodes" in fields or "links" in fields:
-        spec = _raw(fields, name, gpus, faults)
+        for key in ("domains", "fabric"):
+            if key in fields:
+                raise InputError(f"{where}: `{key}` and `nodes`/`links` are two ways to say it; use one.")
+        spec = raw_cluster_spec(name, _raw(fields, gpus), faults, where)
     else:
-        spec = _composed(fields, name, gpus, faults)
+        rows = fields.subs("domains")
+        parts = [row.get("part") for row in rows]
+        domains = tuple(domain for row in rows for domain in _domains(row, gpus))
+        spec = check_cluster(ClusterSpec(name, domains, read_fabric(fields, parts, domains), faults), where)
     fields.done()
-    gpus.refuse_unused(where)
+    gpus.refuse_unused()
     return spec
 
 
-def _composed(fields: Fields, name: str, gpus: Gpus, faults: tuple[Fault, ...]) -> ClusterSpec:
-    """Return a cluster of domains and a fabric."""
-    rows = fields.subs("domains")
-    parts = [row.get("part") for row in rows]
-    domains = tuple(domain for row in rows for domain in read_domains(row, gpus))
-    scale_out = read_fabric(fields, parts, domains)
-    return check_cluster(ClusterSpec(name, domains, scale_out, faults), fields.where)
+class _Gpus:
+    """GPUs by name: the catalog's, with the figures of the file in place of its own, and the file's."""
 
+    def __init__(self, fields: Fields) -> None:
+        self._where = fields.where
+        self._own: dict[str, dict[str, Figure]] = {}
+        self._used: set[str] = set()
+        if "gpus" in fields:
+            table = fields.sub("gpus")
+            for name in table.names():
+                row = table.sub(name)
+                own = {
+                    key: user_figure(row, key, unit, fields.where)
+                    for key, unit in GPU_FIGURES.items()
+                    if key in row
+                }
+                if name in gpu_names():
+                    check_gpu_figures(row, load_gpu(name), own)
+                row.done()
+                self._own[name] = own
+        if "prices" in fields:
+            prices = fields.sub("prices")
+            for name in prices.names():
+                price = user_figure(prices, name, "USD/h", fields.where)
+                self._own.setdefault(name, {})["usd_per_h"] = price
 
-def _raw(fields: Fields, name: str, gpus: Gpus, faults: tuple[Fault, ...]) -> ClusterSpec:
-    """Return a cluster of nodes and links."""
-    from topology.build import raw_cluster_spec
+    def __call__(self, name: str, where: str) -> GpuSpec:
+        """Return the GPU called ``name``, which the catalog or the file must have."""
+        own = self._own.get(name)
+        self._used.add(name)
+        if name in gpu_names():
+            gpu = load_gpu(name)
+            return replace(gpu, figures={**gpu.figures, **own}) if own else gpu
+        if own is None or "hbm_bytes" not in own:
+            raise InputError(
+                f'{where}: unknown GPU "{name}"; {nearest(name, gpu_names())} '
+                "A GPU of your own needs its figures under `gpus:`."
+            )
+        return GpuSpec(name, name, "user", "user", 1, own)
 
-    for key in ("domains", "fabric"):
-        if key in fields:
-            raise InputError(f"{fields.where}: `{key}` and `nodes`/`links` are two ways to say it; use one.")
-    return raw_cluster_spec(name, read_raw(fields, gpus), faults, fields.where)
+    def refuse_unused(self) -> None:
+        """Refuse figures for a GPU that no domain has: they would change nothing."""
+        for name in self._own:
+            if name not in self._used:
+                raise InputError(
+                    f"{self._where}: figures for {name!r}, but no domain has it; {nearest(name, self._used)}"
+                )
 
 
 def _faults(fields: Fields) -> tuple[Fault, ...]:
     """Return what is broken or degraded."""
     if fields.get("broken", []) == []:
         return ()
-    faults = []
+    faults: list[Fault] = []
     links: set[frozenset[str]] = set()
     for row in fields.subs("broken"):
-        if ("gpu" in row) == ("link" in row):
-            raise InputError(f"{row.where}: needs one of `gpu: ID` and `link: [A, B]`.")
-        fault = Fault(row.text("gpu"), factor=_factor(row)) if "gpu" in row else _broken_link(row)
+        fault = read_fault(row)
+        if fault.factor == 0 and "factor" in row:
+            raise InputError(
+                f"{row.at('factor')}: 0 must be greater than zero; leave it out for what is down."
+            )
         row.done()
         if fault.link is not None and frozenset(fault.link) in links:
             raise InputError(f"{row.where}: the link {list(fault.link)} is there twice.")
@@ -73,22 +129,154 @@ def _faults(fields: Fields) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
-def _broken_link(row: Fields) -> Fault:
-    """Return one link that is down, or runs at a part of its rate."""
-    ends = row.texts("link")
-    if len(ends) != 2 or ends[0] == ends[1]:
-        raise InputError(f"{row.at('link')}: must be the ids of its two ends, like [d0.n0.g1, d0.s3].")
-    return Fault(link=(ends[0], ends[1]), factor=_factor(row))
+def _domains(row: Fields, gpus: _Gpus) -> list[DomainSpec]:
+    """Return the domains of one row: a part of the catalog, or written out."""
+    domain = _catalog_part(row, gpus) if "part" in row else _inline_domain(row, gpus)
+    count = row.count("count", 1)
+    domain = check_domain(domain, row.where)
+    if "part" not in row:
+        check_links(row, domain)
+    row.done()
+    return [domain] * count
 
 
-def _factor(row: Fields) -> float:
-    """Return the part of its rate that is left; 0 where nothing works."""
-    if "factor" not in row:
-        return 0.0
-    factor = row.number("factor")
-    if factor > 1:
+def _catalog_part(row: Fields, gpus: _Gpus) -> DomainSpec:
+    """Return a domain named by its catalog part: full, with ``gpus`` fewer GPUs, or a torus of another ``shape``."""
+    domain = load_domain(row.text("part"))
+    if "shape" in row:
+        domain = shaped(domain, row.counts("shape"), row.at("shape"))
+    domain = replace(domain, gpu=gpus(domain.gpu.name, row.where))
+    if "gpus" in row:
+        if domain.structure == "torus":
+            raise InputError(f"{row.at('gpus')}: a torus has a shape, not a count; write `shape: [4, 4, 8]`.")
+        domain = replace(domain, gpus=row.count("gpus", most=domain.gpus))
+    return domain
+
+
+def _inline_domain(row: Fields, gpus: _Gpus) -> DomainSpec:
+    """Return a domain written out in the file."""
+    gpu = gpus(row.text("gpu"), row.where)
+    structure = row.choice("structure", STRUCTURES)
+    fabrics: tuple[FabricSpec, ...] = ()
+    shape: tuple[int, ...] = ()
+    node_shape: tuple[int, ...] = ()
+    wrap: tuple[bool, ...] = ()
+    if structure == "torus":
+        shape = row.counts("shape")
+        wrap = row.flags("wrap", len(shape))
+        node_shape = _node_shape(row, gpu, shape)
+        total, per_node = prod(shape), prod(node_shape)
+        if isinstance(rates := row.get("link"), list):
+            fabrics = tuple(_fabric(row, gpu, number) for number in range(len(rates)))
+    else:
+        total, per_node = row.count("gpus"), row.count("gpus_per_node")
+    slowest = min(fabrics, key=lambda one: one.link_bytes_per_s.value, default=None)
+    neighbour = {"mesh": "links_per_peer", "torus": "links_per_neighbour"}.get(structure)
+    return DomainSpec(
+        part="custom",
+        title=f"domain of {total} {gpu.title}",
+        status="user",
+        gpu=gpu,
+        gpus=total,
+        gpus_per_node=per_node,
+        structure=structure,
+        fabric=slowest or _fabric(row, gpu),
+        links_per_switch=() if neighbour else row.counts("links_per_switch"),
+        nodes_per_rack=row.count("nodes_per_rack", -(-total // per_node)),
+        shape=shape,
+        wrap=wrap,
+        node_shape=node_shape,
+        dimension_fabrics=fabrics,
+        links_per_neighbour=row.count(neighbour, 1) if neighbour else 0,
+        upper_switches=row.count("upper_switches") if structure == "two-tier" else 0,
+    )
+
+
+def _node_shape(row: Fields, gpu: GpuSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the block of GPUs under one host: given, or as in the catalog's torus of that GPU."""
+    if "node_shape" in row:
+        return row.counts("node_shape")
+    if "gpus_per_node" in row:
+        return default_node_shape(shape, row.count("gpus_per_node"), row.at("gpus_per_node"))
+    for domain in systems_of(gpu.name):
+        if domain.structure == "torus" and len(domain.node_shape) == len(shape):
+            return domain.node_shape
+    raise InputError(f"{row.where}: needs the key `gpus_per_node`.")
+
+
+def default_node_shape(shape: Sequence[int], gpus_per_node: int, where: str) -> tuple[int, ...]:
+    """Return hosts of ``gpus_per_node`` GPUs as runs along the last dimensions of a torus.
+
+    Raises
+    ------
+    InputError
+        If no such run fills the torus.
+    """
+    block: list[int] = []
+    left = gpus_per_node
+    for size in reversed(shape):
+        step = size if left % size == 0 else left
+        if size % step:
+            raise InputError(
+                f"{where}: hosts of {gpus_per_node} GPUs are no runs along the last dimensions of {list(shape)}; say "
+                "which block a host has, like `node_shape: [2, 2, 1]`."
+            )
+        block.append(step)
+        left //= step
+    if left > 1:
+        raise InputError(f"{where}: hosts of {gpus_per_node} GPUs are larger than the torus {list(shape)}.")
+    return tuple(reversed(block))
+
+
+def _fabric(row: Fields, gpu: GpuSpec, dimension: int | None = None) -> FabricSpec:
+    """Return the scale-up fabric of a domain, or of one dimension of a torus."""
+    if dimension is None:
+        link = user_figure(row, "link", "byte/s", row.where)
+    else:
+        text = row.get("link")[dimension]
+        value = parse_quantity(text, "byte/s", row.at(f"link[{dimension}]"))
+        link = Figure(value, "byte/s", Evidence.USER, row.where, str(text))
+    known = systems_of(gpu.name)
+    kind = row.text("link_kind", known[0].fabric.kind if known else "link")
+    name = f"scale-up {format_quantity(link.value, 'byte/s')}"
+    return FabricSpec(name, kind, link, stand_in_latency(row, scale_up=True))
+
+
+def _raw(fields: Fields, gpus: _Gpus) -> RawTopology:
+    """Return nodes and links written out one by one."""
+    nodes = []
+    for row in fields.subs("nodes"):
+        gpu = gpus(row.text("gpu"), row.where) if "gpu" in row else None
+        nodes.append(read(RawNode, row, gpu=gpu))
+        row.done()
+    kinds = {node.id: node.kind for node in nodes}
+    raw = RawTopology(tuple(nodes), tuple(_link(row, kinds) for row in fields.subs("links", empty=True)))
+    check_raw(raw, fields.where)
+    if not fields.flag("rate_checked"):
+        check_raw_links(raw, fields.where)
+    return raw
+
+
+def _link(row: Fields, kinds: Mapping[str, str]) -> RawLink:
+    """Return one link: of a fabric of the catalog, or with a rate of its own."""
+    ends = row.pair("between")
+    named = row.text("fabric", "")
+    known = load_fabric(named) if named in fabric_names() else None
+    if "rate" not in row and known is None:
+        unknown = f" (the catalog has no fabric {named!r}; {nearest(named, fabric_names())})" if named else ""
         raise InputError(
-            f"{row.at('factor')}: {factor:g} must be above 0 and at most 1, the part of its rate that is left "
-            "(leave it out for what is down)."
+            f"{row.where}: link {list(ends)}: needs its `rate` per direction, like 50 GB/s, or the `fabric` of a "
+            f"catalog entry{unknown}."
         )
-    return factor
+    if known is not None:
+        rate = user_figure(row, "rate", "byte/s", row.where) if "rate" in row else known.link_bytes_per_s
+        latency = user_figure(row, "latency", "s", row.where) if "latency" in row else known.latency_s
+        fabric = FabricSpec(known.name, known.kind, rate, latency)
+    else:
+        rate = user_figure(row, "rate", "byte/s", row.where)
+        scale_up = {kinds.get(end) for end in ends} in _SCALE_UP
+        name = named or f"{'scale-up' if scale_up else 'link'} {format_quantity(rate.value, 'byte/s')}"
+        fabric = FabricSpec(name, "link", rate, stand_in_latency(row, scale_up=scale_up))
+    count = row.count("count", 1)
+    row.done()
+    return RawLink(ends, fabric, count)

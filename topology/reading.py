@@ -103,6 +103,13 @@ class Fields:
             raise InputError(f"{self.at(key)}: must be a list of texts.")
         return tuple(value)
 
+    def pair(self, key: str, example: str = "like [g0, s0]") -> tuple[str, str]:
+        """Return the ids of the two ends of a link."""
+        ends = self.texts(key)
+        if len(ends) != 2:
+            raise InputError(f"{self.at(key)}: must be the ids of its two ends, {example}.")
+        return ends[0], ends[1]
+
     def count(self, key: str, default: int | None = None, *, least: int = 1, most: int = _MOST) -> int:
         """Return a whole number from ``least`` to ``most``; ``default`` where the key is absent."""
         if default is not None and key not in self:
@@ -138,11 +145,14 @@ class Fields:
             raise InputError(f"{self.at(key)}: {shown(value)} must be true or false.")
         return value
 
-    def flags(self, key: str) -> tuple[bool, ...]:
-        """Return a list of true and false."""
+    def flags(self, key: str, size: int = 0) -> tuple[bool, ...]:
+        """Return a list of true and false; one answer will do for all where the ``size`` is known."""
         value = self.need(key)
+        if isinstance(value, bool) and size:
+            return (value,) * size
         if not isinstance(value, list) or not all(isinstance(item, bool) for item in value):
-            raise InputError(f"{self.at(key)}: {shown(value)} must be a list of true and false.")
+            one = "true, false, or " if size else ""
+            raise InputError(f"{self.at(key)}: {shown(value)} must be {one}a list of true and false.")
         return tuple(value)
 
     def sub(self, key: str) -> Fields:

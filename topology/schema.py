@@ -186,14 +186,29 @@ def _read_figure(given: Fields) -> Figure:
     return Figure(value, unit, given.evidence(), given.text("source"), text)
 
 
-def _read_fault(given: Fields) -> Fault:
+def read_fault(given: Fields) -> Fault:
+    """Return a GPU or a link that is down (no factor, or 0) or runs at a part of its rates.
+
+    Raises
+    ------
+    InputError
+        If neither or both are named, or the factor is not from 0 to 1.
+    """
+    if ("gpu" in given) == ("link" in given):
+        raise InputError(f"{given.where}: needs one of `gpu: ID` and `link: [A, B]`.")
     gpu = given.text("gpu") if "gpu" in given else None
-    ends = () if gpu is not None else given.texts("link")
-    factor = given.get("factor", 0) if gpu is not None else given.need("factor")
-    number = isinstance(factor, int | float) and not isinstance(factor, bool)
-    if (gpu is None and len(ends) != 2) or not number or not 0 <= factor <= 1:
-        raise InputError(f"{given.where}: needs `gpu`, or `link` with two ends, and a `factor` from 0 to 1.")
-    return Fault(gpu, None if gpu is not None else (ends[0], ends[1]), float(factor))
+    link = None if gpu is not None else given.pair("link", "like [d0.n0.g1, d0.s3]")
+    if link is not None and link[0] == link[1]:
+        raise InputError(f"{given.at('link')}: must have two ends that differ.")
+    factor = given.get("factor", 0)
+    if isinstance(factor, bool) or factor != 0:
+        factor = given.number("factor")
+    if factor > 1:
+        raise InputError(
+            f"{given.at('factor')}: {factor:g} must be above 0 and at most 1, the part of its rate that is left "
+            "(leave it out for what is down)."
+        )
+    return Fault(gpu, link, float(factor))
 
 
 def _read_raw(given: Fields) -> RawTopology:
@@ -204,13 +219,6 @@ def _read_raw(given: Fields) -> RawTopology:
     raw = read(RawTopology, given, tables)
     given.done()
     return raw
-
-
-def _pair(given: Fields, key: str) -> tuple[str, ...]:
-    ends = given.texts(key)
-    if len(ends) != 2:
-        raise InputError(f"{given.at(key)}: must be the ids of its two ends.")
-    return ends
 
 
 def _check_domain(domain: DomainSpec, given: Fields) -> None:
@@ -232,9 +240,9 @@ _READERS: Mapping[Any, Callable[[Fields, str], Any]] = {
     tuple[str, ...]: Fields.texts,
     tuple[bool, ...]: Fields.flags,
     tuple[int, ...]: lambda given, key: () if given.need(key) == [] else given.counts(key),
-    tuple[str, str]: _pair,
+    tuple[str, str]: Fields.pair,
 }
-_PARTS: Mapping[type, Callable[[Fields], Any]] = {Figure: _read_figure, Fault: _read_fault}
+_PARTS: Mapping[type, Callable[[Fields], Any]] = {Figure: _read_figure, Fault: read_fault}
 _CHECKS: Mapping[type, Callable[[Any, Fields], None]] = {
     DomainSpec: _check_domain,
     ScaleOutSpec: _check_scale_out,

@@ -161,7 +161,7 @@ def test_broken_in_a_file(tmp_path: Path) -> None:
         ("[{gpu: d0.n0.g1, link: [a, b]}]", "one of"),
         ("[{}]", "one of"),
         ("[{link: [d0.n0.g0]}]", "two ends"),
-        ("[{link: [d0.s0, d0.s0]}]", "two ends"),
+        ("[{link: [d0.s0, d0.s0]}]", "two ends that differ"),
         ("[{link: [d0.n0.g0, d0.s0], factor: 1.5}]", "at most 1"),
         ("[{link: [d0.n0.g0, d0.s0], factor: 0}]", "greater than zero"),
         ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "greater than zero"),

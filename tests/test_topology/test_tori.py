@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from topology import InputError, load_domain, resolve_cluster
 from topology.catalog.shapes import shape_of, shaped
-from topology.cluster_domains import default_node_shape
+from topology.cluster_file import default_node_shape
 from topology.resolve import parse_shape
 from topology.structures import torus_coordinates
 

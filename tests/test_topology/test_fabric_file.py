@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from topology import InputError, build_cluster, load_domain, resolve_cluster, validate_graph
 from topology.build import check_cluster
-from topology.cluster_fabric import read_fabric
+from topology.fabric_file import read_fabric
 from topology.fabrics import uplinks_of_leaf, uplinks_of_spine
 from topology.reading import Fields
 from topology.spec import ClusterSpec

@@ -1,38 +1,134 @@
-"""A cluster's topology in a file, the format by the suffix of its name."""
+"""A cluster's topology in a file for other tools: GraphML, node-link JSON, or Slurm's topology.yaml."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
 
 from topology.cluster import Cluster
 from topology.errors import InputError
+from topology.exporters.slurm_yaml import slurm_topology_yaml
 from topology.files import write_whole
 
-EXPORT_SUFFIXES = (".graphml", ".json", ".yaml", ".yml")
-"""GraphML, node-link JSON, and Slurm's topology.yaml."""
+_GRAPH_KEYS = {"name": "string", "broken_gpus": "string", "broken_links": "string"}
+_NODE_KEYS = {
+    "kind": "string",
+    "domain": "int",
+    "node": "string",
+    "rack": "string",
+    "rail": "int",
+    "plane": "int",
+    "pod": "int",
+    "coordinate": "string",
+}
+_EDGE_KEYS = {
+    "fabric": "string",
+    "kind": "string",
+    "count": "int",
+    "link_bytes_per_s": "double",
+    "health": "double",
+    "bytes_per_s": "double",
+    "latency_s": "double",
+}
+_HEAD = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n'
+    '<graphml xmlns="http://graphml.graphdrawing.org/xmlns" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
+    'xsi:schemaLocation="http://graphml.graphdrawing.org/xmlns http://graphml.graphdrawing.org/xmlns/1.0/graphml.xsd">'
+)
 
 
 def write_topology(cluster: Cluster, path: Path) -> None:
-    """Write the topology of ``cluster``: GraphML, node-link JSON, or Slurm's topology.yaml.
+    """Write the topology of ``cluster`` in the format of the suffix.
 
     Raises
     ------
     InputError
         If the suffix is none of ``EXPORT_SUFFIXES``, or the file cannot be written.
     """
-    suffix = path.suffix.lower()
-    if suffix == ".graphml":
-        from topology.exporters.graphml import graphml
-
-        text = graphml(cluster)
-    elif suffix == ".json":
-        from topology.exporters.node_link import node_link_json
-
-        text = node_link_json(cluster)
-    elif suffix in (".yaml", ".yml"):
-        from topology.exporters.slurm_yaml import slurm_topology_yaml
-
-        text = slurm_topology_yaml(cluster)
-    else:
+    form = _FORMATS.get(path.suffix.lower())
+    if form is None:
         raise InputError(f"{path}: the suffix must be one of {', '.join(EXPORT_SUFFIXES)}.")
-    write_whole(path, text.encode())
+    write_whole(path, form(cluster).encode())
+
+
+def graphml(cluster: Cluster) -> str:
+    """Return the graph of ``cluster`` as GraphML, for Gephi, yEd and networkx; attributes nobody has are left out."""
+    return "\n".join(_graphml_lines(cluster)) + "\n"
+
+
+def _graphml_lines(cluster: Cluster) -> Iterator[str]:
+    yield _HEAD
+    for scope, keys in (("graph", _GRAPH_KEYS), ("node", _NODE_KEYS), ("edge", _EDGE_KEYS)):
+        for name, kind in keys.items():
+            yield f'  <key id="{scope[0]}_{name}" for="{scope}" attr.name="{name}" attr.type="{kind}"/>'
+    yield '  <graph edgedefault="undirected">'
+    yield from _graphml_data("g", _graph_values(cluster), "    ")
+    for node, data in cluster.graph.nodes(data=True):
+        yield f"    <node id={quoteattr(node)}>"
+        yield from _graphml_data("n", _values(data, _NODE_KEYS), "      ")
+        yield "    </node>"
+    for a, b, data in cluster.graph.edges(data=True):
+        yield f"    <edge source={quoteattr(a)} target={quoteattr(b)}>"
+        yield from _graphml_data("e", _values(data, _EDGE_KEYS), "      ")
+        yield "    </edge>"
+    yield "  </graph>"
+    yield "</graphml>"
+
+
+def _graphml_data(scope: str, values: Mapping[str, object], indent: str) -> Iterator[str]:
+    for name, value in values.items():
+        yield f'{indent}<data key="{scope}_{name}">{escape(str(value))}</data>'
+
+
+def node_link_json(cluster: Cluster) -> str:
+    """Return the graph of ``cluster`` as node-link JSON, the form of networkx and D3.
+
+    ``nodes`` have an ``id``, ``links`` a ``source`` and a ``target``.
+    """
+    nodes = ({"id": node, **_values(data, _NODE_KEYS)} for node, data in cluster.graph.nodes(data=True))
+    links = (
+        {"source": a, "target": b, **_values(data, _EDGE_KEYS)}
+        for a, b, data in cluster.graph.edges(data=True)
+    )
+    head = {"directed": False, "multigraph": False, "graph": _graph_values(cluster)}
+    lists = [f',\n"{name}": [\n{_rows(rows)}]' for name, rows in (("nodes", nodes), ("links", links))]
+    return f"{json.dumps(head)[:-1]}{''.join(lists)}}}\n"
+
+
+def _rows(rows: Iterator[dict[str, Any]]) -> str:
+    text = ",\n".join(map(json.dumps, rows))
+    return f"{text}\n" if text else ""
+
+
+def _graph_values(cluster: Cluster) -> dict[str, str]:
+    """Return the name, and what is broken: ids with spaces between, ends of a link joined by ``|``."""
+    graph = cluster.graph.graph
+    values = {
+        "name": cluster.name,
+        "broken_gpus": " ".join(graph.get("broken_gpus", ())),
+        "broken_links": " ".join("|".join(ends) for ends in graph.get("broken_links", ())),
+    }
+    return {key: value for key, value in values.items() if value}
+
+
+def _values(data: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return the known attributes of a node or edge, without those that are None or that nobody has published."""
+    values = {}
+    for key in keys:
+        value = data.get(key)
+        if value is not None and not (isinstance(value, float) and math.isnan(value)):
+            values[key] = "x".join(str(part) for part in value) if isinstance(value, tuple | list) else value
+    return values
+
+
+_FORMATS = {
+    ".graphml": graphml,
+    ".json": node_link_json,
+    ".yaml": slurm_topology_yaml,
+    ".yml": slurm_topology_yaml,
+}
+EXPORT_SUFFIXES = tuple(_FORMATS)

@@ -40,7 +40,7 @@ from cost.terms.dense import DENSE, add_head
 from cost.terms.experts import even_expert_work
 from cost.terms.overhead import OVERHEAD, add_step_delays
 from cost.terms.work import LayerStep, Parts
-from cost.validation.serving_times import with_imbalance
+from cost.validation.serving import with_imbalance
 from cost.workload import StepShape
 from topology.errors import InputError
 

@@ -60,7 +60,7 @@ class Pools:
 
 def imbalance_data(found: Sweep) -> dict[str, Any]:
     """Return the imbalance of experts that a sweep counts."""
-    from cost.validation.serving_times import IMBALANCE, IMBALANCE_FROM_EP
+    from cost.validation.serving import IMBALANCE, IMBALANCE_FROM_EP
 
     if found.imbalance is not None:
         return {

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cost.validation.ordering import Ordering
 from cost.validation.point import Point, Prediction
-from cost.validation.statistics import Errors, errors_by, inside, signed_error
+from cost.validation.statistics import Errors, Ordering, errors_by, inside, signed_error
 from rackplan.validation import STRATA, Validation, stratum
 from rackplan.words import table, underlined, wrapped
 

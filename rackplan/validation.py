@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cost.validation.ordering import Ordering, named_orderings, served_orderings
 from cost.validation.point import Point, Prediction
 from cost.validation.predict import Predictor, predict
-from cost.validation.statistics import Errors, errors_by, errors_of
+from cost.validation.statistics import (
+    Errors,
+    Ordering,
+    errors_by,
+    errors_of,
+    named_orderings,
+    served_orderings,
+)
 
 STRATA = ("labelled", "unlabelled")
 """Points whose row says whether tokens were drafted (or whose model cannot), and points where nobody recorded it."""

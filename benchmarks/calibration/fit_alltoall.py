@@ -26,7 +26,7 @@ from cost.calibration.alltoall import PATH, Kernel, read_kernels
 from cost.terms.alltoall_kernel import alltoall_seconds
 from cost.terms.alltoall_volumes import Volumes
 from cost.validation.points_csv import read_points
-from cost.validation.predict_alltoall import Case, alltoall_case
+from cost.validation.predict import Case, alltoall_case
 from topology.units import format_quantity, parse_quantity
 
 if TYPE_CHECKING:

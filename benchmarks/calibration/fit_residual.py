@@ -51,8 +51,8 @@ from cost.calibration.residual import (
     read_residual,
 )
 from cost.calibration.serving import calibrated
+from cost.validation.serving import group_features, group_times
 from cost.validation.serving_groups import group_points
-from cost.validation.serving_times import group_features, group_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

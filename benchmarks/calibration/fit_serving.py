@@ -23,7 +23,7 @@ from scipy.optimize import lsq_linear
 
 from cost.validation.points_csv import read_points
 from cost.validation.predict import unpredictable
-from cost.validation.predict_serving import predict_serving
+from cost.validation.serving import predict_serving
 from cost.validation.silicon import read_silicon
 
 if TYPE_CHECKING:

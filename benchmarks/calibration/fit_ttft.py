@@ -27,8 +27,8 @@ from cost.calibration.first_token import (
     read_first_token,
 )
 from cost.calibration.serving import ANY_ENGINE, calibrated
+from cost.validation.serving import group_times
 from cost.validation.serving_groups import group_points
-from cost.validation.serving_times import group_times
 from cost.validation.silicon import read_silicon
 
 if TYPE_CHECKING:

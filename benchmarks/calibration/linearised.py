@@ -10,9 +10,8 @@ from coefficients import CHIPS, efficiency
 from stack import Stack
 
 from cost.validation.predict import unpredictable
-from cost.validation.predict_serving import predict_serving, quantity_of
+from cost.validation.serving import group_times, machines, predict_serving, quantity_of, stepper
 from cost.validation.serving_groups import group_points
-from cost.validation.serving_times import group_times, machines, stepper
 from topology.resolve import resolve_cluster
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from cost.model import StageShard
 from cost.step import even_step, overlapped
 from cost.terms.pipeline import hops
 from cost.terms.work import StepCost
-from cost.validation.serving_times import with_imbalance
+from cost.validation.serving import with_imbalance
 from cost.workload import StepShape
 
 

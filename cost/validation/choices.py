@@ -21,7 +21,7 @@ from cost.memory import batch_room, even_memory
 from cost.model import Model
 from cost.serving import PREFILL_KEEPS_BUSY
 from cost.validation.point import Point, Pool
-from cost.validation.predict_serving import predict_serving
+from cost.validation.serving import predict_serving
 from cost.validation.serving_groups import group_points
 from topology.resolve import resolve_cluster
 

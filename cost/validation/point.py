@@ -34,7 +34,7 @@ class Pool:
     best:
         Whether the widths (and workers) that are 0 are for the model to choose (:mod:`cost.validation.choices`).
 
-    All four widths are 0 where a row gives no layout (:data:`cost.validation.pool_cells.NO_LAYOUT`).
+    All four widths are 0 where a row gives no layout (:data:`NO_LAYOUT`).
     """
 
     tp: int = 1
@@ -55,6 +55,10 @@ class Pool:
     def gpus(self) -> int:
         """GPUs of all engines of the pool."""
         return self.workers * self.gpus_per_worker
+
+
+NO_LAYOUT = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0)
+"""The pool of a row that does not say how its GPUs work together: nothing can be predicted for it."""
 
 
 @dataclass(frozen=True)

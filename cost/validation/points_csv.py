@@ -9,21 +9,168 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cost.calibration.serving import MOST_DRAFTS
-from cost.validation.cells import Row, rows_of, table_of
-from cost.validation.columns import (
-    COLUMNS,
-    NEEDED,
-    PHASES,
-    QUANTITY_NAMES,
-    TOKEN_KINDS,
-    column_of,
-    unknown_column,
-)
-from cost.validation.point import AllToAll, Point, Pool
-from cost.validation.pool_cells import pool_cells, read_pool
+from cost.validation.cells import Row, cluster_name, dtype_name, model_name, rows_of, spellings, table_of
+from cost.validation.point import NO_LAYOUT, AllToAll, Point, Pool
 from cost.validation.recipes import with_unstated_drafts
-from cost.validation.spelling import cluster_name, dtype_name, model_name, one_of, yes_or_no
 from topology.errors import InputError
+from topology.reading import nearest
+
+COLUMNS = {
+    "id": "name of the row",
+    "source": "where it was published",
+    "quantity": "what was measured, and so the unit of `measured`",
+    "measured": "the figure",
+    "phase": "decode, prefill, aggregated, disaggregated or alltoall",
+    "model": "catalog name, Hugging Face name or path of a config.json",
+    "cluster": "catalog name, chip, or path of a cluster YAML; NAME@GPUS sets `gpus` too",
+    "gpus": "GPUs that a figure per GPU was divided by",
+    "gpus_per_domain": "GPUs of one scale-up domain",
+    "engine": "trtllm, sglang, vllm, ...",
+    "engine_version": "its version",
+    "weights": "format of the weights",
+    "experts_dtype": "format of the routed experts",
+    "kv_dtype": "format of the KV cache",
+    "tp": "GPUs that share one attention layer",
+    "ep": "GPUs that a layer's experts are spread over",
+    "moe_tp": "parts that each expert is cut into",
+    "attention_dp": "groups that attend to their own sequences",
+    "stages": "pipeline stages",
+    "slots": "expert copies per layer over the whole EP group",
+    "workers": "independent engines with this layout",
+    "prefill_tp": "as tp, of the prefill pool",
+    "prefill_ep": "as ep, of the prefill pool",
+    "prefill_moe_tp": "as moe_tp, of the prefill pool",
+    "prefill_attention_dp": "as attention_dp, of the prefill pool",
+    "prefill_stages": "as stages, of the prefill pool",
+    "prefill_workers": "as workers, of the prefill pool",
+    "prefill_gpus": "GPUs of the prefill pool, where its layout is `best`",
+    "batch_per_gpu": "decode: sequences per GPU of the pool, or `largest`",
+    "tpot_limit_ms": "slowest time per output token that `best` and `largest` may choose",
+    "concurrency": "requests in the system",
+    "tokens_per_gpu": "prefill and all-to-all: tokens per GPU in one step",
+    "isl": "tokens of the prompt",
+    "osl": "tokens of the answer",
+    "context": "mean tokens in a sequence during the decode steps",
+    "cache_hit": "fraction of the prompt tokens found in a cache",
+    "overlap": "whether two half batches overlap",
+    "draft_tokens": "tokens drafted a step",
+    "accept_length": "tokens that a step yields on average",
+    "imbalance": "busiest GPU's expert load over the mean",
+    "kernel": "all-to-all kernel",
+    "token_kind": "which tokens a throughput counts",
+    "link_gb_s": "scale-up GB/s per GPU and direction",
+    "nic_gb_s": "scale-out GB/s per GPU and direction",
+    "pair": "name that the rows of one A/B comparison share",
+    "hidden": "all-to-all: elements of a vector",
+    "experts": "all-to-all: routed experts of the layer",
+    "top_k": "all-to-all: experts per token",
+    "groups": "all-to-all: groups of experts",
+    "topk_groups": "all-to-all: groups that a token may use",
+    "dispatch_dtype": "all-to-all: format on the way to the experts",
+    "combine_dtype": "all-to-all: format on the way back",
+    "notes": "anything a reader should know",
+}
+"""Every column, in the order in which files are written, with its meaning in a line."""
+
+NEEDED = ("id", "quantity", "measured", "phase", "cluster")
+"""Columns that a file must have; every other one may be left out."""
+
+QUANTITY_NAMES = spellings(
+    {
+        "tpot_ms": "tpot itl_ms itl",
+        "ttft_ms": "ttft",
+        "tok_s_per_gpu": "tok/s/gpu tokens_per_s_per_gpu",
+        "step_ms": "step",
+        "dispatch_us": "dispatch",
+        "combine_us": "combine",
+    }
+)
+PHASES = spellings(
+    {
+        "decode": "",
+        "prefill": "",
+        "aggregated": "agg e2e_agg",
+        "disaggregated": "disagg e2e_disagg",
+        "alltoall": "all_to_all a2a",
+    }
+)
+TOKEN_KINDS = spellings(
+    {"output": "out generated", "input": "in prompt", "total": "in+out input+output", "input_cached": ""}
+)
+
+
+def column_of(name: str) -> str | None:
+    """Return the column that a header cell names, whatever its case; None where there is none."""
+    key = name.strip().lower().replace(" ", "_").replace("-", "_")
+    return key if key in COLUMNS else None
+
+
+# The parallel layout of one pool, as its cells give it.
+
+BEST = "best"
+"""What a width says that is for the model to choose."""
+
+_WIDTHS = ("tp", "ep", "moe_tp", "attention_dp")
+
+
+def read_pool(row: Row, prefix: str = "") -> Pool:
+    """Return the pool of the columns that begin with ``prefix``; blank cells follow from the others.
+
+    The GPUs of a stage are ``tp * attention_dp`` for attention and ``ep * moe_tp`` for the experts, so one of the
+    four follows from the other three: a blank ``attention_dp`` from the experts' side, else 1; a blank ``ep`` is
+    all GPUs of the stage where attention is data-parallel, else 1; a blank ``moe_tp`` is what remains; a blank
+    ``tp`` is 1, or ``moe_tp`` where nothing else is given. Where one of them is ``best``, the model chooses it and
+    those that are blank, and the workers if they are blank too.
+
+    Raises
+    ------
+    InputError
+        If the two sides do not use the same GPUs, or a pipeline is asked for whose widths are to be chosen.
+    """
+    if any(row.text(prefix + name).lower() == BEST for name in _WIDTHS):
+        return _open_pool(row, prefix)
+    tp, ep, moe_tp, dp = (row.count(prefix + name) for name in _WIDTHS)
+    stages = row.count(prefix + "stages", 1) or 1
+    workers = row.count(prefix + "workers", 1) or 1
+    if not (tp or ep or moe_tp or dp):
+        return NO_LAYOUT
+    tp = tp or (moe_tp if not (ep or dp) else 1)
+    if not dp:
+        dp = max(1, (ep or 1) * (moe_tp or 1) // tp)
+    width = tp * dp
+    if not ep:
+        ep = width // moe_tp if moe_tp else width if dp > 1 else 1
+    moe_tp = moe_tp or width // max(ep, 1)
+    if ep * moe_tp != width:
+        row.fail(
+            f"{prefix}ep",
+            f"ep {ep} x moe_tp {moe_tp} is not tp {tp} x attention_dp {dp}: both are the GPUs of one stage.",
+        )
+    slots = row.count(prefix + "slots") if not prefix else 0
+    return Pool(tp, dp, ep, moe_tp, stages, workers, slots)
+
+
+def _open_pool(row: Row, prefix: str) -> Pool:
+    """The pool of which at least one width is ``best``: 0 in those that the model chooses."""
+    if row.count(prefix + "stages", 1) > 1:
+        row.fail(prefix + "stages", f"widths that are {BEST!r} are chosen for one stage; leave it blank.")
+    tp, ep, moe_tp, dp = (
+        0 if row.text(prefix + name).lower() == BEST else row.count(prefix + name) for name in _WIDTHS
+    )
+    slots = row.count(prefix + "slots") if not prefix else 0
+    return Pool(tp, dp, ep, moe_tp, 1, row.count(prefix + "workers"), slots, best=True)
+
+
+def pool_cells(pool: Pool, prefix: str = "") -> dict[str, object]:
+    """Return the cells that :func:`read_pool` reads as ``pool``."""
+    if not pool.tp and not pool.best:
+        return {}
+    names = (*_WIDTHS, "stages", "slots", "workers")
+    cells: dict[str, object] = {prefix + name: getattr(pool, name) for name in names}
+    if pool.best:
+        cells |= {prefix + name: getattr(pool, name) or BEST for name in _WIDTHS}
+    return cells
+
 
 _GB = 1e9
 LARGEST = "largest"
@@ -65,15 +212,12 @@ def points_from_table(path: str | Path, header: Sequence[str], table: Sequence[S
 def _column(path: str | Path, name: str) -> str:
     found = column_of(name)
     if found is None:
-        raise InputError(f"{path}: {unknown_column(name)}")
+        raise InputError(f"{path}: unknown column {name!r}; {nearest(name, COLUMNS)}")
     return found
 
 
 def _point(row: Row) -> Point:
-    phase = row.known("phase", lambda text: one_of(text, PHASES), sorted(set(PHASES.values())), "")
-    quantity = row.known(
-        "quantity", lambda text: one_of(text, QUANTITY_NAMES), sorted(set(QUANTITY_NAMES.values())), ""
-    )
+    phase, quantity = row.named("phase", PHASES), row.named("quantity", QUANTITY_NAMES)
     for column in NEEDED:
         row.need(column)
     if (quantity in _ALLTOALL) != (phase == "alltoall"):
@@ -108,18 +252,13 @@ def _point(row: Row) -> Point:
         osl=row.count("osl"),
         context=row.number("context"),
         cache_hit=row.number("cache_hit", most=1.0),
-        overlap=_flag(row, "overlap"),
+        overlap=row.flag("overlap"),
         draft_tokens=drafts or 0,
         drafts_recorded=row.text("draft_tokens").lower() != UNKNOWN,
         accept_length=accepted,
         imbalance=_imbalance(row),
         kernel=row.text("kernel"),
-        token_kind=row.known(
-            "token_kind",
-            lambda text: one_of(text, TOKEN_KINDS),
-            sorted(set(TOKEN_KINDS.values())),
-            "input" if phase == "prefill" else "output",
-        ),
+        token_kind=row.named("token_kind", TOKEN_KINDS, "input" if phase == "prefill" else "output"),
         gpus_per_domain=row.count("gpus_per_domain"),
         up_bytes_per_s=row.number("link_gb_s") * _GB,
         out_bytes_per_s=row.number("nic_gb_s") * _GB,
@@ -157,13 +296,6 @@ def _dtype(row: Row, column: str, default: str = "") -> str:
     from cost.dtypes import DTYPES
 
     return row.known(column, dtype_name, DTYPES, default)
-
-
-def _flag(row: Row, column: str) -> bool:
-    found = yes_or_no(row.text(column))
-    if found is None:
-        row.fail(column, f"{row.text(column)!r} must be yes or no.")
-    return found
 
 
 def _imbalance(row: Row) -> float:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cost.model import Model
-from cost.validation.cells import Row, rows_of
+from cost.validation.cells import Row, cluster_name, dtype_name, model_name, rows_of, spellings
 from cost.validation.point import Point, Pool
 from cost.validation.recipes import with_unstated_drafts
-from cost.validation.spelling import cluster_name, dtype_name, model_name
 from topology.errors import InputError
 
 TRANSCRIBED = (
@@ -27,17 +26,15 @@ TRANSCRIBED = (
 
 _TWO_DIES = "cm384"  # one package is two GPUs of the catalog
 _NODE = 8
-_PHASES = {
-    "decode": "decode",
-    "prefill": "prefill",
-    "e2e": "e2e",
-    "e2e-agg": "aggregated",
-    "agg": "aggregated",
-    "aggregated": "aggregated",
-    "e2e-disagg": "disaggregated",
-    "disagg": "disaggregated",
-    "disaggregated": "disaggregated",
-}
+_PHASES = spellings(
+    {
+        "decode": "",
+        "prefill": "",
+        "e2e": "",
+        "aggregated": "e2e-agg agg",
+        "disaggregated": "e2e-disagg disagg",
+    }
+)
 _SPLIT_ENGINES = re.compile(r"\b(dynamo|mori|disagg\w*|prefill|pd)\b", re.IGNORECASE)
 _SIDE = {"prefill": r"\b(?:prefill|ctx|context)\b", "decode": r"\b(?:decode|gen|generation)\b"}
 _KIND = r"(?:DEP|TEP|ETP|TP|DP|EP|PP)[- ]?"
@@ -172,7 +169,7 @@ def transcribed_from_table(
 
 def _points(row: Row) -> list[Point]:
     point = _configuration(row)
-    rate, tpot = row.number("tok_s_per_gpu"), row.number("tpot_ms")
+    rate, tpot = row.figure("tok_s_per_gpu"), row.figure("tpot_ms")
     dies = 2 if point.cluster == _TWO_DIES else 1
     if rate and tpot and point.batch == math.inf:
         point = replace(point, tpot_limit_ms=tpot)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cost.validation.ordering import named_orderings
 from cost.validation.point import Point, Pool
 from cost.validation.predict import predict, unpredictable
 from cost.validation.read import read_measurements, shipped_files
-from cost.validation.statistics import errors_of, inside
+from cost.validation.statistics import errors_of, inside, named_orderings
 
 SAMPLE = Path(__file__).parents[2].parent / "shared/data/serving_measurements/silicon_calibration.csv"
 SHIPPED = {path.name: path for path in shipped_files()}

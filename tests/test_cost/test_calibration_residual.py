@@ -31,7 +31,7 @@ from cost.calibration.serving import calibrated, engine_names
 from cost.validation.choices import choices
 from cost.validation.point import Point, Pool
 from cost.validation.predict import predict
-from cost.validation.predict_serving import predict_serving
+from cost.validation.serving import predict_serving
 from topology.errors import InputError
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
@@ -250,7 +250,7 @@ def test_the_model_chooses_by_physics(monkeypatch):
         SERVED, pool=replace(SERVED.pool, tp=0, attention_dp=0, ep=0, moe_tp=0, best=True), gpus=8
     )
     (chosen,) = choices([open_])
-    monkeypatch.setattr("cost.validation.predict_serving.group_residual", None)
+    monkeypatch.setattr("cost.validation.serving.group_residual", None)
     assert choices([open_]) == [chosen]
 
 

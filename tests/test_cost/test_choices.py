@@ -11,7 +11,7 @@ from cost.resolve import resolve_model
 from cost.validation.choices import choices, legal_pools
 from cost.validation.point import Point, Pool
 from cost.validation.predict import predict, unpredictable
-from cost.validation.predict_serving import predict_serving
+from cost.validation.serving import predict_serving
 from cost.validation.serving_groups import group_points
 
 OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)

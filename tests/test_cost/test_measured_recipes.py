@@ -20,7 +20,7 @@ from cost.validation.recipes import (
     unstated_drafts,
     with_unstated_drafts,
 )
-from cost.validation.silicon_layout import Recorded, fits_engine, fits_pools, fits_total
+from cost.validation.silicon import Recorded, fits_engine, fits_pools, fits_total
 
 TP, DP = Pool(tp=8, ep=8), Pool(attention_dp=8, ep=8)
 KEY = ("b200", "trtllm", "deepseek-r1", "fp8", 1024, 512, 64)

@@ -15,11 +15,9 @@ from cost.calibration.serving import calibrated
 from cost.memory import largest_batch
 from cost.resolve import resolve_model
 from cost.step import even_step
-from cost.validation.point import Point, Pool
-from cost.validation.pool_cells import NO_LAYOUT
-from cost.validation.predict_serving import predict_serving
+from cost.validation.point import NO_LAYOUT, Point, Pool
+from cost.validation.serving import group_times, machines, predict_serving, stepper, with_imbalance
 from cost.validation.serving_groups import UNSTATED_WORKERS, group_points
-from cost.validation.serving_times import group_times, machines, stepper, with_imbalance
 from cost.workload import CHUNK_TOKENS, StepShape
 
 WIDE = Pool(attention_dp=8, ep=8)

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.validation.columns import COLUMNS
 from cost.validation.point import AllToAll, Point, Pool
-from cost.validation.points_csv import points_text, read_points
+from cost.validation.points_csv import COLUMNS, points_text, read_points
 from cost.validation.read import read_counted, read_measurements, shipped_files
 from topology.errors import InputError
 
@@ -219,6 +218,10 @@ def test_names_that_nobody_knows_stay_as_they_are(tmp_path):
         ({"measured": "-3"}, "column measured: '-3' must be a number of 0 or more"),
         ({"measured": "0"}, "column measured: '0' must be a number above 0"),
         ({"measured": "12 ms"}, "'12 ms' must be a number"),
+        (
+            {"measured": "5e-324"},
+            "row 2, column measured: '5e-324' is too small for a measurement",
+        ),
         ({"measured": ""}, "column measured: it is blank"),
         ({"id": ""}, "column id: it is blank"),
         ({"model": ""}, "column model: it is blank"),

@@ -14,7 +14,7 @@ import cost.validation
 from cost.calibration.alltoall import find_kernel
 from cost.validation.point import AllToAll, Point, Pool
 from cost.validation.points_csv import read_points
-from cost.validation.predict_alltoall import alltoall_case, predict_alltoall
+from cost.validation.predict import alltoall_case, predict_alltoall
 
 OURS = Path(cost.validation.__file__).parent / "data" / "alltoall.csv"
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "serving_measurements" / "alltoall.csv"

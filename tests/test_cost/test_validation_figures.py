@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.validation.ordering import named_orderings, served_orderings
 from cost.validation.point import AllToAll, Point, Pool, Prediction
 from cost.validation.predict import ALLTOALL, SERVING, predict, unpredictable
-from cost.validation.statistics import errors_by, errors_of
+from cost.validation.statistics import errors_by, errors_of, named_orderings, served_orderings
 
 POINT = Point(
     *("a", "test", "tpot_ms", 10.0, "decode", "hgx-h100", "deepseek-v3"),

@@ -5,38 +5,19 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rackplan import __version__
-from rackplan.commands import (
-    catalog,
-    check,
-    compare,
-    draw,
-    explain,
-    export,
-    import_,
-    import_plan,
-    loads,
-    plan,
-    replan,
-    score,
-    sweep,
-    traffic,
-    validate,
-)
-from rackplan.commands.options import INTERRUPTED
+from rackplan.commands import clusters, data, engines, plan, sweep
+from rackplan.options import INTERRUPTED
 from rackplan.output import print_error
 from topology.errors import RackplanError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 BAD_INPUT = 2
 # typer carries its own click; the base of its public exception is the one for every mistake on a command line
@@ -75,24 +56,25 @@ def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-for command in (
-    plan,
-    replan,
-    score,
-    explain,
-    draw,
-    traffic,
-    sweep,
-    compare,
-    export,
-    import_plan,
-    check,
-    import_,
-    loads,
-    catalog,
-    validate,
-):
-    app.command(name=command.NAME)(_saying_interrupted(command.run))
+COMMANDS: dict[str, Callable[..., None]] = {
+    "plan": plan.plan,
+    "replan": plan.replan,
+    "score": plan.score,
+    "explain": plan.explain,
+    "draw": clusters.draw,
+    "traffic": clusters.traffic,
+    "sweep": sweep.sweep,
+    "compare": sweep.compare,
+    "export": engines.export,
+    "import-plan": engines.import_plan,
+    "check": engines.check,
+    "import": clusters.import_,
+    "loads": data.loads,
+    "catalog": data.catalog,
+    "validate": data.validate,
+}
+for name, command in COMMANDS.items():
+    app.command(name=name)(_saying_interrupted(command))
 
 
 def _version(show: bool) -> None:

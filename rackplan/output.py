@@ -13,25 +13,35 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rackplan.views.blocks import RAMP, View
 from topology.errors import InputError, printable
 from topology.files import ensure_folder
 
-WIDTH = 100
-"""Summaries are at most this many columns wide."""
-
+_ASCII = str.maketrans(RAMP, "_.-=+*#@")
+"""Letters that stand for the levels of a picture on a terminal that lacks them."""
 _MAKING = ".rackplan-making-"
 _READY = ".rackplan-ready"
 """Folders inside a result folder: files that are being made, and files that are whole and only have to be moved."""
 
 
-def print_json(data: dict[str, Any]) -> None:
-    """Print one object on standard output."""
-    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+def show(view: View, *, json: bool) -> None:
+    """Print a view on standard output: its data as one object, or its blocks as text."""
+    if json:
+        sys.stdout.write(json_text(view.data))
+        return
+    from rackplan.render.text import text_lines
+
+    text = "\n".join(text_lines(view.blocks)).rstrip("\n") + "\n"
+    try:
+        RAMP.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        text = text.translate(_ASCII)
+    sys.stdout.write(text)
 
 
-def print_text(text: str) -> None:
-    """Print lines on standard output, what cannot be shown as escapes."""
-    sys.stdout.write("\n".join(map(printable, text.rstrip("\n").split("\n"))) + "\n")
+def json_text(data: Mapping[str, Any]) -> str:
+    """Return one object in strict JSON, in ASCII."""
+    return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
 def print_error(text: str) -> None:

@@ -1,1 +1,1 @@
-"""One module a command: ``NAME`` and ``run``."""
+"""The commands: each parses, calls and shows."""

@@ -1,55 +1,36 @@
-"""``rackplan plan``: make a plan and write it."""
+"""Plans: make one, change one that runs, score and explain one."""
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rackplan.commands.options import (
-    INTERRUPTED,
-    AcceptLength,
-    Batch,
-    ClusterName,
-    Context,
-    DraftTokens,
-    Engine,
-    JsonFlag,
-    KvDtype,
-    Loads,
-    ModelName,
-    ObjectiveName,
-    OutputFolder,
-    Overlap,
-    Phase,
-    Seed,
-    SparseAttention,
-    SplitName,
-    Weights,
-    Windows,
-)
+from rackplan import options
+from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from placement.plan import Plan
-    from rackplan.report.html import Markup
+    from rackplan.views.blocks import Block
+
+Spread = Annotated[
+    str, typer.Option("--spread", help="Copies of an expert lie in different gpu, node or rack.")
+]
 
 
-NAME = "plan"
-
-
-def run(
-    model: ModelName,
-    cluster: ClusterName,
-    output: OutputFolder,
-    loads: Loads = None,
-    windows: Windows = None,
-    phase: Phase = "decode",
-    context: Context = 4096,
-    batch: Batch = 0,
+def plan(
+    model: options.ModelName,
+    cluster: options.ClusterName,
+    output: options.OutputFolder,
+    loads: options.Loads = None,
+    windows: options.Windows = None,
+    phase: options.Phase = "decode",
+    context: options.Context = 4096,
+    batch: options.Batch = 0,
     tpot_ms: Annotated[
         float | None, typer.Option("--tpot-ms", help="Longest time per output token, in ms.")
     ] = None,
@@ -61,43 +42,39 @@ def run(
             help="Extra expert copies per layer; default: fewest that divide; auto: most throughput.",
         ),
     ] = None,
-    objective: ObjectiveName = "mean",
-    spread: Annotated[
-        str, typer.Option("--spread", help="Copies of an expert lie in different gpu, node or rack.")
-    ] = "gpu",
-    split: SplitName = "even",
+    objective: options.ObjectiveName = "mean",
+    spread: Spread = "gpu",
+    split: options.SplitName = "even",
     ep: Annotated[
         int | None, typer.Option("--ep", help="GPUs that a layer's experts are spread over.")
     ] = None,
     tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel width.")] = None,
     stages: Annotated[int | None, typer.Option("--stages", help="Pipeline stages.")] = None,
-    weights: Weights = None,
-    kv_dtype: KvDtype = "bf16",
-    draft_tokens: DraftTokens = 0,
-    accept_length: AcceptLength = None,
-    overlap: Overlap = False,
-    sparse_attention: SparseAttention = "",
-    engine: Engine = "",
+    weights: options.Weights = None,
+    kv_dtype: options.KvDtype = "bf16",
+    draft_tokens: options.DraftTokens = 0,
+    accept_length: options.AcceptLength = None,
+    overlap: options.Overlap = False,
+    sparse_attention: options.SparseAttention = "",
+    engine: options.Engine = "",
     time_limit: Annotated[
         float, typer.Option("--time-limit", help="Seconds for CP-SAT; 0: fast path only.")
     ] = 10.0,
-    seed: Seed = 0,
-    json: JsonFlag = False,
+    seed: options.Seed = 0,
+    json: options.JsonFlag = False,
 ) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
     from cost.deployment import Deployment
     from cost.dispatch import require_split
     from cost.resolve import resolve_model
-    from cost.workload import Workload
     from placement.options import PlanOptions, require_objective, require_spread
     from placement.planner import make_plan
-    from rackplan.inputs import accepted_tokens, digests, model_loads
-    from rackplan.output import output_folder, print_error, print_json, print_text
+    from rackplan.output import output_folder, show
     from rackplan.progress import progress
-    from rackplan.summary import plan_summary
+    from rackplan.views.plan import plan_view
     from topology.resolve import resolve_cluster
 
-    options = PlanOptions(
+    asked = PlanOptions(
         None if redundant is None else _copies(redundant),
         None if tpot_ms is None else tpot_ms / 1e3,
         time_limit,
@@ -109,55 +86,158 @@ def run(
         objective=require_objective(objective),
         split=require_split(split),
     )
-    workload = Workload(
-        context,
-        batch,
-        kv_dtype,
-        phase,
-        draft_tokens,
-        accepted_tokens(draft_tokens, accept_length),
-        overlap,
-        sparse_attention,
+    work = options.workload(
+        context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap, sparse_attention
     )
     deployment = Deployment(
-        resolve_cluster(cluster), resolve_model(model, weights=weights), workload, engine=engine
+        resolve_cluster(cluster), resolve_model(model, weights=weights), work, engine=engine
     )
-    expert_loads = model_loads(deployment.model, loads or [], seed, windows)
+    expert_loads = options.model_loads(deployment.model, loads or [], seed, windows)
     with output_folder(output) as folder:
         with progress() as reporter:
-            plan = make_plan(
-                deployment, expert_loads, options, on_progress=reporter.layers, on_stage=reporter.stage
+            made = make_plan(
+                deployment, expert_loads, asked, on_progress=reporter.layers, on_stage=reporter.stage
             )
             reporter.stage("writing")
-            files = write_plan(plan, folder, digests([model, cluster, *(loads or [])]))
-        if json:
-            print_json(plan_json(plan, files))
-        else:
-            print_text(plan_summary(plan, files))
-    if plan.interrupted:
-        print_error("interrupted; the best plan so far was written.")
-        raise typer.Exit(INTERRUPTED)
+            files = write_plan(made, folder, options.digests([model, cluster, *(loads or [])]))
+        show(plan_view(made, files), json=json)
+    _say_interrupted(made, "plan")
 
 
-def _copies(text: str) -> int | Literal["auto"]:
-    """Parse ``32`` or ``auto``.
+def replan(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan.json that runs.")],
+    output: options.OutputFolder,
+    loads: options.Loads = None,
+    windows: options.Windows = None,
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lost",
+            metavar="ID",
+            help="GPU, node, rack or domain that is gone (d0.n3.g1, d0.n3); repeatable.",
+        ),
+    ] = None,
+    max_moves: Annotated[
+        int | None, typer.Option("--max-moves", metavar="N", help="Most copies to move, over all layers.")
+    ] = None,
+    max_bytes: Annotated[
+        str | None, typer.Option("--max-bytes", metavar="N", help='Most bytes to move, or "200 GB".')
+    ] = None,
+    spread: Annotated[
+        str | None,
+        typer.Option(
+            "--spread",
+            help="Copies of an expert in different gpu, node or rack. [as in the plan]",
+            show_default=False,
+        ),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            "--objective", help="mean or worst over several loads. [as in the plan]", show_default=False
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", help="Seconds to search; 0: one pass, the same every time.")
+    ] = 10.0,
+    seed: options.Seed = 0,
+    json: options.JsonFlag = False,
+) -> None:
+    """Re-plan for other loads or lost GPUs, few moves. Writes plan.json, moves.json, report.html and topology.svg."""
+    from placement.options import require_objective, require_spread
+    from placement.plan_file import plan_to_json, read_plan
+    from placement.replan.replan_plan import ReplanOptions, replan_plan
+    from rackplan.output import output_folder, show
+    from rackplan.progress import progress
+    from rackplan.views.replan import moves_data, replan_section, replan_view
 
-    Raises
-    ------
-    InputError
-        If it is neither.
-    """
-    from placement.options import AUTO
-    from topology.errors import InputError
-
-    if text == AUTO:
-        return AUTO
-    try:
-        return int(text)
-    except ValueError:
+    asked = ReplanOptions(
+        lost=tuple(lost or ()),
+        max_moves=max_moves,
+        max_bytes=None if max_bytes is None else options.amount(max_bytes, "--max-bytes"),
+        spread=None if spread is None else require_spread(spread),
+        objective=None if objective is None else require_objective(objective),
+        time_limit_s=time_limit,
+        seed=seed,
+    )
+    if output.resolve() == plan.resolve().parent:
         raise InputError(
-            f"--redundant {text}: expected 0 or more copies above one of each expert, or auto."
-        ) from None
+            f"-o {output}: it is the folder of {plan}, which would be overwritten; choose another."
+        )
+    old = read_plan(plan)
+    other = options.model_loads(old.deployment.model, loads, seed, windows) if loads else None
+    with output_folder(output) as folder:
+        with progress() as reporter:
+            reporter.stage("re-planning")
+            found = replan_plan(old, other, asked, on_progress=reporter.replan)
+            reporter.stage("writing")
+            files = write_plan(
+                found.plan,
+                folder,
+                options.digests([str(plan), *(loads or [])]),
+                first=replan_section(found),
+                moves=plan_to_json(moves_data(found)),
+            )
+        show(replan_view(found, asked, files), json=json)
+    _say_interrupted(found.plan, "re-plan")
+
+
+def score(
+    plan: options.PlanFile,
+    loads: options.Loads = None,
+    windows: options.Windows = None,
+    sparse_attention: options.SparseAttention = "",
+    json: options.JsonFlag = False,
+) -> None:
+    """Score a plan again, under its loads or others.
+
+    From its assignment alone: the solver's own figures are not used.
+    """
+    from dataclasses import replace
+
+    from placement.plan_file import read_plan
+    from placement.scoring import score_placement, under_sparse_attention
+    from rackplan.output import show
+    from rackplan.views.plan import score_view
+
+    scored = read_plan(plan)
+    if sparse_attention:
+        scored = under_sparse_attention(scored, sparse_attention)
+    if loads:
+        seed = scored.options.get("seed", 0)
+        other = options.model_loads(
+            scored.deployment.model, loads, seed if isinstance(seed, int) else 0, windows
+        )
+        found, balancedness = score_placement(
+            scored.deployment, scored.layout, scored.experts, other, scored.split
+        )
+        # what was found under the plan's own loads does not hold for others
+        scored = replace(
+            scored, loads=other, score=found, balancedness=balancedness, scenarios=None, failures=None
+        )
+    show(score_view(scored), json=json)
+
+
+def explain(
+    plan: options.PlanFile,
+    sparse_attention: options.SparseAttention = "",
+    no_residual: Annotated[
+        bool,
+        typer.Option(
+            "--no-residual", help="Leave out what measured runs near this one took over the physics."
+        ),
+    ] = False,
+    json: options.JsonFlag = False,
+) -> None:
+    """Explain a plan part by part. The step, the memory, what binds, and the weakest figure behind it."""
+    from placement.plan_file import read_plan
+    from placement.scoring import under_sparse_attention
+    from rackplan.output import show
+    from rackplan.views.explain import explain_plan, explain_view
+
+    read = read_plan(plan)
+    explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
+    show(explain_view(explain_plan(explained, residual=not no_residual)), json=json)
 
 
 def write_plan(
@@ -165,19 +245,18 @@ def write_plan(
     folder: Path,
     sha256: dict[str, str],
     *,
-    first: Markup | None = None,
+    first: Sequence[Block] = (),
     moves: str | None = None,
 ) -> dict[str, str]:
     """Write the plan, its picture and its report; return their paths by what they are.
 
     Of a re-plan ``first`` is the report's first section, and ``moves`` the text of ``moves.json``.
     """
-    import shlex
-
     from placement.plan_file import plan_to_dict, plan_to_json
     from rackplan.output import write_together
-    from rackplan.overlay import plan_overlay
-    from rackplan.report.plan_page import plan_report
+    from rackplan.render.html import page
+    from rackplan.views.overlay import plan_overlay
+    from rackplan.views.plan import plan_page
     from topology.draw import draw_cluster
     from topology.files import write_whole
 
@@ -186,8 +265,8 @@ def write_plan(
 
     def report(path: Path) -> None:
         drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it
-        page = plan_report(plan, drawing, command=command, sha256=sha256, first=first)
-        write_whole(path, page.encode())
+        blocks = plan_page(plan, drawing, command=command, sha256=sha256, first=first)
+        write_whole(path, page(blocks).encode())
 
     writers: dict[str, Callable[[Path], None]] = {
         "topology.svg": lambda path: draw_cluster(plan.deployment.cluster, path, overlay=plan_overlay(plan)),
@@ -202,11 +281,29 @@ def write_plan(
     return {what: str(folder / name) for what, name in names.items()}
 
 
-def plan_json(plan: Plan, files: dict[str, str]) -> dict[str, Any]:
-    """What ``--json`` prints of a plan: all but what is bulky."""
-    from placement.plan_file import plan_to_dict
+def _copies(text: str) -> int | Literal["auto"]:
+    """Parse ``32`` or ``auto``.
 
-    data = plan_to_dict(plan)
-    for bulky in ("experts", "inputs"):
-        del data[bulky]
-    return {**data, "files": files}
+    Raises
+    ------
+    InputError
+        If it is neither.
+    """
+    from placement.options import AUTO
+
+    if text == AUTO:
+        return AUTO
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(
+            f"--redundant {text}: expected 0 or more copies above one of each expert, or auto."
+        ) from None
+
+
+def _say_interrupted(plan: Plan, what: str) -> None:
+    from rackplan.output import print_error
+
+    if plan.interrupted:
+        print_error(f"interrupted; the best {what} so far was written.")
+        raise typer.Exit(options.INTERRUPTED)

@@ -1,47 +1,36 @@
-"""``rackplan sweep``: every layout at every batch, the frontier, and prefill and decode pools that match."""
+"""Layouts and clusters compared: every layout at every batch, and several clusters for one model."""
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rackplan.commands.options import (
-    AcceptLength,
-    ClusterName,
-    DraftTokens,
-    Engine,
-    JsonFlag,
-    KvDtype,
-    ModelName,
-    Overlap,
-    Phase,
-    SparseAttention,
-    Weights,
-)
+from rackplan import options
+from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cost.layouts import Sweep
-    from cost.model import Model
     from cost.workload import Workload
-    from rackplan.sweep_report import Pools
+    from rackplan.views.blocks import Block
+    from rackplan.views.sweep import Pools
     from topology.cluster import Cluster
 
-
-NAME = "sweep"
 CONTEXT = 4096
 TARGETS = (25.0, 50.0, 75.0, 100.0, 125.0, 150.0, 200.0)
 """Speeds per user that comparisons of chips usually stand at."""
 
 
-def run(
-    model: ModelName,
-    cluster: ClusterName,
-    phase: Phase = "decode",
+def sweep(
+    model: options.ModelName,
+    cluster: options.ClusterName,
+    phase: options.Phase = "decode",
     context: Annotated[
         int | None,
         typer.Option(
@@ -106,90 +95,147 @@ def run(
         int | None,
         typer.Option("--redundant", help="Extra expert copies per layer; default: fewest that divide."),
     ] = None,
-    weights: Weights = None,
-    kv_dtype: KvDtype = "bf16",
-    draft_tokens: DraftTokens = 0,
-    accept_length: AcceptLength = None,
-    overlap: Overlap = False,
-    sparse_attention: SparseAttention = "",
-    engine: Engine = "",
+    weights: options.Weights = None,
+    kv_dtype: options.KvDtype = "bf16",
+    draft_tokens: options.DraftTokens = 0,
+    accept_length: options.AcceptLength = None,
+    overlap: options.Overlap = False,
+    sparse_attention: options.SparseAttention = "",
+    engine: options.Engine = "",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.csv", help="Write every configuration.")
     ] = None,
-    json: JsonFlag = False,
+    json: options.JsonFlag = False,
 ) -> None:
     """Price every parallel layout at every batch. The frontier, the best at each speed, matched pools."""
     from cost.afd import afd_sweep
     from cost.deployment import Deployment
-    from cost.layouts import sweep
+    from cost.layouts import sweep as priced
     from cost.pools import serving_workloads
     from cost.resolve import resolve_model
-    from cost.workload import Workload
-    from rackplan.inputs import accepted_tokens
-    from topology.errors import InputError
+    from rackplan.output import show
+    from rackplan.views.sweep import sweep_csv, sweep_view
+    from topology.files import write_whole
     from topology.resolve import resolve_cluster
 
-    both = _both_phases(isl, osl, context, phase, (prefill_cluster, ttft_ms, tpot_ms, kv_offload, host_link))
-    if both is None and imbalance is None:
+    limits = (prefill_cluster, ttft_ms, tpot_ms, kv_offload, host_link)
+    lengths = _both_phases(isl, osl, context, phase, limits)
+    _require_together(afd, redundant, kv_offload, prefix_hit, host_link)
+    if lengths is None and imbalance is None:
         imbalance = 1.0
-    if afd and redundant is not None:
-        raise InputError(
-            "--afd and --redundant: expert GPUs hold the fewest copies that divide; leave one out."
-        )
-    if kv_offload is not None and not prefix_hit:
-        raise InputError("--kv-offload: give --prefix-hit, the part of the prompt whose cache lies there.")
-    if host_link is not None and kv_offload is None:
-        raise InputError("--host-link: only with --kv-offload.")
-    targets = _targets(tok_s_user, phase)
+    targets = list(TARGETS) if phase == "decode" else []
+    if tok_s_user is not None:
+        targets = options.speeds(tok_s_user)
     resolved, where = resolve_model(model, weights=weights), resolve_cluster(cluster)
-    accepted = accepted_tokens(draft_tokens, accept_length)
-    first = Workload(
-        context or CONTEXT,
-        0,
-        kv_dtype,
-        phase,
-        draft_tokens,
-        accepted,
-        overlap=overlap,
-        sparse_attention=sparse_attention,
-        prefix_hit=0.0 if both else prefix_hit,
+    length = CONTEXT if context is None else context
+    first = options.workload(
+        length, 0, kv_dtype, phase, draft_tokens, accept_length, overlap, sparse_attention
     )
-    if context is not None and context < 1:
-        raise InputError(f"--context {context}: expected 1 token or more.")
-    sides = [(where, first)]
-    if both is not None:
-        decode, prefill = serving_workloads(first, *both, prefix_hit=prefix_hit)
-        sides = [(where, decode), (resolve_cluster(prefill_cluster) if prefill_cluster else where, prefill)]
 
     def swept(side: Cluster, workload: Workload, *, apart: bool = False) -> Sweep:
         deployment = Deployment(side, resolved, workload, engine=engine)
         if apart:
-            return afd_sweep(deployment, imbalance=imbalance)
-        return sweep(deployment, redundant=redundant, imbalance=imbalance)
+            return _some(afd_sweep(deployment, imbalance=imbalance))
+        return _some(priced(deployment, redundant=redundant, imbalance=imbalance))
 
-    sweeps = [swept(*side, apart=afd and not index) for index, side in enumerate(sides)]
-    for found in sweeps:
-        _require(found)
-    pools = None
-    if both is not None:
+    if lengths is None:
+        sweeps, pools = [swept(where, replace(first, prefix_hit=prefix_hit), apart=afd)], None
+    else:
+        decoding, prefilling = serving_workloads(first, *lengths, prefix_hit=prefix_hit)
+        other = resolve_cluster(prefill_cluster) if prefill_cluster else where
+        sweeps = [swept(where, decoding, apart=afd), swept(other, prefilling)]
         pools = _pools(
             sweeps,
-            both[1],
-            _ttft(ttft_ms),
-            None if tpot_ms is None else _seconds("--tpot-ms", tpot_ms),
+            lengths[1],
+            ttft_ms,
+            None if tpot_ms is None else options.seconds(tpot_ms, "--tpot-ms"),
             tier=kv_offload,
             host_link=host_link,
-            anew=lambda: swept(sides[1][0], replace(sides[1][1], prefix_hit=0.0)),
-            joint=(lambda: swept(*sides[0])) if afd else None,
+            anew=lambda: swept(other, replace(prefilling, prefix_hit=0.0)),
+            joint=(lambda: swept(where, decoding)) if afd else None,
         )
-    _write(output, sweeps)
-    _print(resolved, sweeps, pools, targets, json=json)
+    if output is not None:
+        write_whole(output, sweep_csv(sweeps).encode())
+    show(sweep_view(sweeps, pools, targets), json=json)
+
+
+def compare(
+    clusters: Annotated[
+        list[str], typer.Argument(metavar="C...", help="Catalog names, name@GPUS or YAML files.")
+    ],
+    model: options.ModelName,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", help="GPUs of each; default: the most of any named.")
+    ] = None,
+    tok_s_user: Annotated[
+        str | None,
+        typer.Option(
+            "--tok-s-user", metavar="LIST", help="Speeds per user to compare at: 25,50,100 (tok/s)."
+        ),
+    ] = None,
+    loads: options.Loads = None,
+    phase: options.Phase = "decode",
+    context: options.Context = 4096,
+    batch: options.Batch = 0,
+    weights: options.Weights = None,
+    kv_dtype: options.KvDtype = "bf16",
+    draft_tokens: options.DraftTokens = 0,
+    accept_length: options.AcceptLength = None,
+    overlap: options.Overlap = False,
+    sparse_attention: options.SparseAttention = "",
+    engine: options.Engine = "",
+    seed: options.Seed = 0,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write compare.json and report.html.")
+    ] = None,
+    json: options.JsonFlag = False,
+) -> None:
+    """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and what binds."""
+    from cost.deployment import Deployment
+    from cost.resolve import resolve_model
+    from placement.compare import compare_clusters
+    from placement.options import PlanOptions
+    from rackplan.output import output_folder, show
+    from rackplan.progress import progress
+    from rackplan.views.compare import compare_page, compare_view
+
+    targets = options.speeds(tok_s_user) if tok_s_user is not None else []
+    resolved = resolve_model(model, weights=weights)
+    workload = options.workload(
+        context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap, sparse_attention
+    )
+    sides = options.equal_clusters(clusters, gpus)
+    expert_loads = options.model_loads(resolved, loads or [], seed)
+    with output_folder(output) if output else nullcontext() as folder, progress() as reporter:
+        reporter.stage("comparing clusters")
+        asked = PlanOptions(time_limit_s=0.0, seed=seed)
+        rows = compare_clusters(sides, resolved, workload, expert_loads, asked, targets, engine=engine)
+        deployments = [Deployment(side, resolved, workload, engine=engine) for side in sides]
+        view = compare_view(rows, deployments[0], expert_loads)
+        if folder:
+            reporter.stage("writing")
+            command = shlex.join(["rackplan", *sys.argv[1:]])
+            _write(folder, view.data, compare_page(rows, deployments, expert_loads, command=command))
+    show(view, json=json)
+    if all(row.tok_s_per_gpu is None for row in rows):
+        raise InfeasibleError("none of the clusters runs this: " + rows[0].reason)
+
+
+def _write(folder: Path, data: Mapping[str, Any], blocks: list[Block]) -> None:
+    """Write the rows and the report, both or neither."""
+    from rackplan.output import json_text, write_together
+    from rackplan.render.html import page
+    from topology.files import write_whole
+
+    texts = {"compare.json": json_text(data), "report.html": page(blocks)}
+    writers = {name: lambda path, text=text: write_whole(path, text.encode()) for name, text in texts.items()}
+    write_together(folder, writers)
 
 
 def _pools(
     sweeps: list[Sweep],
     osl: int,
-    ttft: tuple[float | None, bool],
+    ttft_ms: str | None,
     tpot_s: float | None,
     *,
     tier: str | None,
@@ -199,12 +245,13 @@ def _pools(
 ) -> Pools:
     """Match the pools, and beside them what they would be with prompts recomputed, or without AFD."""
     from cost.pools import fetch_or_recompute, host_path, match_rates
-    from rackplan.sweep_report import Pools
+    from rackplan.views.sweep import Pools
     from topology.figures import Evidence, Figure
     from topology.units import parse_quantity
 
     decode, prefill = sweeps
-    limits: dict[str, Any] = {"osl": osl, "ttft_s": ttft[0], "tpot_s": tpot_s}
+    ttft_s = _ttft(ttft_ms)
+    limits: dict[str, Any] = {"osl": osl, "ttft_s": ttft_s, "tpot_s": tpot_s}
     fetch = None
     if tier is not None:
         link = None
@@ -213,11 +260,9 @@ def _pools(
             link = Figure(rate, "byte/s", Evidence.USER, "--host-link", host_link)
         fetch = host_path(prefill.deployment, tier, link=link)
     matches = match_rates(decode, prefill, fetch=fetch, **limits)
-    best = matches.best()
-    pools = Pools(matches, decode, prefill, ttft_s=ttft[0], ttft_default=ttft[1])
+    pools = Pools(matches, decode, prefill, ttft_s=ttft_s, ttft_default=ttft_ms is None)
     if fetch is not None:
-        whole = anew()
-        _require(whole)
+        whole, best = anew(), matches.best()
         either = None if best is None else fetch_or_recompute(prefill, whole, best.prefill, fetch)
         pools = replace(pools, either=either, recomputed=match_rates(decode, whole, **limits).best())
     if joint is not None:
@@ -225,28 +270,25 @@ def _pools(
     return pools
 
 
-def _ttft(text: str | None) -> tuple[float | None, bool]:
-    """The limit in seconds (None: there is none), and whether it is the default."""
+def _ttft(text: str | None) -> float | None:
+    """The limit on the time to first token in seconds, None where there is none."""
     from cost.pools import TTFT_LIMIT
-    from topology.errors import InputError
 
     if text is None:
-        return TTFT_LIMIT.value, True
+        return TTFT_LIMIT.value
     if text.strip().lower() == "none":
-        return None, False
+        return None
     try:
         milliseconds = float(text)
     except ValueError:
         raise InputError(f"--ttft-ms {text}: expected milliseconds, or none.") from None
-    return _seconds("--ttft-ms", milliseconds), False
+    return options.seconds(milliseconds, "--ttft-ms")
 
 
 def _both_phases(
     isl: int | None, osl: int | None, context: int | None, phase: str, limits: tuple[object, ...]
 ) -> tuple[int, int] | None:
     """Lengths of prompt and answer where both phases are asked for."""
-    from topology.errors import InputError
-
     if (isl is None) != (osl is None):
         raise InputError("--isl and --osl: give both, or neither with --context.")
     if isl is None or osl is None:
@@ -262,28 +304,22 @@ def _both_phases(
     return isl, osl
 
 
-def _targets(text: str | None, phase: str) -> list[float]:
-    from rackplan.inputs import speeds
-
-    if text is not None:
-        return speeds(text)
-    return list(TARGETS) if phase == "decode" else []
-
-
-def _seconds(name: str, milliseconds: float) -> float:
-    import math
-
-    from topology.errors import InputError
-
-    if not math.isfinite(milliseconds) or milliseconds <= 0:
-        raise InputError(f"{name} {milliseconds:g}: expected a number above 0.")
-    return milliseconds / 1e3
+def _require_together(
+    afd: bool, redundant: int | None, kv_offload: str | None, prefix_hit: float, host_link: str | None
+) -> None:
+    """Refuse options that mean nothing without another, or with it."""
+    if afd and redundant is not None:
+        raise InputError(
+            "--afd and --redundant: expert GPUs hold the fewest copies that divide; leave one out."
+        )
+    if kv_offload is not None and not prefix_hit:
+        raise InputError("--kv-offload: give --prefix-hit, the part of the prompt whose cache lies there.")
+    if host_link is not None and kv_offload is None:
+        raise InputError("--host-link: only with --kv-offload.")
 
 
-def _require(found: Sweep) -> None:
+def _some(found: Sweep) -> Sweep:
     """Say that nothing fits before any speed."""
-    from topology.errors import InfeasibleError
-
     if not len(found):
         deployment = found.deployment
         raise InfeasibleError(
@@ -291,32 +327,4 @@ def _require(found: Sweep) -> None:
             f"{deployment.cluster.name} holds a sequence of "
             f"{deployment.workload.context:,} tokens; the nearest lacks {found.shortage_bytes / 1e9:.1f} GB per GPU."
         )
-
-
-def _write(output: Path | None, sweeps: list[Sweep]) -> None:
-    from rackplan.sweep_report import sweep_csv
-    from topology.files import write_whole
-
-    if output is not None:
-        write_whole(output, sweep_csv(sweeps).encode())
-
-
-def _print(
-    model: Model, sweeps: list[Sweep], pools: Pools | None, targets: list[float], *, json: bool
-) -> None:
-    from rackplan.output import print_json, print_text
-    from rackplan.sweep_report import match_data, sweep_data
-    from rackplan.sweep_summary import match_summary, sweep_summary
-
-    decode, *rest = sweeps
-    if json:
-        data: dict[str, Any] = {"model": model.name, **sweep_data(decode, targets)}
-        if pools is not None:
-            data["prefill"] = sweep_data(rest[0], [])
-            data["rate_matching"] = match_data(pools)
-        print_json(data)
-        return
-    blocks = [sweep_summary(decode, targets), *(sweep_summary(found, []) for found in rest)]
-    if pools is not None:
-        blocks.append(match_summary(pools))
-    print_text("\n\n".join(blocks))
+    return found

@@ -16,8 +16,9 @@ from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.redundancy import choose_redundant, copies_tried
 from placement.verify import verify_plan
-from rackplan.redundancy_summary import redundancy_lines
-from rackplan.report.redundancy_chart import redundancy_chart
+from rackplan.render.text import text_lines
+from rackplan.views.charts import redundancy_chart
+from rackplan.views.findings import redundancy_blocks
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
@@ -62,7 +63,7 @@ def test_best_and_knee():
 
 
 def test_table_marks_choice_and_knee():
-    lines = redundancy_lines(curve(80, 99.5, 100, 98))
+    lines = list(text_lines(redundancy_blocks(curve(80, 99.5, 100, 98))))
     assert all(len(line) <= 100 for line in lines)
     assert sum(line.endswith("chosen") for line in lines) == 1
     assert sum(line.endswith("knee") for line in lines) == 1

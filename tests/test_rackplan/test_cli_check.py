@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from placement.engines.registry import ENGINES
-from rackplan.commands import options
+from rackplan import options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

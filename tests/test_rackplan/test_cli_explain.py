@@ -20,9 +20,9 @@ from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
-from rackplan.evidence import machine_figures, term_evidence, used_figures
-from rackplan.explain import at_peaks, cache_note, explain_plan, residual_words
-from rackplan.inputs import model_loads
+from rackplan.options import model_loads
+from rackplan.views.evidence import machine_figures, term_evidence, used_figures
+from rackplan.views.explain import at_peaks, cache_note, explain_plan, residual_words
 from topology import resolve_cluster
 from topology.figures import weakest
 

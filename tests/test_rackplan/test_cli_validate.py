@@ -8,8 +8,8 @@ import pytest
 
 from cost.validation.point import Point, Prediction
 from cost.validation.read import shipped_files
-from rackplan.validate_summary import file_names, validate_summary
-from rackplan.validation import validate
+from rackplan.render.text import text_lines
+from rackplan.views.validate import file_names, validate_view, validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,11 +133,11 @@ def test_intervals_and_choices_are_reported() -> None:
         ]
 
     points = [Point(name, "test", "ttft_ms", 100.0, "alltoall", "hgx-h100") for name in "abc"]
-    found = validate("first.csv", points, 3, {"alltoall": ranged})
+    found = validation("first.csv", points, 3, {"alltoall": ranged})
     errors = found.errors["ttft_ms"]
     assert (errors.intervals, errors.predicted) == (3, 2)
     assert errors.inside_interval == pytest.approx(2 / 3)
-    lines = [" ".join(line.split()) for line in validate_summary(found).splitlines()]
+    lines = [" ".join(line.split()) for line in text_lines(validate_view([found]).blocks)]
     assert "a 100 90 -10.0% 50 to 150" in lines
     assert "b 100 - - 10 to 20" in lines
     assert "Intervals ttft_ms: 66.7% inside; 3 of 3 rows have an interval" in lines
@@ -177,13 +177,15 @@ def test_long_files_show_the_rows_that_are_furthest_off() -> None:
         )
         for i in range(250)
     ]
-    found = validate(
+    found = validation(
         "long.csv",
         points,
         250,
         {"alltoall": lambda chosen: [Prediction(100.0 + i) for i in range(len(chosen))]},
     )
-    short, full = validate_summary(found), validate_summary(found, show_all=True)
+    short, full = (
+        "\n".join(text_lines(validate_view([found], show_all=show_all).blocks)) for show_all in (False, True)
+    )
     assert "the 20 rows that are furthest off" in short
     assert next(word for word in short.split() if word.startswith("row-")).startswith("row-249")
     assert (short.count("row-"), full.count("row-")) == (20, 250)

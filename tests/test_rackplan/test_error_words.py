@@ -11,7 +11,8 @@ import pytest
 
 from cost.calibration.errors import ErrorFigures, ErrorOf, error_of, error_table
 from placement.plan_file import read_plan
-from rackplan.error_words import band_words, error_rows, error_words, range_words, table_words
+from rackplan.views.blocks import Table, Text
+from rackplan.views.words import band_words, error_blocks, error_words, range_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -227,11 +228,16 @@ def test_a_table_by_hand() -> None:
     borrowed = ErrorOf(
         "a", "named", "any", 7, 0.1, 0.2, 0.6, 0.0, 2.0, OUT, "b", "c", note="since 3 rows are too few"
     )
-    assert error_rows([("x", OWN), ("y", borrowed)])[1:] == [
+    table, _, note = error_blocks([("x", OWN), ("y", borrowed)])
+    assert isinstance(table, Table)
+    assert table.rows == [
         ["x", "a", "1,234", "12.5%", "60%", "30.0%, 40%", "1.25"],
         ["y", "a, for c", "7", "-", "-", "30.0%, 40%", "2.00"],
     ]
-    words = table_words([OWN, borrowed])
+    assert isinstance(note, Text)
+    words = note.text
     assert "of a chip left out of the fit (b, the widest)" in words
     assert words.endswith("a: all rows, since 3 rows are too few")
-    assert "left out" not in table_words([OWN])
+    *_, note = error_blocks([("x", OWN)])
+    assert isinstance(note, Text)
+    assert "left out" not in note.text

@@ -11,10 +11,11 @@ import pytest
 import rackplan
 from cost.resolve import resolve_model
 from placement.replan.told import State
-from rackplan.inputs import DEFAULT_LOADS, digests, model_loads
-from rackplan.output import output_folder, print_json
+from rackplan.options import DEFAULT_LOADS, digests, model_loads
+from rackplan.output import json_text, output_folder
 from rackplan.progress import progress
-from rackplan.words import table, underlined, wrapped
+from rackplan.render.text import text_lines, wrapped
+from rackplan.views.blocks import Heading, Table
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,11 +94,11 @@ def test_dense_models_have_no_loads() -> None:
 
 def test_json_is_strict() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        print_json({"a": float("nan")})
+        json_text({"a": float("nan")})
 
 
 def test_tables_align() -> None:
-    assert table([["name", "ms"], ["a", "10.25"], ["long name", "1"]]) == [
+    assert Table(("name", "ms"), [("a", "10.25"), ("long name", "1")]).lines == [
         "  name          ms",
         "  a          10.25",
         "  long name      1",
@@ -118,7 +119,7 @@ def test_long_labels_keep_a_space_and_the_width() -> None:
 
 
 def test_titles_are_at_most_100_wide() -> None:
-    *lines, rule = underlined("a title of many words " * 9)
+    *lines, rule = text_lines([Heading("a title of many words " * 9)])
     assert len(lines) == 2
     assert max(map(len, lines)) == len(rule) <= 100
 
@@ -148,7 +149,7 @@ def test_progress_of_a_re_plan_says_how_far_it_is(
 
     said: list[str] = []
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(Status, "update", lambda _, text: said.append(text))
+    monkeypatch.setattr(Status, "update", lambda _, text: said.append(str(text)))
     with progress() as reporter:
         reporter.replan(STATE)
     (text,) = said

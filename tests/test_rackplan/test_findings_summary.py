@@ -8,7 +8,7 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from rackplan.findings_summary import at_risk_words
+from rackplan.views.findings import at_risk_words
 from topology import resolve_cluster
 
 

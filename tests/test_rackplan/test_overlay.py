@@ -12,7 +12,7 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from rackplan.overlay import plan_overlay
+from rackplan.views.overlay import plan_overlay
 from topology import resolve_cluster
 from topology.draw import dot_source
 

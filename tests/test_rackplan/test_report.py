@@ -18,12 +18,13 @@ from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from rackplan.explain import explain_plan, parts_note
-from rackplan.inputs import model_loads
-from rackplan.report.html import Markup, element, table
-from rackplan.report.palette import by_term
-from rackplan.report.plan_page import plan_report
-from rackplan.report.points import ReportPoint, frontier, report_points
+from rackplan.options import model_loads
+from rackplan.render.html import Markup, element, page, table
+from rackplan.views.blocks import Table
+from rackplan.views.charts import by_term
+from rackplan.views.explain import explain_plan, parts_note
+from rackplan.views.plan import plan_page
+from rackplan.views.points import ReportPoint, frontier, report_points
 from topology import build_cluster, resolve_cluster
 
 if TYPE_CHECKING:
@@ -107,8 +108,12 @@ def made(model: str, cluster: str, phase: str = "decode") -> Plan:
 
 @cache
 def report(model: str, cluster: str, phase: str = "decode") -> tuple[str, Page]:
-    text = plan_report(made(model, cluster, phase), DRAWING, command="rackplan plan", sha256={"a.npy": "0f"})
+    text = plan_text(made(model, cluster, phase))
     return text, Page(text)
+
+
+def plan_text(plan: Plan) -> str:
+    return page(plan_page(plan, DRAWING, command="rackplan plan", sha256={"a.npy": "0f"}))
 
 
 CASES = [("mixtral-8x7b", "hgx-h100", "decode"), ("llama-3.1-70b", "hgx-h100@16", "decode")]
@@ -117,8 +122,8 @@ CASES += [("mixtral-8x7b", "hgx-h100", "prefill")]
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_charts_hold_the_score(case: tuple[str, str, str]) -> None:
-    plan, (_, page) = made(*case), report(*case)
-    score, charts = plan.score, page.charts
+    plan, (_, found) = made(*case), report(*case)
+    score, charts = plan.score, found.charts
     for chart in charts.values():
         assert set(chart) == {"data", "layout"}
     step: dict[str, dict[str, float]] = {}
@@ -172,7 +177,7 @@ def test_every_part_of_a_step_has_a_colour_and_its_evidence(model: str, cluster:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_key_figures_stand_without_scripts(case: tuple[str, str, str]) -> None:
-    plan, (_, page) = made(*case), report(*case)
+    plan, (_, found) = made(*case), report(*case)
     score = plan.score
     word = "input" if case[2] == "prefill" else "output"
     for words in (
@@ -185,23 +190,23 @@ def test_the_key_figures_stand_without_scripts(case: tuple[str, str, str]) -> No
         "rackplan plan",
         "Charts need JavaScript",
     ):
-        assert words in page.text
-    rows = {row[0]: row for rows in page.tables for row in rows}
+        assert words in found.text
+    rows = {row[0]: row for rows in found.tables for row in rows}
     for name, seconds in score.terms_s.items():
         if seconds > 0:
             assert rows[name.replace("_", " ")][1] == f"{seconds * 1e3:,.3f}"
     assert rows["weights"][1] == f"{score.hbm_bytes['weights']:,.0f}"
     assert rows["SHA-256 of a.npy"][1] == "0f"
-    assert ("Balance of the experts" in page.text) == bool(plan.balancedness)
+    assert ("Balance of the experts" in found.text) == bool(plan.balancedness)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_nothing_is_loaded(case: tuple[str, str, str]) -> None:
-    text, page = report(*case)
-    check_safe(page, text)
+    text, found = report(*case)
+    check_safe(found, text)
     assert text.count("<svg width") == 1
     assert "<?xml" not in text.split("<script>", maxsplit=1)[0]
-    assert text == plan_report(made(*case), DRAWING, command="rackplan plan", sha256={"a.npy": "0f"})
+    assert text == plan_text(made(*case))
 
 
 def test_names_cannot_smuggle_anything_in() -> None:
@@ -212,11 +217,11 @@ def test_names_cannot_smuggle_anything_in() -> None:
     config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 2}
     deployment = Deployment(cluster, model_from_config(config, name=EVIL), Workload(batch=4))
     plan = make_plan(deployment, model_loads(deployment.model, [], 0), PlanOptions(time_limit_s=0.0))
-    text = plan_report(plan, DRAWING, command=f"rackplan {EVIL}", sha256={EVIL: EVIL})
-    page = Page(text)
-    check_safe(page, text)
-    assert page.text.count(EVIL) >= 5
-    charts = json.dumps(page.charts)
+    text = page(plan_page(plan, DRAWING, command=f"rackplan {EVIL}", sha256={EVIL: EVIL}))
+    found = Page(text)
+    check_safe(found, text)
+    assert found.text.count(EVIL) >= 5
+    charts = json.dumps(found.charts)
     assert "<script" not in charts
     assert "<img" not in charts
 
@@ -231,11 +236,11 @@ def test_the_drawing_of_a_real_plan_is_inlined_and_safe(run: Run, tmp_path: Path
     assert (result.code, result.err) == (0, "")
     assert result.data["files"]["report"] == "out/report.html"
     text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
-    page = Page(text)
-    check_safe(page, text)
-    assert sum(tag == "svg" for tag, _ in page.tags) == 1
-    assert "polygon" in {tag for tag, _ in page.tags}
-    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    found = Page(text)
+    check_safe(found, text)
+    assert sum(tag == "svg" for tag, _ in found.tags) == 1
+    assert "polygon" in {tag for tag, _ in found.tags}
+    ids = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
 
 
@@ -286,7 +291,7 @@ def test_elements_escape_what_is_not_markup() -> None:
     assert (
         element("p", "a<b", element("b", "&"), None, class_='"') == '<p class="&quot;">a&lt;b<b>&amp;</b></p>'
     )
-    drawn = table(("n", "v"), [("<i>", "1")])
+    drawn = table(Table(("n", "v"), [("<i>", "1")]))
     assert isinstance(drawn, Markup)
     assert '<td>&lt;i&gt;</td><td class="figure">1</td>' in drawn
 
@@ -300,10 +305,10 @@ def test_plotly_is_imported_by_the_report_alone() -> None:
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 if any(name.split(".")[0] == "plotly" for name in names):
                     found.add(path.relative_to(ROOT).as_posix())
-    assert found == {"rackplan/report/page.py"}
+    assert found == {"rackplan/render/html.py"}
 
 
 def test_ours_of_the_scripts_names_no_address() -> None:
     for name in ("draw.js", "style.css"):
-        text = (ROOT / "rackplan/report" / name).read_text(encoding="utf-8")
+        text = (ROOT / "rackplan/render" / name).read_text(encoding="utf-8")
         assert not re.search(r"https?://|//\w+\.\w", text)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from placement.compare import CompareRow
-from rackplan.compare_summary import compare_verdict
-from rackplan.report.compare_charts import speed_chart
+from rackplan.views.charts import speed_chart
+from rackplan.views.compare import compare_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rackplan.words import load_names, narrow_table, table
+from rackplan.views.blocks import Table
+from rackplan.views.words import load_names
 
 
 def test_windows_of_one_recording_are_counted() -> None:
@@ -12,7 +13,7 @@ def test_windows_of_one_recording_are_counted() -> None:
 
 
 def test_wide_tables_lose_their_last_columns() -> None:
-    rows = [["a", "bb", "ccc"], ["1", "2", "3"]]
-    assert narrow_table(rows, width=12) == table(rows) == ["  a  bb  ccc", "  1   2    3"]
-    assert narrow_table(rows, width=11) == ["  a  bb", "  1   2"]
-    assert narrow_table([["a long name"]], width=5) == ["  a long name"]
+    table = Table(("a", "bb", "ccc"), [("1", "2", "3")])
+    assert table.narrowed(12).lines == table.lines == ["  a  bb  ccc", "  1   2    3"]
+    assert table.narrowed(11).lines == ["  a  bb", "  1   2"]
+    assert Table(["a long name"], []).narrowed(5).lines == ["  a long name"]

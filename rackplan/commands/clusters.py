@@ -1,0 +1,314 @@
+"""Clusters: drawn, loaded with traffic, and made from what other tools print."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rackplan import options
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from topology.cluster import Cluster
+    from topology.draw import Overlay, TrafficOverlay
+    from topology.routes import Traffic
+
+DEFAULT_BYTES = "1 GB"
+_BYTES_PER_GPU = 1e9  # shares of the time do not depend on it; the caption says it
+
+
+def draw(
+    cluster: options.Target,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help=".svg, .png, .pdf or .dot; the graph as .graphml, .json or .yaml.",
+        ),
+    ],
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="PLAN", help="Show stages, experts and load of a plan.")
+    ] = None,
+    traffic: Annotated[
+        str | None,
+        typer.Option(
+            "--traffic",
+            metavar="PATTERN",
+            help="Show how busy links are: all-to-all, ring, incast, permutation, random or FILE.npy.",
+        ),
+    ] = None,
+    level: Annotated[
+        str, typer.Option("--level", help="auto, fabric, domain, gpu, or one domain, like d3.")
+    ] = "auto",
+    json: options.JsonFlag = False,
+) -> None:
+    """Draw a cluster: tiers, domains, GPUs and their links."""
+    from rackplan.output import show
+    from rackplan.views.blocks import Lines, View
+    from topology.draw import draw_cluster
+    from topology.exporters import EXPORT_SUFFIXES
+    from topology.resolve import resolve_cluster
+
+    if plan is not None and traffic is not None:
+        raise InputError("--plan and --traffic: colour can mean one of them in a picture; draw two pictures.")
+    target = resolve_cluster(cluster)
+    if output.suffix.lower() in EXPORT_SUFFIXES:
+        if plan is not None or traffic is not None or level != "auto":
+            raise InputError(
+                f"{output}: a graph file holds the links alone; leave --plan, --traffic and --level out."
+            )
+        from topology.exporters import write_topology
+
+        write_topology(target, output)
+    else:
+        overlay = None
+        if plan is not None:
+            target, overlay = _planned(plan, cluster, target)
+        busy = None if traffic is None else _traffic_overlay(traffic, target)
+        draw_cluster(target, output, level=level, overlay=overlay, traffic=busy)
+    gpus = len(target.gpus)
+    data = {"cluster": target.name, "gpus": gpus, "file": str(output)}
+    show(View([Lines([f"{output}: {target.name}, {gpus:,} GPUs"])], data), json=json)
+
+
+def traffic(
+    cluster: options.Target,
+    pattern: Annotated[
+        str,
+        typer.Option(
+            "--pattern",
+            metavar="PATTERN",
+            help="all-to-all, ring, incast, permutation, random, or a .npy of [gpus, gpus] bytes.",
+        ),
+    ] = "all-to-all",
+    bytes_per_gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--bytes-per-gpu", metavar="N", help=f'Bytes each GPU sends in all, or "64 MB". [{DEFAULT_BYTES}]'
+        ),
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", metavar="A-B", help="Only GPUs A to B, counted from 0. [all]")
+    ] = None,
+    rail_local_forward: Annotated[
+        bool | None,
+        typer.Option(
+            "--rail-local-forward/--no-rail-local-forward",
+            help="Change rails over the scale-up fabric, not over the spine. [on rail fabrics]",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random pattern.")] = 0,
+    json: options.JsonFlag = False,
+) -> None:
+    """Route traffic between GPUs over the links. Completion time, bottleneck, tiers and the hottest links."""
+    from rackplan.output import show
+    from rackplan.views.traffic import traffic_view
+    from topology.resolve import resolve_cluster
+    from topology.routes import Router
+
+    target = resolve_cluster(cluster)
+    sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus), seed)
+    loads = Router(target, rail_local_forward=rail_local_forward).loads(sent)
+    show(traffic_view(target, sent, loads), json=json)
+
+
+def import_(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Files of one cluster; HOSTS=FILE for a node's dump that is of certain hosts.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The cluster YAML to write.")
+    ],
+    kind: Annotated[
+        str | None, typer.Option("--from", metavar="KIND", help="Kind of the files, if not told by content.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME", help="GPU or system of the catalog.")
+    ] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option("--gpus-per-node", metavar="N", min=1, max=1024, help="GPUs under one host.")
+    ] = None,
+    fabric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fabric", metavar="NAME", help="Fabric of the catalog for scale-up links or NICs; repeatable."
+        ),
+    ] = None,
+    nic: Annotated[
+        str | None, typer.Option("--nic", metavar="RATE", help="One NIC, like '400 Gb/s'.")
+    ] = None,
+    uplink: Annotated[
+        str | None, typer.Option("--uplink", metavar="RATE", help="One link between switches.")
+    ] = None,
+    oversubscription: Annotated[
+        float | None,
+        typer.Option(
+            "--oversubscription", metavar="R", help="Downlink over uplink rate of a leaf, where not counted."
+        ),
+    ] = None,
+    pcie: Annotated[
+        str | None,
+        typer.Option("--pcie", metavar="RATE", help="PCIe of a GPU, where NVLink does not join all."),
+    ] = None,
+    socket_link: Annotated[
+        str | None, typer.Option("--socket-link", metavar="RATE", help="Link between the sockets of a host.")
+    ] = None,
+    hbm: Annotated[
+        str | None,
+        typer.Option("--hbm", metavar="BYTES", help="Memory of a GPU that the catalog does not have."),
+    ] = None,
+    domains: Annotated[
+        str | None,
+        typer.Option("--domains", metavar="HOW", help="leaf or node: which hosts share a scale-up domain."),
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option("--hosts", metavar="LIST", help="Hosts with GPUs, like n[1-64], if not all are."),
+    ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", metavar="NAME", help="Which topology of a Slurm topology.yaml."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the cluster; default: the first file's.")
+    ] = None,
+    json: options.JsonFlag = False,
+) -> None:
+    """Make a cluster file from what other tools print.
+
+    Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, InfraGraph, NetQ, SimAI.
+    """
+    from rackplan import __version__
+    from rackplan.output import show
+    from rackplan.views.imports import import_comments, import_view
+    from topology.exporters import cluster_to_yaml
+    from topology.files import write_whole
+    from topology.importers import ImportOptions, import_files
+
+    if output.suffix.lower() not in (".yaml", ".yml"):
+        raise InputError(f"-o {output}: the cluster file must end in .yaml.")
+    asked = ImportOptions(
+        kind=kind,
+        gpu=gpu,
+        gpus_per_node=gpus_per_node,
+        fabrics=tuple(fabric or ()),
+        nic=nic,
+        uplink=uplink,
+        pcie=pcie,
+        socket_link=socket_link,
+        hbm=hbm,
+        oversubscription=oversubscription,
+        domains=domains,
+        hosts=hosts,
+        topology=topology,
+        name=name,
+    )
+    imported = import_files(files, asked)
+    text = cluster_to_yaml(
+        imported.spec, import_comments(imported, __version__), rates_unusual=imported.rates_unusual
+    )
+    _check_readable(text)
+    write_whole(output, text.encode())
+    show(import_view(imported, output), json=json)
+
+
+def traffic_from_options(
+    pattern: str, bytes_per_gpu: str | None, gpus: str | None, count: int, seed: int = 0
+) -> Traffic:
+    """Return the traffic that the options ask for, on a cluster of ``count`` GPUs.
+
+    Raises
+    ------
+    InputError
+        If they cannot be used.
+    """
+    from topology.routes import pattern_traffic, read_traffic
+
+    members = None if gpus is None else _range(gpus, count)
+    if pattern.lower().endswith(".npy"):
+        if bytes_per_gpu is not None:
+            raise InputError(
+                f"--bytes-per-gpu {bytes_per_gpu}: {pattern} has the bytes already; leave it out."
+            )
+        return read_traffic(Path(pattern), count, members)
+    text = DEFAULT_BYTES if bytes_per_gpu is None else bytes_per_gpu
+    amount = options.amount(text, "--bytes-per-gpu")
+    if not math.isfinite(amount) or amount <= 0:
+        raise InputError(f"--bytes-per-gpu {text}: must be greater than zero and finite.")
+    return pattern_traffic(pattern, count, amount, members, seed)
+
+
+def _range(text: str, count: int) -> range:
+    """Parse ``A-B``, both included."""
+    match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", text.strip())
+    if match is None:
+        raise InputError(f"--gpus {text}: expected two numbers from 0, like 0-{count - 1}.")
+    first, last = int(match[1]), int(match[2])
+    if last >= count or first >= last:
+        raise InputError(
+            f"--gpus {text}: the cluster's {count} GPUs are 0 to {count - 1}; give at least two, the lower first."
+        )
+    return range(first, last + 1)
+
+
+def _planned(plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
+    """Return the cluster to draw, as the plan knows it if GPUs were lost, and what the plan adds to the picture."""
+    from placement.plan_file import read_plan
+    from rackplan.views.overlay import plan_overlay
+
+    planned = read_plan(plan)
+    cluster = planned.deployment.cluster
+    if _gpu_ids(cluster) != _gpu_ids(target):
+        if not cluster.spec.faults or _gpu_ids(_whole(cluster)) != _gpu_ids(_whole(target)):
+            raise InputError(f"--plan {plan}: it is for {cluster.name}, whose GPUs differ from {name}.")
+        target = cluster
+    return target, plan_overlay(planned)
+
+
+def _gpu_ids(cluster: Cluster) -> list[str]:
+    return [gpu.id for gpu in cluster.gpus]
+
+
+def _whole(cluster: Cluster) -> Cluster:
+    """Return the cluster with nothing broken."""
+    from dataclasses import replace
+
+    from topology import build_cluster
+
+    return build_cluster(replace(cluster.spec, faults=()))
+
+
+def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:
+    """Return the loads of a named pattern, or of a file of bytes."""
+    from topology.draw import TrafficOverlay
+    from topology.routes import link_loads, pattern_traffic, read_traffic
+    from topology.units import format_quantity
+
+    gpus = len(target.gpus)
+    if pattern.lower().endswith(".npy"):
+        return TrafficOverlay(link_loads(target, read_traffic(Path(pattern), gpus)), Path(pattern).name)
+    loads = link_loads(target, pattern_traffic(pattern, gpus, _BYTES_PER_GPU))
+    return TrafficOverlay(loads, f"{pattern}, {format_quantity(_BYTES_PER_GPU, 'byte')} from each GPU")
+
+
+def _check_readable(text: str) -> None:
+    """Read the text back before it replaces anything: what other commands would refuse is not written."""
+    from tempfile import TemporaryDirectory
+
+    from topology.cluster_file import read_cluster_file
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "imported.yaml"
+        path.write_text(text, encoding="utf-8")
+        read_cluster_file(path)

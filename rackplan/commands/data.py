@@ -1,0 +1,84 @@
+"""What is known: the catalog, recordings of expert loads, and measured points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rackplan import options
+
+
+def catalog(
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="[gpus|clusters|models|NAME]", help="A list, or one entry with its figures."),
+    ] = None,
+    json: options.JsonFlag = False,
+) -> None:
+    """Show GPUs, clusters and models, each figure with its source."""
+    from rackplan.output import show
+    from rackplan.views.catalog import catalog_view
+
+    show(catalog_view(what), json=json)
+
+
+def loads(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="SGLang's .pt or .json, TensorRT-LLM's or SGLang's folder, vLLM's .jsonl, .npy, .npz, .csv.",
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="M", help="Check that the recording fits this model too."),
+    ] = None,
+    windows: options.Windows = None,
+    json: options.JsonFlag = False,
+) -> None:
+    """Describe recordings of expert loads. Layers, experts, windows, skew per layer, drift between windows."""
+    from rackplan.output import show
+    from rackplan.views.loads import describe, loads_view
+    from rackplan.views.validate import file_names
+
+    with options.reading_progress(files) as on_progress:
+        found = [describe(file, model, windows, on_progress) for file in files]
+    names = file_names([Path(file) for file in files])
+    show(loads_view(dict(zip(names, found, strict=True))), json=json)
+
+
+def validate(
+    points: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[POINTS.csv ...]",
+            help="Points in our format (docs/measurements.md), the silicon sample, or published points in words; "
+            "default: those shipped.",
+        ),
+    ] = None,
+    show_all: Annotated[
+        bool,
+        typer.Option("--all", help="Print every row (else, of long files, the 20 that are furthest off)."),
+    ] = False,
+    no_residual: Annotated[
+        bool,
+        typer.Option("--no-residual", help="Predict by the physics alone, without the learned correction."),
+    ] = False,
+    json: options.JsonFlag = False,
+) -> None:
+    """Predict measured points and print how far off. Median, mean, bias, within 20 %, coverage, order of pairs."""
+    from cost.validation.read import read_counted, shipped_files
+    from rackplan.output import show
+    from rackplan.progress import progress
+    from rackplan.views.validate import file_names, validate_view, validation
+
+    paths = points or shipped_files()
+    found = []
+    with progress() as reporter:
+        for name, path in zip(file_names(paths), paths, strict=True):
+            reporter.stage(f"predicting {name}")
+            found.append(validation(name, *read_counted(path), residual=not no_residual))
+    show(validate_view(found, show_all=show_all), json=json)

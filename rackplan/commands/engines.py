@@ -1,0 +1,128 @@
+"""Plans in engines' forms: written, read, and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rackplan import options
+from topology.errors import InputError
+
+NOT_RIGHT = 2
+"""Exit code of a check that found a plan file wrong."""
+
+
+def export(
+    plan: options.PlanFile,
+    to: Annotated[str, typer.Option("--to", metavar="ENGINE", help=f"{options.ENGINES}.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The file; one that exists is left alone.")
+    ],
+    json: options.JsonFlag = False,
+) -> None:
+    """Write a plan in the form that an engine loads. Prints what to start the engine with."""
+    from placement.engines.export import export_plan
+    from placement.engines.registry import require_engine
+    from placement.plan_file import read_plan
+    from rackplan.output import require_new, show, write_new
+    from rackplan.views.engines import export_view
+
+    engine = require_engine(to, "--to")
+    require_new(output)
+    exported = export_plan(read_plan(plan), engine, str(output))
+    write_new(output, exported.text.encode())
+    show(export_view(exported), json=json)
+
+
+def import_plan(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A plan as an engine loads it, or phy2log.npy.")
+    ],
+    kind: Annotated[str, typer.Option("--from", metavar="KIND", help=f"npy, {options.ENGINES}.")],
+    model: options.ModelName,
+    cluster: options.ClusterName,
+    output: options.OutputFolder,
+    loads: options.Loads = None,
+    phase: options.Phase = "decode",
+    context: options.Context = 4096,
+    batch: options.Batch = 0,
+    objective: options.ObjectiveName = "mean",
+    split: options.SplitName = "even",
+    ep: Annotated[
+        int | None,
+        typer.Option("--ep", help="GPUs of the EP group. [all, over the stages]", show_default=False),
+    ] = None,
+    tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel width.")] = 1,
+    stages: Annotated[int, typer.Option("--stages", help="Pipeline stages.")] = 1,
+    weights: options.Weights = None,
+    kv_dtype: options.KvDtype = "bf16",
+    draft_tokens: options.DraftTokens = 0,
+    accept_length: options.AcceptLength = None,
+    overlap: options.Overlap = False,
+    engine: options.Engine = "",
+    seed: options.Seed = 0,
+    json: options.JsonFlag = False,
+) -> None:
+    """Make an engine's plan file a plan of ours.
+
+    Reads it strictly, scores it; writes plan.json, report.html and topology.svg.
+    """
+    from cost.deployment import Deployment
+    from cost.dispatch import require_split
+    from cost.resolve import resolve_model
+    from placement.engines.import_plan import default_ranks, imported_plan
+    from placement.engines.mapping import model_facts
+    from placement.engines.registry import read_mapping
+    from placement.options import PlanOptions, require_objective
+    from rackplan.commands.plan import write_plan
+    from rackplan.output import output_folder, show
+    from rackplan.views.plan import plan_view
+    from topology.resolve import resolve_cluster
+
+    asked = PlanOptions(
+        time_limit_s=0.0,
+        seed=seed,
+        ep=ep,
+        tp=tp,
+        stages=stages,
+        objective=require_objective(objective),
+        split=require_split(split),
+    )
+    work = options.workload(context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap)
+    deployment = Deployment(
+        resolve_cluster(cluster), resolve_model(model, weights=weights), work, engine=engine
+    )
+    mapping = read_mapping(file, kind, model_facts(deployment.model), default_ranks(deployment, asked))
+    expert_loads = options.model_loads(deployment.model, loads or [], seed)
+    if expert_loads is None:
+        raise InputError(f"{deployment.model.name} has no routed experts.")
+    note = f"imported from {file} ({kind})"
+    with output_folder(output) as folder:
+        plan = imported_plan(deployment, mapping, expert_loads, asked, note)
+        files = write_plan(plan, folder, options.digests([str(file), model, cluster, *(loads or [])]))
+        show(plan_view(plan, files), json=json)
+
+
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A plan as an engine loads it.")],
+    engine: Annotated[str, typer.Option("--for", metavar="ENGINE", help=f"{options.ENGINES}.")],
+    model: options.ModelName,
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="GPUs of the EP group.")],
+    json: options.JsonFlag = False,
+) -> None:
+    """Say whether a plan file would load and be right. Exit code 2 if not."""
+    from cost.resolve import resolve_model
+    from placement.engines.mapping import model_facts
+    from placement.engines.registry import check_file, require_engine
+    from rackplan.output import print_error, show
+    from rackplan.views.engines import check_view
+
+    found = check_file(file, require_engine(engine, "--for"), model_facts(resolve_model(model)), gpus)
+    if found.unreadable and not json:
+        raise InputError(found.unreadable)
+    show(check_view(found), json=json)
+    if not found.right:
+        print_error(found.verdict)
+        raise typer.Exit(NOT_RIGHT)

@@ -1,0 +1,264 @@
+"""Options that several commands share, and what is made of them; heavy packages are imported in functions."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from cost.loads import ExpertLoads
+    from cost.model import Model
+    from cost.workload import Workload
+    from topology.cluster import Cluster
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+
+ENGINES = "sglang, trtllm, vllm-ascend or vllm"
+"""Engines of :mod:`placement.engines.registry`, in words."""
+DEFAULT_LOADS = "lognormal:0.63"
+"""The spread of eight real DeepSeek-V3 workloads."""
+_LONG_BYTES = 2**24
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")]
+Target = Annotated[str, typer.Argument(metavar="C", help="Catalog name, name@GPUS or a YAML file.")]
+ModelName = Annotated[
+    str, typer.Option("--model", metavar="M", help="Catalog name, or path of a Hugging Face config.json.")
+]
+ClusterName = Annotated[
+    str, typer.Option("--cluster", metavar="C", help="Catalog name, name@GPUS or a YAML file.")
+]
+ObjectiveName = Annotated[
+    str, typer.Option("--objective", help="Over several --loads: the mean or the worst of them.")
+]
+SplitName = Annotated[
+    str, typer.Option("--split", help="How the engine splits an expert's tokens: even, source or lp.")
+]
+Context = Annotated[
+    int, typer.Option("--context", help="Tokens already in each sequence; prefill: of each prompt.")
+]
+Batch = Annotated[
+    int,
+    typer.Option(
+        "--batch",
+        help="Sequences per GPU in use; 0: the largest that fits (prefill: prompts of 8,192 tokens in all).",
+    ),
+]
+Phase = Annotated[str, typer.Option("--phase", help="decode or prefill.")]
+DraftTokens = Annotated[
+    int, typer.Option("--draft-tokens", metavar="K", help="Tokens that each sequence drafts in a step.")
+]
+AcceptLength = Annotated[
+    float | None,
+    typer.Option(
+        "--accept-length",
+        metavar="A",
+        help="Tokens that a step yields on average, drafts included: 1 to K + 1. [as fitted to served requests, "
+        "for 1 to 3 drafts]",
+    ),
+]
+Overlap = Annotated[
+    bool, typer.Option("--overlap/--no-overlap", help="Two half batches take turns at computing and sending.")
+]
+SparseAttention = Annotated[
+    str,
+    typer.Option(
+        "--sparse-attention",
+        metavar="sqrt|N",
+        help="What if attention read the cache of the square root of the context, or of at most N tokens.",
+        show_default=False,
+    ),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="NAME", help="Engine whose fixed delays count; default: between those measured."
+    ),
+]
+Loads = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--loads",
+        metavar="FILE",
+        help="Tokens per expert: SGLang's .pt or .json, TensorRT-LLM's folder, vLLM's .jsonl, .npy, .npz, .csv, "
+        "or lognormal:SIGMA, zipf:S, uniform; repeatable.",
+    ),
+]
+Windows = Annotated[
+    int | None,
+    typer.Option(
+        "--windows",
+        metavar="N",
+        help="Scenarios that a recording becomes at most: more windows are merged. [32]",
+        show_default=False,
+    ),
+]
+Weights = Annotated[str | None, typer.Option("--weights", metavar="DTYPE", help="Format of the weights.")]
+KvDtype = Annotated[str, typer.Option("--kv-dtype", metavar="DTYPE", help="Format of the KV cache.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of synthetic loads and of the search.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+OutputFolder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for the results.")]
+
+
+def workload(
+    context: int,
+    batch: int,
+    kv_dtype: str,
+    phase: str,
+    draft_tokens: int,
+    accept_length: float | None,
+    overlap: bool,
+    sparse_attention: str = "",
+) -> Workload:
+    """Return the workload that the options ask for; what a step yields as given, else as measured for so many drafts.
+
+    Raises
+    ------
+    InputError
+        If they cannot be used together, or nobody measured so many drafts.
+    """
+    from cost.calibration.serving import accept_length as measured
+    from cost.workload import Workload
+
+    accepted = measured(draft_tokens) if accept_length is None else accept_length
+    return Workload(context, batch, kv_dtype, phase, draft_tokens, accepted, overlap, sparse_attention)
+
+
+def model_loads(
+    model: Model, texts: Sequence[str], seed: int, windows: int | None = None
+) -> ExpertLoads | None:
+    """Return the loads for ``model``: the user's, or the default synthetic ones; None without experts.
+
+    ``windows`` is the largest number of scenarios that one recording becomes, None for the usual one.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be used, or loads are given for a model without experts.
+    """
+    from cost.loads import read_loads
+    from cost.traces.windows import MOST_WINDOWS
+
+    moe = model.moe
+    if moe is None:
+        if texts:
+            raise InputError(f"--loads {texts[0]}: {model.name} has no routed experts; leave --loads out.")
+        return None
+    with reading_progress(texts) as on_progress:
+        return read_loads(
+            list(texts) or [DEFAULT_LOADS],
+            moe_layers=model.moe_layers,
+            layers=len(model.layers),
+            experts=moe.experts,
+            seed=seed,
+            windows=MOST_WINDOWS if windows is None else windows,
+            on_progress=on_progress,
+        )
+
+
+@contextmanager
+def reading_progress(texts: Iterable[str]) -> Iterator[Callable[[str, float], None] | None]:
+    """Yield what draws how much of a file was read, on a terminal; None where all of ``texts`` are short."""
+    from rackplan.progress import progress
+
+    if not any(_bytes_below(Path(text)) > _LONG_BYTES for text in texts):
+        yield None
+        return
+    with progress() as reporter:
+        reporter.stage("opening recordings")
+        yield lambda path, fraction: reporter.stage(f"reading {Path(path).name}, {fraction:.0%}")
+
+
+def _bytes_below(path: Path) -> int:
+    """Return the size of a file, or of the files in a folder; 0 where there is none."""
+    try:
+        files = list(path.iterdir()) if path.is_dir() else [path]
+        return sum(file.stat().st_size for file in files if file.is_file())
+    except (OSError, ValueError):
+        return 0
+
+
+def speeds(text: str) -> list[float]:
+    """Parse ``25,50,100``: speeds per user to compare at.
+
+    Raises
+    ------
+    InputError
+        If it is not numbers above 0 with commas between them.
+    """
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if not values or any(not math.isfinite(value) or value <= 0 for value in values):
+        raise InputError(f"--tok-s-user {text}: expected numbers above 0 with commas, like 25,50,100.")
+    return values
+
+
+def digests(texts: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of those of ``texts`` that are files, and of files in folders, by the name typed."""
+    found = {}
+    for text in texts:
+        path = Path(text)
+        inner = sorted(path.iterdir()) if path.is_dir() else []
+        for name, one in ((text, path), *((f"{text}/{file.name}", file) for file in inner)):
+            if one.is_file():
+                with one.open("rb") as file:
+                    found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def amount(text: str, flag: str) -> float:
+    """Parse bytes: ``2e11`` or ``200 GB``."""
+    from topology.units import parse_quantity
+
+    try:
+        return float(text)
+    except ValueError:
+        return parse_quantity(text, "byte", flag)
+
+
+def seconds(milliseconds: float, flag: str) -> float:
+    """Return milliseconds in seconds.
+
+    Raises
+    ------
+    InputError
+        If they are not above 0.
+    """
+    if not math.isfinite(milliseconds) or milliseconds <= 0:
+        raise InputError(f"{flag} {milliseconds:g}: expected a number above 0.")
+    return milliseconds / 1e3
+
+
+def equal_clusters(names: Sequence[str], gpus: int | None) -> list[Cluster]:
+    """Resolve clusters to compare, those named without ``@GPUS`` at the common count (``gpus``, else the largest).
+
+    Raises
+    ------
+    InputError
+        If one cannot be built, or has another number of GPUs than asked for.
+    """
+    from topology.catalog import cluster_names
+    from topology.resolve import resolve_cluster
+
+    sides = [resolve_cluster(name) for name in names]
+    count = gpus if gpus is not None else max(len(side.gpus) for side in sides)
+    equal = [
+        resolve_cluster(f"{name}@{count}") if name in cluster_names() and len(side.gpus) != count else side
+        for name, side in zip(names, sides, strict=True)
+    ]
+    for name, side in zip(names, equal, strict=True):
+        if gpus is not None and len(side.gpus) != gpus:
+            raise InputError(
+                f"--gpus {gpus}: {name} has {len(side.gpus)} GPUs; leave --gpus or its @GPUS out."
+            )
+    return equal

@@ -1,0 +1,1 @@
+"""A view as text, and as one HTML file that needs no network."""

@@ -1,0 +1,89 @@
+"""Blocks as lines of text: ruled tables on a terminal, plain ones in a pipe."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from rackplan.views.blocks import WIDTH, Block, Heading, Items, Lines, Table, Text
+from topology.errors import printable
+
+LABEL = 14
+"""Columns of a paragraph's label."""
+_NARROWEST = 40
+_SPACES = str.maketrans("\t\n\v\f\r", "     ")
+_INDENT = {"-": "  ", "[": "    "}
+"""Of the lines that continue an item of a list, or a numbered source."""
+
+
+def text_lines(blocks: Iterable[Block]) -> Iterator[str]:
+    """Yield the lines of ``blocks``, without those that only a page shows; what cannot be shown is escaped."""
+    width = WIDTH
+    if sys.stdout.isatty():
+        width = max(_NARROWEST, min(WIDTH, shutil.get_terminal_size().columns))
+    for block in blocks:
+        if isinstance(block, Heading) and block.level == 1:
+            lines = textwrap.wrap(_shown(block.text), width)
+            yield from [*lines, "=" * max(map(len, lines))]
+        elif isinstance(block, Text):
+            yield from _paragraph(block, width)
+        elif isinstance(block, Items):
+            for text in block.texts:
+                yield from wrapped("", text, width)
+        elif isinstance(block, Table) and block.ruled:
+            yield from _ruled(block, width)
+        elif isinstance(block, Table):
+            yield from [printable(block.title)] * bool(block.title)
+            yield from block.lines
+        elif isinstance(block, Lines):
+            yield from map(printable, block.lines)
+
+
+def wrapped(label: str, text: str, width: int = WIDTH) -> list[str]:
+    """Return one labelled paragraph, its lines aligned after the label."""
+    head = f"{printable(label):<{LABEL - 1}} "
+    body = textwrap.wrap(_shown(text), width - len(head)) or [""]
+    return [head + body[0], *(" " * LABEL + line for line in body[1:])]
+
+
+def _shown(text: str) -> str:
+    """Return a paragraph for wrapping: white space as spaces, the rest as it can be shown."""
+    return printable(text.translate(_SPACES))
+
+
+def _paragraph(block: Text, width: int) -> Iterator[str]:
+    if block.label is not None:
+        yield from wrapped(block.label, block.text, width)
+        return
+    for line in block.text.split("\n"):
+        yield from textwrap.wrap(_shown(line), width, subsequent_indent=_INDENT.get(line[:1], "")) or [""]
+
+
+def _ruled(table: Table, width: int) -> Iterator[str]:
+    """Yield the title and the table: ruled on a terminal, plain and indented elsewhere."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text as RichText
+
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
+    ruled = console.is_terminal
+    drawn = RichTable(
+        box=box.SIMPLE_HEAD if ruled else None,
+        padding=(0, 1) if ruled else (0, 2, 0, 0),
+        show_edge=False,
+        pad_edge=False,
+    )
+    for place, name in enumerate(table.columns):
+        words = place in table.words
+        drawn.add_column(RichText(name), justify="left" if words else "right", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(RichText(printable(cell)) for cell in row))
+    indent = "  "
+    with console.capture() as caught:
+        console.print(RichText(table.title, style="bold"))
+        console.print(drawn, width=width - len(indent))
+    title, *lines = caught.get().rstrip("\n").split("\n")
+    yield from [title, *((indent + line).rstrip() for line in lines)]

@@ -1,0 +1,149 @@
+"""What a view is made of: blocks that a terminal and a page both show, and the data of ``--json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from topology.errors import printable
+
+WIDTH = 100
+"""Text is at most this many columns wide."""
+RAMP = "▁▂▃▄▅▆▇█"
+"""Levels of a picture in letters, from low to high; where a terminal lacks them, others stand for them."""
+
+
+class Block:
+    """What a view is made of."""
+
+
+@dataclass(frozen=True)
+class Heading(Block):
+    """The title of a view (level 1), or of a section of a page (level 2, which a terminal leaves out)."""
+
+    text: str
+    level: int = 1
+
+
+@dataclass(frozen=True)
+class Text(Block):
+    """A paragraph; ``label`` stands before it (an empty one: it continues the one above), ``style`` is a page's."""
+
+    text: str
+    label: str | None = None
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Lines(Block):
+    """Lines as they are, for a terminal alone."""
+
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Items(Block):
+    """A list; on a terminal each item continues the paragraph above."""
+
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """A table.
+
+    Attributes
+    ----------
+    title:
+        The line above it.
+    words:
+        The numbers of the columns that are words, set to the left on a page and in a ruled table. A plain table on a
+        terminal has only its first column there.
+    indent:
+        Of a plain table on a terminal.
+    ruled:
+        Whether a terminal draws rules and wraps long cells; in a pipe it is plain but for the wrapping.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    words: Sequence[int] = (0,)
+    indent: int = 2
+    ruled: bool = False
+
+    @property
+    def lines(self) -> list[str]:
+        """The table as a terminal shows it: the first column to the left, the others to the right."""
+        rows = [[printable(cell) for cell in row] for row in (self.columns, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        found = []
+        for first, *rest in rows:
+            cells = [first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]
+            found.append(" " * self.indent + "  ".join(cells).rstrip())
+        return found
+
+    def narrowed(self, width: int = WIDTH) -> Table:
+        """Return the table with its last columns left out as far as it is wider than ``width``."""
+        if max(map(len, self.lines)) <= width or len(self.columns) == 1:
+            return self
+        return replace(self, columns=self.columns[:-1], rows=[row[:-1] for row in self.rows]).narrowed(width)
+
+
+@dataclass(frozen=True)
+class Chart(Block):
+    """A chart as the plain data that Plotly draws; ``says`` stands for it where it cannot be seen. Pages alone."""
+
+    name: str
+    figure: Mapping[str, Any]
+    says: str
+    height: int
+
+
+@dataclass(frozen=True)
+class Tiles(Block):
+    """Key figures side by side: each with what it is. Pages alone."""
+
+    shown: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Drawing(Block):
+    """An SVG file. Pages alone."""
+
+    svg: str
+
+
+@dataclass(frozen=True)
+class Page(Block):
+    """Blocks that only a page shows; with a ``fold`` they are hidden behind these words."""
+
+    blocks: Sequence[Block]
+    fold: str = ""
+
+
+GAP = Lines([""])
+"""An empty line on a terminal."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What is said of a result: blocks in the order they are read, and the object of ``--json``."""
+
+    blocks: Sequence[Block]
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def sections(*parts: Sequence[Block]) -> list[Block]:
+    """Return blocks with an empty line between those of different ``parts``; empty parts are left out."""
+    found: list[Block] = []
+    for part in parts:
+        if part:
+            found += [GAP, *part] if found else part
+    return found
+
+
+def labelled(label: str, *texts: str) -> list[Block]:
+    """Return a labelled paragraph and those that continue it; texts that are empty are left out."""
+    return [Text(text, "" if number else label) for number, text in enumerate(filter(None, texts))]

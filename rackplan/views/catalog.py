@@ -1,0 +1,475 @@
+"""The catalog: GPUs, clusters and models as tables, and single entries with the origin of each figure."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from cost.resolve import model_names, model_title, published, resolve_model
+from rackplan.views.blocks import Block, Lines, Table, Text, View, sections
+from topology import (
+    cluster_names,
+    find_scale_out,
+    format_quantity,
+    gpu_names,
+    load_domain,
+    load_gpu,
+    resolve_cluster,
+)
+from topology.cluster import Cluster
+from topology.errors import InputError
+from topology.figures import Figure
+from topology.physical import Physical, growth, physical_limits
+from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
+from topology.units import format_number
+
+_GPU_COLUMNS = ("bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_bytes", "hbm_bytes_per_s")
+_LINK_RULE = (
+    "A link inside a host is on its board, inside a rack copper, out of a rack optical (two transceivers each). "
+    "Leaves, spines, cores and routers stand in racks of their own, and so do the switch chips of a domain that "
+    "spans several; their power and weight are not in these figures."
+)
+_PARTS = {
+    "switch": ("switch chip", "switch chips"),
+    "leaf": ("leaf", "leaves"),
+    "spine": ("spine", "spines"),
+    "core": ("core", "cores"),
+    "router": ("router", "routers"),
+}
+
+
+def catalog_view(what: str | None) -> View:
+    """Return all lists, one of them (``gpus``, ``clusters``, ``models``), or one entry with its figures.
+
+    Raises
+    ------
+    InputError
+        If the catalog has no entry of that name (the nearest are offered), or a cluster cannot be built.
+    """
+    lists = {"clusters": _clusters, "gpus": _gpus, "models": _models}
+    if what is not None and what not in lists:
+        return _entry(what)
+    views = {name: make() for name, make in lists.items() if what in (None, name)}
+    return View(
+        sections(*(view.blocks for view in views.values())),
+        {name: view.data["rows"] for name, view in views.items()},
+    )
+
+
+def _gpus() -> View:
+    """All GPUs: dense peaks, memory, flop per byte in BF16."""
+    rows, data = [], []
+    for name in gpu_names():
+        gpu = load_gpu(name)
+        known = {key: gpu.figures[key].value for key in _GPU_COLUMNS if key in gpu.figures}
+        both = "bf16_flop_per_s" in known and "hbm_bytes_per_s" in known
+        ratio = known["bf16_flop_per_s"] / known["hbm_bytes_per_s"] if both else None
+        cells = [_quantity(gpu.figures.get(key)) for key in _GPU_COLUMNS]
+        rows.append([name, *cells, "-" if ratio is None else f"{ratio:.0f}", _short(gpu.status)])
+        data.append(
+            {"name": name, "title": gpu.title, "status": gpu.status, **known, "flop_per_byte_bf16": ratio}
+        )
+    columns = ("GPU", "bf16", "fp8", "fp4", "HBM", "HBM/s", "flop/B", "status")
+    note = "Dense peaks; HBM as the driver reports it where known; flop/B: bf16 peak / HBM/s."
+    return _list(columns, rows, data, note)
+
+
+def _clusters() -> View:
+    """All clusters: domain, links, and how much slower the fabric between domains is."""
+    rows, data = [], []
+    for name in cluster_names():
+        domain, out = load_domain(name), find_scale_out(name)
+        up, away, ratio = _rates(domain, out)
+        rows.append(
+            [
+                name,
+                domain.gpu.name,
+                str(domain.gpus),
+                str(domain.gpus_per_node),
+                "-" if up is None else format_quantity(up, "byte/s"),
+                "-" if away is None else format_quantity(away, "byte/s"),
+                "-" if ratio is None else f"{ratio:.3g}",
+                _short(domain.status),
+            ]
+        )
+        data.append(
+            {
+                "name": name,
+                "title": domain.title,
+                "status": domain.status,
+                "gpu": domain.gpu.name,
+                "gpus_per_domain": domain.gpus,
+                "gpus_per_node": domain.gpus_per_node,
+                "scale_up_bytes_per_s": up,
+                "scale_out_bytes_per_s": away,
+                "scale_up_over_scale_out": ratio,
+            }
+        )
+    columns = ("cluster", "GPU", "domain", "node", "scale-up/GPU", "scale-out/GPU", "ratio", "status")
+    notes = (
+        "Rates per GPU and direction, from links x rate; a dash: not published.",
+        "name@GPUS builds several domains, name@4x4x8 a torus of that shape.",
+    )
+    return _list(columns, rows, data, *notes)
+
+
+def _models() -> View:
+    """All models: parameters as counted from their configs, beside the published figures."""
+    rows: list[list[str]] = []
+    data: list[dict[str, Any]] = []
+    for name in model_names():
+        said = published(name)
+        try:
+            model = resolve_model(name)
+        except InputError as error:
+            rows.append([name, "-", "-", _counts(said.total, said.active), "-", "-", "-"])
+            data.append({"name": name, "title": model_title(name), "refused": str(error)})
+            continue
+        moe = model.moe
+        rows.append(
+            [
+                name,
+                f"{model.total_params / 1e9:.1f} B",
+                f"{model.active_params / 1e9:.1f} B",
+                _counts(said.total, said.active),
+                str(len(model.layers)),
+                str(moe.experts) if moe else "-",
+                str(moe.top_k) if moe else "-",
+            ]
+        )
+        data.append({"name": name, "title": model_title(name), **_model_counts(name)})
+    columns = ("model", "total", "active", "published", "layers", "experts", "per token")
+    note = "Active: per token, with the output head, without the input embedding."
+    return _list(columns, rows, data, note)
+
+
+def _list(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], data: Sequence[Mapping[str, Any]], *notes: str
+) -> View:
+    return View(sections([Table(columns, rows, indent=0)], [Lines(notes)]), {"rows": data})
+
+
+def _entry(name: str) -> View:
+    """Return one GPU, cluster (also ``name@GPUS`` and a YAML file) or model, each figure with its origin."""
+    if name in cluster_names():
+        return _cluster(name)
+    if "@" in name or name.lower().endswith((".yaml", ".yml")):
+        return _physical(resolve_cluster(name))
+    if name in gpu_names():
+        return _gpu(load_gpu(name))
+    if name.lower() in model_names():
+        return _model(name.lower())
+    known = ["gpus", "clusters", "models", *cluster_names(), *gpu_names(), *model_names()]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    hint = f"did you mean {', '.join(near)}?" if near else "see `rackplan catalog`."
+    raise InputError(f"the catalog has no {name!r}; {hint}")
+
+
+def _counts(total: str, active: str) -> str:
+    return f"{total} / {active}" if active else total
+
+
+def _short(status: str) -> str:
+    words = re.split(r"[;,(]", status, maxsplit=1)[0].strip()
+    return words.replace("export variant", "export")
+
+
+def _quantity(figure: Figure | None) -> str:
+    return "-" if figure is None else format_quantity(figure.value, figure.unit)
+
+
+def _figures(figures: Mapping[str, Figure]) -> tuple[dict[str, Any], list[Block]]:
+    data: dict[str, Any] = {}
+    blocks: list[Block] = []
+    for key, figure in sorted(figures.items()):
+        bare = figure.unit == "1"
+        value = format_number(figure.value) if bare else format_quantity(figure.value, figure.unit)
+        data[key] = {
+            "value": _known(figure.value),
+            "unit": figure.unit,
+            "kind": figure.kind.label,
+            "source": figure.source,
+            "text": figure.text,
+        }
+        blocks.append(Lines([f"  {key:<20}{value:>16}  {figure.kind.label}"]))
+        blocks.append(Text(figure.source, ""))
+    return data, blocks
+
+
+def _gpu(gpu: GpuSpec) -> View:
+    figures, shown = _figures(gpu.figures)
+    title = f"{gpu.name}: {gpu.title} ({gpu.vendor}, {gpu.status}; dies per package: {gpu.dies})"
+    data = {
+        "name": gpu.name,
+        "title": gpu.title,
+        "vendor": gpu.vendor,
+        "status": gpu.status,
+        "dies": gpu.dies,
+        "figures": figures,
+        "notes": list(gpu.notes),
+    }
+    return View([Lines([title]), *shown, *(Text(note, "note") for note in gpu.notes)], data)
+
+
+def _cluster(name: str) -> View:
+    domain, out = load_domain(name), find_scale_out(name)
+    figures, shown = _figures({**domain.figures, **_link_figures(domain, out)})
+    gpu, limits = _gpu(domain.gpu), _physical(resolve_cluster(name))
+    up, away, ratio = _rates(domain, out)
+    size = f"{domain.gpus} GPUs, {domain.gpus_per_node} a node, {_structure(domain)}"
+    head = [
+        Lines([f"{name}: {domain.title} ({domain.status})"]),
+        Text(size, "domain"),
+        Text(f"{_scale_up(domain)} per GPU and direction", "scale-up"),
+        Text(_scale_out(out, ratio), "scale-out"),
+        *shown,
+        *(Text(note, "note") for note in domain.notes),
+    ]
+    data = {
+        "name": name,
+        "title": domain.title,
+        "status": domain.status,
+        "gpus_per_domain": domain.gpus,
+        "gpus_per_node": domain.gpus_per_node,
+        "structure": domain.structure,
+        "shape": list(domain.shape),
+        "switches": limits.data["switches"].get("switch", 0),
+        "links_per_gpu": domain.links_per_gpu,
+        "links_per_switch": list(domain.links_per_switch),
+        "scale_up_bytes_per_s": up,
+        "scale_out_bytes_per_s": away,
+        "scale_up_over_scale_out": ratio,
+        "figures": figures,
+        "notes": list(domain.notes),
+        "physical": limits.data,
+        "gpu": gpu.data,
+    }
+    return View(sections(head, limits.blocks[1:], gpu.blocks), data)
+
+
+def _known(rate: float) -> float | None:
+    return None if math.isnan(rate) else rate
+
+
+def _rates(domain: DomainSpec, out: ScaleOutSpec | None) -> tuple[float | None, float | None, float | None]:
+    """Return bytes/s of a GPU in its domain and out of it, and their ratio; None where nobody published them."""
+    up, away = _known(domain.scale_up_bytes_per_s), out.scale_out_bytes_per_s if out else None
+    return up, away, up / away if up and away else None
+
+
+def _scale_out(out: ScaleOutSpec | None, ratio: float | None) -> str:
+    if out is None:
+        return "not published; give a `fabric` in a cluster YAML"
+    rate = f"{out.fabric.name}: {format_quantity(out.scale_out_bytes_per_s, 'byte/s')} per GPU and direction"
+    return rate if ratio is None else f"{rate}, {ratio:.3g} times slower"
+
+
+def _link_figures(domain: DomainSpec, out: ScaleOutSpec | None) -> dict[str, Figure]:
+    found = {}
+    for fabric in (domain.fabric, *domain.dimension_fabrics, *([out.fabric] if out else [])):
+        found[f"{fabric.name} link"] = fabric.link_bytes_per_s
+        found[f"{fabric.name} latency"] = fabric.latency_s
+    return found
+
+
+def _model(name: str) -> View:
+    said, data = published(name), _model_counts(name)
+    active = (
+        f"{data['active_params']:,} per token with the head, without the input embedding; "
+        f"{data['active_params_with_embedding']:,} with both (published: {_counted(said.active, said.active_counts)})"
+    )
+    total = f"{data['total_params']:,} parameters (published: {_counted(said.total, said.total_counts)})"
+    precision = ", ".join(f"{part} {dtype}" for part, dtype in data["precision"].items())
+    cache = f"{data['kv_bytes_per_sequence_4096_bf16'] / 1e6:,.1f} MB for 4,096 tokens in bf16"
+    blocks = [
+        Lines([f"{name}: {model_title(name)}"]),
+        Text(total, "total"),
+        Text(active, "active"),
+        Text(f"{data['layers']}, of which {data['moe_layers']} with routed experts", "layers"),
+        Text(", ".join(data["attention"]), "attention"),
+        Text(cache, "KV cache"),
+        Text(f"{precision} ({data['precision_source']})", "precision"),
+        *(Text(part, "left out") for part in data["omitted"]),
+        *(Text(source, "source") for source in said.sources),
+    ]
+    return View(blocks, {"name": name, "title": model_title(name), **data})
+
+
+def _counted(figure: str, counts: str) -> str:
+    """A published figure, and what it counts where that is said."""
+    return f"{figure} {counts}".strip()
+
+
+def _model_counts(name: str) -> dict[str, Any]:
+    model = resolve_model(name)
+    moe = model.moe
+    said = published(name)
+    return {
+        "total_params": model.total_params,
+        "active_params": model.active_params,
+        "active_params_with_embedding": model.active_params_with_embedding,
+        "published_total": said.total,
+        "published_active": said.active,
+        "layers": len(model.layers),
+        "moe_layers": len(model.moe_layers),
+        "experts": moe.experts if moe else 0,
+        "experts_per_token": moe.top_k if moe else 0,
+        "attention": sorted({layer.attention.kind for layer in model.layers}),
+        "kv_bytes_per_sequence_4096_bf16": sum(
+            layer.attention.cache_bytes(4096, 2) for layer in model.layers
+        ),
+        "precision": dict(model.precision),
+        "precision_source": model.precision_source,
+        "omitted": list(model.omitted),
+        "sources": list(said.sources),
+    }
+
+
+def _physical(cluster: Cluster) -> View:
+    """Return what a cluster takes, and how that grows with the size of its first domain."""
+    limits = physical_limits(cluster)
+    first = cluster.spec.domains[0]
+    larger = growth(first)
+    blocks = sections(
+        [
+            Lines([f"{cluster.name}: {len(cluster.gpus)} GPUs"]),
+            Text(_domains(cluster), "domains"),
+            Text(_parts(limits), "parts"),
+            Text(_power(limits), "power"),
+            Text(_mass(limits), "weight"),
+        ],
+        [_cables(limits), Text(_LINK_RULE, "rule")],
+        _growth(larger, first) if len(larger) > 1 else [],
+    )
+    data = {"name": cluster.name, **_limits(limits), "growth": [_limits(one) for one in larger]}
+    return View(blocks, data)
+
+
+def _structure(domain: DomainSpec) -> str:
+    """How the GPUs of a domain are joined."""
+    if domain.structure == "torus":
+        rings = [
+            f"{size} {'ring' if wrap else 'line'}"
+            for size, wrap in zip(domain.shape, domain.wrap, strict=True)
+        ]
+        return f"torus {' x '.join(str(size) for size in domain.shape)} ({', '.join(rings)})"
+    if domain.structure == "mesh":
+        return "full mesh without a switch"
+    if domain.structure == "two-tier":
+        hosts = domain.gpus // domain.gpus_per_node
+        planes = len(domain.links_per_switch)
+        return f"{planes} planes of {hosts} + {domain.upper_switches} switch chips in two tiers"
+    if domain.structure == "raw":
+        return "as in its file"
+    if domain.links_bundled:
+        return "switched; the number of chips and links is not published"
+    return _many(len(domain.links_per_switch), "switch chip")
+
+
+def _scale_up(domain: DomainSpec) -> str:
+    """Links of one GPU and what they carry: ``18 x 50 GB/s = 900 GB/s``."""
+    if domain.links_bundled:
+        rate = format_quantity(domain.scale_up_bytes_per_s, "byte/s")
+        return f"{domain.fabric.name}: {rate} over links whose number is not published,"
+    total = format_quantity(domain.scale_up_bytes_per_s, "byte/s")
+    if domain.structure == "raw":
+        return f"{domain.fabric.name}: {total} at least"
+    if domain.structure == "torus":
+        pairs = zip(domain.links_per_dimension, domain.fabric_of_dimension, strict=True)
+    else:
+        pairs = zip((domain.links_per_gpu,), (domain.fabric,), strict=True)
+    links = [
+        f"{sum(count for count, _ in run)} x {format_quantity(fabric.link_bytes_per_s.value, 'byte/s')}"
+        for fabric, run in ((fabric, list(run)) for fabric, run in groupby(pairs, key=lambda pair: pair[1]))
+    ]
+    return f"{domain.fabric.name}: {' + '.join(links)} = {total}"
+
+
+def _domains(cluster: Cluster) -> str:
+    runs = [(domain, len(list(run))) for domain, run in groupby(cluster.spec.domains)]
+    return "; ".join(
+        f"{count} x {domain.gpus} {domain.title} ({_structure(domain)})" for domain, count in runs
+    )
+
+
+def _parts(limits: Physical) -> str:
+    switches = [_many(count, *_PARTS[kind]) for kind, count in limits.switches.items()]
+    return ", ".join([f"{_many(limits.hosts, 'host')} in {_many(limits.racks, 'rack')}", *switches])
+
+
+def _many(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def _power(limits: Physical) -> str:
+    power = limits.power
+    if power.watts is None or limits.rack_w is None:
+        return f"not known ({power.basis})"
+    total, rack = format_quantity(power.watts, "W"), format_quantity(limits.rack_w, "W")
+    return f"{total} in all, {rack} a rack ({power.basis}; {power.evidence.label})"
+
+
+def _mass(limits: Physical) -> str:
+    mass = limits.mass
+    if mass.kg is None or limits.rack_kg is None:
+        return f"not published ({mass.basis})"
+    total, rack = format_quantity(mass.kg, "kg"), format_quantity(limits.rack_kg, "kg")
+    return f"{total} in all, {rack} a rack ({mass.basis}; {mass.evidence.label})"
+
+
+def _cables(limits: Physical) -> Table:
+    columns = ("links", "on boards", "copper", "optical", "copper a rack", "optical a rack")
+    rows = []
+    for one in limits.cabling:
+        if not one.counted:
+            rows.append([one.fabric, *["not published"] * 3, "-", "-"])
+            continue
+        copper = f"{one.copper:,}" + (f" ({one.copper_cables:,} cables)" if one.copper_cables else "")
+        each = [f"{count / limits.racks:,.4g}" for count in (one.copper, one.optical)]
+        rows.append([one.fabric, f"{one.board:,}", copper, f"{one.optical:,}", *each])
+    return Table(columns, rows, indent=0)
+
+
+def _growth(larger: Sequence[Physical], domain: DomainSpec) -> list[Block]:
+    rows = []
+    for one in larger:
+        watts = one.power.watts
+        mark = "" if one.gpus <= domain.gpus else " *"
+        rows.append(
+            [
+                f"{one.gpus}{mark}",
+                f"{one.racks}",
+                f"{one.copper:,}",
+                f"{one.optical:,}",
+                f"{one.optical / one.gpus:.3g}",
+                "-" if watts is None else format_quantity(watts, "W"),
+            ]
+        )
+    columns = ("GPUs in one domain", "racks", "copper", "optical", "optical a GPU", "power")
+    note = "* larger than this domain: the same links of each GPU, in more racks."
+    return [Table(columns, rows, indent=0), Text(note)]
+
+
+def _limits(limits: Physical) -> dict[str, Any]:
+    return {
+        "gpus": limits.gpus,
+        "hosts": limits.hosts,
+        "racks": limits.racks,
+        "switches": dict(limits.switches),
+        "links": [asdict(one) for one in limits.cabling],
+        "copper_links": limits.copper,
+        "optical_links": limits.optical,
+        "power_w": limits.power.watts,
+        "power_basis": limits.power.basis,
+        "power_kind": limits.power.evidence.label,
+        "rack_power_w": limits.rack_w,
+        "mass_kg": limits.mass.kg,
+        "mass_basis": limits.mass.basis,
+        "mass_kind": limits.mass.evidence.label,
+        "rack_mass_kg": limits.rack_kg,
+    }

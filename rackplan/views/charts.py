@@ -1,0 +1,371 @@
+"""Charts of all views, as the plain data that Plotly draws, in colours that colour-blind people tell apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from cost.score import Score
+from cost.terms.registry import TERMS
+from cost.terms.work import RESOURCES
+from placement.compare import CompareRow
+from placement.findings import RedundancyCurve
+from placement.plan import Plan
+from placement.replan.replan_plan import Replanned
+from rackplan.views.explain import HBM_USES, Explanation, largest_first
+from rackplan.views.points import ReportPoint, frontier
+from rackplan.views.words import baseline_name, worst_words
+
+# Okabe and Ito, "Color Universal Design" (2008), without black and yellow: they vanish on dark and on white
+BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+ORANGE, SKY = "#e69f00", "#56b4e9"
+# of Tol, "Colour Schemes" (2021), which parts of a step take more from (:mod:`cost.terms.registry`)
+WINE, SAND, INDIGO = "#aa4466", "#ddcc77", "#332288"
+NEUTRAL = "#8c959f"
+"""Grey that reads on white and on black."""
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+PATTERNS = ("", "/", "x", ".", "-", "+")
+_HBM = {"weights": BLUE, "kv_cache": ORANGE, "workspace": GREEN, "free": "#d0d7de", "reserved": NEUTRAL}
+
+LEAST_LABEL = 0.08
+"""A part narrower than this fraction of the chart has its words in the legend and on hover only."""
+LABEL_PX = 12
+WHOLE_LABELS = {"uniformtext": {"mode": "hide", "minsize": LABEL_PX}}
+"""Words that a bar is too small for, in a narrow window, are left out instead of laid over their neighbours."""
+
+Figure = dict[str, Any]
+
+
+def series(count: int) -> list[str]:
+    """Return ``count`` colours; they repeat after six."""
+    colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE)
+    return [colours[index % len(colours)] for index in range(count)]
+
+
+def by_resource(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each resource: the same ones in every report for compute and HBM."""
+    fabrics = (GREEN, PURPLE, SKY)
+    rest = [name for name in dict.fromkeys(names) if name not in RESOURCES]
+    return RESOURCES | {name: fabrics[index % len(fabrics)] for index, name in enumerate(rest)}
+
+
+def by_term(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each part of a step: the same in every report."""
+    return {name: TERMS[name].colour if name in TERMS else SAND for name in names}
+
+
+def ink_on(colour: str) -> str:
+    """Return the colour of letters on ``colour``."""
+    return "#ffffff" if colour in (BLUE, VERMILION, GREEN, WINE, INDIGO) else "#1b1f24"
+
+
+def plotly_text(text: str) -> str:
+    """Return a name so that Plotly shows it as it is: its labels know tags and entities."""
+    return escape(text, quote=False)
+
+
+def pareto_chart(points: Sequence[ReportPoint], score: Score, layout: str, tokens: str) -> Figure:
+    """Return throughput against speed per user: every point by what binds it, the frontier, the plan.
+
+    ``layout`` is the plan's own in a few letters, ``tokens`` the word for the tokens that are counted.
+    """
+    names = list(dict.fromkeys(point.bound_by for point in points))
+    colours = by_resource(names)
+    data = []
+    for index, name in enumerate(names):
+        mine = [point for point in points if point.bound_by == name]
+        marker = {"color": colours[name], "symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6, "opacity": 0.8}
+        data.append(_points(mine, plotly_text(name), tokens, mode="markers", marker=marker))
+    line = {"color": NEUTRAL, "width": 2}
+    data.append(_points(frontier(points), "frontier", tokens, mode="lines", line=line))
+    star = {"symbol": "star", "size": 18, "color": "#ffd33d", "line": {"color": "#1b1f24", "width": 1.5}}
+    chosen = f"this plan: {_speeds(layout, score, tokens)}"
+    speeds = [score.tok_s_per_user], [score.tok_s_per_gpu]
+    data.append(_scatter("this plan", *speeds, [chosen], mode="markers", marker=star))
+    return _figure(data, **_speed_axes([*(point.tok_s_per_user for point in points), *speeds[0]], tokens))
+
+
+def frontier_chart(
+    points: Mapping[str, Sequence[ReportPoint]], rows: Sequence[CompareRow], tokens: str
+) -> Figure:
+    """Return the frontier of each cluster, and what its rows reach with experts as placed."""
+    data, speeds = [], []
+    for index, ((cluster, mine), colour) in enumerate(zip(points.items(), series(len(points)), strict=True)):
+        name, best = plotly_text(cluster), frontier(mine)
+        speeds += [point.tok_s_per_user for point in best]
+        data.append(
+            _points(
+                best,
+                name,
+                tokens,
+                before=f"{name}: ",
+                legendgroup=name,
+                mode="lines+markers",
+                line={"color": colour, "width": 2, "dash": DASHES[index % len(DASHES)]},
+                marker={"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6},
+            )
+        )
+        placed = [row for row in rows if row.cluster == cluster and row.tok_s_per_gpu is not None]
+        star = {"symbol": "star", "size": 14, "color": colour, "line": {"color": "#1b1f24", "width": 1}}
+        before = f"{name}, as placed: "
+        shared = {"legendgroup": name, "mode": "markers", "showlegend": False, "marker": star}
+        data.append(_points(placed, name, tokens, before=before, **shared))
+    speeds += [row.tok_s_per_user for row in rows if row.tok_s_per_user is not None]
+    return _figure(data, **_speed_axes(speeds, tokens))
+
+
+def speed_chart(rows: Sequence[CompareRow], tokens: str) -> Figure:
+    """Return a bar per cluster at each speed asked for; below a speed stands who does not reach it."""
+    clusters = list(dict.fromkeys(row.cluster for row in rows))
+    speeds = sorted(dict.fromkeys(row.target_tok_s_per_user for row in rows), key=lambda speed: speed or 0.0)
+    found = {(row.cluster, row.target_tok_s_per_user): row.tok_s_per_gpu for row in rows}
+    labels = []
+    for speed in speeds:
+        label = f"{speed:g} tok/s/user" if speed else "as much as fits"
+        missing = (plotly_text(name) for name in clusters if found[name, speed] is None)
+        labels.append("<br>".join([label, *(f"unreachable: {name}" for name in missing)]))
+    data = []
+    for index, (cluster, colour) in enumerate(zip(clusters, series(len(clusters)), strict=True)):
+        heights = [found[cluster, speed] for speed in speeds]
+        pattern = {"shape": PATTERNS[index % len(PATTERNS)], "fillmode": "overlay", "solidity": 0.15}
+        data.append(
+            {
+                "type": "bar",
+                "name": plotly_text(cluster),
+                "x": labels,
+                "y": heights,
+                "text": ["" if height is None else f"{height:,.0f}" for height in heights],
+                "textposition": "outside",
+                "textangle": 0,
+                "constraintext": "none",
+                "cliponaxis": False,
+                "hoverinfo": "skip",
+                "marker": {"color": colour, "pattern": pattern},
+            }
+        )
+    across = {"type": "category", "categoryorder": "array", "categoryarray": labels, "automargin": True}
+    up = _axis(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
+    return _figure(data, barmode="group", xaxis=across, yaxis=up)
+
+
+def step_chart(found: Explanation) -> Figure:
+    """Return the expected step by part, the same parts at peak by part and by resource, and the lower bound."""
+    score, peaks = found.plan.score, found.peaks
+    rows = ["lower bound", "at peaks, by resource", "at peaks, by part", "expected, by part"]
+    colours = by_term(score.terms_s)
+    resources = by_resource(peaks.limits_s)
+    parts = [(rows[0], "lower bound", score.lower_step_s, NEUTRAL)]
+    parts += [(rows[1], name, value, resources[name]) for name, value in largest_first(peaks.limits_s)]
+    for name, value in largest_first(score.terms_s):
+        words = name.replace("_", " ")
+        parts.append((rows[3], words, value, colours[name]))
+        parts.append((rows[2], words, peaks.terms_s.get(name, 0.0), colours[name]))
+    data = [
+        _bar(row, plotly_text(words), value * 1e3, score.step_s * 1e3, colour, unit="ms")
+        | {"showlegend": row == rows[3], "legendgroup": plotly_text(words)}
+        for row, words, value, colour in parts
+        if value > 0
+    ]
+    lower = {
+        "x0": score.lower_step_s * 1e3,
+        "x1": score.lower_step_s * 1e3,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+    }
+    return _figure(
+        data,
+        barmode="stack",
+        bargap=0.3,
+        shapes=[{"type": "line", **lower, "line": {"dash": "dot", "width": 1.5}}],
+        margin={"l": 70, "r": 20, "t": 76, "b": 50},
+        **WHOLE_LABELS,
+        xaxis=_axis("ms", tickformat=",~r"),
+        yaxis={"categoryorder": "array", "categoryarray": rows, "automargin": True, "ticksuffix": " "},
+    )
+
+
+def memory_chart(hbm_bytes: Mapping[str, float]) -> Figure:
+    """Return one bar of the fullest GPU's HBM by use; what nobody may fill is hatched."""
+    total = sum(hbm_bytes.values()) / 1e9
+    data = []
+    for use, amount in hbm_bytes.items():
+        words = HBM_USES.get(use, use)
+        bar = _bar("HBM", words, amount / 1e9, total, _HBM.get(use, NEUTRAL), unit="GB")
+        if bar["text"][0]:
+            bar["text"] = [f"{words}<br>{amount / 1e9:,.1f} GB"]
+        if use == "reserved":
+            bar["marker"]["pattern"] = {"shape": "/", "fillmode": "overlay", "solidity": 0.15}
+        data.append(bar)
+    axes = {"xaxis": _axis("GB of the fullest GPU", range=[0, total]), "yaxis": {"visible": False}}
+    return _figure(data, barmode="stack", **WHOLE_LABELS, **axes)
+
+
+def balance_chart(plan: Plan) -> Figure:
+    """Return balancedness by layer: ours, and each rival's that applies."""
+    lines = {"rackplan": plan.balancedness}
+    for name, entry in plan.baselines.items():
+        if entry.score is not None:
+            lines[baseline_name(name)] = entry.balancedness
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": name,
+            "x": list(values),
+            "y": list(values.values()),
+            "line": {
+                "color": colour,
+                "width": 3 if name == "rackplan" else 1.5,
+                "dash": DASHES[index % len(DASHES)],
+            },
+            "marker": {"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6},
+            "hovertemplate": f"{name}, layer %{{x}}: %{{y:.4f}}<extra></extra>",
+        }
+        for index, ((name, values), colour) in enumerate(zip(lines.items(), series(len(lines)), strict=True))
+    ]
+    up = _axis("mean GPU load / max GPU load", range=[0, 1.04])
+    return _figure(data, xaxis=_axis("layer"), yaxis=up)
+
+
+def redundancy_chart(curve: RedundancyCurve) -> Figure:
+    """Return throughput against copies, the choice and the knee marked."""
+    points = curve.points
+    line = _curve(
+        "throughput",
+        [point.redundant for point in points],
+        [point.tok_s_per_gpu for point in points],
+        [[point.balancedness, point.batch, point.expert_bytes / 1e9] for point in points],
+        "%{x} copies: %{y:,.0f} tok/s/GPU<br>balancedness %{customdata[0]:.4f}, batch %{customdata[1]}, "
+        "experts %{customdata[2]:.1f} GB a GPU",
+    )
+    marks = [
+        _mark(name, point.redundant, point.tok_s_per_gpu, symbol)
+        for name, symbol, point in (
+            ("chosen", "star", curve.best),
+            (f"knee: {curve.knee.redundant} copies", "circle-open", curve.knee),
+        )
+    ]
+    across, up = _axis("copies per layer above one of each expert"), _axis("tok/s/GPU", rangemode="tozero")
+    return _figure([line, *marks], xaxis=across, yaxis=up)
+
+
+def front_chart(found: Replanned) -> Figure:
+    """Return balancedness against moves over the front, this re-plan marked."""
+    front, worst = found.front, worst_words(found.plan)
+    line = _curve(
+        "front",
+        [point.moves for point in front],
+        [point.balancedness for point in front],
+        [[point.moves / found.copies, point.moves * found.bytes_per_move / 1e9] for point in front],
+        "%{x:,} moves (%{customdata[0]:.1%}, %{customdata[1]:,.1f} GB): balancedness %{y:.4f}",
+    )
+    height = found.after  # as the front counts it, which may be that of the worst scenario
+    if worst:
+        reached = (point.balancedness for point in front if point.moves <= found.moves)
+        height = max(reached, default=found.after)
+    data = [line, _mark("this re-plan", found.moves, height, "star")]
+    across, up = _axis("moves, all layers and replicas"), _axis(f"balancedness{worst}")
+    return _figure(data, xaxis=across, yaxis=up)
+
+
+def _figure(data: Sequence[Figure], **layout: Any) -> Figure:
+    """Return a chart with what all of them share; the page sets colours of text and rules."""
+    base = {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, Segoe UI, Roboto, DejaVu Sans, sans-serif", "size": 13},
+        "margin": {"l": 70, "r": 20, "t": 50, "b": 60},
+        "hoverlabel": {"align": "left"},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": NEUTRAL, "activecolor": NEUTRAL},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+    }
+    return {"data": data, "layout": base | layout}
+
+
+def _axis(title: str, **more: Any) -> Figure:
+    words = {"text": title, "standoff": 12}
+    shared = {"automargin": True, "showline": True, "ticks": "outside", "zeroline": False}
+    return {"title": words} | shared | more
+
+
+def _speed_axes(speeds: Sequence[float], tokens: str) -> Figure:
+    """Return the axes of throughput against speed per user: round numbers on a logarithmic one."""
+    least, most = (min(speeds), max(speeds)) if speeds else (1.0, 100.0)
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
+    across = _axis(
+        f"{tokens} tok/s/user (log scale)",
+        type="log",
+        tickvals=ticks,
+        ticktext=[f"{tick:,g}" for tick in ticks],
+        range=[math.log10(least) - 0.05, math.log10(most) + 0.05],
+    )
+    return {"xaxis": across, "yaxis": _axis(f"{tokens} tok/s/GPU", rangemode="tozero", tickformat=",~r")}
+
+
+def _speeds(layout: str, point: ReportPoint | CompareRow | Score, tokens: str) -> str:
+    """Return what stands beside a point: layout, batch, step, both speeds in ``tokens``."""
+    return (
+        f"{plotly_text(layout)}<br>batch {point.batch} per GPU, step {(point.step_s or 0.0) * 1e3:,.2f} ms<br>"
+        f"{point.tok_s_per_user:,.1f} {tokens} tok/s/user<br>{point.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU"
+    )
+
+
+def _points(
+    points: Sequence[ReportPoint | CompareRow], name: str, tokens: str, *, before: str = "", **more: Any
+) -> Figure:
+    """Return points of throughput against speed, what binds each on hover."""
+    hover = [
+        f"{before}{_speeds(point.layout or '', point, tokens)}<br>bound by {plotly_text(point.bound_by or '')}"
+        for point in points
+    ]
+    across, up = [point.tok_s_per_user for point in points], [point.tok_s_per_gpu for point in points]
+    return _scatter(name, across, up, hover, **more)
+
+
+def _scatter(name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], **more: Any) -> Figure:
+    shared = {"type": "scatter", "name": name, "x": x, "y": y, "hovertext": hover, "hoverinfo": "text"}
+    return shared | more
+
+
+def _curve(name: str, x: Sequence[Any], y: Sequence[Any], custom: Sequence[Any], hover: str) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "x": x,
+        "y": y,
+        "line": {"color": BLUE, "width": 2},
+        "customdata": custom,
+        "hovertemplate": f"{hover}<extra></extra>",
+    }
+
+
+def _mark(name: str, x: float, y: float, symbol: str) -> Figure:
+    marker = {"color": VERMILION, "symbol": symbol, "size": 14}
+    shared = {"type": "scatter", "mode": "markers", "name": name, "x": [x], "y": [y]}
+    return shared | {"marker": marker, "hoverinfo": "skip"}
+
+
+def _bar(row: str, name: str, value: float, width: float, colour: str, *, unit: str) -> Figure:
+    """Return one part of a horizontal bar; ``width`` is what the whole chart spans."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "x": [value],
+        "y": [row],
+        "text": [name if value >= LEAST_LABEL * width else ""],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "insidetextfont": {"color": ink_on(colour), "size": LABEL_PX},
+        "textangle": 0,
+        "constraintext": "inside",
+        "hovertext": [f"{row}: {name}<br>{value:,.3f} {unit}"],
+        "hoverinfo": "text",
+        "marker": {"color": colour},
+    }

@@ -1,0 +1,241 @@
+"""Clusters compared for one model: what each reaches at a speed per user, and on the page their frontiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cost.calibration.errors import ErrorOf, error_to_dict
+from cost.deployment import Deployment
+from cost.loads import ExpertLoads
+from placement.compare import CompareRow
+from rackplan.views.blocks import (
+    Block,
+    Chart,
+    Heading,
+    Items,
+    Page,
+    Table,
+    Text,
+    View,
+    labelled,
+    sections,
+)
+from rackplan.views.charts import frontier_chart, speed_chart
+from rackplan.views.points import ReportPoint, frontier, report_points
+from rackplan.views.words import (
+    doubts,
+    error_blocks,
+    load_blocks,
+    load_names,
+    phase_words,
+    range_words,
+    serving_words,
+)
+
+LEGEND = "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x replicas."
+
+
+def compare_view(rows: Sequence[CompareRow], deployment: Deployment, loads: ExpertLoads | None) -> View:
+    """Return a table of the rows, with ratios to the first cluster at the same speed per user.
+
+    ``deployment`` is of the first cluster: its model, workload and engine are those of all.
+    """
+    workload, model = deployment.workload, deployment.model
+    weakest = {row.cluster: f"{row.cluster} {row.evidence}" for row in rows if row.evidence}
+    notes = {row.cluster: f"{row.cluster} is {doubt}" for row in rows if (doubt := doubts(row.status))}
+    legend = [
+        Text(f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster;"),
+        Text(LEGEND),
+        *(Text(row.reason, row.cluster) for row in rows if row.tok_s_per_gpu is None),
+        *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
+        *(Text(note, "Note") for note in notes.values()),
+    ]
+    data: dict[str, Any] = {"rows": [_row_data(row, model.name, workload.token_word) for row in rows]}
+    if workload.what_if:
+        data["what_if"] = workload.what_if
+    return View(
+        sections(
+            [
+                Heading(f"{model.name}, {phase_words(workload)}, {rows[0].gpus} GPUs each"),
+                *labelled("Serving", "; ".join(serving_words(workload, deployment.engine))),
+                *load_blocks(loads),
+            ],
+            [_table(rows)],
+            legend,
+            _errors(rows),
+        ),
+        data,
+    )
+
+
+def compare_page(
+    rows: Sequence[CompareRow], deployments: Sequence[Deployment], loads: ExpertLoads | None, *, command: str
+) -> list[Block]:
+    """Return the page of a comparison: ``deployments`` has each cluster with the model and the workload."""
+    first = deployments[0]
+    points = {deployment.cluster.name: report_points(deployment, None) for deployment in deployments}
+    tokens = first.workload.token_word
+    reasons = {
+        (row.cluster, row.reason): f"{row.cluster}: {row.reason}" for row in rows if row.tok_s_per_gpu is None
+    }
+    note = (
+        f"{tokens.capitalize()} tokens; tok/s/GPU over all GPUs of a cluster, ratio at the same speed to "
+        f"{rows[0].cluster}; {LEGEND}"
+    )
+    says = f"{tokens} tok/s/GPU of each cluster by speed per user"
+    return [
+        Heading(f"{first.model.name} on {len(points)} clusters of {len(first.cluster.gpus)} GPUs"),
+        Text(compare_verdict(rows, tokens), style="verdict"),
+        Heading("At the same speed for the user", 2),
+        Chart("speeds", speed_chart(rows, tokens), says, 400),
+        _table(rows),
+        Text(note, style="note"),
+        Items(list(reasons.values())),
+        *_frontiers(points, rows, tokens),
+        *_grounds(rows, first, loads, command),
+    ]
+
+
+def _row_data(row: CompareRow, model: str, tokens: str) -> dict[str, Any]:
+    speed = row.tok_s_per_user if row.target_tok_s_per_user is None else row.target_tok_s_per_user
+    return {
+        "cluster": row.cluster,
+        "model": model,
+        "gpus": row.gpus,
+        "tok_s_per_user": speed,
+        "reached_tok_s_per_user": row.tok_s_per_user,
+        "tok_s_per_gpu": row.tok_s_per_gpu,
+        "tokens": tokens,
+        "step_s": row.step_s,
+        "batch": row.batch,
+        "bound_by": row.bound_by,
+        "layout": row.layout,
+        "evidence": row.evidence,
+        "status": row.status,
+        "reason": row.reason,
+        "calibration": error_to_dict(row.errors),
+    }
+
+
+def _errors(rows: Sequence[CompareRow]) -> list[Block]:
+    """Return how far off throughput may be, with a row for each cluster and each of its chips."""
+    errors: dict[tuple[str, ErrorOf], None] = dict.fromkeys(
+        (row.cluster, error) for row in rows for error in row.errors
+    )
+    return error_blocks(list(errors)) if errors else []
+
+
+def _table(rows: Sequence[CompareRow]) -> Table:
+    """Return the table of the rows; what nobody reaches is ``unreachable``."""
+    found = []
+    base = {
+        row.target_tok_s_per_user: row.tok_s_per_gpu
+        for row in reversed(rows)
+        if row.cluster == rows[0].cluster
+    }
+    for row in sorted(rows, key=lambda row: row.target_tok_s_per_user or 0.0):
+        wanted = row.target_tok_s_per_user
+        if row.tok_s_per_gpu is None or row.step_s is None:
+            found.append((row.cluster, f"{wanted:g}" if wanted else "-", "unreachable", *"-----"))
+            continue
+        first = base.get(wanted)
+        found.append(
+            (
+                row.cluster,
+                f"{wanted:g}" if wanted else f"{row.tok_s_per_user:.1f}",
+                f"{row.tok_s_per_gpu:,.0f}",
+                f"{row.tok_s_per_gpu / first:.2f}x" if first else "-",
+                f"{row.step_s * 1e3:.2f}",
+                f"{row.batch:g}",
+                row.layout or "",
+                row.bound_by or "",
+            )
+        )
+    columns = ("cluster", "tok/s/user", "tok/s/GPU", "ratio", "step ms", "batch", "layout", "bound by")
+    return Table(columns, found, words=(0, 6, 7))
+
+
+def _frontiers(
+    points: Mapping[str, Sequence[ReportPoint]], rows: Sequence[CompareRow], tokens: str
+) -> list[Block]:
+    columns = ("cluster", "layout", "batch", "tok/s/user", "tok/s/GPU", "step ms", "bound by")
+    cells = [(cluster, *point.cells) for cluster, mine in points.items() for point in frontier(mine)]
+    note = (
+        "The best of all layouts and batches of each cluster, experts taken as perfectly balanced; stars are "
+        "the rows above, experts as placed."
+    )
+    return [
+        Heading("Throughput against speed per user", 2),
+        Chart("frontiers", frontier_chart(points, rows, tokens), "Frontier of each cluster", 480),
+        Text(note, style="note"),
+        Page([Table(columns, cells, words=(0, 1, 6))], fold="The frontiers as a table"),
+    ]
+
+
+def _grounds(
+    rows: Sequence[CompareRow], first: Deployment, loads: ExpertLoads | None, command: str
+) -> list[Block]:
+    workload, model = first.workload, first.model
+    batch = f"batch {workload.batch:,} per GPU" if workload.batch else "batch the largest that fits"
+    served = [f"{phase_words(workload)}, {batch}, KV cache {workload.kv_dtype}"]
+    inputs = [
+        ("model", f"{model.name} ({model.precision_source})"),
+        ("workload", "; ".join([*served, *serving_words(workload, first.engine)])),
+        ("loads", load_names(loads.names) if loads is not None else "none: no routed experts"),
+        ("command", command),
+    ]
+    by_cluster = {row.cluster: row for row in rows if row.evidence} or {row.cluster: row for row in rows}
+    evidence = [(name, row.evidence or "-", doubts(row.status) or "-") for name, row in by_cluster.items()]
+    synthetic = loads is not None and loads.synthetic
+    return [
+        Heading("Inputs and evidence", 2),
+        Table(("input", "value"), inputs, words=(0, 1)),
+        Table(("cluster", "weakest evidence", "note"), evidence, words=(0, 1, 2)),
+        *_errors(rows),
+        *([Text("The loads are synthetic: nobody measured them.")] if synthetic else []),
+    ]
+
+
+def compare_verdict(rows: Sequence[CompareRow], tokens: str) -> str:
+    """Return the comparison in a few sentences: who cannot run it first, then the best at a speed, then limits.
+
+    The speed is the highest that the first cluster reaches and another too; where there is none, the highest that
+    any two reach, or one. ``tokens`` is the word for those counted.
+    """
+    clusters = list(dict.fromkeys(row.cluster for row in rows))
+    said = [_cannot(cluster, rows) for cluster in clusters]
+    reached: dict[float, list[CompareRow]] = {}
+    for row in rows:
+        if row.tok_s_per_gpu is not None:
+            reached.setdefault(row.target_tok_s_per_user or 0.0, []).append(row)
+    if not reached:
+        return " ".join([*filter(None, said), "No cluster reaches a speed that was asked for."])
+    several = {speed: found for speed, found in reached.items() if len(found) > 1} or reached
+    common = {s: found for s, found in several.items() if any(row.cluster == clusters[0] for row in found)}
+    speed = max(common or several)
+    said.append(_best(reached[speed], clusters[0], speed, tokens))
+    highest = max(reached)
+    if highest > speed:
+        said.append(f"Only {', '.join(row.cluster for row in reached[highest])} reach {highest:g}.")
+    said += [f"{row.cluster} is {doubts(row.status)}." for row in reached[speed] if doubts(row.status)]
+    return " ".join(filter(None, said))
+
+
+def _cannot(cluster: str, rows: Sequence[CompareRow]) -> str:
+    mine = [row for row in rows if row.cluster == cluster]
+    if any(row.tok_s_per_gpu is not None for row in mine):
+        return ""
+    return f"{cluster} cannot: {mine[0].reason}"
+
+
+def _best(rows: Sequence[CompareRow], base: str, speed: float, tokens: str) -> str:
+    best = max(rows, key=lambda row: row.tok_s_per_gpu or 0.0)
+    first = next((row.tok_s_per_gpu for row in rows if row.cluster == base), None)
+    where = f"At {speed:g} {tokens} tok/s/user" if speed else "With as much throughput as fits"
+    text = f"{where} {best.cluster} gives most: {best.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU"
+    if best.errors:
+        text += f" ({range_words(best.tok_s_per_gpu or 0.0, best.errors)})"
+    if first and best.cluster != base:
+        text += f", {(best.tok_s_per_gpu or 0.0) / first:.2f} times {base}"
+    return f"{text}; {best.bound_by} binds."

@@ -1,0 +1,113 @@
+"""Plans in engines' forms: an export with what to start the engine with, and what a check found."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from placement.engines.export import Exported
+from placement.engines.mapping import Place
+from placement.engines.registry import Checked
+from rackplan.views.blocks import Block, Heading, Lines, Text, View, labelled, sections
+
+_FINDINGS = {"refused": "NOT LOADED", "wrong": "WRONG", "note": "note"}
+MOST_NODES = 8
+"""Nodes whose GPUs are listed; ``--json`` has all."""
+
+
+def export_view(exported: Exported) -> View:
+    """Return what ``rackplan export`` says."""
+    engine, mapping, launch = exported.engine, exported.mapping, exported.launch
+    unreleased = " (NOT RELEASED)" * (not engine.released)
+    experts = (
+        f"{mapping.experts} in {mapping.slots} slots per layer ({mapping.slots_per_rank} a GPU, "
+        f"{mapping.redundant} redundant copies), {len(mapping.layer_ids)} MoE layers, EP {mapping.ranks}"
+    )
+    balance = (
+        f"{exported.balancedness:.4f} under the plan's loads as the engine splits them (planned: "
+        f"{exported.planned:.4f})"
+    )
+    split = f"the engine splits an expert's tokens {engine.split_words}", f"the plan expects {launch.split}"
+    blocks = sections(
+        [
+            Heading(f"{launch.model} for {engine.title}{unreleased}"),
+            Text(launch.file, "File"),
+            Text(experts, "Experts"),
+            Text(engine.version, "Checked with"),
+            *labelled("Split", *split),
+            Text(balance, "Balancedness"),
+        ],
+        [Lines(["Start with", *(f"  {line}" for line in _shell(exported.flags))])],
+        [*_order(exported.places), *(Text(warning, "Warning") for warning in exported.warnings)],
+    )
+    return View(blocks, _export_data(exported))
+
+
+def check_view(checked: Checked) -> View:
+    """Return what ``rackplan check`` says."""
+    blocks = sections(
+        [
+            Heading(f"{checked.file} for {checked.engine.title}"),
+            Text(checked.engine.version, "Checked with"),
+            Text("yes" if checked.loads else "no", "Loads"),
+            Text("yes" if checked.right else "no", "Right"),
+        ],
+        [Text(f"{finding.where}: {finding.what}", _FINDINGS[finding.kind]) for finding in checked.findings],
+    )
+    data = {
+        "engine": checked.engine.name,
+        "loads": checked.loads,
+        "right": checked.right,
+        "version": checked.engine.version,
+        "findings": [
+            {"where": finding.where, "what": finding.what, "kind": finding.kind}
+            for finding in checked.findings
+        ],
+    }
+    return View(blocks, data)
+
+
+def _shell(flags: tuple[str, ...]) -> list[str]:
+    """Lines as a shell takes them; those of a file as they are."""
+    if not any(line.startswith("--") for line in flags):
+        return list(flags)
+    return [*(line if line.startswith("#") else f"{line} \\" for line in flags[:-1]), flags[-1]]
+
+
+def _order(places: tuple[Place, ...]) -> list[Block]:
+    """Which GPU is which rank, a line a node."""
+    lines = ["rank r of the engine runs on this GPU; slots of a rank are in the file's order"]
+    runs = [list(run) for _, run in groupby(places, key=lambda place: (place.replica, place.node))]
+    several = any(place.replica for place in places)
+    for run in runs[:MOST_NODES]:
+        first, last = run[0], run[-1]
+        replica = f"replica {first.replica}, " if several else ""
+        ranks = f"ranks {first.rank}-{last.rank}" if last.rank > first.rank else f"rank {first.rank}"
+        lines.append(f"{replica}{ranks}: {', '.join(place.gpu for place in run)}")
+    if len(runs) > MOST_NODES:
+        lines.append(f"and {len(runs) - MOST_NODES} more nodes in the same order (--json lists all)")
+    return labelled("GPU order", *lines)
+
+
+def _export_data(exported: Exported) -> dict[str, Any]:
+    engine, mapping, launch = exported.engine, exported.mapping, exported.launch
+    return {
+        "engine": engine.name,
+        "file": launch.file,
+        "version": engine.version,
+        "released": engine.released,
+        "split": {"engine": list(engine.splits), "plan": launch.split, "how": engine.split_words},
+        "balancedness": {"engine": exported.balancedness, "plan": exported.planned},
+        "experts": mapping.experts,
+        "slots": mapping.slots,
+        "redundant": mapping.redundant,
+        "slots_per_gpu": mapping.slots_per_rank,
+        "moe_layers": len(mapping.layer_ids),
+        "ep": mapping.ranks,
+        "flags": list(exported.flags),
+        "warnings": list(exported.warnings),
+        "ranks": [
+            {"replica": place.replica, "stage": place.stage, "rank": place.rank, "gpu": place.gpu}
+            for place in exported.places
+        ],
+    }

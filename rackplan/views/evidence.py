@@ -1,0 +1,122 @@
+"""Every figure that a score rests on: of the machine, of the kernels, of the loads; and which is the weakest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cost.dtypes import multiply_dtype
+from cost.layout import StageSpec
+from cost.machine import Machine
+from cost.terms.registry import TERMS
+from placement.plan import Plan
+from rackplan.views.words import load_names
+from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
+
+
+@dataclass(frozen=True)
+class UsedFigure:
+    """A figure, and what it is a figure of: a GPU, a fabric, kernels on a chip, an all-to-all kernel, loads.
+
+    ``group`` is ``machine``, ``kernels``, ``loads`` or ``what-if``.
+    """
+
+    group: str
+    of: str
+    name: str
+    figure: Figure
+
+    @property
+    def title(self) -> str:
+        """What it is a figure of, and its name."""
+        return f"{self.of} {self.name}" if self.of else self.name
+
+
+def coefficients(plan: Plan) -> list[UsedFigure]:
+    """Return what kernels reach of the peaks, and their delays, for the chips and fabrics of the plan's stages."""
+    found: dict[tuple[str, str], UsedFigure] = {}
+    for stage, machine in _machines(plan):
+        efficiency = machine.efficiency
+        for name, figure in efficiency.figures().items():
+            found.setdefault((efficiency.chip, name), UsedFigure("kernels", efficiency.chip, name, figure))
+        kernel = plan.deployment.kernel(stage, tp=plan.layout.tp)
+        if kernel is not None:
+            for name, figure in kernel.figures().items():
+                found.setdefault((kernel.name, name), UsedFigure("kernels", kernel.name, name, figure))
+    return list(found.values())
+
+
+def kernel_notes(plan: Plan) -> list[str]:
+    """Return which all-to-all kernels stand in for those of fabrics on which nobody measured them."""
+    notes = []
+    for stage, machine in _machines(plan):
+        kernel, rates = plan.deployment.kernel(stage, tp=plan.layout.tp), machine.rates
+        if kernel is not None:
+            crosses = len(plan.deployment.domain_set(stage)) > 1
+            notes.append(kernel.stand_in(rates.up_fabric, rates.out_fabric if crosses else ""))
+    return [note for note in dict.fromkeys(notes) if note]
+
+
+def _machines(plan: Plan) -> Iterator[tuple[StageSpec, Machine]]:
+    """Yield each stage that runs on another machine, or in one domain rather than several, than those before it."""
+    seen = set()
+    for stages in plan.layout.replicas:
+        for stage in stages:
+            machine = plan.deployment.machine(stage)
+            key = id(machine), len(plan.deployment.domain_set(stage)) > 1
+            if key not in seen:
+                seen.add(key)
+                yield stage, machine
+
+
+def term_evidence(plan: Plan, term: str) -> Evidence | None:
+    """Return the weakest kind among the coefficients of one part of the step; None where none is known."""
+    behind = TERMS[term].behind
+    kinds = [used.figure.kind for used in coefficients(plan) if used.name.startswith(behind)]
+    return weakest(kinds) if kinds else None
+
+
+def machine_figures(plan: Plan) -> list[UsedFigure]:
+    """Return the figures of the GPUs and fabrics in use, each once."""
+    cluster, model = plan.deployment.cluster, plan.deployment.model
+    stages = [stage for replica in plan.layout.replicas for stage in replica]
+    used = sorted({cluster.gpus[gpu].domain for stage in stages for gpu in stage.gpus})
+    found: dict[tuple[str, str], UsedFigure] = {}
+
+    def add(of: str, name: str, figure: Figure) -> None:
+        found.setdefault((of, name), UsedFigure("machine", of, name, figure))
+
+    for index in used:
+        domain = cluster.spec.domains[index]
+        units = dict.fromkeys(
+            f"{multiply_dtype(dtype, domain.gpu)[0]}_flop_per_s"
+            for dtype in sorted({*model.precision.values(), "bf16"})
+        )
+        for name in (*units, "hbm_bytes_per_s", "hbm_bytes"):
+            add(domain.gpu.name, name, domain.gpu.figures[name])
+        add(domain.fabric.name, "link_bytes_per_s", domain.fabric.link_bytes_per_s)
+        add(domain.fabric.name, "latency_s", domain.fabric.latency_s)
+    out = cluster.spec.scale_out
+    if out is not None and len(used) > 1:
+        add(out.fabric.name, "link_bytes_per_s", out.fabric.link_bytes_per_s)
+        add(out.fabric.name, "latency_s", out.fabric.latency_s)
+    return list(found.values())
+
+
+def used_figures(plan: Plan) -> list[UsedFigure]:
+    """Return all of them; synthetic loads and what is supposed count as figures without a value, assumed."""
+    figures = [*machine_figures(plan), *coefficients(plan)]
+    if plan.loads is not None and plan.loads.synthetic:
+        assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic: nobody measured them")
+        figures.append(UsedFigure("loads", "", load_names(plan.loads.names), assumed))
+    if plan.score.what_if:
+        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if: nobody trained or measured it")
+        figures.append(UsedFigure("what-if", "", plan.score.what_if, supposed))
+    return figures
+
+
+def weakest_figures(figures: Iterable[UsedFigure]) -> list[UsedFigure]:
+    """Return those of the weakest kind among ``figures``."""
+    given = list(figures)
+    kind = weakest(used.figure.kind for used in given)
+    return [used for used in given if used.figure.kind is kind]

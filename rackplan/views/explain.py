@@ -1,0 +1,452 @@
+"""Why a plan costs what it costs: each part of the step, the memory, and what the numbers rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cost.calibration.errors import errors_in
+from cost.calibration.residual import kinds_of, step_features
+from cost.calibration.residual import residual as learned_residual
+from cost.deployment import USABLE_HBM
+from cost.efficiency import PEAK
+from cost.lecture import train_wait_s
+from cost.score import Score
+from cost.terms.registry import TERMS
+from placement.compare import cluster_status
+from placement.plan import Plan
+from placement.plan_file import plan_score_to_dict
+from placement.scoring import score_placement
+from rackplan.views.blocks import Block, Table, Text, View, labelled, sections
+from rackplan.views.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
+from rackplan.views.words import (
+    band_words,
+    coefficient_words,
+    doubts,
+    load_names,
+    next_token,
+    serving_words,
+    what_if_words,
+)
+from topology.figures import Evidence
+
+LEAST_BOUND = 0.05
+HBM_USES = {
+    "weights": "weights",
+    "kv_cache": "KV cache",
+    "workspace": "workspace",
+    "free": "free",
+    "reserved": "reserved",
+}
+"""The uses of HBM as people say them."""
+LEAST_WEIGHT = 0.005
+"""Weight that would be written as 0.00."""
+
+
+@dataclass(frozen=True)
+class TermRow:
+    """One part of the step.
+
+    Attributes
+    ----------
+    seconds, share:
+        Expected seconds, and the fraction of the step.
+    peak_s:
+        Seconds of the same part at data-sheet peaks, without delays of kernels.
+    bound_by:
+        The resources that bind it somewhere, the one that binds most of it first.
+    evidence:
+        The weakest coefficient behind it; None where it has none.
+    """
+
+    name: str
+    seconds: float
+    share: float
+    peak_s: float
+    bound_by: tuple[str, ...]
+    evidence: Evidence | None
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """A plan and what explains its score.
+
+    ``peaks`` is the score of the same placement at data-sheet peaks, its parts one after another;
+    ``figures`` are all that the score rests on, ``weakest`` those of the weakest kind; ``residual``
+    is what measured runs near the plan took over the physics and how near they are (:func:`residual_of`), None where
+    it was not asked for.
+    """
+
+    plan: Plan
+    verdict: str
+    terms: tuple[TermRow, ...]
+    peaks: Score
+    figures: tuple[UsedFigure, ...]
+    weakest: tuple[UsedFigure, ...]
+    assumptions: tuple[str, ...]
+    residual: tuple[float, float] | None = None
+
+    @property
+    def step_over_lower(self) -> float:
+        """Expected step over the lower bound, at least 1."""
+        return self.plan.score.step_s / self.plan.score.lower_step_s
+
+    @property
+    def left_bytes(self) -> float:
+        """Usable bytes of HBM that nothing is in, on the fullest GPU."""
+        return self.plan.score.hbm_bytes["free"]
+
+
+def explain_plan(plan: Plan, *, residual: bool = True) -> Explanation:
+    """Return the explanation of a plan that fits; ``residual``: with what measured runs near it say."""
+    score, peaks = plan.score, at_peaks(plan)
+    rows = [
+        TermRow(
+            name,
+            seconds,
+            seconds / score.step_s,
+            peaks.terms_s.get(name, 0.0),
+            _bound_by(score, name),
+            term_evidence(plan, name),
+        )
+        for name, seconds in largest_first(score.terms_s)
+    ]
+    figures = used_figures(plan)
+    return Explanation(
+        plan,
+        verdict(plan),
+        tuple(rows),
+        peaks,
+        tuple(figures),
+        tuple(weakest_figures(figures)),
+        tuple(_assumptions(plan)),
+        residual_of(plan) if residual else None,
+    )
+
+
+def residual_of(plan: Plan) -> tuple[float, float]:
+    """Return what measured runs near the plan took over the physics, and how near they are: factor and weight.
+
+    A plan is one phase, so it is compared with pools that decode apart. Nothing measured is like prefill alone,
+    several pipeline stages, half batches that overlap, a what-if, several chips or coefficients of the user's.
+    """
+    deployment, layout, score = plan.deployment, plan.layout, plan.score
+    workload = deployment.workload
+    chips = {domain.gpu.name for domain in deployment.cluster.spec.domains}
+    alike = workload.decodes and layout.stages == 1 and not workload.overlap and not score.what_if
+    if not alike or len(chips) > 1 or deployment.efficiency is not None:
+        return 1.0, 0.0
+    kind = kinds_of("disaggregated", deployment.engine, chips.pop())
+    features = step_features(
+        score.terms_s,
+        batch=score.batch * layout.tp,
+        tp=layout.tp,
+        attention_dp=layout.attention_dp,
+        hidden=deployment.model.hidden,
+        queries=1.0 + workload.draft_tokens,
+    )
+    factor, weight = learned_residual(kind, features)
+    return float(factor[0]), float(weight[0])
+
+
+def residual_words(found: tuple[float, float]) -> str:
+    """Return what measured runs near a plan say, in words."""
+    factor, weight = found
+    if weight < LEAST_WEIGHT:
+        return "no measured run is near"
+    return (
+        f"measured runs near this one took {factor:.2f} times the physics (weight {weight:.2f}; learned, not applied "
+        "to the figures above)"
+    )
+
+
+def at_peaks(plan: Plan) -> Score:
+    """Return the score of the same placement with every kernel at its data-sheet peak and without delay."""
+    deployment = replace(plan.deployment, efficiency=PEAK)
+    return score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)[0]
+
+
+def verdict(plan: Plan) -> str:
+    """Return the plan in one sentence: that it fits, how fast it is, what binds."""
+    score, deployment = plan.score, plan.deployment
+    share = score.limits_s[score.bound_by] / score.step_s
+    tokens = deployment.workload.token_word
+    band = band_words(score.tok_s_per_gpu, errors_in(plan.deployment, plan.layout))
+    text = (
+        f"{deployment.model.name} fits {deployment.cluster.name} ({len(deployment.cluster.gpus)} GPUs): "
+        f"{score.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU{band} at {score.tok_s_per_user:,.1f} {tokens} tok/s/user; "
+        f"a step takes {score.step_s * 1e3:,.2f} ms, {score.step_s / score.lower_step_s:.1f} times its lower bound; "
+        f"{score.bound_by} binds ({share:.0%} of the step)."
+    )
+    doubt = doubts(cluster_status(deployment.cluster))
+    if doubt:
+        text += f" {deployment.cluster.name} is {doubt}."
+    if score.what_if:
+        text += f" A what-if: {score.what_if.replace('_', ' ')}."
+    if plan.interrupted:
+        text += " The search was interrupted: this is the best so far."
+    return text
+
+
+def cache_note(plan: Plan) -> str:
+    """Return how pipeline stages change what a GPU holds: weights shrink, the cache does not."""
+    stages = plan.layout.stages
+    if stages == 1:
+        return (
+            "KV per GPU would not shrink with pipeline stages: with more of them each GPU has fewer layers, "
+            "and more sequences are in flight in the same proportion. Stages save weights only."
+        )
+    return (
+        f"KV per GPU does not shrink with stages: each GPU holds about 1/{stages} of the layers, for {stages} "
+        f"micro-batches in flight. The {stages} stages save weights only."
+    )
+
+
+def wait_note(plan: Plan) -> str:
+    """Return how long a request waits for its next token, by the lecture's trains."""
+    mean, longest = train_wait_s(plan.score.step_s)
+    return (
+        f"A request waits at most two steps for its {next_token(plan.deployment.workload)}: {longest * 1e3:,.2f} ms, "
+        f"{mean * 1e3:,.2f} ms on average, once there is a place for it (a batch leaves as a train does)."
+    )
+
+
+def parts_note(found: Explanation) -> str:
+    """Return what those parts of the step are whose names do not say it; empty where there is none."""
+    said = (
+        f"{row.name.replace('_', ' ')}: {TERMS[row.name].meaning}"
+        for row in found.terms
+        if TERMS[row.name].meaning
+    )
+    text = "; ".join(said)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def _bound_by(score: Score, term: str) -> tuple[str, ...]:
+    """The resources that bind ``term``, most of it first; one that binds less than a twentieth is left out."""
+    mine = {limit: seconds for (name, limit), seconds in score.parts_s.items() if name == term}
+    least = LEAST_BOUND * sum(mine.values())
+    return tuple(sorted((limit for limit in mine if mine[limit] >= least), key=lambda limit: -mine[limit]))
+
+
+def _assumptions(plan: Plan) -> list[str]:
+    """What a careful reader should know, in the order of weight."""
+    deployment, loads = plan.deployment, plan.loads
+    found = []
+    if loads is not None and loads.synthetic:
+        found.append(f"Expert loads are synthetic ({load_names(loads.names)}): nobody measured them.")
+    doubt = doubts(cluster_status(deployment.cluster))
+    if doubt:
+        found.append(f"{deployment.cluster.name} is {doubt}.")
+    found.append(
+        f"An engine may fill {USABLE_HBM:.0%} of the HBM that the driver reports; the rest is reserved."
+    )
+    what = (
+        "has {} tokens of context at the costed step"
+        if deployment.workload.decodes
+        else "is a prompt of {} tokens"
+    )
+    found.append(f"Every sequence {what.format(f'{deployment.workload.context:,}')}.")
+    found += [
+        f"{text[0].upper()}{text[1:]}." for text in serving_words(deployment.workload, deployment.engine)
+    ]
+    supposed = what_if_words(deployment)
+    found += [f"What if: {supposed}."] if supposed else []
+    found += dict.fromkeys(
+        f"Coefficients: {coefficient_words(deployment.machine(stage).efficiency, deployment.workload.phase)}."
+        for stages in plan.layout.replicas
+        for stage in stages
+    )
+    found += [f"All-to-all: {note}." for note in kernel_notes(plan)]
+    found += [f"Left out of the model: {part}." for part in deployment.model.omitted]
+    found += [
+        f"{note[0].upper()}{note[1:]}." for note in (*deployment.notes, *deployment.model.notes) if note
+    ]
+    found += [f"Loads: {note}." for note in (loads.notes if loads is not None else ()) if note]
+    return [text.replace("..", ".") if text.endswith("..") else text for text in found]
+
+
+def explain_view(found: Explanation) -> View:
+    """Return the whole explanation: verdict, step, memory, figures, assumptions."""
+    plan, score = found.plan, found.plan.score
+    step = (
+        f"Expected step {score.step_s * 1e3:,.2f} ms, lower bound {score.lower_step_s * 1e3:,.2f} ms (pure "
+        f"roofline: no schedule of this layout is faster), ratio {found.step_over_lower:.2f}."
+    )
+    layout = plan.layout.describe(moe=plan.deployment.model.moe is not None)
+    left = (
+        f"Left on the fullest GPU: {found.left_bytes / 1e9:,.1f} GB. Batch {score.batch} sequences per GPU; the "
+        f"largest that fits is {score.max_batch}. {cache_note(plan)}"
+    )
+    groups = {
+        group: [used for used in found.figures if used.group == group] for group in ("kernels", "machine")
+    }
+    sources = list(dict.fromkeys(used.figure.source for group in groups.values() for used in group))
+    numbered = [f"[{number}] {source}" for number, source in enumerate(sources, 1)]
+    blocks: list[Block] = [
+        Text(found.verdict),
+        Text(step),
+        Text(wait_note(plan)),
+        term_table(found),
+        Text(parts_note(found)),
+        limit_table(found),
+        *([] if found.residual is None else labelled("Residual", residual_words(found.residual))),
+        Text(
+            f"Layout: {layout}; {plan.layout.gpus_used} of {len(plan.deployment.cluster.gpus)} GPUs in use."
+        ),
+        memory_table(score),
+        Text(left),
+        _figure_table("What kernels reach, as the expected step uses it", groups["kernels"], sources),
+        _figure_table("The machine", groups["machine"], sources),
+        Text("\n".join(["Sources:", *numbered])),
+        Text(weakest_note(found)),
+        Text("\n".join(["Assumptions:", *(f"- {text}" for text in found.assumptions)])),
+    ]
+    shown = (block for block in blocks if not isinstance(block, Text) or block.text)
+    return View(sections(*([block] for block in shown)), _data(found))
+
+
+def term_table(found: Explanation) -> Table:
+    """Return the parts of the step: time, share, time at peak, what binds, evidence."""
+    rows = [
+        (
+            row.name.replace("_", " "),
+            f"{row.seconds * 1e3:,.3f}",
+            f"{row.share:.1%}",
+            f"{row.peak_s * 1e3:,.3f}",
+            ", ".join(row.bound_by) or "-",
+            row.evidence.label if row.evidence is not None else "-",
+        )
+        for row in found.terms
+    ]
+    columns = ("part of the step", "ms", "share", "ms at peak", "bound by", "evidence")
+    return Table(columns, rows, "Parts of the step", words=(0, 4, 5), ruled=True)
+
+
+def limit_table(found: Explanation) -> Table:
+    """Return the resources that the step waits for: time, share, time busy at peak."""
+    score = found.plan.score
+    rows = [
+        (
+            name,
+            f"{seconds * 1e3:,.3f}",
+            f"{seconds / score.step_s:.1%}",
+            f"{score.floor_s[name] * 1e3:,.3f}" if name in score.floor_s else "-",
+        )
+        for name, seconds in largest_first(score.limits_s)
+    ]
+    return Table(("resource", "ms", "share", "ms busy at peak"), rows, "What the step waits for", ruled=True)
+
+
+def memory_table(score: Score) -> Table:
+    """Return the uses of HBM on the fullest GPU."""
+    parts = score.hbm_bytes
+    total = sum(parts.values())
+    shown = [*((HBM_USES.get(name, name), amount) for name, amount in parts.items()), ("in all", total)]
+    rows = [(name, f"{size:,.0f}", f"{size / 1e9:,.2f}", f"{size / total:.1%}") for name, size in shown]
+    return Table(("use", "bytes", "GB", "share"), rows, "HBM of the fullest GPU", ruled=True)
+
+
+def figure_text(used: UsedFigure) -> str:
+    """Return the value of a figure as its source says it, else as we know it."""
+    figure = used.figure
+    return figure.text or (f"{figure.value:g} {figure.unit}" if figure.published else "-")
+
+
+def weakest_note(found: Explanation) -> str:
+    """Return the weakest kind of evidence, and the figures that are of it."""
+    named = ", ".join(used.title for used in found.weakest)
+    return f"Weakest evidence: {found.plan.score.evidence.label} ({named})."
+
+
+def _figure_table(title: str, figures: Sequence[UsedFigure], sources: Sequence[str]) -> Table:
+    """Return figures; a source is its number among ``sources``, since one stands behind many."""
+    rows = [
+        (used.title, figure_text(used), used.figure.kind.label, f"[{sources.index(used.figure.source) + 1}]")
+        for used in figures
+    ]
+    return Table(("figure", "value", "kind", "source"), rows, title, words=(0, 2, 3), ruled=True)
+
+
+def largest_first(parts: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return the parts above zero, the largest first."""
+    return sorted(((name, value) for name, value in parts.items() if value > 0), key=lambda item: -item[1])
+
+
+def _data(found: Explanation) -> dict[str, Any]:
+    """Return an explanation as JSON-able data; seconds and bytes."""
+    plan, score = found.plan, found.plan.score
+    mean, longest = train_wait_s(score.step_s)
+    total = sum(score.hbm_bytes.values())
+    return {
+        "verdict": found.verdict,
+        "model": plan.deployment.model.name,
+        "cluster": plan.deployment.cluster.name,
+        "gpus": len(plan.deployment.cluster.gpus),
+        "layout": {
+            "stages": plan.layout.stages,
+            "ep": plan.layout.ep if plan.deployment.model.moe else 1,
+            "tp": plan.layout.tp,
+            "attention_dp": plan.layout.attention_dp,
+            "replicas": len(plan.layout.replicas),
+            "batch_per_gpu": score.batch,
+            "gpus_used": plan.layout.gpus_used,
+        },
+        "score": plan_score_to_dict(plan),
+        "step_over_lower": found.step_over_lower,
+        "mean_wait_ms": mean * 1e3,
+        "longest_wait_ms": longest * 1e3,
+        "terms": [
+            {
+                "term": row.name,
+                **({"meaning": TERMS[row.name].meaning} if TERMS[row.name].meaning else {}),
+                "seconds": row.seconds,
+                "share": row.share,
+                "peak_s": row.peak_s,
+                "bound_by": list(row.bound_by),
+                "limits_s": {limit: s for (name, limit), s in score.parts_s.items() if name == row.name},
+                "evidence": row.evidence.label if row.evidence is not None else None,
+            }
+            for row in found.terms
+        ],
+        "limits": [
+            {
+                "resource": name,
+                "seconds": seconds,
+                "share": seconds / score.step_s,
+                "busy_at_peak_s": score.floor_s.get(name, 0.0),
+            }
+            for name, seconds in largest_first(score.limits_s)
+        ],
+        "memory": {
+            "parts": [
+                {"use": name, "bytes": amount, "share": amount / total}
+                for name, amount in score.hbm_bytes.items()
+            ],
+            "left_bytes": found.left_bytes,
+            "max_batch_per_gpu": score.max_batch,
+            "note": cache_note(plan),
+        },
+        "figures": [
+            {
+                "group": used.group,
+                "of": used.of,
+                "name": used.name,
+                "value": used.figure.value if used.figure.published else None,
+                "unit": used.figure.unit,
+                "text": used.figure.text,
+                "kind": used.figure.kind.label,
+                "source": used.figure.source,
+            }
+            for used in found.figures
+        ],
+        "weakest": {
+            "kind": score.evidence.label,
+            "figures": [used.title for used in found.weakest],
+        },
+        "assumptions": list(found.assumptions),
+        "residual": (
+            None if found.residual is None else {"factor": found.residual[0], "weight": found.residual[1]}
+        ),
+    }

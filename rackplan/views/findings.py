@@ -1,0 +1,142 @@
+"""What is found about a plan: each of its loads, what one failure would do, and how many copies are worth it."""
+
+from __future__ import annotations
+
+from placement.failures import TOP
+from placement.findings import ALIKE_COPIES, Failures, RedundancyCurve, ScenarioReport
+from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled
+from rackplan.views.charts import redundancy_chart
+from rackplan.views.words import UNITS
+
+
+def scenario_blocks(report: ScenarioReport) -> list[Block]:
+    """Return balancedness under each of the loads, in-sample and of a plan made without it."""
+
+    def left(value: float | None) -> str:
+        return "-" if value is None else f"{value:.4f}"
+
+    rows = [
+        (row.name, f"{row.in_sample:.4f}", left(row.left_out), f"{row.worst_layer:.4f}")
+        for row in report.rows
+    ]
+    note = "Left out: planned the fast way on the other loads"
+    missing = sum(row.left_out is None for row in report.rows)
+    if missing:
+        note += f"; {missing} of {len(report.rows)} were not left out, which would take long"
+    over = "mean" if report.objective == "mean" else "worst"
+    return [
+        Heading("Each of the loads", 2),
+        Page([Text(f"Planned for the least {over} over {len(report.rows)} loads of the largest GPU load.")]),
+        Table(
+            ("loads", "in-sample", "left out", "worst layer"),
+            [*rows, ("mean", f"{report.in_sample:.4f}", left(report.left_out), "")],
+            "Balancedness under each of the loads, and of a plan made on the others (trust that one):",
+        ),
+        Text(f"{note}.", ""),
+    ]
+
+
+def failure_blocks(failures: Failures) -> list[Block]:
+    """Return what losing any one GPU, node or rack would do, and the experts that one failure would kill."""
+    rows = [
+        (
+            UNITS[row.unit],
+            f"{row.choices:,}",
+            f"{row.balancedness_mean:.4f}" if row.balancedness_mean else "-",
+            f"{row.balancedness_worst:.4f}" if row.balancedness_worst else "-",
+            f"{row.tok_s_per_gpu_mean:,.0f}",
+            f"{row.tok_s_per_gpu_worst:,.0f}",
+            f"{row.tokens_lost_mean:.2%}",
+            row.worst,
+        )
+        for row in failures.what_if
+    ]
+    columns = ("lost", "of", "balancedness", "worst", "tok/s/GPU", "worst", "tokens lost", "worst to lose")
+    title = "After losing any one (mean, and worst; experts keep the copies that are left):"
+    dropped = (
+        "Tokens of experts without a copy left are dropped. Throughput is over all GPUs given, lost ones too."
+    )
+    some = [
+        f"{row.tried} of {row.choices:,} {UNITS[row.unit]}s"
+        for row in failures.what_if
+        if row.tried < row.choices
+    ]
+    tried = f"Tried: {', '.join(some)}, evenly spaced." if some else ""
+    return [
+        Heading("After a failure", 2),
+        Table(columns, rows, title, words=(0, 7)),
+        Page([Text(dropped, style="note")]),
+        *labelled("At risk", at_risk_words(failures), tried),
+        Page(_risk_tables(failures)),
+    ]
+
+
+def redundancy_blocks(curve: RedundancyCurve) -> list[Block]:
+    """Return throughput against copies, where their number was chosen: the choice and the knee marked."""
+    best, knee = curve.best.redundant, curve.knee.redundant
+    text = f"{best} per layer above one of each expert: most throughput on this layout"
+    if knee != best:
+        text += f"; with {knee} (the knee) it is within {ALIKE_COPIES:.0%} of that"
+    rows = [
+        (
+            f"{point.redundant}",
+            f"{point.slots_per_gpu}",
+            f"{point.balancedness:.4f}",
+            f"{point.batch:,}",
+            f"{point.tok_s_per_gpu:,.0f}",
+            f"{point.tpot_s * 1e3:,.2f}",
+            f"{point.expert_bytes / 1e9:,.1f}",
+            ", ".join(["chosen"] * (point.redundant == best) + ["knee"] * (point.redundant == knee)),
+        )
+        for point in curve.points
+    ]
+    columns = ("copies", "slots/GPU", "balancedness", "batch", "tok/s/GPU", "TPOT ms", "experts GB", "")
+    says = "Throughput against copies per layer, the choice and the knee marked"
+    return [
+        Heading("How many copies", 2),
+        Chart("redundancy", redundancy_chart(curve), says, 360),
+        Text(text, "Copies"),
+        Table(columns, rows, words=(7,)),
+    ]
+
+
+def _risk_tables(failures: Failures) -> list[Block]:
+    """Return the experts that one failure would kill: the heaviest, and all by layer."""
+    unit = UNITS[failures.spread]
+    heaviest = [
+        (str(row.layer), str(row.expert), str(row.copies), f"{row.share:.3%}", row.domain)
+        for row in failures.experts
+    ]
+    layers = [
+        (
+            str(row.layer),
+            str(row.experts),
+            f"{row.share:.2%}",
+            row.worst or "-",
+            str(row.worst_experts),
+            f"{row.worst_share:.2%}",
+        )
+        for row in failures.layers
+    ]
+    title = f"Experts with all copies in one {unit}: the heaviest {min(TOP, len(heaviest))}"
+    columns = ("layer", "expert", "copies", "of the layer's tokens", unit)
+    by_layer = ("layer", "experts at risk", "of its tokens", f"worst {unit}", "its experts", "its tokens")
+    tables: list[Block] = [Table(columns, heaviest, title, words=(4,))] if heaviest else []
+    return [*tables, Page([Table(by_layer, layers, words=(3,))], fold="By layer")]
+
+
+def at_risk_words(failures: Failures) -> str:
+    """Say how many experts one failure would kill, and the heaviest of them."""
+    unit, layers = UNITS[failures.spread], len(failures.layers)
+    if not failures.experts_at_risk:
+        return f"none: every expert of the {layers} layers has copies in two {unit}s or more"
+    first = failures.experts[0]
+    copies = f"{first.copies} copies" if first.copies > 1 else "1 copy"
+    worst = max(failures.layers, key=lambda row: row.worst_share)
+    experts = "1 expert" if worst.worst_experts == 1 else f"{worst.worst_experts} experts"
+    return (
+        f"{failures.experts_at_risk / layers:,.1f} experts a layer have all their copies in one {unit}, with "
+        f"{failures.share_at_risk:.1%} of the tokens; the heaviest is expert {first.expert} of layer {first.layer} "
+        f"({first.share:.2%} of its tokens, {copies}, {first.domain}); the worst {unit} to lose in a layer is "
+        f"{worst.worst} in layer {worst.layer} ({experts}, {worst.worst_share:.2%})"
+    )

@@ -1,0 +1,207 @@
+"""Recordings of expert loads: layers, windows, skew over experts, and drift between windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.loads import is_generator
+from cost.traces.open import open_recording
+from cost.traces.recording import Recording, Wanted
+from cost.traces.statistics import Drift, LoadStatistics, load_statistics
+from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows, moe_rows, require_fit
+from rackplan.views.blocks import RAMP, Block, Heading, Lines, Table, Text, View, labelled, sections
+from topology.errors import InputError
+
+_PICTURE = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """A recording, its windows, their statistics, and what a model says to it (``model`` is empty without one)."""
+
+    recording: Recording
+    windows: Windows
+    statistics: LoadStatistics
+    model: str
+    notes: tuple[str, ...]
+
+    @property
+    def layers(self) -> list[int]:
+        """The layers with tokens: their ids where the recording says them, else their rows."""
+        ids = self.recording.layer_ids or tuple(range(self.recording.rows))
+        return [ids[row] for row in self.statistics.rows]
+
+    @property
+    def dense(self) -> list[int]:
+        """Layers (or rows) without a token in any window."""
+        ids = self.recording.layer_ids or tuple(range(self.recording.rows))
+        return [layer for row, layer in enumerate(ids) if row not in self.statistics.rows]
+
+
+def describe(
+    text: str, model: str | None, windows: int | None, on_progress: Callable[[str, float], None] | None
+) -> Description:
+    """Read a recording; with a ``model``, check that it fits.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, holds no tokens, or does not fit the model.
+    """
+    if is_generator(text):
+        raise InputError(f"{text}: a generator of loads, not a recording; name a file.")
+    wanted = _wanted(model) if model else None
+    recording = open_recording(text, wanted)
+    if wanted:
+        require_fit(recording, wanted)
+    found = collect_windows(recording, MOST_WINDOWS if windows is None else windows, on_progress)
+    notes = (*recording.notes, *found.notes)
+    if wanted:
+        notes = (*notes, *moe_rows(recording, found.tokens, found.names, wanted)[1])
+    return Description(recording, found, load_statistics(found.tokens), model or "", notes)
+
+
+def _wanted(name: str) -> Wanted:
+    from cost.resolve import resolve_model
+
+    model = resolve_model(name)
+    if model.moe is None:
+        raise InputError(f"--model {name}: it has no routed experts; leave --model out.")
+    return Wanted(tuple(model.moe_layers), len(model.layers), model.moe.experts)
+
+
+def _file_data(found: Description) -> dict[str, Any]:
+    statistics = found.statistics
+    skew = zip(found.layers, statistics.max_over_mean, statistics.variation, strict=True)
+    return {
+        "kind": found.recording.kind,
+        "layers": len(found.layers),
+        "layers_without_tokens": found.dense,
+        "experts": found.recording.experts,
+        "windows": {
+            "total": found.windows.total,
+            "empty": found.windows.empty,
+            "kept": found.windows.kept,
+            "scenarios": len(found.windows.names),
+        },
+        "tokens": _tokens(found),
+        "skew": {
+            "max_over_mean": _mean_and_worst(statistics.max_over_mean, found.layers),
+            "coefficient_of_variation": _mean_and_worst(statistics.variation, found.layers),
+            "layers": {
+                str(layer): {"max_over_mean": float(most), "coefficient_of_variation": float(variation)}
+                for layer, most, variation in skew
+            },
+        },
+        "drift": {
+            "consecutive": _drift_json(statistics.consecutive),
+            "first_to_last": _drift_json(statistics.first_to_last),
+        },
+        "model": found.model or None,
+        "notes": list(found.notes),
+    }
+
+
+def _mean_and_worst(values: NDArray[np.float64], layers: list[int]) -> dict[str, float | int]:
+    worst = int(values.argmax())
+    return {"mean": float(values.mean()), "worst": float(values[worst]), "worst_layer": layers[worst]}
+
+
+def _drift_json(drift: Drift | None) -> dict[str, float | None] | None:
+    if drift is None:
+        return None
+    return {"distance": drift.distance, "by_chance": drift.by_chance, "correlation": drift.correlation}
+
+
+def _tokens(found: Description) -> float | None:
+    """Tokens of all layers, each counted once for every expert that it goes to; None beyond the range of floats."""
+    with np.errstate(over="ignore"):
+        total = float(found.windows.tokens.sum())
+    return total if np.isfinite(total) else None
+
+
+def loads_view(found: Mapping[str, Description]) -> View:
+    """Return what ``rackplan loads`` says of each file; drift distances are shares of the tokens, 0 to 1."""
+    blocks = sections(*(_file_blocks(name, one) for name, one in found.items()))
+    return View(blocks, {"files": {name: _file_data(one) for name, one in found.items()}})
+
+
+def _file_blocks(name: str, found: Description) -> list[Block]:
+    windows, tokens, merged = found.windows, _tokens(found), len(found.windows.names)
+    kept = f"{windows.total:,}, {windows.kept:,} of them with tokens"
+    counted = "beyond counting" if tokens is None else f"{tokens:,.0f}"
+    return sections(
+        [
+            Heading(f"{name}: {found.recording.kind}"),
+            Text(_layer_words(found), "layers"),
+            Text(f"{found.recording.experts}", "experts"),
+            Text(kept + (f", merged into {merged}" if merged < windows.kept else ""), "windows"),
+            Text(f"{counted}, over all layers, once for each expert that one goes to", "tokens"),
+            *labelled("model", f"fits {found.model}" if found.model else ""),
+            *(Text(note, "note") for note in found.notes),
+        ],
+        [_skew_table(found)],
+        [_drift(found)],
+        [Lines(_picture(found))],
+    )
+
+
+def _layer_words(found: Description) -> str:
+    layers = found.layers
+    words = f"{len(layers)} with tokens, {layers[0]} to {layers[-1]}" if layers else "none"
+    if found.dense:
+        shown = ", ".join(map(str, found.dense[:8])) + (", ..." if len(found.dense) > 8 else "")
+        words += f"; {len(found.dense)} without any ({shown}), as dense layers are"
+    ids = "ids as recorded" if found.recording.layer_ids else "rows from 0"
+    return f"{words} ({ids})"
+
+
+def _skew_table(found: Description) -> Table:
+    rows = []
+    for what, values in (
+        ("max / mean", found.statistics.max_over_mean),
+        ("coefficient of variation", found.statistics.variation),
+    ):
+        worst = _mean_and_worst(values, found.layers)
+        figures = [float(values.mean()), float(np.median(values)), worst["worst"]]
+        rows.append((what, *(f"{figure:.3f}" for figure in figures), str(worst["worst_layer"])))
+    return Table(("skew over experts, all windows", "mean", "median", "worst", "worst layer"), rows)
+
+
+def _drift(found: Description) -> Block:
+    rows = []
+    for what, drift in (
+        ("window to next window", found.statistics.consecutive),
+        ("first to last window", found.statistics.first_to_last),
+    ):
+        if drift is not None:
+            correlation = "-" if drift.correlation is None else f"{drift.correlation:.3f}"
+            rows.append((what, f"{drift.distance:.1%}", f"{drift.by_chance:.1%}", correlation))
+    if not rows:
+        return Text("one window: nothing to compare with", "drift")
+    return Table(("drift, mean over layers", "tokens elsewhere", "by chance", "correlation"), rows)
+
+
+def _picture(found: Description) -> list[str]:
+    """Draw the experts of the worst and of the median layer by falling load, and max / mean of each layer."""
+    most = found.statistics.max_over_mean
+    order = np.argsort(most, kind="stable")
+    top = float(most.max())
+    lines = [f"  experts by falling load ({RAMP[-1]} = {top:.2f} x mean), and max / mean of each layer"]
+    for what, row in (("worst", int(order[-1])), ("median", int(order[len(order) // 2]))):
+        loads = np.sort(found.statistics.over_mean[row])[::-1]
+        lines.append(f"  {f'{what}, layer {found.layers[row]}':<20} {_bars(loads, top)}")
+    lines.append(f"  {'all layers':<20} {_bars(most, top)}")
+    return lines
+
+
+def _bars(values: NDArray[np.float64], top: float) -> str:
+    """One letter for each run of ``values``, the largest of the run against ``top``."""
+    runs = np.array_split(values, min(_PICTURE, len(values)))
+    levels = [min(len(RAMP) - 1, int(float(run.max()) / top * len(RAMP))) for run in runs]
+    return "".join(RAMP[level] for level in levels)

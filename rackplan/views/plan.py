@@ -1,0 +1,403 @@
+"""A plan: its layout, speed, memory, balance and proof; on its page also why, and where figures come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cost.calibration.errors import errors_in
+from cost.model import DenseFfn, MoeFfn
+from cost.score import Score
+from cost.terms.alltoall_kernel import vector_bytes
+from placement.compare import cluster_status
+from placement.plan import Plan
+from placement.plan_file import plan_score_to_dict, plan_to_dict
+from rackplan.views.blocks import (
+    Block,
+    Chart,
+    Drawing,
+    Heading,
+    Items,
+    Table,
+    Text,
+    Tiles,
+    View,
+    labelled,
+    sections,
+)
+from rackplan.views.charts import balance_chart, memory_chart, pareto_chart, step_chart
+from rackplan.views.explain import (
+    HBM_USES,
+    Explanation,
+    cache_note,
+    explain_plan,
+    figure_text,
+    largest_first,
+    limit_table,
+    memory_table,
+    parts_note,
+    term_table,
+    weakest_note,
+)
+from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
+from rackplan.views.points import frontier, report_points
+from rackplan.views.words import (
+    band_words,
+    baseline_name,
+    chip_words,
+    coefficient_words,
+    doubts,
+    factor_words,
+    load_blocks,
+    load_names,
+    phase_words,
+    placement_words,
+    range_words,
+    serving_words,
+    what_if_blocks,
+    worst_words,
+)
+
+MOST_ROWS = 16
+"""Points of a frontier that a page lists."""
+
+
+def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
+    """Return what ``rackplan plan`` says; in the data all but what is bulky."""
+    data = {name: value for name, value in plan_to_dict(plan).items() if name not in ("experts", "inputs")}
+    written = [*evidence_blocks(plan), Text(", ".join(files.values()), "Written")]
+    return View(
+        sections(*_costs(plan), balance_blocks(plan), *_findings(plan), written),
+        data | {"files": dict(files)},
+    )
+
+
+def score_view(plan: Plan) -> View:
+    """Return what ``rackplan score`` says."""
+    balance: list[Block] = []
+    if plan.balancedness:
+        worst = min(plan.balancedness, key=lambda layer: plan.balancedness[layer])
+        balance = labelled(
+            "Balancedness",
+            f"{_mean(plan.balancedness):.4f} mean over {len(plan.balancedness)} MoE "
+            f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}",
+        )
+    return View(sections(*_costs(plan), balance, evidence_blocks(plan)), plan_score_to_dict(plan))
+
+
+def plan_page(
+    plan: Plan, drawing: str, *, command: str, sha256: Mapping[str, str], first: Sequence[Block] = ()
+) -> list[Block]:
+    """Return the page of a plan; ``drawing`` is the SVG file of the cluster with the plan on it.
+
+    ``first`` is a section that comes before all others: what was done to get the plan.
+    """
+    found = explain_plan(plan, residual=False)
+    errors = errors_in(plan.deployment, plan.layout)
+    said = "; ".join(chip_words(error) for error in errors)
+    note = f"{said[:1].upper()}{said[1:]}. Of throughput {factor_words(errors)}."
+    assumptions = [Heading("Assumptions", 2), Items(found.assumptions)]
+    picture = [Heading("The cluster with the plan on it", 2), Drawing(drawing)]
+    return [
+        Heading(f"{plan.deployment.model.name} on {plan.deployment.cluster.name}"),
+        Text(found.verdict, style="verdict"),
+        _key_figures(found),
+        *([Text(note, style="note")] if errors else []),
+        *first,
+        *_pareto(plan),
+        *_step(found),
+        *_memory(found),
+        *balance_blocks(plan),
+        *(block for part in _findings(plan) for block in part),
+        *picture,
+        *_inputs(plan, command, sha256),
+        *_figures(found),
+        *assumptions,
+    ]
+
+
+def balance_blocks(plan: Plan) -> list[Block]:
+    """Return ours beside the rivals, under the same loads, layout and batch, and what is proven."""
+    if not plan.balancedness:
+        return []
+    rows = [
+        _balance_row(
+            "imported" if plan.options.get("imported") else "rackplan", plan.balancedness, plan.score
+        )
+    ]
+    absent = []
+    for name, entry in plan.baselines.items():
+        if entry.score is None:
+            absent.append(f"{baseline_name(name)} does not apply: {entry.reason}")
+        else:
+            rows.append(_balance_row(baseline_name(name), entry.balancedness, entry.score))
+    proof = plan.proof
+    proven = (
+        f"{proof.status}: largest over mean GPU load{worst_words(plan)} {proof.objective:.4f}, none can be below "
+        f"{proof.bound:.4f}: gap {proof.gap:.2%}"
+    )
+    title = "Balancedness (mean GPU load / max GPU load, mean over MoE layers), same loads, layout and batch:"
+    columns = ("placement", "balancedness", "worst layer", "step ms", f"{plan.score.tokens} tok/s/GPU")
+    says = "Balancedness of each layer: this plan and its rivals"
+    return [
+        Heading("Balance of the experts", 2),
+        Chart("balance", balance_chart(plan), says, 360),
+        Table(columns, rows, title),
+        Items(absent),
+        Text(proven + ("; INTERRUPTED, the best so far" if plan.interrupted else ""), "Proof"),
+    ]
+
+
+def evidence_blocks(plan: Plan) -> list[Block]:
+    """Return the weakest figure that a plan rests on, with the error of each chip that it runs on."""
+    deployment = plan.deployment
+    reached = [deployment.machine(stage).efficiency for stages in plan.layout.replicas for stage in stages]
+    why = list(dict.fromkeys(coefficient_words(one, deployment.workload.phase) for one in reached))
+    if plan.loads is not None and plan.loads.synthetic:
+        why.append("the loads are synthetic")
+    if deployment.workload.what_if:
+        why.append("attention is a what-if")
+    doubt = doubts(cluster_status(deployment.cluster))
+    if doubt:
+        why.insert(0, f"{deployment.cluster.name} is {doubt}")
+    return labelled("Evidence", f"the weakest figure used is {plan.score.evidence.label}: {'; '.join(why)}.")
+
+
+def _balance_row(name: str, balancedness: Mapping[int, float], score: Score) -> tuple[str, ...]:
+    mean, worst = _mean(balancedness), min(balancedness.values())
+    step = score.step_s * 1e3
+    return name, f"{mean:.4f}", f"{worst:.4f}", f"{step:.2f}", f"{score.tok_s_per_gpu:,.0f}"
+
+
+def _findings(plan: Plan) -> list[list[Block]]:
+    return [
+        scenario_blocks(plan.scenarios) if plan.scenarios is not None else [],
+        failure_blocks(plan.failures) if plan.failures is not None else [],
+        redundancy_blocks(plan.redundancy) if plan.redundancy is not None else [],
+    ]
+
+
+def _costs(plan: Plan) -> list[list[Block]]:
+    """Return what plans and scores have in common: the deployment, the layout, speed, parts, memory."""
+    deployment, score = plan.deployment, plan.score
+    model = deployment.model
+    title = f"{model.name} on {deployment.cluster.name} ({len(deployment.cluster.gpus)} GPUs)"
+    head = [
+        Heading(f"{title}, {phase_words(deployment.workload)}"),
+        Text(
+            f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active per token "
+            "(with the head, without the input embedding)",
+            "Model",
+        ),
+    ]
+    parts = [
+        (name.replace("_", " "), f"{seconds * 1e3:.2f}", f"{seconds / score.step_s:.1%}")
+        for name, seconds in largest_first(score.terms_s)
+    ]
+    uses = ", ".join(f"{HBM_USES[name]} {amount / 1e9:.1f}" for name, amount in score.hbm_bytes.items())
+    total = sum(score.hbm_bytes.values()) / 1e9
+    memory = labelled("HBM per GPU", f"{uses}; {total:.1f} GB in all (the fullest GPU)")
+    return [
+        [*head, *_layout(plan)],
+        _speed(plan),
+        [Table(("part of the step", "ms", "share"), parts)],
+        memory,
+    ]
+
+
+def _layout(plan: Plan) -> list[Block]:
+    deployment, layout, score = plan.deployment, plan.layout, plan.score
+    model, workload = deployment.model, deployment.workload
+    text = layout.describe(moe=model.moe is not None)
+    idle = len(deployment.cluster.gpus) - layout.gpus_used
+    if idle:
+        text += f"; {idle} GPUs idle"
+    passed = f"the simplest of those about as fast; {plan.passed_over}" if plan.passed_over else ""
+    blocks = labelled("Layout", text, passed)
+    if layout.stages > 1:
+        runs = ", ".join(f"{s.layers.start}-{s.layers.stop - 1}" for s in layout.replicas[0])
+        blocks += labelled("Stages", f"layers {runs}")
+    kinds = {(entry.slots, entry.gpus): entry for entry in plan.experts if entry is not None}
+    for assignment in kinds.values():
+        counts = assignment.slots_per_gpu
+        each = str(counts.max()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+        blocks += labelled(
+            "Experts",
+            f"{assignment.experts} in {assignment.slots} slots per layer ({each} a GPU, "
+            f"{assignment.slots - assignment.experts} redundant copies)",
+        )
+    fits = "the largest that fits" if score.batch == score.max_batch else f"{score.max_batch} fit"
+    what = "sequences" if workload.decodes else "prompts"
+    loads = plan.loads
+    return [
+        *blocks,
+        *labelled("Placement", placement_words(plan)),
+        *labelled("Batch", f"{score.batch} {what} per GPU in use ({fits})"),
+        *labelled(
+            "Serving", "; ".join(serving_words(replace(workload, sparse_attention=""), deployment.engine))
+        ),
+        *what_if_blocks(deployment),
+        Text(_precision(plan), "Precision"),
+        *(Text(note, "") for note in (*deployment.notes, *model.notes)),
+        *load_blocks(loads),
+        *(Text(note, "") for note in (loads.notes if loads is not None else ())),
+    ]
+
+
+def _precision(plan: Plan) -> str:
+    model = plan.deployment.model
+    ffns = [layer.ffn for layer in model.kinds]
+    held = {
+        "experts": model.moe is not None,
+        "shared": any(isinstance(ffn, MoeFfn) and ffn.shared_params for ffn in ffns),
+        "attention": True,
+        "dense": any(isinstance(ffn, DenseFfn) for ffn in ffns),
+        "head": True,
+    }
+    kinds = _by_dtype({part: model.precision[part] for part, there in held.items() if there})
+    weights = "; ".join(f"{dtype} {', '.join(parts)}" for dtype, parts in kinds.items())
+    text = f"weights {weights} ({model.precision_source}); KV cache {plan.deployment.workload.kv_dtype}"
+    if model.moe is not None and plan.layout.ep > 1:
+        dispatch, combine = vector_bytes(model.expert_hidden, model.precision["experts"])
+        text += f"; dispatch {'fp8' if dispatch < combine else 'bf16'}, combine bf16"
+    return text
+
+
+def _by_dtype(precision: Mapping[str, str]) -> dict[str, list[str]]:
+    kinds: dict[str, list[str]] = {}
+    for part, dtype in precision.items():
+        kinds.setdefault(dtype, []).append(part)
+    return kinds
+
+
+def _speed(plan: Plan) -> list[Block]:
+    score = plan.score
+    given = len(plan.deployment.cluster.gpus)
+    band = band_words(score.tok_s_per_gpu, errors_in(plan.deployment, plan.layout))
+    text = f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU{band} over all {given} GPUs"
+    if plan.layout.gpus_used != given:
+        text += f" ({score.tok_s_per_gpu_used:,.0f} over the {plan.layout.gpus_used} in use)"
+    step = f"{_ms(score.step_s)} expected; no schedule beats {_ms(score.lower_step_s)} (pure roofline)"
+    if score.tokens_per_step > 1:
+        step += f"; {_ms(score.tpot_s)} per output token"
+    shares = (f"{name} {seconds / score.step_s:.0%}" for name, seconds in largest_first(score.limits_s))
+    return [
+        Text(f"{text}; {score.tok_s_per_user:,.1f} {score.tokens} tok/s/user", "Throughput"),
+        Text(step, "Step time"),
+        Text(f"{score.bound_by} (share of the step: {', '.join(shares)})", "Bound by"),
+    ]
+
+
+def _key_figures(found: Explanation) -> Tiles:
+    plan, score = found.plan, found.plan.score
+    tokens = plan.deployment.workload.token_word
+    errors = errors_in(plan.deployment, plan.layout)
+    band = f" ({range_words(score.tok_s_per_gpu, errors)})" if errors else ""
+    shown = [
+        (f"{score.tok_s_per_gpu:,.0f}", f"{tokens} tok/s/GPU, all GPUs counted{band}"),
+        (f"{score.tok_s_per_user:,.1f}", f"{tokens} tok/s/user"),
+        (_ms(score.step_s), "expected step"),
+        (_ms(score.lower_step_s), "lower bound, pure roofline"),
+        (f"{score.batch:,}", f"sequences per GPU; {score.max_batch:,} fit"),
+        (f"{found.left_bytes / 1e9:,.1f} GB", "usable HBM left, fullest GPU"),
+    ]
+    if plan.balancedness:
+        shown.append((f"{_mean(plan.balancedness):.4f}", f"balancedness, proven gap {plan.proof.gap:.2%}"))
+    return Tiles([*shown, (score.evidence.label, "weakest evidence used")])
+
+
+def _pareto(plan: Plan) -> list[Block]:
+    tokens, redundant = plan.deployment.workload.token_word, plan.options.get("redundant")
+    points = report_points(plan.deployment, redundant if isinstance(redundant, int) else None)
+    layout = plan.layout.short(moe=plan.deployment.model.moe is not None)
+    shown = frontier(points)
+    if len(shown) > MOST_ROWS:
+        shown = [shown[i * (len(shown) - 1) // (MOST_ROWS - 1)] for i in range(MOST_ROWS)]
+    columns = ("layout", "batch", "tok/s/user", "tok/s/GPU", "step ms", "bound by")
+    note = (
+        f"{tokens.capitalize()} tokens, over all GPUs. Points take experts as perfectly balanced; "
+        "the star is this plan with its experts as placed. Layout: EP and TP width, PP stages, x replicas; "
+        "batch: sequences per GPU in use."
+    )
+    says = f"{tokens} tok/s/GPU against {tokens} tok/s/user, by layout and batch"
+    return [
+        Heading("Throughput against speed per user", 2),
+        Chart("pareto", pareto_chart(points, plan.score, layout, tokens), says, 480),
+        Text(note, style="note"),
+        Table(columns, [point.cells for point in shown], "On the frontier", words=(0, 5)),
+    ]
+
+
+def _step(found: Explanation) -> list[Block]:
+    score = found.plan.score
+    text = (
+        f"Expected {_ms(score.step_s)}; no schedule of this layout beats {_ms(score.lower_step_s)} (pure roofline, "
+        f"dotted line). Ratio {found.step_over_lower:.2f}. In between: every part at its data-sheet peak, one after "
+        "another."
+    )
+    says = "The step in ms: expected by part, at peaks, and the lower bound"
+    return [
+        Heading("The step", 2),
+        Text(text),
+        Chart("step", step_chart(found), says, 330),
+        term_table(found),
+        Text(parts_note(found), style="note"),
+        limit_table(found),
+    ]
+
+
+def _memory(found: Explanation) -> list[Block]:
+    score = found.plan.score
+    left = (
+        f"{found.left_bytes / 1e9:,.2f} GB are left; the largest batch that fits is {score.max_batch:,} "
+        f"sequences per GPU. {cache_note(found.plan)}"
+    )
+    chart = Chart("memory", memory_chart(score.hbm_bytes), "HBM of the fullest GPU by use", 210)
+    return [Heading("HBM", 2), chart, memory_table(score), Text(left)]
+
+
+def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> list[Block]:
+    deployment = plan.deployment
+    model, workload, cluster = deployment.model, deployment.workload, deployment.cluster
+    domains = len(cluster.spec.domains)
+    routed = ("experts", "shared", "router") if model.moe is None else ()
+    kinds = _by_dtype({part: dtype for part, dtype in model.precision.items() if part not in routed})
+    weights = "; ".join(f"{dtype}: {', '.join(parts)}" for dtype, parts in kinds.items())
+    served = [f"{phase_words(workload)}, KV cache {workload.kv_dtype}"]
+    served += serving_words(workload, deployment.engine)
+    asked = ", ".join(f"{name} {value}" for name, value in plan.options.items() if value is not None)
+    size = f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active"
+    rows = [
+        ("model", f"{model.name}: {size}"),
+        ("precision", f"{weights} ({model.precision_source})"),
+        ("cluster", f"{cluster.name}: {len(cluster.gpus)} GPUs in {domains} domain{'s' * (domains > 1)}"),
+        ("workload", "; ".join(served)),
+        ("batch", f"{workload.batch:,} sequences per GPU in use"),
+        ("layout", f"{plan.layout.describe(moe=model.moe is not None)}; {plan.layout.gpus_used} GPUs in use"),
+        ("loads", load_names(plan.loads.names) if plan.loads is not None else "none: no routed experts"),
+        ("options", asked),
+        *((f"SHA-256 of {name}", digest) for name, digest in sha256.items()),
+        ("command", command),
+    ]
+    return [Heading("Inputs", 2), Table(("input", "value"), rows, words=(0, 1))]
+
+
+def _figures(found: Explanation) -> list[Block]:
+    rows = [
+        (used.of or used.group, used.name, figure_text(used), used.figure.kind.label, used.figure.source)
+        for used in found.figures
+    ]
+    columns = ("of", "figure", "value", "kind", "source")
+    return [
+        Heading("Figures and where they come from", 2),
+        Text(weakest_note(found)),
+        Table(columns, rows, words=(0, 1, 3, 4)),
+    ]
+
+
+def _mean(values: Mapping[int, float]) -> float:
+    return sum(values.values()) / len(values)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.2f} ms"

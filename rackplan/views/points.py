@@ -1,0 +1,97 @@
+"""The layouts and batches that a cluster offers: the points of the throughput-against-speed chart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.deployment import Deployment
+from cost.layouts import Sweep, sweep
+from cost.layouts.result import pareto
+
+MOST_LAYOUTS = 12
+"""Layouts shown at all powers of two: those that come nearest to the frontier."""
+
+
+@dataclass(frozen=True)
+class ReportPoint:
+    """One layout at one batch, its experts perfectly balanced; output tokens, per GPU of the whole cluster."""
+
+    layout: str
+    batch: int
+    step_s: float
+    tok_s_per_user: float
+    tok_s_per_gpu: float
+    bound_by: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The point as a row of a table: layout, batch, tok/s/user, tok/s/GPU, step ms, bound by."""
+        return (
+            self.layout,
+            str(self.batch),
+            f"{self.tok_s_per_user:,.1f}",
+            f"{self.tok_s_per_gpu:,.0f}",
+            f"{self.step_s * 1e3:,.2f}",
+            self.bound_by,
+        )
+
+
+def report_points(deployment: Deployment, redundant: int | None) -> list[ReportPoint]:
+    """Return points of the layouts that fit; the deployment's own batch is not looked at.
+
+    All of them at three batches, those near the frontier at powers of two, those on it at every batch of the sweep.
+    """
+    found = sweep(deployment, redundant=redundant, cut_experts=False, chunk_tokens=None)
+    keys = np.stack([found.layout, found.tp])
+    layout = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    whole = found.batch >= 1  # a plan has no less than a sequence per GPU
+    shown = np.zeros(len(found), dtype=bool)
+    for key in range(int(layout.max(initial=-1)) + 1):
+        rows = np.flatnonzero(whole & (layout == key))
+        shown[rows[[0, len(rows) // 2, -1]] if len(rows) else rows] = True
+    edge = np.flatnonzero(whole)[_edge(found, whole)]
+    shown |= whole & np.isin(layout, layout[edge])
+    near = np.isin(layout, _nearest(found, layout, whole, edge))
+    shown |= whole & near & (np.log2(np.maximum(found.batch, 1.0)) % 1 == 0)
+    return [_point(found, int(index)) for index in np.flatnonzero(shown)]
+
+
+def _edge(found: Sweep, whole: NDArray[np.bool_]) -> NDArray[np.int64]:
+    return pareto(found.tok_s_per_user[whole], found.tok_s_per_gpu[whole])
+
+
+def frontier(points: Iterable[ReportPoint]) -> list[ReportPoint]:
+    """Return the points that no other beats in both speeds, from the slowest per user to the fastest."""
+    best: list[ReportPoint] = []
+    for point in sorted(points, key=lambda p: (-p.tok_s_per_user, -p.tok_s_per_gpu, p.layout)):
+        if not best or point.tok_s_per_gpu > best[-1].tok_s_per_gpu:
+            best.append(point)
+    return best[::-1]
+
+
+def _point(found: Sweep, index: int) -> ReportPoint:
+    return ReportPoint(
+        found.label(index),
+        int(found.batch[index]),
+        float(found.step_s[index]),
+        float(found.tok_s_per_user[index]),
+        float(found.tok_s_per_gpu[index]),
+        found.bound(index),
+    )
+
+
+def _nearest(
+    found: Sweep, layout: NDArray[np.int64], whole: NDArray[np.bool_], edge: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the layouts of which some point comes nearest to the frontier ``edge``."""
+    rows = np.flatnonzero(whole)
+    # the most throughput at a point's speed or a higher one: that of the next frontier point
+    rival = edge[np.searchsorted(found.tok_s_per_user[edge], found.tok_s_per_user[rows])]
+    behind = found.tok_s_per_gpu[rival] / found.tok_s_per_gpu[rows]
+    loss = np.full(int(layout.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(loss, layout[rows], behind)
+    return np.argsort(loss, kind="stable")[:MOST_LAYOUTS]

@@ -1,0 +1,197 @@
+"""A re-plan: what moves from where, what that buys, and what more or fewer moves would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cost.calibration.errors import errors_in
+from placement.plan_file import plan_score_to_dict
+from placement.replan.few_moves import KNEE
+from placement.replan.replan_plan import Replanned, ReplanOptions
+from placement.replan.steps import Step
+from placement.replan.transfers import NEAR
+from rackplan.views.blocks import Block, Chart, Heading, Table, Text, View, labelled, sections
+from rackplan.views.charts import front_chart
+from rackplan.views.findings import failure_blocks
+from rackplan.views.plan import balance_blocks, evidence_blocks
+from rackplan.views.words import band_words, load_names, what_if_blocks, worst_words
+
+MOST_ROWS = 9
+"""Points of the front that are listed."""
+SCHEMA_VERSION = 1
+_PLACES = {
+    "node": "in the node",
+    "domain": "in the domain",
+    "rack": "in the rack",
+    "across": "across",
+    "storage": "from storage (no copy is left)",
+}
+
+
+def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, str]) -> View:
+    """Return what ``rackplan replan`` says."""
+    plan, score = found.plan, found.plan.score
+    deployment, proof = plan.deployment, plan.proof
+    lost = f"{', '.join(options.lost)}: {found.lost_copies:,} copies lay there" if options.lost else ""
+    left = f" over the {len(deployment.cluster.gpus):,} GPUs left" if options.lost else ""
+    band = band_words(score.tok_s_per_gpu, errors_in(deployment, plan.layout))
+    head: list[Block] = [
+        Heading(f"Re-plan of {deployment.model.name} on {deployment.cluster.name}"),
+        *labelled("Lost", lost),
+        *labelled("Loads", load_names(plan.loads.names) if plan.loads is not None else ""),
+        *what_if_blocks(deployment),
+        Text(_rule(options), "Rule"),
+        *_moves(found),
+        Text(
+            f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU{left}{band}, step {score.step_s * 1e3:,.2f} ms",
+            "Throughput",
+        ),
+        *labelled("Notes", *plan.notes),
+    ]
+    return View(
+        sections(
+            head,
+            [_front(found)] if len(found.front) > 1 else [],
+            balance_blocks(plan),
+            failure_blocks(plan.failures) if plan.failures is not None else [],
+            [*evidence_blocks(plan), Text(", ".join(files.values()), "Written")],
+        ),
+        {
+            **_totals(found),
+            "lost": list(options.lost),
+            "score": plan_score_to_dict(plan),
+            "proof": {
+                "status": proof.status,
+                "objective": proof.objective,
+                "bound": proof.bound,
+                "gap": proof.gap,
+            },
+            "notes": list(plan.notes),
+            "files": dict(files),
+        },
+    )
+
+
+def replan_section(found: Replanned) -> list[Block]:
+    """Return the section of the page: what moves, from where, and what more or fewer moves would give."""
+    chart = Chart("front", front_chart(found), "Balancedness against moves", 360)
+    return [Heading("The re-plan", 2), *_moves(found), chart, _front(found)]
+
+
+def moves_data(found: Replanned) -> dict[str, Any]:
+    """Return ``moves.json``: totals, and the moves in an order that a runtime can follow."""
+    deployment = found.plan.deployment
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": deployment.model.name,
+        "cluster": deployment.cluster.name,
+        "totals": _totals(found),
+        "moves": [_step(found, step) for step in found.steps],
+    }
+
+
+def _totals(found: Replanned) -> dict[str, Any]:
+    """Return everything but the moves themselves as JSON-able data."""
+    return {
+        "moves": found.moves,
+        "bytes": found.bytes,
+        "seconds": found.transfer.seconds,
+        "bottleneck": found.transfer.bottleneck,
+        "bytes_from": dict(found.transfer.bytes_by_distance),
+        "copies": found.copies,
+        "moved": found.moves / found.copies,
+        "needed_moves": found.needed,
+        "fresh_moves": found.fresh_moves,
+        "lost_copies": found.lost_copies,
+        "buffers": sum(step.buffer for step in found.steps),
+        "balancedness": {
+            "before": found.before,
+            "restored": found.restored,
+            "after": found.after,
+            "fresh": found.fresh,
+        },
+        "front": [
+            {
+                "moves": point.moves,
+                "bytes": point.moves * found.bytes_per_move,
+                "balancedness": point.balancedness,
+                "max_over_mean": point.objective,
+            }
+            for point in found.front
+        ],
+    }
+
+
+def _step(found: Replanned, step: Step) -> dict[str, Any]:
+    gpus = found.plan.deployment.cluster.gpus
+    return {
+        "layer": step.layer,
+        "gpu": gpus[step.gpu].id,
+        "slot": step.slot,
+        "expert": step.expert,
+        "replaces": step.replaces,
+        "from": None if step.source is None else gpus[step.source].id,
+        "bytes": found.expert_bytes[step.layer],
+        "buffer": step.buffer,
+    }
+
+
+def _rule(options: ReplanOptions) -> str:
+    budget = [] if options.max_moves is None else [f"{options.max_moves:,} moves"]
+    budget += [] if options.max_bytes is None else [f"{options.max_bytes / 1e9:,.1f} GB"]
+    if budget:
+        return f"the best balance within {' and '.join(budget)}"
+    if options.lost:
+        return "the fewest moves that restore every expert; allow more with --max-moves or --max-bytes"
+    return f"the fewest moves within {KNEE:.0%} of a fresh plan's balancedness; for a budget --max-moves, --max-bytes"
+
+
+def _moves(found: Replanned) -> list[Block]:
+    """Return how many copies move, from where, and balancedness on the way to a fresh plan."""
+    share = found.moves / found.copies
+    moves = (
+        f"{found.moves:,} of {found.copies:,} copies ({share:.1%}), {found.bytes / 1e9:,.1f} GB; a "
+        f"fresh plan would move {found.fresh_moves:,} ({found.fresh_moves / found.copies:.1%}) after exact "
+        "relabelling of GPUs"
+    )
+    parts = [] if found.before is None else [f"{found.before:.4f} before"]
+    if found.needed or found.before is None:
+        parts.append(f"{found.restored:.4f} restored")
+    parts += [f"{found.after:.4f} after", f"{found.fresh:.4f} a fresh plan"]
+    balance = f"{', '.join(parts)} (mean over layers and scenarios)"
+    return [Text(moves, "Moves"), Text(_links(found), "Links"), Text(balance, "Balancedness")]
+
+
+def _links(found: Replanned) -> str:
+    """Return where the copies come from, and how long that takes."""
+    if not found.moves:
+        return "nothing is fetched"
+    amounts, seconds = found.transfer.bytes_by_distance, found.transfer.seconds
+    parts = [f"{amounts[near] / 1e9:,.1f} GB {_PLACES[near]}" for near in NEAR if amounts[near]]
+    text = f"fetched {', '.join(parts)}"
+    if seconds is None:
+        return f"{text}; a link on the way has no published rate, so no time"
+    if found.transfer.bottleneck:
+        text += f"; {seconds * 1e3:,.1f} ms over the links, busiest {found.transfer.bottleneck}"
+    buffered = sum(step.buffer for step in found.steps)
+    return text + (f"; {buffered:,} moves need a buffer of one expert" if buffered else "")
+
+
+def _front(found: Replanned) -> Table:
+    """Return some points of the front, both ends with them."""
+    last = len(found.front) - 1
+    count = min(MOST_ROWS, len(found.front))
+    points = [found.front[round(i * last / max(1, count - 1))] for i in range(count)]
+    rows = [
+        (
+            f"{point.moves:,}",
+            f"{point.moves / found.copies:.1%}",
+            f"{point.moves * found.bytes_per_move / 1e9:,.1f}",
+            f"{point.balancedness:.4f}",
+            f"{point.objective:.4f}",
+        )
+        for point in points
+    ]
+    title = f"Front of moves and balance{worst_words(found.plan)}, every row a real placement:"
+    return Table(("moves", "of copies", "GB", "balancedness", "max/mean"), rows, title)

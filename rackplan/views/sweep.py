@@ -1,0 +1,462 @@
+"""A sweep and matched pools: the frontier, the best at each speed, what they rest on; every configuration as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.afd import AfdSweep
+from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
+from cost.calibration.serving import MOST_DRAFTS, accept_length
+from cost.layouts import Sweep, best_at
+from cost.lecture import train_wait_s
+from cost.pools import (
+    DECODE_DERATE,
+    PREFILL_DERATE,
+    TTFT_LIMIT,
+    FetchOrRecompute,
+    RateMatch,
+    RateMatches,
+)
+from cost.validation.serving import IMBALANCE, IMBALANCE_FROM_EP
+from cost.workload import CHUNK_TOKENS
+from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+from rackplan.views.words import band_words, chip_words, factor_words, next_token, what_if_blocks
+from topology.figures import Figure, weakest
+
+MOST_ROWS = 16
+"""Points of a frontier that are printed."""
+_NUMBERS = ("tp", "attention_dp", "ep", "moe_tp", "stages", "replicas")
+_FIGURES = (
+    "batch",
+    "max_batch",
+    "step_s",
+    "lower_step_s",
+    "tok_s_per_user",
+    "tok_s_per_gpu",
+    "tok_s_per_gpu_used",
+    "longest_wait_ms",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """Matched pools, and what they are compared with.
+
+    Attributes
+    ----------
+    ttft_s, ttft_default:
+        Limit on the time to first token (None: none), and whether nobody asked for it.
+    either, recomputed:
+        With caches in a tier: one prompt alone fetched or recomputed; the best pools that prefill everything.
+    joint:
+        With AFD: the best pools whose decode keeps attention and experts together.
+    """
+
+    matches: RateMatches
+    decode: Sweep
+    prefill: Sweep
+    ttft_s: float | None = None
+    ttft_default: bool = False
+    either: FetchOrRecompute | None = None
+    recomputed: RateMatch | None = None
+    joint: RateMatch | None = None
+
+    @property
+    def errors(self) -> tuple[ErrorOf, ...]:
+        """The errors of the chips of both pools, each once, as rows with a pool for each phase have them."""
+        sides = (errors_in(side.deployment, phase="disaggregated") for side in (self.decode, self.prefill))
+        return tuple(dict.fromkeys(error for errors in sides for error in errors))
+
+    def sides(self, row: RateMatch) -> tuple[tuple[str, Sweep, int, int], ...]:
+        """Both pools of a pair: name, sweep, configuration in it, workers."""
+        return (
+            ("prefill", self.prefill, row.prefill, row.prefill_workers),
+            ("decode", self.decode, row.decode, row.decode_workers),
+        )
+
+
+def sweep_view(sweeps: Sequence[Sweep], pools: Pools | None, targets: Sequence[float]) -> View:
+    """Return what ``rackplan sweep`` says: of decode and prefill where both are swept, then of both together."""
+    first, *rest = sweeps
+    data = {"model": first.deployment.model.name, **_sweep_data(first, targets)}
+    parts = [_sweep_blocks(first, targets), *(_sweep_blocks(found, []) for found in rest)]
+    if pools is not None:
+        data |= {"prefill": _sweep_data(rest[0], []), "rate_matching": _match_data(pools)}
+        parts.append(_match_blocks(pools))
+    return View(sections(*parts), data)
+
+
+def sweep_csv(sweeps: Sequence[Sweep]) -> str:
+    """Return all configurations, a row each; a part of the step that a sweep does not have stays empty."""
+    columns = [found.columns() for found in sweeps]
+    names = list(dict.fromkeys(name for one in columns for name in one))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["cluster", "phase", "context", *names])
+    for found, one in zip(sweeps, columns, strict=True):
+        workload = found.deployment.workload
+        head = (found.deployment.cluster.name, workload.phase, workload.context)
+        values = [one[name].tolist() if name in one else [""] * len(found) for name in names]
+        writer.writerows((*head, *row) for row in zip(*values, strict=True))
+    return text.getvalue()
+
+
+def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
+    """Return the frontier of a sweep, its best at each speed, and what the figures rest on."""
+    deployment, workload, edge = found.deployment, found.deployment.workload, found.frontier()
+    title = f"{deployment.model.name} on {deployment.cluster.name} ({len(deployment.cluster.gpus)} GPUs)"
+    swept = f"{len(found):,} configurations (layouts x batches); {len(edge)} on the frontier"
+    fastest, slowest = (train_wait_s(float(found.step_s[edge[end]]))[1] * 1e3 for end in (-1, 0))
+    word = workload.token_word
+    legend = [
+        Text(f"tok/s are {word} tokens; tok/s/GPU over all GPUs of the cluster, idle ones too; at best: no"),
+        *map(Text, _legend(found)),
+        Text(
+            f"a request with a place waits at most two steps for its {next_token(workload)}: {fastest:,.2f} to "
+            f"{slowest:,.2f} ms on the frontier, three quarters of that on average",
+            "Waiting",
+        ),
+        *what_if_blocks(deployment),
+        *labelled("Experts", _experts(found) if deployment.model.moe is not None else ""),
+        *_workload(found),
+        *_kernels(found),
+    ]
+    return sections(
+        [Heading(f"{title}, {workload.phase} at {workload.context:,} tokens")],
+        [Text(swept, "Swept")],
+        [_frontier_table(found, thinned(edge))],
+        [_speed_table(found, targets)] if targets else [],
+        legend,
+    )
+
+
+def _legend(found: Sweep) -> tuple[str, str]:
+    if isinstance(found, AfdSweep):
+        return (
+            "schedule is faster at data-sheet peaks; batch: sequences per GPU in use. A, E: GPUs of attention",
+            "and of experts; TP: tensor-parallel width of attention; m: micro-batches; x: replicas.",
+        )
+    return (
+        "schedule is faster at data-sheet peaks; batch: sequences per GPU in use. EP, ETP: GPUs of the",
+        "experts, parts of each; TP: tensor-parallel width; PP: stages; x: replicas.",
+    )
+
+
+def _imbalance(found: Sweep) -> dict[str, Any]:
+    """Return the imbalance of experts that a sweep counts."""
+    if found.imbalance is None:
+        usual = IMBALANCE[found.deployment.workload.phase]
+        return {"value": usual, "from_gpus": IMBALANCE_FROM_EP, "kind": "assumed"}
+    kind = "user" if found.imbalance > 1 else "assumed"
+    return {"value": found.imbalance, "from_gpus": 1, "kind": kind}
+
+
+def _experts(found: Sweep) -> str:
+    said = _imbalance(found)
+    if said["value"] == 1:
+        return "perfectly balanced, which no placement beats: `rackplan plan` places them"
+    where = f"in groups of {said['from_gpus']} GPUs or more" if said["from_gpus"] > 1 else "everywhere"
+    return f"the busiest GPU has {said['value']:g} times the mean load {where} ({said['kind']}; --imbalance)"
+
+
+def _workload(found: Sweep) -> list[Block]:
+    """Return what of the workload changes a step: drafts and how many are accepted, the chunk, the cached prefix."""
+    workload = found.deployment.workload
+    drafts, accepted = workload.draft_tokens, workload.accept_length
+    usual = 0 < drafts <= MOST_DRAFTS and accept_length(drafts) == accepted
+    source = " (derived: fitted to served requests)" if usual else ""
+    drafted = f"{drafts} a step, which yields {accepted:.3g} tokens on average{source}" if drafts else ""
+    chunk = f"an attention group prefills {CHUNK_TOKENS:,.0f} tokens a step, one prompt at least"
+    prefix = (
+        f"{workload.prompt_cached:,.0f} of {workload.context:,} tokens of a prompt are found in a cache: "
+        "attended to, not prefilled; tok/s counts them"
+    )
+    return [
+        *labelled("Drafts", drafted),
+        *labelled("Chunk", "" if workload.decodes else chunk),
+        *labelled("Prefix", prefix if workload.prompt_cached else ""),
+    ]
+
+
+def thinned(indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    """At most :data:`MOST_ROWS` of them, the first and the last included."""
+    if len(indices) <= MOST_ROWS:
+        return indices
+    return indices[np.round(np.linspace(0, len(indices) - 1, MOST_ROWS)).astype(np.int64)]
+
+
+def _frontier_table(found: Sweep, indices: NDArray[np.int64]) -> Table:
+    columns = ("on the frontier", "batch", "tok/s/user", "tok/s/GPU", "step ms", "at best", "bound by")
+    rows = [
+        (
+            found.label(index),
+            f"{found.batch[index]:.4g}",
+            f"{found.tok_s_per_user[index]:,.1f}",
+            f"{found.tok_s_per_gpu[index]:,.0f}",
+            f"{found.step_s[index] * 1e3:,.2f}",
+            f"{found.lower_step_s[index] * 1e3:,.2f}",
+            found.bound(index),
+        )
+        for index in indices.tolist()
+    ]
+    return Table(columns, rows)
+
+
+def _speed_table(found: Sweep, targets: Sequence[float]) -> Table:
+    rows = []
+    for target in targets:
+        index = best_at(found, target)
+        if index is None:
+            rows.append((f"{target:g}", "unreachable", "-", "-", "-"))
+            continue
+        rate, batch = f"{found.tok_s_per_gpu[index]:,.0f}", f"{found.batch[index]:.4g}"
+        rows.append((f"{target:g}", rate, found.label(index), batch, found.bound(index)))
+    return Table(("at tok/s/user", "tok/s/GPU", "layout", "batch", "bound by"), rows)
+
+
+def _kernels(found: Sweep) -> list[Block]:
+    reached, errors = found.deployment.kernels_reach(), errors_in(found.deployment)
+    kind = weakest(figure.kind for figure in reached.figures().values()).label
+    text = f"as calibrated for {reached.chip}, engine {reached.engine or 'any'}; weakest figure of theirs: {kind}"
+    band = f"of tok/s/GPU: {factor_words(errors)}" if errors else ""
+    return [*labelled("Kernels", text, *map(chip_words, errors)), *labelled("Band", band)]
+
+
+def _match_blocks(pools: Pools) -> list[Block]:
+    """Return the best pair of pools, and the frontier of pairs."""
+    matches, best = pools.matches, pools.matches.best()
+    lengths = f"prompts of {matches.isl:,} and answers of {matches.osl:,} tokens, {matches.gpus} GPUs in all"
+    title = [Heading(f"Both phases: {lengths}")]
+    if best is None:
+        fastest = f"the fastest prefill and transfer take {matches.fastest_ttft_s:,.2f} s"
+        limits = Text(f"{_limit(pools)}; {fastest}", "Limits")
+        return sections(title, [Text("No pair of pools keeps the limits."), limits])
+    shown = _match_table([matches.row(index) for index in thinned(matches.frontier()).tolist()], pools)
+    last = "; move: transfer" * ("move ms" in shown.columns)
+    last += "; idle: GPUs in neither pool" * ("idle" in shown.columns)
+    derates = (
+        f"{PREFILL_DERATE.value:g} of the prefill and {DECODE_DERATE.value:g} of the decode rate "
+        f"({PREFILL_DERATE.kind.label}: {PREFILL_DERATE.source})"
+    )
+    legend = [
+        Text("tok/s/GPU: output tokens over all GPUs given, idle ones too; total: input and output tokens."),
+        Text(
+            "TTFT: the prefill step and the transfer of its caches; waiting for it is not counted. P:D: GPUs"
+        ),
+        Text(f"that prefill and that decode{last}."),
+        Text(derates, "Derates"),
+    ]
+    return sections(
+        title, [*_best(best, pools), *_first_token(best, pools), *_compared(best, pools)], [shown], legend
+    )
+
+
+def _best(best: RateMatch, pools: Pools) -> list[Block]:
+    blocks = [
+        Text(
+            # as many as workers, not as the cluster holds
+            f"{workers} workers of {int(found.gpus[index])} GPUs, {_worker(found, index)}, "
+            f"batch {float(found.batch[index]):.4g} per GPU, {found.deployment.cluster.name}",
+            name.capitalize(),
+        )
+        for name, found, index, workers in pools.sides(best)
+    ]
+    used = f", {best.output_tok_s_per_gpu_used:,.0f} output over the {best.gpus_used} in use"
+    used *= best.gpus_used < best.gpus
+    band = band_words(best.output_tok_s_per_gpu, pools.errors)
+    shared = f"{best.prefill_gpus} that prefill : {best.decode_gpus} that decode"
+    text = (
+        f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU{band} over {best.gpus} GPUs, "
+        f"{best.total_tok_s_per_gpu:,.0f} total{used}; {best.requests_per_s:,.2f} requests/s, "
+        f"{best.tok_s_per_user:,.1f} tok/s/user, TTFT {best.ttft_s:,.2f} s"
+    )
+    return [*blocks, Text(f"{shared}, {best.gpus - best.gpus_used} idle", "GPUs"), Text(text, "Together")]
+
+
+def _worker(found: Sweep, index: int) -> str:
+    """Return the layout of one worker, without how many replicas the cluster holds."""
+    return found.label(index).rpartition(" ")[0]
+
+
+def _limit(pools: Pools) -> str:
+    if pools.ttft_s is None:
+        return "no TTFT limit"
+    origin = f" (default; --ttft-ms; {TTFT_LIMIT.source})" if pools.ttft_default else ""
+    return f"TTFT limit {pools.ttft_s:g} s{origin}"
+
+
+def _first_token(best: RateMatch, pools: Pools) -> list[Block]:
+    matches, path = pools.matches, pools.matches.path
+    parts = [f"prefill {best.prefill_s * 1e3:,.0f} ms", f"transfer {best.transfer_s * 1e3:,.1f} ms"]
+    if matches.fetch_path is not None:
+        parts.insert(0, f"fetch {best.fetch_s * 1e3:,.1f} ms")
+    transfer = (
+        f"{matches.cache_bytes / 1e6:,.1f} MB of cache a prompt over {path.name} at "
+        f"{path.bytes_per_s / 1e9:,.1f} GB/s a GPU ({path.reach.kind.label}: {path.reach.source})"
+    )
+    return [Text(f"{' + '.join(parts)}; {_limit(pools)}", "First token"), Text(transfer, "Transfer")]
+
+
+def _compared(best: RateMatch, pools: Pools) -> list[Block]:
+    """Return what the same pools would be with prompts recomputed, or with experts beside attention."""
+    path, either, blocks = pools.matches.fetch_path, pools.either, []
+    if path is not None and either is not None:
+        text = (
+            f"{pools.matches.fetched_bytes / 1e6:,.1f} MB a prompt from {path.name} at "
+            f"{path.bytes_per_s / 1e9:,.1f} GB/s a GPU. One prompt alone: fetch {either.fetch_s * 1e3:,.1f} ms and "
+            f"prefill the rest {either.rest_s * 1e3:,.0f} ms, or recompute {either.recompute_s * 1e3:,.0f} ms: "
+            f"{either.faster} is faster"
+        )
+        if pools.recomputed is not None:
+            text += f"; pools that recompute: {pools.recomputed.total_tok_s_per_gpu:,.0f} total"
+        blocks += labelled("Offload", text)
+    if isinstance(pools.decode, AfdSweep):
+        said, joint = "with experts beside attention no pair of pools keeps the limits", pools.joint
+        if joint is not None:
+            gain = best.total_tok_s_per_gpu / joint.total_tok_s_per_gpu - 1
+            said = f"experts beside attention: {joint.total_tok_s_per_gpu:,.0f} total; apart {gain:+.0%}"
+        blocks += labelled("AFD", said)
+    return blocks
+
+
+def _match_table(rows: Sequence[RateMatch], pools: Pools) -> Table:
+    columns = (
+        "prefill workers",
+        "decode workers",
+        "P:D",
+        "batch",
+        "tok/s/user",
+        "tok/s/GPU",
+        "TTFT s",
+        "move ms",
+        "idle",
+    )
+    cells = [
+        (
+            *(f"{workers} x {_worker(found, index)}" for _, found, index, workers in pools.sides(row)),
+            f"{row.prefill_gpus}:{row.decode_gpus}",
+            f"{pools.decode.batch[row.decode]:.4g}",
+            f"{row.tok_s_per_user:,.1f}",
+            f"{row.output_tok_s_per_gpu:,.0f}",
+            f"{row.ttft_s:,.2f}",
+            f"{row.transfer_s * 1e3:,.1f}",
+            str(row.gpus - row.gpus_used),
+        )
+        for row in rows
+    ]
+    return Table(columns, cells).narrowed()
+
+
+def _sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
+    """Return a sweep's frontier and its best at each target; null where nobody is as fast."""
+    deployment, workload = found.deployment, found.deployment.workload
+    layouts = set(zip(found.layout.tolist(), found.tp.tolist(), found.moe_tp.tolist(), strict=True))
+    return {
+        "cluster": deployment.cluster.name,
+        "gpus": len(deployment.cluster.gpus),
+        "phase": workload.phase,
+        "context": workload.context,
+        "tokens": workload.token_word,
+        **({"what_if": workload.what_if} if workload.what_if else {}),
+        "imbalance": _imbalance(found),
+        "configurations": len(found),
+        "layouts": len(layouts),
+        "pareto": [_configuration(found, int(index)) for index in found.frontier()],
+        "iso": [{"target_tok_s_per_user": target, **_at(found, target)} for target in targets],
+        "calibration": error_to_dict(errors_in(deployment)),
+    }
+
+
+def _at(found: Sweep, target: float) -> dict[str, Any]:
+    index = best_at(found, target)
+    return {"tok_s_per_gpu": None} if index is None else _configuration(found, index)
+
+
+def _configuration(found: Sweep, index: int) -> dict[str, Any]:
+    data: dict[str, Any] = {"layout": found.label(index)}
+    data |= {name: int(getattr(found, name)[index]) for name in _NUMBERS}
+    data |= {name: float(getattr(found, name)[index]) for name in _FIGURES}
+    if isinstance(found, AfdSweep):
+        data |= {"attention_gpus": data["tp"] * data["attention_dp"], "expert_gpus": data["ep"]}
+        data["micro_batches"] = int(found.micro_batches[index])
+    data["bound_by"] = found.bound(index)
+    data["terms_s"] = {name: float(s[index]) for name, s in found.terms_s.items() if s[index]}
+    return data
+
+
+def _match_data(pools: Pools) -> dict[str, Any]:
+    """Return the frontier of both pools together, and their best."""
+    matches, prefill, either = pools.matches, pools.prefill, pools.either
+    best, workload = matches.best(), prefill.deployment.workload
+    data: dict[str, Any] = {
+        "isl": matches.isl,
+        "osl": matches.osl,
+        "gpus": matches.gpus,
+        "tokens": "output, over all GPUs of both pools and those left over",
+        "ttft": "fetch, prefill step and transfer of the cache, queueing excluded",
+        "ttft_limit_s": pools.ttft_s,
+        "ttft_limit_source": TTFT_LIMIT.source if pools.ttft_default else "--ttft-ms",
+        "fastest_ttft_s": matches.fastest_ttft_s,
+        "derates": {"prefill": _figure(PREFILL_DERATE), "decode": _figure(DECODE_DERATE)},
+        "transfer": {
+            "bytes_per_prompt": matches.cache_bytes,
+            "over": matches.path.name,
+            "bytes_per_s_per_gpu": matches.path.bytes_per_s,
+            "latency_s": matches.path.latency_s,
+            "reach": _figure(matches.path.reach),
+        },
+        "prefix_hit": workload.prefix_hit,
+        "cached_tokens": workload.prompt_cached,
+        "best": None if best is None else _match(best, pools),
+        "calibration": error_to_dict(pools.errors),
+        "pareto": [_match(matches.row(int(index)), pools) for index in matches.frontier()],
+    }
+    if matches.fetch_path is not None:
+        alone = ("fetch_s", "rest_s", "recompute_s", "faster")
+        data["kv_offload"] = {
+            "tier": matches.fetch_path.name,
+            "bytes_per_prompt": matches.fetched_bytes,
+            "bytes_per_s_per_gpu": matches.fetch_path.bytes_per_s,
+            "alone": None if either is None else {name: getattr(either, name) for name in alone},
+            "recomputed_total_tok_s_per_gpu": _total(pools.recomputed),
+        }
+    if isinstance(pools.decode, AfdSweep):
+        data["afd"] = {"joint_total_tok_s_per_gpu": _total(pools.joint)}
+    return data
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {"value": figure.value, "kind": figure.kind.label, "source": figure.source}
+
+
+def _total(row: RateMatch | None) -> float | None:
+    return None if row is None else row.total_tok_s_per_gpu
+
+
+def _match(row: RateMatch, pools: Pools) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        name: {"workers": workers, "gpus_per_worker": int(found.gpus[index]), **_configuration(found, index)}
+        for name, found, index, workers in pools.sides(row)
+    }
+    figures = (
+        "requests_per_s",
+        "output_tok_s_per_gpu",
+        "total_tok_s_per_gpu",
+        "output_tok_s_per_gpu_used",
+        "tok_s_per_user",
+        "ttft_s",
+        "prefill_s",
+        "transfer_s",
+        "fetch_s",
+        "gpus_used",
+        "prefill_gpus",
+        "decode_gpus",
+    )
+    return data | {name: getattr(row, name) for name in figures}

@@ -1,0 +1,366 @@
+"""Measured against predicted: rows of a file, how far off they are, and the order of pairs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cost.validation.point import Point, Prediction
+from cost.validation.predict import Predictor, predict
+from cost.validation.statistics import (
+    Errors,
+    Ordering,
+    errors_by,
+    errors_of,
+    inside,
+    named_orderings,
+    served_orderings,
+    signed_error,
+)
+from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+
+_SHORT_FILE = 200
+_WORST = 20
+_LONGEST_ID = 46
+_LONGEST_GROUP = 32
+_MOST_REASONS = 10
+_GROUPS: dict[str, Callable[[Point], str]] = {
+    "cluster": lambda point: point.cluster,
+    "model": lambda point: point.model,
+    "engine": lambda point: point.engine,
+    "phase": lambda point: point.phase,
+    "kernel": lambda point: point.alltoall.kernel if point.alltoall else "",
+    "layout and batch": lambda point: "left to the model" if point.is_open else "stated",
+}
+STRATA = ("labelled", "unlabelled")
+"""Points whose row says whether tokens were drafted (or whose model cannot), and points where nobody recorded it."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Points of one file of ``rows`` rows, predictions in the same order, errors and order of pairs by quantity.
+
+    ``named`` compares rows that share the name of a pair, ``served`` rows of the same model, cluster and requests;
+    both by the physics alone, whose order a correction of single rows could turn over. ``residual`` says whether
+    predictions have the learned correction, ``physics`` has the errors without it.
+    """
+
+    name: str
+    rows: int
+    points: tuple[Point, ...]
+    predictions: tuple[Prediction, ...]
+    errors: Mapping[str, Errors]
+    physics: Mapping[str, Errors]
+    residual: bool
+    named: Mapping[str, Ordering]
+    served: Mapping[str, Ordering]
+
+    @property
+    def strata(self) -> dict[str, dict[str, Errors]]:
+        """Errors by stratum (:data:`STRATA`) and quantity; a stratum without points is empty."""
+        return self._strata(self.predictions)
+
+    @property
+    def physics_strata(self) -> dict[str, dict[str, Errors]]:
+        """As :attr:`strata`, without the learned correction."""
+        return self._strata(_uncorrected(self.predictions))
+
+    def _strata(self, predictions: Sequence[Prediction]) -> dict[str, dict[str, Errors]]:
+        found = errors_by(self.points, predictions, stratum)
+        return {
+            name: {quantity: errors for (quantity, one), errors in found.items() if one == name}
+            for name in STRATA
+        }
+
+    @property
+    def corrected(self) -> int:
+        """Figures that the learned correction changed."""
+        return sum(one.physics is not None for one in self.predictions)
+
+
+def stratum(point: Point) -> str:
+    """Which of :data:`STRATA` a point is of."""
+    return STRATA[0] if point.drafts_recorded else STRATA[1]
+
+
+def validation(
+    name: str,
+    points: Sequence[Point],
+    rows: int,
+    predictors: Mapping[str, Predictor] | None = None,
+    *,
+    residual: bool = True,
+) -> Validation:
+    """Predict ``points`` (:func:`cost.validation.predict.predict`) and sum up how far off that is."""
+    predictions = predict(points, predictors, residual=residual)
+    physics = _uncorrected(predictions)
+    return Validation(
+        name,
+        rows,
+        tuple(points),
+        tuple(predictions),
+        errors_of(points, predictions),
+        errors_of(points, physics),
+        residual,
+        named_orderings(points, physics),
+        served_orderings(points, physics),
+    )
+
+
+def _uncorrected(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """The predictions of the physics alone."""
+    return [one if one.physics is None else replace(one, value=one.physics) for one in predictions]
+
+
+def file_names(paths: Sequence[Path]) -> list[str]:
+    """Return a name for each file: its own, with as much of its folder as tells it from the others."""
+    counts = Counter(path.name for path in paths)
+    names = [path.name if counts[path.name] == 1 else str(path) for path in paths]
+    seen: Counter[str] = Counter()
+    for i, name in enumerate(names):
+        seen[name] += 1
+        if seen[name] > 1:
+            names[i] = f"{name} ({seen[name]})"
+    return names
+
+
+def validate_view(validations: Sequence[Validation], *, show_all: bool = False) -> View:
+    """Return what ``rackplan validate`` says of each file: rows, errors by quantity and group, order of pairs.
+
+    In the data errors are fractions of the measured values, bias is the median signed one.
+    """
+    blocks = sections(*(_file_blocks(one, show_all=show_all) for one in validations))
+    return View(blocks, {"files": {one.name: _file_data(one) for one in validations}})
+
+
+def _file_data(validation: Validation) -> dict[str, Any]:
+    found = zip(validation.points, validation.predictions, strict=True)
+    return {
+        "rows": validation.rows,
+        "residual": validation.residual,
+        "corrected": validation.corrected,
+        "quantities": _errors_data(validation.errors, validation.physics),
+        "strata": {
+            name: _errors_data(errors, validation.physics_strata[name])
+            for name, errors in validation.strata.items()
+        },
+        "pairs": {name: _order_data(one, validation) for name, one in validation.named.items()},
+        "served_pairs": {name: _order_data(one, validation) for name, one in validation.served.items()},
+        "points": [
+            {
+                "id": point.id,
+                "quantity": point.quantity,
+                "measured": point.measured,
+                "predicted": prediction.value,
+                "physics": prediction.value if prediction.physics is None else prediction.physics,
+                "error": signed_error(point, prediction),
+                "reason": prediction.reason,
+                "low": prediction.low,
+                "high": prediction.high,
+                "inside": inside(point, prediction),
+                "chosen": prediction.chosen,
+                "labelled": point.drafts_recorded,
+            }
+            for point, prediction in found
+        ],
+    }
+
+
+def _errors_data(errors: Mapping[str, Errors], physics: Mapping[str, Errors]) -> dict[str, Any]:
+    """Errors by quantity, those of the physics alone inside."""
+
+    def data(one: Errors) -> dict[str, Any]:
+        return {**asdict(one), "coverage": one.coverage}
+
+    return {name: {**data(one), "physics": data(physics[name])} for name, one in errors.items()}
+
+
+def _order_data(found: Ordering, validation: Validation) -> dict[str, Any]:
+    ids = [point.id for point in validation.points]
+    pairs = [{"ids": [ids[one.first], ids[one.second]], "right": one.right} for one in found.pairs]
+    return {"compared": found.compared, "right": found.right, "list": pairs}
+
+
+def _file_blocks(validation: Validation, *, show_all: bool) -> list[Block]:
+    title = f"{validation.name}: {validation.rows:,} rows, {len(validation.points):,} measured figures"
+    said = "Errors are |predicted - measured| / measured; bias is the median signed error (< 0: too small)."
+    return sections(
+        [Heading(title)],
+        *([_rows(validation, quantity, show_all=show_all)] for quantity in validation.errors),
+        [Text(said), _error_table("quantity", validation.errors)],
+        _residual(validation),
+        _intervals(validation),
+        *_strata(validation),
+        *(table for name, group in _GROUPS.items() for table in _breakdown(validation, name, group)),
+        _orderings(validation),
+        _chosen(validation),
+        _refused(validation),
+    )
+
+
+def _residual(validation: Validation) -> list[Block]:
+    """Whether the learned correction is in the figures, and the errors without it where it is."""
+    if not validation.residual:
+        return labelled("Residual", "off: the physics alone (--no-residual)")
+    if not validation.corrected:
+        return []
+    text = (
+        f"on: {validation.corrected:,} {'figure has' if validation.corrected == 1 else 'figures have'} the learned "
+        "correction; rows of the sample that it was learned from are in sample. Order is that of the physics. "
+        "Physics alone (--no-residual):"
+    )
+    changed = {
+        point.quantity
+        for point, one in zip(validation.points, validation.predictions, strict=True)
+        if one.physics is not None
+    }
+    found = {name: errors for name, errors in validation.physics.items() if name in changed}
+    if validation.strata[STRATA[1]]:
+        found |= {
+            f"{quantity} {name}": errors
+            for name, group in validation.physics_strata.items()
+            for quantity, errors in group.items()
+            if quantity in changed
+        }
+    return [Text(text, "Residual"), _error_table("physics alone", found)]
+
+
+def _intervals(validation: Validation) -> list[Block]:
+    """How many rows with an interval are inside it."""
+    return [
+        Text(
+            f"{quantity}: {_share(errors.inside_interval)} inside; {errors.intervals:,} of {errors.rows:,} rows have "
+            "an interval",
+            "Intervals",
+        )
+        for quantity, errors in validation.errors.items()
+        if errors.intervals
+    ]
+
+
+def _strata(validation: Validation) -> list[list[Block]]:
+    """Errors of the rows that say whether tokens were drafted, and of those that do not, where there are any."""
+    if not validation.strata[STRATA[1]]:
+        return []
+    said = "Unlabelled rows are those where nobody recorded whether tokens were drafted."
+    return [[Text(said)], *_breakdown(validation, "stratum", stratum)]
+
+
+def _chosen(validation: Validation) -> list[Block]:
+    """What the model chose for rows that leave their layout or batch to it."""
+    texts = {
+        point.id: prediction.chosen
+        for point, prediction in zip(validation.points, validation.predictions, strict=True)
+        if prediction.chosen
+    }
+    said = [f"{_cut(name)}: {text}" for name, text in list(texts.items())[:_WORST]]
+    return [Text(text, "Chosen") for text in _shortened(said, len(texts), "rows", "for ")]
+
+
+def _shortened(said: list[str], count: int, what: str, before: str = "") -> list[str]:
+    """Return ``said``, and how many there are besides."""
+    rest = count - len(said)
+    return [*said, f"{before}{rest} more {what}, see --json"] if rest > 0 else said
+
+
+def _rows(validation: Validation, quantity: str, *, show_all: bool) -> Table:
+    """The rows of one quantity: all of a short file, else the ones that are furthest off."""
+    chosen = [i for i, point in enumerate(validation.points) if point.quantity == quantity]
+    title = f"{quantity}, row by row"
+    if len(chosen) > _SHORT_FILE and not show_all:
+        chosen = _furthest(validation, chosen)
+        title = f"{quantity}, the {len(chosen)} rows that are furthest off (--all prints every row)"
+    ranged = any(validation.predictions[i].low is not None for i in chosen)
+    rows = []
+    for i in chosen:
+        point, prediction = validation.points[i], validation.predictions[i]
+        value = "-" if prediction.value is None else f"{prediction.value:.4g}"
+        cells = (_cut(point.id), f"{point.measured:.4g}", value, _signed(signed_error(point, prediction)))
+        rows.append((*cells, *([_range(prediction)] if ranged else [])))
+    return Table(("row", "measured", "predicted", "error", *(["interval"] if ranged else [])), rows, title)
+
+
+def _range(prediction: Prediction) -> str:
+    if prediction.low is None or prediction.high is None:
+        return "-"
+    return f"{prediction.low:.3g} to {prediction.high:.3g}"
+
+
+def _furthest(validation: Validation, chosen: Iterable[int]) -> list[int]:
+    errors = {i: signed_error(validation.points[i], validation.predictions[i]) for i in chosen}
+    known = {i: abs(error) for i, error in errors.items() if error is not None}
+    return sorted(known, key=lambda i: (-known[i], i))[:_WORST]
+
+
+def _cut(name: str, most: int = _LONGEST_ID) -> str:
+    if len(name) <= most:
+        return name
+    half = (most - 3) // 2
+    return f"{name[:half]}...{name[-half:]}"
+
+
+def _error_table(title: str, errors: Mapping[str, Errors]) -> Table:
+    rows = [
+        (
+            name,
+            f"{one.rows:,}",
+            f"{one.predicted:,}",
+            _share(one.coverage),
+            _share(one.median_abs_error),
+            _share(one.mean_abs_error),
+            _signed(one.bias),
+            _share(one.within_20_percent),
+        )
+        for name, one in errors.items()
+    ]
+    return Table((title, "rows", "predicted", "coverage", "median", "mean", "bias", "within 20 %"), rows)
+
+
+def _breakdown(validation: Validation, name: str, group: Callable[[Point], str]) -> list[list[Block]]:
+    """Errors by ``group``, where the file has more than one."""
+    tables: list[list[Block]] = []
+    by_group = errors_by(validation.points, validation.predictions, group)
+    for quantity in validation.errors:
+        found = {
+            _cut(key or "-", _LONGEST_GROUP): errors
+            for (one, key), errors in sorted(by_group.items())
+            if one == quantity
+        }
+        if len(found) > 1:
+            tables.append([_error_table(f"{quantity} by {name}", found)])
+    return tables
+
+
+def _orderings(validation: Validation) -> list[Block]:
+    ids = [point.id for point in validation.points]
+    blocks: list[Block] = []
+    for orderings, what in (
+        (validation.named, "A/B pairs"),
+        (validation.served, "same model, cluster and requests"),
+    ):
+        for quantity, found in orderings.items():
+            if found.compared:
+                pairs = f"{found.right:,} of {found.compared:,} pairs ({_share(found.share)})"
+                blocks += labelled("Order", f"{quantity}: {pairs}, {what}")
+            listed = found.pairs if orderings is validation.named else ()
+            wrong = (f"wrong: {ids[one.first]} against {ids[one.second]}" for one in listed if not one.right)
+            blocks += [Text(text, "") for text in wrong]
+    return blocks
+
+
+def _refused(validation: Validation) -> list[Block]:
+    """Why rows have no prediction, the most frequent reason first."""
+    reasons = Counter(one.reason for one in validation.predictions if one.value is None)
+    said = [f"{count:,}: {why or 'no reason given'}" for why, count in reasons.most_common(_MOST_REASONS)]
+    return [Text(text, "Left out") for text in _shortened(said, len(reasons), "reasons")]
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.1%}"

@@ -1,0 +1,239 @@
+"""Words that several views say: names, serving, what is supposed, and how far off a figure may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from cost.attention.sparse import as_if_sparse, most_tokens_read
+from cost.calibration.errors import (
+    ANY_PHASE,
+    EACH_ENGINE,
+    KINDS,
+    LEAST_ROWS,
+    ErrorOf,
+    error_behind,
+    widest,
+)
+from cost.calibration.serving import ANY_ENGINE
+from cost.deployment import Deployment
+from cost.efficiency import Efficiency
+from cost.lecture import model_price_step_context
+from cost.loads import ExpertLoads
+from cost.workload import Workload
+from placement.plan import Plan
+from rackplan.views.blocks import GAP, Block, Table, Text, labelled
+
+UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
+_SPLITS = {"source": "by source rank", "lp": "by LP"}
+
+
+def load_names(names: Sequence[str]) -> str:
+    """Join the names of loads, those of one recording's windows (``NAME#WINDOW``) counted."""
+    windows: dict[str, list[str]] = {}
+    for name in names:
+        windows.setdefault(name.rpartition("#")[0] or name, []).append(name)
+    return ", ".join(
+        each[0] if len(each) == 1 else f"{recording} ({len(each)} scenarios)"
+        for recording, each in windows.items()
+    )
+
+
+def baseline_name(key: str) -> str:
+    """Return how a baseline of the plan file is called in tables."""
+    return key.replace("eplb_", "EPLB ").replace("_", " ")
+
+
+def phase_words(workload: Workload) -> str:
+    """Return the phase and its length, as titles print them."""
+    if workload.decodes:
+        return f"decode at {workload.context:,} tokens of context"
+    return f"prefill of prompts of {workload.context:,} tokens"
+
+
+def next_token(workload: Workload) -> str:
+    """Return the token that a step of this phase yields to a request."""
+    return "next token" if workload.decodes else "first token"
+
+
+def serving_words(workload: Workload, engine: str) -> list[str]:
+    """Return what was asked of the serving besides phase and batch: drafts, overlap, the engine."""
+    found = []
+    if workload.draft_tokens:
+        plural = "s" * (workload.draft_tokens > 1)
+        text = f"{workload.draft_tokens} draft token{plural} a step, which yields {workload.accept_length:.3g} tokens"
+        found.append(text)
+    if workload.overlap:
+        found.append("two half batches take turns at computing and sending")
+    if workload.sparse_attention:
+        found.append(_sparse_words(workload))
+    if engine:
+        found.append(f"fixed delays of {engine}")
+    return found
+
+
+def _sparse_words(workload: Workload) -> str:
+    """Return what is supposed of attention, and from which context on it reads less than dense attention."""
+    most, context = most_tokens_read(workload.sparse_attention), workload.context
+    read, fewer = (math.sqrt(context), 2) if most is None else (min(context, most), most + 1)
+    rule = "the square root of the context" if most is None else f"at most {most:,}"
+    return (
+        f"attention as if sparse (what-if, nobody measured it): a query reads {read:,.0f} of {context:,} cached "
+        f"tokens ({rule}), fewer than dense attention from {fewer:,} tokens on; all stay cached"
+    )
+
+
+def what_if_words(deployment: Deployment) -> str:
+    """Return the context at which caches overtake weights, as supposed and dense; empty without a what-if."""
+    if not deployment.workload.sparse_attention:
+        return ""
+    gpu, kv_dtype = deployment.cluster.spec.domains[0].gpu, deployment.workload.kv_dtype
+    sparse, dense = (
+        model_price_step_context(model, gpu, kv_dtype)
+        for model in (deployment.model, as_if_sparse(deployment.model, ""))
+    )
+    here = f"from {sparse:,.0f} tokens of context on" if math.isfinite(sparse) else "at no context"
+    there = f"from {dense:,.0f} on" if math.isfinite(dense) else "at none"
+    return (
+        f"caches take longer to read than weights {here} (dense: {there}) on {gpu.name}, at the batch that balances "
+        "computing and reading the weights"
+    )
+
+
+def what_if_blocks(deployment: Deployment) -> list[Block]:
+    """Return what is supposed as a paragraph; nothing where nothing is."""
+    if not deployment.workload.what_if:
+        return []
+    return labelled("What if", f"{_sparse_words(deployment.workload)}; {what_if_words(deployment)}")
+
+
+def load_blocks(loads: ExpertLoads | None) -> list[Block]:
+    """Return which loads were taken, with a warning where nobody measured them."""
+    if loads is None:
+        return []
+    warning = ": nobody measured them; give yours with --loads" if loads.synthetic else ""
+    return labelled("Loads", load_names(loads.names) + warning)
+
+
+def doubts(status: str) -> str:
+    """Return why figures of a machine of this ``status`` are not those of one that runs; empty if they are."""
+    if "hypothetical" in status:
+        return "hypothetical: nobody has announced such a machine"
+    return "announced, not shipping" if "announced" in status else ""
+
+
+def placement_words(plan: Plan) -> str:
+    """Return what was asked of the experts' placement besides balance; empty where nothing was."""
+    found = []
+    if plan.spread != "gpu":
+        found.append(f"copies of an expert in different {UNITS[plan.spread]}s")
+    if plan.split != "even":
+        found.append(f"the engine splits an expert's tokens {_SPLITS[plan.split]}")
+    if plan.scenarios is not None:
+        word = "mean" if plan.scenarios.objective == "mean" else "worst"
+        found.append(f"least {word} over {len(plan.scenarios.rows)} loads of the largest GPU load")
+    return "; ".join(found)
+
+
+def worst_words(plan: Plan) -> str:
+    """Return what a balance was taken over where it is not the mean; empty where it is."""
+    several = plan.loads is not None and len(plan.loads.tokens) > 1
+    return " in the worst scenario" if several and plan.objective == "worst" else ""
+
+
+def coefficient_words(efficiency: Efficiency, phase: str) -> str:
+    """Return what the coefficients of kernels and engines rest on, with their error in a phase."""
+    if efficiency.ideal:
+        return "every part at its data-sheet peak"
+    error = error_behind(efficiency, phase)
+    if error is None:
+        return f"what kernels reach is given for {efficiency.chip}"
+    return chip_words(error)
+
+
+def error_words(error: ErrorOf) -> str:
+    """Return what a chip's coefficients are fitted to, how far off they are, and how far with the chip left out."""
+    engine = "all engines" if error.engine in (ANY_ENGINE, EACH_ENGINE) else error.engine
+    which = ", ".join(filter(None, [engine, "" if error.phase == ANY_PHASE else error.phase, error.note]))
+    text = f"fitted to {KINDS[error.rows_of]} on {error.chip} ({which}; {error.rows:,} measured rows, "
+    if error.rows < LEAST_ROWS:
+        text += "too few for an error of their own"
+    else:
+        text += f"cross-validated median error {error.median:.1%}, {error.within_20_percent:.0%} within 20%"
+    out = error.left_out
+    if out is not None:
+        chip = error.left_out_chip
+        name = (
+            f"a chip left out of the fit, {chip}:" if error.borrowed else f"with {chip} left out of the fit"
+        )
+        text += f"; {name} {out.median:.1%} and {out.within_20_percent:.0%}"
+    return f"{text})"
+
+
+def chip_words(error: ErrorOf) -> str:
+    """Return what the coefficients of a chip rest on, and whose they are where nobody measured it."""
+    text = f"what kernels reach is {error_words(error)}"
+    if error.stand_in_for:
+        text = f"nobody measured {error.stand_in_for}, its neighbour stands in: {text}"
+    return text
+
+
+def error_blocks(errors: Sequence[tuple[str, ErrorOf]]) -> list[Block]:
+    """Return a table of errors and what its columns are: the name of each, whose coefficients, how far off."""
+    rows = []
+    for name, error in errors:
+        few, out = error.rows < LEAST_ROWS, error.left_out
+        rows.append(
+            [
+                name,
+                f"{error.chip}, for {error.stand_in_for}" if error.stand_in_for else error.chip,
+                f"{error.rows:,}",
+                "-" if few else f"{error.median:.1%}",
+                "-" if few else f"{error.within_20_percent:.0%}",
+                "-" if out is None else f"{out.median:.1%}, {out.within_20_percent:.0%}",
+                f"{error.band:.2f}",
+            ]
+        )
+    columns = ("how far off", "coefficients of", "rows", "median", "within 20%", "chip left out", "factor")
+    note = _table_words([error for _, error in errors])
+    return [Table(columns, rows, words=(0, 1)), GAP, Text(note, "Error", style="note")]
+
+
+def _table_words(errors: Sequence[ErrorOf]) -> str:
+    text = "measured rows, cross-validated; 80% of them are within the factor of the predicted tok/s/GPU"
+    borrowed = next((error.left_out_chip for error in errors if error.borrowed), "")
+    if borrowed:
+        text += f"; where a chip has none of its own, of those of a chip left out of the fit ({borrowed}, the widest)"
+    notes = (f"{error.chip}: all rows, {error.note}" for error in errors if error.note)
+    return "; ".join([text, *dict.fromkeys(notes)])
+
+
+def range_words(rate: float, errors: Sequence[ErrorOf]) -> str:
+    """Return the band of a rate (``4,400 to 7,500``), empty where nothing was measured."""
+    found = widest(errors)
+    if found is None:
+        return ""
+    return f"{_two_digits(rate / found.band)} to {_two_digits(rate * found.band)}"
+
+
+def factor_words(errors: Sequence[ErrorOf]) -> str:
+    """Return what the band is: the factor, and of which rows 80 % are within it."""
+    found = widest(errors)
+    if found is None:
+        return ""
+    if found.borrowed:
+        return f"80% of the rows of a chip left out of the fit are within a factor {found.band:.2f}"
+    return f"80% of measured rows are within a factor {found.band:.2f}"
+
+
+def band_words(rate: float, errors: Sequence[ErrorOf]) -> str:
+    """Return the band of a throughput in brackets, to stand behind it; empty where nothing was measured."""
+    return f" ({range_words(rate, errors)}: {factor_words(errors)})" if errors else ""
+
+
+def _two_digits(value: float) -> str:
+    """A number to two digits, as a band deserves; a small one as short as that makes it."""
+    if value <= 0 or not math.isfinite(value):
+        return f"{value:g}"
+    digits = 1 - math.floor(math.log10(value))
+    return f"{round(value, digits):,.{max(0, digits)}f}"

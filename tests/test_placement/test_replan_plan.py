@@ -11,7 +11,7 @@ import pytest
 from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
-from cost.resolve import resolve_model
+from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.plan import Plan
@@ -26,8 +26,8 @@ from topology.errors import InfeasibleError, InputError
 QUICK = ReplanOptions(time_limit_s=0.0)
 
 
-def loads(seed: int, scenarios: int = 1) -> ExpertLoads:
-    tokens = np.random.default_rng(seed).lognormal(4, 0.7, (scenarios, 32, 8))
+def loads(seed: int, scenarios: int = 1, layers: int = 32) -> ExpertLoads:
+    tokens = np.random.default_rng(seed).lognormal(4, 0.7, (scenarios, layers, 8))
     return ExpertLoads(tokens, tuple(f"s{i}" for i in range(scenarios)), synthetic=False)
 
 
@@ -39,11 +39,14 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def plan_of(
-    cluster: str, *, redundant: int | None = None, tp: int = 1, stages: int = 1, batch: int = 8
+    cluster: str, *, redundant: int | None = None, tp: int = 1, stages: int = 1, layers: int = 32
 ) -> Plan:
-    deployment = Deployment(resolve_cluster(cluster), resolve_model("mixtral-8x7b"), Workload(2048, batch))
+    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": layers}
+    deployment = Deployment(
+        resolve_cluster(cluster), model_from_config(config, name="mixtral"), Workload(2048, 8)
+    )
     options = PlanOptions(redundant, time_limit_s=0.0, tp=tp, stages=stages)
-    return make_plan(deployment, loads(0), options)
+    return make_plan(deployment, loads(0, layers=layers), options)
 
 
 @cache
@@ -115,8 +118,8 @@ def check(old: Plan, found: Replanned) -> None:
 
 
 def test_other_loads_move_few_copies() -> None:
-    old = plan_of("hgx-h100", redundant=16)
-    found = replan_plan(old, loads(1), QUICK)
+    old = plan_of("hgx-h100", redundant=16, layers=8)
+    found = replan_plan(old, loads(1, layers=8), QUICK)
     check(old, found)
     assert found.before is not None
     assert found.before < found.after
@@ -128,7 +131,7 @@ def test_other_loads_move_few_copies() -> None:
 
 
 def test_its_own_loads_move_nothing() -> None:
-    old = plan_of("hgx-h100", redundant=16)
+    old = plan_of("hgx-h100", redundant=16, layers=8)
     found = replan_plan(old, None, QUICK)
     assert (found.moves, found.bytes, found.transfer.seconds) == (0, 0, 0.0)
     assert table(found.plan) == table(old)
@@ -136,18 +139,18 @@ def test_its_own_loads_move_nothing() -> None:
 
 @pytest.mark.parametrize("most", [0, 17])
 def test_budgets_in_moves_and_bytes(most: int) -> None:
-    old = plan_of("hgx-h100", redundant=16)
+    old = plan_of("hgx-h100", redundant=16, layers=8)
     expert = 3 * 4096 * 14336 * 2
-    in_moves = replan_plan(old, loads(1), replace(QUICK, max_moves=most))
-    in_bytes = replan_plan(old, loads(1), replace(QUICK, max_bytes=most * expert + expert // 2))
+    in_moves = replan_plan(old, loads(1, layers=8), replace(QUICK, max_moves=most))
+    in_bytes = replan_plan(old, loads(1, layers=8), replace(QUICK, max_bytes=most * expert + expert // 2))
     check(old, in_moves)
     assert in_moves.moves <= most
     assert table(in_moves.plan) == table(in_bytes.plan)
 
 
 def test_several_scenarios_are_judged_together() -> None:
-    old = plan_of("hgx-h100", redundant=16)
-    found = replan_plan(old, loads(2, scenarios=3), replace(QUICK, objective="worst"))
+    old = plan_of("hgx-h100", redundant=16, layers=8)
+    found = replan_plan(old, loads(2, scenarios=3, layers=8), replace(QUICK, objective="worst"))
     check(old, found)
     assert found.plan.options["objective"] == "worst"
 
@@ -246,16 +249,17 @@ def test_spread_over_nodes() -> None:
 
 def test_other_loads_over_two_nodes() -> None:
     """Experts of more copies than nodes stay evenly over both, within a budget and without one."""
-    deployment = Deployment(resolve_cluster("hgx-h100@16"), resolve_model("mixtral-8x7b"), Workload(2048, 8))
+    model = plan_of("hgx-h100", redundant=16, layers=8).deployment.model
+    deployment = Deployment(resolve_cluster("hgx-h100@16"), model, Workload(2048, 8))
     options = PlanOptions(10, time_limit_s=0.0, ep=16, tp=1, stages=1, spread="node")
-    old = make_plan(deployment, loads(0), options)
+    old = make_plan(deployment, loads(0, layers=8), options)
     assert old.experts[0] is not None
     assert old.experts[0].copies.max() > 2
-    free = replan_plan(old, loads(1), QUICK)
+    free = replan_plan(old, loads(1, layers=8), QUICK)
     check(old, free)
     assert free.before is not None
     assert free.before < free.after
-    budget = replan_plan(old, loads(1), replace(QUICK, max_moves=free.moves // 3))
+    budget = replan_plan(old, loads(1, layers=8), replace(QUICK, max_moves=free.moves // 3))
     check(old, budget)
     assert budget.moves <= free.moves // 3
     assert free.before < budget.after <= free.after

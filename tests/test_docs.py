@@ -1,0 +1,64 @@
+"""What README, CONTRIBUTING and docs name exists: files of the repository, links, and every page is linked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = ("topology", "cost", "placement", "rackplan", "tests", "benchmarks", "examples", "docs")
+CODE = re.compile(r"```.*?```", re.DOTALL)
+NAMED = re.compile(rf"`(?:python )?((?:{'|'.join(FOLDERS)})/[\w./-]+)`")
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)?(?:#([^)\s]+))?\)")
+
+
+def headings(text: str) -> set[str]:
+    """The anchors that GitHub makes of headings."""
+    titles = re.findall(r"^#+ (.*)$", CODE.sub("", text), re.MULTILINE)
+    words = (re.sub(r"[^\w\- ]", "", title.lower()) for title in titles)
+    return {title.strip().replace(" ", "-") for title in words}
+
+
+def missing_files(text: str) -> list[str]:
+    """Files and folders of the repository that ``text`` names and that do not exist; capitals are placeholders."""
+    return [name for name in NAMED.findall(text) if name.islower() and not (ROOT / name).exists()]
+
+
+def broken_links(text: str, folder: Path) -> list[str]:
+    """Links of a page in ``folder`` to files or headings that do not exist."""
+    wrong = []
+    for name, anchor in LINK.findall(CODE.sub("", text)):
+        path = (folder / name) if name else None
+        if path is not None and not path.exists():
+            wrong.append(name)
+        elif anchor and (path is None or path.suffix == ".md"):
+            target = text if path is None else path.read_text(encoding="utf-8")
+            if anchor not in headings(target):
+                wrong.append(f"{name}#{anchor}")
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert missing_files(text) == []
+    assert broken_links(text, page.parent) == []
+
+
+def test_what_does_not_exist_would_be_seen() -> None:
+    assert missing_files("`cost/no_such.py`, `cost/score.py` and `python examples/none.py`") == [
+        "cost/no_such.py",
+        "examples/none.py",
+    ]
+    text = "# One `x` heading\n[a](README.md) [b](none.md) [c](#one-x-heading) [d](#two) [e](README.md#none)"
+    assert broken_links(text, ROOT) == ["none.md", "#two", "README.md#none"]
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    text = PAGES[0].read_text(encoding="utf-8")
+    pages = [page.name for page in PAGES if page.parent.name == "docs"]
+    assert len(pages) > 10
+    assert [name for name in pages if f"](docs/{name}" not in text] == []

@@ -8,12 +8,10 @@ multi-head attention and a feed-forward part of four times the width comes out a
 
 from __future__ import annotations
 
-import math
-
 from cost.attention.grouped import GroupedQuery
 from cost.attention.latent import Latent
 from cost.model import Attention, Ffn, Layer, Model, MoeFfn
-from cost.quantity import span
+from cost.quantity import require_number, span
 from topology.errors import InputError
 
 POLICIES = ("plain", "recompute", "reversible")
@@ -140,9 +138,8 @@ def in_flight(stages: int, micro_batches: int, stage: int) -> int:
     InputError
         If a count is not at least 1, or there is no such stage.
     """
-    for what, count in (("stages", stages), ("micro_batches", micro_batches)):
-        if count < 1:
-            raise InputError(f"{what} {count}: expected a whole number of at least 1.")
+    require_number("stages", stages, least=1, kind="whole number")
+    require_number("micro_batches", micro_batches, least=1, kind="whole number")
     if not 0 <= stage < stages:
         raise InputError(f"stage {stage}: expected 0 to {stages - 1}.")
     return min(micro_batches, stages - stage)
@@ -173,8 +170,7 @@ def pipeline_activation_bytes(
     count = len(model.layers)
     if stages > count:
         raise InputError(f"stages {stages}: {model.name} has {count} layers.")
-    if not (math.isfinite(tokens) and tokens >= 1):
-        raise InputError(f"tokens {tokens:g}: expected a number of at least 1.")
+    require_number("tokens", tokens, least=1)
     ends = [stage * count // stages for stage in range(stages + 1)]
     return tuple(
         tokens

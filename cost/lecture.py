@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cost.dtypes import cache_bytes_per_element, multiply_dtype
 from cost.model import Model
 from cost.prices import Batch, CacheTier
+from cost.quantity import require_number
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.spec import DomainSpec, GpuSpec
@@ -142,9 +143,9 @@ class Roofline:
 
     def __post_init__(self) -> None:
         for name in ("total_params", "active_params", "param_bytes", "routed_fraction"):
-            _refuse_unless(name, getattr(self, name), least=0.0, reached=False)
+            require_number(name, getattr(self, name), above=0)
         for name in ("kv_bytes_per_token", "context"):
-            _refuse_unless(name, getattr(self, name), least=0.0, reached=True)
+            require_number(name, getattr(self, name), least=0)
         if self.active_params > self.total_params or self.routed_fraction > 1:
             raise InputError(
                 f"active_params {self.active_params:g} of total_params {self.total_params:g}, routed_fraction "
@@ -203,7 +204,7 @@ class Roofline:
         InputError
             If a batch is not a number of at least 1.
         """
-        check_batch("batch", batch)
+        require_number("batch", batch, least=1)
         step: Batch = np.maximum(self.compute_s(batch), self.memory_s(batch))
         return step
 
@@ -261,28 +262,6 @@ def batch_curve(line: Roofline, batches: NDArray[np.float64]) -> BatchCurve:
     )
 
 
-def check_batch(what: str, batch: float | NDArray[np.float64]) -> None:
-    """Refuse a batch that is none.
-
-    Raises
-    ------
-    InputError
-        If ``batch``, or one of them, is not a number of at least 1.
-    """
-    values = np.asarray(batch, dtype=np.float64)
-    wrong = values[~(np.isfinite(values) & (values >= 1))]
-    if wrong.size:
-        raise InputError(f"{what} {wrong.flat[0]:g}: expected a number of at least 1.")
-
-
-def _refuse_unless(name: str, value: float, *, least: float, reached: bool) -> None:
-    """Refuse a figure that is not finite, or not above (or at) ``least``."""
-    if not (math.isfinite(value) and (value > least or (reached and value == least))):
-        raise InputError(
-            f"{name} {value:g}: expected a number {'of at least' if reached else 'above'} {least:g}."
-        )
-
-
 def prefill_cost_per_token(line: Roofline, chunk: Batch) -> Batch:
     """GPU-seconds per input token when ``chunk`` tokens are computed at once after ``line.context`` cached ones.
 
@@ -294,7 +273,7 @@ def prefill_cost_per_token(line: Roofline, chunk: Batch) -> Batch:
     InputError
         If a chunk is not a number of at least 1.
     """
-    check_batch("chunk", chunk)
+    require_number("chunk", chunk, least=1)
     memory_s = line.params_read(chunk) * line.param_bytes / line.hbm_bytes_per_s + line.cache_s_per_sequence
     step: Batch = np.maximum(line.compute_s(chunk), memory_s)
     return line.domain.gpus * step / chunk
@@ -306,7 +285,6 @@ def output_over_input(line: Roofline, batch: Batch, *, chunk: float) -> Batch:
     Prefill computes a chunk of tokens for one read of weights and context; decode reads the weights for one token of
     each sequence and the caches of every one. Where prefill is bound by compute and decode by memory, their ratio is
     the inverse of the share of peak that decode reaches: a price ratio of 5 says decode computes a fifth of the time.
-
 
     Raises
     ------
@@ -330,21 +308,15 @@ def batch_for_output_price(line: Roofline, ratio: float, *, chunk: float) -> flo
             f"ratio {ratio:g}: an output token costs more than {floor:.3g} times an input token at any batch here; "
             "ask for more, or for a shorter context."
         )
-    low, high = 0.0, 1.0
-    while output_over_input(line, high, chunk=chunk) > ratio:
-        low, high = high, 2 * high
-    if low == 0:
-        return 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if output_over_input(line, middle, chunk=chunk) > ratio else (low, middle)
-    return high
+    return _first(lambda batch: batch >= 1 and output_over_input(line, batch, chunk=chunk) <= ratio)
 
 
 _MOST_BATCH = 1e12
 _GRID = 241  # 20 batches in each decade
 _HALVINGS = 80
 _TOLERANCE = 1e-6
+_MOST_DOUBLINGS = 128
+_BISECTIONS = 60
 
 
 @dataclass(frozen=True)
@@ -377,8 +349,8 @@ def cache_over_weights(speed: float, price: float) -> float:
     InputError
         If one of the two is not above 1.
     """
-    _refuse_ratio("speed", speed)
-    _refuse_ratio("price", price)
+    require_number("speed", speed, above=1, kind="ratio")
+    require_number("price", price, above=1, kind="ratio")
     return price * (speed - 1) / (price - 1)
 
 
@@ -392,8 +364,8 @@ def fast_mode(line: Roofline, regular_batch: float, speed: float) -> FastMode:
     InputError
         If the batch is none, the speed is not above 1, or not even a batch of 1 is that fast.
     """
-    check_batch("regular_batch", regular_batch)
-    _refuse_ratio("speed", speed)
+    require_number("regular_batch", regular_batch, least=1)
+    require_number("speed", speed, above=1, kind="ratio")
     regular_s = float(line.step_s(regular_batch))
     fast = _fast_batch(line, regular_batch, speed)
     if math.isnan(fast):
@@ -413,8 +385,8 @@ def fast_mode_for_price(line: Roofline, speed: float, price: float) -> FastMode:
     InputError
         If one of the two is not above 1, or no batch of ``line`` has that price at that speed.
     """
-    _refuse_ratio("speed", speed)
-    _refuse_ratio("price", price)
+    require_number("speed", speed, above=1, kind="ratio")
+    require_number("price", price, above=1, kind="ratio")
 
     def too_cheap(batch: float) -> bool:
         fast = _fast_batch(line, batch, speed)
@@ -455,14 +427,6 @@ def _last(low: float, high: float, beyond: Callable[[float], bool]) -> tuple[flo
         if high / low - 1 < _TOLERANCE * 1e-6:
             break
     return low, high
-
-
-def _refuse_ratio(what: str, ratio: float) -> None:
-    if not (math.isfinite(ratio) and ratio > 1):
-        raise InputError(f"{what} {ratio:g}: expected a ratio above 1, like 2.5.")
-
-
-_MOST_DOUBLINGS = 128
 
 
 def kv_bytes_from_price_step(gpu: GpuSpec, dtype: str, active_params: float, context: float) -> float:
@@ -521,24 +485,28 @@ def model_price_step_context(model: Model, gpu: GpuSpec, kv_dtype: str) -> float
     def over(context: float) -> bool:
         return sum(n * float(layer.attention.read_bytes(context, element)) for layer, n in kinds) >= budget
 
+    return _first(over)
+
+
+def _first(reached: Callable[[float], bool]) -> float:
+    """Return the least number for which ``reached`` is true, as it stays from there on; infinite if there is none."""
     low, high = 0.0, 1.0
     for _ in range(_MOST_DOUBLINGS):
-        if over(high):
+        if reached(high):
             break
         low, high = high, 2 * high
     else:
         return math.inf
-    for _ in range(60):
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        low, high = (low, middle) if over(middle) else (middle, high)
+        low, high = (low, middle) if reached(middle) else (middle, high)
     return high
 
 
 def _balance(gpu: GpuSpec, dtype: str, active_params: float, what: str, other: float) -> float:
     """Bytes that are read while ``active_params`` are multiplied, over ``other``."""
-    for name, value in (("active_params", active_params), (what, other)):
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"{name} {value:g}: expected a number above 0.")
+    require_number("active_params", active_params, above=0)
+    require_number(what, other, above=0)
     return 2 * active_params / (flop_per_byte(gpu, dtype) * other)
 
 
@@ -592,7 +560,6 @@ def equal_spend(
     tokens/s for two months serves 2.6e14; Chinchilla's 20 tokens per parameter are 2e12: it is trained on 130 times
     as many, the lecture's "about 100 times".
 
-
     Parameters
     ----------
     active_params:
@@ -610,9 +577,8 @@ def equal_spend(
     InputError
         If a figure cannot be.
     """
-    for name, value in (("active_params", active_params), ("inference_tokens", inference_tokens)):
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"{name} {value:g}: expected a number above 0.")
+    require_number("active_params", active_params, above=0)
+    require_number("inference_tokens", inference_tokens, above=0)
     if not 0 < decode_efficiency <= 1:
         raise InputError(f"decode_efficiency {decode_efficiency:g}: expected a share above 0 and at most 1.")
     if not 0 <= trained <= 1:
@@ -637,7 +603,8 @@ def bubble_share(stages: int, micro_batches: int) -> float:
     InputError
         If one of them is not at least 1.
     """
-    _refuse_counts(stages, micro_batches)
+    require_number("stages", stages, least=1, kind="whole number")
+    require_number("micro_batches", micro_batches, least=1, kind="whole number")
     return (stages - 1) / (micro_batches + stages - 1)
 
 
@@ -651,14 +618,9 @@ def bubble_slowdown(stages: int, micro_batches: int) -> float:
     InputError
         If one of them is not at least 1.
     """
-    _refuse_counts(stages, micro_batches)
+    require_number("stages", stages, least=1, kind="whole number")
+    require_number("micro_batches", micro_batches, least=1, kind="whole number")
     return (micro_batches + stages - 1) / micro_batches
-
-
-def _refuse_counts(stages: int, micro_batches: int) -> None:
-    for what, count in (("stages", stages), ("micro_batches", micro_batches)):
-        if count < 1:
-            raise InputError(f"{what} {count}: expected a whole number of at least 1.")
 
 
 RECOMPUTE = "recompute"
@@ -692,30 +654,6 @@ def hbm_tier(gpu: GpuSpec, price: Figure) -> CacheTier:
     )
 
 
-def cheapest_tiers(
-    tiers: Sequence[CacheTier], seconds: NDArray[np.float64], *, recompute_usd_per_byte: float
-) -> list[str]:
-    """Return the cheapest tier for each holding time; of equals the first named, recomputing last.
-
-    Parameters
-    ----------
-    recompute_usd_per_byte:
-        Cost of prefill per byte of cache: USD of a token over its cache bytes; infinite where it cannot be redone.
-
-    Raises
-    ------
-    InputError
-        If a time is negative or the cost of recomputing is not above 0.
-    """
-    _refuse_tiers(tiers, recompute_usd_per_byte)
-    times = np.asarray(seconds, dtype=np.float64)
-    if not np.all(np.isfinite(times) & (times >= 0)):
-        raise InputError("seconds: a context is kept for a finite time of at least 0 s.")
-    rows = [tier.usd_per_byte(times) for tier in tiers] + [np.full_like(times, recompute_usd_per_byte)]
-    names = [*(tier.name for tier in tiers), RECOMPUTE]
-    return [names[row] for row in np.argmin(np.stack(rows), axis=0).ravel()]
-
-
 def tier_spans(tiers: Sequence[CacheTier], *, recompute_usd_per_byte: float) -> list[TierSpan]:
     """Return which tier is the cheapest from when to when, by holding time from 0 s on.
 
@@ -726,7 +664,10 @@ def tier_spans(tiers: Sequence[CacheTier], *, recompute_usd_per_byte: float) -> 
     InputError
         If there is no tier or the cost of recomputing is not above 0.
     """
-    _refuse_tiers(tiers, recompute_usd_per_byte)
+    if not tiers:
+        raise InputError("tiers: name at least one tier to choose from.")
+    if not recompute_usd_per_byte > 0:
+        raise InputError(f"recompute_usd_per_byte {recompute_usd_per_byte:g}: expected a cost above 0.")
     lines = [(tier.name, tier.retrieve_usd_per_byte, tier.hold_usd_per_byte_s) for tier in tiers]
     if math.isfinite(recompute_usd_per_byte):
         lines.append((RECOMPUTE, recompute_usd_per_byte, 0.0))
@@ -747,10 +688,3 @@ def tier_spans(tiers: Sequence[CacheTier], *, recompute_usd_per_byte: float) -> 
         if after > since:
             spans.append(TierSpan(now[0], since, after))
         since, now = max(since, after), line
-
-
-def _refuse_tiers(tiers: Sequence[CacheTier], recompute_usd_per_byte: float) -> None:
-    if not tiers:
-        raise InputError("tiers: name at least one tier to choose from.")
-    if not recompute_usd_per_byte > 0:
-        raise InputError(f"recompute_usd_per_byte {recompute_usd_per_byte:g}: expected a cost above 0.")

@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.quantity import require_number
 from topology.catalog import FigureFile
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
@@ -115,8 +116,8 @@ def usd_per_million_tokens(tok_s_per_gpu: Batch, usd_per_gpu_s: float) -> Batch:
     InputError
         If a throughput or the price is not above 0.
     """
-    _refuse_none("tok_s_per_gpu", tok_s_per_gpu)
-    _refuse_none("usd_per_gpu_s", usd_per_gpu_s)
+    require_number("tok_s_per_gpu", tok_s_per_gpu, above=0)
+    require_number("usd_per_gpu_s", usd_per_gpu_s, above=0)
     return 1e6 * usd_per_gpu_s / tok_s_per_gpu
 
 
@@ -128,8 +129,8 @@ def tok_s_per_mw(tok_s_per_gpu: Batch, power_w: float) -> Batch:
     InputError
         If a throughput or the power is not above 0.
     """
-    _refuse_none("tok_s_per_gpu", tok_s_per_gpu)
-    _refuse_none("power_w", power_w)
+    require_number("tok_s_per_gpu", tok_s_per_gpu, above=0)
+    require_number("power_w", power_w, above=0)
     return 1e6 * tok_s_per_gpu / power_w
 
 
@@ -149,13 +150,6 @@ def _other_bases(gpu: GpuSpec) -> str:
     known = [basis for basis in PRICE_BASES[:-1] if f"{basis}_{_PRICE}" in _catalog(gpu.name)]
     known += ["list"] * (_PRICE in gpu.figures)
     return f", or take the basis {' or '.join(known)}" if known else ""
-
-
-def _refuse_none(what: str, value: Batch) -> None:
-    values = np.asarray(value, dtype=np.float64)
-    wrong = values[~(np.isfinite(values) & (values > 0))]
-    if wrong.size:
-        raise InputError(f"{what} {wrong.flat[0]:g}: expected a number above 0.")
 
 
 _TIER_UNITS = {"capacity_bytes": "byte", "bytes_per_s": "byte/s", "usd_per_h": "USD/h", "per_gpu": "1"}

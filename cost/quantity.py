@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from topology.errors import InputError
 
 Quantity: TypeAlias = float | NDArray[np.float64]
 
@@ -35,3 +38,20 @@ def mean_prompt_span(context: Quantity, window: int | None) -> Quantity:
         return context / 2
     seen = at_most(context, float(window))
     return seen - seen * seen / (2 * (context + (context == 0)))  # an empty prompt sees nothing
+
+
+def require_number(
+    what: str, value: ArrayLike, *, above: float = -math.inf, least: float = -math.inf, kind: str = "number"
+) -> None:
+    """Refuse a figure, or an array with one, that is not finite or not above ``above`` or at least ``least``.
+
+    Raises
+    ------
+    InputError
+        If one is; the message says what it is and what was expected.
+    """
+    values = np.asarray(value, dtype=np.float64)
+    wrong = values[~(np.isfinite(values) & (values > above) & (values >= least))]
+    if wrong.size:
+        limit = f"above {above:g}" if above > -math.inf else f"of at least {least:g}"
+        raise InputError(f"{what} {wrong.flat[0]:g}: expected a {kind} {limit}.")

@@ -62,8 +62,7 @@ def batch_cost(
     cost = stage_cost(deployment, stage, shape=shape, use=use, last=last)
     if not workload.overlap:
         return cost
-    half = replace(shape, sequences=shape.sequences / 2, prompt_tokens=shape.prompt_tokens / 2)
-    halved = stage_cost(deployment, stage, shape=half, use=use, last=last)
+    halved = stage_cost(deployment, stage, shape=shape.halved, use=use, last=last)
     return overlapped(cost, halved, deployment.machine(stage).efficiency["overlap"])
 
 

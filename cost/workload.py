@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.attention.sparse import most_tokens_read
 from cost.quantity import LONGEST_CONTEXT, Quantity
@@ -176,6 +177,16 @@ class StepShape:
     def tokens(self) -> Quantity:
         """Tokens per GPU of the step."""
         return self.sequences * self.queries + self.prompt_tokens
+
+    @property
+    def halved(self) -> StepShape:
+        """One of two half batches."""
+        return replace(self, sequences=self.sequences / 2, prompt_tokens=self.prompt_tokens / 2)
+
+    def rows(self, which: NDArray[np.int64]) -> StepShape:
+        """Some of the configurations, where attributes are arrays."""
+        arrays = {name: value[which] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **arrays)
 
     @property
     def decodes(self) -> bool:

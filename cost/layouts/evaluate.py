@@ -13,8 +13,8 @@ from cost.layouts.batches import batches_between, batches_of, most_that_fit
 from cost.layouts.candidates import LayoutTable, Variant, layouts_of
 from cost.layouts.partition import variants_of
 from cost.layouts.result import Sweep
-from cost.layouts.stages import Machines, Pipelines, StageSeconds, pipelines_of, stage_seconds, stage_shape
-from cost.memory import batch_room, even_memory
+from cost.layouts.stages import Pipelines, Pricer, StageSeconds, pipelines_of
+from cost.memory import batch_room
 from cost.terms.pipeline import BUBBLE, HOPS
 from cost.terms.work import IMBALANCE
 from cost.workload import CHUNK_TOKENS
@@ -131,9 +131,9 @@ def sweep(
     """
     if imbalance is not None and not (np.isfinite(imbalance) and imbalance >= 1):
         raise InputError(f"--imbalance {imbalance:g}: the busiest GPU over the mean is 1 or more.")
-    machines = Machines(deployment)
-    variants = variants_of(deployment, machines, redundant)
-    pipelines = pipelines_of(deployment, variants, machines)
+    pricer = Pricer(deployment, redundant)
+    variants = variants_of(pricer)
+    pipelines = pipelines_of(pricer, variants)
     table = layouts_of(deployment.model, variants, redundant, cut_experts=cut_experts)
     if not len(table):
         raise InputError(
@@ -141,7 +141,7 @@ def sweep(
             "without two copies of one expert on a GPU; give fewer."
         )
     where = _Where(pipelines, len(variants))
-    room, shortage = _room(deployment, table, where, redundant)
+    room, shortage = _room(pricer, table, where)
     chosen = room * table.tp >= 1
     table, room = table.rows(chosen), room[chosen]
     most = most_that_fit(room, table.tp)
@@ -149,16 +149,12 @@ def sweep(
         prompts = max(1.0, chunk_tokens // deployment.workload.tokens_per_pass)
         most = np.minimum(most, most_that_fit(prompts / table.tp, table.tp))
     layout, batch = batches_of(most, table.tp)
-    found = _price(deployment, machines, table, where, (layout, batch), redundant, imbalance)
-    more = batches_between(layout, batch, table.tp[layout], speed=1 / found.step_s, rate=found.tok_s)
-    between = (
-        _price(deployment, machines, table, where, more, redundant, imbalance)
-        if len(more[0])
-        else found.rows(more[0])
-    )
-    layout, batch = np.concatenate([layout, more[0]]), np.concatenate([batch, more[1]])
-    found = _joined(found, between)
-    kept = _best_splits(table, variants, layout, batch, found.step_s)
+    found = _price(pricer, table, where, layout, batch, imbalance)
+    more = batches_between(layout, batch, table.tp[layout], speed=1 / found["step_s"], rate=found["tok_s"])
+    if len(more[0]):
+        found = found.joined(_price(pricer, table, where, *more, imbalance))
+        layout, batch = np.concatenate([layout, more[0]]), np.concatenate([batch, more[1]])
+    kept = _best_splits(table, variants, layout, batch, found["step_s"])
     layout, batch, found = layout[kept], batch[kept], found.rows(kept)
     return _result(
         deployment,
@@ -185,29 +181,12 @@ class _Where:
         return expand(self._start, self._length, variant)
 
 
-def _room(
-    deployment: Deployment, table: LayoutTable, where: _Where, redundant: int | None
-) -> tuple[Array, np.float64]:
+def _room(pricer: Pricer, table: LayoutTable, where: _Where) -> tuple[Array, np.float64]:
     """Sequences per GPU that fit each layout, and bytes that the one nearest to fitting its smallest batch lacks."""
     owner, rows = where.rows(table.variant)
     stages, tp = where.stages, table.tp[owner]
-    shape = stage_shape(
-        deployment,
-        stages,
-        rows,
-        tp=tp,
-        moe_tp=table.moe_tp[owner],
-        batch=np.zeros(len(rows)),
-        redundant=redundant,
-    )
-    memory = even_memory(
-        deployment.model,
-        deployment.workload,
-        shape,
-        stages.held(deployment, rows),
-        in_flight=stages.in_flight[rows],
-        at_once=stages.at_once[rows],
-    )
+    shape = pricer.shape(stages, rows, tp=tp, moe_tp=table.moe_tp[owner], batch=np.zeros(len(rows)))
+    memory = pricer.memory(stages, rows, shape, stages.held(pricer.deployment, rows))
     hbm, runs = stages.hbm_bytes[rows], runs_of(owner)
     short = runs.max(np.asarray(memory[0] + memory[1] / tp - USABLE_HBM * hbm))
     return runs.min(np.asarray(batch_room(memory, hbm))), np.min(short, initial=np.inf)
@@ -215,45 +194,42 @@ def _room(
 
 @dataclass(frozen=True, eq=False)
 class _Priced:
-    """Seconds and rates of each configuration."""
+    """Columns of each configuration: ``step_s``, ``lower_s``, ``tok_s``, and seconds by ``term`` and by ``limit``."""
 
-    step_s: Array
-    lower_s: Array
-    tok_s: Array
-    terms: Mapping[str, Array]
-    limits: Mapping[str, Array]
+    columns: Mapping[tuple[str, str], Array]
+
+    @classmethod
+    def of(
+        cls,
+        step_s: Array,
+        lower_s: Array,
+        tok_s: Array,
+        terms: Mapping[str, Array],
+        limits: Mapping[str, Array],
+    ) -> _Priced:
+        """Return these columns."""
+        named = {("term", name): value for name, value in terms.items()}
+        named |= {("limit", name): value for name, value in limits.items()}
+        return cls({("step_s", ""): step_s, ("lower_s", ""): lower_s, ("tok_s", ""): tok_s, **named})
+
+    def __getitem__(self, kind: str) -> Array:
+        return self.columns[kind, ""]
+
+    def named(self, kind: str) -> dict[str, Array]:
+        """Seconds of every ``term`` or ``limit``."""
+        return {name: value for (found, name), value in self.columns.items() if found == kind}
 
     def rows(self, which: Index) -> _Priced:
         """Some of them, in this order."""
+        return _Priced({key: value[which] for key, value in self.columns.items()})
+
+    def joined(self, other: _Priced) -> _Priced:
+        """Both after each other; a part that one of them lacks takes no time there."""
+        none, nor = np.zeros(len(self["step_s"])), np.zeros(len(other["step_s"]))
+        keys = {**self.columns, **other.columns}
         return _Priced(
-            self.step_s[which],
-            self.lower_s[which],
-            self.tok_s[which],
-            {name: value[which] for name, value in self.terms.items()},
-            {name: value[which] for name, value in self.limits.items()},
+            {key: np.concatenate([self.columns.get(key, none), other.columns.get(key, nor)]) for key in keys}
         )
-
-
-def _joined(first: _Priced, second: _Priced) -> _Priced:
-    """Both after each other; a part that one of them lacks takes no time there."""
-
-    def of(one: Array | None, other: Array | None) -> Array:
-        whole = (
-            np.zeros(len(priced.step_s)) if part is None else part
-            for part, priced in ((one, first), (other, second))
-        )
-        return np.concatenate(list(whole))
-
-    def named(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: of(one.get(name), other.get(name)) for name in {**one, **other}}
-
-    return _Priced(
-        of(first.step_s, second.step_s),
-        of(first.lower_s, second.lower_s),
-        of(first.tok_s, second.tok_s),
-        named(first.terms, second.terms),
-        named(first.limits, second.limits),
-    )
 
 
 def _best_splits(
@@ -273,45 +249,27 @@ def _best_splits(
 
 
 def _price(
-    deployment: Deployment,
-    machines: Machines,
-    table: LayoutTable,
-    where: _Where,
-    configurations: tuple[Index, Array],
-    redundant: int | None,
-    imbalance: float | None,
+    pricer: Pricer, table: LayoutTable, where: _Where, layout: Index, batch: Array, imbalance: float | None
 ) -> _Priced:
-    layout, batch = configurations
+    """Layouts of their replicas: the slowest says how long a step takes, all of them count for throughput."""
     owner, rows = where.rows(table.variant[layout])
-    stages, of = where.stages, layout[owner]
-    shape = stage_shape(
-        deployment,
-        stages,
-        rows,
-        tp=table.tp[of],
-        moe_tp=table.moe_tp[of],
-        batch=batch[owner],
-        redundant=redundant,
-        imbalance=imbalance,
+    stages, pipelines, of = where.stages, where.pipelines, layout[owner]
+    shape = pricer.shape(
+        stages, rows, tp=table.tp[of], moe_tp=table.moe_tp[of], batch=batch[owner], imbalance=imbalance
     )
-    seconds = stage_seconds(
-        deployment, machines.found, stages.machine[rows], shape, stages.held(deployment, rows)
-    )
+    seconds = pricer.seconds(stages, rows, shape, stages.held(pricer.deployment, rows))
     runs = runs_of(owner, stages.pipeline[rows])
     pipeline, of = stages.pipeline[rows[runs.start]], owner[runs.start]
-    lines = _lines(seconds, runs, stages.times[rows], where.pipelines, pipeline, batch[of])
-    return _replicas(
-        lines, runs_of(of), where.pipelines, pipeline, batch[of] * deployment.workload.tokens_per_step
-    )
+    lines = _lines(seconds, runs, stages.times[rows], pipelines, pipeline, batch[of])
+    tokens = batch[of] * pricer.deployment.workload.tokens_per_step
+    tok_s = pipelines.alike[pipeline] * pipelines.gpus[pipeline] * tokens / lines["step_s"]
+    replicas = runs_of(of)
+    slowest = lines.rows(replicas.argmax(lines["step_s"]))
+    return _Priced({**slowest.columns, ("tok_s", ""): replicas.sum(tok_s)})
 
 
 def _lines(
-    seconds: StageSeconds,
-    runs: Runs,
-    times: Array,
-    pipelines: Pipelines,
-    pipeline: Index,
-    batch: Array,
+    seconds: StageSeconds, runs: Runs, times: Array, pipelines: Pipelines, pipeline: Index, batch: Array
 ) -> _Priced:
     """Pipelines of their stages and hops (:mod:`cost.score`: one micro-batch for each stage goes round)."""
     depth, hops = pipelines.depth[pipeline], pipelines.hops
@@ -330,20 +288,7 @@ def _lines(
     step_s = one_pass + hops_s + bubble_s
     hop_floor_s = batch * hops.peak[pipeline]
     lower_s = np.maximum(runs.sum(times * seconds.lower) + hop_floor_s, depth * runs.max(seconds.lower))
-    return _Priced(step_s, lower_s, batch / step_s, terms, limits)
-
-
-def _replicas(lines: _Priced, runs: Runs, pipelines: Pipelines, pipeline: Index, tokens: Array) -> _Priced:
-    """Layouts of their replicas: the slowest says how long a step takes, all of them count for throughput."""
-    slowest = runs.argmax(lines.step_s)
-    tok_s = pipelines.alike[pipeline] * pipelines.gpus[pipeline] * tokens / lines.step_s
-    return _Priced(
-        lines.step_s[slowest],
-        lines.lower_s[slowest],
-        runs.sum(tok_s),
-        {name: value[slowest] for name, value in lines.terms.items()},
-        {name: value[slowest] for name, value in lines.limits.items()},
-    )
+    return _Priced.of(step_s, lower_s, batch / step_s, terms, limits)
 
 
 def _result(
@@ -366,8 +311,8 @@ def _result(
     used = of_variant(lambda what: what.arrangement.gpus_used)
     replicas = of_variant(lambda what: len(what.arrangement.replicas))
     tp, moe_tp = table.tp[layout], table.moe_tp[layout]
-    limits = tuple(found.limits)
-    seconds = [found.limits[name] for name in limits]
+    limits = found.named("limit")
+    seconds = list(limits.values())
     return Sweep(
         deployment=deployment,
         layout=variant,
@@ -380,14 +325,14 @@ def _result(
         gpus=used // replicas,
         batch=batch,
         max_batch=most[layout],
-        step_s=found.step_s,
-        lower_step_s=found.lower_s,
-        tok_s_per_user=deployment.workload.tokens_per_step / found.step_s,
-        tok_s_per_gpu=found.tok_s / len(deployment.cluster.gpus),
-        tok_s_per_gpu_used=found.tok_s / used,
+        step_s=found["step_s"],
+        lower_step_s=found["lower_s"],
+        tok_s_per_user=deployment.workload.tokens_per_step / found["step_s"],
+        tok_s_per_gpu=found["tok_s"] / len(deployment.cluster.gpus),
+        tok_s_per_gpu_used=found["tok_s"] / used,
         bound_by=np.argmax(seconds, axis=0) if seconds else np.zeros(0, dtype=np.int64),
-        limits=limits,
-        terms_s=found.terms,
+        limits=tuple(limits),
+        terms_s=found.named("term"),
         variants=tuple(variants),
         shortage_bytes=max(0.0, shortage),
         imbalance=imbalance,

@@ -8,20 +8,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.layouts.candidates import Arrangement, Variant, arrangements
-from cost.layouts.stages import (
-    Machines,
-    Stage,
-    StageTable,
-    distinct_stages,
-    stage_seconds,
-    stage_shape,
-    stage_table,
-)
-from cost.memory import even_memory
+from cost.layouts.stages import Pricer, Stage, StageTable
 from cost.model import StageShard
+from cost.workload import StepShape
 
 Array = NDArray[np.float64]
 _ALIKE = 1e-9
@@ -114,18 +105,19 @@ class _Weights:
         return self.kinds[kind_of][:, stages].T, fixed
 
 
-def variants_of(deployment: Deployment, machines: Machines, redundant: int | None) -> list[Variant]:
+def variants_of(pricer: Pricer) -> list[Variant]:
     """Return the arrangements, each with every split of its layers that is worth pricing.
 
     Layers are split so that the slowest stage is fastest, experts balanced, at each of :data:`TYPICAL`; so that the
     fullest GPU is least full, which leaves room for more sequences; and in the ways between these.
     """
+    deployment = pricer.deployment
     layers = len(deployment.model.layers)
     found: list[Variant] = []
     whole = arrangements(deployment.cluster, deployment.model)
     kinds: dict[Stage, int] = {}
-    stages = [_stage_kinds(deployment, machines, what, kinds) if what.stages > 1 else [] for what in whole]
-    weights = _weights(deployment, machines, list(kinds), redundant) if kinds else []
+    stages = [_stage_kinds(pricer, what, kinds) if what.stages > 1 else [] for what in whole]
+    weights = _weights(pricer, list(kinds)) if kinds else []
     kind_of = np.array(deployment.model.kind_of)
     for what, row in zip(whole, stages, strict=True):
         splits: list[tuple[range, ...]]
@@ -169,74 +161,34 @@ def _shorter(split: tuple[range, ...]) -> list[tuple[range, ...]]:
     return found
 
 
-def _stage_kinds(
-    deployment: Deployment, machines: Machines, what: Arrangement, kinds: dict[Stage, int]
-) -> list[int]:
+def _stage_kinds(pricer: Pricer, what: Arrangement, kinds: dict[Stage, int]) -> list[int]:
     """The stages of a replica without layers, each as an index into ``kinds``, which grows."""
     specs = [StageSpec(gpus, range(0)) for gpus in what.replicas[0]]
-    total = sum(len(spec.gpus) for spec in specs)
-    bare = [replace(s, first=False, last=False) for s in distinct_stages(deployment, machines, specs, total)]
+    bare = [replace(stage, first=False, last=False) for stage in pricer.stages(specs)]
     return [kinds.setdefault(stage, len(kinds)) for stage in bare]
 
 
-def _weights(
-    deployment: Deployment, machines: Machines, stages: list[Stage], redundant: int | None
-) -> list[_Weights]:
+def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
     """Seconds, and fractions of HBM, of everything that a stage may hold, on each kind of stage."""
-    model = deployment.model
-    table = stage_table([(0, 1, stage) for stage in stages], len(model.kinds))
+    model, phase = pricer.deployment.model, pricer.deployment.workload.phase
+    table = StageTable.of([(0, 1, stage) for stage in stages], len(model.kinds))
     parts, many = len(model.kinds) + 2, len(stages)
     rows = np.tile(np.arange(many), parts)
     one = np.repeat(np.eye(parts), many, axis=1)
     held = StageShard(
         tuple((layer, one[kind]) for kind, layer in enumerate(model.kinds)), first=one[-2], last=one[-1]
     )
+    single, group = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)
+
+    def shape(batch: float, *, whole: bool) -> StepShape:
+        """Attention as wide as the group where it is one (as without experts), else one wide."""
+        tp = group if whole or model.moe is None else single
+        return pricer.shape(table, rows, tp=tp, moe_tp=single, batch=np.full(len(rows), batch))
+
     found = [
-        _seconds(deployment, machines, table, rows, held, redundant, batch=batch, whole=whole)
-        for batch, whole in TYPICAL[deployment.workload.phase]
+        pricer.seconds(table, rows, shape(batch, whole=whole), held).total for batch, whole in TYPICAL[phase]
     ]
-    found.append(_memory(deployment, table, rows, held, redundant))
+    weights, cache = pricer.memory(table, rows, shape(1.0, whole=False), held, passing=False)
+    found.append(np.asarray(weights + cache) / table.hbm_bytes[rows])
     shaped = (values.reshape(parts, many) for values in found)
     return [_Weights(values[:-2], values[-2], values[-1]) for values in shaped]
-
-
-def _widths(
-    deployment: Deployment, table: StageTable, rows: NDArray[np.int64], *, whole: bool = False
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Widths of attention and of an expert's parts: the whole group without experts, else one."""
-    one, all_gpus = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)
-    return all_gpus if whole or deployment.model.moe is None else one, one
-
-
-def _seconds(
-    deployment: Deployment,
-    machines: Machines,
-    table: StageTable,
-    rows: NDArray[np.int64],
-    held: StageShard,
-    redundant: int | None,
-    *,
-    batch: float,
-    whole: bool,
-) -> Array:
-    tp, moe_tp = _widths(deployment, table, rows, whole=whole)
-    each = np.full(len(rows), batch)
-    shape = stage_shape(deployment, table, rows, tp=tp, moe_tp=moe_tp, batch=each, redundant=redundant)
-    return stage_seconds(deployment, machines.found, table.machine[rows], shape, held).total
-
-
-def _memory(
-    deployment: Deployment,
-    table: StageTable,
-    rows: NDArray[np.int64],
-    held: StageShard,
-    redundant: int | None,
-) -> Array:
-    tp, moe_tp = _widths(deployment, table, rows)
-    shape = stage_shape(
-        deployment, table, rows, tp=tp, moe_tp=moe_tp, batch=np.ones(len(rows)), redundant=redundant
-    )
-    weights, cache = even_memory(
-        deployment.model, deployment.workload, shape, held, in_flight=table.in_flight[rows], at_once=0.0
-    )
-    return np.asarray(weights + cache) / table.hbm_bytes[rows]

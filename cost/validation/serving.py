@@ -68,8 +68,7 @@ class stepper:  # noqa: N801 - called like a function
         whole = even_step(model, shape, self.machine)
         if not self.group.overlap:
             return whole.total_s
-        half = replace(shape, sequences=shape.sequences / 2, prompt_tokens=shape.prompt_tokens / 2)
-        return overlapped(whole, even_step(model, half, self.machine), efficiency["overlap"]).total_s
+        return overlapped(whole, even_step(model, shape.halved, self.machine), efficiency["overlap"]).total_s
 
 
 def with_imbalance(shape: StepShape, phase: str) -> StepShape:

@@ -75,7 +75,7 @@ class GatedDelta:
 
     @property
     def state_bytes(self) -> float:
-        """State and the convolution's last ``kernel - 1`` inputs of one sequence."""
+        """State in FP32 and the convolution's last ``kernel - 1`` inputs of one sequence."""
         state = self.value_heads * self.key_dim * self.value_dim * _STATE_BYTES
         return state + self._channels * (self.kernel - 1) * _CONV_BYTES
 
@@ -96,29 +96,28 @@ class GatedDelta:
         return self.decode_flop(context)
 
     def kv_shards(self, tp: Quantity) -> Quantity:
-        """States are split by value head."""
+        """States are split by head."""
         return at_most(tp, self.value_heads)
 
 
 @dataclass(frozen=True)
-class KimiDelta:
+class KimiDelta(GatedDelta):
     """Kimi delta attention (KDA; Kimi Linear, arXiv:2510.26692): a decay for every channel, not every head.
+
+    As many heads of keys as of values, all of one width.
 
     Attributes
     ----------
-    heads, head_dim:
-        Heads, each with a state ``head_dim x head_dim``.
-    kernel:
-        Width of the short convolution over queries, keys and values.
     full_gate:
-        The output's gate is one projection (Kimi K3), not two through ``head_dim`` (Kimi Linear).
+        The output's gate is one projection (Kimi K3), not two through the width of a head (Kimi Linear).
     """
 
-    hidden: int
-    heads: int
-    head_dim: int
-    kernel: int
     full_gate: bool = False
+
+    @classmethod
+    def of(cls, hidden: int, heads: int, head_dim: int, kernel: int, *, full_gate: bool = False) -> KimiDelta:
+        """Return ``heads`` heads with a state ``head_dim x head_dim`` each."""
+        return cls(hidden, heads, head_dim, heads, head_dim, kernel, full_gate)
 
     @property
     def kind(self) -> str:
@@ -126,60 +125,23 @@ class KimiDelta:
         return "kda"
 
     @property
-    def _wide(self) -> int:
-        return self.heads * self.head_dim
-
-    @property
     def modules(self) -> dict[str, int]:
         """Weights of each projection; the decay goes through ``head_dim``, and the update has a rate a head."""
-        through = (self.hidden + self._wide) * self.head_dim
+        through = (self.hidden + self._values) * self.value_dim
         return {
-            "q": self.hidden * self._wide,
-            "k": self.hidden * self._wide,
-            "v": self.hidden * self._wide,
+            **dict.fromkeys("qkv", self.hidden * self._values),
             "decay": through,
             "beta": self.hidden * self.heads,
-            "gate": self.hidden * self._wide if self.full_gate else through,
-            "o": self._wide * self.hidden,
+            "gate": self.hidden * self._values if self.full_gate else through,
+            "o": self._values * self.hidden,
         }
-
-    @property
-    def matmul_params(self) -> int:
-        """All projections."""
-        return sum(self.modules.values())
 
     @property
     def other_params(self) -> int:
         """Convolution kernels, the decay's bias a channel and scale a head, and the norm of the output."""
-        return 3 * self._wide * self.kernel + self._wide + self.heads + self.head_dim
-
-    @property
-    def state_bytes(self) -> float:
-        """State in FP32 and the convolution's last ``kernel - 1`` inputs of one sequence."""
-        state = self._wide * self.head_dim * _STATE_BYTES
-        return state + 3 * self._wide * (self.kernel - 1) * _CONV_BYTES
-
-    def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:  # noqa: ARG002 - the protocol's signature
-        """Return the state, whatever the context."""
-        return self.state_bytes
-
-    def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:  # noqa: ARG002 - the protocol's signature
-        """Return the state twice: it is read and written back every step."""
-        return 2 * self.state_bytes
-
-    @property
-    def _convolution_flop(self) -> int:
-        return 2 * self.kernel * 3 * self._wide
-
-    def decode_flop(self, context: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
-        """Flop of the state (an element: decay 1, look-up 2, update 2, query 2) and the convolution."""
-        return 7 * self._wide * self.head_dim + self._convolution_flop
+        return self._channels * self.kernel + self._values + self.heads + self.value_dim
 
     def prefill_flop(self, context: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
         """``6 d^2 + 3 C d + C^2`` a head in chunks of 64 (arXiv:2510.26692, eq. 13), and the convolution."""
-        chunked = 6 * self.head_dim**2 + 3 * _CHUNK * self.head_dim + _CHUNK**2
-        return self.heads * chunked + self._convolution_flop
-
-    def kv_shards(self, tp: Quantity) -> Quantity:
-        """States are split by head."""
-        return at_most(tp, self.heads)
+        chunked = 6 * self.value_dim**2 + 3 * _CHUNK * self.value_dim + _CHUNK**2
+        return self.heads * chunked + 2 * self.kernel * self._channels

@@ -259,7 +259,7 @@ def _kimi_delta(f: Facts, hidden: int) -> tuple[KimiDelta, Facts]:
     if section is not f:
         section.ignore("gate_lower_bound", "safe_gate", "kda_layers", "full_attn_layers")
         check_unread(section, str(f.config.get("model_type")))
-    return KimiDelta(hidden, heads, dim, kernel, full_gate=full_gate), section
+    return KimiDelta.of(hidden, heads, dim, kernel, full_gate=full_gate), section
 
 
 # What Kimi calls the keys that DeepSeek's reading knows.

@@ -27,7 +27,7 @@ LLAMA = GroupedQuery(hidden=4096, heads=32, kv_heads=8, head_dim=128, value_dim=
 WINDOW = GroupedQuery(hidden=4096, heads=32, kv_heads=8, head_dim=128, value_dim=128, window=128)
 CHUNK = GroupedQuery(hidden=64, heads=4, kv_heads=2, head_dim=16, value_dim=16, window=256, chunked=True)
 DELTA = GatedDelta(hidden=2048, key_heads=16, key_dim=128, value_heads=32, value_dim=128, kernel=4)
-KDA = KimiDelta(hidden=2304, heads=32, head_dim=128, kernel=4)
+KDA = KimiDelta.of(hidden=2304, heads=32, head_dim=128, kernel=4)
 M3 = BlockSparse(
     hidden=6144, heads=64, kv_heads=4, head_dim=128, value_dim=128, index_heads=4, index_dim=128, block=128,
     top_blocks=16,

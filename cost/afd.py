@@ -21,13 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import USABLE_HBM, Deployment
-from cost.dtypes import cache_bytes_per_element
 from cost.layout import StageSpec
 from cost.layouts.batches import batch_grid
 from cost.layouts.candidates import domain_gpus, equal_groups, group_sizes
 from cost.layouts.result import Sweep
 from cost.machine import Machine
-from cost.memory import batch_room, layer_weight_bytes, logit_bytes, weight_sizes, workspace_bytes
+from cost.memory import batch_room, even_memory, weight_sizes
 from cost.model import Layer, Model, MoeFfn
 from cost.quantity import Quantity
 from cost.step import priced
@@ -348,7 +347,9 @@ def _price(
     ).reshape(-1, 4)
     attention, experts, tp, micro = pairs.T
     hbm = machine.rates.hbm_bytes
-    room = batch_room(_attention_memory(deployment, tp), hbm)
+    room = batch_room(
+        even_memory(model, deployment.workload, _attention_side(deployment, tp), routed=False), hbm
+    )
     fits = _expert_weights(model, experts) <= USABLE_HBM * hbm
     most = np.where(fits, np.floor(np.maximum(room, 0.0) * tp / micro), 0.0)
     grid = batch_grid(float(most.max(initial=0.0)))
@@ -415,21 +416,9 @@ def _step(deployment: Deployment, machine: Machine, shape: AfdShape) -> list[Arr
     return [step + fill, lower, busy, experts, links, trips]
 
 
-def _attention_memory(deployment: Deployment, tp: Array) -> tuple[Quantity, Quantity]:
-    """Bytes of weights on an attention GPU, and of cache and workspace for each sequence on it."""
-    model, workload = deployment.model, deployment.workload
-    size = weight_sizes(model)
-    head = 0 if model.tied else model.head_params
-    ends = model.embedding_params * size["embedding"] + head * size["head"]
-    weights: Quantity = ends / tp + model.final_norm_params * size["norm"]
-    cache: Quantity = 0.0
-    element = cache_bytes_per_element(workload.kv_dtype)
-    for layer, count in model.kind_counts(range(len(model.layers))):
-        weights = weights + count * layer_weight_bytes(layer, size, tp=tp, slots=0.0)
-        one = layer.attention.cache_bytes(workload.context, element)
-        cache = cache + count * tp * one / layer.attention.kv_shards(tp)
-    passing = workspace_bytes(model, workload, tp=tp, ranks=1.0, slots=0.0, crosses=False, moe=False)
-    return weights, cache + passing + logit_bytes(model, workload)
+def _attention_side(deployment: Deployment, tp: Array) -> StepShape:
+    """Attention GPUs in groups of ``tp``, as far as their memory goes."""
+    return StepShape(tp=tp, context=float(deployment.workload.context))
 
 
 def _expert_weights(model: Model, gpus: Quantity) -> Array:
@@ -449,7 +438,9 @@ def _shortage(deployment: Deployment) -> float:
         return 1.0
     group, _, _, sides = candidates[0]
     rates = deployment.machine(StageSpec(group, range(len(deployment.model.layers)))).rates
-    weights, each = _attention_memory(deployment, np.ones(1))
+    weights, each = even_memory(
+        deployment.model, deployment.workload, _attention_side(deployment, np.ones(1)), routed=False
+    )
     usable = USABLE_HBM * rates.hbm_bytes
     experts = float(_expert_weights(deployment.model, np.array([float(max(sides))]))[0]) - usable
     return max(experts, float(np.max(weights + each)) - usable, 1.0)

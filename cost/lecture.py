@@ -4,6 +4,9 @@ Each is the simplest form of a term that the cost model computes in full; ``exam
 roofline of a whole domain gives latency and price of a token against batch; from it follow fast modes, prices of
 input and output, the context at which prices step up, the life of a model, bubbles, and where to keep a cached
 context.
+
+Figures that cannot be (a batch below 1, a negative price) raise InputError; a chip whose peak or bandwidth nobody
+publishes raises MissingFigureError.
 """
 
 from __future__ import annotations
@@ -25,13 +28,7 @@ from topology.spec import DomainSpec, GpuSpec
 
 
 def flop_per_byte(gpu: GpuSpec, dtype: str) -> float:
-    """Dense flop/s of ``dtype`` over HBM bytes/s: how much a chip computes while it reads one byte.
-
-    Raises
-    ------
-    MissingFigureError
-        If the catalog lacks one of the two.
-    """
+    """Dense flop/s of ``dtype`` over HBM bytes/s: how much a chip computes while it reads one byte."""
     return gpu.dense_flop_per_s(dtype) / gpu.hbm_bytes_per_s
 
 
@@ -125,11 +122,6 @@ class Roofline:
         Cache bytes of one token of context in all layers.
     context:
         Tokens of context that each sequence of the batch reads in a step.
-
-    Raises
-    ------
-    InputError
-        If a figure is not a number that it can be.
     """
 
     domain: DomainSpec
@@ -244,13 +236,7 @@ class BatchCurve:
 
 
 def batch_curve(line: Roofline, batches: NDArray[np.float64]) -> BatchCurve:
-    """Return latency and cost at each of ``batches``.
-
-    Raises
-    ------
-    InputError
-        If a batch is not a number of at least 1.
-    """
+    """Return latency and cost at each of ``batches``."""
     batch = np.asarray(batches, dtype=np.float64)
     return BatchCurve(
         batch=batch,
@@ -267,11 +253,6 @@ def prefill_cost_per_token(line: Roofline, chunk: Batch) -> Batch:
 
     ``max(chunk * compute, weights of the chunk + one sequence's caches) / chunk``; attention's own arithmetic is
     left out, as in the lecture.
-
-    Raises
-    ------
-    InputError
-        If a chunk is not a number of at least 1.
     """
     require_number("chunk", chunk, least=1)
     memory_s = line.params_read(chunk) * line.param_bytes / line.hbm_bytes_per_s + line.cache_s_per_sequence
@@ -285,11 +266,6 @@ def output_over_input(line: Roofline, batch: Batch, *, chunk: float) -> Batch:
     Prefill computes a chunk of tokens for one read of weights and context; decode reads the weights for one token of
     each sequence and the caches of every one. Where prefill is bound by compute and decode by memory, their ratio is
     the inverse of the share of peak that decode reaches: a price ratio of 5 says decode computes a fifth of the time.
-
-    Raises
-    ------
-    InputError
-        If the batch or the chunk is not a number of at least 1.
     """
     return line.cost_per_token(batch) / float(prefill_cost_per_token(line, chunk))
 
@@ -329,7 +305,6 @@ class FastMode:
     w`` at the regular batch ``(1 + x) = speed * (1 + x / (price * speed))``, so ``x = price * (speed - 1) / (price -
     1)``: for 2.5 and 6 caches take 1.8 times as long as weights, and no smaller batch is more than 2.8 times as fast
     while it still uses all experts.
-
     """
 
     regular_batch: float
@@ -343,11 +318,6 @@ def cache_over_weights(speed: float, price: float) -> float:
 
     ``price * (speed - 1) / (price - 1)``; while all weights are read, no batch is more than one more than this
     times as fast.
-
-    Raises
-    ------
-    InputError
-        If one of the two is not above 1.
     """
     require_number("speed", speed, above=1, kind="ratio")
     require_number("price", price, above=1, kind="ratio")
@@ -438,13 +408,6 @@ def kv_bytes_from_price_step(gpu: GpuSpec, dtype: str, active_params: float, con
 
 
     ``2 * active_params / (flop_per_byte * context)``; attention's own arithmetic is left out, as in the lecture.
-
-    Raises
-    ------
-    InputError
-        If a figure is not above 0.
-    MissingFigureError
-        If the catalog lacks the chip's peak or bandwidth.
     """
     return _balance(gpu, dtype, active_params, "context", context)
 
@@ -453,13 +416,6 @@ def price_step_context(gpu: GpuSpec, dtype: str, active_params: float, kv_bytes_
     """Tokens of context above which a token's caches take longer to read than the token to compute.
 
     ``2 * active_params / (flop_per_byte * kv_bytes_per_token)``: the inverse of :func:`kv_bytes_from_price_step`.
-
-    Raises
-    ------
-    InputError
-        If a figure is not above 0.
-    MissingFigureError
-        If the catalog lacks the chip's peak or bandwidth.
     """
     return _balance(gpu, dtype, active_params, "kv_bytes_per_token", kv_bytes_per_token)
 
@@ -470,13 +426,6 @@ def model_price_step_context(model: Model, gpu: GpuSpec, kv_dtype: str) -> float
     At the batch that balances computing and reading the weights (:func:`cost.lecture.balancing_batch`) the caches
     take longer to read than the weights from this context on. Infinite where they never do; experts (else the dense
     part) say what the weights are multiplied in.
-
-    Raises
-    ------
-    InputError
-        If the cache cannot be kept in ``kv_dtype``.
-    MissingFigureError
-        If the catalog lacks the chip's peak or bandwidth.
     """
     unit, _ = multiply_dtype(model.precision["experts" if model.moe else "dense"], gpu)
     element, kinds = cache_bytes_per_element(kv_dtype), model.kind_counts(range(len(model.layers)))
@@ -571,11 +520,6 @@ def equal_spend(
         tokens suggest a third.
     trained:
         Share of the tokens generated in reinforcement learning that is trained on, from 0 to 1.
-
-    Raises
-    ------
-    InputError
-        If a figure cannot be.
     """
     require_number("active_params", active_params, above=0)
     require_number("inference_tokens", inference_tokens, above=0)
@@ -596,13 +540,7 @@ def equal_spend(
 
 
 def bubble_share(stages: int, micro_batches: int) -> float:
-    """Share of the time that a stage is idle: ``(p - 1) / (m + p - 1)`` for ``p`` stages and ``m`` micro-batches.
-
-    Raises
-    ------
-    InputError
-        If one of them is not at least 1.
-    """
+    """Share of the time that a stage is idle: ``(p - 1) / (m + p - 1)`` for ``p`` stages and ``m`` micro-batches."""
     require_number("stages", stages, least=1, kind="whole number")
     require_number("micro_batches", micro_batches, least=1, kind="whole number")
     return (stages - 1) / (micro_batches + stages - 1)
@@ -612,11 +550,6 @@ def bubble_slowdown(stages: int, micro_batches: int) -> float:
     """Time over that of a pipeline without a bubble: ``(m + p - 1) / m``.
 
     Source: GPipe (Huang et al., arXiv 1811.06965), section 2.3.
-
-    Raises
-    ------
-    InputError
-        If one of them is not at least 1.
     """
     require_number("stages", stages, least=1, kind="whole number")
     require_number("micro_batches", micro_batches, least=1, kind="whole number")
@@ -637,13 +570,7 @@ class TierSpan:
 
 
 def hbm_tier(gpu: GpuSpec, price: Figure) -> CacheTier:
-    """Return the HBM of ``gpu`` as a tier, at the price of the whole GPU (:func:`cost.prices.gpu_price`).
-
-    Raises
-    ------
-    MissingFigureError
-        If the catalog lacks its capacity or bandwidth.
-    """
+    """Return the HBM of ``gpu`` as a tier, at the price of the whole GPU (:func:`cost.prices.gpu_price`)."""
     return CacheTier(
         "hbm",
         f"HBM of {gpu.title}",

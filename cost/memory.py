@@ -221,6 +221,7 @@ def even_memory(
     *,
     in_flight: Quantity = 1.0,
     at_once: Quantity = 1.0,
+    routed: bool = True,
 ) -> tuple[Quantity, Quantity]:
     """Bytes of weights of the fullest GPU, and of cache and workspace for each sequence per GPU in use.
 
@@ -233,11 +234,13 @@ def even_memory(
     in_flight, at_once:
         Sequences per GPU of the stage that it caches, and that pass it in one step, each for one sequence per GPU
         of the replica. A stage of ``n`` GPUs out of ``N`` in ``p`` stages: ``N / n`` and ``N / n / p``.
+    routed:
+        Whether routed experts are held, and tokens sent to them.
     """
     part = held or model.whole
     size, experts = weight_sizes(model), model.moe.experts if model.moe else 0
     slots = np.maximum(shape.slots, experts)
-    per_gpu = np.ceil(slots / shape.ep) / shape.moe_tp
+    per_gpu = np.ceil(slots / shape.ep) / shape.moe_tp * routed
     element = cache_bytes_per_element(workload.kv_dtype)
     weights = _ends(model, size, shape, part)
     cache: Quantity = 0.0
@@ -246,13 +249,13 @@ def even_memory(
         weights = weights + count * layer_weight_bytes(layer, size, tp=shape.tp, slots=per_gpu)
         one = layer.attention.cache_bytes(_context(workload, shape), element)
         cache = cache + count * shape.tp * one / layer.attention.kv_shards(shape.tp)
-        moe_layers = moe_layers + count * isinstance(layer.ffn, MoeFfn)
+        moe_layers = moe_layers + count * (routed and isinstance(layer.ffn, MoeFfn))
     crosses = np.asarray(shape.gpus) > np.asarray(shape.domain_gpus)
-    plain, routed = (
+    plain, sending = (
         workspace_bytes(model, workload, tp=shape.tp, ranks=shape.gpus, slots=slots, crosses=crosses, moe=moe)
         for moe in (False, True)
     )
-    passing = np.where(np.asarray(moe_layers) > 0, routed, plain) + part.last * logit_bytes(model, workload)
+    passing = np.where(np.asarray(moe_layers) > 0, sending, plain) + part.last * logit_bytes(model, workload)
     return weights, in_flight * cache + at_once * passing
 
 

@@ -6,7 +6,7 @@ its GPUs sending equal parts side by side. What a receiving group copies among i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,53 +184,69 @@ class RateMatch:
 
     Attributes
     ----------
+    isl, osl, gpus:
+        Tokens of a prompt and of an answer, and GPUs of the clusters.
     prefill, decode:
         Configurations, as indices into the two sweeps.
-    prefill_workers, decode_workers:
-        Replicas of each.
+    prefill_workers, decode_workers, prefill_gpus, decode_gpus:
+        Replicas of each, and the GPUs of each pool.
     requests_per_s:
         What the decode pool finishes, at its derate; the prefill pool is never slower.
-    output_tok_s_per_gpu, total_tok_s_per_gpu:
-        Output tokens, and input and output tokens together, per second over all GPUs of the clusters.
-    output_tok_s_per_gpu_used:
-        Output tokens per second over the GPUs of both pools.
     tok_s_per_user:
         Output tokens per second of one request while it decodes.
-    ttft_s:
-        Seconds to the first token without waiting: ``fetch_s + prefill_s + transfer_s``.
     prefill_s, transfer_s, fetch_s:
         The prefill step that a prompt shares with others; moving the caches of that step to the decode pool; bringing
         their cached part back from where it lies (0: it is in HBM).
-    gpus, gpus_used, prefill_gpus, decode_gpus:
-        GPUs of the clusters, of the two pools, and of each of them.
     """
 
+    isl: int
+    osl: int
+    gpus: int
     prefill: int
     decode: int
     prefill_workers: int
     decode_workers: int
     requests_per_s: float
-    output_tok_s_per_gpu: float
-    total_tok_s_per_gpu: float
-    output_tok_s_per_gpu_used: float
     tok_s_per_user: float
-    ttft_s: float
     prefill_s: float
     transfer_s: float
     fetch_s: float
-    gpus: int
-    gpus_used: int
     prefill_gpus: int
     decode_gpus: int
+
+    @property
+    def ttft_s(self) -> float:
+        """Seconds to the first token without waiting."""
+        return self.fetch_s + self.prefill_s + self.transfer_s
+
+    @property
+    def gpus_used(self) -> int:
+        """GPUs of both pools."""
+        return self.prefill_gpus + self.decode_gpus
+
+    @property
+    def output_tok_s_per_gpu(self) -> float:
+        """Output tokens per second over all GPUs of the clusters."""
+        return self.requests_per_s * self.osl / self.gpus
+
+    @property
+    def total_tok_s_per_gpu(self) -> float:
+        """Input and output tokens together."""
+        return self.requests_per_s * (self.isl + self.osl) / self.gpus
+
+    @property
+    def output_tok_s_per_gpu_used(self) -> float:
+        """Output tokens per second over the GPUs of both pools."""
+        return self.requests_per_s * self.osl / self.gpus_used
 
 
 @dataclass(frozen=True, eq=False)
 class RateMatches:
     """The best partner of each decode configuration that keeps the limits; every array is ``[matches]``.
 
-    Attributes as those of :class:`RateMatch`, and ``isl`` and ``osl``, the tokens of a prompt and of an answer;
-    ``cache_bytes`` of a prompt and the ``path`` they take; ``fetched_bytes`` of its cached part and the path that
-    these come by, None where they are in HBM; ``fastest_ttft_s`` of any configuration that prefills, limits or not.
+    Attributes as those of :class:`RateMatch`; and ``cache_bytes`` of a prompt and the ``path`` they take;
+    ``fetched_bytes`` of its cached part and the path that these come by, None where they are in HBM;
+    ``fastest_ttft_s`` of any configuration that prefills, limits or not.
     """
 
     isl: int
@@ -257,16 +273,6 @@ class RateMatches:
         return len(self.decode)
 
     @property
-    def ttft_s(self) -> Array:
-        """Seconds to the first token without waiting."""
-        return self.fetch_s + self.prefill_s + self.transfer_s
-
-    @property
-    def gpus_used(self) -> Index:
-        """GPUs of both pools."""
-        return self.prefill_gpus + self.decode_gpus
-
-    @property
     def output_tok_s_per_gpu(self) -> Array:
         """Output tokens per second over all GPUs of the clusters."""
         return self.requests_per_s * self.osl / self.gpus
@@ -281,25 +287,9 @@ class RateMatches:
 
     def row(self, index: int) -> RateMatch:
         """One match."""
-        rate, used = float(self.requests_per_s[index]), int(self.gpus_used[index])
+        values = ((each.name, getattr(self, each.name)) for each in fields(RateMatch))
         return RateMatch(
-            prefill=int(self.prefill[index]),
-            decode=int(self.decode[index]),
-            prefill_workers=int(self.prefill_workers[index]),
-            decode_workers=int(self.decode_workers[index]),
-            requests_per_s=rate,
-            output_tok_s_per_gpu=rate * self.osl / self.gpus,
-            total_tok_s_per_gpu=rate * (self.isl + self.osl) / self.gpus,
-            output_tok_s_per_gpu_used=rate * self.osl / used,
-            tok_s_per_user=float(self.tok_s_per_user[index]),
-            ttft_s=float(self.ttft_s[index]),
-            prefill_s=float(self.prefill_s[index]),
-            transfer_s=float(self.transfer_s[index]),
-            fetch_s=float(self.fetch_s[index]),
-            gpus=self.gpus,
-            gpus_used=used,
-            prefill_gpus=int(self.prefill_gpus[index]),
-            decode_gpus=int(self.decode_gpus[index]),
+            **{name: value if isinstance(value, int) else value[index].item() for name, value in values}
         )
 
 

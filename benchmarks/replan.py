@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from placement.migrate.migration import migrate
+from placement.migrate.start import fresh_placement
+from placement.migrate.task import migration_task
 from placement.problem import ExpertProblem, expert_problem, spread_slots
-from placement.replan.few_moves import few_moves
-from placement.replan.fresh import fresh_placement
-from placement.replan.task import replan_task
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "expert_loads"
 LAYERS, EXPERTS = 58, 256
@@ -60,14 +60,14 @@ def workloads() -> dict[str, np.ndarray]:
 def fresh(tokens: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """Return the fast path's placement, ``[layers, slots]``."""
     nothing = np.zeros((len(tokens), slots.sum()), dtype=np.int32)
-    return fresh_placement(replan_task(expert_problem(tokens, slots), tokens[None], nothing))
+    return fresh_placement(migration_task(expert_problem(tokens, slots), tokens[None], nothing))
 
 
 def row(old: np.ndarray, tokens: np.ndarray, slots: np.ndarray, time_limit_s: float) -> list[float]:
     """Re-plan one pair; return the columns of its row."""
-    task = replan_task(ExpertProblem(tokens, slots), tokens[None], old)
+    task = migration_task(ExpertProblem(tokens, slots), tokens[None], old)
     start = time.process_time()
-    found = few_moves([task], time_limit_s=time_limit_s)
+    found = migrate([task], time_limit_s=time_limit_s)
     seconds = time.process_time() - start
     placed = found.placements[0]
     new, best = (float(task.balancedness(each).mean()) for each in (placed.slot_expert, placed.fresh))

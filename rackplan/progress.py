@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from placement.replan.told import State
+from placement.migrate.migration import State
 from topology.errors import printable
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from placement.arrays import Ints
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from topology.errors import InputError
 
@@ -109,7 +109,7 @@ def _table(
     rules: RowRules,
     facts: ModelFacts,
     found: list[Finding],
-) -> NDArray[np.int64] | None:
+) -> Ints | None:
     """Return the rows as one array, int64 ``[rows, slots]``; None, with a finding, where they are none."""
     width = len(rows[0]) if isinstance(rows[0], list) else 0
     for row, place in zip(rows, places, strict=True):
@@ -162,9 +162,7 @@ def _width(row: object, width: int, first: str, rules: RowRules) -> tuple[str, K
     return None
 
 
-def _values(
-    table: NDArray[np.int64], places: Sequence[str], rules: RowRules, facts: ModelFacts
-) -> list[Finding]:
+def _values(table: Ints, places: Sequence[str], rules: RowRules, facts: ModelFacts) -> list[Finding]:
     held = np.zeros((len(table), facts.experts), dtype=bool)
     np.put_along_axis(held, table, values=True, axis=1)
     # whether nothing but the last experts of a row is absent: those held come first
@@ -176,7 +174,7 @@ def _values(
     return found
 
 
-def _sizes(table: NDArray[np.int64], rules: RowRules, facts: ModelFacts, ranks: int) -> list[Finding]:
+def _sizes(table: Ints, rules: RowRules, facts: ModelFacts, ranks: int) -> list[Finding]:
     slots = table.shape[1]
     found = []
     if slots < facts.experts:

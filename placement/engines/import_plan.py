@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.loads import ExpertLoads
+from placement.arrays import Floats
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.failures import find_failures
 from placement.fitting import Shape, enumerate_shapes
@@ -175,8 +175,8 @@ def _proof(
 
     The bounds are for copies on different GPUs; where a GPU has two of one, only the mean load binds.
     """
-    value: list[NDArray[np.float64]] = []
-    bound: list[NDArray[np.float64]] = []
+    value: list[Floats] = []
+    bound: list[Floats] = []
     for stage, problem, part in zip(layout.replicas[0], problems, experts, strict=True):
         if problem is None or part is None:
             continue

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.assignment import Assignment
 from cost.layout import Layout
 from cost.model import Model
+from placement.arrays import Ints
 from placement.plan import Plan
 from topology.errors import InputError
 
@@ -74,7 +74,7 @@ class ExpertMapping:
         Logical experts of a layer, and GPUs of the EP group.
     """
 
-    slot_expert: NDArray[np.int64]
+    slot_expert: Ints
     layer_ids: tuple[int, ...]
     experts: int
     ranks: int
@@ -94,7 +94,7 @@ class ExpertMapping:
         """Copies of a layer above one of each expert."""
         return self.slots - self.experts
 
-    def by_rank(self) -> NDArray[np.int64]:
+    def by_rank(self) -> Ints:
         """Return the experts of each rank, ``[MoE layers, ranks, slots per rank]``."""
         return self.slot_expert.reshape(len(self.layer_ids), self.ranks, self.slots_per_rank)
 

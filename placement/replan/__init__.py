@@ -1,1 +1,1 @@
-"""Change a running placement as little as needed: few moves, a budget, lost GPUs, and where copies come from."""
+"""Old names of what is in :mod:`placement.migrate`, with a warning; they go in the next version."""

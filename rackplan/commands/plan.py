@@ -144,9 +144,9 @@ def replan(
     json: options.JsonFlag = False,
 ) -> None:
     """Re-plan for other loads or lost GPUs, few moves. Writes plan.json, moves.json, report.html and topology.svg."""
+    from placement.migrate.replan import ReplanOptions, replan_plan
     from placement.options import require_objective, require_spread
     from placement.plan_file import plan_to_json, read_plan
-    from placement.replan.replan_plan import ReplanOptions, replan_plan
     from rackplan.output import output_folder, show
     from rackplan.progress import progress
     from rackplan.views.replan import moves_data, replan_section, replan_view

@@ -12,8 +12,8 @@ from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
 from placement.compare import CompareRow
 from placement.findings import RedundancyCurve
+from placement.migrate.replan import Replanned
 from placement.plan import Plan
-from placement.replan.replan_plan import Replanned
 from rackplan.views.explain import HBM_USES, Explanation, largest_first
 from rackplan.views.points import ReportPoint, frontier
 from rackplan.views.words import baseline_name, worst_words

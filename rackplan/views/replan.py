@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cost.calibration.errors import errors_in
+from placement.migrate.migration import KNEE
+from placement.migrate.replan import Replanned, ReplanOptions
+from placement.migrate.steps import NEAR, Step
 from placement.plan_file import plan_score_to_dict
-from placement.replan.few_moves import KNEE
-from placement.replan.replan_plan import Replanned, ReplanOptions
-from placement.replan.steps import Step
-from placement.replan.transfers import NEAR
 from rackplan.views.blocks import Block, Chart, Heading, Table, Text, View, labelled, sections
 from rackplan.views.charts import front_chart
 from rackplan.views.findings import failure_blocks

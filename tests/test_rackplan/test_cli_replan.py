@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from placement.migrate import cycles
 from placement.plan_file import read_plan
-from placement.replan import descend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ def model(few_layers: Callable[[str, int], Path]) -> Path:
 @pytest.fixture
 def planned(prepared: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A plan, and other loads beside it; a short search."""
-    monkeypatch.setattr(descend, "_EFFORT", 40)
+    monkeypatch.setattr(cycles, "_EFFORT", 40)
     prepared("plan", "--model", model, *PLAN, *FAST, "-o", "old")
     np.save(tmp_path / "new.npy", np.random.default_rng(1).lognormal(4, 0.7, (LAYERS, 8)))
     return tmp_path

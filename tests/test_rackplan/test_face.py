@@ -10,7 +10,7 @@ import pytest
 
 import rackplan
 from cost.resolve import resolve_model
-from placement.replan.told import State
+from placement.migrate.migration import State
 from rackplan.options import DEFAULT_LOADS, digests, model_loads
 from rackplan.output import json_text, output_folder
 from rackplan.progress import progress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
@@ -12,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.local_search import swap_down
+from placement.migrate import cycles
+from placement.migrate.cycles import Cycles
+from placement.migrate.migration import KNEE, Migration, migrate
+from placement.migrate.start import fresh_placement
+from placement.migrate.task import MigrationTask, migration_task
 from placement.pack import pack
 from placement.problem import ExpertProblem, expert_problem, spread_slots
-from placement.replan import descend
-from placement.replan.cycles import Cycles
-from placement.replan.few_moves import KNEE, FewMoves, few_moves
-from placement.replan.fresh import fresh_placement
-from placement.replan.task import ReplanTask, replan_task
 from placement.replication import replicate
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError, InputError
@@ -29,19 +30,19 @@ REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search little."""
-    monkeypatch.setattr(descend, "_EFFORT", 20)
+    monkeypatch.setattr(cycles, "_EFFORT", 20)
 
 
 def drift(
     seed: int, *, layers: int, experts: int, gpus: int, redundant: int, scenarios: int = 1
-) -> ReplanTask:
+) -> MigrationTask:
     """A placement for lognormal loads, and other loads to come."""
     rng = np.random.default_rng(seed)
     slots = spread_slots(experts, gpus, redundant)
     before = rng.lognormal(0, 0.6, (layers, experts))
     after = before * rng.lognormal(0, 0.5, (scenarios, layers, experts))
     problem = expert_problem(before, slots)
-    return replan_task(problem, after, swap_down(problem, pack(problem, replicate(problem))))
+    return migration_task(problem, after, swap_down(problem, pack(problem, replicate(problem))))
 
 
 @cache
@@ -56,7 +57,7 @@ def every_placement(experts: int, gpus: int, each: int) -> np.ndarray:
     return np.array(rows, dtype=np.int32)
 
 
-def check(task: ReplanTask, found: FewMoves) -> np.ndarray:
+def check(task: MigrationTask, found: Migration) -> np.ndarray:
     """The answer, after what must hold of any."""
     placed = found.placements[0]
     assert verify_experts(task.problem.assignment(placed.slot_expert), task.problem) == []
@@ -73,7 +74,7 @@ def test_fronts_of_tiny_layers_are_those_of_all_placements() -> None:
         many = task.rows(np.zeros(len(rows), dtype=np.intp))
         moves, value = many.moves(rows), many.value(rows)
         for most in (1, 2, 4):
-            found = check(task, few_moves([task], max_moves=most))
+            found = check(task, migrate([task], max_moves=most))
             best = value[moves <= most].min()
             assert task.value(found)[0] >= best - 1e-12
             exact += task.value(found)[0] <= best + 1e-9
@@ -82,8 +83,8 @@ def test_fronts_of_tiny_layers_are_those_of_all_placements() -> None:
 
 def test_loads_that_did_not_change_move_nothing() -> None:
     task = drift(1, layers=3, experts=32, gpus=8, redundant=8)
-    same = replan_task(task.problem, task.tokens, fresh_placement(task))
-    found = few_moves([same])
+    same = migration_task(task.problem, task.tokens, fresh_placement(task))
+    found = migrate([same])
     assert found.moves == 0
     assert np.array_equal(check(same, found), same.old)
 
@@ -93,8 +94,8 @@ def test_nothing_moves_where_no_placement_is_better() -> None:
     loads[:, 3] = 5.0  # all tokens to one expert with one copy a GPU
     problem = expert_problem(loads, spread_slots(8, 4, 3))
     nothing = np.zeros((2, problem.slots), dtype=np.int32)
-    old = fresh_placement(replan_task(problem, loads[None], nothing))
-    assert few_moves([replan_task(problem, loads[None], old)]).moves == 0
+    old = fresh_placement(migration_task(problem, loads[None], nothing))
+    assert migrate([migration_task(problem, loads[None], old)]).moves == 0
 
 
 @settings(deadline=None, max_examples=3)
@@ -102,15 +103,15 @@ def test_nothing_moves_where_no_placement_is_better() -> None:
 def test_a_budget_is_kept_and_more_is_never_worse(seed: int, most: int) -> None:
     task = drift(seed, layers=2, experts=16, gpus=5, redundant=4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(descend, "_EFFORT", 5)
-        less, more = (few_moves([task], max_moves=n) for n in (most, most + 7))
+        patch.setattr(cycles, "_EFFORT", 5)
+        less, more = (migrate([task], max_moves=n) for n in (most, most + 7))
     assert less.moves <= most
     assert task.value(check(task, more)).sum() <= task.value(check(task, less)).sum() + 1e-12
 
 
 def test_near_a_fresh_placement_with_far_fewer_moves() -> None:
     task = drift(3, layers=4, experts=64, gpus=16, redundant=16)
-    found = few_moves([task])
+    found = migrate([task])
     fresh = found.placements[0].fresh
     balance = task.balancedness(check(task, found)).mean()
     assert balance >= (1 - KNEE) * task.balancedness(fresh).mean()
@@ -122,10 +123,10 @@ def test_near_a_fresh_placement_with_far_fewer_moves() -> None:
 @pytest.mark.usefixtures("short")
 def test_scaling_the_loads_changes_nothing() -> None:
     task = drift(4, layers=1, experts=24, gpus=6, redundant=6, scenarios=2)
-    found = few_moves([task], max_moves=20).placements[0].slot_expert
+    found = migrate([task], max_moves=20).placements[0].slot_expert
     for factor in (2.0**-40, 2.0**55):
-        scaled = replan_task(task.problem, task.tokens * factor, task.old)
-        again = few_moves([scaled], max_moves=20).placements[0].slot_expert
+        scaled = migration_task(task.problem, task.tokens * factor, task.old)
+        again = migrate([scaled], max_moves=20).placements[0].slot_expert
         assert np.array_equal(again, found)
 
 
@@ -134,8 +135,8 @@ def test_other_names_of_experts_and_gpus_do_as_well() -> None:
     rng = np.random.default_rng(0)
     name, place = rng.permutation(32), rng.permutation(8)
     old = np.argsort(name)[task.old].reshape(3, 8, 5)[:, place].reshape(3, 40).astype(np.int32)
-    renamed = replan_task(task.problem, task.tokens[:, :, name], old)
-    before, after = few_moves([task], max_moves=30), few_moves([renamed], max_moves=30)
+    renamed = migration_task(task.problem, task.tokens[:, :, name], old)
+    before, after = migrate([task], max_moves=30), migrate([renamed], max_moves=30)
     check(renamed, after)
     assert renamed.value(after.placements[0].slot_expert).mean() == pytest.approx(
         task.value(before.placements[0].slot_expert).mean(), rel=0.02
@@ -147,8 +148,8 @@ def test_other_names_of_experts_and_gpus_do_as_well() -> None:
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 def test_several_scenarios(objective: str) -> None:
     task = drift(6, layers=3, experts=32, gpus=8, redundant=8, scenarios=3)
-    task = ReplanTask(task.problem, task.tokens, task.old, "worst" if objective == "worst" else "mean")
-    found = few_moves([task])
+    task = MigrationTask(task.problem, task.tokens, task.old, "worst" if objective == "worst" else "mean")
+    found = migrate([task])
     better = task.value(check(task, found)).mean()
     assert better < task.value(task.old).mean()
     peaks = task.peaks(found.placements[0].slot_expert)
@@ -162,8 +163,8 @@ def test_slow_gpus_and_unequal_slots() -> None:
     loads = rng.lognormal(0, 0.6, (2, 12))
     problem = ExpertProblem(loads, slots, speed)
     old = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 5]] * 2, dtype=np.int32)
-    task = replan_task(problem, loads[None], old)
-    found = few_moves([task])
+    task = migration_task(problem, loads[None], old)
+    found = migrate([task])
     assert task.value(check(task, found)).mean() < task.value(old).mean()
 
 
@@ -173,9 +174,9 @@ def test_copies_in_one_failure_domain_are_moved_apart() -> None:
     loads = rng.lognormal(0, 0.4, (2, 6))
     problem = ExpertProblem(loads, np.full(4, 2), None, np.array([0, 0, 1, 1]))
     old = np.array([[0, 1, 0, 2, 3, 4, 5, 3], [0, 1, 2, 3, 4, 5, 0, 1]], dtype=np.int32)
-    task = replan_task(problem, loads[None], old)
+    task = migration_task(problem, loads[None], old)
     assert task.sharing(old).tolist() == [2, 0]
-    found = few_moves([task], only_restore=True)
+    found = migrate([task], only_restore=True)
     assert task.sharing(check(task, found)).tolist() == [0, 0]
     assert found.moves == 2  # one swap between the domains
 
@@ -183,14 +184,14 @@ def test_copies_in_one_failure_domain_are_moved_apart() -> None:
 @pytest.mark.usefixtures("short")
 def test_the_same_answer_every_time() -> None:
     task = drift(9, layers=2, experts=24, gpus=6, redundant=6)
-    first, second = (few_moves([task], seed=3, max_moves=9) for _ in range(2))
+    first, second = (migrate([task], seed=3, max_moves=9) for _ in range(2))
     assert np.array_equal(first.placements[0].slot_expert, second.placements[0].slot_expert)
 
 
 @pytest.mark.usefixtures("short")
 def test_two_stages_share_one_budget() -> None:
     tasks = [drift(seed, layers=2, experts=24, gpus=6, redundant=6) for seed in (10, 11)]
-    found = few_moves(tasks, max_moves=25)
+    found = migrate(tasks, max_moves=25)
     moves = [
         int(task.moves(placed.slot_expert).sum())
         for task, placed in zip(tasks, found.placements, strict=True)
@@ -201,7 +202,7 @@ def test_two_stages_share_one_budget() -> None:
 
 def test_more_gpus_than_one_assignment_takes() -> None:
     task = drift(12, layers=1, experts=128, gpus=120, redundant=112)
-    found = few_moves([task])
+    found = migrate([task])
     fresh = found.placements[0].fresh
     assert task.balancedness(check(task, found)).mean() >= 0.99 * task.balancedness(fresh).mean()
     assert found.moves < task.moves(fresh).sum()
@@ -229,7 +230,7 @@ def test_a_budget_too_small_to_restore_is_infeasible() -> None:
     gone = (old == 2) | (old == 5)
     old[gone] = -1
     with pytest.raises(InfeasibleError, match=f"{gone.sum()} moves are needed"):
-        few_moves([replan_task(task.problem, task.tokens, old)], max_moves=1)
+        migrate([migration_task(task.problem, task.tokens, old)], max_moves=1)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_a_budget_too_small_to_restore_is_infeasible() -> None:
 def test_bad_input(tokens: np.ndarray, old: np.ndarray, words: str) -> None:
     problem = expert_problem(np.ones((1, 4)), [2, 2])
     with pytest.raises(InputError, match=words):
-        replan_task(problem, tokens, old.astype(np.int32))
+        migration_task(problem, tokens, old.astype(np.int32))
 
 
 def test_real_loads_within_one_percent_with_at_most_thirty_percent_moved() -> None:
@@ -256,11 +257,34 @@ def test_real_loads_within_one_percent_with_at_most_thirty_percent_moved() -> No
         before, after = (np.load(files[i])[::15].astype(float) for i in (a, b))
         problem = expert_problem(after, slots)
         nothing = np.zeros((len(after), 288), dtype=np.int32)
-        old = fresh_placement(replan_task(expert_problem(before, slots), before[None], nothing))
-        task = replan_task(problem, after[None], old)
-        found = few_moves([task])
+        old = fresh_placement(migration_task(expert_problem(before, slots), before[None], nothing))
+        task = migration_task(problem, after[None], old)
+        found = migrate([task])
         share.append(found.moves / task.old.size)
         fresh = task.balancedness(found.placements[0].fresh).mean()
         ratio.append(task.balancedness(check(task, found)).mean() / fresh)
     assert np.mean(ratio) >= 0.99
     assert np.mean(share) <= 0.30
+
+
+def test_an_old_placement_with_two_copies_of_an_expert_on_a_gpu(short: None) -> None:
+    """As EPLB makes them: the second copy is a slot to fill."""
+    del short
+    rng = np.random.default_rng(3)
+    old = np.array([[0, 0, 1, 2, 3, 3], [0, 1, 2, 2, 1, 3]], dtype=np.int32)
+    problem = expert_problem(rng.lognormal(0, 0.5, (2, 4)), spread_slots(4, 2, 2))
+    task = migration_task(problem, rng.lognormal(0, 0.5, (1, 2, 4)), old)
+    assert task.held.sum() == 10
+    found = migrate([task])
+    placed = check(task, found)
+    assert found.moves >= 2
+    for row in placed:
+        assert len(set(row[:3])) == len(set(row[3:])) == 3
+
+
+def test_the_old_names_still_work_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match=r"is placement\.migrate\.migration"):
+        old = importlib.import_module("placement.replan.few_moves")
+    with pytest.warns(DeprecationWarning, match=r"is placement\.migrate\.task"):
+        task = importlib.import_module("placement.replan.task")
+    assert (old.few_moves, task.replan_task) == (migrate, migration_task)

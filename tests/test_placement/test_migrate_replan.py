@@ -13,11 +13,11 @@ from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
+from placement.migrate import cycles
+from placement.migrate.replan import Replanned, ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
-from placement.replan import descend
-from placement.replan.replan_plan import Replanned, ReplanOptions, replan_plan
 from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import resolve_cluster
@@ -34,7 +34,7 @@ def loads(seed: int, scenarios: int = 1, layers: int = 32) -> ExpertLoads:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search little: what is tested here is the way from plan to plan."""
-    monkeypatch.setattr(descend, "_EFFORT", 40)
+    monkeypatch.setattr(cycles, "_EFFORT", 40)
 
 
 @cache

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from placement.replan.steps import Step
-from placement.replan.transfers import nearest_sources, transfers
+from placement.migrate.steps import Step, nearest_sources, transfers
 from topology import resolve_cluster
 
 CLUSTER = resolve_cluster("hgx-h100@16")

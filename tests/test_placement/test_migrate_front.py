@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.replan import budget
-from placement.replan.budget import reaching, within
-from placement.replan.front import Front, Point
+from placement.migrate import front as front_module
+from placement.migrate.front import Front, Point, reaching, within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,12 +58,12 @@ def test_a_budget_is_spent_as_well_as_it_can_be(front: Front, spare: int) -> Non
 @given(front=fronts(), spare=st.integers(0, 30))
 def test_along_the_hulls_the_budget_holds_and_more_is_never_worse(front: Front, spare: int) -> None:
     most = sum(points[0].moves for points in front.points) + spare
-    cells = budget._CELLS
-    budget._CELLS = 0
+    cells = front_module._CELLS
+    front_module._CELLS = 0
     try:
         moves, value, _ = totals(front, within(front, most))
     finally:
-        budget._CELLS = cells
+        front_module._CELLS = cells
     assert moves <= most
     assert value <= totals(front, [0] * len(front.points))[1]
     assert value >= totals(front, within(front, most))[1] - 1e-9

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.replan.steps import Step, in_order
+from placement.migrate.steps import Step, in_order
 
 
 def replay(old: dict[tuple[int, int], int], steps: list[Step]) -> dict[tuple[int, int], int]:

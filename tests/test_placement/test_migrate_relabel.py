@@ -7,9 +7,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from placement.migrate.start import align_slots, kept_copies, relabel
+from placement.migrate.task import MigrationTask, migration_task
 from placement.problem import ExpertProblem
-from placement.replan.relabel import align_slots, kept_copies, relabel
-from placement.replan.task import ReplanTask, replan_task
 
 
 def random_task(
@@ -20,7 +20,7 @@ def random_task(
     layers: int = 3,
     speed: list[float] | None = None,
     spread: list[int] | None = None,
-) -> tuple[ReplanTask, np.ndarray]:
+) -> tuple[MigrationTask, np.ndarray]:
     """A task whose old placement is random, and a random target."""
     problem = ExpertProblem(
         np.ones((layers, experts)),
@@ -34,15 +34,15 @@ def random_task(
         return np.array(each, dtype=np.int32)
 
     tokens = rng.random((1, layers, experts)) + 0.1
-    return replan_task(problem, tokens, rows()), rows()
+    return migration_task(problem, tokens, rows()), rows()
 
 
-def groups(task: ReplanTask, row: np.ndarray) -> list[list[int]]:
+def groups(task: MigrationTask, row: np.ndarray) -> list[list[int]]:
     """The experts of each GPU."""
     return [sorted(row[task.problem.slot_gpu == gpu].tolist()) for gpu in range(task.problem.gpus)]
 
 
-def fewest_moves(task: ReplanTask, target: np.ndarray, layer: int) -> int:
+def fewest_moves(task: MigrationTask, target: np.ndarray, layer: int) -> int:
     """The fewest moves over all permutations that keep kinds of GPUs and whole domains together."""
     problem = task.problem
     kept = kept_copies(task, target)[layer]

@@ -6,26 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.assignment import Assignment
 from cost.dispatch import Split
 from cost.dtypes import bytes_per_param
 from cost.loads import ExpertLoads
 from cost.model import MoeFfn
+from placement.arrays import Experts
 from placement.failure_domains import require_apart, stage_domains
 from placement.failures import find_failures
+from placement.migrate.degraded import Degraded, degraded, lost_gpus
+from placement.migrate.front import CurvePoint
+from placement.migrate.migration import Migration, OnProgress, migrate
+from placement.migrate.steps import Step, Transfers, in_order, nearest_sources, transfers
+from placement.migrate.task import MigrationTask, migration_task
 from placement.options import Objective, Spread
 from placement.pack import EMPTY
 from placement.plan import BaselineScore, Plan, Proof
 from placement.problem import ExpertProblem
-from placement.replan.few_moves import FewMoves, few_moves
-from placement.replan.front import CurvePoint
-from placement.replan.lost import Left, left_of, lost_gpus
-from placement.replan.steps import Step, in_order
-from placement.replan.task import ReplanTask, replan_task
-from placement.replan.told import OnProgress
-from placement.replan.transfers import Transfers, nearest_sources, transfers
 from placement.scenarios.problem import scenario_problem
 from placement.scoring import moe_rows, score_placement, score_rivals, stage_speed
 from placement.under_split import any_split_bound
@@ -129,8 +127,8 @@ def replan_plan(
     """Return ``plan`` changed for ``loads`` (None: its own) and for what is lost, with few moves.
 
     Without a budget: with GPUs lost, the fewest moves that restore every expert; else the fewest within
-    :data:`placement.replan.few_moves.KNEE` of a fresh placement's balancedness. All of it under the plan's split.
-    ``on_progress`` as in :func:`placement.replan.few_moves.few_moves`.
+    :data:`placement.migrate.migration.KNEE` of a fresh placement's balancedness. All of it under the plan's split.
+    ``on_progress`` as in :func:`placement.migrate.migration.migrate`.
 
     Raises
     ------
@@ -144,12 +142,12 @@ def replan_plan(
         raise InputError(f"{plan.deployment.model.name} has no routed experts: there is nothing to re-plan.")
     spread, objective = options.spread or plan.spread, options.objective or plan.objective
     lost = lost_gpus(plan, options.lost)
-    left = left_of(plan, lost)
+    left = degraded(plan, lost)
     tasks = _tasks(left, loads, spread, objective, plan.split)
     replicas = len(left.layout.replicas)
     size = _expert_bytes(plan)
     most = _budget(options, replicas, max(size.values()))
-    found = few_moves(
+    found = migrate(
         list(tasks.values()),
         max_moves=most,
         only_restore=bool(lost) and most is None,
@@ -227,8 +225,8 @@ def _budget(options: ReplanOptions, replicas: int, largest_bytes: float) -> int 
 
 
 def _tasks(
-    left: Left, loads: ExpertLoads, spread: Spread, objective: Objective, split: Split
-) -> dict[int, ReplanTask]:
+    left: Degraded, loads: ExpertLoads, spread: Spread, objective: Objective, split: Split
+) -> dict[int, MigrationTask]:
     """The task of each stage that has experts."""
     tasks = {}
     for index, (stage, slots, held) in enumerate(
@@ -243,12 +241,12 @@ def _tasks(
         speed = stage_speed(left.deployment, stage, slots)
         problem = ExpertProblem(tokens.mean(axis=0), slots, speed, domains)
         nodes = left.deployment.numbered("node")[list(stage.gpus)]
-        tasks[index] = replan_task(problem, tokens, held, objective, split=split, nodes=nodes)
+        tasks[index] = migration_task(problem, tokens, held, objective, split=split, nodes=nodes)
     return tasks
 
 
 def _assignments(
-    tasks: Mapping[int, ReplanTask], rows: Mapping[int, NDArray[np.int32]], plan: Plan
+    tasks: Mapping[int, MigrationTask], rows: Mapping[int, Experts], plan: Plan
 ) -> tuple[Assignment | None, ...]:
     return tuple(
         tasks[index].problem.assignment(rows[index]) if index in rows else None
@@ -256,16 +254,16 @@ def _assignments(
     )
 
 
-def _moves(tasks: Mapping[int, ReplanTask], rows: Mapping[int, NDArray[np.int32]]) -> int:
+def _moves(tasks: Mapping[int, MigrationTask], rows: Mapping[int, Experts]) -> int:
     return sum(int(task.moves(rows[index]).sum()) for index, task in tasks.items())
 
 
 def _plan(
     old: Plan,
-    left: Left,
+    left: Degraded,
     loads: ExpertLoads,
-    tasks: Mapping[int, ReplanTask],
-    placed: Mapping[int, NDArray[np.int32]],
+    tasks: Mapping[int, MigrationTask],
+    placed: Mapping[int, Experts],
 ) -> Plan:
     """The new plan, scored afresh, with its proof."""
     new = replace(
@@ -282,7 +280,7 @@ def _plan(
     return replace(new, experts=experts, score=score, balancedness=balancedness, proof=_proof(tasks, placed))
 
 
-def _proof(tasks: Mapping[int, ReplanTask], placed: Mapping[int, NDArray[np.int32]]) -> Proof:
+def _proof(tasks: Mapping[int, MigrationTask], placed: Mapping[int, Experts]) -> Proof:
     """Objective and bound, means over all layers, of what any placement of these slots can reach."""
     value, bound = [], []
     for index, task in tasks.items():
@@ -298,9 +296,7 @@ def _proof(tasks: Mapping[int, ReplanTask], placed: Mapping[int, NDArray[np.int3
     return Proof.of_layers(np.concatenate(value), np.concatenate(bound))
 
 
-def _scored(
-    plan: Plan, tasks: Mapping[int, ReplanTask], rows: Mapping[int, NDArray[np.int32]]
-) -> BaselineScore:
+def _scored(plan: Plan, tasks: Mapping[int, MigrationTask], rows: Mapping[int, Experts]) -> BaselineScore:
     experts = _assignments(tasks, rows, plan)
     score, balancedness = score_placement(plan.deployment, plan.layout, experts, plan.loads, plan.split)
     return BaselineScore("", balancedness, score)
@@ -310,15 +306,15 @@ def _mean(values: Mapping[int, float]) -> float:
     return sum(values.values()) / len(values)
 
 
-def _scaled(found: FewMoves, replicas: int) -> tuple[CurvePoint, ...]:
+def _scaled(found: Migration, replicas: int) -> tuple[CurvePoint, ...]:
     return tuple(replace(point, moves=point.moves * replicas) for point in found.curve)
 
 
 def _steps(
     old: Plan,
     new: Plan,
-    tasks: Mapping[int, ReplanTask],
-    placed: Mapping[int, NDArray[np.int32]],
+    tasks: Mapping[int, MigrationTask],
+    placed: Mapping[int, Experts],
     size: Mapping[int, float],
 ) -> list[Step]:
     """The moves of all replicas, each with its source, in order."""

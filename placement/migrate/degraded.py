@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.memory import replica_memory
+from placement.arrays import Experts, Ints
 from placement.pack import EMPTY
 from placement.plan import Plan
 from topology import build_cluster
@@ -21,7 +20,7 @@ from topology.spec import Fault
 
 
 @dataclass(frozen=True, eq=False)
-class Left:
+class Degraded:
     """What a plan still has.
 
     Attributes
@@ -40,8 +39,8 @@ class Left:
 
     deployment: Deployment
     layout: Layout
-    slots: tuple[NDArray[np.int64] | None, ...]
-    held: tuple[NDArray[np.int32] | None, ...]
+    slots: tuple[Ints | None, ...]
+    held: tuple[Experts | None, ...]
     lost_copies: int
     notes: tuple[str, ...]
 
@@ -70,7 +69,7 @@ def lost_gpus(plan: Plan, ids: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted(lost))
 
 
-def left_of(plan: Plan, lost: Sequence[int]) -> Left:
+def degraded(plan: Plan, lost: Sequence[int]) -> Degraded:
     """Return what is left of ``plan`` without the GPUs ``lost`` (indices into ``Cluster.gpus``).
 
     The rest of a tensor-parallel group that lost a GPU leaves its stage. The plan file keeps replicas alike, so
@@ -82,21 +81,13 @@ def left_of(plan: Plan, lost: Sequence[int]) -> Left:
     InfeasibleError
         If no GPU, or a stage without GPUs, is left, or the experts do not fit in HBM at the plan's batch.
     """
-    cluster = plan.deployment.cluster
-    if not lost:
-        slots = tuple(None if part is None else part.slots_per_gpu for part in plan.experts)
-        held = tuple(
-            None if part is None else _once_a_gpu(part.slot_expert, part.slots_per_gpu)
-            for part in plan.experts
-        )
-        return Left(plan.deployment, plan.layout, slots, held, 0, ())
-    if len(lost) == len(cluster.gpus):
+    cluster, tp, gone = plan.deployment.cluster, plan.layout.tp, set(lost)
+    if len(gone) == len(cluster.gpus):
         raise InfeasibleError(
-            f"all {len(lost)} GPUs of {cluster.name} are lost: nothing is left to plan for."
+            f"all {len(gone)} GPUs of {cluster.name} are lost: nothing is left to plan for."
         )
-    gone = set(lost)
     replicas, notes = _replicas(plan, gone)
-    kept = [_members(stage, plan.layout.tp, gone) for stage in replicas[0]]
+    kept = [_members(stage, tp, gone) for stage in replicas[0]]
     for stage, members in zip(replicas[0], kept, strict=True):
         if not members:
             raise InfeasibleError(
@@ -106,27 +97,24 @@ def left_of(plan: Plan, lost: Sequence[int]) -> Left:
     dropped = sum(len(s.gpus) - len(m) for s, m in zip(replicas[0], kept, strict=True))
     idle = dropped - sum(gpu in gone for stage in replicas[0] for gpu in stage.gpus)
     if idle:
-        notes.append(
-            f"idle: {idle} GPU{'s' * (idle > 1)} that shared attention (TP {plan.layout.tp}) with a lost one"
-        )
+        notes.append(f"idle: {idle} GPU{'s' * (idle > 1)} that shared attention (TP {tp}) with a lost one")
     deployment, number = _without(plan, gone)
-    layout = Layout(
+    rest = [
         tuple(
-            tuple(
-                StageSpec(tuple(number[stage.gpus[local]] for local in members), stage.layers)
-                for stage, members in zip(stages, kept, strict=True)
-            )
-            for stages in replicas
-        ),
-        plan.layout.tp,
-    )
+            StageSpec(tuple(number[stage.gpus[local]] for local in members), stage.layers)
+            for stage, members in zip(stages, kept, strict=True)
+        )
+        for stages in replicas
+    ]
+    layout = Layout(tuple(rest), tp)
     parts = [_held(part, members) for part, members in zip(plan.experts, kept, strict=True)]
     slots = tuple(None if part is None else part[0] for part in parts)
-    short = [
-        0 if part is None else max(0, part.experts - int(part.slots_per_gpu[members].sum()))
-        for part, members in zip(plan.experts, kept, strict=True)
-    ]
-    _check_memory(deployment, layout, slots, short)
+    if gone:
+        short = [
+            0 if part is None else max(0, part.experts - int(part.slots_per_gpu[members].sum()))
+            for part, members in zip(plan.experts, kept, strict=True)
+        ]
+        _check_memory(deployment, layout, slots, short)
     copies = sum(
         int(part.slots_per_gpu[local]) * part.layers
         for stages in plan.layout.replicas
@@ -135,8 +123,8 @@ def left_of(plan: Plan, lost: Sequence[int]) -> Left:
         for local, gpu in enumerate(stage.gpus)
         if gpu in gone
     )
-    held = tuple(None if part is None else _once_a_gpu(part[1], part[0]) for part in parts)
-    return Left(deployment, layout, slots, held, copies, tuple(notes))
+    held = tuple(None if part is None else part[1] for part in parts)
+    return Degraded(deployment, layout, slots, held, copies, tuple(notes))
 
 
 def _replicas(plan: Plan, gone: set[int]) -> tuple[list[tuple[StageSpec, ...]], list[str]]:
@@ -144,9 +132,7 @@ def _replicas(plan: Plan, gone: set[int]) -> tuple[list[tuple[StageSpec, ...]], 
     replicas = plan.layout.replicas
     hurt = [sum(gpu in gone for stage in stages for gpu in stage.gpus) for stages in replicas]
     whole = [stages for stages, count in zip(replicas, hurt, strict=True) if count == 0]
-    if len(whole) == len(replicas):
-        return list(replicas), []
-    if not whole and len(replicas) == 1:
+    if len(whole) == len(replicas) or len(replicas) == 1:
         return list(replicas), []
     stay = whole or [replicas[hurt.index(min(hurt))]]
     idle = len(replicas) - len(stay)
@@ -166,6 +152,8 @@ def _members(stage: StageSpec, tp: int, gone: set[int]) -> list[int]:
 def _without(plan: Plan, gone: set[int]) -> tuple[Deployment, dict[int, int]]:
     """The deployment without the lost GPUs, and the new number of each GPU that stays."""
     old = plan.deployment
+    if not gone:
+        return old, {gpu: gpu for gpu in range(len(old.cluster.gpus))}
     ids = {old.cluster.gpus[gpu].id for gpu in gone}
     faults = tuple(fault for fault in old.cluster.spec.faults if fault.gpu not in ids)
     spec = replace(old.cluster.spec, faults=(*faults, *(Fault(gpu=name) for name in sorted(ids))))
@@ -175,15 +163,15 @@ def _without(plan: Plan, gone: set[int]) -> tuple[Deployment, dict[int, int]]:
     return Deployment(cluster, old.model, old.workload, old.efficiency, old.engine), number
 
 
-def _held(
-    part: Assignment | None, members: Sequence[int]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
+def _held(part: Assignment | None, members: Sequence[int]) -> tuple[Ints, Experts] | None:
     """Slots of the GPUs that stay, and what they hold; with more slots where experts would not fit."""
     if part is None:
         return None
     first = np.searchsorted(part.slot_gpu, np.arange(part.gpus + 1))
     slots = part.slots_per_gpu[list(members)]
-    grown = _grown(slots, part.experts)
+    grown = slots.copy()
+    for _ in range(part.experts - int(slots.sum())):
+        grown[np.argmin(grown)] += 1
     columns = []
     for local, before, after in zip(members, slots.tolist(), grown.tolist(), strict=True):
         mine = part.slot_expert[:, first[local] : first[local] + before]
@@ -191,20 +179,8 @@ def _held(
     return grown, np.concatenate(columns, axis=1).astype(np.int32)
 
 
-def _grown(slots: NDArray[np.int64], experts: int) -> NDArray[np.int64]:
-    """Slots with one more here and there, where they are fewest, until every expert has one."""
-    grown = slots.copy()
-    order = [(int(count), gpu) for gpu, count in enumerate(slots)]
-    heapq.heapify(order)
-    for _ in range(experts - int(slots.sum())):
-        count, gpu = heapq.heappop(order)
-        grown[gpu] += 1
-        heapq.heappush(order, (count + 1, gpu))
-    return grown
-
-
 def _check_memory(
-    deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64] | None], short: Sequence[int]
+    deployment: Deployment, layout: Layout, slots: Sequence[Ints | None], short: Sequence[int]
 ) -> None:
     """Raise InfeasibleError where what is left does not fit: by how much, and the batch that would.
 
@@ -233,18 +209,3 @@ def _check_memory(
             f"HBM capacity binds on the {len(stage.gpus)} GPUs left of {layers}: {what}batch {batch} needs "
             f"{memory.used(batch) / 1e9:.1f} GB per GPU and {memory.usable / 1e9:.1f} GB are usable; {remedy}."
         )
-
-
-def _once_a_gpu(held: NDArray[np.int32], slots_per_gpu: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return ``held`` ``[layers, slots]`` with a GPU's second copies of an expert as empty slots.
-
-    Plans of ours have none; those of other planners may, and such a slot is better filled with another expert.
-    """
-    gpu = np.repeat(np.arange(len(slots_per_gpu)), slots_per_gpu)
-    key = np.where(held == EMPTY, -1 - np.arange(held.shape[1]), held + gpu * (int(held.max(initial=0)) + 1))
-    order = np.argsort(key, axis=1, kind="stable")
-    ordered = np.take_along_axis(key, order, axis=1)
-    again = np.zeros(held.shape, dtype=bool)
-    np.put_along_axis(again, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
-    once: NDArray[np.int32] = np.where(again, EMPTY, held).astype(np.int32)
-    return once

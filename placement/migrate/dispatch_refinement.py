@@ -1,4 +1,4 @@
-"""From placements near the old one that suit an even split to those that suit the split that runs.
+"""From placements near the old one that suit an even split to those that suit the dispatch policy that runs.
 
 The cycles of copies search for an even split. Their front holds good places to start from: what is on it is judged
 again under the split that runs, and for a split by source swaps follow from several points of each layer, every
@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.dispatch import slot_shares
-from placement.replan.descend import explore
-from placement.replan.fresh import Fresh
-from placement.replan.front import TaskFront
-from placement.replan.task import ReplanTask
+from placement.arrays import Experts, Floats, Index
+from placement.migrate.cycles import explore
+from placement.migrate.front import TaskFront
+from placement.migrate.start import Fresh
+from placement.migrate.task import MigrationTask
 from placement.source_copies import promising_swaps
 
 Say = Callable[[str], None]
@@ -31,7 +31,7 @@ _WORK = 300_000  # slots over layers, scenarios and starts in one pass, about
 _POINTS = 12  # of a layer judged again under the split
 _ENOUGH = 1.002  # times the fresh placement's objective: no more swaps in such a layer
 _LEAST_GAIN = 1e-9
-_EVEN, _SOURCE = "price of excess {:g}", "swaps by source, round {}"
+_PRICES_PHASE, _SWAPS_PHASE = "price of excess {:g}", "swaps by source, round {}"
 
 
 class SplitFront:
@@ -45,7 +45,7 @@ class SplitFront:
         Fresh placements near the old one.
     """
 
-    def __init__(self, task: ReplanTask, start: NDArray[np.int32], fresh: Fresh) -> None:
+    def __init__(self, task: MigrationTask, start: Experts, fresh: Fresh) -> None:
         self.real = TaskFront(task, start)
         self.same = task.split == "even"
         self.even = self.real if self.same else TaskFront(task.even, start)
@@ -68,7 +68,7 @@ class SplitFront:
     def search(self, seed: int, say: Say, keep_on: Callable[[], bool]) -> None:
         """Make one pass; deterministic for a seed while ``keep_on`` says yes."""
         self.now = self.even
-        words = _EVEN if self.same else f"even split, {_EVEN}"
+        words = _PRICES_PHASE if self.same else f"even split, {_PRICES_PHASE}"
         explore(
             self.even,
             self.fresh.even,
@@ -90,7 +90,7 @@ class SplitFront:
             self.real.add(layers, rows)
             self._judged.update(_keys(layers, rows))  # after it: Ctrl-C may come in between
 
-    def _some(self, most: int, done: set[_Key]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+    def _some(self, most: int, done: set[_Key]) -> tuple[Index, Experts]:
         """Return points of each layer of the even front, both ends with them, that are not ``done`` yet."""
         layers, rows = [], []
         for layer, points in enumerate(self.even.points):
@@ -118,16 +118,16 @@ class SplitFront:
             if better.size == 0:
                 return
             self.real.add(layers[better], rows[better])
-            say(_SOURCE.format(turn + 1))
+            say(_SWAPS_PHASE.format(turn + 1))
             active = better[value[better] > self.enough[layers[better]]]
 
     def _round(
         self,
-        layers: NDArray[np.intp],
-        rows: NDArray[np.int32],
-        value: NDArray[np.float64],
-        active: NDArray[np.intp],
-    ) -> NDArray[np.intp]:
+        layers: Index,
+        rows: Experts,
+        value: Floats,
+        active: Index,
+    ) -> Index:
         """Make the swap that relieves most in each of ``rows[active]``, in place; return which are better."""
         task = self.real.task
         part = task.rows(layers[active])
@@ -153,6 +153,6 @@ class SplitFront:
         return np.array(better, dtype=np.intp)
 
 
-def _keys(layers: NDArray[np.intp], rows: NDArray[np.int32]) -> list[_Key]:
+def _keys(layers: Index, rows: Experts) -> list[_Key]:
     """What tells placements of layers apart."""
     return [(layer, row.tobytes()) for layer, row in zip(layers.tolist(), rows, strict=True)]

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.dispatch import slot_shares
+from placement.migrate import cycles
+from placement.migrate.migration import KNEE, Migration, migrate
+from placement.migrate.start import fresh_placement
+from placement.migrate.task import MigrationTask, migration_task
 from placement.problem import ExpertProblem, expert_problem, spread_slots
-from placement.replan import descend
-from placement.replan.few_moves import KNEE, FewMoves, few_moves
-from placement.replan.fresh import fresh_placement
-from placement.replan.task import ReplanTask, replan_task
 from placement.verify import verify_experts
 
 if TYPE_CHECKING:
     from cost.dispatch import Split
-    from placement.replan.told import State
+    from placement.migrate.migration import State
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 SPLITS: tuple[Split, ...] = ("source", "lp")
@@ -30,7 +30,7 @@ SPLITS: tuple[Split, ...] = ("source", "lp")
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search little."""
-    monkeypatch.setattr(descend, "_EFFORT", 20)
+    monkeypatch.setattr(cycles, "_EFFORT", 20)
 
 
 def drift(
@@ -44,7 +44,7 @@ def drift(
     per_node: int = 2,
     spread: bool = False,
     scenarios: int = 1,
-) -> ReplanTask:
+) -> MigrationTask:
     """What a fresh plan under the split runs, and other loads to come."""
     rng = np.random.default_rng(seed)
     nodes = np.arange(gpus) // per_node
@@ -53,11 +53,11 @@ def drift(
     slots = spread_slots(experts, gpus, redundant)
     problem = ExpertProblem(before, slots, None, nodes if spread else None)
     nothing = np.zeros((layers, problem.slots), dtype=np.int32)
-    old = fresh_placement(replan_task(problem, before[None], nothing, split=split, nodes=nodes))
-    return replan_task(problem, after, old, split=split, nodes=nodes)
+    old = fresh_placement(migration_task(problem, before[None], nothing, split=split, nodes=nodes))
+    return migration_task(problem, after, old, split=split, nodes=nodes)
 
 
-def recomputed(task: ReplanTask, slot_expert: np.ndarray) -> np.ndarray:
+def recomputed(task: MigrationTask, slot_expert: np.ndarray) -> np.ndarray:
     """Largest over mean GPU load, ``[scenarios, layers]``, from the shares of the split alone."""
     assignment = task.problem.assignment(slot_expert)
     found = []
@@ -68,7 +68,7 @@ def recomputed(task: ReplanTask, slot_expert: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
-def check(task: ReplanTask, found: FewMoves) -> np.ndarray:
+def check(task: MigrationTask, found: Migration) -> np.ndarray:
     """The answer, after what must hold of any."""
     placed = found.placements[0]
     assert verify_experts(task.problem.assignment(placed.slot_expert), task.problem) == []
@@ -85,7 +85,7 @@ def check(task: ReplanTask, found: FewMoves) -> np.ndarray:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_within_one_percent_of_what_a_plan_under_the_split_would_be(split: Split, seed: int) -> None:
     task = drift(seed, split)
-    found = few_moves([task])
+    found = migrate([task])
     balance = (1 / recomputed(task, check(task, found))).mean()
     plan = (1 / recomputed(task, fresh_placement(task))).mean()
     assert balance >= (1 - KNEE) * 0.999 * plan
@@ -95,8 +95,8 @@ def test_within_one_percent_of_what_a_plan_under_the_split_would_be(split: Split
 
 def test_an_lp_split_needs_far_fewer_moves_than_an_even_one() -> None:
     task = drift(3, "lp", layers=3, redundant=32)
-    even = few_moves([task.even]).moves
-    found = few_moves([task])
+    even = migrate([task.even]).moves
+    found = migrate([task])
     check(task, found)
     assert found.moves <= even / 2
 
@@ -113,7 +113,7 @@ def test_fronts_of_tiny_layers_are_nearly_those_of_all_placements() -> None:
             many = task.rows(np.zeros(len(rows), dtype=np.intp))
             moves, value = many.moves(rows), many.value(rows)
             for most in (1, 2, 4):
-                found = check(task, few_moves([task], max_moves=most))
+                found = check(task, migrate([task], max_moves=most))
                 assert task.moves(found).sum() <= most
                 best = value[moves <= most].min()
                 assert task.value(found)[0] >= best - 1e-9
@@ -125,8 +125,8 @@ def test_fronts_of_tiny_layers_are_nearly_those_of_all_placements() -> None:
 @pytest.mark.parametrize("split", SPLITS)
 def test_loads_that_did_not_change_move_nothing(split: Split) -> None:
     task = drift(4, split)
-    same = replan_task(task.problem, task.tokens, fresh_placement(task), split=split, nodes=task.nodes)
-    assert few_moves([same]).moves == 0
+    same = migration_task(task.problem, task.tokens, fresh_placement(task), split=split, nodes=task.nodes)
+    assert migrate([same]).moves == 0
 
 
 @pytest.mark.usefixtures("short")
@@ -137,9 +137,9 @@ def test_loads_that_did_not_change_move_nothing(split: Split) -> None:
 def test_budgets_and_failure_domains_are_kept(seed: int, most: int, split: Split, *, spread: bool) -> None:
     task = drift(seed, split, experts=16, gpus=6, redundant=8, spread=spread, scenarios=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(descend, "_EFFORT", 5)
-        found = few_moves([task], max_moves=most)
-        again = few_moves([task], max_moves=most)
+        patch.setattr(cycles, "_EFFORT", 5)
+        found = migrate([task], max_moves=most)
+        again = migrate([task], max_moves=most)
     assert found.moves <= most
     assert task.sharing(check(task, found)).max() == 0
     assert np.array_equal(found.placements[0].slot_expert, again.placements[0].slot_expert)
@@ -148,17 +148,17 @@ def test_budgets_and_failure_domains_are_kept(seed: int, most: int, split: Split
 @pytest.mark.usefixtures("short")
 def test_swaps_by_source_are_more_than_the_even_search_finds() -> None:
     task = drift(5, "source", layers=4, experts=64, gpus=16, redundant=16, per_node=8)
-    found = check(task, few_moves([task]))
-    even = few_moves([task.even]).placements[0].slot_expert
+    found = check(task, migrate([task]))
+    even = migrate([task.even]).placements[0].slot_expert
     assert task.balancedness(found).mean() > task.balancedness(even).mean() + 0.01
 
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize(("split", "phase"), [("even", "price"), ("source", "price"), ("source", "swaps")])
 def test_ctrl_c_keeps_the_best_so_far(split: Split, phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from placement.replan import told
+    from placement.migrate import migration
 
-    monkeypatch.setattr(told, "_EVERY_S", 0.0)
+    monkeypatch.setattr(migration, "_EVERY_S", 0.0)
     task = drift(6, split, layers=4, experts=64, gpus=16, redundant=16, per_node=8)
     heard: list[State] = []
 
@@ -167,7 +167,7 @@ def test_ctrl_c_keeps_the_best_so_far(split: Split, phase: str, monkeypatch: pyt
         if sum(phase in each.phase for each in heard) == 3:
             raise KeyboardInterrupt
 
-    found = few_moves([task], time_limit_s=600, on_progress=stop)
+    found = migrate([task], time_limit_s=600, on_progress=stop)
     assert found.interrupted
     assert "interrupted" in found.log[-1]
     assert task.balancedness(check(task, found)).mean() > task.balancedness(task.old).mean()
@@ -176,12 +176,12 @@ def test_ctrl_c_keeps_the_best_so_far(split: Split, phase: str, monkeypatch: pyt
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("most", [None, 11])
 def test_progress_is_told(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from placement.replan import told
+    from placement.migrate import migration
 
-    monkeypatch.setattr(told, "_EVERY_S", 0.0)
+    monkeypatch.setattr(migration, "_EVERY_S", 0.0)
     task = drift(7, "source")
     heard: list[State] = []
-    found = few_moves([task], max_moves=most, on_progress=heard.append)
+    found = migrate([task], max_moves=most, on_progress=heard.append)
     assert any("price" in state.phase for state in heard)
     assert {state.search_pass for state in heard} == {1}
     assert all(0 <= state.layers_near <= state.layers == 2 for state in heard)
@@ -202,9 +202,9 @@ def test_real_loads_under_the_split(split: Split) -> None:
     before, after = (np.load(files[i])[::20].astype(float) for i in (0, 3))
     nothing = np.zeros((len(before), 288), dtype=np.int32)
     problem = expert_problem(before, slots)
-    old = fresh_placement(replan_task(problem, before[None], nothing, split=split, nodes=nodes))
-    task = replan_task(problem, after[None], old, split=split, nodes=nodes)
-    found = few_moves([task])
+    old = fresh_placement(migration_task(problem, before[None], nothing, split=split, nodes=nodes))
+    task = migration_task(problem, after[None], old, split=split, nodes=nodes)
+    found = migrate([task])
     fresh = task.balancedness(fresh_placement(task)).mean()
     assert fresh > 0.99
     assert task.balancedness(check(task, found)).mean() >= (1 - KNEE) * 0.999 * fresh

@@ -1,0 +1,228 @@
+"""The front of imbalance against moves, and the point of it to take.
+
+For each layer the front has the placements that no other one beats in both. A budget is spent where moves gain most;
+without one the fewest moves up to a balancedness are taken.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.arrays import Experts, Index
+from placement.migrate.task import MigrationTask
+
+_WORTH = 1e-9  # of the objective: a move that gains less is not worth it
+
+
+class Point(NamedTuple):
+    """A placement of one layer: its moves, objective, balancedness, and the expert of each slot ``[slots]``."""
+
+    moves: int
+    value: float
+    balancedness: float
+    slot_expert: Experts
+
+
+class HullStep(NamedTuple):
+    """Going from one point of a layer's lower hull to the next: what it costs and what it gains."""
+
+    layer: int
+    point: int
+    moves: int
+    gain: float
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A point of the front over all layers: a real placement.
+
+    ``objective`` is the mean over layers of largest over mean GPU load, ``balancedness`` the mean of its inverse.
+    """
+
+    moves: int
+    objective: float
+    balancedness: float
+
+
+class Front:
+    """Points of every layer by rising moves, each strictly better balanced than the one before."""
+
+    def __init__(self, points: list[list[Point]]) -> None:
+        self.points = points
+
+    @classmethod
+    def joined(cls, fronts: Sequence[Front]) -> Front:
+        """The layers of several fronts, one after another; points added to either are in both."""
+        return cls([points for front in fronts for points in front.points])
+
+    def steps(self, *, balancedness: bool = False) -> list[HullStep]:
+        """Return the steps along the lower hulls of all layers, the largest gain per move first.
+
+        The steps of one layer come in order. The gain is of the objective, or of ``balancedness``.
+        """
+        steps = []
+        for layer, points in enumerate(self.points):
+            good = [point.balancedness if balancedness else -point.value for point in points]
+            at = 0
+            while at + 1 < len(points):
+                rest = range(at + 1, len(points))
+                slope = [(good[i] - good[at]) / (points[i].moves - points[at].moves) for i in rest]
+                to = at + 1 + int(np.argmax(slope))
+                gain = good[to] - good[at]
+                if gain <= 0:
+                    break
+                steps.append(HullStep(layer, to, points[to].moves - points[at].moves, gain))
+                at = to
+        return sorted(steps, key=lambda step: (-step.gain / step.moves, step.layer, step.point))
+
+    def curve(self, most: int = 24) -> list[CurvePoint]:
+        """Return at most ``most`` points of the front over all layers, from the fewest moves to the best balance."""
+        chosen = [0] * len(self.points)
+        found = [self._total(chosen)]
+        for step in self.steps():
+            chosen[step.layer] = step.point
+            found.append(self._total(chosen))
+        keep = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(int))
+        return [found[i] for i in keep]
+
+    def _total(self, chosen: Sequence[int]) -> CurvePoint:
+        picked = [points[index] for points, index in zip(self.points, chosen, strict=True)]
+        return CurvePoint(
+            sum(point.moves for point in picked),
+            sum(point.value for point in picked) / len(picked),
+            sum(point.balancedness for point in picked) / len(picked),
+        )
+
+
+class TaskFront(Front):
+    """The front of one task: from ``start`` ``[layers, slots]`` with the fewest moves on."""
+
+    def __init__(self, task: MigrationTask, start: Experts) -> None:
+        super().__init__([[] for _ in range(task.problem.layers)])
+        self.task = task
+        self.allowed = task.sharing(start)
+        self.add(np.arange(task.problem.layers), start)
+
+    def add(self, layers: Index, slot_expert: Experts) -> None:
+        """Add placements ``[n, slots]`` of ``layers`` ``[n]``, but those beaten or sharing more failure domains."""
+        part = self.task.rows(layers)
+        moves, (value, balance) = part.moves(slot_expert), part.judged(slot_expert)
+        fine = part.sharing(slot_expert) <= self.allowed[layers]
+        for i in np.flatnonzero(fine):
+            row = slot_expert[i].copy()
+            _insert(
+                self.points[int(layers[i])], Point(int(moves[i]), float(value[i]), float(balance[i]), row)
+            )
+
+    def placement(self, chosen: Sequence[int]) -> Experts:
+        """Return the chosen point of each layer as ``[layers, slots]``."""
+        rows = [points[index].slot_expert for points, index in zip(self.points, chosen, strict=True)]
+        return np.array(rows, dtype=np.int32)
+
+
+def _insert(points: list[Point], point: Point) -> None:
+    """Put a point in its place, unless it is beaten; what it beats goes."""
+    at = bisect_left(points, point.moves, key=lambda other: other.moves)
+    same = at < len(points) and points[at].moves == point.moves
+    if at > 0 and points[at - 1].value <= point.value + _WORTH:
+        return
+    if same and points[at].value <= point.value:
+        return
+    end = at
+    while end < len(points) and points[end].value >= point.value - _WORTH:
+        end += 1
+    points[at:end] = [point]
+
+
+_CELLS = 1 << 28  # of the exact table, layers x budget x points; beyond, the hulls decide
+_SAME = 1e-12
+
+
+def within(front: Front, most: int) -> list[int]:
+    """Return the point of each layer, moves at most ``most`` in all, with the smallest mean objective.
+
+    Exact (a multiple-choice knapsack by dynamic programming over layers) up to a size, beyond it steps along the
+    hulls by gain per move, and what then still fits.
+
+    Raises
+    ------
+    ValueError
+        If even the fewest moves are more than ``most``.
+    """
+    fewest = sum(points[0].moves for points in front.points)
+    if fewest > most:
+        raise ValueError(f"at least {fewest} moves are needed, more than {most}")
+    spare = min(most, sum(points[-1].moves for points in front.points)) - fewest
+    if (spare + 1) * sum(len(points) for points in front.points) <= _CELLS:
+        return _exact(front, spare)
+    return along_hulls(front, spare)
+
+
+def _exact(front: Front, spare: int) -> list[int]:
+    best = np.zeros(spare + 1)
+    choices = []
+    for points in front.points:
+        total = best + points[0].value
+        choice = np.zeros(spare + 1, dtype=np.int32)
+        for index, point in enumerate(points[1:], start=1):
+            more = point.moves - points[0].moves
+            if more > spare:
+                break
+            trial = best[: spare + 1 - more] + point.value
+            better = trial < total[more:] - _SAME
+            total[more:][better] = trial[better]
+            choice[more:][better] = index
+        best = total
+        choices.append(choice)
+    chosen = []
+    left = int(np.flatnonzero(best <= best.min() + _SAME)[0])  # no more moves than the best needs
+    for points, choice in zip(reversed(front.points), reversed(choices), strict=True):
+        index = int(choice[left])
+        chosen.append(index)
+        left -= points[index].moves - points[0].moves
+    return chosen[::-1]
+
+
+def along_hulls(front: Front, spare: int) -> list[int]:
+    """Return the point of each layer with ``spare`` moves above the fewest spent by gain per move."""
+    chosen = [0] * len(front.points)
+    closed = set()
+    for step in front.steps():
+        if step.layer in closed or step.moves > spare:
+            closed.add(step.layer)
+            continue
+        chosen[step.layer] = step.point
+        spare -= step.moves
+    for layer, points in enumerate(front.points):
+        fits = [i for i, point in enumerate(points) if point.moves - points[chosen[layer]].moves <= spare]
+        spare -= points[fits[-1]].moves - points[chosen[layer]].moves
+        chosen[layer] = fits[-1]
+    return chosen
+
+
+def reaching(front: Front, balancedness: float) -> list[int]:
+    """Return the point of each layer with few moves in all and a mean balancedness of at least ``balancedness``.
+
+    Steps along the hulls by gain per move until it is reached, then back in each layer as far as it still is. The
+    best balanced points where nothing reaches it.
+    """
+    chosen = [0] * len(front.points)
+    short = balancedness * len(chosen) - sum(points[0].balancedness for points in front.points)
+    for step in front.steps(balancedness=True):
+        if short <= _SAME:
+            break
+        chosen[step.layer] = step.point
+        short -= step.gain
+    for layer, points in enumerate(front.points):
+        now = points[chosen[layer]].balancedness
+        enough = next(
+            i for i, point in enumerate(points) if i == chosen[layer] or now - point.balancedness <= -short
+        )
+        short += now - points[enough].balancedness
+        chosen[layer] = enough
+    return chosen

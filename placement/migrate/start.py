@@ -1,0 +1,257 @@
+"""Where a migration begins: the old placement made whole, and a fresh one laid where most of it lies already.
+
+Fewest moves: every expert that has no copy gets one in the slots that are left. Fresh: a plan's fast path for the new
+loads says which experts lie together; which GPU holds which group is free among equal GPUs, and the permutation that
+keeps most copies where they are is a linear assignment problem, here solved exactly. With failure domains of several
+GPUs a whole domain goes to a domain, and its groups to GPUs inside it: first the best of each pair of domains, then
+the assignment of domains, which is exact for such two-level permutations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.migrate.cycles import Cycles
+from placement.migrate.task import MigrationTask
+from placement.pack import EMPTY
+from placement.problem import ExpertProblem
+from placement.result import ExpertResult
+from placement.scenarios.problem import ScenarioProblem
+
+_POWER = 16  # of the norm of GPU loads that chooses a slot
+_ROUNDS = 40
+_TRIES = 8  # as many times as many, while copies share a failure domain
+_FREE = 1e-4  # price of excess: all of it together weighs less than one move
+
+
+def restore(task: MigrationTask, *, seed: int = 0) -> Experts:
+    """Return ``[layers, slots]`` with a copy of every expert and no empty slot, after the fewest moves.
+
+    An expert without a copy takes an empty slot, or where none is that of a copy whose expert has another one; a
+    slot still empty takes a copy of the most loaded expert. None can do with fewer moves. Which slots, and then
+    which cycles of as many moves, is for balance. Copies that share a failure domain are moved
+    apart, as far as cycles of copies can.
+    """
+    slot_expert = task.old.copy()
+    for layer in np.flatnonzero(_lacking(task)):
+        _fill(task, int(layer), slot_expert[layer])
+    changed = np.flatnonzero((slot_expert != task.old).any(axis=1) | (task.sharing(slot_expert) > 0))
+    if changed.size:
+        part = task.rows(changed)
+        target = np.ones((task.scenarios, changed.size))
+        cycles = Cycles(part, slot_expert[changed], target, np.random.default_rng(seed))
+        for _ in range(_TRIES):
+            cycles.run(_ROUNDS, _FREE, 0.9)
+            if not part.sharing(cycles.slot_expert).any():
+                break
+        slot_expert[changed] = cycles.slot_expert
+    return slot_expert
+
+
+def _lacking(task: MigrationTask) -> Bools:
+    """Whether a layer has an expert without a copy or an empty slot, ``[layers]``."""
+    alive = task.held.sum(axis=1)
+    lacking: Bools = (alive == 0).any(axis=1) | (task.old == EMPTY).any(axis=1)
+    return lacking
+
+
+def _fill(task: MigrationTask, layer: int, row: Experts) -> None:
+    """Place what has no copy, heaviest first, then fill what is empty, in place."""
+    problem = task.problem
+    load = problem.loads[layer]
+    copies = np.bincount(row[row != EMPTY], minlength=problem.experts)
+    lost = np.flatnonzero(copies == 0)
+    for expert in lost[np.argsort(-load[lost], kind="stable")]:
+        spare = np.flatnonzero(row == EMPTY)  # to be filled in any case
+        if spare.size == 0:
+            spare = np.flatnonzero(copies[row] > 1)
+        _put(task, row, load, copies, (int(expert), spare))
+    for slot in np.flatnonzero(row == EMPTY):
+        here = row[problem.slot_gpu == problem.slot_gpu[slot]]
+        share = load / copies
+        share[here[here != EMPTY]] = -1.0
+        _put(task, row, load, copies, (int(np.argmax(share)), np.array([slot])))
+
+
+def _put(
+    task: MigrationTask,
+    row: Experts,
+    load: Floats,
+    copies: Ints,
+    what: tuple[int, Index],
+) -> None:
+    """Put an expert into the one of the slots after which the GPU loads are most even; keeps ``copies``."""
+    problem, (expert, slots) = task.problem, what
+    copies[expert] += 1
+    rows = np.tile(row, (slots.size, 1))
+    rows[np.arange(slots.size), slots] = expert
+    counts = np.tile(copies, (slots.size, 1))
+    replaced = row[slots]
+    counts[np.flatnonzero(replaced != EMPTY), replaced[replaced != EMPTY]] -= 1
+    share = np.pad(load / np.maximum(counts, 1), ((0, 0), (0, 1)))  # EMPTY is -1: the last one
+    weight = np.take_along_axis(share, rows.astype(np.int64), axis=1)
+    bins = np.arange(slots.size)[:, None] * problem.gpus + problem.slot_gpu
+    gpu = np.bincount(bins.ravel(), weights=weight.ravel(), minlength=slots.size * problem.gpus)
+    gpu_load = gpu.reshape(slots.size, problem.gpus) / problem.speed
+    best = int(np.argmin(((gpu_load / gpu_load.max()) ** _POWER).sum(axis=1)))
+    row[slots[best]] = expert
+    copies[:] = counts[best]
+
+
+def relabel(task: MigrationTask, target: Experts, *, per_layer: bool = True) -> Experts:
+    """Return ``target`` ``[layers, slots]`` with its groups on other GPUs, so that the fewest copies move.
+
+    ``per_layer`` relabels each layer on its own; otherwise one permutation serves all layers. Groups change places
+    among GPUs with equal slots and speed alone, and within or with whole failure domains. Copies that stay keep
+    their slots. Deterministic.
+    """
+    problem = task.problem
+    kept = kept_copies(task, target)
+    if not per_layer:
+        kept = kept.sum(axis=0, keepdims=True)
+    groups = np.stack([_assign(problem, table) for table in kept])
+    slots = _slots_of(problem, groups)
+    moved = np.take_along_axis(target, np.broadcast_to(slots, target.shape), axis=1)
+    return align_slots(task, moved)
+
+
+def kept_copies(task: MigrationTask, target: Experts) -> Ints:
+    """Copies that stay if a GPU takes a group of ``target``, int64 ``[layers, gpus, groups]``."""
+    problem = task.problem
+    wanted = np.zeros(task.held.shape, dtype=np.float32)
+    wanted[np.arange(problem.layers)[:, None], problem.slot_gpu[None, :], target] = 1.0
+    held = task.held.astype(np.float32)
+    kept: Ints = np.rint(held @ wanted.transpose(0, 2, 1)).astype(np.int64)
+    return kept
+
+
+def align_slots(task: MigrationTask, slot_expert: Experts) -> Experts:
+    """Reorder the copies within each GPU of ``[layers, slots]`` so that those which stay keep their slot."""
+    problem, old = task.problem, task.old
+    aligned = np.where(_stays(task, slot_expert), old, EMPTY).astype(np.int32)
+    came = ~task.held[np.arange(problem.layers)[:, None], problem.slot_gpu[None, :], slot_expert]
+    for layer in np.flatnonzero(came.any(axis=1)):
+        # both in the order of GPUs, and as many of either on each GPU
+        aligned[layer, aligned[layer] == EMPTY] = slot_expert[layer, came[layer]]
+    return aligned
+
+
+def _stays(task: MigrationTask, slot_expert: Experts) -> Bools:
+    """Whether what a slot holds now is on its GPU in the new placement too, ``[layers, slots]``."""
+    problem = task.problem
+    wanted = np.zeros(task.held.shape, dtype=bool)
+    rows = np.arange(problem.layers)[:, None]
+    wanted[rows, problem.slot_gpu[None, :], slot_expert] = True
+    stays: Bools = wanted[rows, problem.slot_gpu[None, :], task.old] & (task.old != EMPTY)
+    return stays
+
+
+def _assign(problem: ExpertProblem, kept: Ints) -> Ints:
+    """Return the group that each GPU takes, ``[gpus]``, for ``kept`` ``[gpus, groups]``."""
+    pairs = np.stack([problem.slots_per_gpu.astype(np.float64), problem.speed], axis=1)
+    kind: Ints = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    domain = problem.failure_domain
+    if np.bincount(domain).max() == 1:
+        return _within(kind, kind, kept)[0]
+    return _by_domain(kind, domain, kept)
+
+
+def _within(kind: Ints, group_kind: Ints, kept: Ints) -> tuple[Ints, int]:
+    """Assign groups to GPUs of their kind; return the group of each GPU, and the copies that stay."""
+    from scipy.optimize import linear_sum_assignment
+
+    taken = np.zeros(kind.size, dtype=np.int64)
+    total = 0
+    for each in np.unique(kind):
+        gpus, groups = np.flatnonzero(kind == each), np.flatnonzero(group_kind == each)
+        table = kept[np.ix_(gpus, groups)]
+        row, column = linear_sum_assignment(table, maximize=True)
+        taken[gpus[row]] = groups[column]
+        total += int(table[row, column].sum())
+    return taken, total
+
+
+def _by_domain(kind: Ints, domain: Ints, kept: Ints) -> Ints:
+    """Assign domains to domains with the same kinds of GPUs, and groups to GPUs inside."""
+    from scipy.optimize import linear_sum_assignment
+
+    members = [np.flatnonzero(domain == each) for each in range(int(domain.max()) + 1)]
+    makeup = [tuple(sorted(kind[gpus].tolist())) for gpus in members]
+    taken = np.zeros(kind.size, dtype=np.int64)
+    for shape in dict.fromkeys(makeup):
+        alike = [gpus for gpus, own in zip(members, makeup, strict=True) if own == shape]
+        inner = [
+            [_within(kind[gpus], kind[groups], kept[np.ix_(gpus, groups)]) for groups in alike]
+            for gpus in alike
+        ]
+        table = np.array([[total for _, total in row] for row in inner])
+        for a, b in zip(*linear_sum_assignment(table, maximize=True), strict=True):
+            taken[alike[a]] = alike[b][inner[a][b][0]]
+    return taken
+
+
+def _slots_of(problem: ExpertProblem, groups: Ints) -> Ints:
+    """Slots from which each slot takes its expert, ``[layers, slots]``; ``groups`` ``[layers, gpus]``."""
+    offset = np.arange(problem.slots) - problem.first_slot[problem.slot_gpu]
+    return problem.first_slot[groups[:, problem.slot_gpu]] + offset
+
+
+_NOTABLY = 1e-3  # of the objective
+
+
+class Fresh(NamedTuple):
+    """Fresh placements near the old one, ``[layers, slots]``: for an even split, and for the one that runs."""
+
+    even: Experts
+    fitted: Experts
+
+
+def fresh_placement(task: MigrationTask, *, seed: int = 0) -> Experts:
+    """Return a placement for the loads alone, ``[layers, slots]``: that of a plan's fast path, under its split."""
+    from placement.under_split import under_split
+
+    result, problem = _even(task, seed)
+    return under_split(result, problem, task.split, task.nodes).assignment.slot_expert
+
+
+def fresh_near(task: MigrationTask, *, seed: int = 0) -> Fresh:
+    """Return fresh placements whose groups lie on the GPUs that hold most of them already.
+
+    By source the split depends on which GPU is on which node, so the even placement is relabelled first and then
+    fitted; a layer that a plan without relabelling fits notably better takes that one. An LP split does not ask
+    where GPUs are: the fitted placement is relabelled.
+    """
+    from placement.under_split import under_split
+
+    result, problem = _even(task, seed)
+    even = relabel(task, result.assignment.slot_expert)
+    if task.split == "even":
+        return Fresh(even, even)
+    plan = under_split(result, problem, task.split, task.nodes).assignment.slot_expert
+    if task.split == "lp":
+        return Fresh(even, relabel(task, plan))
+    result = replace(result, assignment=task.problem.assignment(even))
+    near = under_split(result, problem, task.split, task.nodes).assignment.slot_expert
+    better = task.value(plan) * (1 + _NOTABLY) < task.value(near)
+    return Fresh(even, np.where(better[:, None], plan, near))
+
+
+def _even(task: MigrationTask, seed: int) -> tuple[ExpertResult, ScenarioProblem]:
+    """Return the fast path's answer for an even split, and the problem it was found for."""
+    from placement.scenarios.place import place_over_scenarios
+    from placement.scenarios.problem import scenario_problem
+
+    problem = task.problem
+    scenarios = scenario_problem(
+        task.tokens,
+        problem.slots_per_gpu,
+        speed=problem.gpu_speed,
+        spread=problem.spread,
+        objective=task.objective,
+    )
+    result = place_over_scenarios(scenarios, time_limit_s=0.0, seed=seed, eplb_groups=None, nodes=1)
+    return result, scenarios

@@ -76,12 +76,12 @@ def test_exit_codes(
     run: Run, error: type[Exception], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
-        raise error("what is wrong,\n  where,\nand what to do")
+        raise error("what is wrong,\nwhere, \x1b[31mand what to do")
 
     monkeypatch.setattr("placement.planner.make_plan", refuse)
     result = run(*PLAN, "--json")
     assert result.code == code
-    assert result.error_line == "rackplan: what is wrong, where, and what to do"
+    assert result.error_line == r"rackplan: what is wrong,\nwhere, \x1b[31mand what to do"
     assert list(tmp_path.iterdir()) == []
 
 

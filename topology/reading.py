@@ -1,4 +1,4 @@
-"""Strict reading of YAML and JSON: no duplicate or unknown keys, checked types, errors that name the place."""
+"""Strict reading of YAML, JSON and XML: no duplicate or unknown keys, checked types, errors that name the place."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import difflib
 import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from topology.errors import InputError
+from topology.errors import InputError, printable
 from topology.figures import Evidence
 
 DEEPEST = 64
 _LONGEST_YAML_BYTES = 32_000_000
 _LONGEST_SHOWN = 60
 _MOST = 1_000_000
+_MOST_ELEMENTS = 200_000
 
 MakeError = Callable[[int | None, str], Exception]
 """What makes an exception of a line number (None: the file as a whole) and a problem."""
@@ -54,6 +56,10 @@ class Fields:
         self._known.add(key)
         return key in self._data
 
+    def has(self, key: str) -> bool:
+        """Whether the key is there and not null."""
+        return key in self and self._data[key] is not None
+
     def at(self, key: str) -> str:
         """Return the place of ``key``, for messages."""
         return f"{self.where}: {key}"
@@ -79,6 +85,10 @@ class Fields:
             raise InputError(f"{self.at(key)}: {shown(value)} must be a text.")
         return value
 
+    def name(self, key: str) -> str:
+        """Return a name: a text, or a number as its digits (not everybody quotes names like 17)."""
+        return _name(self.need(key), self.at(key))
+
     def choice(self, key: str, known: Iterable[str]) -> str:
         """Return a text that is one of ``known``."""
         value = self.text(key)
@@ -95,6 +105,19 @@ class Fields:
                 f"{self.at(key)}: {shown(label)} is no kind of evidence; {nearest(label, labels)}"
             )
         return labels[label]
+
+    def name_list(self, key: str) -> list[str]:
+        """Return a list of names, empty where the key is absent or null."""
+        return [_name(item, self.at(key)) for item in self.items(key)]
+
+    def items(self, key: str) -> list[Any]:
+        """Return a list, empty where the key is absent or null."""
+        value = self.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise InputError(f"{self.at(key)}: {shown(value)} must be a list.")
+        return value
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of texts, empty where the key is absent."""
@@ -161,7 +184,7 @@ class Fields:
 
     def subs(self, key: str, *, empty: bool = False) -> list[Fields]:
         """Return the list of mappings under ``key``; with ``empty`` it may be absent or have no entries."""
-        value = self.get(key, []) if empty else self.need(key)
+        value = self.items(key) if empty else self.need(key)
         if not isinstance(value, list) or not (value or empty):
             raise InputError(
                 f"{self.at(key)}: must be a list{'' if empty else ' with at least one entry'}, found {_kind(value)}."
@@ -200,6 +223,16 @@ def _whole(value: object, where: str, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InputError(f"{where}: {shown(value)} must be a whole number from {least} to {most}.")
     return value
+
+
+def _name(value: object, where: str) -> str:
+    """Return a name of something, without control characters."""
+    text = "" if isinstance(value, bool) or not isinstance(value, str | int) else str(value).strip()
+    if not text or printable(text) != text:
+        raise InputError(
+            f"{where}: {shown(value)} must be a text{' without control characters' if text else ''}."
+        )
+    return text
 
 
 def _kind(data: object) -> str:
@@ -347,3 +380,85 @@ def _check_events(events: Iterable[Any], error: MakeError, deepest: int) -> None
                 raise error(line, f"is nested more than {deepest} deep.")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+
+
+@dataclass
+class Element:
+    """One XML element: its attributes, children in order, and the place of its start tag, for messages."""
+
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    where: str
+    children: list[Element] = field(default_factory=list)
+
+    def all(self, tag: str) -> list[Element]:
+        """Return the children called ``tag``."""
+        return [child for child in self.children if child.tag == tag]
+
+    def text(self, name: str) -> str:
+        """Return an attribute that must be there and not empty."""
+        value = self.attributes.get(name, "").strip()
+        if not value:
+            raise InputError(f"{self.where}: <{self.tag}> has no `{name}`.")
+        return _name(value, f"{self.where}: <{self.tag}> {name}")
+
+    def count(self, name: str, *, least: int = 1, most: int = _MOST) -> int:
+        """Return an attribute that is a whole number from ``least`` to ``most``."""
+        text = self.text(name)
+        if not text.isdecimal() or len(text) > 12 or not least <= int(text) <= most:
+            must = f"must be a whole number from {least} to {most}"
+            raise InputError(f"{self.where}: <{self.tag} {name}={shown(text)}> {must}.")
+        return int(text)
+
+
+def parse_xml(text: str, name: str) -> Element:
+    """Return the root element of an XML text; ``name`` is what messages call it.
+
+    Raises
+    ------
+    InputError
+        If the text is not well-formed (of a cut file the message names the element left open), too deep or too
+        large, or has a document type or entities.
+    """
+    from xml.parsers import expat
+
+    parser = expat.ParserCreate()
+    roots: list[Element] = []
+    path: list[Element] = []
+    count = 0
+
+    def place() -> str:
+        return f"{name}: line {parser.CurrentLineNumber}"
+
+    def refuse(*_: object) -> None:
+        raise InputError(f"{place()}: a document type or entity (<!DOCTYPE ...>) is not read; remove it.")
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > _MOST_ELEMENTS:
+            raise InputError(f"{place()}: more than {_MOST_ELEMENTS} elements.")
+        if len(path) >= DEEPEST:
+            raise InputError(f"{place()}: elements are nested more than {DEEPEST} deep.")
+        element = Element(tag, attributes, parser.CurrentLineNumber, place())
+        (path[-1].children if path else roots).append(element)
+        path.append(element)
+
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _: path.pop()
+    try:
+        parser.Parse(text.strip(), True)
+    except expat.ExpatError as error:
+        problem = expat.ErrorString(error.code)
+        if path:
+            problem += f"; <{path[-1].tag}> of line {path[-1].line} is not closed"
+        where = f"{name}: line {error.lineno}: column {error.offset + 1}"
+        raise InputError(f"{where}: not valid XML ({problem}).") from None
+    except (ValueError, LookupError) as error:
+        raise InputError(f"{name}: not valid XML ({shown(str(error))}).") from None
+    if not roots:
+        raise InputError(f"{name}: has no XML element.")
+    return roots[0]

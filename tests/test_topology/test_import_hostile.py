@@ -56,6 +56,33 @@ FILES: list[tuple[str, bytes | str, str]] = [
     ("twice.json", '{"instances": [], "instances": []}', "duplicate key 'instances'"),
     ("hosts.conf", "SwitchName=s Nodes=n[1-1000000000]\n", "line 1: hostlist .* more than 200000"),
     ("product.conf", "SwitchName=s Nodes=n[1-999][1-999][1-999]\n", "line 1: hostlist .* more than 200000"),
+    (
+        "escape.yaml",
+        'infrastructure:\n  devices: [{name: "a\\e[31m", components: []}]\n  instances: []\n',
+        r"devices\[0\]: name: 'a\\x1b\[31m' must be a text without control characters",
+    ),
+    (
+        "escape.json",
+        '{"instances": [{"id": "n1\\u0000", "network_layers": ["a"]}]}',
+        r"id: 'n1\\x00' must be a text without",
+    ),
+    (
+        "escape.xml",
+        '<system><cpu><nic><net name="a&#x9b;31m" speed="1"/></nic><pci busid="0000:00:00.0"/></cpu></system>',
+        r"line 1: <net> name: 'a\\x9b31m' must be a text without",
+    ),
+    ("turned.conf", "SwitchName=s Nodes=n\u0085[1-2]\n", "line 1: has the control character 0x85"),
+    (
+        "same.yaml",
+        "devices: [{name: a, components: []}, {name: a, components: []}]\ninstances: []\n",
+        r"devices\[1\]: duplicate name 'a'",
+    ),
+    (
+        "endless.yaml",
+        "devices:\n- {name: a, components: [{name: x, type: u}], connections: [x.0.l.x.999999999]}\ninstances: []\n",
+        r"edges use more than 300000",
+    ),
+    ("twice.xml", '<system version="1" version="2"/>', "line 1: column .*duplicate attribute"),
     ("none.conf", "SwitchName=a Switches=b\nSwitchName=b Switches=c\nSwitchName=c Switches=a\n", "a cycle"),
 ]
 

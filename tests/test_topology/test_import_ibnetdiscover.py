@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from topology.errors import InputError
-from topology.importers.detect import kind_of
 from topology.importers.ibnetdiscover import read_ibnetdiscover
+from topology.importers.registry import kind_of
 from topology.importers.source import Source
 
 
@@ -156,7 +156,7 @@ def test_all_nics_on_one_leaf_are_no_rails(ib_rails: Any) -> None:
         (lambda t: t[: len(t) * 2 // 3], "cut?|does not say so|not described"),
         (lambda t: t.replace(" 4xNDR", "", 1), "no width and speed"),
         (lambda t: t.replace(" 4xNDR", " 4xHDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
-        (lambda t: t.replace("[1] ", "[2] ", 1), "port 2 is there twice"),
+        (lambda t: t.replace("[1] ", "[2] ", 1), "duplicate port 2"),
         (lambda t: t.replace("[33] ", "[99] ", 1), "port 99 of a device with 65 ports"),
         (lambda t: t.replace("Switch\t65", "Swtch\t65", 1), "is no line of ibnetdiscover"),
         (lambda t: t[t.index("[1]") :], "before any Switch or Ca line"),
@@ -173,7 +173,5 @@ def test_damage_is_one_line_with_its_place(ib_rails: Any, damage: Any, problem: 
 def test_a_second_device_of_the_same_guid(ib_rails: Any) -> None:
     text = ib_rails().text()
     block = text[text.index("vendid") : text.index("vendid", text.index("vendid") + 1)]
-    with pytest.raises(
-        InputError, match=r"ib.out: line \d+: S-0*a0000000 is there twice \(first in line 7\)"
-    ):
+    with pytest.raises(InputError, match=r"ib.out: line \d+: duplicate S-0*a0000000 \(first in line 7\)"):
         read(text + block)

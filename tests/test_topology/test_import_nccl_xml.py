@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from topology.errors import InputError
-from topology.importers.detect import kind_of
 from topology.importers.nccl_xml import read_nccl_xml
+from topology.importers.registry import kind_of
 from topology.importers.source import Source
 
 CHIPS = {"0000:1a:00.0": 4, "0000:1b:00.0": 5, "0000:1c:00.0": 5, "0000:1d:00.0": 4}
@@ -134,8 +134,8 @@ def test_two_ports_of_one_nic_are_two() -> None:
     [
         (lambda t: t[: len(t) // 2], "is not closed"),
         (lambda t: '<!DOCTYPE x [<!ENTITY a "b">]>' + t, "document type or entity"),
-        (lambda t: t.replace('<gpu dev="1"', '<gpu dev="0"'), '<gpu dev="0"> comes twice'),
-        (lambda t: t.replace("0000:01:01.0", "0000:00:01.0"), "comes twice"),
+        (lambda t: t.replace('<gpu dev="1"', '<gpu dev="0"'), 'duplicate <gpu dev="0">'),
+        (lambda t: t.replace("0000:01:01.0", "0000:00:01.0"), "duplicate PCI device"),
         (lambda t: t.replace('count="5"', 'count="-5"', 1), "must be a whole number"),
         (lambda t: t.replace('count="5"', 'count="99999999"', 1), "must be a whole number"),
         (lambda t: t.replace("0000:1c:00.0", "nowhere", 1), "is no PCI bus id"),

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from topology.errors import InputError
-from topology.importers.detect import kind_of, read_found
 from topology.importers.found import FabricFound
+from topology.importers.registry import kind_of, read_found
 from topology.importers.source import Source
 
 TREE = """# leaf = rack
@@ -25,7 +25,7 @@ BLOCK = "BlockName=b1 Nodes=n[01-04]\nBlockName=b2 Nodes=n[05-08]\nBlockName=b3\
 
 
 def read(text: str, topology: str | None = None, name: str = "topology.conf") -> FabricFound:
-    found = read_found(Source(name, text), None, topology)
+    found = read_found(Source(name, text, topology), None)
     assert isinstance(found, FabricFound)
     return found
 
@@ -81,12 +81,12 @@ def test_hosts_and_switches_under_one_switch() -> None:
     ("text", "place", "problem"),
     [
         (TREE.replace("leaf[3-4]", "leaf[3-5]"), "line 4", "child leaf5, which is not defined"),
-        (TREE + "SwitchName=leaf4 Nodes=x1\n", "line 10", "leaf4 is there twice (first in line 9)"),
+        (TREE + "SwitchName=leaf4 Nodes=x1\n", "line 10", "duplicate switch leaf4 (first in line 9)"),
         (TREE + "SwitchName=leaf9\n", "line 10", "neither Nodes nor Switches"),
         (TREE + "SwitchName=x Nodes=x[1-\n", "line 10", "does not close"),
         (TREE + "Nonsense here\n", "line 10", "no KEY=VALUE"),
         (TREE + "SwitchName=x Colour=red\n", "line 10", "unknown key 'Colour'"),
-        (TREE + "SwitchName=x Nodes=a Nodes=b\n", "line 10", "Nodes is there twice"),
+        (TREE + "SwitchName=x Nodes=a Nodes=b\n", "line 10", "duplicate key Nodes"),
         (TREE + "Nodes=a\n", "line 10", "a line begins with SwitchName"),
         (TREE + "SwitchName=x \\", "line 10", "the file is cut"),
         (TREE + BLOCK, "topology.conf", "switches and blocks in one file"),
@@ -146,12 +146,16 @@ def test_yaml_has_several_topologies() -> None:
             None,
             "no default: give --topology",
         ),
-        (YAML.replace("topology: racks", "topology: fast"), None, "topology 'fast' is there twice"),
+        (YAML.replace("topology: racks", "topology: fast"), None, "duplicate topology 'fast'"),
         (YAML, "plain", "names no hosts"),
         (YAML.replace("leaf[1-2]", "leaf[1-3]"), "fast", "child leaf3"),
-        (YAML.replace("switch: leaf2", "switch: leaf1"), "fast", "leaf1 is there twice"),
+        (YAML.replace("switch: leaf2", "switch: leaf1"), "fast", "duplicate switch leaf1"),
         ("- topology: a\n  tree: {}\n  flat: true\n", None, "exactly one of"),
-        ("- topology: a\n  tree: {switches: [1]}\n", None, "expected a mapping, found 1"),
+        (
+            "- topology: a\n  tree: {switches: [1]}\n",
+            None,
+            "expected a mapping of keys to values, found a number",
+        ),
     ],
 )
 def test_yaml_damage(text: str, topology: str | None, problem: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from topology.errors import InputError
-from topology.importers.detect import kind_of
+from topology.importers.registry import kind_of
 from topology.importers.source import Source
 from topology.importers.topo_m import read_topo_m
 
@@ -148,9 +148,9 @@ def test_sockets_come_from_the_cells() -> None:
             2,
             "row GPU0, column GPU1 is NV2, but row GPU1, column GPU0 (line 3) is NV4",
         ),
-        (lambda t: t.replace("GPU2\tNV4", "GPU1\tNV4"), 4, "row GPU1 comes twice"),
+        (lambda t: t.replace("GPU2\tNV4", "GPU1\tNV4"), 4, "duplicate row GPU1"),
         (lambda t: t.replace("GPU3\tNV4", "GPU9\tNV4"), 5, "row GPU9 is no column"),
-        (lambda t: t.replace("\tGPU3\t", "\tGPU2\t", 1), 1, "column GPU2 comes twice"),
+        (lambda t: t.replace("\tGPU3\t", "\tGPU2\t", 1), 1, "duplicate column GPU2"),
         (lambda t: t.replace(" X ", "NV4", 1), 2, "X belongs on the diagonal"),
         (lambda t: t.replace("NV4", "NV0"), 2, "NV0"),
         (lambda t: t.replace("NV4", "QPI", 1), 2, "then 'QPI'"),

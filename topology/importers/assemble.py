@@ -8,11 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
-from topology.importers.domains import domains_of
-from topology.importers.draft import Draft
 from topology.importers.found import FabricFound, NodeFound, TrunkFound, WholeFound
-from topology.importers.inside import add_domain, gpu_count
-from topology.importers.nics import add_nics, check_nics
+from topology.importers.hosts import Draft, add_domain, add_nics, check_nics, gpu_count
+from topology.importers.merge import domains_of
 from topology.importers.parts import Parts, ask_all
 from topology.spec import FabricSpec, RawTopology
 from topology.units import format_quantity

@@ -1,11 +1,16 @@
-"""What importers find, before rates and parts are known: the inside of a node, a fabric, or a whole graph."""
+"""What an importer is, and what it finds before rates and parts are known: one host, a fabric, or a whole graph."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from topology.figures import Figure
+from topology.importers.source import Source
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,8 @@ class FabricFound:
 
     ``hosts`` gives the place of each host in the file, ``switches`` the level of each switch (1: leaf), ``domains``
     the scale-up domain of a host as ``domains_place`` says, ``blocks`` whether those are scheduler blocks, ``pods``
-    the set of leaves a host is on. ``rails`` is how many rails NICs are numbered over, where names tell.
+    the set of leaves a host is on. ``rails`` is how many rails NICs are numbered over, where names tell;
+    ``infiniband`` whether rates are InfiniBand's.
     """
 
     place: str
@@ -87,6 +93,7 @@ class FabricFound:
     pods: Mapping[str, str] = field(default_factory=dict)
     switch_rails: Mapping[str, int] = field(default_factory=dict)
     rails: int = 0
+    infiniband: bool = False
     notes: tuple[str, ...] = ()
     anomalies: tuple[str, ...] = ()
 
@@ -119,3 +126,22 @@ class WholeFound:
 
 
 Found = NodeFound | FabricFound | WholeFound
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file that is read: its name, its reader, and how its content shows it.
+
+    ``in_text`` tells by the text, ``in_data`` by the document where it is YAML or JSON; never by the file's name.
+    """
+
+    kind: str
+    read: Callable[[Source], Found]
+    in_text: Callable[[str], bool] | None = None
+    in_data: Callable[[object], bool] | None = None
+
+
+def commonest(values: Iterable[T]) -> T | None:
+    """Return the commonest value, the first of equally common ones; None of no values."""
+    counts = Counter(values).most_common(1)
+    return counts[0][0] if counts else None

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from topology.errors import InputError
+from topology.errors import InputError, printable
 from topology.reading import shown
 
 LARGEST_HOSTLIST = 200_000
@@ -99,10 +99,12 @@ def _items(text: str, where: str) -> Iterator[str]:
 
 
 def _item(item: str, text: str, where: str) -> Iterator[str]:
-    """Yield one name, refusing none at all and spaces inside."""
+    """Yield one name, refusing none at all, and spaces and control characters inside."""
     item = item.strip()
-    if not item or re.search(r"\s", item):
-        raise InputError(f"{where}: hostlist {shown(text)} has an empty name or a space in it.")
+    if not item or re.search(r"\s", item) or printable(item) != item:
+        raise InputError(
+            f"{where}: hostlist {shown(text)} has an empty name, a space or a control character."
+        )
     yield item
 
 

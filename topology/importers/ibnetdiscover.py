@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from topology.figures import Evidence, Figure
 from topology.importers.cabling import Adapter, cabled_fabric
-from topology.importers.found import FabricFound
+from topology.importers.found import FabricFound, Format
 from topology.importers.source import Source
 from topology.reading import shown
 
@@ -88,9 +88,10 @@ def read_ibnetdiscover(source: Source) -> FabricFound:
                     )
                     rates[ends] = min(old, figure, key=lambda f: f.value)
                 trunks[ends] += 1
-    return cabled_fabric(
+    fabric = cabled_fabric(
         source.name, KIND, tuple(names.values()), adapters, trunks, rates, tuple(notes), tuple(slow)
     )
+    return replace(fabric, infiniband=True)
 
 
 def _devices(source: Source) -> dict[str, _Device]:
@@ -107,7 +108,7 @@ def _devices(source: Source) -> dict[str, _Device]:
             )
             if current.guid in devices:
                 raise source.error(
-                    number, f"{current.guid} is there twice (first in line {devices[current.guid].line})."
+                    number, f"duplicate {current.guid} (first in line {devices[current.guid].line})."
                 )
             devices[current.guid] = current
         elif match := _PORT.fullmatch(text):
@@ -129,7 +130,7 @@ def _add_port(source: Source, number: int, device: _Device, match: re.Match[str]
     if not 1 <= port <= device.ports:
         raise source.error(number, f"port {port} of a device with {device.ports} ports.")
     if port in device.cables:
-        raise source.error(number, f"port {port} is there twice (first in line {device.cables[port][3]}).")
+        raise source.error(number, f"duplicate port {port} (first in line {device.cables[port][3]}).")
     rate = _RATE.search(match[4] or "")
     if rate is None or rate[1] not in _WIDTHS:
         raise source.error(number, "has no width and speed like 4xNDR at its end; is the line cut?")
@@ -219,3 +220,6 @@ def _counted(devices: dict[str, _Device]) -> str:
     kinds = Counter(device.kind for device in devices.values())
     cables = sum(len(device.cables) for device in devices.values()) // 2
     return f"{kinds['Switch']} switches, {kinds['Ca']} adapters, {cables} cables."
+
+
+FORMAT = Format(KIND, read_ibnetdiscover, in_text=looks_like_ibnetdiscover)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from topology.build import raw_cluster_spec
-from topology.errors import InputError
+from topology.errors import InputError, printable
 from topology.importers.assemble import (
     Assembled,
     assemble_fabric,
@@ -15,12 +15,11 @@ from topology.importers.assemble import (
     assemble_node,
     assemble_whole,
 )
-from topology.importers.detect import read_found
 from topology.importers.found import FabricFound, Found, NodeFound, WholeFound
 from topology.importers.hostlist import expand_hosts
 from topology.importers.merge import merge_found
-from topology.importers.options import ImportOptions
-from topology.importers.parts import Parts
+from topology.importers.parts import ImportOptions, Parts
+from topology.importers.registry import read_found
 from topology.importers.regular import regular_fabric, regular_node, unswitched
 from topology.importers.source import read_source
 from topology.plausible import check_raw_links
@@ -71,7 +70,8 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
         If a file cannot be read, files contradict each other, or something is missing: then by its option's name.
     """
     found = [_read(path, options) for path in paths]
-    parts = Parts(options, _sm(found), infiniband=any(one.kind == "ibnetdiscover" for one in found))
+    infiniband = any(one.infiniband for one in found if isinstance(one, FabricFound))
+    parts = Parts(options, _sm(found), infiniband=infiniband)
     cluster = _Import(options.name or _default_name(paths), found, parts)
     assembled, spec, order = cluster.read()
     anomalies = [line for one in found for line in one.anomalies] + cluster.unlike + assembled.anomalies
@@ -80,13 +80,18 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
         spec = raw_cluster_spec(cluster.name, assembled.raw, (), " and ".join(one.place for one in found))
     return Imported(
         spec=spec,
-        files=tuple(FileRead(one.place, one.kind, one.notes) for one in found),
+        files=tuple(FileRead(one.place, one.kind, _lines(one.notes)) for one in found),
         domains=assembled.domains,
         hosts=tuple(order),
-        taken=(*parts.taken, *assembled.notes, *(f"Not needed: {name}." for name in parts.unused())),
-        anomalies=(*anomalies, *([unusual] if unusual else [])),
+        taken=_lines([*parts.taken, *assembled.notes, *(f"Not needed: {name}." for name in parts.unused())]),
+        anomalies=_lines([*anomalies, *([unusual] if unusual else [])]),
         rates_unusual=bool(unusual),
     )
+
+
+def _lines(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return lines that name what files hold, without control characters."""
+    return tuple(printable(text) for text in texts)
 
 
 class _Import:
@@ -134,7 +139,7 @@ def _read(text: str, options: ImportOptions) -> Found:
     if "=" in text and not path.exists():
         named, _, rest = text.partition("=")
         hosts, path = tuple(expand_hosts(named, f"{text}")), Path(rest)
-    found = read_found(read_source(path), options.kind, options.topology)
+    found = read_found(read_source(path, options.topology), options.kind)
     if not hosts:
         return found
     if not isinstance(found, NodeFound):

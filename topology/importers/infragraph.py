@@ -9,46 +9,39 @@ is whose.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
-from topology.figures import Figure
-from topology.importers.data import Data, load_data
-from topology.importers.found import WholeFound, WholeLink
-from topology.importers.infragraph_model import (
-    MOST_NODES,
-    Device,
-    OuterEdge,
-    OuterEnd,
-    Part,
-    link_figures,
-    links_of,
-    read_device,
-    read_outer_edges,
-)
+from topology.errors import InputError
+from topology.figures import Evidence, Figure
+from topology.importers.found import Format, WholeFound, WholeLink
 from topology.importers.source import Source
+from topology.reading import Fields, shown
 
 KIND = "infragraph"
+_MOST_NODES = 300_000
+_MOST_EDGES = 1_000_000
+_SLICE = re.compile(r"([\w./-]+?)(?:\[(\d*)(?::(\d*))?\])?")
+_GIGA_BYTES = {
+    "gigabytes_per_second": 1.0,
+    "giga_bytes_per_second": 1.0,
+    "gigabits_per_second": 1 / 8,
+    "giga_bits_per_second": 1 / 8,
+}
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}
+
 Node = tuple[str, str | None, str | None, int | None]
 """Kind, domain, host and rail."""
-
-
-@dataclass
-class _Graph:
-    """The devices and instances of a file, and the nodes, links and anomalies made of them."""
-
-    source: Source
-    devices: dict[str, Device]
-    instances: dict[str, tuple[str, int]] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
-    wires: dict[tuple[str, str, str, bool], int] = field(default_factory=lambda: defaultdict(int))
-    rates: dict[str, tuple[Figure | None, Figure | None]] = field(default_factory=dict)
-    anomalies: list[str] = field(default_factory=list)
-
-    def device(self, end: OuterEnd) -> Device:
-        """Return the device that one end of an outer edge is in."""
-        return self.devices[self.instances[end[0][0]][0]]
+Part = tuple[str, int]
+"""A component or instance, and its number."""
+OuterEnd = tuple[Part, Part]
+"""Instance and component."""
+OuterEdge = tuple[OuterEnd, OuterEnd, str]
+"""Two ends and the name of the link."""
+_End = TypeVar("_End")
 
 
 def looks_like_infragraph(data: object) -> bool:
@@ -69,179 +62,361 @@ def read_infragraph(source: Source) -> WholeFound:
     InputError
         If an edge names an instance, component or link that is not there, or there is no xpu.
     """
-    top = load_data(source).mapping()
+    top = source.fields()
     data = top.sub("infrastructure") if top.has("infrastructure") else top
-    graph = _Graph(source, {row.text("name"): read_device(row) for row in data.subs("devices")})
-    outer = read_outer_edges(source, data)
-    _add_instances(graph, data, outer)
-    if not any(graph.devices[device].is_host for device, _ in graph.instances.values()):
-        raise source.error(None, "no instance has a component of the kind xpu: there are no GPUs in it.")
-    return _whole(graph, outer, links_of(data))
+    return _Graph(source, data).found()
 
 
-def _add_instances(graph: _Graph, data: Data, outer: Sequence[OuterEdge]) -> None:
-    """Add instances; one whose device is not described is left out if nothing is cabled to it."""
-    source, devices = graph.source, graph.devices
-    used: dict[str, int] = defaultdict(int)
-    for (a, _), (b, _), _ in outer:
-        for name, index in (a, b):
-            used[name] = max(used[name], index + 1)
-    for row in data.subs("instances"):
-        name, device = row.text("name"), row.text("device")
-        if name in graph.instances:
-            raise source.error(None, f"{row.where}: instance {name} is there twice.")
-        count = (
-            row.whole("count", least=1, most=MOST_NODES) if row.has("count") else max(1, used.get(name, 1))
-        )
-        if device not in devices:
-            if name in used:
-                raise source.error(
-                    None, f"{row.where}: device {device} is not among the devices, but edges use {name}."
-                )
-            graph.anomalies.append(
-                f"{row.where}: device {device} of {name} is not described, and nothing is cabled to it; left out."
-            )
-            continue
-        graph.instances[name] = (device, count)
+@dataclass
+class _Device:
+    """Components by name with kind and count, and edges inside as pairs with the name of their link."""
 
+    name: str
+    where: str
+    components: dict[str, tuple[str, int]]
+    links: dict[str, Fields]
+    edges: list[tuple[Part, Part, str]]
 
-def _whole(graph: _Graph, outer: Sequence[OuterEdge], links: Mapping[str, Data]) -> WholeFound:
-    """Expand hosts, then contract everything to GPUs and switches."""
-    source = graph.source
-    switches: dict[str, None] = {}
-    for name, (device_name, count) in graph.instances.items():
-        device = graph.devices[device_name]
-        for i in range(count):
-            if device.is_host:
-                _expand_host(graph, device, f"{name}.{i}")
-            else:
-                switches[f"{name}.{i}"] = None
-            if len(graph.nodes) > MOST_NODES:
-                raise source.error(None, f"has more than {MOST_NODES} nodes.")
-    neighbours = _add_outer(graph, outer, links)
-    _add_switches(graph, switches, neighbours)
-    whole = tuple(
-        WholeLink((a, b), count, graph.rates[link][0], up, link, graph.rates[link][1])
-        for (a, b, link, up), count in graph.wires.items()
-    )
-    gpus = sum(kind == "gpu" for kind, *_ in graph.nodes.values())
-    notes = (f"{gpus} xpus, {len(graph.nodes) - gpus} other nodes, {sum(graph.wires.values())} links.",)
-    nodes = _with_domains(graph.nodes, whole)
-    return WholeFound(source.name, KIND, nodes, whole, notes, tuple(graph.anomalies))
+    @cached_property
+    def xpus(self) -> list[Part]:
+        """Its xpus; a device with any is a host."""
+        return [(name, i) for name, (kind, n) in self.components.items() if kind == "xpu" for i in range(n)]
 
+    def role(self, name: str) -> str:
+        """Return xpu, switch (scale-up) or other: a PCIe switch is none, by its name."""
+        kind = self.components[name][0]
+        if kind == "xpu":
+            return "xpu"
+        is_switch = kind == "switch" or (kind == "custom" and re.search(r"sw", name) is not None)
+        return "switch" if is_switch and not re.search(r"pci", name, re.IGNORECASE) else "other"
 
-def _expand_host(graph: _Graph, device: Device, host: str) -> None:
-    """Add the xpus of one host, and their links to each other and to switches inside it."""
-    kinds = device.components
-    xpus = [f"{host}.{name}.{i}" for name, (kind, n) in kinds.items() if kind == "xpu" for i in range(n)]
-    graph.nodes.update({xpu: ("gpu", None, host, position) for position, xpu in enumerate(xpus)})
-    for (a, i), (b, j), link in device.edges:
-        for name in (a, b):
-            if name not in kinds:
-                raise graph.source.error(None, f"{device.where}: component {name} of an edge is not defined.")
-        roles = {_role(a, kinds), _role(b, kinds)}
-        if "xpu" not in roles or not roles <= {"xpu", "switch"}:
-            continue
-        for name, number in ((a, i), (b, j)):
-            graph.nodes.setdefault(f"{host}.{name}.{number}", ("switch", None, host, None))
-        if link not in device.links:
-            raise graph.source.error(None, f"{device.where}: link {link} of an edge is not among its links.")
-        key = f"{device.where}: {link}"
-        if key not in graph.rates:
-            graph.rates[key] = link_figures(graph.source, device.links[link])
-        graph.wires[f"{host}.{a}.{i}", f"{host}.{b}.{j}", key, True] += 1
-
-
-def _add_outer(graph: _Graph, outer: Sequence[OuterEdge], links: Mapping[str, Data]) -> dict[str, set[str]]:
-    """Add the links between instances, and return who is joined to whom."""
-    near = {name: _near(device) for name, device in graph.devices.items() if device.is_host}
-    neighbours: dict[str, set[str]] = defaultdict(set)
-    for number, (a, b, link) in enumerate(outer):
-        if link not in links:
-            raise graph.source.error(None, f"edge {number}: link {link} is not among the links.")
-        if link not in graph.rates:
-            graph.rates[link] = link_figures(graph.source, links[link])
-        left, right = (_one_end(graph, end, near, link) for end in (a, b))
-        scale_up = any(graph.device(end).components[end[1][0]][0] == "xpu" for end in (a, b))
-        graph.wires[left, right, link, scale_up] += 1
-        neighbours[left].add(right)
-        neighbours[right].add(left)
-    return neighbours
-
-
-def _one_end(graph: _Graph, end: OuterEnd, near: Mapping[str, Mapping[Part, list[Part]]], link: str) -> str:
-    """Return the node that one end of an outer edge is: a switch, an xpu, or a NIC that several xpus share."""
-    (instance, i), (component, j) = end
-    if instance not in graph.instances:
-        raise graph.source.error(None, f"an edge uses the instance {instance}, which is not defined.")
-    device_name, count = graph.instances[instance]
-    device = graph.devices[device_name]
-    if i >= count:
-        raise graph.source.error(None, f"an edge uses {instance}.{i}, but there are {count} of {instance}.")
-    place = f"{instance}.{i}.{component}.{j}"
-    if component not in device.components or j >= device.components[component][1]:
-        raise graph.source.error(None, f"an edge uses {place}, which {device_name} does not have.")
-    if not device.is_host:
-        return f"{instance}.{i}"
-    if device.components[component][0] == "xpu":
-        return place
-    xpus = [f"{instance}.{i}.{name}.{number}" for name, number in near[device_name][component, j]]
-    if len(xpus) == 1:
-        return xpus[0]
-    graph.nodes.setdefault(place, ("nic", None, f"{instance}.{i}", None))
-    for xpu in xpus:
-        # PCIe is taken as no narrower than the NIC
-        graph.wires[xpu, place, link, False] += 1
-    return place
-
-
-def _role(name: str, kinds: Mapping[str, tuple[str, int]]) -> str:
-    """Return xpu, switch (scale-up) or other: a PCIe switch is none, by its name."""
-    kind = kinds[name][0]
-    if kind == "xpu":
-        return "xpu"
-    is_switch = kind == "switch" or (kind == "custom" and re.search(r"sw", name) is not None)
-    return "switch" if is_switch and not re.search(r"pci", name, re.IGNORECASE) else "other"
-
-
-def _near(device: Device) -> dict[Part, list[Part]]:
-    """Return the xpus nearest to each component, by hops inside the device that do not use scale-up switches."""
-    joined: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
-    for a, b, _ in device.edges:
-        if all(_role(end[0], device.components) != "switch" for end in (a, b) if end[0] in device.components):
-            joined[a].add(b)
-            joined[b].add(a)
-    xpus = [(name, i) for name, (kind, n) in device.components.items() if kind == "xpu" for i in range(n)]
-    found = {}
-    for name, (_, count) in device.components.items():
-        for i in range(count):
-            level, seen = {(name, i)}, {(name, i)}
-            hits: list[tuple[str, int]] = []
+    def near(self) -> dict[Part, list[Part]]:
+        """Return the xpus nearest to each component, by hops inside that do not use scale-up switches."""
+        joined: dict[Part, set[Part]] = defaultdict(set)
+        for a, b, _ in self.edges:
+            if all(self.role(end[0]) != "switch" for end in (a, b) if end[0] in self.components):
+                joined[a].add(b)
+                joined[b].add(a)
+        found = {}
+        for start in ((name, i) for name, (_, count) in self.components.items() for i in range(count)):
+            level, seen = {start}, {start}
+            hits: list[Part] = []
             while level and not hits:
                 level = {other for part in level for other in joined[part]} - seen
                 seen |= level
-                hits = [xpu for xpu in xpus if xpu in level]
-            found[name, i] = hits or xpus
+                hits = [xpu for xpu in self.xpus if xpu in level]
+            found[start] = hits or self.xpus
+        return found
+
+
+def _by_name(rows: Iterable[Fields]) -> dict[str, Fields]:
+    """Return rows by their names, which must differ."""
+    found: dict[str, Fields] = {}
+    for row in rows:
+        if row.name("name") in found:
+            raise InputError(f"{row.where}: duplicate name {shown(row.name('name'))}.")
+        found[row.name("name")] = row
     return found
 
 
-def _add_switches(graph: _Graph, switches: Mapping[str, None], neighbours: Mapping[str, set[str]]) -> None:
-    """Add switch devices: scale-up where xpus hang on them directly, else by hops from the hosts."""
-    up = {end for a, b, _, scale_up in graph.wires if scale_up for end in (a, b) if end in switches}
-    hosts = {name for name, (kind, *_) in graph.nodes.items() if kind in ("gpu", "nic")}
-    level = [name for name in switches if name not in up and neighbours.get(name, set()) & hosts]
-    levels = dict.fromkeys(level, 1)
-    while level:
-        above = {other for name in level for other in neighbours[name] if other in switches}
-        level = sorted(above - levels.keys() - up)
-        levels.update(dict.fromkeys(level, max(levels.values()) + 1))
-    for name in switches:
-        if name in up:
-            graph.nodes[name] = ("switch", None, None, None)
-        elif name in levels:
-            graph.nodes[name] = (("leaf", "spine", "core")[min(levels[name], 3) - 1], None, None, None)
-        else:
-            graph.anomalies.append(f"{graph.source.name}: switch {name} is cabled to nothing; left out.")
+def _rows(data: Fields, key: str) -> dict[str, Fields]:
+    """Return the rows under ``key`` by name, none where it is absent."""
+    return _by_name(data.subs(key, empty=True))
+
+
+def _count(row: Fields, default: int = 1) -> int:
+    """Return how many there are of a component or instance; ``default`` where it does not say."""
+    count = row.count("count", most=_MOST_NODES) if row.has("count") else default
+    if count > _MOST_NODES:
+        raise InputError(f"{row.where}: edges use more than {_MOST_NODES} of it.")
+    return count
+
+
+def _read_device(row: Fields) -> _Device:
+    """Read one device; edges may use more of a component than it counts only where it does not count."""
+    components: dict[str, tuple[str, int]] = {}
+    edges = _inner_edges(row)
+    highest: dict[str, int] = defaultdict(lambda: -1)
+    for a, b, _ in edges:
+        for name, index in (a, b):
+            highest[name] = max(highest[name], index)
+    for name, item in _rows(row, "components").items():
+        kind = item.name("choice" if item.has("choice") else "type")
+        components[name] = (kind, _count(item, max(1, highest[name] + 1)))
+        if highest[name] >= components[name][1]:
+            raise InputError(
+                f"{row.where}: component {name} has {components[name][1]}, but an edge uses number {highest[name]}."
+            )
+    return _Device(row.name("name"), row.where, components, _rows(row, "links"), edges)
+
+
+def _inner_edges(row: Fields) -> list[tuple[Part, Part, str]]:
+    """Return the edges inside a device."""
+    edges = []
+    for text in row.items("connections"):
+        parts = _dotted(text, row.at("connections"), 5)
+        edges.append(((parts[0], int(parts[1])), (parts[3], int(parts[4])), parts[2]))
+    counts = {name: _count(item) for name, item in _rows(row, "components").items()}
+    for edge in row.subs("edges", empty=True):
+        # a part inside a nested device: the device as a whole stands for it
+        left, right = (
+            _sliced(end.name("device" if end.has("device") else "component"), counts, end.where)
+            for end in (edge.sub("ep1"), edge.sub("ep2"))
+        )
+        edges += [(a, b, edge.name("link")) for a, b in _scheme(edge, left, right)]
+        if len(edges) > _MOST_EDGES:
+            raise _too_large(edge.where)
+    return edges
+
+
+def _outer_edges(source: Source, data: Fields) -> list[OuterEdge]:
+    """Return the edges between instances."""
+    found: list[OuterEdge] = []
+    for text in data.items("connections"):
+        p = _dotted(text, f"{source.name}: connections", 9)
+        found.append((((p[0], int(p[1])), (p[2], int(p[3]))), ((p[5], int(p[6])), (p[7], int(p[8]))), p[4]))
+    devices, instances = _rows(data, "devices"), data.subs("instances", empty=True)
+    counts = {row.name("name"): _count(row) for row in instances}
+    # the components of each instance whose device is described
+    inside = {
+        row.name("name"): {name: _count(part) for name, part in _rows(device, "components").items()}
+        for row in instances
+        if (device := devices.get(row.name("device"))) is not None
+    }
+    for edge in data.subs("edges", empty=True):
+        left, right = (_outer_ends(edge.sub(key), counts, inside) for key in ("ep1", "ep2"))
+        found += [(a, b, edge.name("link")) for a, b in _scheme(edge, left, right)]
+        if len(found) > _MOST_EDGES:
+            raise _too_large(edge.where)
+    return found
+
+
+def _outer_ends(
+    end: Fields, counts: Mapping[str, int], inside: Mapping[str, dict[str, int]]
+) -> list[OuterEnd]:
+    """Return the (instance, component) pairs of one end."""
+    instances = _sliced(end.name("instance"), counts, end.where)
+    name = instances[0][0]
+    if name not in inside:
+        raise InputError(f"{end.where}: the device of {name} is not among the devices.")
+    # of a part inside a nested device, the device as a whole is the component
+    components = _sliced(end.name("component").split(".")[0], inside[name], end.where)
+    if len(instances) * len(components) > _MOST_EDGES:
+        raise _too_large(end.where)
+    return [(instance, part) for instance in instances for part in components]
+
+
+def _scheme(edge: Fields, left: Sequence[_End], right: Sequence[_End]) -> list[tuple[_End, _End]]:
+    """Return the pairs that an edge's scheme makes of two lists of ends."""
+    scheme = edge.name("scheme") if edge.has("scheme") else "one2one"
+    if scheme == "many2many":
+        if len(left) * len(right) > _MOST_EDGES:
+            raise _too_large(edge.where)
+        return [(a, b) for a in left for b in right if a != b]
+    if scheme == "one2one":
+        if len(left) != len(right):
+            raise InputError(f"{edge.where}: one2one joins {len(left)} ends to {len(right)}.")
+        return list(zip(left, right, strict=True))
+    if scheme == "ring":
+        members = left if left == right else [*left, *right]
+        return list(zip(members, [*members[1:], members[0]], strict=True)) if len(members) > 1 else []
+    raise InputError(f"{edge.where}: scheme {shown(scheme)} is not one2one, many2many or ring.")
+
+
+def _sliced(text: str, counts: Mapping[str, int], where: str) -> list[Part]:
+    """Return (name, index) of ``host[0:4]``, ``host[2]`` or ``host`` (all of them)."""
+    match = _SLICE.fullmatch(text)
+    if match is None:
+        raise InputError(f"{where}: {shown(text)} is no name with a slice like host[0:4].")
+    name, total = match[1], counts.get(match[1], 1)
+    if name not in counts:
+        raise InputError(f"{where}: {shown(name)} is not defined.")
+    if "[" not in text:
+        first, last = 0, total
+    else:
+        first = int((match[2] or "0")[:9])
+        last = first + 1 if match[3] is None and match[2] else int(match[3][:9]) if match[3] else total
+    if not 0 <= first < last <= total:
+        raise InputError(f"{where}: {shown(text)} is outside 0 to {total - 1}.")
+    return [(name, index) for index in range(first, last)]
+
+
+def _dotted(text: object, where: str, parts: int) -> list[str]:
+    """Return the parts of a dotted connection, numbers where numbers belong."""
+    found = text.split(".") if isinstance(text, str) else []
+    numbers = (1, 4) if parts == 5 else (1, 3, 6, 8)
+    if len(found) != parts or not all(re.fullmatch(r"\d{1,9}", found[i]) for i in numbers):
+        raise InputError(f"{where}: {shown(text)} is no path of {parts} parts with indexes.")
+    return found
+
+
+def _too_large(where: str) -> InputError:
+    return InputError(f"{where}: makes more than {_MOST_EDGES} edges.")
+
+
+def _link_figures(source: Source, link: Fields) -> tuple[Figure | None, Figure | None]:
+    """Return rate and latency of a link, None where the file has none (transfers per second are no rate)."""
+    holder = link.sub("physical") if link.has("physical") else link
+    rate = latency = None
+    where = f"{source.name}, link {link.name('name')}"
+    if holder.has("bandwidth"):
+        bandwidth = holder.sub("bandwidth")
+        for key, factor in _GIGA_BYTES.items():
+            if bandwidth.has(key):
+                value, unit = bandwidth.number(key), "GB/s" if factor == 1 else "Gb/s"
+                rate = Figure(value * factor * 1e9, "byte/s", Evidence.USER, where, f"{value:g} {unit}")
+    if holder.has("latency"):
+        times = holder.sub("latency")
+        for key, factor in _SECONDS.items():
+            if times.has(key):
+                value = times.number(key)
+                latency = Figure(value * factor, "s", Evidence.USER, where, f"{value:g} {key}")
+    return rate, latency
+
+
+class _Graph:
+    """The nodes, links and anomalies that devices, instances and edges make."""
+
+    def __init__(self, source: Source, data: Fields) -> None:
+        self._source = source
+        self._devices = {name: _read_device(row) for name, row in _rows(data, "devices").items()}
+        self._outer = _outer_edges(source, data)
+        self._links = _rows(data, "links")
+        self._instances: dict[str, tuple[_Device, int]] = {}
+        self._nodes: dict[str, Node] = {}
+        self._wires: Counter[tuple[str, str, str, bool]] = Counter()
+        self._rates: dict[str, tuple[Figure | None, Figure | None]] = {}
+        self._anomalies: list[str] = []
+        self._add_instances(data)
+        if not any(device.xpus for device, _ in self._instances.values()):
+            raise source.error(None, "no instance has a component of the kind xpu: there are no GPUs in it.")
+
+    def found(self) -> WholeFound:
+        """Expand hosts, then contract everything to GPUs and switches."""
+        switches: dict[str, None] = {}
+        for name, (device, count) in self._instances.items():
+            for i in range(count):
+                if device.xpus:
+                    self._expand_host(device, f"{name}.{i}")
+                else:
+                    switches[f"{name}.{i}"] = None
+                if len(self._nodes) > _MOST_NODES:
+                    raise self._source.error(None, f"has more than {_MOST_NODES} nodes.")
+        self._add_switches(switches, self._add_outer())
+        links = tuple(
+            WholeLink((a, b), count, self._rates[link][0], up, link, self._rates[link][1])
+            for (a, b, link, up), count in self._wires.items()
+        )
+        gpus = sum(kind == "gpu" for kind, *_ in self._nodes.values())
+        notes = (f"{gpus} xpus, {len(self._nodes) - gpus} other nodes, {self._wires.total()} links.",)
+        nodes = _with_domains(self._nodes, links)
+        return WholeFound(self._source.name, KIND, nodes, links, notes, tuple(self._anomalies))
+
+    def _add_instances(self, data: Fields) -> None:
+        """Add instances; one whose device is not described is left out if nothing is cabled to it."""
+        used: dict[str, int] = defaultdict(int)
+        for (a, _), (b, _), _ in self._outer:
+            for name, index in (a, b):
+                used[name] = max(used[name], index + 1)
+        for name, row in _rows(data, "instances").items():
+            device, count = row.name("device"), _count(row, max(1, used.get(name, 1)))
+            if device in self._devices:
+                self._instances[name] = (self._devices[device], count)
+                continue
+            if name in used:
+                raise InputError(
+                    f"{row.where}: device {device} is not among the devices, but edges use {name}."
+                )
+            self._anomalies.append(
+                f"{row.where}: device {device} of {name} is not described, and nothing is cabled to it; left out."
+            )
+
+    def _expand_host(self, device: _Device, host: str) -> None:
+        """Add the xpus of one host, and their links to each other and to switches inside it."""
+        for position, (name, i) in enumerate(device.xpus):
+            self._nodes[f"{host}.{name}.{i}"] = ("gpu", None, host, position)
+        for (a, i), (b, j), link in device.edges:
+            for name in (a, b):
+                if name not in device.components:
+                    raise InputError(f"{device.where}: component {name} of an edge is not defined.")
+            roles = {device.role(a), device.role(b)}
+            if "xpu" not in roles or not roles <= {"xpu", "switch"}:
+                continue
+            ends = (f"{host}.{a}.{i}", f"{host}.{b}.{j}")
+            for end in ends:
+                self._nodes.setdefault(end, ("switch", None, host, None))
+            if link not in device.links:
+                raise InputError(f"{device.where}: link {link} of an edge is not among its links.")
+            key = f"{device.where}: {link}"
+            self._add_rate(key, device.links[link])
+            self._wires[(*ends, key, True)] += 1
+
+    def _add_rate(self, key: str, link: Fields) -> None:
+        """Read the figures of a link, once."""
+        if key not in self._rates:
+            self._rates[key] = _link_figures(self._source, link)
+
+    def _add_outer(self) -> dict[str, set[str]]:
+        """Add the links between instances, and return who is joined to whom."""
+        near = {device.name: device.near() for device in self._devices.values() if device.xpus}
+        neighbours: dict[str, set[str]] = defaultdict(set)
+        for number, (*ends, link) in enumerate(self._outer):
+            if link not in self._links:
+                raise self._source.error(None, f"edge {number}: link {link} is not among the links.")
+            self._add_rate(link, self._links[link])
+            left, right = (self._one_end(end, near, link) for end in ends)
+            scale_up = any(
+                self._instances[instance][0].components[part][0] == "xpu" for (instance, _), (part, _) in ends
+            )
+            self._wires[left, right, link, scale_up] += 1
+            neighbours[left].add(right)
+            neighbours[right].add(left)
+        return neighbours
+
+    def _one_end(self, end: OuterEnd, near: Mapping[str, Mapping[Part, list[Part]]], link: str) -> str:
+        """Return the node that one end of an outer edge is: a switch, an xpu, or a NIC that several xpus share."""
+        (instance, i), (component, j) = end
+        if instance not in self._instances:
+            raise self._source.error(None, f"an edge uses the instance {instance}, which is not defined.")
+        device, count = self._instances[instance]
+        if i >= count:
+            raise self._source.error(
+                None, f"an edge uses {instance}.{i}, but there are {count} of {instance}."
+            )
+        place = f"{instance}.{i}.{component}.{j}"
+        if component not in device.components or j >= device.components[component][1]:
+            raise self._source.error(None, f"an edge uses {place}, which {device.name} does not have.")
+        if not device.xpus:
+            return f"{instance}.{i}"
+        if device.components[component][0] == "xpu":
+            return place
+        xpus = [f"{instance}.{i}.{name}.{number}" for name, number in near[device.name][component, j]]
+        if len(xpus) == 1:
+            return xpus[0]
+        self._nodes.setdefault(place, ("nic", None, f"{instance}.{i}", None))
+        for xpu in xpus:
+            # PCIe is taken as no narrower than the NIC
+            self._wires[xpu, place, link, False] += 1
+        return place
+
+    def _add_switches(self, switches: Mapping[str, None], neighbours: Mapping[str, set[str]]) -> None:
+        """Add switch devices: scale-up where xpus hang on them directly, else by hops from the hosts."""
+        up = {end for a, b, _, scale_up in self._wires if scale_up for end in (a, b) if end in switches}
+        hosts = {name for name, (kind, *_) in self._nodes.items() if kind in ("gpu", "nic")}
+        level = [name for name in switches if name not in up and neighbours.get(name, set()) & hosts]
+        levels = dict.fromkeys(level, 1)
+        while level:
+            above = {other for name in level for other in neighbours[name] if other in switches}
+            level = sorted(above - levels.keys() - up)
+            levels.update(dict.fromkeys(level, max(levels.values()) + 1))
+        for name in switches:
+            if name in up:
+                self._nodes[name] = ("switch", None, None, None)
+            elif name in levels:
+                kind = ("leaf", "spine", "core")[min(levels[name], 3) - 1]
+                self._nodes[name] = (kind, None, None, None)
+            else:
+                self._anomalies.append(f"{self._source.name}: switch {name} is cabled to nothing; left out.")
 
 
 def _with_domains(nodes: Mapping[str, Node], links: tuple[WholeLink, ...]) -> dict[str, Node]:
@@ -266,3 +441,6 @@ def _with_domains(nodes: Mapping[str, Node], links: tuple[WholeLink, ...]) -> di
         name: (kind, first.get(root(name)) if kind in ("gpu", "switch") else None, host, rail)
         for name, (kind, _, host, rail) in nodes.items()
     }
+
+
+FORMAT = Format(KIND, read_infragraph, in_data=looks_like_infragraph)

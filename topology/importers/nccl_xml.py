@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from topology.figures import Evidence, Figure
-from topology.importers.found import NicFound, NodeFound
-from topology.importers.nccl_links import attribute, read_links, whole
+from topology.importers.found import Format, NicFound, NodeFound, commonest
 from topology.importers.source import Source
-from topology.importers.xml_tree import Element, parse_xml
-from topology.reading import shown
+from topology.reading import Element, parse_xml, shown
 
 KIND = "nccl-xml"
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
+_GPU_CLASS = "0x0302"
 _GT = re.compile(r"(\d+(?:\.\d+)?) GT/s(?: PCIe)?")
 _LINE_CODE = {2.5: 0.8, 5.0: 0.8, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130, 64.0: 242 / 256}
 """Payload share of PCIe's line code by transfer rate (PCI Express base specification: 8b/10b, 128b/130b, FLITs)."""
+_NOWHERE = re.compile(r"f+:ff:ff\.[0-9a-f]")
+_BUSID = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
+_LINK_TAGS = ("nvlink", "xgmi")
+_MOST_LINKS = 1024
 
 
 @dataclass
@@ -45,6 +49,29 @@ class _Host:
     devices: Counter[str] = field(default_factory=Counter)
     busids: dict[str, int] = field(default_factory=dict)
 
+    def walk(self, element: Element, socket: str, bridges: tuple[str, ...]) -> None:
+        """Collect GPUs, NICs and devices below ``element``; ``bridges`` are the PCI switches above it."""
+        below, kind = bridges, element.attributes.get("class", "").lower()
+        if element.tag == "pci":
+            busid = element.text("busid").lower()
+            if busid in self.busids:
+                raise self.source.error(
+                    element.line, f"duplicate PCI device {shown(busid)} (first in line {self.busids[busid]})."
+                )
+            self.busids[busid] = element.line
+            if not element.children:
+                self.devices[kind] += 1
+            if packages := element.all("gpu"):
+                self.gpus.append(_Gpu(busid, socket, bridges, _pcie(self.source, element), packages))
+            if kind.startswith("0x0604"):
+                below = (*bridges, busid)
+            self.nets += [(net, bridges) for nic in element.all("nic") for net in nic.all("net")]
+        elif element.tag == "nic":
+            self.nets += [(net, bridges) for net in element.all("net")]
+        for child in element.children:
+            if element.tag in ("cpu", "system") or (element.tag == child.tag == "pci"):
+                self.walk(child, socket, below)
+
 
 def read_nccl_xml(source: Source) -> NodeFound:
     """Return the inside of the host that the file is of.
@@ -54,7 +81,7 @@ def read_nccl_xml(source: Source) -> NodeFound:
     InputError
         If it is no NCCL topology, is cut, or contradicts itself.
     """
-    root = parse_xml(source)
+    root = parse_xml(source.text, source.name)
     fragment = root.tag in ("pci", "cpu")
     if root.tag == "graphs":
         raise source.error(
@@ -65,36 +92,10 @@ def read_nccl_xml(source: Source) -> NodeFound:
         raise source.error(root.line, f"<{root.tag}> is no NCCL topology, whose root is <system>.")
     host = _Host(source)
     for number, cpu in enumerate([root] if fragment else root.children):
-        _walk(host, cpu, cpu.attributes.get("numaid", str(number)), ())
+        host.walk(cpu, cpu.attributes.get("numaid", str(number)), ())
     if not host.gpus and not host.devices:
         raise source.error(None, "has no GPU and no PCI device: it is empty or cut.")
     return _node(host, fragment=fragment)
-
-
-def _walk(host: _Host, element: Element, socket: str, bridges: tuple[str, ...]) -> None:
-    """Collect GPUs, NICs and devices below ``element``; ``bridges`` are the PCI switches above it."""
-    if element.tag == "pci":
-        busid = attribute(host.source, element, "busid").lower()
-        if busid in host.busids:
-            raise host.source.error(
-                element.line, f"PCI device {shown(busid)} comes twice (first in line {host.busids[busid]})."
-            )
-        host.busids[busid] = element.line
-        if not element.children:
-            host.devices[_class(element)] += 1
-        below = (*bridges, busid) if _class(element).startswith("0x0604") else bridges
-        packages = element.all("gpu")
-        if packages:
-            host.gpus.append(_Gpu(busid, socket, bridges, _pcie(host.source, element), packages))
-        for nic in element.all("nic"):
-            host.nets += [(net, bridges) for net in nic.all("net")]
-        for child in element.all("pci"):
-            _walk(host, child, socket, below)
-    elif element.tag in ("cpu", "system"):
-        for child in element.children:
-            _walk(host, child, socket, bridges)
-    elif element.tag == "nic":
-        host.nets += [(net, bridges) for net in element.all("net")]
 
 
 def _node(host: _Host, *, fragment: bool) -> NodeFound:
@@ -103,14 +104,13 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
     _check_dev(host)
     host.gpus.sort(key=lambda gpu: int(gpu.elements[0].attributes.get("dev", "0")))
     names = {gpu.busid: f"GPU{i}" for i, gpu in enumerate(host.gpus)}
-    found = read_links(source, names, {gpu.busid: gpu.elements for gpu in host.gpus})
-    counts = Counter(dict.fromkeys(names.values(), 0))
-    for a, b, count in found.links:
-        for end in (a, b):
-            if end in counts:
-                counts[end] += count
+    anomalies = [
+        f"{source.name}: a fragment: the root is not <system>, so other GPUs may be missing."
+    ] * fragment
+    links = _Links(source, names, {gpu.busid: gpu.elements for gpu in host.gpus})
+    anomalies += [*_unlike_links(host, names, links.found), *links.anomalies, *_unlike_nics(host)]
     notes = [f"{len(host.gpus)} GPUs and {len(host.nets)} NIC ports."]
-    devices = sum(n for kind_, n in host.devices.items() if kind_.startswith(_GPU_CLASSES))
+    devices = sum(n for kind, n in host.devices.items() if kind.startswith(_GPU_CLASSES))
     if not host.gpus:
         notes.append(
             f"No <gpu> (a static file, that NCCL completes at run time): 0 GPUs, {devices} PCI devices of a GPU's "
@@ -118,20 +118,15 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
         )
     if any(len(gpu.elements) > 1 for gpu in host.gpus):
         notes.append("Two <gpu> in one PCI device are the dies of one package, and counted as one GPU.")
-    anomalies = [*_unlike(host, names, counts), *found.anomalies, *_unlike_nics(host)]
-    if fragment:
-        anomalies.insert(
-            0, f"{source.name}: a fragment: the root is not <system>, so other GPUs may be missing."
-        )
     return NodeFound(
         place=source.name,
         kind=KIND,
         gpus=tuple(names.values()),
-        chips=found.chips,
-        links=found.links,
-        hidden=found.hidden,
-        beyond=found.hidden,
-        link_kind=found.kind,
+        chips=tuple(dict.fromkeys(links.chips.values())),
+        links=tuple((a, b, count) for (a, b), count in links.found.items()),
+        hidden=links.hidden,
+        beyond=links.hidden,
+        link_kind="xgmi" if "xgmi" in links.tags else "nvlink" if links.tags else "pcie",
         nics=_nics(host),
         sockets=tuple(gpu.socket for gpu in host.gpus),
         pcie=tuple(gpu.pcie for gpu in host.gpus),
@@ -142,26 +137,96 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
     )
 
 
-def _unlike(host: _Host, names: dict[str, str], counts: Counter[str]) -> list[str]:
+class _Links:
+    """NVLink and xGMI elements of all GPUs, from each to switch chips or to other GPUs.
+
+    ``found`` counts links by names, ``chips`` names each chip by bus id; with ``hidden`` they are not told apart.
+    """
+
+    def __init__(
+        self, source: Source, names: Mapping[str, str], packages: Mapping[str, Sequence[Element]]
+    ) -> None:
+        self._source, self._names = source, names
+        self.anomalies: list[str] = []
+        self.tags: set[str] = set()
+        to_chip: Counter[tuple[str, str]] = Counter()
+        to_gpu: Counter[tuple[str, str]] = Counter()
+        for busid, elements in packages.items():
+            for target, count in self._of_package(busid, elements).items():
+                (to_gpu if target in names else to_chip)[busid, target] += count
+        self.hidden = any(_NOWHERE.fullmatch(chip) for _, chip in to_chip)
+        targets = sorted({chip for _, chip in to_chip})
+        self.chips = {chip: "switch" if self.hidden else f"switch{i}" for i, chip in enumerate(targets)}
+        self.found: Counter[tuple[str, str]] = Counter()
+        for (busid, chip), count in to_chip.items():
+            self.found[names[busid], self.chips[chip]] += count
+        order = {busid: place for place, busid in enumerate(names)}
+        for (a, b), count in to_gpu.items():
+            back = to_gpu.get((b, a), 0)
+            if back != count:
+                one, two = names[a], names[b]
+                raise source.error(
+                    None, f"{one} lists {count} links to {two}, but {two} lists {back} to {one}."
+                )
+            if order[a] < order[b]:
+                self.found[names[a], names[b]] += count
+
+    def _of_package(self, busid: str, elements: Sequence[Element]) -> Counter[str]:
+        """Return links by target of one package: dies share its links, so the larger count, not the sum."""
+        package: Counter[tuple[str, str]] = Counter()
+        for element in elements:
+            own: Counter[tuple[str, str]] = Counter()
+            for link in element.children:
+                if link.tag not in _LINK_TAGS:
+                    continue
+                target, count = self._target(link, busid), link.count("count", most=_MOST_LINKS)
+                if target == busid:
+                    self.anomalies.append(f"{link.where}: {self._names[busid]} links to itself; left out.")
+                else:
+                    own[link.tag, target] += count
+            package |= own
+        self.tags |= {tag for tag, _ in package}
+        found: Counter[str] = Counter()
+        for (_, target), count in package.items():
+            found[target] += count
+        return found
+
+    def _target(self, link: Element, busid: str) -> str:
+        """Return the target of a link: a bus id, and that of a GPU is in the file."""
+        target = link.text("target").lower()
+        if _NOWHERE.fullmatch(target):
+            return target
+        if not _BUSID.fullmatch(target):
+            raise self._source.error(link.line, f"link target {shown(target)} is no PCI bus id.")
+        if link.attributes.get("tclass", "").lower().startswith(_GPU_CLASS) and target not in self._names:
+            raise self._source.error(
+                link.line, f"{self._names[busid]} links to GPU {target}, which is not in the file."
+            )
+        return target
+
+
+def _unlike_links(host: _Host, names: Mapping[str, str], links: Mapping[tuple[str, str], int]) -> list[str]:
     """Return GPUs with another number of scale-up links than most."""
-    usual = Counter(counts.values()).most_common(1)[0][0] if counts else 0
-    usual = usual or max(counts.values(), default=0)
+    counts = dict.fromkeys(names.values(), 0)
+    for ends, count in links.items():
+        for end in counts.keys() & ends:
+            counts[end] += count
+    usual = commonest(counts.values()) or max(counts.values(), default=0)
     found = []
     for gpu in host.gpus:
-        name, line = names[gpu.busid], gpu.elements[0].line
-        if counts[name] != usual:
-            have = f"{counts[name]} scale-up links" if counts[name] else "no scale-up link"
-            where = f"{host.source.name}: line {line}"
-            found.append(f"{where}: {name} ({gpu.busid}) has {have}, other GPUs {usual}.")
+        have = counts[names[gpu.busid]]
+        if have != usual:
+            words = f"{have} scale-up links" if have else "no scale-up link"
+            where = f"{gpu.elements[0].where}: {names[gpu.busid]} ({gpu.busid})"
+            found.append(f"{where} has {words}, other GPUs {usual}.")
     return found
 
 
 def _unlike_nics(host: _Host) -> list[str]:
     """Return NIC ports that run at another rate than most."""
-    rates = Counter(net.attributes.get("speed", "") for net, _ in host.nets)
-    usual = rates.most_common(1)[0][0] if rates else ""
+    usual = commonest(net.attributes.get("speed", "") for net, _ in host.nets)
     return [
-        f"{host.source.name}: line {net.line}: {shown(net.attributes.get('name', '?'))} runs at "
+        f"{net.where}: {shown(net.attributes.get('name', '?'))} runs at "
         f"{shown(net.attributes.get('speed', '?'))} Mb/s, other NICs at {usual}."
         for net, _ in host.nets
         if net.attributes.get("speed", "") != usual
@@ -172,17 +237,12 @@ def _nics(host: _Host) -> tuple[NicFound, ...]:
     """Return the NIC ports, each with its rate and the GPUs below the same PCI switch."""
     nics = []
     for number, (net, bridges) in enumerate(host.nets):
-        speed = whole(host.source, net, "speed", 100_000_000, least=0)
+        speed = net.count("speed", least=0, most=100_000_000)
         # NCCL writes 10 Gb/s where the driver does not say; it is printed as any other figure
-        rate = Figure(
-            speed * 1e6 / 8,
-            "byte/s",
-            Evidence.MEASURED,
-            f"{host.source.name}, line {net.line}",
-            f"{speed / 1000:g} Gb/s",
-        )
-        near = _nearest([gpu.bridge for gpu in host.gpus], bridges)
-        nics.append(NicFound(net.attributes.get("name", f"nic{number}"), near, rate if speed else None))
+        text, where = f"{speed / 1000:g} Gb/s", f"{host.source.name}, line {net.line}"
+        rate = Figure(speed * 1e6 / 8, "byte/s", Evidence.MEASURED, where, text) if speed else None
+        name = net.text("name") if "name" in net.attributes else f"nic{number}"
+        nics.append(NicFound(name, _nearest([gpu.bridge for gpu in host.gpus], bridges), rate))
     return tuple(nics)
 
 
@@ -197,15 +257,12 @@ def _pcie(source: Source, element: Element) -> Figure | None:
     """Return the rate of a device's PCIe link, per direction: transfers x lanes x line code."""
     speed, width = element.attributes.get("link_speed", ""), element.attributes.get("link_width", "")
     match = _GT.match(speed)
-    if (
-        match is None
-        or not width.isdecimal()
-        or float(match[1]) not in _LINE_CODE
-        or not 0 < int(width) <= 32
-    ):
+    lanes = int(width) if width.isdecimal() and len(width) < 4 else 0
+    if match is None or float(match[1]) not in _LINE_CODE or not 0 < lanes <= 32:
         return None
-    rate = float(match[1]) * 1e9 / 8 * int(width) * _LINE_CODE[float(match[1])]
-    return Figure(rate, "byte/s", Evidence.DERIVED, f"{source.name}, line {element.line}: {speed} x {width}")
+    rate = float(match[1]) * 1e9 / 8 * lanes * _LINE_CODE[float(match[1])]
+    where = f"{source.name}, line {element.line}: {speed} x {width}"
+    return Figure(rate, "byte/s", Evidence.DERIVED, where)
 
 
 def _sm(host: _Host) -> str:
@@ -223,14 +280,17 @@ def _check_dev(host: _Host) -> None:
     """Every GPU has a number, and no two the same."""
     seen: dict[int, int] = {}
     for gpu in host.gpus:
-        numbers = {whole(host.source, element, "dev", 1_000_000, least=0) for element in gpu.elements}
-        for number in numbers:
+        for number in {element.count("dev", least=0) for element in gpu.elements}:
             if number in seen:
                 raise host.source.error(
-                    gpu.elements[0].line, f'<gpu dev="{number}"> comes twice (first in line {seen[number]}).'
+                    gpu.elements[0].line, f'duplicate <gpu dev="{number}"> (first in line {seen[number]}).'
                 )
             seen[number] = gpu.elements[0].line
 
 
-def _class(element: Element) -> str:
-    return element.attributes.get("class", "").lower()
+def _is_xml(text: str) -> bool:
+    """Whether a text is XML that no other tool is known to write."""
+    return text.lstrip().startswith("<") and "<interserver_route" not in text[:2000]
+
+
+FORMAT = Format(KIND, read_nccl_xml, in_text=_is_xml)

@@ -1,4 +1,4 @@
-"""What files do not say, from the parts the user named: GPU type, links of a node, rates. Nothing is assumed.
+"""What files do not say, from what the user named: GPU type, links of a node, rates. Nothing is assumed.
 
 The chip settles its own links (an H100 has 18 of NVLink 4). NICs and uplinks belong to the system around it, so
 they are taken from the catalog only where the user named a system, and otherwise asked for by their option.
@@ -6,7 +6,9 @@ they are taken from the catalog only where the user named a system, and otherwis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 from topology.catalog import (
@@ -22,10 +24,60 @@ from topology.catalog import (
 )
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
-from topology.importers.options import ImportOptions
 from topology.reading import nearest
 from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
 from topology.units import format_quantity, parse_quantity
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Options of ``rackplan import``, as typed.
+
+    Attributes
+    ----------
+    kind:
+        Kind of every file, where recognising it by content is not wanted.
+    gpu:
+        A GPU of the catalog, or a system of the catalog (which then also says what its nodes, domains and NICs
+        are), or a name of the user's own together with ``hbm``.
+    fabrics:
+        Fabrics of the catalog: a scale-up one for links inside a domain, a scale-out one for NICs.
+    nic, uplink, pcie, socket_link:
+        Rate of one NIC, one link between switches, one PCIe slot and the link between sockets, each per direction.
+    oversubscription:
+        Downlink rate of a leaf over its uplink rate, where a file does not count uplinks.
+    domains:
+        ``leaf`` (hosts under the same leaves share a scale-up domain) or ``node`` (each host is one).
+    hosts:
+        Hostlist of the hosts that have GPUs, where a fabric's file has others too.
+    topology:
+        Which topology of a Slurm file that has several.
+    """
+
+    kind: str | None = None
+    gpu: str | None = None
+    gpus_per_node: int | None = None
+    fabrics: tuple[str, ...] = ()
+    nic: str | None = None
+    uplink: str | None = None
+    pcie: str | None = None
+    socket_link: str | None = None
+    hbm: str | None = None
+    oversubscription: float | None = None
+    domains: str | None = None
+    hosts: str | None = None
+    topology: str | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        ratio = self.oversubscription
+        if ratio is not None and not (math.isfinite(ratio) and 0 < ratio <= 1000):
+            raise InputError(
+                f"--oversubscription {ratio:g}: must be above 0 and at most 1000 (1: as downlinks)."
+            )
+        if self.domains not in (None, "leaf", "node"):
+            raise InputError(f"--domains {self.domains}: leaf or node.")
+
 
 _SCALE_OUT = ("ib", "ethernet", "roce", "efa", "scale-out")
 _STAND_IN = "hgx-h100"  # latencies that no file states, as in cluster files

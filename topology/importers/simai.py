@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from topology.figures import Evidence, Figure
-from topology.importers.found import WholeFound, WholeLink
+from topology.importers.found import Format, WholeFound, WholeLink
 from topology.importers.source import Source
 from topology.reading import shown
 
@@ -53,23 +53,16 @@ def read_simai(source: Source) -> WholeFound:
             rows[-1][0], f"{len(rows) - 2} links of the {links} that line 1 announces; is the file cut?"
         )
     kinds = {i: "gpu" if i < gpus else "switch" if i < gpus + chips else "leaf" for i in range(nodes)}
-    found: list[WholeLink] = []
     seen: dict[tuple[int, int], int] = {}
-    for number, line in rows[2:]:
-        found.append(_link(source, number, line, kinds, seen))
-    above = {b for a, b in seen if kinds[a] == "leaf" == kinds[b]} | {
-        a for a, b in seen if kinds[a] == "leaf" == kinds[b]
-    }
-    on_hosts = {b for a, b in seen if kinds[a] == "gpu"} | {a for a, b in seen if kinds[b] == "gpu"}
-    described = {
-        _name(i, kinds): (
-            "spine" if kinds[i] == "leaf" and i in above - on_hosts else kinds[i],
-            f"server{i // per_host}" if i < gpus else None,
-            f"server{i // per_host}" if i < gpus else None,
-            i % per_host if i < gpus else None,
-        )
-        for i in range(nodes)
-    }
+    found = [_link(source, number, line, kinds, seen) for number, line in rows[2:]]
+    between = {end for pair in seen if all(kinds[i] == "leaf" for i in pair) for end in pair}
+    on_hosts = {end for pair in seen if any(kinds[i] == "gpu" for i in pair) for end in pair}
+    described: dict[str, tuple[str, str | None, str | None, int | None]] = {}
+    spines = {i for i in between - on_hosts if kinds[i] == "leaf"}
+    for i, kind in kinds.items():
+        server = f"server{i // per_host}" if kind == "gpu" else None
+        rail = i % per_host if kind == "gpu" else None
+        described[_name(i, kinds)] = ("spine" if i in spines else kind, server, server, rail)
     return WholeFound(
         source.name,
         KIND,
@@ -112,3 +105,6 @@ def _link(
 
 def _name(number: int, kinds: dict[int, str]) -> str:
     return f"{'gpu' if kinds[number] == 'gpu' else 'nvswitch' if kinds[number] == 'switch' else 'switch'}{number}"
+
+
+FORMAT = Format(KIND, read_simai, in_text=looks_like_simai)

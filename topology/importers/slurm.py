@@ -6,20 +6,29 @@ Both name hosts and switches alone: GPUs, rates and how many links a switch has 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from topology.importers.data import Data, load_data
-from topology.importers.found import FabricFound
+from topology.importers.found import FabricFound, Format
 from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
-from topology.reading import shown
+from topology.reading import Fields, shown
 
 CONF = "slurm-conf"
 YAML = "slurm-yaml"
 _PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
 _FIRST = re.compile(r"^\s*(SwitchName|BlockName|RingName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
 _KEYS = ("switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes", "ringname")
-_LONGEST_RING = 16
+
+
+class _Block(NamedTuple):
+    """A block: its place in the file, and its hosts."""
+
+    place: str
+    line: int | None
+    hosts: list[str]
 
 
 def looks_like_slurm_conf(text: str) -> bool:
@@ -41,12 +50,13 @@ def read_slurm_conf(source: Source) -> FabricFound:
         If a line cannot be read, a name is there twice, or switches and blocks are mixed.
     """
     switches: dict[str, SwitchRow] = {}
-    blocks: dict[str, tuple[int, list[str]]] = {}
+    blocks: dict[str, _Block] = {}
     notes: list[str] = []
+    speeds = False
     for number, line in _joined(source):
         pairs = _pairs(source, number, line)
         first = next(iter(pairs))
-        where = f"{source.name}: line {number}"
+        speeds = speeds or "linkspeed" in pairs
         if first == "blocksizes":
             notes.append(f"BlockSizes {pairs['blocksizes']}.")
         elif first == "switchname":
@@ -54,8 +64,9 @@ def read_slurm_conf(source: Source) -> FabricFound:
         elif first in ("blockname", "ringname"):
             name = pairs[first]
             if name in blocks:
-                raise source.error(number, f"{name} is there twice (first in line {blocks[name][0]}).")
-            blocks[name] = (number, expand_hosts(pairs["nodes"], where) if "nodes" in pairs else [])
+                raise source.error(number, f"duplicate block {name} (first in line {blocks[name].line}).")
+            hosts = expand_hosts(pairs["nodes"], source.at(number)) if "nodes" in pairs else []
+            blocks[name] = _Block(source.at(number), number, hosts)
             if first == "ringname":
                 notes.append(f"Ring {name}: an order of its hosts for scheduling; it says nothing of cables.")
         else:
@@ -67,101 +78,94 @@ def read_slurm_conf(source: Source) -> FabricFound:
             None, "has switches and blocks in one file; Slurm reads one kind. Split it in two."
         )
     if switches:
-        if any("linkspeed" in _pairs(source, n, line) for n, line in _joined(source)):
+        if speeds:
             notes.append("LinkSpeed is not used: Slurm leaves its unit open.")
-        return tree_found(source, CONF, switches, notes=(*_counted(switches), *notes))
-    return _blocks(
-        source,
-        CONF,
-        {name: (f"{source.name}: line {n}", n, hosts) for name, (n, hosts) in blocks.items()},
-        notes,
-    )
+        return tree_found(source, CONF, switches, notes=(_counted(switches), *notes))
+    return _blocks(source, CONF, blocks, notes)
 
 
-def read_slurm_yaml(source: Source, topology: str | None = None) -> FabricFound:
-    """Return what one topology of a ``topology.yaml`` says: the one named, else the default, else the only one.
+def read_slurm_yaml(source: Source) -> FabricFound:
+    """Return what one topology of a ``topology.yaml`` says: the one chosen, else the default, else the only one.
 
     Raises
     ------
     InputError
         If keys are missing or of the wrong kind, or it is not clear which topology is meant.
     """
-    rows = [
-        Data(item, f"{source.name}: topology {i + 1}") for i, item in enumerate(load_data(source).top_list())
-    ]
-    names = [row.text("topology") for row in rows]
-    if len(set(names)) != len(names):
-        raise source.error(
-            None, f"topology {shown(next(n for n in names if names.count(n) > 1))} is there twice."
-        )
-    row = rows[_chosen(source, rows, names, topology)]
-    notes = [f"Topology {row.text('topology')}."]
+    if not isinstance(source.data, list):
+        raise source.error(None, f"expected a list at the top, found {shown(source.data)}.")
+    rows: dict[str, Fields] = {}
+    for i, item in enumerate(source.data):
+        one = Fields(item, f"{source.name}: topology {i + 1}")
+        if one.name("topology") in rows:
+            raise source.error(None, f"duplicate topology {shown(one.name('topology'))}.")
+        rows[one.name("topology")] = one
+    chosen = _chosen(source, rows)
+    row, notes = rows[chosen], [f"Topology {chosen}."]
     if len(rows) > 1:
-        others = [name for name in names if name != row.text("topology")]
+        others = [name for name in rows if name != chosen]
         notes.append(f"Left out: {', '.join(others)} (--topology NAME takes another).")
     kinds = [kind for kind in ("tree", "block", "ring", "torus3d", "flat") if row.has(kind)]
     if len(kinds) != 1:
-        raise source.error(
-            None, f"topology {row.text('topology')} needs exactly one of tree, block, ring, torus3d, flat."
+        raise source.error(None, f"topology {chosen} needs exactly one of tree, block, ring, torus3d, flat.")
+    if kinds[0] == "tree":
+        return _yaml_tree(source, row.sub("tree"), notes)
+    if kinds[0] == "block":
+        return _yaml_blocks(source, row.sub("block"), notes)
+    lists = _node_lists(row.get(kinds[0]))
+    hosts = {host: row.where for text in lists for host in expand_hosts(text, row.where)}
+    if not hosts:
+        raise source.error(None, f"topology {chosen} is {kinds[0]}: it names no hosts and no switches.")
+    notes.append(f"A {kinds[0]} topology names hosts and no switches.")
+    return FabricFound(source.name, YAML, hosts, notes=tuple(notes))
+
+
+def _chosen(source: Source, rows: Mapping[str, Fields]) -> str:
+    """Return the topology to read."""
+    if source.topology is not None:
+        if source.topology not in rows:
+            raise source.error(None, f"--topology {source.topology}: the file has {', '.join(rows)}.")
+        return source.topology
+    default = [name for name, row in rows.items() if row.get("cluster_default") is True]
+    if default or len(rows) == 1:
+        return next(iter(default or rows))
+    names = ", ".join(rows)
+    raise source.error(None, f"has {len(rows)} topologies and no default: give --topology, one of {names}.")
+
+
+def _yaml_tree(source: Source, tree: Fields, notes: list[str]) -> FabricFound:
+    """Return what a tree of a ``topology.yaml`` says."""
+    switches: dict[str, SwitchRow] = {}
+    for item in tree.subs("switches", empty=True):
+        name = item.name("switch")
+        if name in switches:
+            raise source.error(None, f"{item.where}: duplicate switch {name}.")
+        children, hosts = (
+            tuple(expand_hosts(item.name(key), item.where)) if item.has(key) else ()
+            for key in ("children", "nodes")
         )
-    return _of_kind(source, row, kinds[0], notes)
+        switches[name] = SwitchRow(item.where, None, children, hosts)
+    return tree_found(source, YAML, switches, notes=(_counted(switches), *notes))
 
 
-def _of_kind(source: Source, row: Data, kind: str, notes: list[str]) -> FabricFound:
-    """Return what one topology of a given kind says."""
-    if kind == "tree":
-        switches: dict[str, SwitchRow] = {}
-        for item in row.sub("tree").subs("switches"):
-            name = item.text("switch")
-            if name in switches:
-                raise source.error(None, f"{item.where}: switch {name} is there twice.")
-            children = tuple(expand_hosts(item.text("children"), item.where)) if item.has("children") else ()
-            hosts = tuple(expand_hosts(item.text("nodes"), item.where)) if item.has("nodes") else ()
-            switches[name] = SwitchRow(item.where, None, children, hosts)
-        return tree_found(source, YAML, switches, notes=(*_counted(switches), *notes))
-    if kind == "block":
-        block = row.sub("block")
-        sizes = block.get("block_sizes")
-        if isinstance(sizes, list):
-            notes.append(f"Block sizes {', '.join(str(size)[:12] for size in sizes[:8])}.")
-        blocks: dict[str, tuple[str, int | None, list[str]]] = {}
-        for item in block.subs("blocks"):
-            name = item.text("block")
-            if name in blocks:
-                raise source.error(None, f"{item.where}: block {name} is there twice.")
-            hosts_ = expand_hosts(item.text("nodes"), item.where) if item.has("nodes") else []
-            blocks[name] = (item.where, None, hosts_)
-        return _blocks(source, YAML, blocks, notes)
-    hosts_of = {
-        host: row.where for text in _node_lists(row.get(kind)) for host in expand_hosts(text, row.where)
-    }
-    if not hosts_of:
-        raise source.error(
-            None, f"topology {row.text('topology')} is {kind}: it names no hosts and no switches."
-        )
-    notes.append(f"A {kind} topology names hosts and no switches.")
-    return FabricFound(source.name, YAML, hosts_of, notes=tuple(notes))
-
-
-def _chosen(source: Source, rows: list[Data], names: list[str], topology: str | None) -> int:
-    """Return the number of the topology to read."""
-    if topology is not None:
-        if topology not in names:
-            raise source.error(None, f"--topology {topology}: the file has {', '.join(names)}.")
-        return names.index(topology)
-    default = [i for i, row in enumerate(rows) if row.get("cluster_default") is True]
-    if default:
-        return default[0]
-    if len(rows) == 1:
-        return 0
-    raise source.error(
-        None, f"has {len(rows)} topologies and no default: give --topology, one of {', '.join(names)}."
-    )
+def _yaml_blocks(source: Source, block: Fields, notes: list[str]) -> FabricFound:
+    """Return what the blocks of a ``topology.yaml`` say."""
+    sizes = block.get("block_sizes")
+    if isinstance(sizes, list):
+        notes.append(f"Block sizes {', '.join(str(size)[:12] for size in sizes[:8])}.")
+    blocks: dict[str, _Block] = {}
+    for item in block.subs("blocks", empty=True):
+        name = item.name("block")
+        if name in blocks:
+            raise source.error(None, f"{item.where}: duplicate block {name}.")
+        hosts = expand_hosts(item.name("nodes"), item.where) if item.has("nodes") else []
+        blocks[name] = _Block(item.where, None, hosts)
+    return _blocks(source, YAML, blocks, notes)
 
 
 def _switch(source: Source, number: int, pairs: dict[str, str], switches: dict[str, SwitchRow]) -> None:
     """Add one ``SwitchName`` line."""
-    where = f"{source.name}: line {number}"
+    where = source.at(number)
     if "switches" not in pairs and "nodes" not in pairs:
         raise source.error(
             number, f"switch {pairs['switchname']} has neither Nodes nor Switches; is the line cut?"
@@ -170,31 +174,31 @@ def _switch(source: Source, number: int, pairs: dict[str, str], switches: dict[s
     hosts = tuple(expand_hosts(pairs["nodes"], where)) if "nodes" in pairs else ()
     for name in expand_hosts(pairs["switchname"], where):
         if name in switches:
-            raise source.error(number, f"switch {name} is there twice (first in line {switches[name].line}).")
+            raise source.error(number, f"duplicate switch {name} (first in line {switches[name].line}).")
         switches[name] = SwitchRow(where, number, children, hosts)
 
 
-def _blocks(
-    source: Source, kind: str, blocks: dict[str, tuple[str, int | None, list[str]]], notes: list[str]
-) -> FabricFound:
+def _blocks(source: Source, kind: str, blocks: Mapping[str, _Block], notes: list[str]) -> FabricFound:
     """Return hosts and the block each is in."""
     hosts: dict[str, str] = {}
     domains: dict[str, str] = {}
     anomalies = []
-    for name, (where, line, members) in blocks.items():
-        if not members:
-            anomalies.append(f"{where}: block {name} has no hosts (a placeholder).")
-        for host in members:
+    for name, block in blocks.items():
+        if not block.hosts:
+            anomalies.append(f"{block.place}: block {name} has no hosts (a placeholder).")
+        for host in block.hosts:
             if host in domains:
-                raise source.error(line, f"host {host} is in block {name}, and in {domains[host]} already.")
-            hosts[host], domains[host] = where, name
+                raise source.error(
+                    block.line, f"host {host} is in block {name}, and in {domains[host]} already."
+                )
+            hosts[host], domains[host] = block.place, name
     if not hosts:
         raise source.error(None, "its blocks have no hosts; is the file cut?")
-    sizes = {name: len(members) for name, (_, _, members) in blocks.items() if members}
-    usual = max(set(sizes.values()), key=list(sizes.values()).count)
-    if list(sizes.values()).count(usual) > len(sizes) / 2:
+    sizes = {name: len(block.hosts) for name, block in blocks.items() if block.hosts}
+    usual, times = Counter(sizes.values()).most_common(1)[0]
+    if times > len(sizes) / 2:
         anomalies += [
-            f"{blocks[name][0]}: block {name} has {size} hosts, most blocks have {usual}."
+            f"{blocks[name].place}: block {name} has {size} hosts, most blocks have {usual}."
             for name, size in sizes.items()
             if size != usual
         ]
@@ -204,9 +208,9 @@ def _blocks(
     )
 
 
-def _counted(switches: dict[str, SwitchRow]) -> list[str]:
+def _counted(switches: dict[str, SwitchRow]) -> str:
     hosts = {host for row in switches.values() for host in row.hosts}
-    return [f"{len(switches)} switches, {len(hosts)} hosts."]
+    return f"{len(switches)} switches, {len(hosts)} hosts."
 
 
 def _joined(source: Source) -> list[tuple[int, str]]:
@@ -241,7 +245,7 @@ def _pairs(source: Source, number: int, line: str) -> dict[str, str]:
                 number, f"unknown key {shown(match[1])}; topology.conf has {', '.join(_KEYS)}."
             )
         if key in pairs:
-            raise source.error(number, f"{match[1]} is there twice.")
+            raise source.error(number, f"duplicate key {match[1]}.")
         pairs[key] = match[2]
     return pairs
 
@@ -254,3 +258,7 @@ def _node_lists(value: object) -> list[str]:
     if isinstance(value, list):
         return [text for inner in value for text in _node_lists(inner)]
     return []
+
+
+CONF_FORMAT = Format(CONF, read_slurm_conf, in_text=looks_like_slurm_conf)
+YAML_FORMAT = Format(YAML, read_slurm_yaml, in_data=looks_like_slurm_yaml)

@@ -1,39 +1,78 @@
-"""A file of somebody else's, read as text: what is not text is refused before any parser sees it."""
+"""A file of another tool as text, and as YAML or JSON: what is neither is refused before any importer sees it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from topology.errors import InputError
+from topology.errors import InputError, printable
+from topology.reading import DEEPEST, Fields, parse_json, parse_yaml
 
 _LONGEST_BYTES = 64_000_000
 _LONGEST_LINE = 1_000_000
-_ESCAPES = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]|\x1b[()][A-Za-z0-9]|\x0f")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+_MOST_VALUES = 2_000_000
+# terminal codes of pasted output, and marks that turn the direction of text
+_ESCAPES = re.compile(
+    r"\x1b\[[0-9;:?]*[A-Za-z]|\x1b[()][A-Za-z0-9]|\x0f|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file: ``name`` as messages call it, and its text without terminal codes and carriage returns."""
+    """One file: ``name`` as messages call it, and its text without terminal codes and carriage returns.
+
+    ``topology`` is the one that the user chose, of a file that has several.
+    """
 
     name: str
     text: str
+    topology: str | None = None
 
-    @property
+    @cached_property
     def lines(self) -> list[str]:
         """The lines; number ``i`` of a message is ``lines[i - 1]``."""
         return self.text.split("\n")
 
+    @cached_property
+    def data(self) -> object:
+        """The document: JSON where it begins like JSON, else YAML without tags, aliases and duplicate keys.
+
+        Raises
+        ------
+        InputError
+            If it cannot be parsed, is nested too deeply or holds too much.
+        """
+        parse = parse_json if self.text.lstrip().startswith(("{", "[")) else parse_yaml
+        value: object = parse(self.text, self.error)
+        level: list[object] = [value]
+        count = 0
+        for _ in range(DEEPEST):
+            lists = (list(item.values()) if isinstance(item, dict) else item for item in level)
+            level = [inner for items in lists if isinstance(items, list) for inner in items]
+            count += len(level)
+            if count > _MOST_VALUES:
+                raise self.error(None, f"holds more than {_MOST_VALUES} values.")
+            if not level:
+                return value
+        raise self.error(None, f"is nested more than {DEEPEST} deep.")
+
+    def fields(self) -> Fields:
+        """Return the document, a mapping, field by field."""
+        return Fields(self.data, self.name)
+
     def error(self, line: int | None, problem: str) -> InputError:
         """Return the error for ``problem`` at a line of this file (None: in the file as a whole)."""
-        return InputError(
-            f"{self.name}: {problem}" if line is None else f"{self.name}: line {line}: {problem}"
-        )
+        return InputError(f"{self.name}: {problem}" if line is None else f"{self.at(line)}: {problem}")
+
+    def at(self, line: int) -> str:
+        """Return the place of a line, for messages."""
+        return f"{self.name}: line {line}"
 
 
-def read_source(path: Path, name: str | None = None) -> Source:
+def read_source(path: Path, topology: str | None = None) -> Source:
     """Read a file as text.
 
     Raises
@@ -41,16 +80,16 @@ def read_source(path: Path, name: str | None = None) -> Source:
     InputError
         If it cannot be read, is empty, too long, binary or not UTF-8.
     """
-    shown = path.name if name is None else name
+    name = printable(path.name)
     try:
         if not path.is_file():
             raise InputError(f"{path}: does not exist or is not a file.")
         if path.stat().st_size > _LONGEST_BYTES:
-            raise InputError(f"{shown}: {path.stat().st_size} bytes; at most {_LONGEST_BYTES} are read.")
+            raise InputError(f"{name}: {path.stat().st_size} bytes; at most {_LONGEST_BYTES} are read.")
         raw = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot read it ({error.strerror}).") from None
-    return Source(shown, _decoded(raw, shown))
+    return Source(name, _decoded(raw, name), topology)
 
 
 def _decoded(raw: bytes, name: str) -> str:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from topology.importers.found import NicFound, NodeFound
+from topology.importers.found import Format, NicFound, NodeFound
 from topology.importers.source import Source
 from topology.reading import shown
 
@@ -115,7 +115,7 @@ def _columns(source: Source, header: int) -> tuple[str, ...]:
         if not _NAME.fullmatch(name):
             raise source.error(header + 1, f"column name {shown(name)} is none of `topo -m`.")
     if twice := [name for name, count in Counter(columns).items() if count > 1]:
-        raise source.error(header + 1, f"column {twice[0]} comes twice.")
+        raise source.error(header + 1, f"duplicate column {twice[0]}.")
     return tuple(columns)
 
 
@@ -144,7 +144,7 @@ def _matrix(source: Source) -> _Matrix:
         if name not in columns:
             raise source.error(number, f"row {name} is no column of line {header + 1}.")
         if name in rows:
-            raise source.error(number, f"row {name} comes twice (first in line {rows[name]}).")
+            raise source.error(number, f"duplicate row {name} (first in line {rows[name]}).")
         rows[name] = number
         found, rest = _row(source, number, line, name, columns)
         cells.update({(name, column): cell for column, cell in zip(columns, found, strict=True)})
@@ -273,3 +273,6 @@ def _sockets(matrix: _Matrix, gpus: tuple[str, ...]) -> tuple[str, ...]:
                 merge(a, b)
     order = {name: str(i) for i, name in enumerate(dict.fromkeys(socket[gpu] for gpu in gpus))}
     return tuple(order[socket[gpu]] for gpu in gpus)
+
+
+FORMAT = Format(KIND, read_topo_m, in_text=looks_like_topo_m)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from topology.importers.data import Data, load_data
-from topology.importers.found import FabricFound
+from topology.importers.found import FabricFound, Format
 from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
-from topology.reading import shown
+from topology.reading import Fields
 
 KIND = "topograph"
 
@@ -37,21 +36,22 @@ def read_topograph(source: Source) -> FabricFound:
     InputError
         If a block names a switch that is not there, or a host is in two blocks.
     """
-    data = load_data(source).mapping()
+    data = source.fields()
     return _graph(source, data) if data.has("instances") else _model(source, data)
 
 
-def _model(source: Source, data: Data) -> FabricFound:
+def _model(source: Source, data: Fields) -> FabricFound:
     """Read a model."""
     children, named_blocks = _switches(data)
     hosts: dict[str, list[str]] = {name: [] for name in children}
     domains: dict[str, str] = {}
     anomalies: list[str] = []
     seen: dict[str, str] = {}
-    loose: list[str] = []
-    for block in [*data.subs("blocks"), *data.subs("capacity_blocks")]:
-        members = _members(block)
-        switch = block.text("switch") if block.has("switch") else named_blocks.get(str(block.get("name")))
+    for block in [*data.subs("blocks", empty=True), *data.subs("capacity_blocks", empty=True)]:
+        members = [
+            host for text in block.name_list("nodes") for host in expand_hosts(text, block.at("nodes"))
+        ]
+        switch = block.name("switch") if block.has("switch") else named_blocks.get(str(block.get("name")))
         if switch is not None and switch not in children:
             raise source.error(None, f"{block.where}: switch {switch} is not among `switches`.")
         for host in members:
@@ -59,98 +59,82 @@ def _model(source: Source, data: Data) -> FabricFound:
                 raise source.error(None, f"{block.where}: host {host} is in {seen[host]} already.")
             seen[host] = block.where
         if switch is None:
-            loose += members
             anomalies.append(f"{block.where}: {len(members)} hosts under no switch; left out.")
             continue
         hosts[switch] += members
-        domain = _domain(block)
-        if domain is not None:
+        if (domain := _domain(block)) is not None:
             domains.update(dict.fromkeys(members, domain))
     if not any(hosts.values()):
         raise source.error(None, "its blocks have no hosts under a switch; is the file cut?")
-    rows = {
-        name: SwitchRow(f"{source.name}: switch {name}", None, tuple(below), tuple(hosts[name]))
-        for name, below in children.items()
-    }
-    return tree_found(
-        source, KIND, rows, domains=domains, notes=_notes(rows, domains), anomalies=tuple(anomalies)
-    )
+    return _found(source, children, hosts, domains, anomalies)
 
 
-def _switches(data: Data) -> tuple[dict[str, list[str]], dict[str, str]]:
+def _switches(data: Fields) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Return the children of each switch, and the switch of each capacity block it names."""
-    raw = data.need("switches")
-    if isinstance(raw, list):
-        rows = {row.text("name"): row for row in data.subs("switches")}
-        blocks = {str(block): name for name, row in rows.items() for block in row.items("capacity_blocks")}
+    if isinstance(data.need("switches"), list):
+        rows = {row.name("name"): row for row in data.subs("switches", empty=True)}
+        blocks = {block: name for name, row in rows.items() for block in row.name_list("capacity_blocks")}
     else:
         table = data.sub("switches")
-        rows = {name: Data(table.get(name) or {}, f"{table.where}: {name}") for name in table}
+        rows = {name: Fields(table.get(name) or {}, table.at(name)) for name in table.names()}
         blocks = {}
-    children = {name: [str(child) for child in row.items("switches")] for name, row in rows.items()}
+    children = {name: row.name_list("switches") for name, row in rows.items()}
     for below in list(children.values()):
         for name in below:
             children.setdefault(name, [])
     return children, blocks
 
 
-def _members(block: Data) -> list[str]:
-    """Return the hosts of a block."""
-    members: list[str] = []
-    for item in block.items("nodes"):
-        if not isinstance(item, str | int) or isinstance(item, bool):
-            raise_where = f"{block.where}: nodes"
-            members += expand_hosts(shown(item), raise_where)
-            continue
-        members += expand_hosts(str(item), f"{block.where}: nodes")
-    return members
-
-
-def _domain(block: Data) -> str | None:
+def _domain(block: Fields) -> str | None:
     """Return the accelerator domain of a block: an annotation whose key ends in ``/domain``, or ``nvlink``."""
     if block.has("nvlink"):
-        return block.text("nvlink")
+        return block.name("nvlink")
     for holder in ("annotations", "labels"):
         if block.has(holder):
             table = block.sub(holder)
-            for key in table:
+            for key in table.names():
                 if key.endswith(("/domain", "gpu.clique")):
-                    return table.text(key)
+                    return table.name(key)
     return None
 
 
-def _graph(source: Source, data: Data) -> FabricFound:
+def _graph(source: Source, data: Fields) -> FabricFound:
     """Read the JSON of the graph engine."""
     below: dict[str, dict[str, None]] = {}
     hosts: dict[str, list[str]] = {}
     domains: dict[str, str] = {}
     seen: set[str] = set()
-    for row in data.subs("instances"):
-        host = row.text("id")
+    for row in data.subs("instances", empty=True):
+        host, layers = row.name("id"), row.name_list("network_layers")
         if host in seen:
-            raise source.error(None, f"{row.where}: host {host} is there twice.")
+            raise source.error(None, f"{row.where}: duplicate host {host}.")
         seen.add(host)
-        layers = [str(layer) for layer in row.items("network_layers")]
         if not layers:
             raise source.error(None, f"{row.where}: host {host} has no network_layers.")
         hosts.setdefault(layers[0], []).append(host)
         for lower, upper in pairwise(layers):
             below.setdefault(upper, {})[lower] = None
-        domain = _domain(row)
-        if domain is not None:
+        if (domain := _domain(row)) is not None:
             domains[host] = domain
-    names = dict.fromkeys([*hosts, *below])
+    children = {name: list(below.get(name, ())) for name in dict.fromkeys([*hosts, *below])}
+    return _found(source, children, hosts, domains, [])
+
+
+def _found(
+    source: Source,
+    children: dict[str, list[str]],
+    hosts: dict[str, list[str]],
+    domains: dict[str, str],
+    anomalies: list[str],
+) -> FabricFound:
+    """Return the tree of switches with children and hosts."""
     rows = {
-        name: SwitchRow(
-            f"{source.name}: switch {name}", None, tuple(below.get(name, ())), tuple(hosts.get(name, ()))
-        )
-        for name in names
+        name: SwitchRow(f"{source.name}: switch {name}", None, tuple(below), tuple(hosts.get(name, ())))
+        for name, below in children.items()
     }
-    return tree_found(source, KIND, rows, domains=domains, notes=_notes(rows, domains))
+    count, named = len(set(domains.values())), {host for row in rows.values() for host in row.hosts}
+    notes = (f"{len(rows)} switches, {len(named)} hosts, {count} accelerator domains.",)
+    return tree_found(source, KIND, rows, domains=domains, notes=notes, anomalies=tuple(anomalies))
 
 
-def _notes(rows: dict[str, SwitchRow], domains: dict[str, str]) -> tuple[str, ...]:
-    """Return what was counted."""
-    hosts = {host for row in rows.values() for host in row.hosts}
-    count = len(set(domains.values()))
-    return (f"{len(rows)} switches, {len(hosts)} hosts, {count} accelerator domains.",)
+FORMAT = Format(KIND, read_topograph, in_data=looks_like_topograph)

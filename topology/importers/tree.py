@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -125,8 +126,6 @@ def _hosts(rows: Mapping[str, SwitchRow]) -> tuple[dict[str, str], list[PortFoun
 
 def _unlike(rows: Mapping[str, SwitchRow], levels: Mapping[str, int]) -> list[str]:
     """Return leaves whose number of hosts is not that of most leaves."""
-    from collections import Counter
-
     leaves = {name: len(row.hosts) for name, row in rows.items() if levels[name] == 1 and row.hosts}
     if len(leaves) < 3:
         return []

@@ -1,0 +1,356 @@
+"""Hosts in a raw graph: their GPUs, switch chips, direct links and PCIe, and the links of their NICs to leaves."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from topology.errors import InputError
+from topology.importers.found import FabricFound, NodeFound, PortFound
+from topology.importers.parts import Parts, ask_all
+from topology.spec import DomainSpec, FabricSpec, GpuSpec, RawLink, RawNode, RawTopology
+
+
+class Draft:
+    """Nodes and links, in the order they are added."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, RawNode] = {}
+        self._links: dict[tuple[str, str], tuple[FabricSpec, int]] = {}
+
+    def node(
+        self,
+        name: str,
+        kind: str,
+        *,
+        domain: str | None = None,
+        node: str | None = None,
+        rack: str | None = None,
+        rail: int | None = None,
+        gpu: GpuSpec | None = None,
+    ) -> str:
+        """Add a node and return its id.
+
+        Raises
+        ------
+        InputError
+            If the id is taken.
+        """
+        if name in self.nodes:
+            raise InputError(f"two things are called {name}: a {self.nodes[name].kind} and a {kind}.")
+        self.nodes[name] = RawNode(name, kind, domain, node, rack, rail, gpu)
+        return name
+
+    def link(self, a: str, b: str, fabric: FabricSpec, count: int = 1) -> bool:
+        """Add links; False where the two are joined by links of another kind or rate already."""
+        pair = (a, b) if (a, b) in self._links or (b, a) not in self._links else (b, a)
+        old = self._links.get(pair)
+        if old is not None and _alike(old[0]) != _alike(fabric):
+            return False
+        self._links[pair] = (old[0] if old else fabric, count + (old[1] if old else 0))
+        return True
+
+    def topology(self) -> RawTopology:
+        """Return the graph."""
+        links = tuple(RawLink(pair, fabric, count) for pair, (fabric, count) in self._links.items())
+        return RawTopology(tuple(self.nodes.values()), links)
+
+
+def _alike(fabric: FabricSpec) -> tuple[str, float, float]:
+    """Return what two links must share to be parallel; where a figure was read does not matter."""
+    return fabric.name, fabric.link_bytes_per_s.value, fabric.latency_s.value
+
+
+def gpu_id(host: str, number: int) -> str:
+    """Return the id of a host's GPU."""
+    return f"{host}.g{number}"
+
+
+def gpu_count(node: NodeFound | None, parts: Parts) -> int:
+    """Return the GPUs of a host: of its own dump, else of the parts named."""
+    if node is None or (not node.gpus and not node.devices):
+        return parts.gpus_per_node()
+    return len(node.gpus) or node.devices
+
+
+def add_domain(draft: Draft, label: str, hosts: Mapping[str, NodeFound | None], parts: Parts) -> None:
+    """Add the GPUs of one scale-up domain and the links between them.
+
+    ``hosts`` gives the dump of each host, None where there is none and the system of the catalog is taken.
+    """
+    for host, node in hosts.items():
+        for number in range(gpu_count(node, parts)):
+            draft.node(gpu_id(host, number), "gpu", domain=label, node=host, rail=number, gpu=parts.gpu)
+    shared = {host: node for host, node in hosts.items() if _on_shared_switches(node, parts)}
+    if shared:
+        _add_switches(draft, label, shared, parts)
+    for host, node in hosts.items():
+        if host not in shared and node is not None:
+            _add_own_links(draft, label, host, node, parts)
+        elif host not in shared:
+            _add_mesh(draft, host, parts)
+
+
+def _on_shared_switches(node: NodeFound | None, parts: Parts) -> bool:
+    """Whether a host's GPUs hang on switches that its dump does not tell apart (or that the catalog describes)."""
+    if node is None or not node.gpus:
+        return parts.need_system().structure == "switch"
+    return node.hidden
+
+
+def _add_switches(draft: Draft, label: str, hosts: Mapping[str, NodeFound | None], parts: Parts) -> None:
+    """Add the switch chips of a domain: the catalog's where every GPU has as many links, else one for all."""
+    fabric = parts.scale_up
+    counts = {host: _links_of_gpus(node, parts) for host, node in hosts.items()}
+    system = parts.system
+    chips = system.links_per_switch if system is not None and system.structure == "switch" else ()
+    total = sum(chips)
+    if chips and all(count in (0, total) for own in counts.values() for count in own):
+        names = [draft.node(f"{label}.s{i}", "switch", domain=label) for i in range(len(chips))]
+        for host, own in counts.items():
+            for number, count in enumerate(own):
+                for chip, links in zip(names, chips, strict=True):
+                    if count:
+                        draft.link(gpu_id(host, number), chip, fabric, links)
+        part = system.part if system is not None else ""
+        parts.taken[
+            f"{len(chips)} switch chips, {_per_chip(chips)} links of each GPU: catalog system {part}."
+        ] = None
+    else:
+        chip = draft.node(f"{label}.switch", "switch", domain=label)
+        for host, own in counts.items():
+            for number, count in enumerate(own):
+                if count:
+                    draft.link(gpu_id(host, number), chip, fabric, count)
+        parts.taken[
+            "Switch chips of a domain are not told apart by the files: one stands for all of them."
+        ] = None
+    for host, node in hosts.items():
+        without = [number for number, count in enumerate(counts[host]) if not count]
+        if without and node is not None:
+            _add_pcie(draft, host, node, parts)
+
+
+def _per_chip(chips: Sequence[int]) -> str:
+    return str(chips[0]) if len(set(chips)) == 1 else "/".join(str(count) for count in chips)
+
+
+def _links_of_gpus(node: NodeFound | None, parts: Parts) -> list[int]:
+    """Return the scale-up links of each GPU of a host."""
+    if node is None or not node.gpus:
+        return [parts.need_system().links_per_gpu] * gpu_count(node, parts)
+    per = dict.fromkeys(node.gpus, 0)
+    for a, b, count in node.links:
+        per[a if a in per else b] += count
+    return list(per.values())
+
+
+def _add_own_links(draft: Draft, label: str, host: str, node: NodeFound, parts: Parts) -> None:
+    """Add the links that a host's dump tells one by one."""
+    names = {gpu: gpu_id(host, number) for number, gpu in enumerate(node.gpus)}
+    for chip in node.chips:
+        names[chip] = draft.node(f"{host}.{chip}", "switch", domain=label, node=host)
+    if node.links:
+        for a, b, count in node.links:
+            draft.link(names[a], names[b], parts.scale_up, count)
+    if len(node.gpus) > 1 and _parts_of(node) > 1:
+        _add_pcie(draft, host, node, parts)
+
+
+def _parts_of(node: NodeFound) -> int:
+    """Return into how many groups scale-up links divide the GPUs of a host."""
+    group = {name: name for name in (*node.gpus, *node.chips)}
+    for a, b, _ in node.links:
+        old, new = group[b], group[a]
+        group = {name: new if value == old else value for name, value in group.items()}
+    return len({group[gpu] for gpu in node.gpus})
+
+
+def _add_pcie(draft: Draft, host: str, node: NodeFound, parts: Parts) -> None:
+    """Join the GPUs of a host over PCIe, one `host` node a socket.
+
+    The link between sockets is only needed where a socket would be cut off; a GPU without NVLink reaches the
+    others through those of its own socket.
+    """
+    sockets = list(dict.fromkeys(node.sockets))
+    linked = {end for a, b, _ in node.links for end in (a, b)}
+    alone = [
+        socket
+        for socket in sockets
+        if not any(gpu in linked for gpu, own in zip(node.gpus, node.sockets, strict=True) if own == socket)
+    ]
+    one_fabric = bool(linked) and _parts_of(node) == 1 + sum(gpu not in linked for gpu in node.gpus)
+    need_link = len(sockets) > 1 and (bool(alone) or not one_fabric)
+    figures = [*node.pcie, *([None] * len(node.gpus))][: len(node.gpus)]
+    needs = [lambda: [parts.pcie(figure) for figure in figures]]
+    ask_all(node.place, *needs, *([parts.socket_link] if need_link else []))
+    names = {socket: draft.node(f"{host}.socket{i}", "host", node=host) for i, socket in enumerate(sockets)}
+    for number, socket in enumerate(node.sockets):
+        draft.link(gpu_id(host, number), names[socket], parts.pcie(figures[number]))
+    if need_link:
+        for i, a in enumerate(sockets):
+            for b in sockets[i + 1 :]:
+                draft.link(names[a], names[b], parts.socket_link())
+
+
+def _add_mesh(draft: Draft, host: str, parts: Parts) -> None:
+    """Add the full mesh of a host that has no dump of its own."""
+    system: DomainSpec = parts.need_system()
+    count = parts.gpus_per_node()
+    if system.structure != "mesh" or system.gpus != count:
+        raise InputError(
+            f"--gpu {parts.options.gpu}: {system.part} is a {system.structure} of {system.gpus} GPUs, which hosts of "
+            f"an imported fabric cannot be; use it by name, like {system.part}@N."
+        )
+    for a in range(count):
+        for b in range(a + 1, count):
+            draft.link(gpu_id(host, a), gpu_id(host, b), parts.scale_up, system.links_per_neighbour)
+
+
+def add_nics(
+    draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts
+) -> list[str]:
+    """Link the GPUs of every host to the leaves its NICs are cabled to; return what was taken as it is not said.
+
+    A NIC that several GPUs share is a node of its own, reached at its own rate: the PCIe below it is taken as no
+    narrower.
+    """
+    by_host: dict[str, list[PortFound]] = defaultdict(list)
+    for port in fabric.ports:
+        by_host[port.host].append(port)
+    usual = Counter(len(ports) for ports in by_host.values()).most_common(1)[0][0] if by_host else 0
+    notes: dict[str, None] = {}
+    for host, ports in by_host.items():
+        if host not in nodes:
+            continue
+        node = nodes[host]
+        gpus = gpu_count(node, parts)
+        if all(not port.nic and port.rate is None for port in ports):
+            _whole_host(draft, host, gpus, ports[:1], node, parts)
+            continue
+        for number, port in enumerate(ports):
+            members = _members(fabric, port, number, node, gpus, usual, notes)
+            _connect(draft, host, port, members, nic_of_port(port, node, parts))
+    return list(notes)
+
+
+def nic_of_port(port: PortFound, node: NodeFound | None, parts: Parts) -> FabricSpec:
+    """Return the rate of a port: the fabric's file, else the node's, else what the user says."""
+    rate = port.rate
+    if rate is None and node is not None:
+        rate = next((nic.rate for nic in node.nics if nic.name == port.nic), None)
+    return parts.nic(rate)
+
+
+def check_nics(fabric: FabricFound, nodes: Mapping[str, NodeFound | None]) -> list[str]:
+    """Compare the NICs of each host in the fabric with those of its dump; return NICs that are not cabled.
+
+    Raises
+    ------
+    InputError
+        If a cabled NIC is not in the dump, or there are more cabled ports than NICs.
+    """
+    by_host: dict[str, list[PortFound]] = defaultdict(list)
+    for port in fabric.ports:
+        if port.nic:
+            by_host[port.host].append(port)
+    found: list[str] = []
+    for host, ports in by_host.items():
+        node = nodes.get(host)
+        if node is None or not node.nics:
+            continue
+        names = {nic.name for nic in node.nics}
+        known = [port for port in ports if _base(port.nic, names) in names]
+        if known and len(known) < len(ports):
+            other = next(port for port in ports if port not in known)
+            raise InputError(
+                f"{other.place}: NIC {other.nic} of {host} is cabled, but {node.place} lists only "
+                f"{', '.join(sorted(names))}."
+            )
+        if not known and len(ports) > len(node.nics):
+            raise InputError(
+                f"{ports[0].place}: {host} has {len(ports)} cabled NICs, but {node.place} lists {len(node.nics)}."
+            )
+        cabled = {_base(port.nic, names) for port in ports}
+        missing = [nic.name for nic in node.nics if nic.near and nic.name not in cabled] if known else []
+        if missing:
+            found.append(
+                f"{node.place}: {host}: {', '.join(missing)} beside a GPU, but {fabric.place} has no cable there."
+            )
+    return found
+
+
+def _base(nic: str, names: set[str]) -> str:
+    """Return a port's NIC without the port number that several ports of one adapter get."""
+    return nic if nic in names else nic.rsplit(".", 1)[0]
+
+
+def _whole_host(
+    draft: Draft, host: str, gpus: int, ports: Sequence[PortFound], node: NodeFound | None, parts: Parts
+) -> None:
+    """Link every GPU of a host to its one leaf, by as many NICs as the GPU has."""
+    rates = (
+        [[nic.rate for nic in node.nics if number in nic.near and nic.rate] for number in range(gpus)]
+        if node
+        else []
+    )
+    for port in ports:
+        for number in range(gpus):
+            own = rates[number] if rates and parts.options.nic is None else []
+            if own:
+                for rate in own:
+                    _connect(draft, host, port, [number], parts.nic(rate))
+            else:
+                draft.link(gpu_id(host, number), port.switch, parts.nic(), parts.nics_per_gpu())
+
+
+def _members(
+    fabric: FabricFound,
+    port: PortFound,
+    number: int,
+    node: NodeFound | None,
+    gpus: int,
+    usual: int,
+    notes: dict[str, None],
+) -> list[int]:
+    """Return the GPUs that a port serves."""
+    if node is not None and node.nics:
+        base = _base(port.nic, {nic.name for nic in node.nics})
+        near = next((nic.near for nic in node.nics if nic.name == base), None)
+        if near:
+            notes["NIC to GPU: as the node's dump places them on PCIe."] = None
+            return list(near)
+    if fabric.rails and port.rail is not None:
+        if fabric.rails == gpus:
+            notes["NIC to GPU: rail r serves GPU r of its node (no file says; they are as many)."] = None
+            return [port.rail]
+        return _shared(port.rail, fabric.rails, gpus, port, notes)
+    return _shared(number, max(usual, number + 1), gpus, port, notes)
+
+
+def _shared(number: int, count: int, gpus: int, port: PortFound, notes: dict[str, None]) -> list[int]:
+    """Spread ``count`` NICs over ``gpus`` GPUs in order."""
+    if count >= gpus and count % gpus == 0:
+        notes[f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which)."] = None
+        return [number * gpus // count]
+    if gpus % count == 0:
+        each = gpus // count
+        notes[f"NIC to GPU: each NIC serves {each} GPUs, in order (no file says which)."] = None
+        return list(range(number * each, (number + 1) * each))
+    raise InputError(
+        f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says which is whose; add the "
+        "`nvidia-smi topo -m` or NCCL XML of a node."
+    )
+
+
+def _connect(draft: Draft, host: str, port: PortFound, members: Sequence[int], nic: FabricSpec) -> None:
+    """Link the GPUs of a port to its leaf, through a NIC node where they share it."""
+    if len(members) == 1 and draft.link(gpu_id(host, members[0]), port.switch, nic):
+        return
+    name = f"{host}.{port.nic or 'nic'}"
+    while name in draft.nodes:
+        name += "+"
+    hub = draft.node(name, "nic", node=host)
+    for member in members:
+        draft.link(gpu_id(host, member), hub, nic)
+    draft.link(hub, port.switch, nic)

@@ -1,0 +1,75 @@
+"""The kinds of files that are read, and the kind of a file by its content alone."""
+
+from __future__ import annotations
+
+import re
+
+from topology.errors import InputError
+from topology.importers import ibnetdiscover, infragraph, nccl_xml, netq, simai, slurm, topo_m, topograph
+from topology.importers.found import Found
+from topology.importers.source import Source
+
+_FORMATS = (
+    topo_m.FORMAT,
+    nccl_xml.FORMAT,
+    slurm.CONF_FORMAT,
+    slurm.YAML_FORMAT,
+    topograph.FORMAT,
+    ibnetdiscover.FORMAT,
+    infragraph.FORMAT,
+    netq.FORMAT,
+    simai.FORMAT,
+)
+KINDS = tuple(one.kind for one in _FORMATS)
+_OTHERS = {
+    r"<\s*interserver_route": "is a FlagCX inter-server route (pairs of NICs): give the fabric's own file.",
+    r"^\s*npus_count\s*:": "is an ASTRA-sim network (dimensions, no nodes or links): write it as a cluster YAML.",
+}
+_UNREADABLE = {
+    r"^\s*(domains|nodes)\s*:": "is a cluster YAML already, or none that is known: use it as it is.",
+    r"\bGPU\d+\b": "looks like `nvidia-smi topo -m`, but header or rows are missing; is it cut?",
+}
+"""What shows a file that is not read, and what to do instead: other tools' files, and what else it may be."""
+_KEY = re.compile(r"^\s*(-\s+)?[\w\"']+\s*:", re.MULTILINE)
+
+
+def kind_of(source: Source) -> str:
+    """Return the kind of a file.
+
+    Raises
+    ------
+    InputError
+        If it is none that is read; the message says what it is, where that can be told.
+    """
+    text = source.text
+    for one in _FORMATS:
+        if one.in_text is not None and one.in_text(text):
+            return one.kind
+    _refuse(source, _OTHERS)
+    start = text.lstrip()
+    if start.startswith(("{", "[")) or (_KEY.search(text) and not start.startswith("<")):
+        for one in _FORMATS:
+            if one.in_data is not None and one.in_data(source.data):
+                return one.kind
+    _refuse(source, _UNREADABLE)
+    raise source.error(None, f"is none of the kinds that are read ({', '.join(KINDS)}); is it whole?")
+
+
+def _refuse(source: Source, known: dict[str, str]) -> None:
+    """Refuse a file that is not read, if one of the known patterns is in it."""
+    for pattern, what in known.items():
+        if re.search(pattern, source.text, re.MULTILINE):
+            raise source.error(None, what)
+
+
+def read_found(source: Source, kind: str | None) -> Found:
+    """Read a file of the given kind, or of the one that its content shows.
+
+    Raises
+    ------
+    InputError
+        If the kind is not known, or the file is not of it.
+    """
+    if kind is not None and kind not in KINDS:
+        raise InputError(f"--from {kind}: not one of {', '.join(KINDS)}.")
+    return _FORMATS[KINDS.index(kind or kind_of(source))].read(source)

@@ -13,10 +13,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from topology.build import build_cluster
+from topology.catalog import cluster_names, load_domain
+from topology.catalog.shapes import load_shapes, shaped
 from topology.cluster import Cluster
+from topology.errors import InputError
 from topology.figures import Evidence, weakest
 from topology.graph import SCALE_OUT_KINDS
 from topology.spec import ClusterSpec, DomainSpec
@@ -42,19 +46,10 @@ class Cabling:
 
 
 @dataclass(frozen=True)
-class Power:
-    """Watts of GPUs and their hosts or racks, without the scale-out switches; None where no figure is published."""
+class Total:
+    """Watts or kilograms of the parts that ``basis`` names, None where no figure is published; never of switches."""
 
-    watts: float | None
-    basis: str
-    evidence: Evidence
-
-
-@dataclass(frozen=True)
-class Mass:
-    """Kilograms of racks or hosts, without the scale-out switches; None where no figure is published."""
-
-    kg: float | None
+    value: float | None
     basis: str
     evidence: Evidence
 
@@ -68,9 +63,9 @@ class Physical:
     racks: int
     switches: Mapping[str, int]
     cabling: tuple[Cabling, ...]
-    power: Power
+    power: Total
     rack_w: float | None
-    mass: Mass
+    mass: Total
     rack_kg: float | None
 
     @property
@@ -88,7 +83,7 @@ def physical_limits(cluster: Cluster) -> Physical:
     """Return what ``cluster`` takes, from its graph as cabled and the figures of its domains."""
     if cluster.spec.faults:
         cluster = build_cluster(replace(cluster.spec, faults=()))
-    power, mass = cluster_power(cluster.spec), cluster_mass(cluster.spec)
+    power, mass = _total(cluster.spec, _power), _total(cluster.spec, _mass)
     racks = len({gpu.rack for gpu in cluster.gpus})
     kinds = Counter(data["kind"] for _, data in cluster.graph.nodes(data=True))
     return Physical(
@@ -98,77 +93,46 @@ def physical_limits(cluster: Cluster) -> Physical:
         switches={kind: kinds[kind] for kind in ("switch", *SCALE_OUT_KINDS) if kinds[kind]},
         cabling=_cabling(cluster),
         power=power,
-        rack_w=None if power.watts is None else power.watts / racks,
+        rack_w=None if power.value is None else power.value / racks,
         mass=mass,
-        rack_kg=None if mass.kg is None else mass.kg / racks,
+        rack_kg=None if mass.value is None else mass.value / racks,
     )
 
 
-def cluster_power(spec: ClusterSpec) -> Power:
-    """Return the power of all domains; None where that of one is not known."""
-
-    def power(domain: DomainSpec) -> tuple[float | None, str, Evidence]:
-        found = domain_power(domain)
-        return found.watts, found.basis, found.evidence
-
-    return Power(*_sum(spec, power))
+def _total(spec: ClusterSpec, figure: Callable[[DomainSpec], Total]) -> Total:
+    """Return a total over all domains, None where that of one is not known."""
+    parts = [(figure(domain), len(list(run))) for domain, run in groupby(spec.domains)]
+    value = sum(math.nan if part.value is None else part.value * count for part, count in parts)
+    bases = "; ".join(dict.fromkeys(part.basis for part, _ in parts))
+    return Total(None if math.isnan(value) else value, bases, weakest(part.evidence for part, _ in parts))
 
 
-def cluster_mass(spec: ClusterSpec) -> Mass:
-    """Return the weight of all domains; None where that of one is not known."""
-
-    def mass(domain: DomainSpec) -> tuple[float | None, str, Evidence]:
-        found = domain_mass(domain)
-        return found.kg, found.basis, found.evidence
-
-    return Mass(*_sum(spec, mass))
-
-
-def _sum(
-    spec: ClusterSpec, figure: Callable[[DomainSpec], tuple[float | None, str, Evidence]]
-) -> tuple[float | None, str, Evidence]:
-    """Return the sum of a figure over all domains (None where one is not known), its bases and its evidence."""
-    parts = [(figure(domain), count) for domain, count in _distinct(spec)]
-    bases = "; ".join(dict.fromkeys(basis for (_, basis, _), _ in parts))
-    total = 0.0
-    for (value, _, _), count in parts:
-        total += math.nan if value is None else value * count
-    return None if math.isnan(total) else total, bases, weakest(kind for (_, _, kind), _ in parts)
-
-
-def domain_power(domain: DomainSpec) -> Power:
+def _power(domain: DomainSpec) -> Total:
     """Return the power of one domain: its own figure, else its racks', its hosts', or that of its GPUs alone.
 
     A rack that is partly filled counts as a whole one.
     """
     name = _name(domain)
-    found = _whole(domain, "power_w")
-    if found is not None:
-        return Power(*found)
-    if "power_w" in domain.gpu.figures:
-        figure = domain.gpu.figures["power_w"]
-        return Power(
-            figure.value * domain.gpus,
-            f"{name}: GPUs alone, without hosts, switches and cooling: no figure of a host or rack",
-            figure.kind,
-        )
+    if found := _whole(domain, "power_w"):
+        return found
+    if figure := domain.gpu.figures.get("power_w"):
+        basis = f"{name}: GPUs alone, without hosts, switches and cooling: no figure of a host or rack"
+        return Total(figure.value * domain.gpus, basis, figure.kind)
     basis = f"{name}: no power of {domain.gpu.name}, its host or its rack is published"
-    return Power(None, basis, Evidence.MEASURED)
+    return Total(None, basis, Evidence.MEASURED)
 
 
-def domain_mass(domain: DomainSpec) -> Mass:
+def _mass(domain: DomainSpec) -> Total:
     """Return the weight of one domain: that of its racks, else of its hosts without the racks they stand in."""
-    found = _whole(domain, "mass_kg")
-    if found is None:
-        return Mass(None, f"{_name(domain)}: no weight of its racks or hosts is published", Evidence.MEASURED)
-    return Mass(*found)
+    missing = f"{_name(domain)}: no weight of its racks or hosts is published"
+    return _whole(domain, "mass_kg") or Total(None, missing, Evidence.MEASURED)
 
 
 def _name(domain: DomainSpec) -> str:
     return domain.title if domain.part == "custom" else domain.part
 
 
-def _whole(domain: DomainSpec, quantity: str) -> tuple[float, str, Evidence] | None:
+def _whole(domain: DomainSpec, quantity: str) -> Total | None:
     """Return a quantity of the whole domain from the first figure it has: its own, its racks', its hosts'."""
     hosts = -(-domain.gpus // domain.gpus_per_node)
     racks = -(-hosts // domain.nodes_per_rack)
@@ -179,21 +143,8 @@ def _whole(domain: DomainSpec, quantity: str) -> tuple[float, str, Evidence] | N
     ):
         figure = domain.figures.get(f"{unit}_{quantity}")
         if figure is not None:
-            return figure.value * count, f"{_name(domain)}: figure for {words}", figure.kind
+            return Total(figure.value * count, f"{_name(domain)}: figure for {words}", figure.kind)
     return None
-
-
-def _distinct(spec: ClusterSpec) -> list[tuple[DomainSpec, int]]:
-    """Return the domains that differ, with how often each is there."""
-    found: list[tuple[DomainSpec, int]] = []
-    for domain in spec.domains:
-        for place, (other, count) in enumerate(found):
-            if other is domain or other == domain:
-                found[place] = (other, count + 1)
-                break
-        else:
-            found.append((domain, 1))
-    return found
 
 
 def _cabling(cluster: Cluster) -> tuple[Cabling, ...]:
@@ -261,7 +212,7 @@ def _closes_ring(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 def _copper_cables(spec: ClusterSpec) -> dict[str, int]:
     """Return by fabric how many copper cables make one link, where the catalog says so and all domains agree."""
     known: dict[str, set[int | None]] = {}
-    for domain, _ in _distinct(spec):
+    for domain in spec.domains:
         figure = domain.figures.get("copper_cables_per_link")
         known.setdefault(domain.fabric.name, set()).add(None if figure is None else round(figure.value))
     return {
@@ -285,12 +236,10 @@ def growth(domain: DomainSpec) -> list[Physical]:
 
 def _grown(domain: DomainSpec) -> list[DomainSpec]:
     """Return the domain in several sizes: racks, its own; a torus by doubling its smallest dimension."""
-    if domain.structure == "raw" or domain.links_bundled:
+    if domain.structure in ("raw", "mesh") or domain.links_bundled:
         return [domain]
     if domain.structure == "torus":
         return _grown_torus(domain)
-    if domain.structure == "mesh":
-        return [domain]
     rack = domain.gpus_per_node * domain.nodes_per_rack
     sizes = {domain.gpus, *(rack * count for count in (1, 2, 4, 8, 16))}
     figures = {key: value for key, value in domain.figures.items() if key != "domain_power_w"}
@@ -303,10 +252,6 @@ def _grown(domain: DomainSpec) -> list[DomainSpec]:
 
 def _grown_torus(domain: DomainSpec) -> list[DomainSpec]:
     """Return a torus that the catalog makes in several shapes, from its default by doubling; another as it is."""
-    from topology.catalog import cluster_names, load_domain
-    from topology.catalog.shapes import load_shapes, shaped
-    from topology.errors import InputError
-
     if domain.part not in cluster_names() or load_shapes(domain.part) is None:
         return [domain]
     found = []

@@ -408,17 +408,17 @@ def _many(count: int, one: str, more: str = "") -> str:
 
 def _power(limits: Physical) -> str:
     power = limits.power
-    if power.watts is None or limits.rack_w is None:
+    if power.value is None or limits.rack_w is None:
         return f"not known ({power.basis})"
-    total, rack = format_quantity(power.watts, "W"), format_quantity(limits.rack_w, "W")
+    total, rack = format_quantity(power.value, "W"), format_quantity(limits.rack_w, "W")
     return f"{total} in all, {rack} a rack ({power.basis}; {power.evidence.label})"
 
 
 def _mass(limits: Physical) -> str:
     mass = limits.mass
-    if mass.kg is None or limits.rack_kg is None:
+    if mass.value is None or limits.rack_kg is None:
         return f"not published ({mass.basis})"
-    total, rack = format_quantity(mass.kg, "kg"), format_quantity(limits.rack_kg, "kg")
+    total, rack = format_quantity(mass.value, "kg"), format_quantity(limits.rack_kg, "kg")
     return f"{total} in all, {rack} a rack ({mass.basis}; {mass.evidence.label})"
 
 
@@ -438,7 +438,7 @@ def _cables(limits: Physical) -> Table:
 def _growth(larger: Sequence[Physical], domain: DomainSpec) -> list[Block]:
     rows = []
     for one in larger:
-        watts = one.power.watts
+        watts = one.power.value
         mark = "" if one.gpus <= domain.gpus else " *"
         rows.append(
             [
@@ -464,11 +464,11 @@ def _limits(limits: Physical) -> dict[str, Any]:
         "links": [asdict(one) for one in limits.cabling],
         "copper_links": limits.copper,
         "optical_links": limits.optical,
-        "power_w": limits.power.watts,
+        "power_w": limits.power.value,
         "power_basis": limits.power.basis,
         "power_kind": limits.power.evidence.label,
         "rack_power_w": limits.rack_w,
-        "mass_kg": limits.mass.kg,
+        "mass_kg": limits.mass.value,
         "mass_basis": limits.mass.basis,
         "mass_kind": limits.mass.evidence.label,
         "rack_mass_kg": limits.rack_kg,

@@ -78,7 +78,7 @@ def test_cables_of_one_rack(name: str) -> None:
 def test_power(name: str, hosts: int, racks: int, watts: float | None, words: str) -> None:
     found = limits(name)
     assert (found.hosts, found.racks) == (hosts, racks)
-    assert found.power.watts == (None if watts is None else pytest.approx(watts))
+    assert found.power.value == (None if watts is None else pytest.approx(watts))
     assert words in found.power.basis
     assert found.rack_w == (None if watts is None else pytest.approx(watts / racks))
 
@@ -98,7 +98,7 @@ def test_power(name: str, hosts: int, racks: int, watts: float | None, words: st
 )
 def test_weight(name: str, kg: float | None, words: str, kind: str) -> None:
     found = limits(name)
-    assert found.mass.kg == (None if kg is None else pytest.approx(kg))
+    assert found.mass.value == (None if kg is None else pytest.approx(kg))
     assert found.rack_kg == (None if kg is None else pytest.approx(kg / found.racks))
     assert words in found.mass.basis
     assert found.mass.evidence.label == kind
@@ -111,7 +111,7 @@ def test_one_unknown_weight_makes_the_sum_unknown() -> None:
         resolve_cluster("hgx-h100@16").spec.scale_out,
     )
     found = physical_limits(build_cluster(spec))
-    assert found.mass.kg is None
+    assert found.mass.value is None
     assert "hgx-h800: no weight" in found.mass.basis
 
 
@@ -122,7 +122,7 @@ def test_one_unknown_power_makes_the_sum_unknown() -> None:
         resolve_cluster("hgx-h100@16").spec.scale_out,
     )
     found = physical_limits(build_cluster(spec))
-    assert found.power.watts is None
+    assert found.power.value is None
     assert "hgx-h100" in found.power.basis
     assert "tpu-v5p" in found.power.basis
 
@@ -165,7 +165,7 @@ def test_growth_leaves_copper_behind() -> None:
     assert [row.gpus for row in rows] == [72, 144, 288, 576, 1152]
     assert [row.copper for row in rows] == [1296, 0, 0, 0, 0]
     assert [row.optical for row in rows] == [0, 2592, 5184, 10368, 20736]
-    assert [row.power.watts for row in rows] == [pytest.approx(132e3 * racks) for racks in (1, 2, 4, 8, 16)]
+    assert [row.power.value for row in rows] == [pytest.approx(132e3 * racks) for racks in (1, 2, 4, 8, 16)]
     cubes = growth(load_domain("tpu-v5p"))
     assert [(row.gpus, row.optical) for row in cubes] == [(64 * n, 48 * n) for n in (1, 2, 4, 8, 16)]
 

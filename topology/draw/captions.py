@@ -82,9 +82,9 @@ def physical_line(cluster: Cluster) -> str:
 
     limits = physical_limits(cluster)
     parts = [plural(limits.racks, "rack")]
-    if limits.power.watts is not None:
+    if limits.power.value is not None:
         alone = "GPUs alone, " if "GPUs alone" in limits.power.basis else ""
-        parts.append(f"{format_quantity(limits.power.watts, 'W', 3)} ({alone}{limits.power.evidence.label})")
+        parts.append(f"{format_quantity(limits.power.value, 'W', 3)} ({alone}{limits.power.evidence.label})")
     cables = [(limits.copper, "copper link"), (limits.optical, "optical link")]
     counted = [plural(count, word) for count, word in cables if count]
     return f"Physical: {', '.join([*parts, *(counted or ['no cables between hosts'])])}"

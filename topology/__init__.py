@@ -82,38 +82,19 @@ __all__ = [
 ]
 
 _MODULES = {
-    "catalog": (
-        "cluster_names",
-        "fabric_names",
-        "find_scale_out",
-        "gpu_names",
-        "load_domain",
-        "load_fabric",
-        "load_gpu",
-        "load_scale_out",
-    ),
-    "build": ("build_cluster", "raw_cluster_spec"),
-    "cluster": ("Cluster", "Gpu"),
-    "draw": ("Overlay", "draw_cluster"),
-    "errors": ("InfeasibleError", "InputError", "MissingFigureError", "NoAnswerError", "RackplanError"),
-    "figures": ("UNPUBLISHED", "Evidence", "Figure", "weakest"),
-    "graph": ("validate_graph",),
-    "resolve": ("resolve_cluster",),
-    "spec": (
-        "ClusterSpec",
-        "DomainSpec",
-        "FabricSpec",
-        "Fault",
-        "GpuSpec",
-        "RawLink",
-        "RawNode",
-        "RawTopology",
-        "ScaleOutSpec",
-    ),
-    "schema": ("spec_from_dict", "spec_to_dict"),
-    "units": ("format_quantity", "parse_quantity"),
+    "build": "build_cluster raw_cluster_spec",
+    "catalog": "cluster_names fabric_names find_scale_out gpu_names load_domain load_fabric load_gpu load_scale_out",
+    "cluster": "Cluster Gpu",
+    "draw": "Overlay draw_cluster",
+    "errors": "InfeasibleError InputError MissingFigureError NoAnswerError RackplanError",
+    "figures": "UNPUBLISHED Evidence Figure weakest",
+    "graph": "validate_graph",
+    "resolve": "resolve_cluster",
+    "schema": "spec_from_dict spec_to_dict",
+    "spec": "ClusterSpec DomainSpec FabricSpec Fault GpuSpec RawLink RawNode RawTopology ScaleOutSpec",
+    "units": "format_quantity parse_quantity",
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

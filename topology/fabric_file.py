@@ -1,4 +1,4 @@
-"""The fabric of a cluster file: its NICs, its kind, and the switches that a design of that kind has.
+"""The fabric of a cluster file: its NICs, its kind, and the switches that a design of that kind has, both ways.
 
 What the file does not say follows a reference design where there is one; otherwise it is asked for by name.
 """
@@ -229,3 +229,26 @@ _READERS: dict[str, Callable[[_Asked], ScaleOutSpec]] = {
     "fat-tree": _fat_tree,
     "dragonfly": _dragonfly,
 }
+
+
+def switch_keys(out: ScaleOutSpec) -> dict[str, object]:
+    """Return how the switches of a fabric are cabled, in the keys that :func:`read_fabric` reads.
+
+    Raises
+    ------
+    InputError
+        If its kind is not one that a file can say.
+    """
+    row: dict[str, object] = {"oversubscription": out.oversubscription}
+    if out.kind == "rail":
+        return row | {"nodes_per_pod": out.nodes_per_pod, "spines": out.spines}
+    if out.kind == "leaf-spine":
+        return row | {"nodes_per_leaf": out.nodes_per_leaf, "spines": out.spines}
+    if out.kind == "fat-tree":
+        row["oversubscription"] = [out.oversubscription, out.core_oversubscription]
+        row |= {"nodes_per_leaf": out.nodes_per_leaf, "leaves_per_pod": out.leaves_per_pod}
+        return row | {"spines": out.spines} | ({"cores": out.cores * out.spines} if out.cores else {})
+    if out.kind == "dragonfly":
+        row |= {"nodes_per_router": out.nodes_per_leaf, "routers_per_group": out.leaves_per_pod}
+        return row | {"local_links": out.local_links}
+    raise InputError(f"a fabric of the kind {out.kind} cannot be written as a cluster YAML.")

@@ -113,6 +113,41 @@ def test_older_data_without_faults_is_read() -> None:
     }
 
 
+def test_faults_as_they_were_written_before() -> None:
+    data = spec_to_dict(resolve_cluster("hgx-h100@16").spec)
+    data["faults"] = [{"gpu": "d0.n0.g1"}, {"link": ["d0.n0.g0", "d0.s3"], "factor": 0.0}]
+    assert spec_from_dict(data).faults == (
+        Fault(gpu="d0.n0.g1"),
+        Fault(link=("d0.n0.g0", "d0.s3")),
+    )
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {},
+        {"gpu": "d0.n0.g1", "link": ["d0.n0.g0", "d0.s3"]},
+        {"link": ["d0.n0.g0"]},
+        {"link": ["d0.s3", "d0.s3"]},
+        {"gpu": "d0.n0.g1", "factor": None},
+        {"gpu": "d0.n0.g1", "factor": False},
+        {"gpu": "d0.n0.g1", "factor": float("nan")},
+    ],
+)
+def test_faults_that_cannot_be(fault: object) -> None:
+    data = spec_to_dict(resolve_cluster("hgx-h100@16").spec)
+    data["faults"] = [fault]
+    with pytest.raises(InputError, match=r"^cluster: faults\[0\]: "):
+        spec_from_dict(data)
+
+
+def test_what_belongs_to_another_structure_is_unknown() -> None:
+    data = spec_to_dict(resolve_cluster("hgx-h100").spec)
+    data["domains"][0]["shape"] = [2, 4]
+    with pytest.raises(InputError, match=r"^cluster: domains\[0\]: unknown key `shape`"):
+        spec_from_dict(data)
+
+
 @pytest.mark.parametrize("key", ["structure", "kind"])
 def test_raw_needs_its_graph(key: str) -> None:
     data: Any = spec_to_dict(resolve_cluster("hgx-h100@16").spec)

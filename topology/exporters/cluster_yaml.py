@@ -23,10 +23,10 @@ from topology.catalog import (
     load_gpu,
 )
 from topology.errors import InputError
-from topology.fabric_file import stand_in_latency
+from topology.fabric_file import stand_in_latency, switch_keys
 from topology.figures import Figure
 from topology.schema import plain
-from topology.spec import ClusterSpec, DomainSpec, FabricSpec, RawTopology, ScaleOutSpec
+from topology.spec import ClusterSpec, DomainSpec, FabricSpec, RawTopology
 from topology.units import parse_quantity
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
@@ -165,25 +165,8 @@ def _fabric(spec: ClusterSpec) -> list[str]:
     row: dict[str, object] = {"kind": out.kind, "nic": out.fabric.link_bytes_per_s}
     if out.nic_links_per_gpu > 1:
         row["nics_per_gpu"] = out.nic_links_per_gpu
-    row |= _switches(out) | _latency(out.fabric, stand_in_latency(scale_up=False))
+    row |= switch_keys(out) | _latency(out.fabric, stand_in_latency(scale_up=False))
     return [f"fabric: {_flow(row)}"]
-
-
-def _switches(out: ScaleOutSpec) -> dict[str, object]:
-    """Return how the switches of a fabric are cabled."""
-    row: dict[str, object] = {"oversubscription": out.oversubscription}
-    if out.kind == "rail":
-        return row | {"nodes_per_pod": out.nodes_per_pod, "spines": out.spines}
-    if out.kind == "leaf-spine":
-        return row | {"nodes_per_leaf": out.nodes_per_leaf, "spines": out.spines}
-    if out.kind == "fat-tree":
-        row["oversubscription"] = [out.oversubscription, out.core_oversubscription]
-        row |= {"nodes_per_leaf": out.nodes_per_leaf, "leaves_per_pod": out.leaves_per_pod}
-        return row | {"spines": out.spines} | ({"cores": out.cores * out.spines} if out.cores else {})
-    if out.kind == "dragonfly":
-        row |= {"nodes_per_router": out.nodes_per_leaf, "routers_per_group": out.leaves_per_pod}
-        return row | {"local_links": out.local_links}
-    raise InputError(f"a fabric of the kind {out.kind} cannot be written as a cluster YAML.")
 
 
 def _rows(key: str, rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Builders: links counted by hand, and what holds for every shape, size and oversubscription."""
+"""Structures and fabrics as built: links counted by hand, and what holds for every shape, size, oversubscription."""
 
 from __future__ import annotations
 

@@ -4,16 +4,41 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from cost.catalog.published import Published
 from cost.model import Model
 from topology.errors import InputError
+from topology.reading import Fields, load_yaml
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"
 _CONFIG_FILE = "config.json"
 _QUANT_FILE = "hf_quant_config.json"
+
+
+@dataclass(frozen=True)
+class Published:
+    """Published parameter counts, as printed.
+
+    Attributes
+    ----------
+    total, active:
+        As the authors print them (``671B``), rounded as they round; ``active`` is empty for dense models.
+    total_counts, active_counts:
+        What their figure counts beyond or short of :attr:`cost.model.Model.total_params` and ``active_params``,
+        comma-separated: ``with vision tower``, ``with one draft layer``, ``with input embedding``,
+        ``without output head``, ``without embedding and head``, ``without sparse index``, ``rounded down``.
+    sources:
+        Where they print them.
+    """
+
+    total: str
+    active: str
+    total_counts: str
+    active_counts: str
+    sources: tuple[str, ...]
 
 
 @cache
@@ -30,14 +55,13 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
 
 
 @cache
-def _entry(name: str) -> dict[str, object]:
+def _entry(name: str) -> dict[str, Any]:
     """Return the catalog's entry of ``name``, which must exist."""
-    import yaml
-
-    text = (_CATALOG / f"{name}.yaml").read_text(encoding="utf-8")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    entry = yaml.load(text, Loader=loader)  # noqa: S506 - one of the two safe loaders
-    return dict(entry)
+    where = f"catalog model {name}"
+    fields = Fields(load_yaml(_CATALOG / f"{name}.yaml", where), where)
+    entry = {key: fields.need(key) for key in ("title", "published", "config")}
+    fields.done()
+    return entry
 
 
 def _known(text: str) -> str:
@@ -66,27 +90,27 @@ def published(name: str) -> Published:
     InputError
         If the catalog has no such model.
     """
-    facts = _entry(_known(name))["published"]
-    assert isinstance(facts, dict)  # noqa: S101 - the catalog's own shape, tested for every entry
-    return Published(
-        total=str(facts["total"]),
-        active=str(facts.get("active", "")),
-        total_counts=str(facts.get("total_counts", "")),
-        active_counts=str(facts.get("active_counts", "")),
-        sources=tuple(str(source) for source in facts["sources"]),
+    known = _known(name)
+    facts = Fields(_entry(known)["published"], f"catalog model {known}: published")
+    found = Published(
+        total=facts.text("total"),
+        active=facts.text("active", ""),
+        total_counts=facts.text("total_counts", ""),
+        active_counts=facts.text("active_counts", ""),
+        sources=facts.texts("sources"),
     )
+    facts.done()
+    return found
 
 
 def _from_catalog(name: str, weights: str | None) -> Model:
-    config = _entry(name)["config"]
-    assert isinstance(config, dict)  # noqa: S101 - the catalog's own shape, tested for every entry
-    source = {"rackplan": {"source": f"catalog {name}"}}
-    return model_from_config({**config, **source}, name=name, weights=weights)
+    config = {**_entry(name)["config"], "rackplan": {"source": f"catalog {name}"}}
+    return model_from_config(config, name=name, weights=weights)
 
 
 def _from_file(path: Path, weights: str | None) -> Model:
     """Read a ``config.json``, and the quantiser's own file beside it where the config has no such section."""
-    from cost.config.load import load_object
+    from cost.config.build import load_object
 
     config = load_object(path)
     beside = path.with_name(path.name.removesuffix(_CONFIG_FILE) + _QUANT_FILE)

@@ -14,7 +14,7 @@ from topology.errors import InputError, printable
 from topology.figures import Evidence
 
 DEEPEST = 64
-_LONGEST_YAML_BYTES = 32_000_000
+_LONGEST_BYTES = 32_000_000
 _LONGEST_SHOWN = 60
 _MOST = 1_000_000
 _MOST_ELEMENTS = 200_000
@@ -248,6 +248,24 @@ def _kind(data: object) -> str:
     return names.get(type(data), type(data).__name__)
 
 
+def read_text(path: Path, where: str, *, most_bytes: int = _LONGEST_BYTES) -> str:
+    """Return the text of a UTF-8 file, without a mark of the order of bytes.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is longer than ``most_bytes`` or not UTF-8.
+    """
+    try:
+        if (size := path.stat().st_size) > most_bytes:
+            raise InputError(f"{where}: {size:,} bytes is too long; expected {most_bytes:,} or fewer.")
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: is not UTF-8 text (byte {error.start}).") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{where}: cannot read it ({getattr(error, 'strerror', None) or error}).") from None
+
+
 def load_yaml(path: Path, where: str) -> object:
     """Read one YAML document.
 
@@ -256,17 +274,8 @@ def load_yaml(path: Path, where: str) -> object:
     InputError
         If the file cannot be read or is not YAML.
     """
-    try:
-        raw = path.read_bytes()
-        if len(raw) > _LONGEST_YAML_BYTES:
-            raise InputError(f"{where}: {len(raw)} bytes is too long for a cluster description.")
-        text = raw.decode("utf-8")
-    except OSError as error:
-        raise InputError(f"{where}: cannot read it ({error.strerror}).") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{where}: is not UTF-8 text.") from None
     return parse_yaml(
-        text,
+        read_text(path, where),
         lambda line, problem: InputError(f"{where}: {'' if line is None else f'line {line}: '}{problem}"),
     )
 

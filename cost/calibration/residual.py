@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import csv
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 
 import numpy as np
@@ -131,7 +132,7 @@ def step_features(
     queries:
         Tokens of a sequence in a step: 1, and 1 more for each draft.
     """
-    total = sum(terms_s.values(), 0.0)
+    total = reduce(operator.add, terms_s.values(), 0.0)  # Python 3.12 sums floats in another way than 3.11
     sent = terms_s.get("dispatch", 0.0) + terms_s.get("combine", 0.0)
     shares = [(sent if name == "alltoall" else terms_s.get(name, 0.0)) / total for name in SHARES]
     sizes = {

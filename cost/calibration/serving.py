@@ -9,14 +9,48 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from cost.calibration.curves import fraction_at, value_at
-from cost.calibration.unmeasured import brought_down, derate
+from cost.calibration.kernels import brought_down, derate
 from cost.efficiency import COEFFICIENTS, Efficiency, is_fraction
 from topology.catalog import gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
 from topology.reading import Fields, load_yaml, nearest
 from topology.spec import GpuSpec
+
+
+def fraction_at(points: Sequence[tuple[float, float]], peak: float) -> float:
+    """Return the fraction of ``peak`` that kernels reach.
+
+    Parameters
+    ----------
+    points:
+        ``(peak, fraction)`` of measured chips, peaks rising.
+
+    Notes
+    -----
+    The rate ``peak * fraction`` is interpolated, linear in the logarithms of both; outside, the fraction of the
+    nearest chip holds. Rates of ``points`` that do not fall give a rate that does not fall.
+    """
+    return math.exp(_between([(p, math.log(p * f)) for p, f in points], peak)) / min(
+        max(peak, points[0][0]), points[-1][0]
+    )
+
+
+def value_at(points: Sequence[tuple[float, float]], figure: float) -> float:
+    """Return a value interpolated between ``(figure, value)`` of measured chips, linear in both logarithms."""
+    return math.exp(_between([(x, math.log(y)) for x, y in points], figure))
+
+
+def _between(points: Sequence[tuple[float, float]], at: float) -> float:
+    """Interpolate over the logarithm of the first coordinate; constant outside."""
+    if at <= points[0][0]:
+        return points[0][1]
+    for (low, first), (high, second) in pairwise(points):
+        if at <= high:
+            share = math.log(at / low) / math.log(high / low)
+            return first + share * (second - first)
+    return points[-1][1]
+
 
 Points = Sequence[tuple[float, float]]
 

@@ -1,16 +1,18 @@
-"""From a config object to a :class:`cost.model.Model`."""
+"""From a ``config.json`` to a :class:`cost.model.Model`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
-from cost.config.facts import Facts, shown
+from cost.config.facts import Facts
 from cost.config.families import FAMILIES
 from cost.config.family import Decoder
 from cost.config.precision import read_precision
 from cost.config.unmodelled import check_unread, is_harmless, why_refused
 from cost.model import Model
 from topology.errors import InputError
+from topology.reading import parse_json, read_text, shown
 
 _INNER = ("text_config", "llm_config", "language_config")
 _TOWERS = {
@@ -171,3 +173,29 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
         weights_override=weights,
         notes=notes,
     )
+
+
+def load_object(path: Path) -> dict[str, object]:
+    """Return the JSON object in ``path``, a ``config.json``.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is not one JSON object.
+    """
+    where = str(path)
+    if path.is_dir():
+        raise InputError(f"{where} is a folder; give the config.json in it.")
+    if not path.exists():
+        raise InputError(f"{where}: there is no such file.")
+    text = read_text(path, where)
+    if not text.strip():
+        raise InputError(f"{where} is empty.")
+
+    def error(line: int | None, problem: str) -> InputError:
+        return InputError(f"{where}: {problem}" if line is None else f"{where}, line {line}, {problem}")
+
+    found = parse_json(text, error, infinite=True)  # real configs hold infinity as a limit
+    if not isinstance(found, dict):
+        raise InputError(f"{where} holds a JSON {type(found).__name__}; a config.json is an object.")
+    return found

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import NoReturn
 
 from topology.errors import InputError
+from topology.reading import shown
 
 # No published model comes near these; a value beyond them is a slip, and would only exhaust memory.
 MOST = 1 << 24
 MOST_LAYERS = 1024
-_LONGEST_VALUE = 60
 
 
 class _Required:
@@ -18,12 +18,6 @@ class _Required:
 
 
 REQUIRED = _Required()
-
-
-def shown(value: object) -> str:
-    """Return ``value`` as it stands in a message: short, on one line."""
-    text = repr(value)
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
 class Facts:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cost.config.facts import Facts, shown
+from cost.config.facts import Facts
 from cost.config.modules import MATMUL_CLASSES
 from cost.dtypes import DTYPES
+from topology.reading import shown
 
 _FP8_BLOCK = 128
 _MX_BLOCK = 32

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from cost.config.facts import Facts, shown
+from cost.config.facts import Facts
 from topology.errors import InputError
+from topology.reading import shown
 
 _LIST = Path(__file__).with_name("harmless.txt")
 _HARMLESS_FORMS = re.compile(

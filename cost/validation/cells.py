@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from topology.errors import InputError
-from topology.reading import nearest
+from topology.reading import nearest, read_text
 
 _LONGEST_FILE_BYTES = 256_000_000
 _LARGEST = 1e15
@@ -119,14 +120,8 @@ def table_of(path: str | Path) -> tuple[list[str], list[list[str]]]:
     """
     where = str(path)
     try:
-        if Path(path).stat().st_size > _LONGEST_FILE_BYTES:
-            raise InputError(f"{where}: too long for a file of measurements.")
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            table = list(csv.reader(file, strict=True))
-    except OSError as error:
-        raise InputError(f"{where}: cannot read it ({error.strerror}).") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{where}: is not UTF-8 text; measurements are read from CSV files.") from None
+        text = read_text(Path(path), where, most_bytes=_LONGEST_FILE_BYTES)
+        table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except csv.Error as error:
         raise InputError(f"{where}: not a CSV file ({error}).") from None
     if not table or not any(cell.strip() for cell in table[0]):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.calibration.curves import fraction_at, value_at
+from cost.calibration.serving import fraction_at, value_at
 
 RISING = [(100.0, 0.8), (400.0, 0.4), (1600.0, 0.4)]
 """Rates 80, 160 and 640."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.calibration import serving
-from cost.calibration.curves import fraction_at, value_at
+from cost.calibration.kernels import derate, unmeasured_chips
 from cost.calibration.serving import (
     ANY_ENGINE,
     MOST_DRAFTS,
@@ -21,11 +21,12 @@ from cost.calibration.serving import (
     calibrated_chips,
     engine_names,
     fit_errors,
+    fraction_at,
     peak_of,
     read_calibration,
     require_engine,
+    value_at,
 )
-from cost.calibration.unmeasured import derate, unmeasured_chips
 from cost.efficiency import COEFFICIENTS, is_fraction
 from topology import load_domain
 from topology.catalog import gpu_names, load_gpu

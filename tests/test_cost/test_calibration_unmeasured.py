@@ -5,14 +5,20 @@ import copy
 import pytest
 import yaml
 
-from cost.calibration.kernels import published_best
+from cost.calibration.kernels import (
+    UNMEASURED,
+    brought_down,
+    derate,
+    published_best,
+    read_unmeasured,
+    unmeasured_chips,
+)
 from cost.calibration.serving import calibrated, calibrated_chips
-from cost.calibration.unmeasured import PATH, brought_down, derate, read_unmeasured, unmeasured_chips
 from topology.catalog import gpu_names, load_gpu
 from topology.errors import InputError
 from topology.figures import Evidence
 
-SHIPPED = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+SHIPPED = yaml.safe_load(UNMEASURED.read_text(encoding="utf-8"))
 NOT_YET = {"rubin", "rubin-ultra", "gb300", "lecture"}  # no kernel ran, or a measured chip's sibling
 
 

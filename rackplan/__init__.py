@@ -71,9 +71,10 @@ _HOMES = {
     "cost.workload": ("Workload",),
     "placement.compare": ("compare_clusters",),
     "placement.options": ("PlanOptions",),
-    "placement.plan": ("Plan", "score_placement"),
+    "placement.plan": ("Plan",),
     "placement.plan_file": ("plan_to_dict", "read_plan"),
     "placement.planner": ("make_plan",),
+    "placement.scoring": ("score_placement",),
     "placement.verify": ("verify_plan",),
     "topology": (
         "Cluster",

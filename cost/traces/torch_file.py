@@ -6,7 +6,9 @@ storage a member of the archive, stored as it is. Tensors stay in the file (`Fil
 
 from __future__ import annotations
 
+import io
 import lzma
+import pickletools
 import struct
 import zipfile
 import zlib
@@ -213,8 +215,8 @@ def _leads_out(name: str) -> bool:
 
 
 # A pickle read by a machine that knows only inert opcodes: nothing named in it is imported or called. Python's own
-# unpickler can be restricted, but it still sets attributes, and allocates what the file asks for. The opcodes are
-# those of Python's `pickletools`; what writes data alone is here, all else is refused by name.
+# unpickler can be restricted, but it still sets attributes, and allocates what the file asks for. Opcodes and their
+# arguments are taken apart by Python's `pickletools`; what writes data alone is here, all else is refused by name.
 
 MOST_OPCODES = 12_000_000
 """Opcodes in one pickle: 5 GB of SGLang's per-token records have six to ten million; each may cost 50 bytes."""
@@ -238,43 +240,23 @@ class Global:
         return f"{self.module}.{self.name}"[:80]
 
 
-class _Mark:
-    """Where a list of arguments begins on the stack."""
-
-
-_MARK = _Mark()
+_MARK = object()
+"""Where a list of arguments begins on the stack."""
 _KEYS = (str, int, float, bool, type(None), bytes)
-# by opcode: what it would do
-_REFUSED = {
-    b"i": "INST",
-    b"o": "OBJ",
-    b"\x81": "NEWOBJ",
-    b"\x92": "NEWOBJ_EX",
-    b"\x82": "EXT1",
-    b"\x83": "EXT2",
-    b"\x84": "EXT4",
-    b"P": "PERSID",
-    b"\x97": "NEXT_BUFFER",
-    b"\x98": "READONLY_BUFFER",
-}
-_CONSTANTS = {b"N": None, b"\x88": True, b"\x89": False}
-_NUMBERS = {b"K": "<B", b"M": "<H", b"J": "<i", b"G": ">d"}
-_TEXTS = {b"X": 4, b"\x8c": 1, b"\x8d": 8}
-_BYTES = {b"B": 4, b"C": 1, b"\x8e": 8, b"\x96": 8, b"U": 1, b"T": 4}
-_LONGS = {b"\x8a": 1, b"\x8b": 4}
-_GETS = {b"h": 1, b"j": 4}
-_PUTS = {b"q": 1, b"r": 4}
-_TUPLES = {b")": 0, b"\x85": 1, b"\x86": 2, b"\x87": 3}
+_VALUES = (
+    *("BININT1", "BININT2", "BININT", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    *("SHORT_BINSTRING", "BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+)
+"""Opcodes whose argument is the value."""
 
 
 def load_inert(
     data: bytes,
-    start: int = 0,
     *,
     call: Callable[[Global, tuple[Any, ...]], Any],
     persistent: Callable[[Any], Any],
 ) -> tuple[Any, int]:
-    """Return the object of the pickle at ``data[start:]``, and where the pickle ends.
+    """Return the object of the pickle in ``data``, and where the pickle ends.
 
     ``call(name, arguments)`` and ``persistent(id)`` build what the pickle does not spell out in plain data;
     they refuse what they do not know by raising `PickleRefusedError`. A mention of a global is a `Global`.
@@ -284,126 +266,100 @@ def load_inert(
     PickleRefusedError
         If the pickle is cut short or broken, has an opcode that could run code, or is too large.
     """
-    machine = _Machine(data, start, call, persistent)
+    machine, stream = _Machine(call, persistent), io.BytesIO(data)
+    opcodes = pickletools.genops(stream)
     try:
-        return machine.run(), machine.at
-    except (IndexError, struct.error, KeyError, TypeError, UnicodeDecodeError, OverflowError) as error:
-        raise PickleRefusedError(f"broken at byte {machine.at} of its pickle") from error
+        for _ in range(MOST_OPCODES):
+            opcode, argument, _ = next(opcodes)
+            if opcode.name == "STOP":
+                return machine.pop(), stream.tell()
+            if opcode.name not in machine.does:
+                raise PickleRefusedError(f"its pickle has the opcode {opcode.name}, which is not plain data")
+            machine.does[opcode.name](argument)
+    except ValueError as error:  # pickletools' own
+        raise PickleRefusedError(
+            f"cut short or broken at byte {stream.tell()} of its pickle ({one_line(error)})"
+        ) from error
+    except (IndexError, KeyError, TypeError, OverflowError) as error:
+        raise PickleRefusedError(f"broken at byte {stream.tell()} of its pickle") from error
+    raise PickleRefusedError(f"its pickle has more than {MOST_OPCODES:,} opcodes")
 
 
 class _Machine:
-    """The stack, the memo, and one method for each kind of opcode."""
+    """The stack, the memo, and what each opcode does to them."""
 
     def __init__(
-        self,
-        data: bytes,
-        start: int,
-        call: Callable[[Global, tuple[Any, ...]], Any],
-        persistent: Callable[[Any], Any],
+        self, call: Callable[[Global, tuple[Any, ...]], Any], persistent: Callable[[Any], Any]
     ) -> None:
-        self.data = data
-        self.at = start
         self.call = call
         self.persistent = persistent
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.containers = 0
-        self.table = self._table()
-
-    def _table(self) -> dict[bytes, Callable[[bytes], None]]:
-        table: dict[bytes, Callable[[bytes], None]] = {
-            b"\x80": lambda _: self._protocol(),
-            b"\x95": lambda _: self._skip(8),
-            b"(": lambda _: self.stack.append(_MARK),
-            b"0": lambda _: self._pop_any(),
-            b"1": lambda _: self._drop(self._items()),
-            b"2": lambda _: self.stack.append(self.stack[-1]),
-            b"}": lambda _: self._container({}),
-            b"]": lambda _: self._container([]),
-            b"\x8f": lambda _: self._container(set()),
-            b"t": lambda _: self._container(tuple(self._items())),
-            b"l": lambda _: self._container(self._items()),
-            b"a": lambda _: self._extend([self._pop()]),
-            b"e": lambda _: self._extend(self._items()),
-            b"s": lambda _: self._set_one(),
-            b"u": lambda _: self._set_items(self._items()),
-            b"c": lambda _: self.stack.append(Global(self._line(), self._line())),
-            b"\x93": lambda _: self._stack_global(),
-            b"R": lambda _: self._reduce(),
-            b"b": lambda _: self._build(),
-            b"Q": lambda _: self.stack.append(self.persistent(self._pop())),
-            b"\x94": lambda _: self._put(len(self.memo)),
+        push = self.stack.append
+        self.does: dict[str, Callable[[Any], object]] = {
+            "PROTO": self._protocol,
+            "FRAME": lambda _: None,
+            **dict.fromkeys(_VALUES, push),
+            **dict.fromkeys(("LONG1", "LONG4"), self._long),
+            "NONE": lambda _: push(None),
+            "NEWTRUE": lambda _: push(True),
+            "NEWFALSE": lambda _: push(False),
+            "MARK": lambda _: push(_MARK),
+            "POP": lambda _: self.stack.pop(),
+            "POP_MARK": lambda _: self._items(),
+            "DUP": lambda _: push(self.stack[-1]),
+            "EMPTY_DICT": lambda _: self._container({}),
+            "EMPTY_LIST": lambda _: self._container([]),
+            "EMPTY_SET": lambda _: self._container(set()),
+            "EMPTY_TUPLE": lambda _: self._container(()),
+            "TUPLE1": lambda _: self._tuple(1),
+            "TUPLE2": lambda _: self._tuple(2),
+            "TUPLE3": lambda _: self._tuple(3),
+            "TUPLE": lambda _: self._container(tuple(self._items())),
+            "LIST": lambda _: self._container(self._items()),
+            "APPEND": lambda _: self._extend([self.pop()]),
+            "APPENDS": lambda _: self._extend(self._items()),
+            "SETITEM": lambda _: self._set_items([self.pop(), self.pop()][::-1]),
+            "SETITEMS": lambda _: self._set_items(self._items()),
+            "GLOBAL": lambda names: push(Global(*names.split(" ", 1))),
+            "STACK_GLOBAL": self._stack_global,
+            "REDUCE": self._reduce,
+            "BUILD": self._build,
+            "BINPERSID": lambda _: push(self.persistent(self.pop())),
+            "MEMOIZE": lambda _: self._put(len(self.memo)),
+            **dict.fromkeys(("BINPUT", "LONG_BINPUT"), self._put),
+            **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda place: push(self.memo[place])),
         }
-        for codes, method in (
-            (_CONSTANTS, lambda code: self.stack.append(_CONSTANTS[code])),
-            (_NUMBERS, self._number),
-            (_TEXTS, self._text),
-            (_BYTES, lambda code: self.stack.append(self._take(self._size(_BYTES[code])))),
-            (_LONGS, self._long),
-            (_GETS, lambda code: self.stack.append(self.memo[self._size(_GETS[code])])),
-            (_PUTS, lambda code: self._put(self._size(_PUTS[code]))),
-            (_TUPLES, self._tuple),
-        ):
-            table.update(dict.fromkeys(codes, method))
-        return table
 
-    def run(self) -> Any:
-        for _ in range(MOST_OPCODES):
-            code = self._take(1)
-            if code == b".":
-                return self._pop()
-            method = self.table.get(code)
-            if method is None:
-                what = _REFUSED.get(code, repr(code))
-                raise PickleRefusedError(f"its pickle has the opcode {what}, which is not plain data")
-            method(code)
-        raise PickleRefusedError(f"its pickle has more than {MOST_OPCODES:,} opcodes")
-
-    def _take(self, size: int) -> bytes:
-        end = self.at + size
-        if end > len(self.data):
-            raise PickleRefusedError(f"cut short at byte {len(self.data)} of its pickle")
-        taken = self.data[self.at : end]
-        self.at = end
-        return taken
-
-    def _skip(self, size: int) -> None:
-        self._take(size)
-
-    def _size(self, width: int) -> int:
-        return int.from_bytes(self._take(width), "little")
-
-    def _line(self) -> str:
-        end = self.data.find(b"\n", self.at, self.at + 1000)
-        if end < 0:
-            raise PickleRefusedError("a name in its pickle does not end")
-        line = self.data[self.at : end].decode()
-        self.at = end + 1
-        return line
-
-    def _protocol(self) -> None:
-        if (version := self._size(1)) > 5:
-            raise PickleRefusedError(f"pickle protocol {version}, and there are 0 to 5")
-
-    def _pop_any(self) -> Any:
-        return self.stack.pop()
-
-    def _pop(self) -> Any:
+    def pop(self) -> Any:
+        """Take the value on top of the stack."""
         value = self.stack.pop()
         if value is _MARK:
-            raise PickleRefusedError(f"broken at byte {self.at} of its pickle")
+            raise TypeError
         return value
 
-    def _drop(self, _: object) -> None:
-        """POP_MARK: what stood above the mark is gone."""
+    @staticmethod
+    def _protocol(version: int) -> None:
+        if version > 5:
+            raise PickleRefusedError(f"pickle protocol {version}, and there are 0 to 5")
+
+    def _long(self, value: int) -> None:
+        if (size := (value.bit_length() + 7) // 8) > MOST_BYTES_OF_INT:
+            raise PickleRefusedError(f"a whole number of {size:,} bytes in its pickle")
+        self.stack.append(value)
+
+    def _tuple(self, size: int) -> None:
+        self._container(tuple([self.pop() for _ in range(size)][::-1]))
 
     def _items(self) -> list[Any]:
+        """Take what stands above the last mark, and the mark."""
         for place in range(len(self.stack) - 1, -1, -1):
             if self.stack[place] is _MARK:
                 found = self.stack[place + 1 :]
                 del self.stack[place:]
                 return found
-        raise PickleRefusedError(f"broken at byte {self.at} of its pickle")
+        raise IndexError
 
     def _count(self) -> None:
         self.containers += 1
@@ -413,22 +369,6 @@ class _Machine:
     def _container(self, value: object) -> None:
         self._count()
         self.stack.append(value)
-
-    def _tuple(self, code: bytes) -> None:
-        values = [self._pop() for _ in range(_TUPLES[code])]
-        self._container(tuple(reversed(values)))
-
-    def _number(self, code: bytes) -> None:
-        form = _NUMBERS[code]
-        self.stack.append(struct.unpack(form, self._take(struct.calcsize(form)))[0])
-
-    def _long(self, code: bytes) -> None:
-        if (size := self._size(_LONGS[code])) > MOST_BYTES_OF_INT:
-            raise PickleRefusedError(f"a whole number of {size:,} bytes in its pickle")
-        self.stack.append(int.from_bytes(self._take(size), "little", signed=True))
-
-    def _text(self, code: bytes) -> None:
-        self.stack.append(self._take(self._size(_TEXTS[code])).decode("utf-8", "surrogatepass"))
 
     def _put(self, place: int) -> None:
         self._count()
@@ -440,10 +380,6 @@ class _Machine:
             raise TypeError
         target.extend(items)
 
-    def _set_one(self) -> None:
-        value = self._pop()
-        self._set_items([self._pop(), value])
-
     def _set_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if not isinstance(target, dict) or len(items) % 2:
@@ -453,20 +389,20 @@ class _Machine:
                 raise PickleRefusedError(f"a key in its pickle is a {type(key).__name__}")
             target[key] = value
 
-    def _stack_global(self) -> None:
-        name, module = self._pop(), self._pop()
+    def _stack_global(self, _: object) -> None:
+        name, module = self.pop(), self.pop()
         if not isinstance(name, str) or not isinstance(module, str):
             raise TypeError
         self.stack.append(Global(module, name))
 
-    def _reduce(self) -> None:
-        arguments, function = self._pop(), self._pop()
+    def _reduce(self, _: object) -> None:
+        arguments, function = self.pop(), self.pop()
         if not isinstance(function, Global) or not isinstance(arguments, tuple):
             raise PickleRefusedError("its pickle calls what is no function")
         self._container(self.call(function, arguments))
 
-    def _build(self) -> None:
+    def _build(self, _: object) -> None:
         # attributes of a dict (a module's state_dict has them) say nothing to us; of anything else, unknown
-        self._pop()
+        self.pop()
         if not isinstance(self.stack[-1], dict):
             raise PickleRefusedError("its pickle has the opcode BUILD on what is no dict")

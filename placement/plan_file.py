@@ -6,8 +6,7 @@ What a file says of its own score is never believed: a plan that was read is sco
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -43,6 +42,7 @@ from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
+from topology.reading import containers, parse_json
 
 SCHEMA_VERSION = 1
 _REMEDY = "correct it there, or make the plan again with rackplan plan"
@@ -359,27 +359,15 @@ def read_plan(path: Path) -> Plan:
         return _plan(_fields(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(f"{path}: cannot read it ({error.strerror}).") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a JSON file ({error}).") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not valid JSON (not UTF-8 text).") from None
     except (InputError, InfeasibleError) as error:
         raise InputError(f"{path}: {error}") from None
 
 
 def _fields(text: str) -> _PlanFile:
     """Read the text of a plan file: JSON without duplicate keys, in the schema."""
-    repeated: list[tuple[dict[str, Any], str]] = []
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            repeated.append((found, Counter(key for key, _ in pairs).most_common(1)[0][0]))
-        return found
-
-    data = json.loads(text, object_pairs_hook=unique)
-    if repeated:
-        inside, key = repeated[-1]  # of nested ones the outer comes last: it is still part of the data
-        place = next(".".join((*where, key[:_SHOWN])) for where, value in _objects(data) if value is inside)
-        raise InputError(f"{place}: duplicate key; keep one of them.")
+    parse_json(text, lambda line, problem: InputError(f"{'' if line is None else f'line {line}: '}{problem}"))
     try:
         return _PlanFile.model_validate_json(text)
     except ValidationError as error:
@@ -392,15 +380,6 @@ def _fields(text: str) -> _PlanFile:
         if first["type"] == "missing":
             what = "missing"
         raise InputError(f"not a plan of schema {SCHEMA_VERSION}: {place}: {what}; {_REMEDY}.") from None
-
-
-def _objects(value: object, where: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield all objects inside ``value`` with their places."""
-    if isinstance(value, dict):
-        yield where, value
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in inner:
-        yield from _objects(item, (*where, str(key)))
 
 
 def _plan(fields: _PlanFile) -> Plan:
@@ -443,13 +422,15 @@ def _plan(fields: _PlanFile) -> Plan:
 
 def _require_figures(cluster: dict[str, Any]) -> None:
     """Refuse figures without a value; only a fabric's rate may be unpublished, and its latency with it."""
-    for where, part in _objects(cluster, ("inputs", "cluster")):
+    for where, part in containers(cluster, ("inputs", "cluster")):
+        if not isinstance(part, dict):
+            continue
         rate = part.get("link_bytes_per_s")
         linkless = isinstance(rate, dict) and rate.get("value") is None
         for key, figure in part.items():
             absent = isinstance(figure, dict) and figure.get("value", 0) is None
             if absent and not linkless:
-                place = ".".join((*where, key))
+                place = ".".join(map(str, (*where, key)))
                 raise InputError(f"{place}.value: null, but a plan is scored with this figure; {_REMEDY}.")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -280,10 +281,6 @@ def load_yaml(path: Path, where: str) -> object:
     )
 
 
-class _RefusedError(Exception):
-    """A value that JSON's grammar has, and that is refused."""
-
-
 def parse_json(text: str, error: MakeError, *, infinite: bool = False) -> Any:
     """Return the value of a JSON text without duplicate keys, NaN and numbers beyond the range of a float.
 
@@ -296,34 +293,23 @@ def parse_json(text: str, error: MakeError, *, infinite: bool = False) -> Any:
     infinite:
         Let ``Infinity`` and numbers that are read as it through: some configs hold it as a limit.
     """
+    repeated: list[tuple[object, str]] = []
+    odd: list[float] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                raise _RefusedError(f"duplicate key {shown(key)}.")
-            found[key] = value
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            repeated.append((found, Counter(key for key, _ in pairs).most_common(1)[0][0]))
         return found
 
-    def constant(name: str) -> float:
-        if infinite and name != "NaN":
-            return float(name)
-        raise _RefusedError(f"{name} is not a JSON number.")
-
     def number(digits: str) -> float:
-        if math.isinf(value := float(digits)):
-            raise _RefusedError(f"the number {digits[:_LONGEST_SHOWN]} is too large.")
+        value = float(digits)
+        if not math.isfinite(value) and (math.isnan(value) or not infinite):
+            odd.append(value)
         return value
 
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=unique,
-            parse_constant=constant,
-            parse_float=None if infinite else number,
-        )
-    except _RefusedError as problem:
-        raise error(None, str(problem)) from None
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=number, parse_float=number)
     except json.JSONDecodeError as problem:
         cut = " (is the file cut?)" if problem.pos >= len(text.rstrip()) - 1 else ""
         what = f"column {problem.colno}: not valid JSON ({problem.msg}){cut}."
@@ -332,6 +318,39 @@ def parse_json(text: str, error: MakeError, *, infinite: bool = False) -> Any:
         raise error(None, "is nested too deeply.") from None
     except ValueError as problem:  # whole numbers of thousands of digits
         raise error(None, f"not valid JSON ({' '.join(str(problem).split())[:_LONGEST_SHOWN]}).") from None
+    if repeated:
+        inside, key = repeated[-1]  # of nested ones the outer comes last: it is still part of the value
+        where = next(where for where, one in containers(value) if one is inside)
+        raise error(None, f"{_dotted(*where, key)}: duplicate key; keep one of them.")
+    if odd:
+        where = next(
+            (
+                (*where, key)
+                for where, one in containers(value)
+                for key, item in _entries(one)
+                if item is odd[0]
+            ),
+            (),
+        )
+        what = "NaN is not a JSON number" if math.isnan(odd[0]) else "infinite or too large for a number"
+        raise error(None, f"{f'{_dotted(*where)}: ' if where else ''}{what}.")
+    return value
+
+
+def containers(value: object, where: tuple[object, ...] = ()) -> Iterator[tuple[tuple[object, ...], Any]]:
+    """Yield all mappings and lists inside ``value``, itself too, with the keys and numbers that lead there."""
+    yield where, value
+    for key, item in _entries(value):
+        if isinstance(item, dict | list):
+            yield from containers(item, (*where, key))
+
+
+def _entries(value: object) -> Iterable[tuple[object, object]]:
+    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+
+
+def _dotted(*where: object) -> str:
+    return ".".join(map(str, where))[:_LONGEST_SHOWN]
 
 
 def parse_yaml(text: str, error: MakeError, *, deepest: int = DEEPEST) -> object:

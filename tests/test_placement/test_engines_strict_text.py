@@ -48,9 +48,9 @@ def test_bad_yaml(tmp_path: Path, text: str) -> None:
 BAD_JSON = {
     "": "empty",
     "{": "is the file cut",
-    '{"a": 1, "a": 1}': "duplicate key 'a'",
+    '{"a": 1, "a": 1}': "a: duplicate key",
     "[NaN]": "NaN is not a JSON number",
-    "[-Infinity]": "-Infinity is not a JSON number",
+    "[-Infinity]": "0: infinite or too large",
     "[" * 100_000: "nested too deeply",
     "[" + "9" * 5000 + "]": "not valid JSON",
 }

@@ -72,7 +72,7 @@ def test_bad_plans_and_loads_are_bad_input(run: Run, prepared: Run, tmp_path: Pa
     (tmp_path / "half.json").write_text((tmp_path / "plan/plan.json").read_text()[:5000])
     for args, words in (
         (("absent.json",), "absent.json"),
-        (("half.json",), "not a JSON file"),
+        (("half.json",), "not valid JSON"),
         (("plan",), "plan: cannot read it"),
         (("plan/plan.json", "--loads", "shape.npy"), "shape.npy"),
     ):

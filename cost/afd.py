@@ -254,11 +254,11 @@ def afd_sweep(deployment: Deployment, *, imbalance: float | None = 1.0) -> AfdSw
     """
     model, workload = deployment.model, deployment.workload
     if not workload.decodes:
-        raise InputError("--afd: only decode is split so; leave --phase prefill out.")
+        raise InputError("`afd`: only decode is split so; leave `phase` prefill out.")
     if model.moe is None:
-        raise InputError(f"--afd: {model.name} has no routed experts to put elsewhere.")
+        raise InputError(f"`afd`: {model.name} has no routed experts to put elsewhere.")
     if workload.overlap:
-        raise InputError("--afd: its micro-batches overlap already; leave --overlap out.")
+        raise InputError("`afd`: its micro-batches overlap already; leave `overlap` out.")
     rows = _candidates(deployment)
     pieces = [_price(deployment, *row, imbalance=imbalance) for row in rows]
     names = [name for piece in pieces for name in piece]

@@ -31,7 +31,7 @@ def require_split(split: str) -> Split:
     for known in SPLITS:
         if split == known:
             return known
-    raise InputError(f"--split {split}: expected {', '.join(SPLITS[:-1])} or {SPLITS[-1]}.")
+    raise InputError(f"`split` {split}: expected {', '.join(SPLITS[:-1])} or {SPLITS[-1]}.")
 
 
 def slot_shares(
@@ -63,7 +63,7 @@ def slot_shares(
     if split == "source":
         return source_shares(assignment, nodes)
     if load is None:
-        raise InputError("--split lp: the best split depends on the loads; give them.")
+        raise InputError("`split` lp: the best split depends on the loads; give them.")
 
     return lp_shares(assignment, load, speed)[0]
 

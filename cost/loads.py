@@ -139,7 +139,7 @@ def read_loads(
     wanted = Wanted(tuple(moe_layers), layers, experts)
     if not wanted.moe_layers:
         raise InputError(
-            "the model has no MoE layers, so expert loads mean nothing for it: leave --loads out."
+            "the model has no MoE layers, so expert loads mean nothing for it: leave `loads` out."
         )
     if not texts:
         raise InputError("no expert loads given: name a file or a generator such as lognormal:0.63.")

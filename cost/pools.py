@@ -145,14 +145,14 @@ def host_path(deployment: Deployment, tier: str, *, link: Figure | None = None) 
     what = cache_tier(tier)
     if what.per_gpu is None:
         raise MissingFigureError(
-            f"--kv-offload {tier}: no figure says how many of them a host has for each GPU; take another tier."
+            f"`kv_offload` {tier}: no figure says how many of them a host has for each GPU; take another tier."
         )
     table = figure_file("host_links", "gpus")
     rates = []
     for name in {domain.gpu.name for domain in deployment.cluster.spec.domains}:
         if link is None and name not in table.names:
             raise MissingFigureError(
-                f"--kv-offload: the link between {name} and its host is not in the catalog; give --host-link RATE."
+                f"`kv_offload`: the link between {name} and its host is not in the catalog; give `host_link` RATE."
             )
         found = link or table.figures(table.entry(name), {"bytes_per_s": "byte/s"})["bytes_per_s"]
         rates.append(HOST_REACH.value * found.value)
@@ -306,7 +306,7 @@ def serving_workloads(
     InputError
         If a length is not at least 1.
     """
-    for name, value in (("--isl", isl), ("--osl", osl)):
+    for name, value in (("`isl`", isl), ("`osl`", osl)):
         if value < 1:
             raise InputError(f"{name} {value}: expected 1 token or more.")
     decode = replace(workload, phase="decode", context=isl + osl // 2)
@@ -372,7 +372,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     if not decode.deployment.workload.decodes or prefill.deployment.workload.decodes:
         raise InputError("rate matching: give a sweep of decode and one of prefill, in that order.")
     if osl < 1:
-        raise InputError(f"--osl {osl}: expected 1 token or more.")
+        raise InputError(f"`osl` {osl}: expected 1 token or more.")
     clusters = decode.deployment.cluster, prefill.deployment.cluster
     shared = clusters[0] is clusters[1]
     rooms = _Room.of(clusters[0]), _Room.of(clusters[1])

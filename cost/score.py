@@ -158,7 +158,7 @@ class LayoutScorer:
 
     def _score(self, batch: int) -> Score:
         if batch < 1:
-            raise InputError(f"--batch {batch}: a step is scored at 1 sequence per GPU or more.")
+            raise InputError(f"`batch` {batch}: a step is scored at 1 sequence per GPU or more.")
         limit = self.max_batch
         if batch > limit:
             raise InfeasibleError(_does_not_fit(batch, limit, self._memories))

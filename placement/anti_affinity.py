@@ -101,7 +101,7 @@ def _all_evenly(problem: ScenarioProblem, found: ExpertResult) -> ExpertResult:
         slots = np.bincount(average.failure_domain, weights=average.slots_per_gpu).astype(int)
         raise InfeasibleError(
             f"row {int(np.argmin(fine))}: no way was found to spread copies of {average.experts} experts evenly over "
-            f"failure domains of {slots.tolist()} slots: give fewer --redundant or a narrower --spread."
+            f"failure domains of {slots.tolist()} slots: give fewer `redundant` or a narrower `spread`."
         )
     return _result(problem, found, slot_expert, np.arange(len(slot_expert)))
 

@@ -78,7 +78,7 @@ def compare_clusters(
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
         raise InputError(
-            f"a comparison needs equally many GPUs on each side, not {listed}; use --gpus N or name@N."
+            f"a comparison needs equally many GPUs on each side, not {listed}; use `gpus` N or name@N."
         )
     rows = []
     for cluster in clusters:

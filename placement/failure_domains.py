@@ -34,7 +34,7 @@ def domain_slots(problem: ExpertProblem) -> Ints:
         raise InfeasibleError(
             f"a failure domain of {int((problem.failure_domain == worst).sum())} GPUs has {int(slots[worst])} "
             f"slots for {problem.experts} experts, so it would hold two copies of one: spread over smaller "
-            f"domains (--spread node or gpu), or give it at most {problem.experts} slots."
+            f"domains (`spread` node or gpu), or give it at most {problem.experts} slots."
         )
     return slots
 
@@ -123,7 +123,7 @@ def stage_domains(deployment: Deployment, members: Sequence[Sequence[int]], spre
 
 
 def require_apart(
-    experts: int, slots_per_gpu: Ints, domains: Ints | None, word: str = "--spread", *, once: bool = False
+    experts: int, slots_per_gpu: Ints, domains: Ints | None, word: str = "`spread`", *, once: bool = False
 ) -> None:
     """Check that the slots can be filled with copies spread evenly over failure domains.
 
@@ -149,15 +149,15 @@ def require_apart(
         if most > room:
             raise InfeasibleError(
                 f"{word}: of {total} slots per layer one of {used} failure domains has {most}, and with the copies "
-                f"of {experts} experts spread evenly it can take {room}: give fewer --redundant, use a narrower "
-                "--spread, or an --ep with failure domains that are more alike."
+                f"of {experts} experts spread evenly it can take {room}: give fewer `redundant`, use a narrower "
+                "`spread`, or an `ep` with failure domains that are more alike."
             )
     else:
         over = f"these {used} domains" if used > 1 else "one domain"
         raise InfeasibleError(
             f"{word}: a failure domain has {most} slots per layer for {experts} experts, so that one would have two "
-            f"copies in it; over {over} at most --redundant {experts * (used - 1)} goes, or use a "
-            "narrower --spread or a wider --ep."
+            f"copies in it; over {over} at most `redundant` {experts * (used - 1)} goes, or use a "
+            "narrower `spread` or a wider `ep`."
         )
 
 

@@ -240,7 +240,7 @@ def tightest(
             _refuse_spread(deployment, redundant, spread)
         experts = moe.experts if moe else 0
         raise InputError(
-            f"--redundant {redundant}: no group of {deployment.cluster.name}'s GPUs can hold {experts} experts and "
+            f"`redundant` {redundant}: no group of {deployment.cluster.name}'s GPUs can hold {experts} experts and "
             f"{redundant} more copies without two copies of one on a GPU; give fewer."
         )
     return best[1], best[2]
@@ -258,7 +258,7 @@ def _refuse_spread(deployment: Deployment, redundant: int | None, spread: Spread
             for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
                 domains = stage_domains(deployment, members, spread)
                 word = (
-                    f"--spread {spread} ({deployment.cluster.name} has {len(names)} "
+                    f"`spread` {spread} ({deployment.cluster.name} has {len(names)} "
                     f"{spread}{'s' * (len(names) > 1)})"
                 )
                 require_apart(moe.experts, row, domains, word)

@@ -33,7 +33,7 @@ def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Sprea
     if fitting:
         best = max(fit.max_batch for fit in fitting)
         raise InfeasibleError(
-            f"HBM capacity binds: --batch {workload.batch} does not fit on {cluster.name}; the largest that fits is "
+            f"HBM capacity binds: `batch` {workload.batch} does not fit on {cluster.name}; the largest that fits is "
             f"{best} sequences per GPU at {workload.context:,} tokens of context."
         )
     shape, memory = tightest(deployment, redundant, spread)
@@ -56,8 +56,8 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
     if sequence > usable:
         return (
             f"More nodes do not help: batch counts sequences per GPU, and the KV cache of one sequence of "
-            f"{workload.context:,} tokens takes {sequence / 1e9:,.1f} GB; use a shorter --context or a smaller "
-            "--kv-dtype."
+            f"{workload.context:,} tokens takes {sequence / 1e9:,.1f} GB; use a shorter `context` or a smaller "
+            "`kv_dtype`."
         )
     node = deployment.cluster.spec.domains[0]
     nodes = smallest_nodes(deployment, redundant)
@@ -75,14 +75,14 @@ def refuse_speed(deployment: Deployment, options: PlanOptions, fastest_s: float)
     wanted = (options.tpot_s or 0.0) * 1e3
     batch = f"batch {deployment.workload.batch}" if deployment.workload.batch else "batch 1"
     raise InfeasibleError(
-        f"--tpot-ms {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout takes "
+        f"`tpot_ms` {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout takes "
         f"{fastest_s * 1e3:.3g} ms per token at {batch}; ask for at least that, or use faster GPUs or more of them."
     )
 
 
 def refuse_layout(deployment: Deployment, options: PlanOptions, layouts: Sequence[Fitted]) -> NoReturn:
     """Raise InfeasibleError: no layout that fits is the one asked for, and which there are."""
-    asked = {"--ep": options.ep, "--tp": options.tp, "--stages": options.stages}
+    asked = {"`ep`": options.ep, "`tp`": options.tp, "`stages`": options.stages}
     said = " ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
     shapes = sorted({(fit.layout.ep, fit.layout.tp, fit.layout.stages) for fit in layouts}, reverse=True)
     some = ", ".join(f"EP {ep} TP {tp} in {stages}" for ep, tp, stages in shapes[:6])

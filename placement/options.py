@@ -36,7 +36,7 @@ def require_spread(spread: str) -> Spread:
     for known in SPREADS:
         if spread == known:
             return known
-    raise InputError(f"--spread {spread}: expected {', '.join(SPREADS[:-1])} or {SPREADS[-1]}.")
+    raise InputError(f"`spread` {spread}: expected {', '.join(SPREADS[:-1])} or {SPREADS[-1]}.")
 
 
 def require_objective(objective: str) -> Objective:
@@ -50,7 +50,7 @@ def require_objective(objective: str) -> Objective:
     for known in OBJECTIVES:
         if objective == known:
             return known
-    raise InputError(f"--objective {objective}: expected {' or '.join(OBJECTIVES)}.")
+    raise InputError(f"`objective` {objective}: expected {' or '.join(OBJECTIVES)}.")
 
 
 @dataclass(frozen=True)
@@ -104,24 +104,24 @@ class PlanOptions:
         return all(wanted is None or wanted == got for wanted, got in asked)
 
     def __post_init__(self) -> None:
-        for name, count in (("--ep", self.ep), ("--tp", self.tp), ("--stages", self.stages)):
+        for name, count in (("`ep`", self.ep), ("`tp`", self.tp), ("`stages`", self.stages)):
             if count is not None and count < 1:
                 raise InputError(f"{name} {count}: expected a whole number from 1 up.")
         if not 0 <= self.alike < 1:
             raise InputError(f"alike {self.alike:g}: expected a fraction from 0 up to 1.")
         if self.copies is not None and (not isinstance(self.copies, int) or self.copies < 0):
             raise InputError(
-                f"--redundant {self.redundant}: expected 0 or more copies above one of each expert, or auto."
+                f"`redundant` {self.redundant}: expected 0 or more copies above one of each expert, or auto."
             )
         require_spread(self.spread)
         require_objective(self.objective)
         require_split(self.split)
         for name, value, least in (
-            ("--tpot-ms", self.tpot_s, math.ulp(0.0)),
-            ("--time-limit", self.time_limit_s, 0.0),
+            ("`tpot_ms`", self.tpot_s, math.ulp(0.0)),
+            ("`time_limit`", self.time_limit_s, 0.0),
         ):
             if value is not None and (not math.isfinite(value) or value < least):
                 wanted = "0 or more seconds" if least == 0.0 else "a number above 0"
                 raise InputError(f"{name}: expected {wanted}, not {value:g}.")
         if self.seed < 0:
-            raise InputError(f"--seed {self.seed}: expected a whole number from 0 up.")
+            raise InputError(f"`seed` {self.seed}: expected a whole number from 0 up.")

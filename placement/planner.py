@@ -86,11 +86,11 @@ def _passed_over(chosen: Placed, deployment: Deployment) -> str:
     if faster is None or faster.score.tok_s_per_gpu < chosen.score.tok_s_per_gpu * (1 + _OVERLOOKED):
         return ""
     layout = faster.candidate.layout
-    ep = f"--ep {layout.ep} " if deployment.model.moe is not None else ""
+    ep = f"`ep` {layout.ep} " if deployment.model.moe is not None else ""
     speed, gain = faster.score.tok_s_per_gpu, faster.score.tok_s_per_gpu / chosen.score.tok_s_per_gpu - 1
     return (
         f"{layout.short(moe=deployment.model.moe is not None)} is estimated at {speed:,.0f} tok/s/GPU "
-        f"({gain:+.0%}): {ep}--tp {layout.tp} --stages {layout.stages}"
+        f"({gain:+.0%}): {ep}`tp` {layout.tp} `stages` {layout.stages}"
     )
 
 
@@ -100,7 +100,7 @@ def _curve(deployment: Deployment, loads: ExpertLoads | None, options: PlanOptio
 
     if loads is None:
         raise InputError(
-            f"--redundant auto: {deployment.model.name} has no experts to copy; leave --redundant out."
+            f"`redundant` auto: {deployment.model.name} has no experts to copy; leave `redundant` out."
         )
     return choose_redundant(deployment, loads, options)
 

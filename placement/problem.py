@@ -202,13 +202,13 @@ def _check_slots(slots_per_gpu: Ints, experts: int) -> None:
     if slots < experts:
         raise InputError(
             f"{slots} slots on {gpus} GPUs cannot hold {experts} experts: give more GPUs or a larger "
-            f"--redundant (0 or more: it counts copies above one of each expert)."
+            f"`redundant` (0 or more: it counts copies above one of each expert)."
         )
     if int(slots_per_gpu.max()) > experts:
         most = int(slots_per_gpu.max())
         raise InputError(
             f"{most} slots on a GPU for {experts} experts: it would hold two copies of one; "
-            f"give at most --redundant {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
+            f"give at most `redundant` {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
         )
 
 

@@ -56,7 +56,7 @@ def choose_redundant(deployment: Deployment, loads: ExpertLoads, options: PlanOp
     """
     moe = deployment.model.moe
     if moe is None:
-        raise InputError(f"--redundant auto: {deployment.model.name} has no experts to copy; leave it out.")
+        raise InputError(f"`redundant` auto: {deployment.model.name} has no experts to copy; leave it out.")
     fewest = replace(options, redundant=None)
     base = choose_layout(deployment, loads, fewest)
     layout = base.candidate.layout

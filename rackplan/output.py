@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -19,9 +20,45 @@ from topology.files import ensure_folder
 
 _ASCII = str.maketrans(RAMP, "_.-=+*#@")
 """Letters that stand for the levels of a picture on a terminal that lacks them."""
+_FLAGS = {"output": "-o", "kind": "--from"} | {
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        *("accept_length", "afd", "batch", "cluster", "context", "draft_tokens", "engine", "ep", "gpus"),
+        *(
+            "host_link",
+            "imbalance",
+            "isl",
+            "kv_dtype",
+            "kv_offload",
+            "loads",
+            "lost",
+            "max_bytes",
+            "max_moves",
+        ),
+        *(
+            "model",
+            "objective",
+            "osl",
+            "overlap",
+            "phase",
+            "prefix_hit",
+            "redundant",
+            "seed",
+            "sparse_attention",
+        ),
+        *("split", "spread", "stages", "time_limit", "tp", "tpot_ms", "weights", "windows"),
+    )
+}
+"""The flag of each parameter that messages of the layers below name; what they call a key is of a file."""
+_NAMED = re.compile(rf"(?<!key )`({'|'.join(_FLAGS)})`")
 _MAKING = ".rackplan-making-"
 _READY = ".rackplan-ready"
 """Folders inside a result folder: files that are being made, and files that are whole and only have to be moved."""
+
+
+def with_flags(text: str) -> str:
+    """Return a message with parameters (in backquotes) as the command line calls them."""
+    return _NAMED.sub(lambda found: _FLAGS[found[1]], text)
 
 
 def show(view: View, *, json: bool) -> None:
@@ -31,7 +68,7 @@ def show(view: View, *, json: bool) -> None:
         return
     from rackplan.render.text import text_lines
 
-    text = "\n".join(text_lines(view.blocks)).rstrip("\n") + "\n"
+    text = with_flags("\n".join(text_lines(view.blocks)).rstrip("\n")) + "\n"
     try:
         RAMP.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -41,12 +78,12 @@ def show(view: View, *, json: bool) -> None:
 
 def json_text(data: Mapping[str, Any]) -> str:
     """Return one object in strict JSON, in ASCII."""
-    return json.dumps(data, indent=2, allow_nan=False) + "\n"
+    return with_flags(json.dumps(data, indent=2, allow_nan=False)) + "\n"
 
 
 def print_error(text: str) -> None:
     """Print one line on standard error, after the name of the program."""
-    sys.stderr.write(f"rackplan: {printable(' '.join(text.split()))}\n")
+    sys.stderr.write(f"rackplan: {with_flags(printable(' '.join(text.split())))}\n")
 
 
 @contextmanager

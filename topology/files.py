@@ -20,7 +20,7 @@ def write_whole(path: Path, data: bytes) -> None:
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise InputError(f"{path}: cannot write there ({error.strerror}); choose another -o.") from None
+        raise InputError(f"{path}: cannot write there ({error.strerror}); choose another `output`.") from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -30,7 +30,7 @@ def write_whole(path: Path, data: bytes) -> None:
         Path(name).replace(path)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot write there ({error.strerror}); choose another -o.") from None
+        raise InputError(f"{path}: cannot write there ({error.strerror}); choose another `output`.") from None
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
@@ -49,10 +49,10 @@ def ensure_folder(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path):
             pass
     except FileExistsError:
-        raise InputError(f"{path}: it is a file; -o wants a folder.") from None
+        raise InputError(f"{path}: it is a file; `output` wants a folder.") from None
     except OSError as error:
         raise InputError(
-            f"{path}: cannot write in that folder ({error.strerror}); choose another -o."
+            f"{path}: cannot write in that folder ({error.strerror}); choose another `output`."
         ) from None
 
 

@@ -291,8 +291,8 @@ def accept_length(draft_tokens: int) -> float:
         return 1.0  # a number below 0 is refused by the workload
     if draft_tokens > MOST_DRAFTS:
         raise MissingFigureError(
-            f"--draft-tokens {draft_tokens}: how many are accepted is known of 1 to {MOST_DRAFTS}; "
-            "give --accept-length."
+            f"`draft_tokens` {draft_tokens}: how many are accepted is known of 1 to {MOST_DRAFTS}; "
+            "give `accept_length`."
         )
     return _calibration().tables.shared[f"accept.{draft_tokens}"]
 
@@ -321,7 +321,7 @@ def require_engine(engine: str) -> str:
     name = _SHORT.get(engine.strip().lower(), engine.strip().lower()) or ANY_ENGINE
     if name not in (*engine_names(), ANY_ENGINE):
         raise InputError(
-            f"--engine {engine}: measured are {', '.join(engine_names())}; leave it out for any."
+            f"`engine` {engine}: measured are {', '.join(engine_names())}; leave it out for any."
         )
     return name
 

@@ -74,7 +74,7 @@ def read_precision(
     if weights is not None:
         name = dtype(weights).name
         precision.update(dict.fromkeys(MATMUL_CLASSES, name))
-        return precision, f"--weights {name}"
+        return precision, f"`weights` {name}"
     section = _section(top, text)
     explicit = False
     if section is not None:

@@ -107,7 +107,7 @@ def _weight_only(f: Facts, bits_key: str, group_key: str, *, zero_points: bool) 
 def _gptq(f: Facts) -> Scheme:
     """GPTQ: packed zero points in every group."""
     if f.has("dynamic") and f.config["dynamic"]:
-        f.refuse("quantization_config: GPTQ's per-module `dynamic` rules are not modelled; give --weights.")
+        f.refuse("quantization_config: GPTQ's per-module `dynamic` rules are not modelled; give `weights`.")
     dtype = _weight_only(f, "bits", "group_size", zero_points=True)
     kept = _names(f, "modules_to_not_convert")
     return Scheme("gptq", (Rule(dtype),), kept, takes_head=f.flag("lm_head", default=False))
@@ -173,7 +173,7 @@ def _modelopt(f: Facts) -> Scheme:
 def _modelopt_dtype(f: Facts) -> str:
     algorithm = f.text("quant_algo")
     if algorithm not in _MODELOPT:
-        f.fail("quant_algo", f"one of {', '.join(_MODELOPT)} (--weights says the precision without it)")
+        f.fail("quant_algo", f"one of {', '.join(_MODELOPT)} (`weights` says the precision without it)")
     return _MODELOPT[algorithm]
 
 
@@ -212,6 +212,6 @@ def read_scheme(f: Facts) -> Scheme:
     if method not in _READERS:
         f.refuse(
             f"quant_method is {shown(f.config.get('quant_method'))}, which is not modelled "
-            f"(known: {', '.join(sorted(_READERS))}); give --weights to say the precision yourself."
+            f"(known: {', '.join(sorted(_READERS))}); give `weights` to say the precision yourself."
         )
     return _READERS[method](f)

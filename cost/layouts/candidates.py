@@ -252,5 +252,5 @@ def slots_of(experts: int, ep: NDArray[np.float64], redundant: int | None) -> ND
     if redundant is None:
         return np.ceil(experts / ep) * ep
     if redundant < 0:
-        raise InputError(f"--redundant {redundant}: expected 0 or more copies above one of each expert.")
+        raise InputError(f"`redundant` {redundant}: expected 0 or more copies above one of each expert.")
     return np.full_like(ep, experts + redundant)

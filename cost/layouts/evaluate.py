@@ -130,14 +130,14 @@ def sweep(
         If no group of GPUs can hold the redundant experts, or the imbalance is below 1.
     """
     if imbalance is not None and not (np.isfinite(imbalance) and imbalance >= 1):
-        raise InputError(f"--imbalance {imbalance:g}: the busiest GPU over the mean is 1 or more.")
+        raise InputError(f"`imbalance` {imbalance:g}: the busiest GPU over the mean is 1 or more.")
     pricer = Pricer(deployment, redundant)
     variants = variants_of(pricer)
     pipelines = pipelines_of(pricer, variants)
     table = layouts_of(deployment.model, variants, redundant, cut_experts=cut_experts)
     if not len(table):
         raise InputError(
-            f"--redundant {redundant}: no group of {deployment.cluster.name}'s GPUs can hold that many more copies "
+            f"`redundant` {redundant}: no group of {deployment.cluster.name}'s GPUs can hold that many more copies "
             "without two copies of one expert on a GPU; give fewer."
         )
     where = _Where(pipelines, len(variants))

@@ -54,7 +54,7 @@ def collect_windows(
         If an entry is no finite number from 0, no window holds a token, or there are too many scenarios.
     """
     if most < 1:
-        raise InputError(f"--windows {most}: expected 1 or more.")
+        raise InputError(f"`windows` {most}: expected 1 or more.")
     filled = list(recording.filled)
     if not filled:
         for piece in _checked(recording, on_progress, 0.0):
@@ -68,7 +68,7 @@ def collect_windows(
         fit = MOST_CELLS // (recording.rows * recording.experts)
         raise InputError(
             f"{recording.path}: {runs:,} scenarios of [{recording.rows}, {recording.experts}] are {cells:,} numbers, "
-            f"too many to plan for; give --windows {fit} or fewer."
+            f"too many to plan for; give `windows` {fit} or fewer."
         )
     run_of = {int(window): i * runs // kept.size for i, window in enumerate(kept)}
     tokens = np.zeros((runs, recording.rows, recording.experts))
@@ -189,7 +189,7 @@ def moe_rows(
         scenario, row = (int(i) for i in np.argwhere(dead)[0])
         raise InputError(
             f"{recording.path}: scenario {names[scenario]}, layer {moe[row]} of the model (MoE layer {row} from 0): "
-            "all loads are 0; measure for longer, merge windows (--windows 1), or drop the scenario."
+            "all loads are 0; measure for longer, merge windows (`windows` 1), or drop the scenario."
         )
     return tokens, notes
 

@@ -60,7 +60,7 @@ def export_plan(plan: Plan, engine: Engine, file: str) -> Exported:
     facts = model_facts(plan.deployment.model)
     if engine.suffixes and not file.endswith(engine.suffixes):
         raise InputError(
-            f"-o {file}: {engine.title} reads a plan only from a file that ends in {engine.suffixes[0]}."
+            f"`output` {file}: {engine.title} reads a plan only from a file that ends in {engine.suffixes[0]}."
         )
     mapping = mapping_of(plan)
     launch = launch_of(plan, mapping, file, facts)

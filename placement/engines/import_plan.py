@@ -37,11 +37,11 @@ def default_ranks(deployment: Deployment, options: PlanOptions) -> int:
     ranks = options.ep or max(1, gpus // stages)
     if ranks * stages > gpus:
         raise InputError(
-            f"--ep {ranks} with {stages} stage{'s' * (stages > 1)} takes {ranks * stages} GPUs, "
+            f"`ep` {ranks} with {stages} stage{'s' * (stages > 1)} takes {ranks * stages} GPUs, "
             f"{deployment.cluster.name} has {gpus}."
         )
     if ranks % (options.tp or 1):
-        raise InputError(f"--tp {options.tp}: does not divide the {ranks} GPUs of an EP group (--ep).")
+        raise InputError(f"`tp` {options.tp}: does not divide the {ranks} GPUs of an EP group (`ep`).")
     return ranks
 
 
@@ -126,12 +126,12 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
         raise InfeasibleError(
             f"HBM capacity binds: {deployment.model.name} with {mapping.slots_per_rank} slots per layer on each of "
             f"{mapping.ranks} GPUs of {deployment.cluster.name} does not fit even at batch 1; give "
-            f"--stages, a larger "
-            "--ep on more GPUs, a smaller --weights or a shorter --context."
+            f"`stages`, a larger "
+            "`ep` on more GPUs, a smaller `weights` or a shorter `context`."
         )
     if batch > most:
         raise InfeasibleError(
-            f"HBM capacity binds: --batch {batch} does not fit; the largest that fits is {most} sequences per GPU."
+            f"HBM capacity binds: `batch` {batch} does not fit; the largest that fits is {most} sequences per GPU."
         )
     deployment = deployment.with_batch(batch)
     if len(groups) == 1:

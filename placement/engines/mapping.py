@@ -124,7 +124,7 @@ def mapping_of(plan: Plan) -> ExpertMapping:
             raise InputError(
                 f"the plan's stages differ: {parts[0].gpus} GPUs with {parts[0].slots} slots per layer in one, "
                 f"{part.gpus} with {part.slots} in another, and an engine has one EP size for all; make it with "
-                f"rackplan plan --stages 1, or --stages and --ep that fit alike domains."
+                f"rackplan plan `stages` 1, or `stages` and `ep` that fit alike domains."
             )
     rows = np.concatenate([part.slot_expert for part in parts]).astype(np.int64)
     return ExpertMapping(rows, facts.moe_layers, facts.experts, parts[0].gpus)
@@ -137,7 +137,7 @@ def _require_equal_slots(part: Assignment) -> None:
     redundant = -(-part.slots // part.gpus) * part.gpus - part.experts
     raise InputError(
         f"GPUs of the plan have {counts.min()} to {counts.max()} slots per layer ({part.slots} on {part.gpus} GPUs), "
-        f"and engines give every rank equally many; make it with rackplan plan --redundant {redundant} on GPUs "
+        f"and engines give every rank equally many; make it with rackplan plan `redundant` {redundant} on GPUs "
         "of equal memory."
     )
 

@@ -42,11 +42,11 @@ def read_mapping(path: Path, kind: str, facts: ModelFacts, ranks: int) -> Expert
     InputError
         If there is no such kind, the file cannot be read, or the engine would refuse or misread it.
     """
-    require_ranks(ranks, "--ep")
+    require_ranks(ranks, "`ep`")
     if kind == PHY2LOG:
         return require_sound(path, "EPLB (phy2log)", inspect_phy2log(path, facts, ranks))
     if kind not in ENGINES:
-        raise InputError(f"--from {kind}: expected {', '.join(ENGINES)} or {PHY2LOG}.")
+        raise InputError(f"`kind` {kind}: expected {', '.join(ENGINES)} or {PHY2LOG}.")
     engine = ENGINES[kind]
     return require_sound(path, engine.title, engine.inspect(path, facts, ranks))
 
@@ -113,7 +113,7 @@ def check_file(path: Path, engine: Engine, facts: ModelFacts, ranks: int) -> Che
     InputError
         If there is no such file, or ``ranks`` is no number of GPUs.
     """
-    require_ranks(ranks, "--gpus")
+    require_ranks(ranks, "`gpus`")
     require_file(path)
     try:
         inspected = engine.inspect(path, facts, ranks)
@@ -121,6 +121,6 @@ def check_file(path: Path, engine: Engine, facts: ModelFacts, ranks: int) -> Che
         what = str(error).removeprefix(f"{path}: ").rstrip(".")
         return Checked(str(path), engine, (Finding("the whole file", what, "refused"),), str(error))
     unknown = Finding(
-        "balancedness", "not judged without loads; rackplan import-plan FILE --loads ... scores it", "note"
+        "balancedness", "not judged without loads; rackplan import-plan FILE `loads` ... scores it", "note"
     )
     return Checked(str(path), engine, (*inspected.findings, *inspected.around, unknown))

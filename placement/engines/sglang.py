@@ -126,7 +126,7 @@ class Sglang(Engine):
                 "the plan expects an even split: without --ep-dispatch-algorithm dynamic SGLang "
                 "splits by source rank "
                 "(static) where an all-to-all backend runs; a plan for static is made with "
-                "rackplan plan --split source"
+                "rackplan plan `split` source"
             )
         if launch.split == "source" and launch.ep % max(1, launch.nodes // launch.stages):
             found.append("static dispatch takes EP size / nodes GPUs for a node, which does not divide here")
@@ -134,7 +134,7 @@ class Sglang(Engine):
             found.append(
                 "SGLang allows --ep-dispatch-algorithm lp for the DeepSeek-V2/V3 family alone, "
                 f"and {launch.model} may "
-                "not be of it; a plan for dynamic is made with rackplan plan --split even"
+                "not be of it; a plan for dynamic is made with rackplan plan `split` even"
             )
         if launch.file.endswith(".json") is False:
             found.append("SGLang reads the file only where its path ends in .json")
@@ -179,7 +179,7 @@ def _keys(data: dict[object, object]) -> list[Finding]:
     if COUNT in data:
         text = (
             "a recording of loads, not a plan: SGLang would run its own EPLB on it; "
-            "plan with rackplan plan --loads FILE"
+            "plan with rackplan plan `loads` FILE"
         )
         return [Finding(COUNT, text, "wrong")]
     return [Finding("keys", f"neither {KEY} nor {COUNT}: SGLang fails with NotImplementedError", "refused")]

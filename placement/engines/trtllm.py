@@ -117,13 +117,13 @@ class Trtllm(Engine):
         if launch.split != "even":
             found.append(
                 f"the plan was made for split {launch.split}, TensorRT-LLM splits evenly: make it with rackplan plan "
-                "--split even"
+                "`split` even"
             )
         if launch.tp > 1:
             found.append(
                 f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has "
                 "one group per GPU: make "
-                "it with rackplan plan --tp 1"
+                "it with rackplan plan `tp` 1"
             )
         if launch.model_type not in _BALANCED:
             found.append(

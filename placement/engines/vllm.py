@@ -98,7 +98,7 @@ class Vllm(Engine):
         if launch.split != "even":
             found.append(
                 f"the plan was made for split {launch.split}, vLLM splits evenly: make it with "
-                "rackplan plan --split even"
+                "rackplan plan `split` even"
             )
         return found
 
@@ -124,7 +124,7 @@ def _record(path: Path, found: list[Finding]) -> dict[str, object] | None:
             return records[0]
         wrong = Finding("version", "expected 1", "refused")
     elif wrong is None and "eplb_load_stats" in others:
-        wrong = Finding("records", "a recording of loads, not a plan: give it to --loads", "refused")
+        wrong = Finding("records", "a recording of loads, not a plan: give it to `loads`", "refused")
     found.append(wrong or Finding("records", f'none has "record_type": "{RECORD}"', "refused"))
     return None
 

@@ -54,7 +54,7 @@ class VllmAscend(Engine):
                 "expert and device; rackplan replan, or a fresh rackplan plan, puts no two copies on a GPU"
             )
         return (
-            "" if mapping.ranks > 1 else "EP size 1: vllm-ascend reads no map then; plan with --ep 2 or more"
+            "" if mapping.ranks > 1 else "EP size 1: vllm-ascend reads no map then; plan with `ep` 2 or more"
         )
 
     def cannot_run(self, launch: Launch) -> str:
@@ -63,7 +63,7 @@ class VllmAscend(Engine):
             return ""
         return (
             f"it has {launch.stages} pipeline stages, and vllm-ascend counts MoE layers from 0 in each process, so a "
-            "stage after the first would read the rows of other layers; make it with rackplan plan --stages 1"
+            "stage after the first would read the rows of other layers; make it with rackplan plan `stages` 1"
         )
 
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
@@ -132,7 +132,7 @@ class VllmAscend(Engine):
             found.append(
                 f"the plan was made for split {launch.split}; rank r takes copy r mod copies "
                 "here, wherever it is, which "
-                "is nearly even: a plan of rackplan plan --split even fits better"
+                "is nearly even: a plan of rackplan plan `split` even fits better"
             )
         return found
 

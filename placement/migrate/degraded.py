@@ -61,7 +61,7 @@ def lost_gpus(plan: Plan, ids: Sequence[str]) -> tuple[int, ...]:
     for name in ids:
         if name not in members:
             raise InputError(
-                f"--lost {name}: no GPU, node, rack or domain of {plan.deployment.cluster.name} has "
+                f"`lost` {name}: no GPU, node, rack or domain of {plan.deployment.cluster.name} has "
                 f"that id; ids look "
                 f"like {', '.join(list(members)[:4])}."
             )
@@ -201,7 +201,7 @@ def _check_memory(
         layers = f"layers {stage.layers.start} to {stage.layers.stop - 1}"
         what = f"{lacking} experts lack a slot in each of {layers}; with slots for all, " if lacking else ""
         remedy = (
-            f"batch {fits} would fit: serve at most that, and plan with --batch {fits}"
+            f"batch {fits} would fit: serve at most that, and plan with `batch` {fits}"
             if fits
             else "no batch fits: plan again with more GPUs"
         )

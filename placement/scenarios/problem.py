@@ -128,6 +128,6 @@ def scenario_problem(
             f"loads of scenarios have shape {list(raw.shape)}: give [scenarios, layers, experts], none of them 0."
         )
     if objective not in ("mean", "worst"):
-        raise InputError(f"--objective {objective}: expected mean or worst.")
+        raise InputError(f"`objective` {objective}: expected mean or worst.")
     parts = [expert_problem(scenario, slots_per_gpu, speed, spread) for scenario in raw]
     return ScenarioProblem(tuple(parts), objective)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 
+from rackplan.output import with_flags
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Items, Page, Table, Text, Tiles
 from topology.errors import printable
 
@@ -42,9 +43,8 @@ def element(name: str, /, *children: str | None, **attributes: str) -> Markup:
 def join(children: Iterable[str | None]) -> Markup:
     """Return the children one after another."""
     given = [child for child in children if child is not None]
-    return Markup(
-        "".join(child if isinstance(child, Markup) else escape(printable(child)) for child in given)
-    )
+    shown = (child if isinstance(child, Markup) else escape(with_flags(printable(child))) for child in given)
+    return Markup("".join(shown))
 
 
 def page(blocks: Iterable[Block]) -> str:

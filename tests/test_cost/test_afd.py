@@ -141,7 +141,7 @@ def test_what_is_refused() -> None:
         afd_sweep(replace(where, workload=Workload(phase="prefill")))
     with pytest.raises(InputError, match="no routed experts"):
         afd_sweep(replace(where, model=resolve_model("llama-3.1-8b")))
-    with pytest.raises(InputError, match="--overlap"):
+    with pytest.raises(InputError, match="`overlap`"):
         afd_sweep(replace(where, workload=Workload(overlap=True)))
     small = afd_sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload()))
     assert len(small) == 0

@@ -107,7 +107,7 @@ def test_what_is_no_rule_is_refused(rule: str) -> None:
     with pytest.raises(InputError, match="expected sqrt or a whole number of tokens"):
         most_tokens_read(rule)
     if rule:
-        with pytest.raises(InputError, match="--sparse-attention"):
+        with pytest.raises(InputError, match="`sparse_attention`"):
             Workload(sparse_attention=rule)
 
 

@@ -146,7 +146,7 @@ def test_engines_are_known_by_their_names():
     assert require_engine("TensorRT-LLM") == require_engine("trtllm") == "trtllm"
     gpu = load_domain("hgx-h100").gpu
     for engine in ("ollama", "none", "sg lang"):
-        with pytest.raises(InputError, match=f"^--engine {engine}: measured are .*sglang") as refused:
+        with pytest.raises(InputError, match=f"^`engine` {engine}: measured are .*sglang") as refused:
             calibrated(gpu, engine)
         assert "\n" not in str(refused.value)
 
@@ -162,7 +162,7 @@ def test_tokens_that_drafts_yield():
     lengths = [accept_length(drafts) for drafts in range(MOST_DRAFTS + 1)]
     assert lengths == sorted(lengths)
     assert lengths[1:] == [SHIPPED["shared"][f"accept.{drafts}"] for drafts in (1, 2, 3)]
-    with pytest.raises(MissingFigureError, match=r"--draft-tokens 4: .*1 to 3; give --accept-length"):
+    with pytest.raises(MissingFigureError, match=r"`draft_tokens` 4: .*1 to 3; give `accept_length`"):
         accept_length(4)
 
 

@@ -165,14 +165,14 @@ def test_without_a_section_the_dtype_decides_and_without_that_bf16_is_said():
 def test_weights_override_the_layers_alone_and_survive_the_plan_file():
     model = resolve_model("deepseek-v3", weights="nvfp4")
     assert [model.precision[name] for name in (*MATMUL, "head")] == ["nvfp4"] * 4 + ["bf16"]
-    assert model.precision_source == "--weights nvfp4"
+    assert model.precision_source == "`weights` nvfp4"
     assert model_from_config(model.config, name=model.name) == model
     assert model_from_config(model.config, name=model.name, weights="bf16").precision["experts"] == "bf16"
 
 
 def test_weights_make_an_unknown_quantiser_readable():
     section = {"quant_method": "bitsandbytes", "load_in_4bit": True}
-    with pytest.raises(InputError, match=r"quant_method is 'bitsandbytes', which is not modelled.*--weights"):
+    with pytest.raises(InputError, match=r"quant_method is 'bitsandbytes', which is not modelled.*`weights`"):
         model_from_config({**V3, "quantization_config": section}, name="m")
     model = model_from_config({**V3, "quantization_config": section}, name="m", weights="int4")
     assert model.precision["experts"] == "int4-g128"

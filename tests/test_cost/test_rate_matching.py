@@ -199,9 +199,9 @@ def test_what_is_refused() -> None:
     decode, prefill = pools("hgx-h100@16")
     with pytest.raises(InputError, match="in that order"):
         match_rates(prefill, decode, osl=OSL)
-    with pytest.raises(InputError, match="--osl 0"):
+    with pytest.raises(InputError, match="`osl` 0"):
         match_rates(decode, prefill, osl=0)
-    with pytest.raises(InputError, match="--isl 0"):
+    with pytest.raises(InputError, match="`isl` 0"):
         serving_workloads(Workload(), 0, 5)
     uneven = pools("gb200-nvl72@76")
     with pytest.raises(InputError, match="4 to 72 GPUs"):

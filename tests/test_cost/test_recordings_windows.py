@@ -79,7 +79,7 @@ def test_what_was_done_is_said(tmp_path: Path) -> None:
 def test_a_layer_without_tokens_may_be_filled_by_merging(tmp_path: Path) -> None:
     values = steps(4)
     values[1, 2] = 0
-    with pytest.raises(InputError, match=r"scenario 1, layer 2 of the model .*--windows 1"):
+    with pytest.raises(InputError, match=r"scenario 1, layer 2 of the model .*`windows` 1"):
         read(save(tmp_path, values))
     assert read(save(tmp_path, values), windows=2).tokens.shape[0] == 2
 
@@ -87,7 +87,7 @@ def test_a_layer_without_tokens_may_be_filled_by_merging(tmp_path: Path) -> None
 def test_no_tokens_at_all_and_no_windows(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no tokens in its 5 windows"):
         read(save(tmp_path, steps(5) * 0))
-    with pytest.raises(InputError, match="--windows 0: expected 1 or more"):
+    with pytest.raises(InputError, match="`windows` 0: expected 1 or more"):
         read(save(tmp_path, steps(5)), windows=0)
 
 
@@ -96,7 +96,7 @@ def test_scenarios_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(read(path, windows=10**9).tokens) == 50
     monkeypatch.setattr("cost.traces.windows.MOST_CELLS", 12 * 20)
     with pytest.raises(
-        InputError, match=r"50 scenarios of \[3, 4\] are 600 numbers.*give --windows 20 or fewer"
+        InputError, match=r"50 scenarios of \[3, 4\] are 600 numbers.*give `windows` 20 or fewer"
     ):
         read(path, windows=10**9)
     assert len(read(path, windows=20).tokens) == 20

@@ -189,7 +189,7 @@ def test_a_batch_that_does_not_fit_says_what_binds_and_what_would(toy):
 
 @pytest.mark.parametrize("batch", [0, -3])
 def test_a_batch_below_one_is_bad_input_and_not_too_large(toy, batch):
-    with pytest.raises(InputError, match=f"--batch {batch}: "):
+    with pytest.raises(InputError, match=f"`batch` {batch}: "):
         toy.scorer(toy.deployment(toy.cluster(4))).at(batch)
 
 

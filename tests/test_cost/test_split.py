@@ -189,7 +189,7 @@ def test_use_follows_the_split(split):
 
 
 def test_refusals():
-    with pytest.raises(InputError, match="--split odd: expected even, source or lp"):
+    with pytest.raises(InputError, match="`split` odd: expected even, source or lp"):
         require_split("odd")
     with pytest.raises(InputError, match="depends on the loads"):
         slot_shares(drawn(0), "lp")

@@ -208,7 +208,7 @@ def test_the_best_at_a_speed_by_looking_at_all() -> None:
 
 
 def test_fewer_copies_than_experts_are_refused() -> None:
-    with pytest.raises(InputError, match="--redundant -1"):
+    with pytest.raises(InputError, match="`redundant` -1"):
         swept("mixtral-8x7b", "hgx-h100", redundant=-1)
 
 
@@ -216,7 +216,7 @@ def test_a_gpu_never_holds_two_copies_of_an_expert() -> None:
     # 8 experts: up to 8 copies a GPU, so 40 more do not fit on 4 GPUs or fewer
     found = swept("mixtral-8x7b", "hgx-h100@24", redundant=40)
     assert set(found.ep.tolist()) == {8, 24}
-    with pytest.raises(InputError, match="--redundant 200"):
+    with pytest.raises(InputError, match="`redundant` 200"):
         swept("mixtral-8x7b", "hgx-h100@24", redundant=200)
 
 
@@ -260,7 +260,7 @@ def test_imbalance_of_wide_groups() -> None:
         assert (stated.step_s[others] >= even.step_s[rows]).all()
         wide = even.ep[rows] >= 16
         assert (stated.step_s[others][wide] > even.step_s[rows][wide]).all()
-    with pytest.raises(InputError, match=r"--imbalance 0\.5"):
+    with pytest.raises(InputError, match=r"`imbalance` 0\.5"):
         swept("mixtral-8x7b", "hgx-h100", imbalance=0.5)
 
 

@@ -66,7 +66,7 @@ def test_a_tier_is_as_fast_as_its_devices_or_the_link() -> None:
     assert host_path(h100, "ddr5").bytes_per_s == pytest.approx(HOST_REACH.value * 63e9)
     assert host_path(h100, "flash").bytes_per_s == 13e9
     assert host_path(gb200, "ddr5").bytes_per_s == pytest.approx(HOST_REACH.value * 225e9)
-    mine = Figure(20e9, "byte/s", Evidence.USER, "--host-link")
+    mine = Figure(20e9, "byte/s", Evidence.USER, "`host_link`")
     assert host_path(h100, "ddr5", link=mine).bytes_per_s == pytest.approx(HOST_REACH.value * 20e9)
     per_gpu = cache_tier("ddr5").per_gpu
     assert per_gpu is not None
@@ -74,7 +74,7 @@ def test_a_tier_is_as_fast_as_its_devices_or_the_link() -> None:
 
 
 def test_what_has_no_figure_is_said() -> None:
-    with pytest.raises(MissingFigureError, match="--host-link RATE"):
+    with pytest.raises(MissingFigureError, match="`host_link` RATE"):
         host_path(deployment("tpu-v5p"), "ddr5")
     with pytest.raises(MissingFigureError, match="take another tier"):
         host_path(deployment("hgx-h100"), "disk")

@@ -32,26 +32,26 @@ def test_ends_of_the_range_are_accepted(context):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"context": 0}, "--context 0"),
-        ({"context": -5}, "--context -5"),
-        ({"context": LONGEST_CONTEXT + 1}, "--context 1000000001"),
-        ({"context": 10**400}, "--context 1000"),
-        ({"context": 4096.0}, "--context 4096.0"),
-        ({"context": float("nan")}, "--context nan"),
-        ({"context": True}, "--context True"),
-        ({"batch": -1}, "--batch -1"),
-        ({"batch": 10**9 + 1}, "--batch 1000000001"),
-        ({"batch": 10**400}, "--batch 1000"),
-        ({"batch": float("inf")}, "--batch inf"),
-        ({"phase": "training"}, "--phase training: choose decode or prefill"),
-        ({"draft_tokens": -1}, "--draft-tokens -1"),
-        ({"draft_tokens": 65}, "--draft-tokens 65"),
-        ({"draft_tokens": 1.0}, "--draft-tokens 1.0"),
-        ({"accept_length": 1.5}, "--accept-length 1.5: with 0 draft tokens a step yields 1 to 1 tokens"),
-        ({"draft_tokens": 2, "accept_length": 3.1}, "--accept-length 3.1"),
-        ({"draft_tokens": 2, "accept_length": 0.9}, "--accept-length 0.9"),
-        ({"draft_tokens": 2, "accept_length": float("nan")}, "--accept-length nan"),
-        ({"draft_tokens": 2, "phase": "prefill"}, "--draft-tokens: only decode"),
+        ({"context": 0}, "`context` 0"),
+        ({"context": -5}, "`context` -5"),
+        ({"context": LONGEST_CONTEXT + 1}, "`context` 1000000001"),
+        ({"context": 10**400}, "`context` 1000"),
+        ({"context": 4096.0}, "`context` 4096.0"),
+        ({"context": float("nan")}, "`context` nan"),
+        ({"context": True}, "`context` True"),
+        ({"batch": -1}, "`batch` -1"),
+        ({"batch": 10**9 + 1}, "`batch` 1000000001"),
+        ({"batch": 10**400}, "`batch` 1000"),
+        ({"batch": float("inf")}, "`batch` inf"),
+        ({"phase": "training"}, "`phase` training: choose decode or prefill"),
+        ({"draft_tokens": -1}, "`draft_tokens` -1"),
+        ({"draft_tokens": 65}, "`draft_tokens` 65"),
+        ({"draft_tokens": 1.0}, "`draft_tokens` 1.0"),
+        ({"accept_length": 1.5}, "`accept_length` 1.5: with 0 draft tokens a step yields 1 to 1 tokens"),
+        ({"draft_tokens": 2, "accept_length": 3.1}, "`accept_length` 3.1"),
+        ({"draft_tokens": 2, "accept_length": 0.9}, "`accept_length` 0.9"),
+        ({"draft_tokens": 2, "accept_length": float("nan")}, "`accept_length` nan"),
+        ({"draft_tokens": 2, "phase": "prefill"}, "`draft_tokens`: only decode"),
     ],
 )
 def test_bad_values_are_named_in_one_line(given, said):
@@ -76,7 +76,7 @@ def test_batch_that_nobody_asked_for():
 
 
 def test_with_batch_is_checked_too():
-    with pytest.raises(InputError, match="--batch -1: expected a whole number from 0"):
+    with pytest.raises(InputError, match="`batch` -1: expected a whole number from 0"):
         Workload().with_batch(-1)
 
 
@@ -87,7 +87,7 @@ def test_a_cached_prefix_is_not_prefilled():
     # the last token of a prompt is always prefilled
     assert Workload(context=1, phase="prefill", prefix_hit=0.9).tokens_per_pass == 1
     for hit in (-0.1, 1.0, float("nan")):
-        with pytest.raises(InputError, match="--prefix-hit"):
+        with pytest.raises(InputError, match="`prefix_hit`"):
             Workload(phase="prefill", prefix_hit=hit)
     with pytest.raises(InputError, match="only prefill"):
         Workload(prefix_hit=0.5)

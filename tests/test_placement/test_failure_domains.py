@@ -80,7 +80,7 @@ def test_what_cannot_be_spread_is_refused_and_nothing_else(slots: tuple[int, ...
         require_apart(experts, np.array(slots), domains, once=once)
     else:
         words = (
-            f"at most --redundant {3 * (used - 1)} goes" if once or used == 1 else "one of 2 failure domains"
+            f"at most `redundant` {3 * (used - 1)} goes" if once or used == 1 else "one of 2 failure domains"
         )
         with pytest.raises(InfeasibleError, match=words):
             require_apart(experts, np.array(slots), domains, once=once)

@@ -63,14 +63,14 @@ def test_smallest_nodes_is_the_first_that_fits(model: str, cluster: str, context
 def test_a_cache_larger_than_a_gpu_is_not_cured_by_nodes() -> None:
     text = refusal(setting_of("deepseek-v3", "hgx-h100@16", context=100_000_000))
     assert "More nodes do not help" in text
-    assert "--context" in text
+    assert "`context`" in text
     assert "smallest whole number" not in text
 
 
 def test_a_batch_too_large_names_the_largest() -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=10**6)
     text = refusal(deployment)
-    assert "--batch 1000000 does not fit on hgx-h100" in text
+    assert "`batch` 1000000 does not fit on hgx-h100" in text
     named = re.search(r"largest that fits is (\d+) ", text)
     assert named is not None
     most = int(named[1])
@@ -79,7 +79,7 @@ def test_a_batch_too_large_names_the_largest() -> None:
 
 
 def test_too_many_copies_are_bad_input() -> None:
-    with pytest.raises(InputError, match="--redundant 100000"):
+    with pytest.raises(InputError, match="`redundant` 100000"):
         refuse_capacity(setting_of("deepseek-v3", "hgx-h100"), 100_000)
 
 
@@ -95,7 +95,7 @@ def test_the_fastest_step_is_the_least_of_all_layouts() -> None:
 @pytest.mark.parametrize(("batch", "words"), [(0, "at batch 1;"), (9, "at batch 9;")])
 def test_refused_speed_names_limit_fastest_and_batch(batch: int, words: str) -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=batch)
-    with pytest.raises(InfeasibleError, match=r"--tpot-ms 2 is out of reach on hgx-h100") as refused:
+    with pytest.raises(InfeasibleError, match=r"`tpot_ms` 2 is out of reach on hgx-h100") as refused:
         refuse_speed(deployment, PlanOptions(tpot_s=2e-3), 0.0042)
     assert "4.2 ms per token" in str(refused.value)
     assert words in str(refused.value)

@@ -26,15 +26,15 @@ def test_the_smallest_of_each_is_accepted(options: dict[str, float]) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"redundant": -1}, "--redundant -1"),
-        ({"tpot_s": 0.0}, "--tpot-ms: expected a number above 0"),
-        ({"tpot_s": -0.05}, "--tpot-ms"),
-        ({"tpot_s": math.nan}, "--tpot-ms"),
-        ({"tpot_s": math.inf}, "--tpot-ms"),
-        ({"time_limit_s": -1.0}, "--time-limit: expected 0 or more seconds, not -1"),
-        ({"time_limit_s": math.nan}, "--time-limit"),
-        ({"time_limit_s": math.inf}, "--time-limit"),
-        ({"seed": -1}, "--seed -1"),
+        ({"redundant": -1}, "`redundant` -1"),
+        ({"tpot_s": 0.0}, "`tpot_ms`: expected a number above 0"),
+        ({"tpot_s": -0.05}, "`tpot_ms`"),
+        ({"tpot_s": math.nan}, "`tpot_ms`"),
+        ({"tpot_s": math.inf}, "`tpot_ms`"),
+        ({"time_limit_s": -1.0}, "`time_limit`: expected 0 or more seconds, not -1"),
+        ({"time_limit_s": math.nan}, "`time_limit`"),
+        ({"time_limit_s": math.inf}, "`time_limit`"),
+        ({"seed": -1}, "`seed` -1"),
     ],
 )
 def test_each_bad_option_is_named(options: dict[str, float], words: str) -> None:

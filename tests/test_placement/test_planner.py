@@ -219,7 +219,7 @@ def test_time_per_token_with_a_batch() -> None:
     plan = fresh_plan("mixtral-8x7b", "hgx-h100", batch=4, tpot_s=tpot_s)
     assert plan.score.batch == 4
     assert plan.score.step_s <= tpot_s
-    with pytest.raises(InfeasibleError, match=r"--tpot-ms 1 is out of reach.*at batch 4"):
+    with pytest.raises(InfeasibleError, match=r"`tpot_ms` 1 is out of reach.*at batch 4"):
         fresh_plan("mixtral-8x7b", "hgx-h100", batch=4, tpot_s=1e-3)
 
 
@@ -284,7 +284,7 @@ def test_redundant_copies_are_as_many_as_asked(redundant: int) -> None:
 
 
 def test_more_copies_than_gpus_can_hold_are_refused() -> None:
-    with pytest.raises(InputError, match=r"--redundant 1000: no group"):
+    with pytest.raises(InputError, match=r"`redundant` 1000: no group"):
         fresh_plan("mixtral-8x7b", "hgx-h100", redundant=1000)
 
 
@@ -352,7 +352,7 @@ def test_a_layout_can_be_asked_for(asked: dict[str, int]) -> None:
 
 def test_a_layout_that_does_not_fit_is_refused() -> None:
     with pytest.raises(
-        InfeasibleError, match=r"--ep 5: no such layout fits on hgx-h100; of the [0-9]+ that do"
+        InfeasibleError, match=r"`ep` 5: no such layout fits on hgx-h100; of the [0-9]+ that do"
     ):
         make_plan(*mixtral_on_a_node(), PlanOptions(time_limit_s=0, ep=5))
 
@@ -366,7 +366,7 @@ def test_comparisons_take_the_fastest_layout() -> None:
 def test_the_faster_layout_that_was_passed_over_is_named(tmp_path: Path) -> None:
     deployment = Deployment(resolve_cluster("hgx-h20@32"), resolve_model("qwen3-235b-a22b"), Workload())
     plan = make_plan(deployment, loads_of(deployment), PlanOptions(time_limit_s=0))
-    assert plan.passed_over.endswith("--ep 8 --tp 1 --stages 4")
+    assert plan.passed_over.endswith("`ep` 8 `tp` 1 `stages` 4")
     asked = PlanOptions(time_limit_s=0, ep=8, tp=1, stages=4)
     faster = make_plan(deployment, loads_of(deployment), asked)
     assert faster.score.tok_s_per_gpu > plan.score.tok_s_per_gpu

@@ -77,11 +77,34 @@ def layer_weight_bytes(layer: Layer, size: Mapping[str, float], *, tp: Quantity,
     return attention + norms + experts + shared + ffn.router_params * size["router"]
 
 
-def layer_cache_bytes(layer: Layer, deployment: Deployment, tp: int) -> float:
-    """Cache bytes of one sequence on each GPU of its tensor-parallel group, times the group's width."""
-    element = cache_bytes_per_element(deployment.workload.kv_dtype)
-    cache = float(layer.attention.cache_bytes(deployment.workload.context, element))
-    return tp * cache / float(layer.attention.kv_shards(tp))
+def layer_cache_bytes(
+    layer: Layer, workload: Workload, tp: Quantity, context: Quantity | None = None
+) -> Quantity:
+    """Cache bytes of one sequence on each GPU of its tensor-parallel group, times the group's width.
+
+    ``context``: tokens of the sequence; the workload's if not given.
+    """
+    tokens = workload.context if context is None else context
+    cache = layer.attention.cache_bytes(tokens, cache_bytes_per_element(workload.kv_dtype))
+    return tp * cache / layer.attention.kv_shards(tp)
+
+
+def shard_bytes(
+    model: Model, workload: Workload, shard: StageShard, *, tp: Quantity, slots: Quantity, context: Quantity
+) -> tuple[Quantity, Quantity]:
+    """Bytes of weights, and of one sequence's cache, on a GPU of a stage with ``slots`` expert copies a layer."""
+    size = weight_sizes(model)
+    weights: Quantity = 0.0
+    cache: Quantity = 0.0
+    for layer, count in shard.layers:
+        weights = weights + count * layer_weight_bytes(layer, size, tp=tp, slots=slots)
+        cache = cache + count * layer_cache_bytes(layer, workload, tp, context)
+    # a head that is tied to the embedding is the same matrix, on the last stage again
+    embeds = np.maximum(shard.first, shard.last) if model.tied else shard.first
+    head = 0 if model.tied else model.head_params
+    weights = weights + embeds * model.embedding_params * size["embedding"] / tp
+    weights = weights + shard.last * head * size["head"] / tp
+    return weights + shard.last * model.final_norm_params * size["norm"], cache
 
 
 def workspace_bytes(
@@ -92,9 +115,9 @@ def workspace_bytes(
     ranks: Quantity,
     slots: Quantity,
     crosses: ArrayLike,
-    moe: bool,
+    moe: ArrayLike,
 ) -> Quantity:
-    """Workspace of one GPU per sequence of a step, without logits; arrays broadcast.
+    """Workspace of one GPU per sequence of a step, without logits; arrays broadcast. ``moe``: the stage has experts.
 
     Activations and all-to-all buffers. Decode in one domain: a buffer takes one vector from every rank, in and out;
     across domains (``crosses``) DeepEP's low-latency layout holds a BF16 vector for each of the group's ``slots``, to
@@ -102,9 +125,9 @@ def workspace_bytes(
     expert of a token, in and out.
     """
     tokens: Quantity = ACTIVATION_VECTORS * tp * model.hidden * 2.0
-    if moe and model.moe is not None:
+    if model.moe is not None and np.any(moe):
         pair = sum(vector_bytes(model.expert_hidden, model.precision["experts"]))
-        spread = np.asarray(ranks) > 1
+        spread = np.asarray(moe) & (np.asarray(ranks) > 1)
         inside = ranks if workload.decodes else np.minimum(ranks, model.moe.top_k)
         apart = 4 * slots * model.expert_hidden * 2.0 if workload.decodes else inside * pair
         tokens = tokens + np.where(spread, np.where(crosses, apart, inside * pair), 0.0)
@@ -116,20 +139,8 @@ def logit_bytes(model: Model, workload: Workload) -> float:
     return LOGIT_BYTES * model.vocab * (workload.tokens_per_pass if workload.decodes else 1.0)
 
 
-def _stage_workspace_bytes(
-    deployment: Deployment, stage: StageSpec, slots: int, *, tp: int, last: bool
-) -> float:
-    model, workload = deployment.model, deployment.workload
-    bytes_ = workspace_bytes(
-        model,
-        workload,
-        tp=float(tp),
-        ranks=float(len(stage.gpus)),
-        slots=float(slots),
-        crosses=len(deployment.domain_set(stage)) > 1,
-        moe=any(isinstance(layer.ffn, MoeFfn) for layer, _ in model.kind_counts(stage.layers)),
-    )
-    return float(bytes_) + last * logit_bytes(model, workload)
+def _has_experts(shard: StageShard) -> NDArray[np.bool_]:
+    return np.asarray(sum(count * isinstance(layer.ffn, MoeFfn) for layer, count in shard.layers)) > 0
 
 
 def replica_memory(
@@ -158,53 +169,54 @@ def replica_memory(
     A replica of ``n`` GPUs in ``p`` stages keeps ``p`` micro-batches in flight: every stage holds its layers'
     cache of *all* ``batch * n`` sequences, so KV per GPU does not shrink with stages, while weights do.
     """
-    model = deployment.model
-    size = weight_sizes(model)
+    model, workload = deployment.model, deployment.workload
     total = sum(len(stage.gpus) for stage in stages)
     memories = []
     for index, stage in enumerate(stages):
-        gpus = len(stage.gpus)
-        first, last = index == 0, index == len(stages) - 1
-        members = model.kind_counts(stage.layers)
+        gpus, ends = len(stage.gpus), (float(index == 0), float(index == len(stages) - 1))
+        shard = StageShard(tuple(model.kind_counts(stage.layers)), *ends)
         if per_gpu is not None:
-            each, capacity = _fullest(deployment, stage, per_gpu[index], members, size["experts"])
+            each, capacity = _fullest(deployment, stage, per_gpu[index])
         else:
             each = math.ceil(slots[index] / gpus) if most is None else most[index]
-            capacity = _least_hbm_bytes(deployment, stage)
-        weights = sum(n * float(layer_weight_bytes(layer, size, tp=tp, slots=each)) for layer, n in members)
-        if first or (last and model.tied):
-            weights += model.embedding_params * size["embedding"] / tp
-        if last:
-            head = 0 if model.tied else model.head_params
-            weights += head * size["head"] / tp
-            weights += model.final_norm_params * size["norm"]
+            capacity = min(domain_hbm_bytes(deployment, stage).values())
+        weights, cache = shard_bytes(
+            model, workload, shard, tp=float(tp), slots=each, context=workload.context
+        )
+        passing = workspace_bytes(
+            model,
+            workload,
+            tp=float(tp),
+            ranks=float(gpus),
+            slots=float(slots[index]),
+            crosses=len(deployment.domain_set(stage)) > 1,
+            moe=_has_experts(shard),
+        )
+        passing = passing + shard.last * logit_bytes(model, workload)
         held = total / gpus
-        kv = held * sum(n * layer_cache_bytes(layer, deployment, tp) for layer, n in members)
-        step_sequences = held / len(stages)
-        workspace = step_sequences * _stage_workspace_bytes(deployment, stage, slots[index], tp=tp, last=last)
-        memories.append(StageMemory(weights, kv, workspace, capacity))
+        memories.append(
+            StageMemory(
+                float(weights), held * float(cache), held / len(stages) * float(passing), float(capacity)
+            )
+        )
     return memories
 
 
-def _least_hbm_bytes(deployment: Deployment, stage: StageSpec) -> float:
-    return min(deployment.cluster.spec.domains[d].gpu.hbm_bytes for d in deployment.domain_set(stage))
+def domain_hbm_bytes(deployment: Deployment, stage: StageSpec) -> dict[int, float]:
+    """HBM of a GPU, as its driver reports it, of each domain that ``stage`` lies in."""
+    return {d: deployment.cluster.spec.domains[d].gpu.hbm_bytes for d in deployment.domain_set(stage)}
 
 
-def _fullest(
-    deployment: Deployment,
-    stage: StageSpec,
-    slots: NDArray[np.int64],
-    members: Sequence[tuple[Layer, int]],
-    bytes_per_param: float,
-) -> tuple[int, float]:
+def _fullest(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64]) -> tuple[int, float]:
     """Slots and HBM of the GPU that has least left beside its experts: everything else is alike on all GPUs."""
-    domains = deployment.domains(stage)
-    kinds = {int(d): deployment.cluster.spec.domains[d].gpu.hbm_bytes for d in deployment.domain_set(stage)}
+    kinds, model = domain_hbm_bytes(deployment, stage), deployment.model
     if len(set(kinds.values())) == 1:
         return int(slots.max(initial=0)), next(iter(kinds.values()))
+    members = model.kind_counts(stage.layers)
     slot = sum(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
-    capacity = np.array([kinds[domain] for domain in domains.tolist()])
-    tightest = int(np.argmin(USABLE_HBM * capacity - slots * float(slot) * bytes_per_param))
+    capacity = np.array([kinds[domain] for domain in deployment.domains(stage).tolist()])
+    size = weight_sizes(model)["experts"]
+    tightest = int(np.argmin(USABLE_HBM * capacity - slots * float(slot) * size))
     return int(slots[tightest]), float(capacity[tightest])
 
 
@@ -237,38 +249,18 @@ def even_memory(
     routed:
         Whether routed experts are held, and tokens sent to them.
     """
-    part = held or model.whole
-    size, experts = weight_sizes(model), model.moe.experts if model.moe else 0
+    shard, experts = held or model.whole, model.moe.experts if model.moe else 0
     slots = np.maximum(shape.slots, experts)
-    per_gpu = np.ceil(slots / shape.ep) / shape.moe_tp * routed
-    element = cache_bytes_per_element(workload.kv_dtype)
-    weights = _ends(model, size, shape, part)
-    cache: Quantity = 0.0
-    moe_layers: Quantity = 0.0
-    for layer, count in part.layers:
-        weights = weights + count * layer_weight_bytes(layer, size, tp=shape.tp, slots=per_gpu)
-        one = layer.attention.cache_bytes(_context(workload, shape), element)
-        cache = cache + count * shape.tp * one / layer.attention.kv_shards(shape.tp)
-        moe_layers = moe_layers + count * (routed and isinstance(layer.ffn, MoeFfn))
+    context = shape.context if workload.decodes else shape.prompt_length
+    each = np.ceil(slots / shape.ep) / shape.moe_tp * routed
+    weights, cache = shard_bytes(model, workload, shard, tp=shape.tp, slots=each, context=context)
     crosses = np.asarray(shape.gpus) > np.asarray(shape.domain_gpus)
-    plain, sending = (
-        workspace_bytes(model, workload, tp=shape.tp, ranks=shape.gpus, slots=slots, crosses=crosses, moe=moe)
-        for moe in (False, True)
+    moe = routed & _has_experts(shard)
+    passing = workspace_bytes(
+        model, workload, tp=shape.tp, ranks=shape.gpus, slots=slots, crosses=crosses, moe=moe
     )
-    passing = np.where(np.asarray(moe_layers) > 0, sending, plain) + part.last * logit_bytes(model, workload)
+    passing = passing + shard.last * logit_bytes(model, workload)
     return weights, in_flight * cache + at_once * passing
-
-
-def _ends(model: Model, size: dict[str, float], shape: StepShape, part: StageShard) -> Quantity:
-    """Embedding of the first stage (and of the last where the head is tied to it), head and norm of the last."""
-    embeds = np.maximum(part.first, part.last) if model.tied else part.first
-    head = 0 if model.tied else model.head_params
-    weights = embeds * model.embedding_params * size["embedding"] / shape.tp
-    return weights + part.last * (head * size["head"] / shape.tp + model.final_norm_params * size["norm"])
-
-
-def _context(workload: Workload, shape: StepShape) -> Quantity:
-    return shape.context if workload.decodes else shape.prompt_length
 
 
 def batch_room(memory: tuple[Quantity, Quantity], hbm_bytes: Quantity) -> Quantity:

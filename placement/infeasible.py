@@ -52,7 +52,7 @@ def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Sprea
 def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str:
     """What would fit: a number of nodes, or why no number does."""
     workload = deployment.workload
-    sequence = sum(layer_cache_bytes(layer, deployment, 1) for layer in deployment.model.layers)
+    sequence = sum(layer_cache_bytes(layer, deployment.workload, 1) for layer in deployment.model.layers)
     if sequence > usable:
         return (
             f"More nodes do not help: batch counts sequences per GPU, and the KV cache of one sequence of "

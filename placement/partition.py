@@ -205,7 +205,7 @@ def stage_problem(
         each = int(slots[stage].max())
         kind_seconds, kind_memory = np.zeros(len(model.kinds)), np.zeros(len(model.kinds))
         for kind, layer in enumerate(model.kinds):
-            cache = batch * total / len(group) * layer_cache_bytes(layer, deployment, tp)
+            cache = batch * total / len(group) * layer_cache_bytes(layer, deployment.workload, tp)
             kind_memory[kind] = layer_weight_bytes(layer, size, tp=tp, slots=each) + cache
             if times:
                 index = model.kind_of.index(kind)

@@ -124,7 +124,11 @@ def test_the_fullest_gpu_counts(toy):
 def test_tensor_parallelism_cuts_the_cache_as_far_as_there_are_heads(toy):
     where = toy.deployment(toy.cluster(4))
     # two KV heads: up to two parts, and tp times the sequences in a group
-    assert [layer_cache_bytes(toy.moe, where, tp) for tp in (1, 2, 4)] == [12_800, 12_800, 25_600]
+    assert [layer_cache_bytes(toy.moe, where.workload, tp) for tp in (1, 2, 4)] == [
+        12_800,
+        12_800,
+        25_600,
+    ]
 
 
 def test_smallest_capacity_of_a_stage_counts(toy):

@@ -148,21 +148,18 @@ def replica_memory(
     stages: Sequence[StageSpec],
     *,
     tp: int,
-    slots: Sequence[int],
+    slots: Sequence[int | NDArray[np.int64]],
     most: Sequence[int] | None = None,
-    per_gpu: Sequence[NDArray[np.int64]] | None = None,
 ) -> list[StageMemory]:
     """Return the memory of each stage of one replica: of its GPU that is full first.
 
     Parameters
     ----------
     slots:
-        Expert slots per layer over the whole group of each stage (0 without experts).
+        Expert slots per layer of each stage: of each GPU, ``[gpus]`` (one with more HBM may hold more of them), or in
+        all (0 without experts), which are as even as can be.
     most:
-        Slots per layer of the fullest GPU of each stage; as even as can be if not given.
-    per_gpu:
-        Slots per layer of each GPU of each stage, ``[gpus]`` each, instead of ``most``: a GPU with more HBM may hold
-        more of them.
+        Slots per layer of a GPU with the least HBM of each stage instead.
 
     Notes
     -----
@@ -175,10 +172,11 @@ def replica_memory(
     for index, stage in enumerate(stages):
         gpus, ends = len(stage.gpus), (float(index == 0), float(index == len(stages) - 1))
         shard = StageShard(tuple(model.kind_counts(stage.layers)), *ends)
-        if per_gpu is not None:
-            each, capacity = _fullest(deployment, stage, per_gpu[index])
+        row = slots[index]
+        if most is None and isinstance(row, np.ndarray):
+            each, capacity = _fullest(deployment, stage, row)
         else:
-            each = math.ceil(slots[index] / gpus) if most is None else most[index]
+            each = math.ceil(row / gpus) if most is None else most[index]
             capacity = min(domain_hbm_bytes(deployment, stage).values())
         weights, cache = shard_bytes(
             model, workload, shard, tp=float(tp), slots=each, context=workload.context
@@ -188,7 +186,7 @@ def replica_memory(
             workload,
             tp=float(tp),
             ranks=float(gpus),
-            slots=float(slots[index]),
+            slots=float(np.sum(row)),
             crosses=len(deployment.domain_set(stage)) > 1,
             moe=_has_experts(shard),
         )

@@ -16,7 +16,7 @@ from cost.layout import Layout, StageSpec
 from cost.memory import StageMemory, replica_max_batch, replica_memory
 from cost.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, hops
-from cost.terms.work import IMBALANCE, StepCost
+from cost.terms.work import IMBALANCE, StepCost, totals
 from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence, weakest
 
@@ -92,13 +92,6 @@ class _ReplicaCost:
     parts_s: Mapping[tuple[str, str], float]
     floor_s: Mapping[str, float]
 
-    def by(self, place: int) -> dict[str, float]:
-        """Seconds by part (0) or by resource (1)."""
-        found: dict[str, float] = {}
-        for names, seconds in self.parts_s.items():
-            found[names[place]] = found.get(names[place], 0.0) + seconds
-        return found
-
 
 class LayoutScorer:
     """Scores one layout at any batch: what does not depend on the batch is computed once.
@@ -114,7 +107,7 @@ class LayoutScorer:
     def __init__(
         self, deployment: Deployment, layout: Layout, uses: Uses, *, synthetic: bool = False
     ) -> None:
-        self._setting, self._layout, self._uses = deployment, layout, uses
+        self._deployment, self._layout, self._uses = deployment, layout, uses
         self._keys = [_signature(deployment, stages, uses[i]) for i, stages in enumerate(layout.replicas)]
         # replicas alike in domains, layers and experts cost the same and are computed once
         self._distinct = {key: replica for replica, key in reversed(list(enumerate(self._keys)))}
@@ -127,8 +120,7 @@ class LayoutScorer:
                 deployment,
                 layout.replicas[i],
                 tp=layout.tp,
-                slots=[_slots(use) for use in uses[i]],
-                per_gpu=[
+                slots=[
                     _slots_per_gpu(use, stage) for use, stage in zip(uses[i], layout.replicas[i], strict=True)
                 ],
             )
@@ -162,7 +154,7 @@ class LayoutScorer:
         limit = self.max_batch
         if batch > limit:
             raise InfeasibleError(_does_not_fit(batch, limit, self._memories))
-        deployment, layout = self._setting.with_batch(batch), self._layout
+        deployment, layout = self._deployment.with_batch(batch), self._layout
         costs = {
             key: _replica_cost(deployment, layout.replicas[i], self._uses[i], layout.tp, self._stage_keys[i])
             for key, i in self._distinct.items()
@@ -174,7 +166,7 @@ class LayoutScorer:
         tok_s = sum(n * each / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
         stages = [memory for memories in self._memories for memory in memories]
         fullest = min(stages, key=lambda memory: memory.usable - memory.used(batch))
-        limits = slowest.by(1)
+        limits = totals(slowest.parts_s, 1)
         return Score(
             step_s=slowest.step_s,
             lower_step_s=slowest.lower_step_s,
@@ -182,7 +174,7 @@ class LayoutScorer:
             tok_s_per_gpu_used=tok_s / layout.gpus_used,
             tok_s_per_user=each / slowest.step_s,
             bound_by=max(limits, key=lambda name: limits[name]),
-            terms_s=slowest.by(0),
+            terms_s=totals(slowest.parts_s, 0),
             limits_s=limits,
             parts_s=slowest.parts_s,
             floor_s=slowest.floor_s,
@@ -194,10 +186,6 @@ class LayoutScorer:
             tokens=deployment.workload.token_word,
             what_if=deployment.workload.what_if,
         )
-
-
-def _slots(use: ExpertUse | None) -> int:
-    return 0 if use is None else len(use.slot_gpu)
 
 
 def _slots_per_gpu(use: ExpertUse | None, stage: StageSpec) -> NDArray[np.int64]:

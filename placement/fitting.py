@@ -228,8 +228,7 @@ def tightest(
             continue
         groups = shape.replicas[0]
         stages = stage_specs(groups, equal_ranges(layers, len(groups)))
-        sums = [int(row.sum()) for row in slots]
-        memories = replica_memory(deployment, stages, tp=shape.tp, slots=sums, per_gpu=slots)
+        memories = replica_memory(deployment, stages, tp=shape.tp, slots=slots)
         fullest = max(memories, key=lambda memory: memory.used(1) - memory.usable)
         over = fullest.used(1) - fullest.usable
         if best is None or over < best[0]:

@@ -148,19 +148,15 @@ def largest_batch(deployment: Deployment, groups: Groups, *, tp: int, slots: Seq
     """
     if len(groups) == 1:
         stages = stage_specs(groups, [range(len(deployment.model.layers))])
-        return replica_max_batch(replica_memory(deployment, stages, tp=tp, slots=_sums(slots), per_gpu=slots))
+        return replica_max_batch(replica_memory(deployment, stages, tp=tp, slots=slots))
     even = stage_specs(groups, equal_ranges(len(deployment.model.layers), len(groups)))
-    most = replica_max_batch(replica_memory(deployment, even, tp=tp, slots=_sums(slots), per_gpu=slots))
+    most = replica_max_batch(replica_memory(deployment, even, tp=tp, slots=slots))
     low, high = most, max(4, 2 * most + 4)
     while _fits(deployment.with_batch(high), groups, tp=tp, slots=slots):
         low, high = high, 2 * high
     return last_where(
         low, high, lambda batch: _fits(deployment.with_batch(batch), groups, tp=tp, slots=slots)
     )
-
-
-def _sums(slots: Sequence[Ints]) -> list[int]:
-    return [int(row.sum()) for row in slots]
 
 
 def _fits(deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints]) -> bool:
@@ -194,9 +190,7 @@ def stage_problem(
     total = sum(len(group) for group in groups)
     trial = stage_specs(groups, equal_ranges(layers, stages))
     # on the safe side where GPUs differ: the most slots on the least HBM
-    whole = replica_memory(
-        deployment, trial, tp=tp, slots=_sums(slots), most=[int(row.max()) for row in slots]
-    )
+    whole = replica_memory(deployment, trial, tp=tp, slots=slots, most=[int(row.max()) for row in slots])
     fixed = np.array([part.used(batch) for part in whole])
     fixed_s = np.zeros(stages)
     size, kind_of = weight_sizes(model), np.array(model.kind_of)

@@ -211,14 +211,13 @@ def _failure_domains(plan: Plan, index: int) -> list[Ints | None]:
 
 def _memory(plan: Plan) -> list[str]:
     batch = plan.deployment.workload.batch
-    slots = [0 if assignment is None else assignment.slots for assignment in plan.experts]
     wrong = []
     for index, stages in enumerate(plan.layout.replicas):
         each = [
             np.zeros(len(stage.gpus), dtype=np.int64) if assignment is None else assignment.slots_per_gpu
             for stage, assignment in zip(stages, plan.experts, strict=True)
         ]
-        memories = replica_memory(plan.deployment, stages, tp=plan.layout.tp, slots=slots, per_gpu=each)
+        memories = replica_memory(plan.deployment, stages, tp=plan.layout.tp, slots=each)
         for stage, memory in zip(stages, memories, strict=True):
             if memory.used(batch) > memory.usable:
                 wrong.append(

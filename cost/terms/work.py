@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -234,9 +235,12 @@ def kernel_seconds(compute_s: Quantity, memory_s: Quantity, efficiency: Efficien
     return np.maximum(compute_s, memory_s) if efficiency.ideal else smooth_max(compute_s, memory_s)
 
 
-def totals(parts_s: dict[tuple[str, str], Quantity], place: int) -> dict[str, Quantity]:
+Seconds = TypeVar("Seconds", float, Quantity)
+
+
+def totals(parts_s: Mapping[tuple[str, str], Seconds], place: int) -> dict[str, Seconds]:
     """Seconds by part (``place`` 0) or by what bound them (1)."""
-    found: dict[str, Quantity] = {}
+    found: dict[str, Seconds] = {}
     for names, seconds in parts_s.items():
         found[names[place]] = found.get(names[place], 0.0) + seconds
     return found

@@ -191,9 +191,7 @@ def _check_memory(
         np.zeros(len(stage.gpus), dtype=np.int64) if count is None else count
         for stage, count in zip(stages, slots, strict=True)
     ]
-    memories = replica_memory(
-        deployment, stages, tp=layout.tp, slots=[int(row.sum()) for row in each], per_gpu=each
-    )
+    memories = replica_memory(deployment, stages, tp=layout.tp, slots=each)
     fits = min(memory.max_batch() for memory in memories)
     for stage, memory, lacking in zip(stages, memories, short, strict=True):
         if memory.used(batch) <= memory.usable:

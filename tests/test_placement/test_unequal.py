@@ -91,7 +91,7 @@ def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
 
     (stage,) = stage_specs(fitting.shape.replicas[0], WHOLE)
     rows, capacity = fitting.slots[0], gpu_hbm_bytes(deployment, stage.gpus)
-    (joint,) = replica_memory(deployment, [stage], tp=1, slots=[int(rows.sum())], per_gpu=[rows])
+    (joint,) = replica_memory(deployment, [stage], tp=1, slots=[rows])
     # each GPU on its own, all with its slots and HBM
     alone = []
     for count, hbm in {*zip(rows.tolist(), capacity.tolist(), strict=True)}:
@@ -99,7 +99,7 @@ def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
         alone.append(replace(one, capacity=hbm).max_batch())
     assert joint.max_batch() == min(alone) == fitting.max_batch
     # equal slots leave room for fewer sequences
-    (even,) = replica_memory(deployment, [stage], tp=1, slots=[48], per_gpu=[np.full(16, 3)])
+    (even,) = replica_memory(deployment, [stage], tp=1, slots=[np.full(16, 3)])
     assert even.max_batch() <= joint.max_batch()
 
 

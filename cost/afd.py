@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from cost.deployment import USABLE_HBM, Deployment
 from cost.layout import StageSpec
-from cost.layouts.batches import batch_grid
-from cost.layouts.candidates import domain_gpus, equal_groups, group_sizes
+from cost.layouts.candidates import batch_grid, domain_gpus, equal_groups, group_sizes
 from cost.layouts.result import Sweep
 from cost.machine import Machine
 from cost.memory import batch_room, even_memory, weight_sizes

@@ -13,9 +13,8 @@ from cost.attention.sparse import as_if_sparse
 from cost.calibration.alltoall import Kernel
 from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
-from cost.efficiency import Efficiency
 from cost.layout import StageSpec
-from cost.machine import GpuRates, Machine, Rates, kernels_for, stage_rates
+from cost.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates
 from cost.model import Model, MoeFfn
 from cost.workload import Workload
 from topology.cluster import Cluster

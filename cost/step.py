@@ -9,9 +9,8 @@ import numpy as np
 
 from cost.deployment import Deployment
 from cost.dispatch import ExpertUse
-from cost.efficiency import Efficiency
 from cost.layout import StageSpec
-from cost.machine import Machine, Rates
+from cost.machine import Efficiency, Machine, Rates
 from cost.model import Layer, Model, StageShard
 from cost.quantity import Quantity
 from cost.terms.dense import add_head

@@ -21,7 +21,7 @@ OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 AUTO: Literal["auto"] = "auto"
 
 ALIKE = 0.10
-"""The published ranges of kernel efficiency (:mod:`cost.efficiency`) are wider than that, so layouts that are
+"""The published ranges of kernel efficiency (:mod:`cost.machine`) are wider than that, so layouts that are
 closer cannot be told apart."""
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cost.calibration.kernels import published_best
 from cost.calibration.serving import ANY_ENGINE, Tables, peak_of
-from cost.efficiency import COEFFICIENTS, Efficiency
+from cost.machine import COEFFICIENTS, Efficiency
 from topology.catalog import load_gpu
 from topology.errors import MissingFigureError
 from topology.figures import Evidence, Figure

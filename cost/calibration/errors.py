@@ -15,8 +15,8 @@ from typing import Any
 
 from cost.calibration.serving import ANY_ENGINE, calibrated
 from cost.deployment import Deployment
-from cost.efficiency import Efficiency
 from cost.layout import Layout
+from cost.machine import Efficiency
 from topology.catalog import load_gpu
 from topology.errors import InputError
 from topology.reading import Fields, load_yaml, nearest

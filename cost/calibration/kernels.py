@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from cost.efficiency import COEFFICIENTS, is_fraction
+from cost.machine import COEFFICIENTS, is_fraction
 from topology.catalog import GPU_FIGURES, gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
@@ -29,7 +29,7 @@ class KernelRate:
     Attributes
     ----------
     coefficient:
-        One of the fractions of a chip's peaks in :data:`cost.efficiency.COEFFICIENTS`.
+        One of the fractions of a chip's peaks in :data:`cost.machine.COEFFICIENTS`.
     chip:
         GPU of the catalog that it ran on.
     fraction:
@@ -178,7 +178,7 @@ def published_best(architecture: str, coefficient: str, *, chip: str = "", peak:
     architecture:
         One of :func:`architectures`.
     coefficient:
-        A fraction of :data:`cost.efficiency.COEFFICIENTS`.
+        A fraction of :data:`cost.machine.COEFFICIENTS`.
     chip:
         Only what was measured on this GPU of the architecture: B300 has half as much FP4 again as B200 in its data
         sheet, and reaches a tenth more.

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from cost.calibration.kernels import brought_down, derate
-from cost.efficiency import COEFFICIENTS, Efficiency, is_fraction
+from cost.machine import COEFFICIENTS, Efficiency, is_fraction
 from topology.catalog import gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure

@@ -9,8 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import USABLE_HBM, Deployment
-from cost.layouts.batches import batches_between, batches_of, most_that_fit
-from cost.layouts.candidates import LayoutTable, Variant, layouts_of
+from cost.layouts.candidates import (
+    LayoutTable,
+    Variant,
+    batches_between,
+    batches_of,
+    layouts_of,
+    most_that_fit,
+)
 from cost.layouts.partition import variants_of
 from cost.layouts.result import Sweep
 from cost.layouts.stages import Pipelines, Pricer, StageSeconds, pipelines_of
@@ -120,7 +126,7 @@ def sweep(
     -----
     Groups of GPUs of every size that divides a domain or joins whole ones, every tensor-parallel width that stays in
     a domain and divides the heads, every number of stages that leaves no group idle, as many replicas as there is
-    room for; batches on a grid, and near the frontier every one (:mod:`cost.layouts.batches`); at each batch the
+    room for; batches on a grid, and near the frontier every one (:mod:`cost.layouts.candidates`); at each batch the
     fastest split of the layers (:mod:`cost.layouts.partition`). A layout costs what :class:`cost.score.LayoutScorer`
     says for balanced experts. Where nothing fits the sweep is empty and says how much is missing.
 

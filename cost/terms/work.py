@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike
 
 from cost.deployment import Deployment
 from cost.dispatch import ExpertUse
-from cost.efficiency import Efficiency
 from cost.layout import StageSpec
-from cost.machine import Machine, Rates
+from cost.machine import Efficiency, Machine, Rates
 from cost.model import Layer, Model
 from cost.quantity import Quantity
 from cost.workload import StepShape
@@ -100,7 +99,7 @@ class Work:
 
     The two run at once, so no kernel is faster than ``max(compute_s, memory_s)`` (the roofline of Williams,
     Waterman and Patterson, CACM 2009). Real kernels reach a fraction of each peak
-    (:class:`cost.efficiency.Efficiency`), found under the names kept here.
+    (:class:`cost.machine.Efficiency`), found under the names kept here.
 
     Attributes
     ----------

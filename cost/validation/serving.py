@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from cost.calibration.first_token import FirstToken, first_token
 from cost.calibration.residual import PHASES, kinds_of, residual, step_features
 from cost.calibration.serving import calibrated
-from cost.efficiency import Efficiency
-from cost.machine import Machine, kernels_for
+from cost.machine import Efficiency, Machine, kernels_for
 from cost.memory import largest_batch
 from cost.quantity import Quantity
 from cost.serving import Served, aggregated, disaggregated

@@ -10,8 +10,8 @@ from cost.calibration.errors import errors_in
 from cost.calibration.residual import kinds_of, step_features
 from cost.calibration.residual import residual as learned_residual
 from cost.deployment import USABLE_HBM
-from cost.efficiency import PEAK
 from cost.lecture import train_wait_s
+from cost.machine import PEAK
 from cost.score import Score
 from cost.terms.registry import TERMS
 from placement.compare import cluster_status

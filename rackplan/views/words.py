@@ -17,9 +17,9 @@ from cost.calibration.errors import (
 )
 from cost.calibration.serving import ANY_ENGINE
 from cost.deployment import Deployment
-from cost.efficiency import Efficiency
 from cost.lecture import model_price_step_context
 from cost.loads import ExpertLoads
+from cost.machine import Efficiency
 from cost.workload import Workload
 from placement.plan import Plan
 from rackplan.views.blocks import GAP, Block, Table, Text, labelled

@@ -16,9 +16,8 @@ from cost.attention import GroupedQuery
 from cost.calibration.serving import calibrated
 from cost.deployment import Deployment
 from cost.dispatch import balanced_use
-from cost.efficiency import PEAK, Efficiency
 from cost.layout import Layout, StageSpec
-from cost.machine import Machine, kernels_for, stage_rates
+from cost.machine import PEAK, Efficiency, Machine, kernels_for, stage_rates
 from cost.model import DenseFfn, Layer, Model, MoeFfn
 from cost.score import LayoutScorer
 from cost.validation import recipes

@@ -10,9 +10,9 @@ import pytest
 
 from cost.afd import MICRO_BATCHES, AfdShape, AfdSweep, LayerTimes, afd_layer, afd_sweep, ping_pong_seconds
 from cost.deployment import USABLE_HBM, Deployment
-from cost.efficiency import PEAK
 from cost.layout import StageSpec
 from cost.layouts import best_at
+from cost.machine import PEAK
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from topology import InputError, build_cluster, resolve_cluster

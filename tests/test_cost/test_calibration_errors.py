@@ -28,7 +28,7 @@ from cost.calibration.errors import (
 )
 from cost.calibration.serving import ANY_ENGINE, calibrated, calibrated_chips, engine_names, fit_errors
 from cost.deployment import Deployment
-from cost.efficiency import PEAK
+from cost.machine import PEAK
 from cost.resolve import resolve_model
 from cost.validation.point import Point, Pool
 from cost.workload import Workload

@@ -14,7 +14,7 @@ from cost.calibration.kernels import (
     read_kernel_rates,
 )
 from cost.calibration.serving import calibrated_chips
-from cost.efficiency import COEFFICIENTS, is_fraction
+from cost.machine import COEFFICIENTS, is_fraction
 from topology.catalog import load_gpu
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence

@@ -27,7 +27,7 @@ from cost.calibration.serving import (
     require_engine,
     value_at,
 )
-from cost.efficiency import COEFFICIENTS, is_fraction
+from cost.machine import COEFFICIENTS, is_fraction
 from topology import load_domain
 from topology.catalog import gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError

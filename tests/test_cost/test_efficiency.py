@@ -2,7 +2,7 @@
 
 import pytest
 
-from cost.efficiency import COEFFICIENTS, PEAK, Efficiency
+from cost.machine import COEFFICIENTS, PEAK, Efficiency
 from topology.figures import Evidence, Figure
 
 FRACTIONS = ("gemm.", "experts.", "attention.", "hbm.", "links.")

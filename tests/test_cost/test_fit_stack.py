@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cost.calibration.serving import calibrated
-from cost.efficiency import COEFFICIENTS
+from cost.machine import COEFFICIENTS
 from cost.step import even_step
 from cost.terms.registry import TERMS
 from cost.validation.point import Point, Pool

@@ -10,8 +10,8 @@ import pytest
 
 from cost.deployment import Deployment
 from cost.dispatch import ExpertUse, balanced_use
-from cost.efficiency import PEAK
 from cost.layout import Layout, StageSpec
+from cost.machine import PEAK
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
 from cost.terms.experts import expert_speed
@@ -21,7 +21,7 @@ from topology import Fault, build_cluster, resolve_cluster
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cost.efficiency import Efficiency
+    from cost.machine import Efficiency
     from cost.model import MoeFfn
 
 MODEL = resolve_model("mixtral-8x7b")

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from cost.calibration.serving import calibrated
 from cost.deployment import Deployment
-from cost.efficiency import COEFFICIENTS, Efficiency
 from cost.layouts import sweep
+from cost.machine import COEFFICIENTS, Efficiency
 from cost.resolve import model_names, resolve_model
 from cost.workload import Workload
 from topology import Evidence, Figure, InputError, build_cluster, cluster_names, load_domain, resolve_cluster

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.dispatch import balanced_use, expert_use
-from cost.efficiency import PEAK
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
+from cost.machine import PEAK
 from cost.model import MoeFfn
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cost.deployment import Deployment
 from cost.dispatch import balanced_use
-from cost.efficiency import PEAK
 from cost.layouts import Sweep, best_at, iso_interactivity, sweep
+from cost.machine import PEAK
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
 from cost.workload import Workload

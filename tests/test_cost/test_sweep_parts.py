@@ -10,12 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
-from cost.efficiency import PEAK
 from cost.layouts import sweep
-from cost.layouts.batches import batch_grid, batches_between, batches_of, most_that_fit
-from cost.layouts.candidates import arrangements, domain_gpus
+from cost.layouts.candidates import (
+    arrangements,
+    batch_grid,
+    batches_between,
+    batches_of,
+    domain_gpus,
+    most_that_fit,
+)
 from cost.layouts.evaluate import expand, runs_of
 from cost.layouts.partition import balanced_ranges, between
+from cost.machine import PEAK
 from cost.memory import replica_memory
 from cost.resolve import resolve_model
 from cost.workload import Workload

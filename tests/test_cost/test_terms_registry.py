@@ -3,8 +3,8 @@
 import pytest
 
 from cost.deployment import Deployment
-from cost.efficiency import COEFFICIENTS
 from cost.layouts import sweep
+from cost.machine import COEFFICIENTS
 from cost.resolve import resolve_model
 from cost.terms.registry import TERMS
 from cost.workload import Workload

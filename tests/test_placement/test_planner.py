@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from cost.deployment import Deployment
-from cost.efficiency import PEAK
 from cost.loads import read_loads
+from cost.machine import PEAK
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement import fitting, layout_choice

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
+import helpers
 from cost.calibration import errors
 from cost.calibration.errors import (
     ANY_PHASE,
@@ -191,17 +192,7 @@ def test_a_cluster_of_two_chips_has_two_errors(tmp_path):
 # --- files that are refused
 
 
-def changed(*path, to=None):
-    """The shipped file with one place changed, or removed."""
-    data = copy.deepcopy(SHIPPED)
-    place = data
-    for key in path[:-1]:
-        place = place[key]
-    if to is None:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = to
-    return data
+changed = partial(helpers.changed, SHIPPED)
 
 
 CELL = ("chips", "gb200", "engines", "any", "any")

@@ -1,8 +1,8 @@
 """Calibrated coefficients: read off curves, a neighbour's marked as such, engines, and files that are refused."""
 
-import copy
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import helpers
 from cost.calibration import serving
 from cost.calibration.kernels import derate, unmeasured_chips
 from cost.calibration.serving import (
@@ -249,17 +250,7 @@ def test_curves_go_through_the_points_of_the_file():
 # --- files
 
 
-def changed(*path, to=None):
-    """The shipped file with one place changed, or removed."""
-    data = copy.deepcopy(SHIPPED)
-    place = data
-    for key in path[:-1]:
-        place = place[key]
-    if to is None:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = to
-    return data
+changed = partial(helpers.changed, SHIPPED)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from cost.deployment import Deployment
 from cost.loads import ExpertLoads
-from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
+from helpers import few_layers
 from placement.anti_affinity import spread_evenly
 from placement.experts import place_apart, place_experts
 from placement.failure_domains import most_in_domain, over_cap
@@ -196,8 +196,7 @@ def test_a_timed_search_is_not_worse() -> None:
 
 def test_plans_over_two_racks(tmp_path: Path) -> None:
     """DeepSeek-V3 over two racks: as good as without the rule, nearly; 576 slots go, and no rack takes an expert."""
-    config = resolve_model("deepseek-v3").config
-    few = model_from_config({**config, "num_hidden_layers": 11}, name="deepseek-v3")  # 8 with experts
+    few = few_layers("deepseek-v3", 11)  # 8 with experts
     deployment = Deployment(resolve_cluster("gb200-nvl72@144"), few, Workload(4096, 0))
     tokens = np.random.default_rng(0).lognormal(0, 0.63, (1, 8, 256))
     loads = ExpertLoads(tokens, ("a",), synthetic=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +9,8 @@ import pytest
 
 from cost.deployment import Deployment
 from cost.loads import ExpertLoads
-from cost.resolve import resolve_model
 from cost.workload import Workload
+from helpers import few_layers
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.verify import verify_plan
@@ -20,9 +19,7 @@ from topology import resolve_cluster
 if TYPE_CHECKING:
     from cost.dispatch import Split
 
-MODEL = resolve_model("mixtral-8x7b")
-FEW = replace(MODEL, layers=MODEL.layers[:6])
-SETTING = Deployment(resolve_cluster("hgx-h100"), FEW, Workload(batch=8))
+SETTING = Deployment(resolve_cluster("hgx-h100"), few_layers("mixtral-8x7b", 6), Workload(batch=8))
 
 
 def loads_of(scenarios: int) -> ExpertLoads:

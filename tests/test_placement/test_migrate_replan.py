@@ -11,8 +11,8 @@ import pytest
 from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
-from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
+from helpers import few_layers
 from placement.migrate import cycles
 from placement.migrate.replan import Replanned, ReplanOptions, replan_plan
 from placement.options import PlanOptions
@@ -41,10 +41,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 def plan_of(
     cluster: str, *, redundant: int | None = None, tp: int = 1, stages: int = 1, layers: int = 32
 ) -> Plan:
-    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": layers}
-    deployment = Deployment(
-        resolve_cluster(cluster), model_from_config(config, name="mixtral"), Workload(2048, 8)
-    )
+    deployment = Deployment(resolve_cluster(cluster), few_layers("mixtral-8x7b", layers), Workload(2048, 8))
     options = PlanOptions(redundant, time_limit_s=0.0, tp=tp, stages=stages)
     return make_plan(deployment, loads(0, layers=layers), options)
 

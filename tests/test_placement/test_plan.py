@@ -9,18 +9,14 @@ from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
-from cost.resolve import model_from_config, resolve_model
+from cost.resolve import resolve_model
 from cost.workload import Workload
+from helpers import few_layers
 from placement.scoring import moe_rows, placement_balancedness, score_placement, stage_loads
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
-CONFIG = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
-SETTING = Deployment(
-    resolve_cluster("hgx-h100"),
-    model_from_config(CONFIG, name="four layers", weights=None),
-    Workload(batch=2),
-)
+SETTING = Deployment(resolve_cluster("hgx-h100"), few_layers("mixtral-8x7b", 4), Workload(batch=2))
 TWO_STAGES = Layout(((StageSpec((0, 1, 2, 3), range(1)), StageSpec((4, 5, 6, 7), range(1, 4))),), 1)
 TOKENS = np.ones((1, 4, 8))
 TOKENS[0, 2, 0] = 9.0  # layer 2: expert 0 is nine times as hot

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from cost.deployment import Deployment
 from cost.loads import read_loads
-from cost.resolve import model_from_config, resolve_model
+from cost.resolve import resolve_model
 from cost.workload import Workload
+from helpers import few_layers
 from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
 from placement.planner import make_plan
@@ -35,8 +36,7 @@ REMOVED = object()
 @cache
 def four_layers() -> Plan:
     """Two replicas on 16 GPUs, one stage each."""
-    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
-    model = model_from_config(config, name="four layers", weights=None)
+    model = few_layers("mixtral-8x7b", 4)
     deployment = Deployment(resolve_cluster("hgx-h100@16"), model, Workload(batch=3))
     loads = read_loads(["zipf:1", "uniform"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
     return make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, ep=8, tp=1, stages=1))
@@ -74,7 +74,7 @@ def test_the_planned_one_has_replicas() -> None:
 def test_contract_of_the_file() -> None:
     data = fresh()
     assert data["schema_version"] == 1
-    assert (data["model"], data["cluster"]) == ("four layers", "hgx-h100@16")
+    assert (data["model"], data["cluster"]) == ("few layers", "hgx-h100@16")
     assert {"stages", "experts", "layout", "score", "proof", "baselines", "inputs"} <= set(data)
     assert {"domains", "first_layer", "last_layer"} <= set(data["stages"][0])
     assert {"stages", "ep", "tp", "attention_dp", "replicas", "batch_per_gpu"} <= set(data["layout"])

@@ -12,8 +12,8 @@ import pytest
 
 from cost.deployment import Deployment
 from cost.loads import read_loads
-from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
+from helpers import few_layers
 from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 @cache
 def found() -> Plan:
     """Four layers on two nodes of four GPUs, everything asked for."""
-    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
-    model = model_from_config(config, name="four layers", weights=None)
+    model = few_layers("mixtral-8x7b", 4)
     deployment = Deployment(resolve_cluster("gb200-nvl72@8"), model, Workload(batch=3))
     loads = read_loads(["zipf:1", "uniform"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
     options = PlanOptions(

@@ -7,20 +7,18 @@ import pytest
 
 from cost.deployment import Deployment
 from cost.loads import ExpertLoads
-from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
+from helpers import few_layers
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.scoring import score_rivals
 from topology import resolve_cluster
 
-FEW = model_from_config({**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 8}, name="mixtral")
-
 
 @pytest.mark.parametrize(("cluster", "redundant"), [("hgx-h100", 8), ("hgx-h100@16", 8), ("hgx-h100", 3)])
 def test_they_score_as_in_a_plan(cluster: str, redundant: int) -> None:
     tokens = np.random.default_rng(1).lognormal(4, 0.7, (2, 8, 8))
-    deployment = Deployment(resolve_cluster(cluster), FEW, Workload(2048, 8))
+    deployment = Deployment(resolve_cluster(cluster), few_layers("mixtral-8x7b", 8), Workload(2048, 8))
     options = PlanOptions(redundant, time_limit_s=0.0)
     plan = make_plan(deployment, ExpertLoads(tokens, ("a", "b"), synthetic=False), options)
     assert plan.loads is not None

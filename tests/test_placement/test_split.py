@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from cost.deployment import Deployment
 from cost.memory import replica_max_batch, replica_memory
-from cost.resolve import model_from_config, resolve_model
+from cost.resolve import resolve_model
 from cost.workload import Workload
+from helpers import few_layers
 from placement.partition import equal_ranges, largest_batch, split_layers, stage_problem, stage_specs
 from placement.problem import spread_slots
 from topology import resolve_cluster
@@ -27,7 +28,7 @@ Groups = list[tuple[int, ...]]
 def setting_of(model: str, cluster: str, *, context: int = 4096, layers: int | None = None) -> Deployment:
     found = resolve_model(model)
     if layers:
-        found = model_from_config({**found.config, "num_hidden_layers": layers}, name="cut", weights=None)
+        found = few_layers(model, layers)
     return Deployment(resolve_cluster(cluster), found, Workload(context=context, batch=1))
 
 

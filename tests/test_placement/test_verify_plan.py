@@ -14,8 +14,8 @@ from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.loads import read_loads
-from cost.resolve import model_from_config, resolve_model
 from cost.workload import Workload
+from helpers import few_layers
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.verify import verify_plan
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 @cache
 def legal() -> Plan:
-    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
-    model = model_from_config(config, name="four layers", weights=None)
+    model = few_layers("mixtral-8x7b", 4)
     deployment = Deployment(resolve_cluster("hgx-h100@16"), model, Workload(batch=2))
     loads = read_loads(["zipf:1"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
     return make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, redundant=8))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import nodes_of_kind, rate_to
 from topology import (
     ClusterSpec,
     DomainSpec,
@@ -32,16 +33,6 @@ if TYPE_CHECKING:
     from topology.spec import ScaleOutSpec
 
 Graph = nx.Graph
-
-
-def of_kind(graph: Graph[str], kind: str) -> list[str]:
-    return [node for node, data in graph.nodes(data=True) if data["kind"] == kind]
-
-
-def rate(graph: Graph[str], node: str, kind: str) -> float:
-    return sum(
-        graph.edges[node, other]["bytes_per_s"] for other in graph[node] if graph.nodes[other]["kind"] == kind
-    )
 
 
 def torus(shape: tuple[int, ...], wrap: tuple[bool, ...], node: tuple[int, ...] | None = None) -> DomainSpec:
@@ -67,7 +58,7 @@ def alone(domain: DomainSpec) -> Cluster:
 def test_full_mesh_by_hand() -> None:
     graph = resolve_cluster("mi300x").graph
     assert (len(graph), graph.number_of_edges()) == (8, 28)
-    assert {rate(graph, gpu, "gpu") for gpu in graph} == {448e9}
+    assert {rate_to(graph, gpu, "gpu") for gpu in graph} == {448e9}
     assert {data["bytes_per_s"] for _, _, data in graph.edges(data=True)} == {64e9}
 
 
@@ -92,7 +83,7 @@ def test_links_differ_by_dimension() -> None:
     assert rates == {128e9: 128, 64e9: 64}
     ring = [(a, b) for a, b, data in graph.edges(data=True) if data["bytes_per_s"] == 64e9]
     assert all(graph.nodes[a]["node"] != graph.nodes[b]["node"] for a, b in ring)
-    assert {rate(graph, gpu, "gpu") for gpu in graph} == {640e9}
+    assert {rate_to(graph, gpu, "gpu") for gpu in graph} == {640e9}
 
 
 @settings(deadline=None, max_examples=60)
@@ -113,7 +104,7 @@ def test_every_torus(sides: list[tuple[int, bool]]) -> None:
     assert max(degrees) == domain.links_per_gpu or any(size == 2 and not ring for size, ring in sides)
     if all(wrap):
         assert set(degrees) == {domain.links_per_gpu}
-        assert {rate(graph, gpu, "gpu") for gpu in graph} <= {domain.scale_up_bytes_per_s}
+        assert {rate_to(graph, gpu, "gpu") for gpu in graph} <= {domain.scale_up_bytes_per_s}
 
 
 def test_a_dimension_reordered_is_the_same_torus() -> None:
@@ -129,14 +120,14 @@ def test_a_dimension_reordered_is_the_same_torus() -> None:
 
 def test_two_tiers_by_hand() -> None:
     graph = resolve_cluster("cm384").graph
-    chips = of_kind(graph, "switch")
+    chips = nodes_of_kind(graph, "switch")
     lower = [chip for chip in chips if graph.nodes[chip]["node"] is not None]
     upper = [chip for chip in chips if graph.nodes[chip]["node"] is None]
     assert (len(lower), len(upper)) == (336, 112)
-    assert {rate(graph, gpu, "switch") for gpu in of_kind(graph, "gpu")} == {196e9}
+    assert {rate_to(graph, gpu, "switch") for gpu in nodes_of_kind(graph, "gpu")} == {196e9}
     assert (
-        {rate(graph, chip, "gpu") for chip in lower}
-        == {rate(graph, chip, "switch") for chip in lower}
+        {rate_to(graph, chip, "gpu") for chip in lower}
+        == {rate_to(graph, chip, "switch") for chip in lower}
         == {448e9}
     )
     assert {graph.degree(chip) for chip in upper} == {48}
@@ -156,11 +147,11 @@ def fabric(kind: str, **sizes: float) -> ScaleOutSpec:
 def test_leaf_spine_by_hand() -> None:
     # 5 hosts of 8, two on a leaf: three leaves; 16 downlinks, 4 uplinks at 4:1, over two spines
     graph = with_fabric(5, fabric("leaf-spine", nodes_per_pod=2, spines=2, oversubscription=4.0)).graph
-    assert len(of_kind(graph, "leaf")) == 3
-    assert {graph.edges[leaf, "f.s0"]["count"] for leaf in of_kind(graph, "leaf")} == {2}
-    assert rate(graph, "f.l0", "gpu") == 16 * 50e9
-    assert rate(graph, "f.l2", "gpu") == 8 * 50e9
-    assert rate(graph, "f.l2", "spine") == 4 * 50e9
+    assert len(nodes_of_kind(graph, "leaf")) == 3
+    assert {graph.edges[leaf, "f.s0"]["count"] for leaf in nodes_of_kind(graph, "leaf")} == {2}
+    assert rate_to(graph, "f.l0", "gpu") == 16 * 50e9
+    assert rate_to(graph, "f.l2", "gpu") == 8 * 50e9
+    assert rate_to(graph, "f.l2", "spine") == 4 * 50e9
     assert all(graph.has_edge(f"d1.n0.g{g}", "f.l0") for g in range(8))
 
 
@@ -183,15 +174,15 @@ def test_fat_tree_by_hand() -> None:
         "spine": 16,
         "core": 8,
     }
-    assert rate(graph, "f.p1.l0", "spine") == 4 * 50e9
-    assert rate(graph, "f.p1.s3", "leaf") == rate(graph, "f.p1.s3", "core") == 2 * 50e9
+    assert rate_to(graph, "f.p1.l0", "spine") == 4 * 50e9
+    assert rate_to(graph, "f.p1.s3", "leaf") == rate_to(graph, "f.p1.s3", "core") == 2 * 50e9
     assert set(graph["f.p1.s3"]) == {"f.p1.l0", "f.p1.l1", "f.c3.0", "f.c3.1"}
     assert {graph.nodes[n]["pod"] for n in graph["f.c3.1"]} == {0, 1, 2, 3}
 
 
 def test_a_pod_alone_has_no_cores() -> None:
     graph = with_fabric(2, fabric("fat-tree", nodes_per_pod=2, leaves_per_pod=2, spines=4, cores=0)).graph
-    assert not of_kind(graph, "core")
+    assert not nodes_of_kind(graph, "core")
     assert nx.is_connected(graph)
 
 
@@ -225,19 +216,19 @@ def test_every_fat_tree_keeps_its_ratios(
     validate_graph(graph)
     assert nx.is_connected(graph)
     assert up * leaf == per_leaf * 8
-    for name in of_kind(graph, "leaf"):
-        assert rate(graph, name, "spine") == up * 50e9
-    for name in of_kind(graph, "spine"):
-        assert rate(graph, name, "core") == above * 50e9
-    totals = [sum(graph.edges[c, s]["count"] for s in graph[c]) for c in of_kind(graph, "core")]
-    assert sum(totals) == above * len(of_kind(graph, "spine"))
+    for name in nodes_of_kind(graph, "leaf"):
+        assert rate_to(graph, name, "spine") == up * 50e9
+    for name in nodes_of_kind(graph, "spine"):
+        assert rate_to(graph, name, "core") == above * 50e9
+    totals = [sum(graph.edges[c, s]["count"] for s in graph[c]) for c in nodes_of_kind(graph, "core")]
+    assert sum(totals) == above * len(nodes_of_kind(graph, "spine"))
 
 
 def test_dragonfly_by_hand() -> None:
     # three groups of four routers with one host each: 32 global links a group, 16 to each other group
     fly = fabric("dragonfly", nodes_per_pod=4, leaves_per_pod=4, spines=0, local_links=3)
     graph = with_fabric(12, fly).graph
-    routers = of_kind(graph, "router")
+    routers = nodes_of_kind(graph, "router")
     assert len(routers) == 12
     local = [
         graph.edges[e]["count"]
@@ -316,6 +307,6 @@ def test_mixed_generations_share_a_fabric() -> None:
     graph = build_cluster(spec).graph
     validate_graph(graph)
     assert nx.is_connected(graph)
-    assert [rate(graph, gpu, "leaf") for gpu in ("d0.n0.g7", "d1.n17.g3", "d2.n0.g0")] == [50e9] * 3
+    assert [rate_to(graph, gpu, "leaf") for gpu in ("d0.n0.g7", "d1.n17.g3", "d2.n0.g0")] == [50e9] * 3
     # rails 4 to 7 have no GPU of the tray that has four
     assert graph.degree("f.p0.l7") == 2 + 4 or graph.degree("f.p1.l7") >= 1

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import nodes_of_kind, rate_to
 from topology import (
     ClusterSpec,
     InputError,
@@ -29,26 +30,15 @@ if TYPE_CHECKING:
 Graph = nx.Graph
 
 
-def of_kind(graph: Graph[str], kind: str) -> list[str]:
-    return [n for n, data in graph.nodes(data=True) if data["kind"] == kind]
-
-
-def rate(graph: Graph[str], node: str, kind: str) -> float:
-    """Bytes/s per direction between a node and its neighbours of one kind."""
-    return sum(
-        graph.edges[node, other]["bytes_per_s"] for other in graph[node] if graph.nodes[other]["kind"] == kind
-    )
-
-
 def test_hgx_h100_link_by_link() -> None:
     graph = resolve_cluster("hgx-h100").graph
     assert (len(graph), graph.number_of_edges()) == (8 + 4, 8 * 4)
-    for gpu in of_kind(graph, "gpu"):
+    for gpu in nodes_of_kind(graph, "gpu"):
         counts = sorted(graph.edges[gpu, chip]["count"] for chip in graph[gpu])
         assert counts == [4, 4, 5, 5]
-        assert rate(graph, gpu, "switch") == 450e9
+        assert rate_to(graph, gpu, "switch") == 450e9
     assert {graph.edges[e]["link_bytes_per_s"] for e in graph.edges} == {25e9}
-    assert [rate(graph, f"d0.s{s}", "gpu") for s in range(4)] == [1000e9, 1000e9, 800e9, 800e9]
+    assert [rate_to(graph, f"d0.s{s}", "gpu") for s in range(4)] == [1000e9, 1000e9, 800e9, 800e9]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +54,7 @@ def test_one_switched_domain(name: str, gpus: int, chips: int, rate_per_gpu: flo
     graph = resolve_cluster(name).graph
     assert Counter(data["kind"] for _, data in graph.nodes(data=True)) == {"gpu": gpus, "switch": chips}
     assert graph.number_of_edges() == gpus * chips
-    assert {rate(graph, gpu, "switch") for gpu in of_kind(graph, "gpu")} == {rate_per_gpu}
+    assert {rate_to(graph, gpu, "switch") for gpu in nodes_of_kind(graph, "gpu")} == {rate_per_gpu}
 
 
 def test_two_nvl72_by_hand() -> None:
@@ -74,28 +64,28 @@ def test_two_nvl72_by_hand() -> None:
     assert kinds == {"gpu": 144, "switch": 36, "leaf": 8, "spine": 9}
     assert graph.number_of_edges() == 144 * 18 + 144 + 8 * 9
     assert {graph.edges["f.p0.l0", f"f.s{s}"]["count"] for s in range(9)} == {2}
-    assert rate(graph, "d1.n5.g2", "leaf") == 50e9
+    assert rate_to(graph, "d1.n5.g2", "leaf") == 50e9
     assert set(graph["d1.n5.g2"]) == {f"d1.s{s}" for s in range(18)} | {"f.p1.l2"}
-    assert rate(graph, "f.p1.l2", "gpu") == rate(graph, "f.p1.l2", "spine") == 900e9
+    assert rate_to(graph, "f.p1.l2", "gpu") == rate_to(graph, "f.p1.l2", "spine") == 900e9
 
 
 def test_hosts_of_a_pod_share_their_leaves() -> None:
     graph = resolve_cluster("hgx-h100@264").graph
-    assert len(of_kind(graph, "leaf")) == 2 * 8
+    assert len(nodes_of_kind(graph, "leaf")) == 2 * 8
     assert graph.has_edge("d31.n0.g3", "f.p0.l3")
     assert graph.has_edge("d32.n0.g3", "f.p1.l3")
     assert graph.degree("f.p0.l3") == 32 + 4
     # A leaf has the uplinks of its full pod even where one host is there.
-    assert rate(graph, "f.p1.l3", "spine") == 32 * 50e9
-    assert rate(graph, "f.p1.l3", "gpu") == 50e9
+    assert rate_to(graph, "f.p1.l3", "spine") == 32 * 50e9
+    assert rate_to(graph, "f.p1.l3", "gpu") == 50e9
 
 
 @pytest.mark.parametrize("gpus", [44, 68, 4])
 def test_a_partial_domain_keeps_its_chips(gpus: int) -> None:
     graph = resolve_cluster(f"gb200-nvl72@{gpus}").graph
-    assert len(of_kind(graph, "gpu")) == gpus
-    assert len(of_kind(graph, "switch")) == 18
-    assert {rate(graph, gpu, "switch") for gpu in of_kind(graph, "gpu")} == {900e9}
+    assert len(nodes_of_kind(graph, "gpu")) == gpus
+    assert len(nodes_of_kind(graph, "switch")) == 18
+    assert {rate_to(graph, gpu, "switch") for gpu in nodes_of_kind(graph, "gpu")} == {900e9}
 
 
 def test_racks_are_not_split_between_pods() -> None:
@@ -123,17 +113,17 @@ def test_every_graph_keeps_the_contract(name: str, hosts: int, oversubscription:
     cluster = build_cluster(replace(spec, scale_out=scale_out))
     graph = cluster.graph
     validate_graph(graph)
-    assert {g.id for g in cluster.gpus} == set(of_kind(graph, "gpu"))
+    assert {g.id for g in cluster.gpus} == set(nodes_of_kind(graph, "gpu"))
     for gpu in cluster.gpus:
-        assert rate(graph, gpu.id, "switch") == domain.scale_up_bytes_per_s
+        assert rate_to(graph, gpu.id, "switch") == domain.scale_up_bytes_per_s
     if len(spec.domains) == 1:
-        assert not of_kind(graph, "leaf")
+        assert not nodes_of_kind(graph, "leaf")
         return
     assert nx.is_connected(graph)
     up = scale_out.nodes_per_pod * scale_out.scale_out_bytes_per_s / oversubscription
-    for leaf in of_kind(graph, "leaf"):
-        assert rate(graph, leaf, "spine") == pytest.approx(up)
-    assert sum(rate(graph, leaf, "gpu") for leaf in of_kind(graph, "leaf")) == pytest.approx(
+    for leaf in nodes_of_kind(graph, "leaf"):
+        assert rate_to(graph, leaf, "spine") == pytest.approx(up)
+    assert sum(rate_to(graph, leaf, "gpu") for leaf in nodes_of_kind(graph, "leaf")) == pytest.approx(
         len(cluster.gpus) * scale_out.scale_out_bytes_per_s
     )
 
@@ -144,7 +134,7 @@ def test_odd_uplinks_are_spread_evenly() -> None:
     graph = build_cluster(replace(spec, scale_out=replace(spec.scale_out, spines=3))).graph
     per_leaf = [sorted(graph.edges["f.p0.l0", f"f.s{s}"]["count"] for s in range(3))]
     assert per_leaf == [[10, 11, 11]]
-    totals = [rate(graph, f"f.s{s}", "leaf") / 50e9 for s in range(3)]
+    totals = [rate_to(graph, f"f.s{s}", "leaf") / 50e9 for s in range(3)]
     assert sum(totals) == 8 * 32
     assert max(totals) - min(totals) <= 1
 

@@ -1,0 +1,45 @@
+"""What tests of several areas share, imported by name: ``from helpers import few_layers``."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from cost.resolve import model_from_config, resolve_model
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from cost.model import Model
+
+
+@cache
+def few_layers(name: str, layers: int) -> Model:
+    """A model of the catalog cut to its first layers: quick to place, and read back from a plan file."""
+    return model_from_config({**resolve_model(name).config, "num_hidden_layers": layers}, name="few layers")
+
+
+def changed(data: Any, *path: Any, to: Any = None) -> Any:
+    """A copy of nested data with the value at ``path`` replaced, or removed where ``to`` is None."""
+    data = copy.deepcopy(data)
+    place = data
+    for key in path[:-1]:
+        place = place[key]
+    if to is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = to
+    return data
+
+
+def nodes_of_kind(graph: nx.Graph[str], kind: str) -> list[str]:
+    """Nodes of a cluster graph of one kind, in the order of the graph."""
+    return [node for node, data in graph.nodes(data=True) if data["kind"] == kind]
+
+
+def rate_to(graph: nx.Graph[str], node: str, kind: str) -> float:
+    """Bytes/s per direction between a node and its neighbours of one kind."""
+    return sum(
+        graph.edges[node, other]["bytes_per_s"] for other in graph[node] if graph.nodes[other]["kind"] == kind
+    )

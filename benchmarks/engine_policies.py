@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cost.assignment import Assignment
-    from placement.problem import ExpertProblem
+    from placement.problem import Problem
 
-    Policy = Callable[[ExpertProblem], tuple[Assignment | None, str]]
+    Policy = Callable[[Problem], tuple[Assignment | None, str]]
 
 __all__ = ["sglang_policies", "vllm_policy"]
 
@@ -39,19 +39,19 @@ def sglang_policies(where: Path) -> dict[str, Policy]:
 
     deepseek, vectorised = (_module(where, _SGLANG, name) for name in ("deepseek", "deepseek_vec"))
 
-    def plain(problem: ExpertProblem) -> tuple[Assignment | None, str]:
+    def plain(problem: Problem) -> tuple[Assignment | None, str]:
         if np.ptp(problem.slots_per_gpu):
             return None, "slots are unequal"
-        weight = torch.from_numpy(problem.loads)
+        weight = torch.from_numpy(problem.mean)
         answer = deepseek.rebalance_experts(weight, problem.slots, 1, 1, problem.gpus, False)
         return problem.assignment(answer[0].numpy().astype(np.int32)), ""
 
-    def in_chunks(problem: ExpertProblem) -> tuple[Assignment | None, str]:
+    def in_chunks(problem: Problem) -> tuple[Assignment | None, str]:
         if np.ptp(problem.slots_per_gpu):
             return None, "slots are unequal"
         if problem.gpus < problem.slots - problem.experts:
             return None, "more spare slots than GPUs"
-        weight = torch.from_numpy(problem.loads)[None]
+        weight = torch.from_numpy(problem.mean)[None]
         each = problem.slots // problem.gpus
         answer = vectorised.rebalance_experts(weight, problem.slots, each, 1, 1, False)
         return problem.assignment(answer[0].numpy().astype(np.int32)), ""
@@ -72,10 +72,10 @@ def vllm_policy(where: Path) -> dict[str, Policy]:
     with _in_package(abstract=base):
         policy = _module(where, _VLLM, "default", "_policies.default").DefaultEplbPolicy
 
-    def plain(problem: ExpertProblem) -> tuple[Assignment | None, str]:
+    def plain(problem: Problem) -> tuple[Assignment | None, str]:
         if np.ptp(problem.slots_per_gpu):
             return None, "slots are unequal"
-        weight = torch.from_numpy(problem.loads)
+        weight = torch.from_numpy(problem.mean)
         answer = policy.rebalance_experts(weight, problem.slots, 1, 1, problem.gpus)
         return problem.assignment(answer.numpy().astype(np.int32)), ""
 

@@ -19,8 +19,9 @@ from engine_policies import sglang_policies, vllm_policy
 
 from cost.loads import read_loads
 from placement.baselines import eplb_global, eplb_hierarchical, linear
-from placement.experts import place_experts
-from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.problem import Problem, make_problem, spread_slots
+from placement.solve import solve as place
+from placement.stop import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", help="which loads: real, or as --loads of rackplan takes them")
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}")
-    extra: dict[str, Callable[[ExpertProblem], Answer]] = {}
+    extra: dict[str, Callable[[Problem], Answer]] = {}
     if options.sglang is not None:
         extra |= sglang_policies(options.sglang)
     if options.vllm is not None:
@@ -61,7 +62,7 @@ def main() -> None:
         loads = read_loads(texts, moe_layers=range(3, 61), layers=61, experts=EXPERTS, seed=options.seed)
         for gpus, redundant, domains in CASES:
             problems = [
-                expert_problem(tokens, spread_slots(EXPERTS, gpus, redundant)) for tokens in loads.tokens
+                make_problem(tokens, spread_slots(EXPERTS, gpus, redundant)) for tokens in loads.tokens
             ]
             print(f"\n{name}: {EXPERTS + redundant} slots on {gpus} GPUs, {domains} domains\n")
             print(
@@ -71,20 +72,18 @@ def main() -> None:
                 print(row(label, solve, problems), flush=True)
 
 
-def solvers(domains: int, time_limit_s: float, seed: int) -> dict[str, Callable[[ExpertProblem], Answer]]:
+def solvers(domains: int, time_limit_s: float, seed: int) -> dict[str, Callable[[Problem], Answer]]:
     """Return what is compared, by the name that the table prints."""
 
-    def ours(limit_s: float) -> Callable[[ExpertProblem], Answer]:
-        def solve(problem: ExpertProblem) -> Answer:
-            result = place_experts(
-                problem, time_limit_s=limit_s, seed=seed, eplb_groups=GROUPS, nodes=domains
-            )
+    def ours(limit_s: float) -> Callable[[Problem], Answer]:
+        def solve(problem: Problem) -> Answer:
+            result = place(problem, Stop(limit_s), seed=seed, eplb_groups=GROUPS, nodes=domains)
             return result.assignment, result.gap
 
         return solve
 
-    def rival(policy: Callable[[ExpertProblem], Baseline]) -> Callable[[ExpertProblem], Answer]:
-        def solve(problem: ExpertProblem) -> Answer:
+    def rival(policy: Callable[[Problem], Baseline]) -> Callable[[Problem], Answer]:
+        def solve(problem: Problem) -> Answer:
             answer = policy(problem)
             return answer.assignment, answer.reason
 
@@ -99,7 +98,7 @@ def solvers(domains: int, time_limit_s: float, seed: int) -> dict[str, Callable[
     }
 
 
-def row(label: str, solve: Callable[[ExpertProblem], Answer], problems: list[ExpertProblem]) -> str:
+def row(label: str, solve: Callable[[Problem], Answer], problems: list[Problem]) -> str:
     """Solve all problems, once to warm up where that is quick; return one line of the table."""
     begin = time.process_time()
     assignment, note = solve(problems[0])
@@ -112,7 +111,7 @@ def row(label: str, solve: Callable[[ExpertProblem], Answer], problems: list[Exp
         answers = [solve(problem) for problem in problems]
         seconds = min(seconds, (time.process_time() - begin) / len(problems))
     placed = [(answer, problem) for (answer, _), problem in zip(answers, problems, strict=True) if answer]
-    values = np.concatenate([answer.balancedness(problem.loads) for answer, problem in placed])
+    values = np.concatenate([answer.balancedness(problem.mean) for answer, problem in placed])
     gaps = [note for _, note in answers if isinstance(note, float)]
     gap = f"{np.mean(gaps):.2%}" if gaps else ""
     return f"| {label} | {values.mean():.4f} | {values.min():.4f} | {gap} | {seconds:.3f} |"

@@ -18,7 +18,7 @@ import numpy as np
 from placement.migrate.migration import migrate
 from placement.migrate.start import fresh_placement
 from placement.migrate.task import migration_task
-from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.problem import Problem, make_problem, spread_slots
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "expert_loads"
 LAYERS, EXPERTS = 58, 256
@@ -60,12 +60,12 @@ def workloads() -> dict[str, np.ndarray]:
 def fresh(tokens: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """Return the fast path's placement, ``[layers, slots]``."""
     nothing = np.zeros((len(tokens), slots.sum()), dtype=np.int32)
-    return fresh_placement(migration_task(expert_problem(tokens, slots), tokens[None], nothing))
+    return fresh_placement(migration_task(make_problem(tokens, slots), tokens[None], nothing))
 
 
 def row(old: np.ndarray, tokens: np.ndarray, slots: np.ndarray, time_limit_s: float) -> list[float]:
     """Re-plan one pair; return the columns of its row."""
-    task = migration_task(ExpertProblem(tokens, slots), tokens[None], old)
+    task = migration_task(Problem(tokens, slots), tokens[None], old)
     start = time.process_time()
     found = migrate([task], time_limit_s=time_limit_s)
     seconds = time.process_time() - start

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placement.baselines import eplb_global, linear
-from placement.experts import place_experts
-from placement.scenarios.place import place_over_scenarios
-from placement.scenarios.problem import scenario_problem
+from placement.problem import make_problem
+from placement.solve import solve as place
+from placement.stop import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.assignment import Assignment
-    from placement.scenarios.problem import Objective, ScenarioProblem
+    from placement.problem import Objective, Problem
 
-    Solve = Callable[[ScenarioProblem], Assignment]
+    Solve = Callable[[Problem], Assignment]
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "expert_loads"
 SIZES = ((72, 4), (32, 9), (144, 2))  # GPUs, slots of each
@@ -73,12 +73,10 @@ def solvers(time_limit_s: float, seed: int) -> dict[str, tuple[Objective, Solve]
     """Return what is compared, by the name that the table prints."""
 
     def ours(limit_s: float) -> Solve:
-        return lambda problem: (
-            place_over_scenarios(problem, time_limit_s=limit_s, seed=seed, eplb_groups=8, nodes=1).assignment
-        )
+        return lambda problem: place(problem, Stop(limit_s), seed=seed, eplb_groups=8).assignment
 
-    def on_the_mean(problem: ScenarioProblem) -> Assignment:
-        return place_experts(problem.average, time_limit_s=0.0, seed=seed, eplb_groups=8, nodes=1).assignment
+    def on_the_mean(problem: Problem) -> Assignment:
+        return place(problem.average, seed=seed, eplb_groups=8).assignment
 
     def rival(policy: object) -> Solve:
         return lambda problem: policy(problem.average).assignment  # type: ignore[operator,no-any-return]
@@ -105,14 +103,14 @@ def row(
 ) -> str:
     """Solve with all workloads and with each part held out; return one line of the table."""
     start = time.process_time()
-    everything = solve(scenario_problem(tokens, slots, objective=objective))
+    everything = solve(make_problem(tokens, slots, objective=objective))
     seconds = time.process_time() - start
     cells = [np.mean([everything.balancedness(one) for one in tokens])]
     known: dict[tuple[int, ...], list[float]] = {}
     for parts in ways.values():
         for part in map(tuple, parts):
             if part not in known:
-                placed = solve(scenario_problem(np.delete(tokens, part, axis=0), slots, objective=objective))
+                placed = solve(make_problem(np.delete(tokens, part, axis=0), slots, objective=objective))
                 known[part] = [float(placed.balancedness(tokens[i]).mean()) for i in part]
         cells.append(np.mean([value for part in parts for value in known[tuple(part)]]))
     return f"| {label} | " + " | ".join(f"{cell:.4f}" for cell in cells) + f" | {seconds:.2f} |"

@@ -20,7 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index
-from placement.bounds import priced
+from placement.bounds import lower_bound, priced
 from placement.failure_domains import (
     can_be_apart,
     domain_slots,
@@ -32,13 +32,14 @@ from placement.failure_domains import (
 )
 from placement.local_search import swap_down
 from placement.pack import pack
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 from placement.replication import counts_fit, replicate, room
 from placement.result import ExpertResult
-from placement.scenarios.problem import ScenarioProblem
+from placement.scenario_search import descend
+from placement.stop import Stop
 from topology.errors import InfeasibleError
 
-Place = Callable[[ScenarioProblem, float], ExpertResult]
+Place = Callable[[Problem, Stop], ExpertResult]
 
 
 LEAST_GAIN = 0.01
@@ -47,10 +48,10 @@ LEAST_GAIN = 0.01
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 
 
-def place_spread(problem: ScenarioProblem, place: Place, *, time_limit_s: float) -> ExpertResult:
+def place_spread(problem: Problem, place: Place, stop: Stop) -> ExpertResult:
     """Return a placement with copies spread over the failure domains of ``problem``.
 
-    ``place`` makes one with no expert twice in a domain, in so many seconds. Where that cannot be, or could be
+    ``place`` makes one with no expert twice in a domain, until ``stop``. Where that cannot be, or could be
     better by more than :data:`LEAST_GAIN` with more copies of an expert than domains, what it makes without domains
     is spread evenly. The bound holds for any placement with copies spread evenly.
 
@@ -61,36 +62,36 @@ def place_spread(problem: ScenarioProblem, place: Place, *, time_limit_s: float)
     """
     average = problem.average
     if each_alone(average):
-        return place(problem, time_limit_s)
+        return place(problem, stop)
     free = problem.without_spread()
-    lowest = free.lower_bound()
+    lowest = lower_bound(free)
     if not can_be_apart(average):
         if domains_used(average) == 1:
             domain_slots(average)  # raises: a second copy in the only domain is worth nothing
-        return _all_evenly(problem, place(free, time_limit_s))
-    apart = _with_bound(place(problem, time_limit_s), free, lowest)
+        return _all_evenly(problem, place(free, stop))
+    apart = _with_bound(place(problem, stop), free, lowest)
     if domains_used(average) == 1:
         return apart
     fits = counts_fit(replicate(free.highest), room(domain_slots(average)))
     rows = np.flatnonzero(~fits & (apart.max_load > lowest * (1 + LEAST_GAIN)))
-    return _best_of(problem, apart, rows, place(free.rows(rows), 0.0)) if rows.size else apart
+    return _best_of(problem, apart, rows, place(free.rows(rows), stop.within(0.0))) if rows.size else apart
 
 
-def _with_bound(result: ExpertResult, free: ScenarioProblem, lowest: Floats) -> ExpertResult:
+def _with_bound(result: ExpertResult, free: Problem, lowest: Floats) -> ExpertResult:
     """Return ``result`` with a bound that holds for more copies than failure domains too."""
     bound = result.bound.copy()
     doubtful = np.flatnonzero(bound > lowest * (1 + _EQUAL))
     if doubtful.size == 0:
         return result
     bound[doubtful] = lowest[doubtful]
-    if len(free.parts) == 1:
-        part = free.parts[0].rows(doubtful)
+    if free.scenarios == 1:
+        part = free.rows(doubtful)
         proved = priced(part, lowest[doubtful], result.max_load[doubtful])
         bound[doubtful] = np.minimum(proved, result.bound[doubtful])
     return _judged(replace(result, bound=bound))
 
 
-def _all_evenly(problem: ScenarioProblem, found: ExpertResult) -> ExpertResult:
+def _all_evenly(problem: Problem, found: ExpertResult) -> ExpertResult:
     """Return ``found``, made without failure domains, with its copies spread evenly."""
     made = found.assignment.slot_expert
     if problem.average.slots >= 2 * problem.average.experts:
@@ -106,7 +107,7 @@ def _all_evenly(problem: ScenarioProblem, found: ExpertResult) -> ExpertResult:
     return _result(problem, found, slot_expert, np.arange(len(slot_expert)))
 
 
-def _best_of(problem: ScenarioProblem, apart: ExpertResult, rows: Index, found: ExpertResult) -> ExpertResult:
+def _best_of(problem: Problem, apart: ExpertResult, rows: Index, found: ExpertResult) -> ExpertResult:
     """Take ``found``, made without failure domains for some ``rows``, spread evenly, where that is better."""
     part = problem.rows(rows)
     made = found.assignment.slot_expert.copy()
@@ -114,7 +115,7 @@ def _best_of(problem: ScenarioProblem, apart: ExpertResult, rows: Index, found: 
     if safe.size:
         made[safe] = _in_twos(part.rows(safe).without_spread())
     slot_expert, fine = _spread(part, made)
-    load = part.max_load(part.average.assignment(slot_expert))
+    load = part.evaluate(part.average.assignment(slot_expert))
     better = fine & (load < apart.max_load[rows] * (1 - LEAST_GAIN))
     joined, bound = apart.assignment.slot_expert.copy(), apart.bound.copy()
     joined[rows[better]] = slot_expert[better]
@@ -122,19 +123,16 @@ def _best_of(problem: ScenarioProblem, apart: ExpertResult, rows: Index, found: 
     return _result(problem, replace(apart, bound=bound), joined, rows[better])
 
 
-def _in_twos(free: ScenarioProblem) -> Experts:
+def _in_twos(free: Problem) -> Experts:
     """Place with at least two copies of every expert, without failure domains, ``[layers, slots]``."""
     return _swapped(free, pack(free.average, replicate(free.highest, least=2)))
 
 
-def _swapped(problem: ScenarioProblem, slot_expert: Experts) -> Experts:
-    from placement.scenario_search import descend
-
-    one = len(problem.parts) == 1
-    return swap_down(problem.parts[0], slot_expert) if one else descend(problem, slot_expert)
+def _swapped(problem: Problem, slot_expert: Experts) -> Experts:
+    return swap_down(problem, slot_expert) if problem.scenarios == 1 else descend(problem, slot_expert)
 
 
-def _spread(problem: ScenarioProblem, slot_expert: Experts) -> tuple[Experts, Bools]:
+def _spread(problem: Problem, slot_expert: Experts) -> tuple[Experts, Bools]:
     """Spread copies evenly, then swap while it helps; return ``[layers, slots]`` and where that is legal."""
     spread, fine = spread_evenly(problem.average, slot_expert)
     rows = np.flatnonzero(fine)
@@ -143,16 +141,14 @@ def _spread(problem: ScenarioProblem, slot_expert: Experts) -> tuple[Experts, Bo
     return spread, fine
 
 
-def _result(
-    problem: ScenarioProblem, base: ExpertResult, slot_expert: Experts, evenly: Index
-) -> ExpertResult:
+def _result(problem: Problem, base: ExpertResult, slot_expert: Experts, evenly: Index) -> ExpertResult:
     average = problem.average
     if over_cap(average, slot_expert).any():
         raise AssertionError("copies are not spread over failure domains, which is a defect of rackplan")
     assignment = average.assignment(slot_expert)
     words = f"copies spread evenly over {domains_used(average)} failure domains in {evenly.size} layers"
     log = (*base.log, *([words] if evenly.size else []))
-    max_load = problem.max_load(assignment)
+    max_load = problem.evaluate(assignment)
     return _judged(replace(base, assignment=assignment, max_load=max_load, log=log))
 
 
@@ -166,7 +162,7 @@ def _judged(result: ExpertResult) -> ExpertResult:
 _HALF = 0.5  # a change of counts, in float32, is at least 1
 
 
-def spread_evenly(problem: ExpertProblem, slot_expert: Experts) -> tuple[Experts, Bools]:
+def spread_evenly(problem: Problem, slot_expert: Experts) -> tuple[Experts, Bools]:
     """Return ``[layers, slots]`` with copies spread evenly over failure domains, and where that succeeded.
 
     ``slot_expert`` ``[layers, slots]`` has every expert, and none twice on a GPU. A layer in which neither a swap nor
@@ -175,7 +171,7 @@ def spread_evenly(problem: ExpertProblem, slot_expert: Experts) -> tuple[Experts
     repaired = slot_expert.astype(np.int32)
     fine = over_cap(problem, repaired) == 0
     for layer in np.flatnonzero(~fine).tolist():
-        one = _Layer(problem, problem.loads[layer], repaired[layer].copy())
+        one = _Layer(problem, problem.mean[layer], repaired[layer].copy())
         if one.repair():
             repaired[layer], fine[layer] = one.row, True
     return repaired, fine
@@ -184,7 +180,7 @@ def spread_evenly(problem: ExpertProblem, slot_expert: Experts) -> tuple[Experts
 class _Layer:
     """One layer while it is repaired: what lies where, and how much each GPU has to do."""
 
-    def __init__(self, problem: ExpertProblem, load: Floats, row: Experts) -> None:
+    def __init__(self, problem: Problem, load: Floats, row: Experts) -> None:
         self.problem, self.load, self.row = problem, load, row
         self.gpu, self.domain = problem.slot_gpu, problem.failure_domain[problem.slot_gpu]
         self.domains = domains_used(problem)

@@ -17,7 +17,7 @@ import numpy as np
 
 from cost.assignment import Assignment
 from placement.arrays import Floats, Ints
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Baseline:
     reason: str = ""
 
 
-def baselines(problem: ExpertProblem, *, eplb_groups: int | None, nodes: int) -> dict[str, Baseline]:
+def baselines(problem: Problem, *, eplb_groups: int | None, nodes: int) -> dict[str, Baseline]:
     """Return ``linear``, ``eplb_global`` and ``eplb_hierarchical`` for ``problem``.
 
     ``eplb_groups`` are the model's expert groups (None or 1 where routing has none), ``nodes`` what the
@@ -41,33 +41,33 @@ def baselines(problem: ExpertProblem, *, eplb_groups: int | None, nodes: int) ->
     }
 
 
-def linear(problem: ExpertProblem) -> Baseline:
+def linear(problem: Problem) -> Baseline:
     """Slot j holds expert j mod E."""
     row = np.arange(problem.slots, dtype=np.int32) % problem.experts
     return Baseline(problem.assignment(np.tile(row, (problem.layers, 1))))
 
 
-def eplb_global(problem: ExpertProblem) -> Baseline:
+def eplb_global(problem: Problem) -> Baseline:
     """EPLB's global policy; it applies where all GPUs have equally many slots."""
     reason = _unequal(problem)
     if reason:
         return Baseline(None, reason)
-    copy_expert = _replicated(problem.loads, problem.slots)
-    return Baseline(problem.assignment(_packed(problem.loads, copy_expert, problem.gpus).astype(np.int32)))
+    copy_expert = _replicated(problem.mean, problem.slots)
+    return Baseline(problem.assignment(_packed(problem.mean, copy_expert, problem.gpus).astype(np.int32)))
 
 
-def eplb_hierarchical(problem: ExpertProblem, *, groups: int, nodes: int) -> Baseline:
+def eplb_hierarchical(problem: Problem, *, groups: int, nodes: int) -> Baseline:
     """EPLB's hierarchical policy over ``groups`` expert groups and ``nodes`` nodes of equally many GPUs."""
     reason = _unequal(problem) or _indivisible(problem, groups, nodes)
     if reason:
         return Baseline(None, reason)
-    layers, experts = problem.loads.shape
+    layers, experts = problem.mean.shape
     size = experts // groups
-    group_load = problem.loads.reshape(layers, groups, size).sum(axis=2)
+    group_load = problem.mean.reshape(layers, groups, size).sum(axis=2)
     # Experts in the order of nodes: [layers, nodes, experts of a node].
     group = balanced_packing(group_load, nodes)
     expert = (group[:, :, None] * size + np.arange(size)).reshape(layers * nodes, experts // nodes)
-    load = np.take_along_axis(problem.loads, expert.reshape(layers, experts), axis=1).reshape(expert.shape)
+    load = np.take_along_axis(problem.mean, expert.reshape(layers, experts), axis=1).reshape(expert.shape)
     copy = _replicated(load, problem.slots // nodes)
     slot = _packed(load, copy, problem.gpus // nodes)
     placed = np.take_along_axis(expert, slot, axis=1).reshape(layers, problem.slots)
@@ -130,13 +130,13 @@ def _packed(load: Floats, copy_expert: Ints, gpus: int) -> Ints:
     return np.take_along_axis(copy_expert, order, axis=1)
 
 
-def _unequal(problem: ExpertProblem) -> str:
+def _unequal(problem: Problem) -> str:
     if problem.slots_per_gpu.min() == problem.slots_per_gpu.max():
         return ""
     return f"EPLB packs equally many copies a GPU; {problem.slots} slots lie unequally on {problem.gpus} GPUs"
 
 
-def _indivisible(problem: ExpertProblem, groups: int, nodes: int) -> str:
+def _indivisible(problem: Problem, groups: int, nodes: int) -> str:
     for upper, lower, words in (
         (problem.experts, groups, f"{problem.experts} experts do not divide into {groups} groups"),
         (groups, nodes, f"{groups} expert groups do not divide over {nodes} nodes"),

@@ -9,32 +9,52 @@ from __future__ import annotations
 import numpy as np
 
 from placement.arrays import Bools, Floats, Index
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 from placement.replication import most_copies, replicate
 
 
-def lower_bound(problem: ExpertProblem) -> Floats:
-    """Return the largest of the quick bounds here, ``[layers]``."""
+def lower_bound(problem: Problem) -> Floats:
+    """Return what no placement can be below, ``[layers]``, under the loads, objective and split of ``problem``.
+
+    Over scenarios: the mean, or the worst, of their own bounds. With an even split the mean over scenarios is also at
+    least the largest load under their mean, and the worst at least the mean; and one set of counts serves all
+    scenarios: the worst is at least the largest copy under each expert's highest load. Mean load, largest copy and
+    the single copies beside an expert hold for any split: of c copies one has at least a c-th of the load. Failure
+    domains are left out then, since an expert may have more copies than domains.
+    """
+    if problem.split != "even":
+        problem = problem.without_spread()
+    bound = problem.over_scenarios(np.stack([_of_one_load(part) for part in problem.each()]))
+    if problem.split != "even" or problem.scenarios == 1:
+        return bound
+    bound = np.maximum(bound, _of_one_load(problem.average))
+    if problem.objective == "worst":
+        above_mean = problem.highest.mean.mean(axis=1)
+        bound = np.maximum(bound, largest_copy(problem.highest) * above_mean)
+    return bound
+
+
+def _of_one_load(problem: Problem) -> Floats:
     copies = np.maximum(largest_copy(problem), neighbours(problem))
     return np.maximum(mean_load(problem), copies)
 
 
-def mean_load(problem: ExpertProblem) -> Floats:
+def mean_load(problem: Problem) -> Floats:
     """Spread each layer over the GPUs that have a slot: no largest load is below the mean."""
     used = problem.slots_per_gpu > 0
     return np.full(problem.layers, problem.gpus / float(problem.speed[used].sum()))
 
 
-def largest_copy(problem: ExpertProblem) -> Floats:
+def largest_copy(problem: Problem) -> Floats:
     """Return the smallest possible largest copy (:func:`placement.replication.replicate` is optimal for it).
 
     With one slot on each of equally fast GPUs, a GPU's load is that of its copy, so that the bound is reached.
     """
-    share = problem.loads / replicate(problem)
+    share = problem.mean / replicate(problem)
     return relative(problem, share.max(axis=1) / fastest(problem)[0])
 
 
-def neighbours(problem: ExpertProblem) -> Floats:
+def neighbours(problem: Problem) -> Floats:
     """For each expert: its load and the least that must sit beside its copies, over as many GPUs.
 
     Let expert i have c of the ``spare + 1`` copies it could have. Its c GPUs have at least ``s`` other slots
@@ -43,7 +63,7 @@ def neighbours(problem: ExpertProblem) -> Floats:
     experts, with their whole load. The largest of the c GPU loads is at least the mean of them; of unequal GPUs
     load over speed, where no c GPUs are faster than the fastest c.
     """
-    loads = problem.loads
+    loads = problem.mean
     layers, experts = loads.shape
     spare = problem.slots - experts
     order = np.argsort(loads, axis=1, kind="stable")
@@ -62,15 +82,15 @@ def neighbours(problem: ExpertProblem) -> Floats:
     return relative(problem, best.max(axis=1))
 
 
-def fastest(problem: ExpertProblem) -> Floats:
+def fastest(problem: Problem) -> Floats:
     """Relative speeds of the GPUs that have a slot, fastest first."""
     speed: Floats = -np.sort(-problem.speed[problem.slots_per_gpu > 0])
     return speed
 
 
-def relative(problem: ExpertProblem, load: Floats) -> Floats:
+def relative(problem: Problem, load: Floats) -> Floats:
     """Return loads ``[layers]`` as multiples of the mean GPU load."""
-    ratio: Floats = load * problem.gpus / problem.loads.sum(axis=1)
+    ratio: Floats = load * problem.gpus / problem.mean.sum(axis=1)
     return ratio
 
 
@@ -82,7 +102,7 @@ _PRICE_CELLS = 1 << 17
 _ROUNDING = 1e-9
 
 
-def priced(problem: ExpertProblem, low: Floats, high: Floats) -> Floats:
+def priced(problem: Problem, low: Floats, high: Floats) -> Floats:
     """Return the largest T that the prices tried prove out of reach, ``[layers]``, between ``low`` and ``high``.
 
     ``low`` and ``high`` ``[layers]`` are a bound and an answer, in multiples of the mean GPU load; ``low`` is
@@ -115,14 +135,14 @@ def priced(problem: ExpertProblem, low: Floats, high: Floats) -> Floats:
     return bound
 
 
-def _scaled(problem: ExpertProblem, layers: Index) -> Floats:
+def _scaled(problem: Problem, layers: Index) -> Floats:
     """Loads in multiples of the mean GPU load, over the speed of the fastest GPU."""
-    loads = problem.loads[layers]
+    loads = problem.mean[layers]
     scaled: Floats = loads * (problem.gpus / loads.sum(axis=1, keepdims=True)) / fastest(problem)[0]
     return scaled
 
 
-def _bisect(problem: ExpertProblem, scaled: Floats, low: Floats, high: Floats) -> Floats:
+def _bisect(problem: Problem, scaled: Floats, low: Floats, high: Floats) -> Floats:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         out = _out_of_reach(problem, scaled, middle)
@@ -130,7 +150,7 @@ def _bisect(problem: ExpertProblem, scaled: Floats, low: Floats, high: Floats) -
     return low
 
 
-def _out_of_reach(problem: ExpertProblem, loads: Floats, target: Floats) -> Bools:
+def _out_of_reach(problem: Problem, loads: Floats, target: Floats) -> Bools:
     """Whether prices prove that no assignment has all GPU loads at ``target`` ``[layers]`` or below."""
     used = int((problem.slots_per_gpu > 0).sum())
     slots = int(problem.slots_per_gpu.max())

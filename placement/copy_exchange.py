@@ -18,10 +18,9 @@ from placement.arrays import Experts, Floats, Index
 from placement.failure_domains import domain_slots
 from placement.local_search import swap_down
 from placement.pack import pack
-from placement.problem import ExpertProblem, max_loads
+from placement.problem import Problem
 from placement.replication import counts_fit, room
 from placement.scenario_search import descend, smooth_load
-from placement.scenarios.problem import ScenarioProblem
 
 _POWER = 32  # of the norm of GPU loads that ranks exchanges: near the largest load, but sees the others
 _LEAST_GAIN = 1e-9
@@ -32,7 +31,7 @@ _HOLDER_CELLS = (
 
 
 def recount(
-    problem: ExpertProblem,
+    problem: Problem,
     slot_expert: Experts,
     layers: Index,
     *,
@@ -56,7 +55,7 @@ def recount(
             part = _exchange_round(problem, slot_expert, part, tried)
 
 
-def _exchange_round(problem: ExpertProblem, slot_expert: Experts, layers: Index, tried: int) -> Index:
+def _exchange_round(problem: Problem, slot_expert: Experts, layers: Index, tried: int) -> Index:
     """Take the best exchange in each of ``layers``, in place; return the layers where one helped."""
     starts = [_promising(problem, slot_expert, int(layer), tried) for layer in layers]
     owner = np.repeat(np.arange(layers.size), [len(rows) for rows in starts])
@@ -64,11 +63,11 @@ def _exchange_round(problem: ExpertProblem, slot_expert: Experts, layers: Index,
         return layers[:0]
     many = problem.rows(layers[owner])
     ends = swap_down(many, np.concatenate(starts))
-    after = _norm(many.assignment(ends).gpu_load(many.loads) / many.speed)
+    after = _norm(many.assignment(ends).gpu_load(many.mean) / many.speed)
     here = problem.rows(layers)
-    before = _norm(here.assignment(slot_expert[layers]).gpu_load(here.loads) / here.speed)
-    peak_before = here.max_load(here.assignment(slot_expert[layers]))
-    peak_after = many.max_load(many.assignment(ends))
+    before = _norm(here.assignment(slot_expert[layers]).gpu_load(here.mean) / here.speed)
+    peak_before = here.evaluate(here.assignment(slot_expert[layers]))
+    peak_after = many.evaluate(many.assignment(ends))
     helped = []
     for i, layer in enumerate(layers):
         mine = np.flatnonzero(owner == i)
@@ -81,9 +80,9 @@ def _exchange_round(problem: ExpertProblem, slot_expert: Experts, layers: Index,
     return np.array(helped, dtype=np.intp)
 
 
-def _promising(problem: ExpertProblem, slot_expert: Experts, layer: int, tried: int) -> Experts:
+def _promising(problem: Problem, slot_expert: Experts, layer: int, tried: int) -> Experts:
     """Return the rows ``[up to tried, slots]`` after the exchanges in one layer that promise most."""
-    row, load = slot_expert[layer], problem.loads[layer]
+    row, load = slot_expert[layer], problem.mean[layer]
     gpu = problem.slot_gpu
     copies = np.bincount(row, minlength=problem.experts)
     holds = np.zeros((problem.gpus, problem.experts), dtype=bool)
@@ -136,13 +135,13 @@ _ROWS_AT_ONCE = 20_000  # placements at once
 _MOST_ROWS = 10_000  # placements in all
 
 
-def few_counts(problem: ExpertProblem) -> bool:
+def few_counts(problem: Problem) -> bool:
     """Whether there are few enough ways to give each expert a copy or more to try them all in all layers."""
     ways = math.comb(problem.slots - 1, problem.experts - 1)
     return ways <= _FEW and ways * problem.layers <= _MOST_ROWS
 
 
-def best_of_all_counts(problem: ExpertProblem) -> Experts:
+def best_of_all_counts(problem: Problem) -> Experts:
     """Pack every legal choice of counts, swap, and return the best placement of each layer, ``[layers, slots]``.
 
     Not proven to be the best of all: packing with given counts is done by largest first and best swaps.
@@ -159,7 +158,7 @@ def best_of_all_counts(problem: ExpertProblem) -> Experts:
         layers = np.arange(start, min(start + size, problem.layers))
         many = problem.rows(np.repeat(layers, counts.shape[0]))
         rows = swap_down(many, pack(many, np.tile(counts, (layers.size, 1))))
-        load = max_loads(many, rows).reshape(layers.size, -1)
+        load = many.evaluate(rows).reshape(layers.size, -1)
         best.append(rows.reshape(layers.size, -1, problem.slots)[np.arange(layers.size), load.argmin(axis=1)])
     return np.concatenate(best)
 
@@ -169,7 +168,7 @@ _TRIES = 30  # draws of a copy and its replacement in a layer before it is left 
 
 
 def exchange_drawn(
-    problem: ScenarioProblem,
+    problem: Problem,
     slot_expert: Experts,
     rng: np.random.Generator,
     *,
@@ -202,11 +201,11 @@ def exchange_drawn(
     return better
 
 
-def _drawn(problem: ScenarioProblem, slot_expert: Experts, rng: np.random.Generator) -> tuple[Index, Experts]:
+def _drawn(problem: Problem, slot_expert: Experts, rng: np.random.Generator) -> tuple[Index, Experts]:
     """Draw an exchange in each layer; return the layers where there was a legal one, and their new rows."""
     average = problem.average
     copies = average.assignment(slot_expert).copies
-    highest = problem.highest.loads
+    highest = problem.highest.mean
     domain = average.failure_domain[average.slot_gpu]
     tiny = 0.05  # of the mean load: experts below it are alike
     rows, drawn = [], []

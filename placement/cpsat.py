@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +19,8 @@ import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Ints
 from placement.failure_domains import each_alone
-from placement.problem import ExpertProblem
+from placement.problem import Problem
+from placement.stop import Stop
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -211,67 +211,35 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-OnProgress = Callable[[int, int, float, float, float], None]
-
-
 CLOSE = 1e-4  # a layer is done when its largest load is within this part of its bound
 STEPS = 1_000_000  # integer steps to the mean GPU load
 _PATIENCE = 12  # sub-packings without gain before a layer is given up
 _SUB_LIMIT_S = 0.25
 _PARTNERS = 3
-_PROGRESS_S = 0.1
-
-
-@dataclass(frozen=True, eq=False)
-class Improved:
-    """The best placement ``[layers, slots]``, whether Ctrl-C ended the search, and what ran."""
-
-    slot_expert: Experts
-    interrupted: bool
-    log: tuple[str, ...]
 
 
 def improve(
-    problem: ExpertProblem,
-    slot_expert: Experts,
-    bound: Floats,
-    *,
-    time_limit_s: float,
-    seed: int,
-    on_progress: OnProgress | None = None,
-) -> Improved:
-    """Lower the largest GPU loads of ``slot_expert`` ``[layers, slots]``; never worse than given.
+    problem: Problem, slot_expert: Experts, bound: Floats, stop: Stop, *, seed: int
+) -> tuple[Experts, str]:
+    """Lower the largest GPU loads of ``slot_expert`` ``[layers, slots]``, never worse; also what ran, in words.
 
     Always the layers with the largest gap to their ``bound`` ``[layers]`` (multiples of the mean GPU load),
     as many at once as there are cores: the hottest GPU, the coldest and two drawn by ``seed`` are dealt out
-    again. Ends when every layer is within :data:`CLOSE` of its bound or was given up, at ``time_limit_s``
-    seconds, or at Ctrl-C; the incumbent stands in all cases.
+    again. Ends when every layer is within :data:`CLOSE` of its bound or was given up, or at ``stop``; the incumbent
+    stands in all cases.
     """
     search = _Search(problem, slot_expert, bound, seed)
-    start = time.monotonic()
-    told = start - _PROGRESS_S
-    workers = cores()
-    interrupted = False
-    try:
-        with ThreadPoolExecutor(workers) as pool:
-            while (left := start + time_limit_s - time.monotonic()) > 0 and search.widest(workers).size:
-                search.try_layers(search.widest(workers), min(left, _SUB_LIMIT_S), pool)
-                now = time.monotonic()
-                if on_progress is not None and now - told >= _PROGRESS_S:
-                    told = now
-                    on_progress(
-                        search.done, problem.layers, search.objective, float(bound.mean()), now - start
-                    )
-    except KeyboardInterrupt:
-        interrupted = True
-    elapsed = time.monotonic() - start
+    workers, begun = cores(), stop.spent()
+    with stop, ThreadPoolExecutor(workers) as pool:
+        while (left := stop.left()) > 0 and search.widest(workers).size:
+            search.try_layers(search.widest(workers), min(left, _SUB_LIMIT_S), pool)
+            stop.tell(lambda: (search.done, problem.layers, search.objective, float(bound.mean())))
     ran = (
-        f"CP-SAT: {search.tried} sub-packings of up to {_PARTNERS + 1} GPUs in {elapsed:.1f} s, "
+        f"CP-SAT: {search.tried} sub-packings of up to {_PARTNERS + 1} GPUs in {stop.spent() - begun:.1f} s, "
         f"{search.gained} of them better, {workers} at once, seed {seed}; "
         f"{search.done} of {problem.layers} layers within {CLOSE:g} of their bound"
     )
-    kept = ("interrupted: the best placement so far is kept",) if interrupted else ()
-    return Improved(search.slot_expert, interrupted, (ran, *kept))
+    return search.slot_expert, ran
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,17 +257,17 @@ class _Part:
 class _Search:
     """The incumbent, its loads, and how often each layer has refused to improve."""
 
-    def __init__(self, problem: ExpertProblem, slot_expert: Experts, bound: Floats, seed: int) -> None:
+    def __init__(self, problem: Problem, slot_expert: Experts, bound: Floats, seed: int) -> None:
         self.problem = problem
         self.slot_expert = slot_expert.copy()
         self.bound = bound
         self.rng = np.random.default_rng(seed)
         # Loads in multiples of the mean GPU load, like the bound; counts stay as they are.
         start = problem.assignment(slot_expert)
-        scale = problem.gpus / problem.loads.sum(axis=1, keepdims=True)
-        self.share = problem.loads * scale / start.copies
-        self.gpu_load = start.gpu_load(problem.loads) * scale / problem.speed
-        self.alike = bool((problem.speed == problem.speed[0]).all())
+        scale = problem.gpus / problem.mean.sum(axis=1, keepdims=True)
+        self.share = problem.mean * scale / start.copies
+        self.gpu_load = start.gpu_load(problem.mean) * scale / problem.speed
+        self.alike = problem.equal_speeds
         self.spread = not each_alone(problem)
         self.failures = np.zeros(problem.layers, dtype=np.int64)
         self.tried = self.gained = 0

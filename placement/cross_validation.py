@@ -15,10 +15,11 @@ from cost.loads import ExpertLoads
 from placement.arrays import Floats
 from placement.findings import ScenarioReport, ScenarioRow
 from placement.options import PlanOptions
-from placement.placing import scenarios_of
-from placement.scenarios.place import place_over_scenarios
-from placement.scenarios.problem import ScenarioProblem
+from placement.placing import group_problem
+from placement.problem import Problem
 from placement.scoring import stage_use, use_balancedness
+from placement.solve import solve
+from placement.stop import Stop
 
 if TYPE_CHECKING:
     from placement.placing import StageGroup
@@ -36,8 +37,9 @@ def check_scenarios(
     experts: Sequence[Assignment | None],
     loads: ExpertLoads,
     options: PlanOptions,
-) -> tuple[ScenarioReport, bool]:
-    """Return the balancedness of ``experts`` under each load, and left out; and whether Ctrl-C came before all.
+    stop: Stop,
+) -> ScenarioReport:
+    """Return the balancedness of ``experts`` under each load, and left out; Ctrl-C ends it at those so far.
 
     What is left out is planned the fast way on all other loads; of many loads, evenly spaced ones are left out.
     Balancedness is the mean over all layers.
@@ -47,17 +49,14 @@ def check_scenarios(
     most = min(count, max(FEWEST_LEFT_OUT, EFFORT // count))
     tried = [i * count // most for i in range(most)]
     outside: dict[int, float] = {}
-    interrupted = False
-    try:
+    with stop:
         for scenario in tried:
             outside[scenario] = _left_out(deployment, layout, groups, experts, loads, options, scenario)
-    except KeyboardInterrupt:
-        interrupted = True
     rows = tuple(
         ScenarioRow(name, float(layers.mean()), outside.get(index), float(layers.min()))
         for index, (name, layers) in enumerate(zip(loads.names, inside, strict=True))
     )
-    return ScenarioReport(options.objective, rows), interrupted
+    return ScenarioReport(options.objective, rows)
 
 
 def _left_out(
@@ -72,10 +71,8 @@ def _left_out(
     """Balancedness under one load of what was planned on the others."""
     without = list(experts)
     for group in groups:
-        problem = scenarios_of(group, loads, options).without(scenario)
-        found = place_over_scenarios(
-            problem, time_limit_s=0.0, seed=options.seed, eplb_groups=None, nodes=group.domains
-        )
+        problem = group_problem(group, loads, options).even.without(scenario)
+        found = solve(problem, nodes=group.domains)
         for stage, part in group.by_stage(found.assignment):
             without[stage] = part
     alone = replace(loads, tokens=loads.tokens[scenario : scenario + 1], names=(loads.names[scenario],))
@@ -102,19 +99,17 @@ def _balancedness(
     return np.concatenate(found, axis=1)
 
 
-def scenario_report(problem: ScenarioProblem, assignment: Assignment, names: Sequence[str]) -> ScenarioReport:
+def scenario_report(problem: Problem, assignment: Assignment, names: Sequence[str]) -> ScenarioReport:
     """Return how ``assignment`` fares in each scenario of ``problem``, and how one made without it would.
 
     The latter is planned on the fast path, once a scenario. ``names`` has one entry a scenario.
     """
     rows = []
-    for index, (name, part) in enumerate(zip(names, problem.parts, strict=True)):
-        layers = 1.0 / part.max_load(assignment)
+    for index, (name, part) in enumerate(zip(names, problem.each(), strict=True)):
+        layers = 1.0 / part.evaluate(assignment)
         left_out = None
-        if len(problem.parts) > 1:
-            others = place_over_scenarios(
-                problem.without(index), time_limit_s=0, seed=0, eplb_groups=None, nodes=1
-            )
-            left_out = float((1.0 / part.max_load(others.assignment)).mean())
+        if problem.scenarios > 1:
+            others = solve(problem.without(index))
+            left_out = float((1.0 / part.evaluate(others.assignment)).mean())
         rows.append(ScenarioRow(name, float(layers.mean()), left_out, float(layers.min())))
     return ScenarioReport(problem.objective, tuple(rows))

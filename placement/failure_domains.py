@@ -10,14 +10,14 @@ import numpy as np
 from cost.deployment import Deployment
 from placement.arrays import Bools, Experts, Ints
 from placement.options import Spread
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 from topology.cluster import Gpu
 from topology.errors import InfeasibleError
 
 _CELLS = 1 << 22  # of [layers, domains, experts] in one part
 
 
-def domain_slots(problem: ExpertProblem) -> Ints:
+def domain_slots(problem: Problem) -> Ints:
     """Slots of each failure domain, int64 ``[domains]``.
 
     A domain holds each expert once at most, as a GPU does: any distinct experts of a domain can be dealt out
@@ -39,12 +39,12 @@ def domain_slots(problem: ExpertProblem) -> Ints:
     return slots
 
 
-def each_alone(problem: ExpertProblem) -> bool:
+def each_alone(problem: Problem) -> bool:
     """Whether each GPU is a failure domain of its own."""
     return problem.spread is None or int(problem.failure_domain.max()) + 1 == problem.gpus
 
 
-def legal(problem: ExpertProblem, slot_expert: Experts) -> Bools:
+def legal(problem: Problem, slot_expert: Experts) -> Bools:
     """Whether each row of ``slot_expert`` ``[layers, slots]`` has every expert, and none twice in a domain."""
     known = ((slot_expert >= 0) & (slot_expert < problem.experts)).all(axis=1)
     held = np.sort(slot_expert + problem.failure_domain[problem.slot_gpu] * problem.experts, axis=1)
@@ -55,18 +55,18 @@ def legal(problem: ExpertProblem, slot_expert: Experts) -> Bools:
     return fine
 
 
-def can_be_apart(problem: ExpertProblem) -> bool:
+def can_be_apart(problem: Problem) -> bool:
     """Whether the slots can be filled with no expert twice in a failure domain: the rule where copies are few."""
     slots = np.bincount(problem.failure_domain, weights=problem.slots_per_gpu)
     return bool(slots.max() <= problem.experts)
 
 
-def domains_used(problem: ExpertProblem) -> int:
+def domains_used(problem: Problem) -> int:
     """Failure domains that have slots."""
     return int(np.unique(problem.failure_domain[problem.slots_per_gpu > 0]).size)
 
 
-def in_domains(problem: ExpertProblem, slot_expert: Experts) -> Ints:
+def in_domains(problem: Problem, slot_expert: Experts) -> Ints:
     """Copies of each expert in each failure domain, int64 ``[layers, domains, experts]``, of ``[layers, slots]``."""
     domains = int(problem.failure_domain.max()) + 1
     rows = np.arange(len(slot_expert))[:, None] * domains
@@ -75,7 +75,7 @@ def in_domains(problem: ExpertProblem, slot_expert: Experts) -> Ints:
     return count.reshape(-1, domains, problem.experts)
 
 
-def over_cap(problem: ExpertProblem, slot_expert: Experts) -> Ints:
+def over_cap(problem: Problem, slot_expert: Experts) -> Ints:
     """Copies above :func:`most_in_domain` and second ones of a GPU, ``[layers]``; 0 where legal.
 
     ``slot_expert`` ``[layers, slots]`` names experts that exist, each at least once.
@@ -87,7 +87,7 @@ def over_cap(problem: ExpertProblem, slot_expert: Experts) -> Ints:
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
-def _over_cap(problem: ExpertProblem, slot_expert: Experts) -> Ints:
+def _over_cap(problem: Problem, slot_expert: Experts) -> Ints:
     there = in_domains(problem, slot_expert)
     most = most_in_domain(there.sum(axis=1), domains_used(problem))
     over: Ints = np.maximum(there - most[:, None], 0).sum(axis=(1, 2))

@@ -1,4 +1,4 @@
-"""How far placements are from their bounds, layer by layer, and which of two is kept."""
+"""The fast placement: greedy counts, largest first, best swaps; other counts where that falls short."""
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ from placement.copy_exchange import best_of_all_counts, few_counts, recount
 from placement.failure_domains import each_alone, legal
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
-from placement.problem import _EQUAL, WIDE, ExpertProblem, keep_better, max_loads, wide_layers
+from placement.problem import EQUAL, WIDE, Problem, keep_better
 from placement.replication import exact_fold, replicate, search_counts
-
-# --- The fast placement: greedy counts, largest first, best swaps; other counts where that falls short.
-
 
 TRIED = 16
 """Exchanges of copies that a step of the count search looks at in each layer."""
@@ -37,7 +34,7 @@ _HARD_ROUNDS, _HARD_TRIED = 100, 24  # where a rival is ahead
 
 
 def fast_placement(
-    problem: ExpertProblem, rivals: Mapping[str, Baseline], bound: Floats
+    problem: Problem, rivals: Mapping[str, Baseline], bound: Floats
 ) -> tuple[Experts, Floats, tuple[str, ...]]:
     """Greedy counts, largest first, best swaps; other counts, and a rival's start, where that falls short.
 
@@ -47,13 +44,13 @@ def fast_placement(
     copies = replicate(problem)
     slot_expert = swap_down(problem, pack(problem, copies), close=_CLOSE)
     log = ["greedy counts, largest first, best swaps"]
-    if int(problem.slots_per_gpu.max()) <= 1 and (problem.speed == problem.speed[0]).all():
+    if int(problem.slots_per_gpu.max()) <= 1 and problem.equal_speeds:
         log.append("one slot per GPU: greedy counts are provably optimal")
-    load = max_loads(problem, slot_expert)
+    load = problem.evaluate(slot_expert)
     wide = np.flatnonzero(load > bound * (1 + WIDE))
-    if wide.size and not (problem.speed == problem.speed[0]).all():
+    if wide.size and not problem.equal_speeds:
         log.append(_unlike_copies(problem, slot_expert, copies, wide))
-        load = max_loads(problem, slot_expert)
+        load = problem.evaluate(slot_expert)
         wide = np.flatnonzero(load > bound * (1 + WIDE))
     if wide.size:
         bound = bound.copy()
@@ -61,17 +58,17 @@ def fast_placement(
         wide = np.flatnonzero(load > bound * (1 + WIDE))
     if wide.size:
         log.append(_other_counts(problem, slot_expert, copies, wide))
-        wide = wide_layers(problem, slot_expert, bound)
+        wide = np.flatnonzero(problem.evaluate(slot_expert) > bound * (1 + WIDE))
         rounds = min(_MOST_ROUNDS, _EXCHANGE_WORK // max(1, wide.size * problem.slots))
         recount(problem, slot_expert, wide, rounds=rounds)
-        load = max_loads(problem, slot_expert)
+        load = problem.evaluate(slot_expert)
     for name, rival in rivals.items():
         if rival.assignment is not None:
             log += _not_behind(problem, slot_expert, load, name, rival.assignment)
     return slot_expert, bound, tuple(log)
 
 
-def _unlike_copies(problem: ExpertProblem, slot_expert: Experts, copies: Ints, wide: Index) -> str:
+def _unlike_copies(problem: Problem, slot_expert: Experts, copies: Ints, wide: Index) -> str:
     """Look at counts by powers of the load in the ``wide`` layers, in place; return what ran, in words.
 
     Greedy counts make copies alike, so that GPUs with equally many slots get equal loads however fast they are.
@@ -80,14 +77,14 @@ def _unlike_copies(problem: ExpertProblem, slot_expert: Experts, copies: Ints, w
     """
     part = problem.rows(wide)
     for power in _POWERS:
-        counts = replicate(replace(part, loads=part.loads**power))
+        counts = replicate(replace(part, loads=part.mean**power))
         trial = swap_down(part, pack(part, counts), close=_CLOSE)
-        better = max_loads(part, trial) < max_loads(part, slot_expert[wide])
+        better = part.evaluate(trial) < part.evaluate(slot_expert[wide])
         slot_expert[wide[better]], copies[wide[better]] = trial[better], counts[better]
     return f"counts by powers of the load tried in {wide.size} layers, for GPUs of unlike speed"
 
 
-def _other_counts(problem: ExpertProblem, slot_expert: Experts, copies: Ints, wide: Index) -> str:
+def _other_counts(problem: Problem, slot_expert: Experts, copies: Ints, wide: Index) -> str:
     """Look at other copy counts in the ``wide`` layers, in place; return what ran, in words."""
     part = problem.rows(wide)
     if few_counts(part):
@@ -100,11 +97,11 @@ def _other_counts(problem: ExpertProblem, slot_expert: Experts, copies: Ints, wi
 
 
 def _not_behind(
-    problem: ExpertProblem, slot_expert: Experts, load: Floats, name: str, rival: Assignment
+    problem: Problem, slot_expert: Experts, load: Floats, name: str, rival: Assignment
 ) -> list[str]:
     """Search on in the layers where a rival is ahead of ``load``, in place; return what ran, in words."""
     log: list[str] = []
-    rival_load = problem.max_load(rival)
+    rival_load = problem.evaluate(rival)
     ahead = load > rival_load * (1 + _ROUNDING)
     if not ahead.any():
         return log
@@ -114,8 +111,8 @@ def _not_behind(
         better = _descend_from(problem, slot_expert, rival.slot_expert, behind)
         recount(problem, slot_expert, behind, rounds=_HARD_ROUNDS, tried=_HARD_TRIED)
         log.append(f"best swaps from {name}: {better} layers better")
-        load[behind] = max_loads(problem.rows(behind), slot_expert[behind])
-    rows = np.flatnonzero(load > rival_load * (1 + _EQUAL))
+        load[behind] = problem.rows(behind).evaluate(slot_expert[behind])
+    rows = np.flatnonzero(load > rival_load * (1 + EQUAL))
     if rows.size:
         log.append(
             f"{name} is ahead with two copies of an expert in one failure domain in rows {rows.tolist()}"
@@ -123,7 +120,7 @@ def _not_behind(
     return log
 
 
-def _descend_from(problem: ExpertProblem, slot_expert: Experts, rival: Experts, layers: Index) -> int:
+def _descend_from(problem: Problem, slot_expert: Experts, rival: Experts, layers: Index) -> int:
     """Start again from ``rival`` in some layers, its copies moved apart; keep and count what is better."""
     start, fits = distinct_copies(problem.rows(layers), rival[layers])
     layers, start = layers[fits], start[fits]
@@ -135,7 +132,7 @@ def _descend_from(problem: ExpertProblem, slot_expert: Experts, rival: Experts, 
     return keep_better(problem, slot_expert, layers, again)
 
 
-def _fast_steps(problem: ExpertProblem, layers: int) -> int:
+def _fast_steps(problem: Problem, layers: int) -> int:
     """Return how many steps of the count search the fast path affords."""
     rows = layers * TRIED + (0 if exact_fold(problem) else _FIXED_ROWS)
     return int(np.clip(_WORK // (rows * problem.slots), _FEWEST_STEPS, _MOST_STEPS))

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from placement.options import PlanOptions, Spread
-from placement.scenarios.problem import Objective
+from placement.options import Objective, PlanOptions, Spread
 
 Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -218,13 +217,8 @@ class RedundancyCurve:
         return next(point for point in self.points if point.tok_s_per_gpu >= enough)
 
     def asked(self, options: PlanOptions) -> PlanOptions:
-        """Return ``options`` with the best number of copies, on the layout that it was found for.
-
-        Where the curve was interrupted, nobody waits for a search: the fast path is asked for.
-        """
-        copies = self.best.redundant
-        asked = replace(options, redundant=copies, ep=self.ep, tp=self.tp, stages=self.stages)
-        return replace(asked, time_limit_s=0.0) if self.interrupted else asked
+        """Return ``options`` with the best number of copies, on the layout that it was found for."""
+        return replace(options, redundant=self.best.redundant, ep=self.ep, tp=self.tp, stages=self.stages)
 
     def to_dict(self) -> dict[str, Any]:
         """The curve as JSON-able values, with the choice and the knee."""

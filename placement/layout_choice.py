@@ -13,7 +13,6 @@ from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.score import Score
 from placement.arrays import Ints
-from placement.experts import OnProgress
 from placement.fitting import (
     Fitted,
     fitted_layouts,
@@ -24,6 +23,7 @@ from placement.partition import last_where
 from placement.placing import StageGroup, place_group, stage_groups
 from placement.result import ExpertResult
 from placement.scoring import placement_scorer, score_placement
+from placement.stop import Stop
 
 Known = dict[tuple[object, ...], ExpertResult]
 
@@ -124,9 +124,8 @@ def place(
     loads: ExpertLoads | None,
     options: PlanOptions,
     *,
-    time_limit_s: float = 0.0,
+    stop: Stop | None = None,
     thorough: bool = False,
-    on_progress: OnProgress | None = None,
     known: Known | None = None,
 ) -> Placed:
     """Place the experts of a candidate, see :func:`placement.placing.place_group`.
@@ -140,15 +139,8 @@ def place(
     for group in groups:
         result = None if known is None else known.get(group.key)
         if result is None and loads is not None:
-            result = place_group(
-                deployment,
-                group,
-                loads,
-                options,
-                time_limit_s=time_limit_s / len(groups),
-                thorough=thorough,
-                on_progress=on_progress,
-            )
+            share = None if stop is None else stop.within(stop.seconds / len(groups))
+            result = place_group(deployment, group, loads, options, share, thorough=thorough)
             if known is not None:
                 known[group.key] = result
         if result is not None:

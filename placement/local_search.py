@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.failure_domains import domains_used, each_alone, most_in_domain
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 
 _SPLIT_SLOTS = 4  # up to so many slots a GPU every split of a pair is looked at (70), above it every swap
 
@@ -136,7 +136,7 @@ _MANY_PARTNERS = 96  # ... or, with more slots a GPU than are dealt out in all w
 _CELLS = 1 << 20  # pairs times ways to deal them out, of the layers that descend together
 
 
-def swap_down(problem: ExpertProblem, slot_expert: Experts, *, close: float = 0.0) -> Experts:
+def swap_down(problem: Problem, slot_expert: Experts, *, close: float = 0.0) -> Experts:
     """Deal out pairs of GPUs again until that no longer helps, and return the new ``[layers, slots]``.
 
     First the hottest GPU of each layer with the coldest, the second hottest with the second coldest and so on,
@@ -157,7 +157,7 @@ def swap_down(problem: ExpertProblem, slot_expert: Experts, *, close: float = 0.
     return np.concatenate(ends)
 
 
-def _slot_table(problem: ExpertProblem) -> Ints:
+def _slot_table(problem: Problem) -> Ints:
     """The slots of each GPU that has some, ``[used GPUs, most slots]``; -1 where it has fewer."""
     used = np.flatnonzero(problem.slots_per_gpu > 0)
     table: Ints = problem.first_slot[used][:, None] + np.arange(int(problem.slots_per_gpu.max()))
@@ -168,12 +168,12 @@ def _slot_table(problem: ExpertProblem) -> Ints:
 class _Descent:
     """Some layers of a placement as tables ``[layers, GPUs, slots]``, kept up to date deal by deal."""
 
-    def __init__(self, problem: ExpertProblem, slot_expert: Experts, layers: Index, table: Ints) -> None:
+    def __init__(self, problem: Problem, slot_expert: Experts, layers: Index, table: Ints) -> None:
         self.slot_expert = slot_expert[layers]
         self.table = table
         self.empty = table < 0
         self.expert = np.where(self.empty, -1, self.slot_expert[:, table])
-        share = problem.assignment(self.slot_expert).slot_load(problem.loads[layers])
+        share = problem.assignment(self.slot_expert).slot_load(problem.mean[layers])
         self.share = np.where(self.empty, 0.0, share[:, table])
         used = np.flatnonzero(problem.slots_per_gpu > 0)
         speed = problem.speed[used]
@@ -188,7 +188,7 @@ class _Descent:
         mirrored = self.alike and not self.apart and not self.uneven
         self.deals = deals(table.shape[1], mirrored=mirrored)
 
-    def _most_in_domain(self, problem: ExpertProblem) -> Ints:
+    def _most_in_domain(self, problem: Problem) -> Ints:
         """Most copies in a failure domain, ``[layers, experts + 1]``; deals change no counts. Empty if not asked."""
         if not self.apart:
             return np.empty((0, 0), dtype=np.int64)

@@ -6,13 +6,13 @@ import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.failure_domains import domain_slots, each_alone
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 from placement.replication import counts_fit, room
 
 EMPTY = -1  # a slot that holds nothing yet
 
 
-def pack(problem: ExpertProblem, copies: Ints) -> Experts:
+def pack(problem: Problem, copies: Ints) -> Experts:
     """Place ``copies`` ``[layers, experts]`` and return the expert of each slot, int32 ``[layers, slots]``.
 
     All layers at once; copies go by falling load per copy, the copies of one expert together, each to the GPU
@@ -24,7 +24,7 @@ def pack(problem: ExpertProblem, copies: Ints) -> Experts:
     ValueError
         If the counts cannot be placed (:func:`placement.replication.counts_fit` is false).
     """
-    packing = _Packing(problem, problem.loads / copies)
+    packing = _Packing(problem, problem.mean / copies)
     order = in_order(problem, copies)
     start = packing.first_round(order)
     again = np.zeros(order.shape, dtype=bool)
@@ -37,9 +37,9 @@ def pack(problem: ExpertProblem, copies: Ints) -> Experts:
     return packing.slot_expert
 
 
-def in_order(problem: ExpertProblem, copies: Ints) -> Ints:
+def in_order(problem: Problem, copies: Ints) -> Ints:
     """Return the expert of each copy by falling load per copy, ``[layers, slots]``, its copies together."""
-    order = np.argsort(-(problem.loads / copies), axis=1, kind="stable")
+    order = np.argsort(-(problem.mean / copies), axis=1, kind="stable")
     counts = np.take_along_axis(copies, order, axis=1)
     return np.repeat(order.ravel(), counts.ravel()).reshape(problem.layers, -1)
 
@@ -47,7 +47,7 @@ def in_order(problem: ExpertProblem, copies: Ints) -> Ints:
 class _Packing:
     """What has been placed so far, in all layers."""
 
-    def __init__(self, problem: ExpertProblem, share: Floats) -> None:
+    def __init__(self, problem: Problem, share: Floats) -> None:
         self.problem = problem
         self.share = share
         self.rows = np.arange(problem.layers)
@@ -56,7 +56,7 @@ class _Packing:
         self.alone = each_alone(problem)
         # Which domain has which number matters to nobody: alone, a GPU's is its own.
         self.domain = np.arange(problem.gpus) if self.alone else problem.failure_domain
-        self.alike = bool((problem.speed == problem.speed[0]).all())
+        self.alike = problem.equal_speeds
         # The load of a GPU that can still take a copy; infinite where it is full.
         self.key = np.tile(np.where(problem.slots_per_gpu > 0, 0.0, np.inf), (problem.layers, 1))
         # The domains that hold the expert whose turn it is.
@@ -110,7 +110,7 @@ class _Packing:
         self.key[rows, gpu] = np.where(full, np.inf, self.key[rows, gpu] + weight)
 
 
-def make_room(problem: ExpertProblem, slot_expert: Experts, expert: int) -> int:
+def make_room(problem: Problem, slot_expert: Experts, expert: int) -> int:
     """Free a slot in a failure domain that does not hold ``expert``, and return its GPU.
 
     ``slot_expert`` ``[slots]`` is one layer, changed in place: each GPU's copies stay in its first slots.
@@ -146,9 +146,7 @@ def make_room(problem: ExpertProblem, slot_expert: Experts, expert: int) -> int:
     raise ValueError(f"no legal place for another copy of expert {expert}: its count does not fit the slots")
 
 
-def _shift(
-    problem: ExpertProblem, slot_expert: Experts, came_from: dict[int, tuple[int, int]], domain: int
-) -> int:
+def _shift(problem: Problem, slot_expert: Experts, came_from: dict[int, tuple[int, int]], domain: int) -> int:
     """Move copies back along the chain that ends at ``domain``; return a GPU with room where it starts."""
     while domain in came_from:
         source, moved = came_from[domain]
@@ -158,16 +156,16 @@ def _shift(
     return int(problem.slot_gpu[_empty_slot(problem, slot_expert, domain)])
 
 
-def _slots_of(problem: ExpertProblem, domain: int) -> Index:
+def _slots_of(problem: Problem, domain: int) -> Index:
     return np.flatnonzero(problem.failure_domain[problem.slot_gpu] == domain)
 
 
-def _empty_slot(problem: ExpertProblem, slot_expert: Experts, domain: int) -> int:
+def _empty_slot(problem: Problem, slot_expert: Experts, domain: int) -> int:
     here = _slots_of(problem, domain)
     return int(here[np.argmax(slot_expert[here] == EMPTY)])
 
 
-def _remove(problem: ExpertProblem, slot_expert: Experts, domain: int, expert: int) -> None:
+def _remove(problem: Problem, slot_expert: Experts, domain: int, expert: int) -> None:
     """Take ``expert`` out of ``domain``; the last copy of its GPU comes into its slot."""
     here = _slots_of(problem, domain)
     slot = int(here[np.argmax(slot_expert[here] == expert)])
@@ -178,7 +176,7 @@ def _remove(problem: ExpertProblem, slot_expert: Experts, domain: int, expert: i
     slot_expert[last] = EMPTY
 
 
-def _state(problem: ExpertProblem, slot_expert: Experts, share: Floats) -> tuple[Ints, Floats]:
+def _state(problem: Problem, slot_expert: Experts, share: Floats) -> tuple[Ints, Floats]:
     """Count the copies on each GPU, and sum its load (infinite where it is full), of one layer."""
     filled = slot_expert != EMPTY
     on = problem.slot_gpu[filled]
@@ -187,7 +185,7 @@ def _state(problem: ExpertProblem, slot_expert: Experts, share: Floats) -> tuple
     return fill, np.where(fill < problem.slots_per_gpu, load, np.inf)
 
 
-def distinct_copies(problem: ExpertProblem, slot_expert: Experts) -> tuple[Experts, Bools]:
+def distinct_copies(problem: Problem, slot_expert: Experts) -> tuple[Experts, Bools]:
     """Return ``[layers, slots]`` without two copies in one failure domain, counts unchanged, and where that fits.
 
     A layer with more copies of an expert than domains (or counts that fit the slots in no other way) is returned
@@ -200,14 +198,14 @@ def distinct_copies(problem: ExpertProblem, slot_expert: Experts) -> tuple[Exper
     return repaired, fits
 
 
-def _twice(problem: ExpertProblem, slot_expert: Experts) -> Bools:
+def _twice(problem: Problem, slot_expert: Experts) -> Bools:
     """Whether some failure domain holds an expert twice, ``[layers]``."""
     held = np.sort(slot_expert + problem.failure_domain[problem.slot_gpu] * problem.experts, axis=1)
     twice: Bools = (held[:, 1:] == held[:, :-1]).any(axis=1)
     return twice
 
 
-def _repair(problem: ExpertProblem, row: Experts) -> None:
+def _repair(problem: Problem, row: Experts) -> None:
     """Take the second copies out of one layer, in place, and put each where its expert is not yet."""
     domain = problem.failure_domain[problem.slot_gpu]
     seen: set[tuple[int, int]] = set()

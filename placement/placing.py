@@ -13,13 +13,13 @@ from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from placement.arrays import Floats, Index, Ints
-from placement.experts import OnProgress
 from placement.failure_domains import stage_domains
 from placement.options import PlanOptions
-from placement.problem import ExpertProblem, expert_problem
+from placement.problem import Problem, make_problem
 from placement.result import ExpertResult
-from placement.scenarios.problem import ScenarioProblem
 from placement.scoring import moe_rows, stage_speed
+from placement.solve import solve
+from placement.stop import Stop
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class StageGroup:
     rows:
         Of each, the rows of the loads that it holds.
     slots, speed, spread:
-        As :class:`placement.problem.ExpertProblem` takes them.
+        As :class:`placement.problem.Problem` takes them.
     nodes:
         Node of each GPU, of the first stage and replica.
     domains:
@@ -97,16 +97,16 @@ def _together(groups: Sequence[StageGroup]) -> StageGroup:
     return replace(first, stages=stages, rows=rows)
 
 
-def scenarios_of(group: StageGroup, loads: ExpertLoads, options: PlanOptions) -> ScenarioProblem:
-    """Return the problem of a group over all loads."""
-    from placement.scenarios.problem import scenario_problem
-
-    return scenario_problem(
+def group_problem(group: StageGroup, loads: ExpertLoads, options: PlanOptions) -> Problem:
+    """Return the problem of a group over all loads, for the split that will run."""
+    return make_problem(
         loads.normalised[:, group.held],
         group.slots,
-        speed=group.speed,
-        spread=group.spread,
+        group.speed,
+        group.spread,
         objective=options.objective,
+        split=options.split,
+        nodes=group.nodes,
     )
 
 
@@ -115,59 +115,21 @@ def place_group(
     group: StageGroup,
     loads: ExpertLoads,
     options: PlanOptions,
+    stop: Stop | None = None,
     *,
-    time_limit_s: float,
     thorough: bool,
-    on_progress: OnProgress | None = None,
 ) -> ExpertResult:
     """Place the experts of a group.
 
     ``thorough``: search under all loads at once and for the split that will run, as a plan needs it; else for their
     mean and an even split, which tells layouts apart.
     """
-    from placement.experts import place_experts
-    from placement.under_split import under_split
-
+    problem = group_problem(group, loads, options)
     moe = deployment.model.moe
-    groups = None if moe is None else moe.groups
-    problem: ExpertProblem | ScenarioProblem
-    if thorough and len(loads.tokens) > 1:
-        from placement.scenarios.place import place_over_scenarios
-
-        problem = scenarios_of(group, loads, options)
-        result = place_over_scenarios(
-            problem,
-            time_limit_s=time_limit_s,
-            seed=options.seed,
-            eplb_groups=groups,
-            nodes=group.domains,
-            on_progress=on_progress,
-        )
-    else:
-        problem = expert_problem(loads.mean[group.held], group.slots, group.speed, group.spread)
-        result = place_experts(
-            problem,
-            time_limit_s=time_limit_s,
-            seed=options.seed,
-            eplb_groups=groups,
-            nodes=group.domains,
-            on_progress=on_progress,
-        )
-    if not thorough or options.split == "even":
-        return result
-    try:
-        return under_split(result, problem, options.split, group.nodes)
-    except KeyboardInterrupt:
-        return cut_short(group, loads, options, result)
-
-
-def cut_short(
-    group: StageGroup, loads: ExpertLoads, options: PlanOptions, result: ExpertResult
-) -> ExpertResult:
-    """Return ``result`` as what Ctrl-C left: loads and bound under all loads and the split that will run."""
-    from placement.under_split import any_split_bound, split_max_load
-
-    problem = scenarios_of(group, loads, options)
-    max_load = split_max_load(problem, result.assignment.slot_expert, options.split, group.nodes)
-    bound = np.minimum(any_split_bound(problem), max_load)
-    return replace(result, max_load=max_load, bound=bound, status="FEASIBLE", interrupted=True)
+    return solve(
+        problem if thorough else problem.average.even,
+        stop,
+        seed=options.seed,
+        eplb_groups=None if moe is None else moe.groups,
+        nodes=group.domains,
+    )

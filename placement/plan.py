@@ -17,12 +17,10 @@ from cost.score import Score
 from placement.arrays import Floats
 from placement.findings import ScenarioReport
 from placement.options import Objective, Spread, require_objective, require_spread
+from placement.problem import proven
 
 if TYPE_CHECKING:
     from placement.findings import Failures, RedundancyCurve
-
-
-_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Proof:
     @classmethod
     def of_layers(cls, reached: Floats, least: Floats) -> Proof:
         """Return the proof of a placement that nobody searched, of largest over mean GPU load and bound by layer."""
-        status = "OPTIMAL" if (reached <= least * (1 + _EQUAL)).all() else "FEASIBLE"
+        status = "OPTIMAL" if proven(reached, least).all() else "FEASIBLE"
         objective, lowest = float(reached.mean()), float(np.minimum(least, reached).mean())
         return cls(status, objective, lowest, max(0.0, 1 - lowest / objective))
 

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.loads import ExpertLoads
-from placement.experts import OnProgress
+from placement.cross_validation import check_scenarios
+from placement.dispatch_refinement import cut_short
 from placement.failures import find_failures
 from placement.layout_choice import Placed, choose_layout, place
 from placement.options import AUTO, PlanOptions
-from placement.placing import cut_short
+from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
+from placement.redundancy import choose_redundant
 from placement.result import ExpertResult
-from placement.scoring import score_placement
+from placement.scoring import score_placement, score_rivals
+from placement.stop import OnProgress, Stop
 from placement.verify import verify_plan
 from topology.errors import InputError
 
 Say = Callable[[str], None]
-
-if TYPE_CHECKING:
-    from placement.findings import RedundancyCurve
 
 
 _OVERLOOKED = 0.01  # of the throughput
@@ -50,28 +48,27 @@ def make_plan(
         and what would fit.
     """
     say = on_stage or (lambda _: None)
-    asked, curve = options, None
+    asked, curve, stop = options, None, Stop(options.time_limit_s, on_progress)
     if options.redundant == AUTO:
         say("choosing the number of copies")
-        curve = _curve(deployment, loads, options)
+        if loads is None:
+            raise InputError(
+                f"`redundant` auto: {deployment.model.name} has no experts to copy; leave `redundant` out."
+            )
+        curve = choose_redundant(deployment, loads, options, stop)
         asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
     say("comparing layouts")
     fast = choose_layout(deployment, loads, options)
     say("placing experts")
-    limit = options.time_limit_s
-    try:
-        placed = place(
-            fast.candidate, loads, options, time_limit_s=limit, thorough=True, on_progress=on_progress
-        )
-    except KeyboardInterrupt:
-        placed = _cut_short(fast, loads, options)
-    plan = _finish(placed, loads, options, say)
-    interrupted = plan.interrupted or (curve is not None and curve.interrupted)
+    placed = None
+    with stop:
+        placed = place(fast.candidate, loads, options, stop=stop, thorough=True)
+    plan = _finish(placed or _cut_short(fast, loads, options), loads, options, stop, say)
     plan = replace(
         plan,
         options=asdict(asked),
         redundancy=curve,
-        interrupted=interrupted,
+        interrupted=stop.interrupted,
         passed_over=_passed_over(fast, deployment),
     )
     wrong = verify_plan(plan)
@@ -94,23 +91,12 @@ def _passed_over(chosen: Placed, deployment: Deployment) -> str:
     )
 
 
-def _curve(deployment: Deployment, loads: ExpertLoads | None, options: PlanOptions) -> RedundancyCurve:
-    """Throughput against copies, of a model with experts."""
-    from placement.redundancy import choose_redundant
-
-    if loads is None:
-        raise InputError(
-            f"`redundant` auto: {deployment.model.name} has no experts to copy; leave `redundant` out."
-        )
-    return choose_redundant(deployment, loads, options)
-
-
 def _cut_short(fast: Placed, loads: ExpertLoads | None, options: PlanOptions) -> Placed:
     """Return the placement that chose the layout, judged as the one wanted would be."""
     if loads is None:
         return fast
     results = tuple(
-        cut_short(group, loads, options, result)
+        cut_short(result, group_problem(group, loads, options))
         for group, result in zip(fast.groups, fast.results, strict=True)
     )
     deployment, layout = fast.candidate.deployment, fast.candidate.layout
@@ -118,18 +104,19 @@ def _cut_short(fast: Placed, loads: ExpertLoads | None, options: PlanOptions) ->
     return replace(fast, results=results, score=score, balancedness=balancedness)
 
 
-def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, say: Say) -> Plan:
+def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, stop: Stop, say: Say) -> Plan:
     candidate = placed.candidate
     notes = [note for result in placed.results for note in result.log]
-    interrupted = any(result.interrupted for result in placed.results)
     scenarios = None
-    if loads is not None and len(loads.tokens) > 1 and placed.results and not interrupted:
-        from placement.cross_validation import check_scenarios
-
+    if loads is not None and len(loads.tokens) > 1 and placed.results and not stop.interrupted:
         say("leaving out each of the loads")
-        scenarios, interrupted = check_scenarios(
-            candidate.deployment, candidate.layout, placed.groups, placed.experts, loads, options
+        scenarios = check_scenarios(
+            candidate.deployment, candidate.layout, placed.groups, placed.experts, loads, options, stop
         )
+    baselines = _without_spread(placed, loads, options)
+    if loads is not None and placed.results:
+        rivals = score_rivals(candidate.deployment, candidate.layout, placed.experts, loads, options.split)
+        baselines = {**rivals, **baselines}
     plan = Plan(
         deployment=candidate.deployment,
         layout=candidate.layout,
@@ -138,17 +125,15 @@ def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, say
         score=placed.score,
         balancedness=placed.balancedness,
         proof=_proof(placed.results),
-        baselines={**_baselines(placed, loads, options), **_without_spread(placed, loads, options)},
+        baselines=baselines,
         notes=tuple(dict.fromkeys(notes)),
         options=asdict(options),
-        interrupted=interrupted,
         scenarios=scenarios,
     )
     say("losing GPUs, nodes and racks")
-    try:
+    with stop:
         return replace(plan, failures=find_failures(plan))
-    except KeyboardInterrupt:
-        return replace(plan, interrupted=True)
+    return plan
 
 
 def _proof(results: Sequence[ExpertResult]) -> Proof:
@@ -171,27 +156,3 @@ def _without_spread(
     deployment, layout = placed.candidate.deployment, placed.candidate.layout
     score, balancedness = score_placement(deployment, layout, free.experts, loads, options.split)
     return {"without_spread": BaselineScore("", balancedness, score)}
-
-
-def _baselines(placed: Placed, loads: ExpertLoads | None, options: PlanOptions) -> dict[str, BaselineScore]:
-    """Score each rival under the same layout, batch, loads and split."""
-    if not placed.results or loads is None:
-        return {}
-    deployment, layout = placed.candidate.deployment, placed.candidate.layout
-    scored = {}
-    for name in placed.results[0].baselines:
-        experts: list[Assignment | None] = list(placed.experts)
-        reason = ""
-        for group, result in zip(placed.groups, placed.results, strict=True):
-            rival = result.baselines[name]
-            if rival.assignment is None:
-                reason = rival.reason
-                break
-            for index, part in group.by_stage(rival.assignment):
-                experts[index] = part
-        if reason:
-            scored[name] = BaselineScore(reason)
-            continue
-        score, balancedness = score_placement(deployment, layout, experts, loads, options.split)
-        scored[name] = BaselineScore("", balancedness, score)
-    return scored

@@ -1,35 +1,50 @@
-"""The expert placement problem: how much each expert is used, and how many slots each GPU has."""
+"""The placement problem and its one judge: loads, slots, speeds, failure domains, dispatch policy, objective."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cost.assignment import Assignment
+from cost.dispatch import Split, lp_level, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.options import Objective, require_objective
 from topology.errors import InputError
+
+WIDE = 5e-3
+"""The gap from which other copy counts are looked at."""
+
+EQUAL = 1e-9
+"""Relative: an objective that near to its bound is its bound, up to rounding."""
 
 
 @dataclass(frozen=True, eq=False)
-class ExpertProblem:
-    """Experts of some layers, to be copied into the slots of one EP group.
+class Problem:
+    """Experts of some layers, to be copied into the slots of one EP group: one placement for all loads.
 
     Attributes
     ----------
     loads:
-        float64 ``[layers, experts]``, finite, not negative, no row all zero. :func:`expert_problem` scales
-        each row to mean 1; only ratios within a row matter.
+        float64 ``[scenarios, layers, experts]``, finite, not negative, no row all zero; one load may be given as
+        ``[layers, experts]``. :func:`make_problem` scales each row to mean 1.
     slots_per_gpu:
         int64 ``[gpus]``, the same in every layer; a GPU may have none.
     gpu_speed:
-        float64 ``[gpus]``, positive: tokens per second of each GPU, relative to their mean; None: all alike. A GPU's
+        float64 ``[gpus]``, positive: tokens per second of each GPU, relative to their mean; None: all equal. A GPU's
         load counts as load over speed.
     spread:
         int64 ``[gpus]``: failure domain of each GPU (node, rack...); the copies of an expert lie in different ones,
         as far as there are enough. None: each GPU is one of its own.
+    objective:
+        What is kept small in each layer: ``mean`` or ``worst`` over scenarios of the largest GPU load over the mean.
+    split:
+        Dispatch policy: how the engine splits an expert's tokens over its copies.
+    nodes:
+        int64 ``[gpus]``: node of each GPU, for a split by source; None: each GPU is a node of its own.
 
     Raises
     ------
@@ -42,8 +57,13 @@ class ExpertProblem:
     slots_per_gpu: Ints
     gpu_speed: Floats | None = None
     spread: Ints | None = None
+    objective: Objective = "mean"
+    split: Split = "even"
+    nodes: Ints | None = None
 
     def __post_init__(self) -> None:
+        if self.loads.ndim == 2:
+            object.__setattr__(self, "loads", self.loads[None])
         _check_loads(self.loads)
         _check_slots(self.slots_per_gpu, self.experts)
         _check_speed(self.gpu_speed, self.gpus)
@@ -53,19 +73,30 @@ class ExpertProblem:
             )
 
     @property
+    def scenarios(self) -> int:
+        """Number of loads."""
+        return int(self.loads.shape[0])
+
+    @property
     def layers(self) -> int:
         """Number of layers."""
-        return int(self.loads.shape[0])
+        return int(self.loads.shape[1])
 
     @property
     def experts(self) -> int:
         """Logical experts of a layer."""
-        return int(self.loads.shape[1])
+        return int(self.loads.shape[2])
 
     @property
     def gpus(self) -> int:
         """GPUs of the EP group."""
         return int(self.slots_per_gpu.shape[0])
+
+    @cached_property
+    def mean(self) -> Floats:
+        """Mean load over scenarios, float64 ``[layers, experts]``: what searches for one load go by."""
+        mean: Floats = self.loads[0] if self.scenarios == 1 else self.loads.mean(axis=0)
+        return mean
 
     @cached_property
     def speed(self) -> Floats:
@@ -74,6 +105,11 @@ class ExpertProblem:
             return np.ones(self.gpus)
         relative: Floats = self.gpu_speed / self.gpu_speed.mean()
         return relative
+
+    @cached_property
+    def equal_speeds(self) -> bool:
+        """Whether all GPUs are as fast."""
+        return bool((self.speed == self.speed[0]).all())
 
     @cached_property
     def failure_domain(self) -> Ints:
@@ -99,43 +135,121 @@ class ExpertProblem:
         starts: Ints = np.concatenate(([0], np.cumsum(self.slots_per_gpu)))
         return starts
 
-    def rows(self, which: Index | Bools) -> ExpertProblem:
-        """Return the same problem for some of the layers."""
-        return ExpertProblem(self.loads[which], self.slots_per_gpu, self.gpu_speed, self.spread)
+    @cached_property
+    def average(self) -> Problem:
+        """The same for the mean load alone."""
+        return self if self.scenarios == 1 else replace(self, loads=self.mean)
+
+    @cached_property
+    def highest(self) -> Problem:
+        """The same for each expert's largest load in any scenario; its rows have no mean of 1."""
+        return self if self.scenarios == 1 else replace(self, loads=self.loads.max(axis=0))
+
+    @property
+    def even(self) -> Problem:
+        """The same for an engine that splits tokens evenly over copies."""
+        return self if self.split == "even" else replace(self, split="even")
+
+    @property
+    def equal_loads(self) -> bool:
+        """Whether all scenarios have the same loads."""
+        return bool((self.loads == self.loads[0]).all())
+
+    def each(self) -> Iterator[Problem]:
+        """Yield the same for each load alone."""
+        yield from (replace(self, loads=load) for load in self.loads)
+
+    def in_order(self) -> Problem:
+        """Return the same with the scenarios in an order that does not depend on the one they came in."""
+        order = sorted(range(self.scenarios), key=lambda i: self.loads[i].tobytes())
+        return replace(self, loads=self.loads[order])
+
+    def without(self, scenario: int) -> Problem:
+        """Return the same without one of the scenarios."""
+        return replace(self, loads=np.delete(self.loads, scenario, axis=0))
+
+    def without_spread(self) -> Problem:
+        """Return the same with each GPU a failure domain of its own."""
+        return self if self.spread is None else replace(self, spread=None)
+
+    def rows(self, which: Index | Bools) -> Problem:
+        """Return the same problem for some of the layers, in any order, also repeated."""
+        return replace(self, loads=self.loads[:, which])
 
     def assignment(self, slot_expert: Experts) -> Assignment:
         """Wrap ``[layers, slots]`` expert ids as an assignment to this problem's slots."""
         return Assignment(slot_expert.astype(np.int32), self.slot_gpu, self.experts, self.gpus)
 
-    def max_load(self, assignment: Assignment) -> Floats:
-        """Largest GPU load over mean GPU load, ``[layers]``, recomputed from the assignment alone.
+    def peaks(self, placement: Assignment | Experts) -> Floats:
+        """Largest over mean GPU load, ``[scenarios, layers]``, under the split, from the placement alone.
 
-        Of unequal GPUs: largest load over speed, relative to what all would take if they were equally busy.
+        ``placement``: the expert of each slot, ``[layers, slots]``, or the assignment. Of GPUs of different speed:
+        largest load over speed, relative to what all would take if they were equally busy.
         """
-        per_gpu = assignment.gpu_load(self.loads) / self.speed
-        ratio: Floats = per_gpu.max(axis=1) * self.gpus / self.loads.sum(axis=1)
-        return ratio
+        assignment = placement if isinstance(placement, Assignment) else self.assignment(placement)
+        if self.split == "lp":
+            largest = np.stack([lp_level(assignment, load, self.speed) for load in self.loads])
+        else:
+            shares = None if self.split == "even" else slot_shares(assignment, self.split, nodes=self.nodes)
+            busy = [assignment.gpu_load(load, shares) / self.speed for load in self.loads]
+            largest = np.stack([load.max(axis=1) for load in busy])
+        peaks: Floats = largest * self.gpus / self.loads.sum(axis=2)
+        return peaks
+
+    def over_scenarios(self, values: Floats) -> Floats:
+        """Return the mean, or the worst, of ``[scenarios, layers]``: ``[layers]``."""
+        over: Floats = values.max(axis=0) if self.objective == "worst" else values.mean(axis=0)
+        return over
+
+    def evaluate(self, placement: Assignment | Experts) -> Floats:
+        """Return the objective of each layer, ``[layers]``: :meth:`peaks`, the mean or the worst over scenarios."""
+        return self.over_scenarios(self.peaks(placement))
 
 
-def expert_problem(
-    loads: ArrayLike, slots_per_gpu: ArrayLike, gpu_speed: Floats | None = None, spread: Ints | None = None
-) -> ExpertProblem:
-    """Check ``loads`` ``[layers, experts]`` and ``slots_per_gpu`` ``[gpus]``, and scale each row to mean 1.
+def make_problem(
+    loads: ArrayLike,
+    slots_per_gpu: ArrayLike,
+    speed: Floats | None = None,
+    spread: Ints | None = None,
+    *,
+    objective: Objective = "mean",
+    split: Split = "even",
+    nodes: Ints | None = None,
+) -> Problem:
+    """Check ``loads`` ``[scenarios, layers, experts]`` (or one load) and divide each layer of each by its mean.
 
     Raises
     ------
     InputError
-        As :class:`ExpertProblem`.
+        As :class:`Problem`, or if there is no such objective.
     """
     raw = np.asarray(loads, dtype=np.float64)
+    raw = raw[None] if raw.ndim == 2 else raw
     _check_loads(raw)
-    scaled = raw / raw.max(axis=1, keepdims=True)  # first the largest: the sum of loads near 1e308 overflows
-    return ExpertProblem(
-        scaled / scaled.mean(axis=1, keepdims=True),
+    scaled = raw / raw.max(axis=2, keepdims=True)  # first the largest: the sum of loads near 1e308 overflows
+    return Problem(
+        scaled / scaled.mean(axis=2, keepdims=True),
         np.asarray(slots_per_gpu, dtype=np.int64).copy(),
-        gpu_speed,
+        speed,
         spread,
+        require_objective(objective),
+        split,
+        nodes,
     )
+
+
+def keep_better(problem: Problem, slot_expert: Experts, layers: Index, again: Experts) -> int:
+    """Take the rows of ``again`` that are better than ``slot_expert[layers]``, in place; return how many."""
+    part = problem.rows(layers)
+    better = part.evaluate(again) < part.evaluate(slot_expert[layers])
+    slot_expert[layers[better]] = again[better]
+    return int(better.sum())
+
+
+def proven(reached: Floats, bound: Floats) -> Bools:
+    """Whether an objective is its bound, up to rounding, ``[layers]``."""
+    there: Bools = reached <= bound * (1 + EQUAL)
+    return there
 
 
 def fewest_redundant(experts: int, gpus: int) -> int:
@@ -173,23 +287,30 @@ def _check_speed(speed: Floats | None, gpus: int) -> None:
 
 
 def _check_loads(loads: Floats) -> None:
-    if loads.ndim != 2 or 0 in loads.shape:
+    if loads.ndim != 3 or 0 in loads.shape:
+        shape = loads.shape[1:] if loads.ndim == 3 and loads.shape[0] == 1 else loads.shape
         raise InputError(
-            f"expert loads have shape {list(loads.shape)}: give [layers, experts], neither of them 0."
+            f"expert loads have shape {list(shape)}: give [scenarios, layers, experts], or [layers, experts] of one "
+            "load, none of them 0."
         )
     bad = ~np.isfinite(loads) | (loads < 0)
     if bad.any():
-        layer, expert = (int(i) for i in np.argwhere(bad)[0])
+        scenario, layer, expert = (int(i) for i in np.argwhere(bad)[0])
         raise InputError(
-            f"expert loads, row {layer}, expert {expert}: {loads[layer, expert]} is not a count of tokens; "
-            "give finite numbers that are not negative."
+            f"expert loads, {_row(loads, scenario, layer)}, expert {expert}: {loads[scenario, layer, expert]} is not "
+            "a count of tokens; give finite numbers that are not negative."
         )
-    dead = ~loads.any(axis=1)
+    dead = ~loads.any(axis=2)
     if dead.any():
+        scenario, layer = (int(i) for i in np.argwhere(dead)[0])
         raise InputError(
-            f"expert loads, row {int(np.argmax(dead))}: all zero, so no placement is better than another; "
+            f"expert loads, {_row(loads, scenario, layer)}: all zero, so no placement is better than another; "
             "give loads of MoE layers alone."
         )
+
+
+def _row(loads: Floats, scenario: int, layer: int) -> str:
+    return f"row {layer}" if len(loads) == 1 else f"scenario {scenario}, row {layer}"
 
 
 def _check_slots(slots_per_gpu: Ints, experts: int) -> None:
@@ -210,34 +331,3 @@ def _check_slots(slots_per_gpu: Ints, experts: int) -> None:
             f"{most} slots on a GPU for {experts} experts: it would hold two copies of one; "
             f"give at most `redundant` {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
         )
-
-
-WIDE = 5e-3
-"""The gap from which other copy counts are looked at."""
-
-
-_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
-
-
-def max_loads(problem: ExpertProblem, slot_expert: Experts) -> Floats:
-    """Return the largest over mean GPU load of ``slot_expert`` ``[layers, slots]``, ``[layers]``."""
-    return problem.max_load(problem.assignment(slot_expert))
-
-
-def wide_layers(problem: ExpertProblem, slot_expert: Experts, bound: Floats, gap: float = WIDE) -> Index:
-    """Return the layers with a gap above ``gap`` to their bound."""
-    return np.flatnonzero(max_loads(problem, slot_expert) > bound * (1 + gap))
-
-
-def keep_better(problem: ExpertProblem, slot_expert: Experts, layers: Index, again: Experts) -> int:
-    """Take the rows of ``again`` that are better than ``slot_expert[layers]``, in place; return how many."""
-    part = problem.rows(layers)
-    better = max_loads(part, again) < max_loads(part, slot_expert[layers])
-    slot_expert[layers[better]] = again[better]
-    return int(better.sum())
-
-
-def proven(max_load: Floats, bound: Floats) -> Bools:
-    """Whether a largest load is its bound, up to rounding, ``[layers]``."""
-    reached: Bools = max_load <= bound * (1 + _EQUAL)
-    return reached

@@ -28,6 +28,7 @@ from placement.options import PlanOptions
 from placement.partition import last_where
 from placement.placing import place_group, stage_groups
 from placement.scoring import moe_rows, stage_speed, stage_use, use_balancedness
+from placement.stop import Stop
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ _MOST_SLOTS = 3  # of a layer's, as a multiple of its experts
 _FALLEN = 0.985  # of the best throughput: after this, more copies are not tried
 
 
-def choose_redundant(deployment: Deployment, loads: ExpertLoads, options: PlanOptions) -> RedundancyCurve:
+def choose_redundant(
+    deployment: Deployment, loads: ExpertLoads, options: PlanOptions, stop: Stop | None = None
+) -> RedundancyCurve:
     """Return the curve of throughput against copies; its ``best`` is the choice.
 
     The layout is the one that is chosen with the fewest copies that divide. Every point places the experts of all
@@ -61,8 +64,8 @@ def choose_redundant(deployment: Deployment, loads: ExpertLoads, options: PlanOp
     base = choose_layout(deployment, loads, fewest)
     layout = base.candidate.layout
     points: list[RedundancyPoint] = []
-    interrupted, best = False, 0.0
-    try:
+    stop, best = stop or Stop(), 0.0
+    with stop:
         for redundant in copies_tried(moe.experts, layout.ep):
             slots = _slots(deployment, layout, redundant, options)
             if slots is None:
@@ -74,10 +77,9 @@ def choose_redundant(deployment: Deployment, loads: ExpertLoads, options: PlanOp
             best = max(best, point.tok_s_per_gpu)
             if point.tok_s_per_gpu < _FALLEN * best:
                 break
-    except KeyboardInterrupt:
-        interrupted = True
+    if stop.interrupted:
         points = points or [_point_of(deployment, base, moe.experts)]
-    return RedundancyCurve(tuple(points), layout.ep, layout.tp, layout.stages, interrupted)
+    return RedundancyCurve(tuple(points), layout.ep, layout.tp, layout.stages, stop.interrupted)
 
 
 def copies_tried(experts: int, gpus: int) -> Iterator[int]:
@@ -112,7 +114,7 @@ def _point(
     layout = base.candidate.layout
     experts: list[Assignment | None] = [None] * layout.stages
     for group in stage_groups(deployment, layout, slots, options):
-        result = place_group(deployment, group, loads, options, time_limit_s=0.0, thorough=True)
+        result = place_group(deployment, group, loads, options, thorough=True)
         for index, part in group.by_stage(result.assignment):
             experts[index] = part
     uses: list[ExpertUse | None] = []

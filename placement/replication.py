@@ -14,10 +14,10 @@ import numpy as np
 
 from placement.arrays import Bools, Floats, Ints
 from placement.failure_domains import domain_slots
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 
 
-def replicate(problem: ExpertProblem, *, least: int = 1) -> Ints:
+def replicate(problem: Problem, *, least: int = 1) -> Ints:
     """Return the copies of each expert, int64 ``[layers, experts]``, at least ``least`` each and ``slots`` in all.
 
     Greedy: the next copy goes to the expert with the largest load per copy (ties: the lowest id) among those
@@ -32,7 +32,7 @@ def replicate(problem: ExpertProblem, *, least: int = 1) -> Ints:
         If a failure domain has more slots than there are experts.
     """
     slots = domain_slots(problem)
-    loads, limit = problem.loads, room(slots)
+    loads, limit = problem.mean, room(slots)
     copies = np.full(loads.shape, least, dtype=np.int64)
     share = loads / least
     rows = np.arange(problem.layers)
@@ -70,7 +70,7 @@ def counts_fit(copies: Ints, limit: Ints) -> Bools:
     return fits
 
 
-def most_copies(problem: ExpertProblem) -> int:
+def most_copies(problem: Problem) -> int:
     """Most copies that an expert can have: one a failure domain, and one of each other expert."""
     return min(problem.slots - problem.experts + 1, int((domain_slots(problem) > 0).sum()))
 
@@ -81,7 +81,7 @@ _CELLS = 1 << 20  # copies of all counts looked at together
 
 
 def search_counts(
-    problem: ExpertProblem, copies: Ints, *, tried: int, spent: Callable[[], float], seed: int = 0
+    problem: Problem, copies: Ints, *, tried: int, spent: Callable[[], float], seed: int = 0
 ) -> Ints:
     """Return better copy counts than ``copies`` ``[layers, experts]``, by the packing that goes with them.
 
@@ -90,8 +90,8 @@ def search_counts(
     1. The draws are the same in every layer, over experts by falling load: deterministic for a given ``spent``,
     and independent of the experts' names.
     """
-    order = np.argsort(-problem.loads, axis=1, kind="stable")
-    search = _Search(problem, np.take_along_axis(problem.loads, order, axis=1))
+    order = np.argsort(-problem.mean, axis=1, kind="stable")
+    search = _Search(problem, np.take_along_axis(problem.mean, order, axis=1))
     rng = np.random.default_rng(seed)
     best = search.anneal(np.take_along_axis(copies, order, axis=1), tried, spent, rng)
     found = np.empty_like(copies)
@@ -102,7 +102,7 @@ def search_counts(
 class _Search:
     """The layers of a problem with their experts by falling load."""
 
-    def __init__(self, problem: ExpertProblem, loads: Floats) -> None:
+    def __init__(self, problem: Problem, loads: Floats) -> None:
         self.problem = problem
         self.loads = loads
         slots = domain_slots(problem)
@@ -169,7 +169,7 @@ class _Search:
         return values.reshape(layers, tried)
 
 
-def packed_loads(problem: ExpertProblem, items: Floats) -> Floats:
+def packed_loads(problem: Problem, items: Floats) -> Floats:
     """Return the loads over speed of the used GPUs, ``[rows, GPUs]``, of copies ``[rows, slots]`` packed quickly.
 
     Two copies of an expert may meet on a GPU: this ranks counts, and is not a placement.
@@ -184,7 +184,7 @@ def packed_loads(problem: ExpertProblem, items: Floats) -> Floats:
     return _largest_first(-np.sort(-items, axis=1), slots, speed, alike=alike)
 
 
-def exact_fold(problem: ExpertProblem) -> bool:
+def exact_fold(problem: Problem) -> bool:
     """Whether all GPUs that have slots have two and are as fast: the largest copy with the smallest is best."""
     used = problem.slots_per_gpu > 0
     speed = problem.speed[used]

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from cost.assignment import Assignment
-from placement.arrays import Floats
+from placement.arrays import Experts, Floats
 from placement.baselines import Baseline
+from placement.failure_domains import over_cap
+from placement.problem import Problem, proven
+from placement.verify import verify_experts
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,3 +58,37 @@ class ExpertResult:
     def gap(self) -> float:
         """How much of the objective may still be saved at most: ``(objective - bound) / objective``."""
         return 1.0 - self.objective_bound / self.objective
+
+
+def checked_result(
+    problem: Problem,
+    slot_expert: Experts,
+    bound: Floats,
+    log: tuple[str, ...],
+    baselines: Mapping[str, Baseline],
+    *,
+    interrupted: bool,
+) -> ExpertResult:
+    """Return ``slot_expert`` ``[layers, slots]`` as a result, judged by ``problem`` from the placement alone.
+
+    Raises
+    ------
+    AssertionError
+        If it is not legal, which is a defect.
+    """
+    assignment = problem.assignment(slot_expert)
+    there = np.sort(assignment.slot_expert, axis=1)
+    complete = (np.diff(there, axis=1) > 0).sum(axis=1) + 1 == problem.experts
+    if not complete.all() or there.min() < 0 or over_cap(problem, slot_expert).any():
+        wrong = verify_experts(assignment, problem) or ["copies share a failure domain"]
+        raise AssertionError(f"the placement found is not legal, which is a defect of rackplan: {wrong[0]}")
+    max_load = problem.evaluate(assignment)
+    return ExpertResult(
+        assignment=assignment,
+        status="OPTIMAL" if proven(max_load, bound).all() else "FEASIBLE",
+        max_load=max_load,
+        bound=np.minimum(bound, max_load),  # a bound above the answer is rounding
+        interrupted=interrupted,
+        log=log,
+        baselines=baselines,
+    )

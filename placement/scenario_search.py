@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.failure_domains import domains_used, in_domains, most_in_domain
-from placement.scenarios.problem import ScenarioProblem
+from placement.problem import Problem
 
 SHARPNESS = {"mean": 60.0, "worst": 80.0}
 """theta: how near log-sum-exp is to the largest load; loads are multiples of the mean."""
@@ -30,18 +30,14 @@ _HOT_GPUS = 8  # at least: fewer make too few swaps in a round
 _STEEPEST = 300.0  # a product of two powers of e above that would overflow
 
 
-def smooth_load(problem: ScenarioProblem, slot_expert: Experts) -> Floats:
+def smooth_load(problem: Problem, slot_expert: Experts) -> Floats:
     """Return log-sum-exp of the GPU loads ``[layers]``, mean or worst over scenarios, of ``[layers, slots]``."""
     theta = SHARPNESS[problem.objective]
     assignment = problem.average.assignment(slot_expert)
-    return _smooth(
-        problem, _relative(problem, [assignment.gpu_load(part.loads) for part in problem.parts]), theta
-    )
+    return _smooth(problem, _relative(problem, [assignment.gpu_load(load) for load in problem.loads]), theta)
 
 
-def descend(
-    problem: ScenarioProblem, slot_expert: Experts, *, keep_on: Callable[[], bool] = lambda: True
-) -> Experts:
+def descend(problem: Problem, slot_expert: Experts, *, keep_on: Callable[[], bool] = lambda: True) -> Experts:
     """Swap copies between GPUs until no swap helps, and return the new ``[layers, slots]``.
 
     Copies of an expert stay spread over failure domains if they were, and on different GPUs in any case.
@@ -62,25 +58,25 @@ def descend(
     return moved
 
 
-def pairs(problem: ScenarioProblem) -> int:
+def pairs(problem: Problem) -> int:
     """Pairs of slots that a round looks at in a layer."""
     return _hot_gpus(problem) * int(problem.average.slots_per_gpu.max()) * problem.average.slots
 
 
-def _hot_gpus(problem: ScenarioProblem) -> int:
+def _hot_gpus(problem: Problem) -> int:
     average = problem.average
     each = int(average.slots_per_gpu.max()) * average.slots
     return min(average.gpus, max(_HOT_GPUS, _HOT_CELLS // each))
 
 
-def _relative(problem: ScenarioProblem, gpu_load: list[Floats]) -> Floats:
+def _relative(problem: Problem, gpu_load: list[Floats]) -> Floats:
     """Return loads over speed as multiples of their mean, ``[scenarios, layers, gpus]``."""
     average = problem.average
     relative: Floats = np.stack(gpu_load) * (average.gpus / average.experts) / average.speed
     return relative
 
 
-def _smooth(problem: ScenarioProblem, load: Floats, theta: float) -> Floats:
+def _smooth(problem: Problem, load: Floats, theta: float) -> Floats:
     peak = load.max(axis=2 if problem.objective == "mean" else (0, 2), keepdims=True)
     power = np.exp(theta * (load - peak))
     if problem.objective == "mean":
@@ -99,15 +95,15 @@ def _exp(exponent: Floats) -> Floats:
 class _State:
     """Loads and membership that go with ``slot_expert``, kept up to date swap by swap."""
 
-    def __init__(self, problem: ScenarioProblem, slot_expert: Experts, hot_gpus: int) -> None:
+    def __init__(self, problem: Problem, slot_expert: Experts, hot_gpus: int) -> None:
         average = problem.average
         self.problem, self.slot_expert, self.hot_gpus = problem, slot_expert, hot_gpus
         self.gpu, self.domain = average.slot_gpu, average.failure_domain
         assignment = average.assignment(slot_expert)
         scale = average.gpus / average.experts
         # Loads of slots without the speed of their GPU, of GPUs with it.
-        self.slot_load = np.stack([assignment.slot_load(part.loads) for part in problem.parts]) * scale
-        self.gpu_load = _relative(problem, [assignment.gpu_load(part.loads) for part in problem.parts])
+        self.slot_load = np.stack([assignment.slot_load(load) for load in problem.loads]) * scale
+        self.gpu_load = _relative(problem, [assignment.gpu_load(load) for load in problem.loads])
         # Powers of e that neither overflow nor vanish: a copy of ten times the mean load needs a gentler theta.
         heaviest = np.maximum(
             self.slot_load.max(axis=(0, 2)) / average.speed.min(), self.gpu_load.max(axis=(0, 2))

@@ -15,7 +15,7 @@ from cost.terms.experts import expert_speed
 from placement.arrays import Floats, Ints
 from placement.baselines import Baseline, baselines
 from placement.plan import BaselineScore, Plan
-from placement.problem import expert_problem
+from placement.problem import make_problem
 from topology.errors import InputError
 
 
@@ -199,7 +199,7 @@ def score_rivals(
             found.append(None)
             continue
         slots = assignment.slots_per_gpu
-        problem = expert_problem(
+        problem = make_problem(
             loads.mean[moe_rows(deployment, stage.layers)], slots, stage_speed(deployment, stage, slots)
         )
         found.append(baselines(problem, eplb_groups=moe.groups, nodes=len(deployment.domain_set(stage))))

@@ -11,7 +11,7 @@ from cost.assignment import Assignment
 from cost.memory import replica_memory
 from placement.arrays import Ints
 from placement.failure_domains import most_in_domain, stage_domains
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 from placement.scoring import moe_rows
 from topology.errors import InputError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def verify_experts(
-    assignment: Assignment, problem: ExpertProblem, *, together: bool = False, domains: int | None = None
+    assignment: Assignment, problem: Problem, *, together: bool = False, domains: int | None = None
 ) -> list[str]:
     """Return every way in which ``assignment`` breaks the rules of ``problem``, in words; empty if legal.
 
@@ -40,7 +40,7 @@ def verify_experts(
     return wrong
 
 
-def _spread_violations(assignment: Assignment, problem: ExpertProblem, domains: int | None) -> list[str]:
+def _spread_violations(assignment: Assignment, problem: Problem, domains: int | None) -> list[str]:
     """Experts with copies on more GPUs of one failure domain than may be."""
     wrong = []
     domain = problem.failure_domain.tolist()
@@ -68,7 +68,7 @@ def _spread_violations(assignment: Assignment, problem: ExpertProblem, domains: 
     return wrong
 
 
-def _shape_violations(assignment: Assignment, problem: ExpertProblem) -> list[str]:
+def _shape_violations(assignment: Assignment, problem: Problem) -> list[str]:
     wrong = []
     for word, got, wanted in (
         ("experts", assignment.experts, problem.experts),
@@ -84,7 +84,7 @@ def _shape_violations(assignment: Assignment, problem: ExpertProblem) -> list[st
     return wrong
 
 
-def _slot_violations(assignment: Assignment, problem: ExpertProblem) -> list[str]:
+def _slot_violations(assignment: Assignment, problem: Problem) -> list[str]:
     wrong = []
     slot_gpu = [int(gpu) for gpu in assignment.slot_gpu]
     if slot_gpu != sorted(slot_gpu):
@@ -184,9 +184,7 @@ def _experts(plan: Plan) -> list[str]:
         used = None if joined is None else len(set(joined[assignment.slots_per_gpu > 0].tolist()))
         for domains in _failure_domains(plan, index):
             try:
-                problem = ExpertProblem(
-                    np.ones((len(rows), moe.experts)), assignment.slots_per_gpu, spread=domains
-                )
+                problem = Problem(np.ones((len(rows), moe.experts)), assignment.slots_per_gpu, spread=domains)
             except InputError as error:
                 wrong.append(f"{_run(stage.layers)}: {error}")
                 break

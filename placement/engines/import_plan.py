@@ -12,15 +12,15 @@ from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from placement.arrays import Floats
+from placement.bounds import lower_bound
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.failures import find_failures
 from placement.fitting import Shape, enumerate_shapes
 from placement.options import PlanOptions
 from placement.partition import largest_batch, split_layers, stage_specs
 from placement.plan import Plan, Proof
-from placement.scenarios.problem import ScenarioProblem, scenario_problem
+from placement.problem import Problem, make_problem
 from placement.scoring import moe_rows, score_placement, score_rivals, stage_speed
-from placement.under_split import any_split_bound, split_max_load
 from placement.verify import verify_plan
 from topology.errors import InfeasibleError, InputError
 
@@ -84,7 +84,7 @@ def imported_plan(
         loads=loads,
         score=score,
         balancedness=balancedness,
-        proof=_proof(deployment, layout, problems, experts, options, doubled=bool(doubled)),
+        proof=_proof(problems, experts, doubled=bool(doubled)),
         baselines=score_rivals(deployment, layout, experts, loads, options.split),
         notes=tuple(notes),
         options={**asdict(options), "ep": mapping.ranks, "copies_together": bool(doubled), "imported": note},
@@ -149,25 +149,32 @@ def _problems(
     experts: Sequence[Assignment | None],
     loads: ExpertLoads,
     options: PlanOptions,
-) -> list[ScenarioProblem | None]:
+) -> list[Problem | None]:
     """What each stage's experts would be placed for."""
-    found: list[ScenarioProblem | None] = []
+    found: list[Problem | None] = []
     for stage, part in zip(layout.replicas[0], experts, strict=True):
         if part is None:
             found.append(None)
             continue
         tokens = loads.normalised[:, moe_rows(deployment, stage.layers)]
         speed = stage_speed(deployment, stage, part.slots_per_gpu)
-        found.append(scenario_problem(tokens, part.slots_per_gpu, speed=speed, objective=options.objective))
+        nodes = deployment.numbered("node")[list(stage.gpus)]
+        found.append(
+            make_problem(
+                tokens,
+                part.slots_per_gpu,
+                speed,
+                objective=options.objective,
+                split=options.split,
+                nodes=nodes,
+            )
+        )
     return found
 
 
 def _proof(
-    deployment: Deployment,
-    layout: Layout,
-    problems: Sequence[ScenarioProblem | None],
+    problems: Sequence[Problem | None],
     experts: Sequence[Assignment | None],
-    options: PlanOptions,
     *,
     doubled: bool,
 ) -> Proof:
@@ -177,15 +184,9 @@ def _proof(
     """
     value: list[Floats] = []
     bound: list[Floats] = []
-    for stage, problem, part in zip(layout.replicas[0], problems, experts, strict=True):
+    for problem, part in zip(problems, experts, strict=True):
         if problem is None or part is None:
             continue
-        nodes = deployment.numbered("node")[list(stage.gpus)]
-        value.append(split_max_load(problem, part.slot_expert, options.split, nodes))
-        if doubled:
-            bound.append(np.minimum(1.0, value[-1]))
-        elif options.split == "even":
-            bound.append(problem.lower_bound())
-        else:
-            bound.append(any_split_bound(problem))
+        value.append(problem.evaluate(part))
+        bound.append(np.minimum(1.0, value[-1]) if doubled else lower_bound(problem))
     return Proof.of_layers(np.concatenate(value), np.concatenate(bound))

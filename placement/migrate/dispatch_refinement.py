@@ -14,11 +14,11 @@ import numpy as np
 
 from cost.dispatch import slot_shares
 from placement.arrays import Experts, Floats, Index
+from placement.dispatch_refinement import promising_swaps
 from placement.migrate.cycles import explore
 from placement.migrate.front import TaskFront
 from placement.migrate.start import Fresh
 from placement.migrate.task import MigrationTask
-from placement.source_copies import promising_swaps
 
 Say = Callable[[str], None]
 _Key = tuple[int, bytes]
@@ -133,7 +133,7 @@ class SplitFront:
         part = task.rows(layers[active])
         assignment = part.problem.assignment(rows[active])
         shares = slot_shares(assignment, task.split, nodes=task.nodes)
-        load = assignment.slot_load(part.problem.loads, shares)
+        load = assignment.slot_load(part.problem.mean, shares)
         trials = [
             promising_swaps(part.problem, row, busy, most=_TRIED)
             for row, busy in zip(rows[active], load, strict=True)

@@ -13,6 +13,7 @@ from cost.dtypes import bytes_per_param
 from cost.loads import ExpertLoads
 from cost.model import MoeFfn
 from placement.arrays import Experts
+from placement.bounds import lower_bound
 from placement.failure_domains import require_apart, stage_domains
 from placement.failures import find_failures
 from placement.migrate.degraded import Degraded, degraded, lost_gpus
@@ -23,10 +24,8 @@ from placement.migrate.task import MigrationTask, migration_task
 from placement.options import Objective, Spread
 from placement.pack import EMPTY
 from placement.plan import BaselineScore, Plan, Proof
-from placement.problem import ExpertProblem
-from placement.scenarios.problem import scenario_problem
+from placement.problem import Problem, make_problem
 from placement.scoring import moe_rows, score_placement, score_rivals, stage_speed
-from placement.under_split import any_split_bound
 from placement.verify import verify_plan
 from topology.errors import InputError
 
@@ -239,7 +238,7 @@ def _tasks(
         tokens = loads.normalised[:, moe_rows(left.deployment, stage.layers)]
         require_apart(tokens.shape[2], slots, domains)
         speed = stage_speed(left.deployment, stage, slots)
-        problem = ExpertProblem(tokens.mean(axis=0), slots, speed, domains)
+        problem = Problem(tokens.mean(axis=0), slots, speed, domains)
         nodes = left.deployment.numbered("node")[list(stage.gpus)]
         tasks[index] = migration_task(problem, tokens, held, objective, split=split, nodes=nodes)
     return tasks
@@ -286,13 +285,14 @@ def _proof(tasks: Mapping[int, MigrationTask], placed: Mapping[int, Experts]) ->
     for index, task in tasks.items():
         problem = task.problem
         value.append(task.value(placed[index]))
-        scenarios = scenario_problem(
+        scenarios = make_problem(
             task.tokens,
             problem.slots_per_gpu,
             speed=problem.gpu_speed,
             objective=task.objective,
+            split=task.split,
         )  # failure domains left out: with copies spread evenly, counts have no limit but the GPUs
-        bound.append(scenarios.lower_bound() if task.split == "even" else any_split_bound(scenarios))
+        bound.append(lower_bound(scenarios))
     return Proof.of_layers(np.concatenate(value), np.concatenate(bound))
 
 

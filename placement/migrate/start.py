@@ -15,12 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.dispatch_refinement import fit_to_split
 from placement.migrate.cycles import Cycles
 from placement.migrate.task import MigrationTask
 from placement.pack import EMPTY
-from placement.problem import ExpertProblem
+from placement.problem import Problem, make_problem
 from placement.result import ExpertResult
-from placement.scenarios.problem import ScenarioProblem
+from placement.solve import solve
 
 _POWER = 16  # of the norm of GPU loads that chooses a slot
 _ROUNDS = 40
@@ -62,7 +63,7 @@ def _lacking(task: MigrationTask) -> Bools:
 def _fill(task: MigrationTask, layer: int, row: Experts) -> None:
     """Place what has no copy, heaviest first, then fill what is empty, in place."""
     problem = task.problem
-    load = problem.loads[layer]
+    load = problem.mean[layer]
     copies = np.bincount(row[row != EMPTY], minlength=problem.experts)
     lost = np.flatnonzero(copies == 0)
     for expert in lost[np.argsort(-load[lost], kind="stable")]:
@@ -150,7 +151,7 @@ def _stays(task: MigrationTask, slot_expert: Experts) -> Bools:
     return stays
 
 
-def _assign(problem: ExpertProblem, kept: Ints) -> Ints:
+def _assign(problem: Problem, kept: Ints) -> Ints:
     """Return the group that each GPU takes, ``[gpus]``, for ``kept`` ``[gpus, groups]``."""
     pairs = np.stack([problem.slots_per_gpu.astype(np.float64), problem.speed], axis=1)
     kind: Ints = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
@@ -194,7 +195,7 @@ def _by_domain(kind: Ints, domain: Ints, kept: Ints) -> Ints:
     return taken
 
 
-def _slots_of(problem: ExpertProblem, groups: Ints) -> Ints:
+def _slots_of(problem: Problem, groups: Ints) -> Ints:
     """Slots from which each slot takes its expert, ``[layers, slots]``; ``groups`` ``[layers, gpus]``."""
     offset = np.arange(problem.slots) - problem.first_slot[problem.slot_gpu]
     return problem.first_slot[groups[:, problem.slot_gpu]] + offset
@@ -212,10 +213,8 @@ class Fresh(NamedTuple):
 
 def fresh_placement(task: MigrationTask, *, seed: int = 0) -> Experts:
     """Return a placement for the loads alone, ``[layers, slots]``: that of a plan's fast path, under its split."""
-    from placement.under_split import under_split
-
     result, problem = _even(task, seed)
-    return under_split(result, problem, task.split, task.nodes).assignment.slot_expert
+    return fit_to_split(result, problem).assignment.slot_expert
 
 
 def fresh_near(task: MigrationTask, *, seed: int = 0) -> Fresh:
@@ -225,33 +224,29 @@ def fresh_near(task: MigrationTask, *, seed: int = 0) -> Fresh:
     fitted; a layer that a plan without relabelling fits notably better takes that one. An LP split does not ask
     where GPUs are: the fitted placement is relabelled.
     """
-    from placement.under_split import under_split
-
     result, problem = _even(task, seed)
     even = relabel(task, result.assignment.slot_expert)
     if task.split == "even":
         return Fresh(even, even)
-    plan = under_split(result, problem, task.split, task.nodes).assignment.slot_expert
+    plan = fit_to_split(result, problem).assignment.slot_expert
     if task.split == "lp":
         return Fresh(even, relabel(task, plan))
     result = replace(result, assignment=task.problem.assignment(even))
-    near = under_split(result, problem, task.split, task.nodes).assignment.slot_expert
+    near = fit_to_split(result, problem).assignment.slot_expert
     better = task.value(plan) * (1 + _NOTABLY) < task.value(near)
     return Fresh(even, np.where(better[:, None], plan, near))
 
 
-def _even(task: MigrationTask, seed: int) -> tuple[ExpertResult, ScenarioProblem]:
-    """Return the fast path's answer for an even split, and the problem it was found for."""
-    from placement.scenarios.place import place_over_scenarios
-    from placement.scenarios.problem import scenario_problem
-
+def _even(task: MigrationTask, seed: int) -> tuple[ExpertResult, Problem]:
+    """Return the fast path's answer for an even split, and the problem for the one that runs."""
     problem = task.problem
-    scenarios = scenario_problem(
+    scenarios = make_problem(
         task.tokens,
         problem.slots_per_gpu,
         speed=problem.gpu_speed,
         spread=problem.spread,
         objective=task.objective,
+        split=task.split,
+        nodes=task.nodes,
     )
-    result = place_over_scenarios(scenarios, time_limit_s=0.0, seed=seed, eplb_groups=None, nodes=1)
-    return result, scenarios
+    return solve(scenarios.even, seed=seed), scenarios

@@ -12,7 +12,7 @@ from cost.dispatch import Split, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.failure_domains import each_alone, over_cap
 from placement.pack import EMPTY
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 from topology.errors import InputError
 
 Objective = Literal["mean", "worst"]
@@ -38,7 +38,7 @@ class MigrationTask:
         Node of each GPU, ``[gpus]``, for a split by source; None: each GPU is a node of its own.
     """
 
-    problem: ExpertProblem
+    problem: Problem
     tokens: Floats
     old: Experts
     objective: Objective = "mean"
@@ -124,7 +124,7 @@ class MigrationTask:
 
 
 def migration_task(
-    problem: ExpertProblem,
+    problem: Problem,
     tokens: Floats,
     old: Experts,
     objective: Objective = "mean",
@@ -155,10 +155,10 @@ def migration_task(
     if ((old != EMPTY) & ((old < 0) | (old >= problem.experts))).any():
         raise InputError(f"the old placement names an expert that is not in 0..{problem.experts - 1}.")
     for scenario in tokens:
-        ExpertProblem(scenario, problem.slots_per_gpu)  # its check of loads is the one for all
+        Problem(scenario, problem.slots_per_gpu)  # its check of loads is the one for all
     scaled = tokens / tokens.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
     scaled /= scaled.mean(axis=2, keepdims=True)
-    mean = ExpertProblem(scaled.mean(axis=0), problem.slots_per_gpu, problem.gpu_speed, problem.spread)
+    mean = Problem(scaled.mean(axis=0), problem.slots_per_gpu, problem.gpu_speed, problem.spread)
     once = _empty_doubles(old.astype(np.int32), problem.slots_per_gpu)
     return MigrationTask(mean, scaled, once, objective, split, nodes)
 

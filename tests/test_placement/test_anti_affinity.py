@@ -17,18 +17,17 @@ from cost.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.anti_affinity import spread_evenly
-from placement.experts import place_apart, place_experts
+from placement.dispatch_refinement import fit_to_split
 from placement.failure_domains import most_in_domain, over_cap
 from placement.options import PlanOptions
 from placement.pack import pack
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
-from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.problem import Problem, make_problem, spread_slots
 from placement.replication import replicate
 from placement.result import ExpertResult
-from placement.scenarios.place import place_over_scenarios
-from placement.scenarios.problem import scenario_problem
-from placement.under_split import split_max_load, under_split
+from placement.solve import _one_load, solve
+from placement.stop import Stop
 from placement.verify import verify_experts, verify_plan
 from topology import resolve_cluster
 from topology.errors import InfeasibleError
@@ -39,8 +38,13 @@ if TYPE_CHECKING:
 RACK = np.arange(24) // 12
 
 
-def placed(problem: ExpertProblem) -> ExpertResult:
-    return place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+def place_apart(problem: Problem) -> ExpertResult:
+    """No expert twice in a failure domain, whatever that costs."""
+    return _one_load(problem, Stop(), 0, {})
+
+
+def placed(problem: Problem) -> ExpertResult:
+    return solve(problem)
 
 
 def hot(experts: int = 40, layers: int = 3, seed: int = 0, sigma: float = 1.0) -> np.ndarray:
@@ -56,7 +60,7 @@ def test_most_in_a_domain() -> None:
 @pytest.mark.parametrize("domain", [(0, 0, 1, 1), (0, 0, 0, 1), (0, 1, 2, 2), (5, 5, 5, 5)])
 def test_verify_is_the_rule(domain: tuple[int, ...]) -> None:
     """All ways to fill four GPUs of one and two slots with three experts."""
-    problem = ExpertProblem(np.ones((1, 3)), np.array([1, 2, 1, 2]), spread=np.array(domain))
+    problem = Problem(np.ones((1, 3)), np.array([1, 2, 1, 2]), spread=np.array(domain))
     gpu, legal = problem.slot_gpu, 0
     used = len(set(domain))
     for row in product(range(3), repeat=6):
@@ -73,7 +77,7 @@ def test_verify_is_the_rule(domain: tuple[int, ...]) -> None:
 
 
 def test_what_is_wrong_is_named() -> None:
-    problem = ExpertProblem(np.ones((1, 2)), np.array([1, 1, 1, 2]), spread=np.array([0, 0, 0, 1]))
+    problem = Problem(np.ones((1, 2)), np.array([1, 1, 1, 2]), spread=np.array([0, 0, 0, 1]))
     row = np.array([[0, 0, 0, 0, 1]])
     assert verify_experts(problem.assignment(row), problem) == [
         "row 0: GPUs 0, 1, 2, of one failure domain, hold expert 0: 2 of its 4 copies at most may lie there"
@@ -88,9 +92,7 @@ def test_repair_is_legal_or_says_so(seed: int) -> None:
     slots = rng.integers(0, min(experts, 5) + 1, gpus) if seed % 2 else np.full(gpus, min(experts, 4))
     if slots.sum() < experts:
         return
-    free = ExpertProblem(
-        rng.lognormal(0, 1, (2, experts)), slots, rng.uniform(0.5, 2, gpus) if seed % 3 else None
-    )
+    free = Problem(rng.lognormal(0, 1, (2, experts)), slots, rng.uniform(0.5, 2, gpus) if seed % 3 else None)
     start = pack(free, replicate(free))
     problem = replace(free, spread=rng.integers(0, int(rng.integers(1, gpus + 1)), gpus))
     again, fine = spread_evenly(problem, start)
@@ -100,7 +102,7 @@ def test_repair_is_legal_or_says_so(seed: int) -> None:
         if not fine[layer]:
             assert (again[layer] == start[layer]).all()
     names = rng.permutation(experts).astype(np.int32)
-    other = replace(problem, loads=problem.loads[:, np.argsort(names)])
+    other = replace(problem, loads=problem.mean[:, np.argsort(names)])
     renamed, fine_too = spread_evenly(other, names[start])
     assert (fine_too == fine).all()
     np.testing.assert_array_equal(renamed, names[again])
@@ -108,8 +110,8 @@ def test_repair_is_legal_or_says_so(seed: int) -> None:
 
 def test_between_apart_and_free() -> None:
     loads = hot(sigma=1.6)
-    apart = expert_problem(loads, spread_slots(40, 24, 8), spread=RACK)
-    strict = place_apart(apart, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    apart = make_problem(loads, spread_slots(40, 24, 8), spread=RACK)
+    strict = place_apart(apart)
     free, found = placed(replace(apart, spread=None)), placed(apart)
     assert verify_experts(found.assignment, apart) == []
     assert found.assignment.copies.max() > 2
@@ -121,8 +123,8 @@ def test_between_apart_and_free() -> None:
 
 
 def test_even_loads_stay_apart() -> None:
-    problem = expert_problem(np.ones((2, 40)), spread_slots(40, 24, 8), spread=RACK)
-    strict = place_apart(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    problem = make_problem(np.ones((2, 40)), spread_slots(40, 24, 8), spread=RACK)
+    strict = place_apart(problem)
     np.testing.assert_array_equal(placed(problem).assignment.slot_expert, strict.assignment.slot_expert)
 
 
@@ -130,7 +132,7 @@ def test_even_loads_stay_apart() -> None:
 def test_more_slots_in_a_domain_than_experts(domains: int) -> None:
     """Where copies suffice, every expert has one in two domains, and none is lost with one."""
     spread = np.arange(24) * domains // 24
-    problem = expert_problem(hot(16), np.full(24, 3), spread=spread)
+    problem = make_problem(hot(16), np.full(24, 3), spread=spread)
     found = placed(problem)
     assert verify_experts(found.assignment, problem) == []
     assert found.objective < 1.05
@@ -142,22 +144,22 @@ def test_more_slots_in_a_domain_than_experts(domains: int) -> None:
 
 def test_one_domain_takes_no_second_copy() -> None:
     with pytest.raises(InfeasibleError, match="would hold two copies"):
-        placed(expert_problem(hot(16), np.full(24, 1), spread=np.zeros(24, dtype=int)))
+        placed(make_problem(hot(16), np.full(24, 1), spread=np.zeros(24, dtype=int)))
 
 
 def test_domains_too_unlike() -> None:
     """Of 24 slots 22 in one domain: of 4 experts it may hold 2 more than the other at most."""
-    problem = expert_problem(hot(4), np.full(12, 2), spread=np.array([0] * 11 + [1]))
+    problem = make_problem(hot(4), np.full(12, 2), spread=np.array([0] * 11 + [1]))
     with pytest.raises(InfeasibleError, match=r"domains of \[22, 2\] slots"):
         placed(problem)
 
 
 def test_speeds_count() -> None:
     speed = np.where(np.arange(24) % 4 == 0, 0.5, 1.0)
-    problem = expert_problem(hot(sigma=1.6), spread_slots(40, 24, 32), speed, RACK)
+    problem = make_problem(hot(sigma=1.6), spread_slots(40, 24, 32), speed, RACK)
     found = placed(problem)
     assert verify_experts(found.assignment, problem) == []
-    strict = place_apart(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    strict = place_apart(problem)
     assert found.objective < 0.95 * strict.objective
     assert (found.bound <= found.max_load).all()
 
@@ -165,12 +167,12 @@ def test_speeds_count() -> None:
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 def test_several_loads(objective: str) -> None:
     tokens = np.stack([hot(seed=seed) for seed in range(3)])
-    problem = scenario_problem(tokens, spread_slots(40, 24, 56), spread=RACK, objective=objective)
-    found = place_over_scenarios(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    problem = make_problem(tokens, spread_slots(40, 24, 56), spread=RACK, objective=objective)
+    found = solve(problem)
     assert verify_experts(found.assignment, problem.average) == []
-    free = place_over_scenarios(problem.without_spread(), time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    free = solve(problem.without_spread())
     assert found.objective < 1.1 * free.objective
-    np.testing.assert_allclose(found.max_load, problem.max_load(found.assignment))
+    np.testing.assert_allclose(found.max_load, problem.evaluate(found.assignment))
     assert (found.bound <= free.max_load * (1 + 1e-9)).all()
 
 
@@ -178,18 +180,18 @@ def test_several_loads(objective: str) -> None:
 @pytest.mark.parametrize("split", ["source", "lp"])
 def test_other_splits_keep_the_rule(split: str, redundant: int) -> None:
     """56 more: a domain has more slots than there are experts."""
-    problem = expert_problem(hot(), spread_slots(40, 24, redundant), spread=RACK)
-    before = placed(problem)
-    found = under_split(before, problem, split, RACK)
+    problem = make_problem(hot(), spread_slots(40, 24, redundant), spread=RACK, split=split, nodes=RACK)
+    before = placed(problem.even)
+    found = fit_to_split(before, problem)
     assert verify_experts(found.assignment, problem) == []
-    own = split_max_load(problem, before.assignment.slot_expert, split, RACK)
+    own = problem.evaluate(before.assignment)
     assert (found.max_load <= own * (1 + 2e-3)).all()
     assert (found.bound <= found.max_load).all()
 
 
 def test_a_timed_search_is_not_worse() -> None:
-    problem = expert_problem(hot(), spread_slots(40, 24, 8), spread=RACK)
-    found = place_experts(problem, time_limit_s=1, seed=0, eplb_groups=None, nodes=1)
+    problem = make_problem(hot(), spread_slots(40, 24, 8), spread=RACK)
+    found = solve(problem, Stop(1))
     assert verify_experts(found.assignment, problem) == []
     assert (found.max_load <= placed(problem).max_load * 1.01).all()
 
@@ -218,6 +220,6 @@ def test_plans_over_two_racks(tmp_path: Path) -> None:
 
 
 def test_over_cap_counts() -> None:
-    problem = ExpertProblem(np.ones((2, 3)), np.array([2, 2, 2]), spread=np.array([0, 0, 1]))
+    problem = Problem(np.ones((2, 3)), np.array([2, 2, 2]), spread=np.array([0, 0, 1]))
     rows = np.array([[0, 1, 0, 2, 1, 2], [0, 1, 1, 2, 0, 1]], dtype=np.int32)
     assert over_cap(problem, rows).tolist() == [1, 0]

@@ -8,21 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.failure_domains import domain_slots, each_alone, legal, over_cap
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError
 
 
 def test_slots_of_domains() -> None:
-    problem = ExpertProblem(np.ones((1, 6)), np.array([2, 1, 3, 0]), spread=np.array([7, 7, 2, 2]))
+    problem = Problem(np.ones((1, 6)), np.array([2, 1, 3, 0]), spread=np.array([7, 7, 2, 2]))
     assert domain_slots(problem).tolist() == [3, 3]  # numbered by their ids: 2, then 7
     assert not each_alone(problem)
-    assert each_alone(ExpertProblem(np.ones((1, 2)), np.array([1, 1]), spread=np.array([9, 4])))
-    assert each_alone(ExpertProblem(np.ones((1, 2)), np.array([1, 1])))
+    assert each_alone(Problem(np.ones((1, 2)), np.array([1, 1]), spread=np.array([9, 4])))
+    assert each_alone(Problem(np.ones((1, 2)), np.array([1, 1])))
 
 
 def test_too_many_slots_in_a_domain() -> None:
-    problem = ExpertProblem(np.ones((1, 3)), np.array([2, 2, 1]), spread=np.array([0, 0, 1]))
+    problem = Problem(np.ones((1, 3)), np.array([2, 2, 1]), spread=np.array([0, 0, 1]))
     with pytest.raises(InfeasibleError, match="2 GPUs has 4 slots for 3 experts"):
         domain_slots(problem)
 
@@ -35,7 +35,7 @@ def test_legal_is_what_verify_says(seed: int) -> None:
     slots = rng.integers(0, experts + 1, gpus)
     slots[0] = experts
     spread = rng.integers(0, 3, gpus) if seed % 2 else None
-    problem = ExpertProblem(np.ones((1, experts)), slots, spread=spread)
+    problem = Problem(np.ones((1, experts)), slots, spread=spread)
     row = rng.integers(-1 if seed % 5 == 0 else 0, experts + (seed % 7 == 0), (1, problem.slots))
     if seed % 3 == 0:  # distinct on each GPU, so that not all rows are illegal
         row[0] = np.concatenate([rng.permutation(experts)[:held] for held in slots])

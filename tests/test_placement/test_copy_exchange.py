@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.copy_exchange import recount
-from placement.experts import place_experts
 from placement.local_search import swap_down
 from placement.pack import pack
-from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.problem import Problem, make_problem, spread_slots
 from placement.replication import replicate
+from placement.solve import solve
+from placement.stop import Stop
 from placement.verify import verify_experts
 
 
@@ -21,11 +22,11 @@ from placement.verify import verify_experts
     [([4.0, 4.0, 1.0], 2, 4.5), ([1.0, 11.0, 1.0], 3, 14 / 3), ([5.0, 4.0, 2.0], 2, 6.0)],
 )
 def test_where_greedy_counts_are_not_optimal(load: list[float], gpus: int, best: float) -> None:
-    problem = ExpertProblem(np.array([load]), np.full(gpus, 2))
+    problem = Problem(np.array([load]), np.full(gpus, 2))
     rows = swap_down(problem, pack(problem, replicate(problem)))
-    greedy = problem.assignment(rows).gpu_load(problem.loads).max()
+    greedy = problem.assignment(rows).gpu_load(problem.mean).max()
     recount(problem, rows, np.array([0]), rounds=5)
-    found = problem.assignment(rows).gpu_load(problem.loads).max()
+    found = problem.assignment(rows).gpu_load(problem.mean).max()
     assert verify_experts(problem.assignment(rows), problem) == []
     assert found == pytest.approx(best)
     assert found <= greedy
@@ -39,18 +40,18 @@ def test_legal_and_never_worse(seed: int) -> None:
     experts = int(rng.integers(2, 12))
     slots = rng.integers(0, experts + 1, gpus)
     slots[0] = experts
-    problem = expert_problem(rng.lognormal(0, rng.uniform(0.1, 2.5), (3, experts)), slots)
+    problem = make_problem(rng.lognormal(0, rng.uniform(0.1, 2.5), (3, experts)), slots)
     start = swap_down(problem, pack(problem, replicate(problem)))
     rows = start.copy()
     recount(problem, rows, np.array([0, 2]), rounds=6)
     assert verify_experts(problem.assignment(rows), problem) == []
     assert (rows[1] == start[1]).all()
-    before, after = (problem.max_load(problem.assignment(r)) for r in (start, rows))
+    before, after = (problem.evaluate(problem.assignment(r)) for r in (start, rows))
     assert (after <= before * (1 + 1e-12)).all()
 
 
 def test_it_stops_when_told() -> None:
-    problem = expert_problem(np.random.default_rng(0).lognormal(0, 2, (4, 64)), spread_slots(64, 64, 64))
+    problem = make_problem(np.random.default_rng(0).lognormal(0, 2, (4, 64)), spread_slots(64, 64, 64))
     start = swap_down(problem, pack(problem, replicate(problem)))
     rows = start.copy()
     recount(problem, rows, np.arange(4), rounds=9, keep_on=lambda: False)
@@ -62,9 +63,9 @@ def test_it_stops_when_told() -> None:
 def test_two_slots_per_gpu_gain_much() -> None:
     """256 experts in 576 slots on 288 GPUs, Zipf loads: greedy counts and packing alone are 10 % worse."""
     ranks = np.random.default_rng(0).permuted(np.tile(np.arange(1.0, 257), (2, 1)), axis=1)
-    problem = expert_problem(1 / ranks, spread_slots(256, 288, 320))
-    greedy = problem.max_load(problem.assignment(swap_down(problem, pack(problem, replicate(problem)))))
-    fast = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
-    timed = place_experts(problem, time_limit_s=3, seed=0, eplb_groups=None, nodes=1)
+    problem = make_problem(1 / ranks, spread_slots(256, 288, 320))
+    greedy = problem.evaluate(problem.assignment(swap_down(problem, pack(problem, replicate(problem)))))
+    fast = solve(problem)
+    timed = solve(problem, Stop(3))
     assert fast.objective < greedy.mean() - 0.04
     assert timed.objective < greedy.mean() - 0.08

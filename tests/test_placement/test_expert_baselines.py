@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placement.baselines import balanced_packing, baselines, eplb_global, eplb_hierarchical, linear
-from placement.problem import ExpertProblem, expert_problem
+from placement.problem import Problem, make_problem
 
 # The example of EPLB's README: 12 experts, 16 copies, 4 groups, 2 nodes, 8 GPUs.
 WEIGHT = [
@@ -19,20 +19,20 @@ PUBLISHED = [
 
 
 def test_hierarchical_gives_the_published_map() -> None:
-    answer = eplb_hierarchical(ExpertProblem(np.array(WEIGHT, dtype=float), np.full(8, 2)), groups=4, nodes=2)
+    answer = eplb_hierarchical(Problem(np.array(WEIGHT, dtype=float), np.full(8, 2)), groups=4, nodes=2)
     assert answer.assignment is not None
     assert answer.assignment.slot_expert.tolist() == PUBLISHED
 
 
 def test_global_packs_the_heaviest_first() -> None:
     """Loads 8, 4, 2 in four slots on two GPUs: copies of 4, 4, 4, 2; both of expert 0 meet on a tie."""
-    answer = eplb_global(ExpertProblem(np.array([[8.0, 4.0, 2.0]]), np.array([2, 2])))
+    answer = eplb_global(Problem(np.array([[8.0, 4.0, 2.0]]), np.array([2, 2])))
     assert answer.assignment is not None
     assert answer.assignment.slot_expert.tolist() == [[0, 0, 1, 2]]
 
 
 def test_hierarchical_keeps_groups_inside_their_node() -> None:
-    problem = expert_problem(np.random.default_rng(0).lognormal(0, 1, (5, 32)), np.full(8, 5))
+    problem = make_problem(np.random.default_rng(0).lognormal(0, 1, (5, 32)), np.full(8, 5))
     answer = eplb_hierarchical(problem, groups=8, nodes=4)
     assert answer.assignment is not None
     for row in answer.assignment.slot_expert:
@@ -43,7 +43,7 @@ def test_hierarchical_keeps_groups_inside_their_node() -> None:
 
 
 def test_linear_wraps_around() -> None:
-    answer = linear(ExpertProblem(np.ones((2, 3)), np.array([2, 2, 1])))
+    answer = linear(Problem(np.ones((2, 3)), np.array([2, 2, 1])))
     assert answer.assignment is not None
     assert answer.assignment.slot_expert.tolist() == [[0, 1, 2, 0, 1]] * 2
 
@@ -54,11 +54,11 @@ def test_balanced_packing_by_hand() -> None:
 
 
 def test_a_policy_that_does_not_apply_says_why() -> None:
-    unequal = baselines(ExpertProblem(np.ones((1, 4)), np.array([2, 2, 1])), eplb_groups=2, nodes=1)
+    unequal = baselines(Problem(np.ones((1, 4)), np.array([2, 2, 1])), eplb_groups=2, nodes=1)
     for name in ("eplb_global", "eplb_hierarchical"):
         assert unequal[name].assignment is None
         assert "unequally" in unequal[name].reason
-    equal = ExpertProblem(np.ones((1, 12)), np.full(6, 2))
+    equal = Problem(np.ones((1, 12)), np.full(6, 2))
     assert "4 expert groups do not divide over 3 nodes" in eplb_hierarchical(equal, groups=4, nodes=3).reason
     assert "12 experts do not divide into 5 groups" in eplb_hierarchical(equal, groups=5, nodes=5).reason
     assert "6 GPUs do not divide over 4 nodes" in eplb_hierarchical(equal, groups=4, nodes=4).reason

@@ -9,9 +9,9 @@ import pytest
 
 from placement.baselines import baselines
 from placement.bounds import largest_copy, lower_bound, mean_load, neighbours
-from placement.experts import place_experts
-from placement.problem import ExpertProblem, expert_problem
+from placement.problem import Problem, make_problem
 from placement.replication import counts_fit, replicate, room
+from placement.solve import solve
 
 SHAPES = [  # experts, slots of each GPU
     (3, (2, 2)),
@@ -61,7 +61,7 @@ def random_loads(seed: int, experts: int, layers: int) -> np.ndarray:
 @pytest.mark.parametrize(("experts", "slots"), SHAPES)
 def test_against_brute_force(experts: int, slots: tuple[int, ...]) -> None:
     loads = np.concatenate([random_loads(seed, experts, 9) for seed in range(3)])
-    problem = ExpertProblem(loads, np.array(slots))
+    problem = Problem(loads, np.array(slots))
     scale = problem.gpus / loads.sum(axis=1)
     answers = [exact(load, slots) for load in loads]
     best = np.array([load for load, _ in answers]) * scale
@@ -71,7 +71,7 @@ def test_against_brute_force(experts: int, slots: tuple[int, ...]) -> None:
     for bound in (mean_load, largest_copy, neighbours, lower_bound):
         assert (bound(problem) <= best * (1 + 1e-12)).all(), bound.__name__
 
-    result = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    result = solve(problem)
     assert (result.max_load >= best * (1 - 1e-12)).all()
     proven = result.max_load <= result.bound * (1 + 1e-9)
     assert result.max_load[proven] == pytest.approx(best[proven])
@@ -92,19 +92,19 @@ def test_counts_fit_is_exact(experts: int, slots: tuple[int, ...]) -> None:
 
 
 def test_the_joint_bound_is_not_only_the_mean_or_the_largest_copy() -> None:
-    problem = ExpertProblem(np.array([[9.0, 5.0, 1.0, 1.0, 1.0, 1.0]]), np.array([2, 2, 2]))
+    problem = Problem(np.array([[9.0, 5.0, 1.0, 1.0, 1.0, 1.0]]), np.array([2, 2, 2]))
     # The largest expert cannot have two copies, and something sits beside it: 10 of a mean of 6.
     assert neighbours(problem)[0] == pytest.approx(10 / 6)
     assert mean_load(problem)[0] == pytest.approx(1.0)
     assert largest_copy(problem)[0] == pytest.approx(9 / 6)
-    assert exact(problem.loads[0], (2, 2, 2))[0] == 10.0
+    assert exact(problem.mean[0], (2, 2, 2))[0] == 10.0
 
 
 def test_greedy_counts_are_not_optimal_for_the_largest_gpu_load() -> None:
     """Two GPUs of two slots, loads 4, 4, 1: the notes' example, 5 with greedy counts and 4.5 at best."""
-    problem = ExpertProblem(np.array([[4.0, 4.0, 1.0]]), np.array([2, 2]))
+    problem = Problem(np.array([[4.0, 4.0, 1.0]]), np.array([2, 2]))
     assert replicate(problem)[0].tolist() == [2, 1, 1]
-    assert exact(problem.loads[0], (2, 2))[0] == 4.5
+    assert exact(problem.mean[0], (2, 2))[0] == 4.5
     assert lower_bound(problem)[0] == pytest.approx(1.0)
 
 
@@ -114,14 +114,14 @@ def test_not_behind_a_legal_eplb(seed: int) -> None:
     rng = np.random.default_rng(seed)
     gpus, slots = int(rng.integers(2, 7)), int(rng.integers(1, 5))
     experts = int(rng.integers(slots, gpus * slots + 1))
-    problem = expert_problem(np.exp(rng.normal(0, rng.uniform(0.2, 2), (20, experts))), np.full(gpus, slots))
-    result = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    problem = make_problem(np.exp(rng.normal(0, rng.uniform(0.2, 2), (20, experts))), np.full(gpus, slots))
+    result = solve(problem)
     rivals = baselines(problem, eplb_groups=None, nodes=1)
     for name in ("eplb_global", "eplb_hierarchical", "linear"):
         assignment = rivals[name].assignment
         assert assignment is not None
         per_gpu = assignment.slot_expert.reshape(20, gpus, slots)
         legal = np.array([all(len(set(gpu)) == slots for gpu in layer) for layer in per_gpu.tolist()])
-        behind = result.max_load > problem.max_load(assignment) * (1 + 1e-9)
+        behind = result.max_load > problem.evaluate(assignment) * (1 + 1e-9)
         assert not (behind & legal).any()
         assert not behind.any() or any(line.startswith(f"{name} is ahead") for line in result.log)

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from placement.local_search import swap_down
 from placement.pack import EMPTY, distinct_copies, make_room, pack
-from placement.problem import ExpertProblem, expert_problem, fewest_redundant, spread_slots
+from placement.problem import Problem, fewest_redundant, make_problem, spread_slots
 from placement.replication import counts_fit, replicate, room
 from placement.verify import verify_experts
 from topology.errors import InputError
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> ExpertProblem:
+def problems(draw: st.DrawFn) -> Problem:
     experts = draw(st.integers(1, 9))
     slots = draw(
         st.lists(st.integers(0, experts), min_size=1, max_size=7).filter(lambda s: sum(s) >= experts)
@@ -24,12 +24,12 @@ def problems(draw: st.DrawFn) -> ExpertProblem:
     load = st.integers(0, 5) | st.floats(0, 1e18)
     rows = st.lists(load, min_size=experts, max_size=experts).filter(any)
     layers = draw(st.lists(rows, min_size=1, max_size=4))
-    return ExpertProblem(np.array(layers, dtype=float), np.array(slots))
+    return Problem(np.array(layers, dtype=float), np.array(slots))
 
 
 @settings(deadline=None, max_examples=150)
 @given(problems())
-def test_any_problem_gets_a_legal_placement(problem: ExpertProblem) -> None:
+def test_any_problem_gets_a_legal_placement(problem: Problem) -> None:
     copies = replicate(problem)
     assert counts_fit(copies, room(problem.slots_per_gpu)).all()
     packed = pack(problem, copies)
@@ -39,15 +39,15 @@ def test_any_problem_gets_a_legal_placement(problem: ExpertProblem) -> None:
     assert verify_experts(problem.assignment(swapped), problem) == []
     assert (problem.assignment(swapped).copies == copies).all()
     before, after = (
-        problem.max_load(problem.assignment(packed)),
-        problem.max_load(problem.assignment(swapped)),
+        problem.evaluate(problem.assignment(packed)),
+        problem.evaluate(problem.assignment(swapped)),
     )
     assert (after <= before * (1 + 1e-12)).all()
 
 
 @settings(deadline=None, max_examples=60)
 @given(problems())
-def test_layers_do_not_touch_each_other(problem: ExpertProblem) -> None:
+def test_layers_do_not_touch_each_other(problem: Problem) -> None:
     together = swap_down(problem, pack(problem, replicate(problem)))
     for layer in range(problem.layers):
         alone = problem.rows(np.array([layer]))
@@ -56,12 +56,12 @@ def test_layers_do_not_touch_each_other(problem: ExpertProblem) -> None:
 
 def test_no_swap_with_the_hottest_gpu_is_left() -> None:
     rng = np.random.default_rng(3)
-    problem = expert_problem(np.exp(rng.normal(0, 1, (5, 20))), np.full(6, 4))
+    problem = make_problem(np.exp(rng.normal(0, 1, (5, 20))), np.full(6, 4))
     end = swap_down(problem, pack(problem, replicate(problem)))
     for layer in range(5):
         alone = problem.rows(np.array([layer]))
-        peak = alone.max_load(alone.assignment(end[[layer]]))[0]
-        gpu_load = alone.assignment(end[[layer]]).gpu_load(alone.loads)[0]
+        peak = alone.evaluate(alone.assignment(end[[layer]]))[0]
+        gpu_load = alone.assignment(end[[layer]]).gpu_load(alone.mean)[0]
         hot = int(np.argmax(gpu_load))
         for mine in range(4 * hot, 4 * hot + 4):
             for other in range(problem.slots):
@@ -70,13 +70,13 @@ def test_no_swap_with_the_hottest_gpu_is_left() -> None:
                 candidate = alone.assignment(row)
                 if verify_experts(candidate, alone):
                     continue
-                pair = candidate.gpu_load(alone.loads)[0][[hot, other // 4]]
+                pair = candidate.gpu_load(alone.mean)[0][[hot, other // 4]]
                 assert pair.max() >= gpu_load[hot] * (1 - 1e-9), (layer, mine, other, peak)
 
 
 def test_make_room_moves_a_chain_of_copies() -> None:
     """Slots 1, 2, 3 with room only where the expert is: others must move on, more than one of them."""
-    problem = ExpertProblem(np.ones((1, 4)), np.array([2, 2, 2]))
+    problem = Problem(np.ones((1, 4)), np.array([2, 2, 2]))
     row = np.array([0, 1, 0, 2, 3, EMPTY], dtype=np.int32)
     gpu = make_room(problem, row, 3)
     assert gpu in {0, 1}
@@ -86,13 +86,13 @@ def test_make_room_moves_a_chain_of_copies() -> None:
 
 
 def test_make_room_says_when_there_is_none() -> None:
-    problem = ExpertProblem(np.ones((1, 2)), np.array([2, 1]))
+    problem = Problem(np.ones((1, 2)), np.array([2, 1]))
     with pytest.raises(ValueError, match="no legal place"):
         make_room(problem, np.array([0, EMPTY, 0], dtype=np.int32), 0)
 
 
 def test_second_copies_on_a_gpu_are_moved_apart() -> None:
-    problem = ExpertProblem(np.ones((2, 4)), np.array([2, 2, 2]))
+    problem = Problem(np.ones((2, 4)), np.array([2, 2, 2]))
     rows = np.array([[0, 0, 1, 2, 3, 1], [0, 0, 0, 0, 1, 2]], dtype=np.int32)
     fixed, fits = distinct_copies(problem, rows)
     assert fits.tolist() == [True, False]  # four copies of one expert do not fit on three GPUs
@@ -137,10 +137,10 @@ def test_slots_that_cannot_be(experts: int, gpus: int, redundant: int, words: st
 )
 def test_loads_that_cannot_be(loads: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        expert_problem(loads, [1, 1])  # type: ignore[arg-type]
+        make_problem(loads, [1, 1])  # type: ignore[arg-type]
 
 
 def test_rows_are_scaled_to_mean_one_even_near_overflow() -> None:
-    problem = expert_problem([[1e308, 1e308, 0.0, 1e308], [1e-300, 3e-300, 0.0, 0.0]], [2, 2])
-    assert problem.loads.mean(axis=1) == pytest.approx([1.0, 1.0])
-    assert problem.loads[1].tolist() == pytest.approx([1.0, 3.0, 0.0, 0.0])
+    problem = make_problem([[1e308, 1e308, 0.0, 1e308], [1e-300, 3e-300, 0.0, 0.0]], [2, 2])
+    assert problem.mean.mean(axis=1) == pytest.approx([1.0, 1.0])
+    assert problem.mean[1].tolist() == pytest.approx([1.0, 3.0, 0.0, 0.0])

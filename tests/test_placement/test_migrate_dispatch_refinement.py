@@ -16,7 +16,7 @@ from placement.migrate import cycles
 from placement.migrate.migration import KNEE, Migration, migrate
 from placement.migrate.start import fresh_placement
 from placement.migrate.task import MigrationTask, migration_task
-from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.problem import Problem, make_problem, spread_slots
 from placement.verify import verify_experts
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def drift(
     before = rng.lognormal(0, 0.6, (layers, experts))
     after = before * rng.lognormal(0, 0.5, (scenarios, layers, experts))
     slots = spread_slots(experts, gpus, redundant)
-    problem = ExpertProblem(before, slots, None, nodes if spread else None)
+    problem = Problem(before, slots, None, nodes if spread else None)
     nothing = np.zeros((layers, problem.slots), dtype=np.int32)
     old = fresh_placement(migration_task(problem, before[None], nothing, split=split, nodes=nodes))
     return migration_task(problem, after, old, split=split, nodes=nodes)
@@ -201,7 +201,7 @@ def test_real_loads_under_the_split(split: Split) -> None:
     slots, nodes = spread_slots(256, 72, 32), np.arange(72) // 4
     before, after = (np.load(files[i])[::20].astype(float) for i in (0, 3))
     nothing = np.zeros((len(before), 288), dtype=np.int32)
-    problem = expert_problem(before, slots)
+    problem = make_problem(before, slots)
     old = fresh_placement(migration_task(problem, before[None], nothing, split=split, nodes=nodes))
     task = migration_task(problem, after[None], old, split=split, nodes=nodes)
     found = migrate([task])

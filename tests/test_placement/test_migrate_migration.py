@@ -19,7 +19,7 @@ from placement.migrate.migration import KNEE, Migration, migrate
 from placement.migrate.start import fresh_placement
 from placement.migrate.task import MigrationTask, migration_task
 from placement.pack import pack
-from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement.problem import Problem, make_problem, spread_slots
 from placement.replication import replicate
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError, InputError
@@ -41,7 +41,7 @@ def drift(
     slots = spread_slots(experts, gpus, redundant)
     before = rng.lognormal(0, 0.6, (layers, experts))
     after = before * rng.lognormal(0, 0.5, (scenarios, layers, experts))
-    problem = expert_problem(before, slots)
+    problem = make_problem(before, slots)
     return migration_task(problem, after, swap_down(problem, pack(problem, replicate(problem))))
 
 
@@ -92,7 +92,7 @@ def test_loads_that_did_not_change_move_nothing() -> None:
 def test_nothing_moves_where_no_placement_is_better() -> None:
     loads = np.zeros((2, 8))
     loads[:, 3] = 5.0  # all tokens to one expert with one copy a GPU
-    problem = expert_problem(loads, spread_slots(8, 4, 3))
+    problem = make_problem(loads, spread_slots(8, 4, 3))
     nothing = np.zeros((2, problem.slots), dtype=np.int32)
     old = fresh_placement(migration_task(problem, loads[None], nothing))
     assert migrate([migration_task(problem, loads[None], old)]).moves == 0
@@ -161,7 +161,7 @@ def test_slow_gpus_and_unequal_slots() -> None:
     rng = np.random.default_rng(7)
     slots, speed = np.array([4, 3, 3, 2, 4, 0]), np.array([1.0, 1.0, 0.5, 1.0, 1.0, 1.0])
     loads = rng.lognormal(0, 0.6, (2, 12))
-    problem = ExpertProblem(loads, slots, speed)
+    problem = Problem(loads, slots, speed)
     old = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 5]] * 2, dtype=np.int32)
     task = migration_task(problem, loads[None], old)
     found = migrate([task])
@@ -172,7 +172,7 @@ def test_slow_gpus_and_unequal_slots() -> None:
 def test_copies_in_one_failure_domain_are_moved_apart() -> None:
     rng = np.random.default_rng(8)
     loads = rng.lognormal(0, 0.4, (2, 6))
-    problem = ExpertProblem(loads, np.full(4, 2), None, np.array([0, 0, 1, 1]))
+    problem = Problem(loads, np.full(4, 2), None, np.array([0, 0, 1, 1]))
     old = np.array([[0, 1, 0, 2, 3, 4, 5, 3], [0, 1, 2, 3, 4, 5, 0, 1]], dtype=np.int32)
     task = migration_task(problem, loads[None], old)
     assert task.sharing(old).tolist() == [2, 0]
@@ -243,7 +243,7 @@ def test_a_budget_too_small_to_restore_is_infeasible() -> None:
     ],
 )
 def test_bad_input(tokens: np.ndarray, old: np.ndarray, words: str) -> None:
-    problem = expert_problem(np.ones((1, 4)), [2, 2])
+    problem = make_problem(np.ones((1, 4)), [2, 2])
     with pytest.raises(InputError, match=words):
         migration_task(problem, tokens, old.astype(np.int32))
 
@@ -255,9 +255,9 @@ def test_real_loads_within_one_percent_with_at_most_thirty_percent_moved() -> No
     slots, share, ratio = spread_slots(256, 72, 32), [], []
     for a, b in ((0, 3), (1, 4)):
         before, after = (np.load(files[i])[::15].astype(float) for i in (a, b))
-        problem = expert_problem(after, slots)
+        problem = make_problem(after, slots)
         nothing = np.zeros((len(after), 288), dtype=np.int32)
-        old = fresh_placement(migration_task(expert_problem(before, slots), before[None], nothing))
+        old = fresh_placement(migration_task(make_problem(before, slots), before[None], nothing))
         task = migration_task(problem, after[None], old)
         found = migrate([task])
         share.append(found.moves / task.old.size)
@@ -272,7 +272,7 @@ def test_an_old_placement_with_two_copies_of_an_expert_on_a_gpu(short: None) -> 
     del short
     rng = np.random.default_rng(3)
     old = np.array([[0, 0, 1, 2, 3, 3], [0, 1, 2, 2, 1, 3]], dtype=np.int32)
-    problem = expert_problem(rng.lognormal(0, 0.5, (2, 4)), spread_slots(4, 2, 2))
+    problem = make_problem(rng.lognormal(0, 0.5, (2, 4)), spread_slots(4, 2, 2))
     task = migration_task(problem, rng.lognormal(0, 0.5, (1, 2, 4)), old)
     assert task.held.sum() == 10
     found = migrate([task])

@@ -9,7 +9,7 @@ import pytest
 
 from placement.migrate.start import align_slots, kept_copies, relabel
 from placement.migrate.task import MigrationTask, migration_task
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 
 
 def random_task(
@@ -22,7 +22,7 @@ def random_task(
     spread: list[int] | None = None,
 ) -> tuple[MigrationTask, np.ndarray]:
     """A task whose old placement is random, and a random target."""
-    problem = ExpertProblem(
+    problem = Problem(
         np.ones((layers, experts)),
         np.array(slots),
         None if speed is None else np.array(speed),

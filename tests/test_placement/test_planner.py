@@ -331,7 +331,7 @@ def test_layouts_are_chosen_by_experts_really_placed(tmp_path: Path) -> None:
     deployment = Deployment(resolve_cluster(str(path)), resolve_model("mixtral-8x7b"), Workload(), PEAK)
     loads, options = loads_of(deployment, "zipf:1"), PlanOptions(time_limit_s=0.0)
     found = layout_choice.candidates(deployment, fitting.fitted_layouts(deployment, None), None)
-    placed = [layout_choice.place(candidate, loads, options, time_limit_s=0.0) for candidate in found]
+    placed = [layout_choice.place(candidate, loads, options) for candidate in found]
     best = max(trial.score.tok_s_per_gpu for trial in placed)
     assert placed[0].score.tok_s_per_gpu < (1 - ALIKE) * best  # else this shows nothing
     chosen = layout_choice.choose_layout(deployment, loads, options)

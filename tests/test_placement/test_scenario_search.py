@@ -9,18 +9,18 @@ import pytest
 
 from placement.copy_exchange import exchange_drawn
 from placement.pack import pack
+from placement.problem import make_problem
 from placement.replication import replicate
 from placement.scenario_search import SHARPNESS, _State, descend, smooth_load
-from placement.scenarios.problem import scenario_problem
 
 if TYPE_CHECKING:
-    from placement.scenarios.problem import Objective, ScenarioProblem
+    from placement.problem import Objective, Problem
 
 
-def example(objective: Objective, *, fast: float = 1.0) -> tuple[ScenarioProblem, np.ndarray]:
+def example(objective: Objective, *, fast: float = 1.0) -> tuple[Problem, np.ndarray]:
     tokens = np.random.default_rng(0).lognormal(0, 0.7, (3, 4, 14))
     speed = np.array([1.0, fast, 1.0, fast, 1.0])
-    problem = scenario_problem(tokens, np.array([4, 3, 4, 5, 2]), speed=speed, objective=objective)
+    problem = make_problem(tokens, np.array([4, 3, 4, 5, 2]), speed=speed, objective=objective)
     return problem, pack(problem.average, replicate(problem.highest))
 
 
@@ -41,9 +41,7 @@ def test_the_product_is_the_change_that_a_swap_makes(objective: Objective, fast:
             swapped = start.copy()
             swapped[layer, [i, j]] = swapped[layer, [j, i]]
             load = [
-                np.stack(
-                    [problem.average.assignment(row).gpu_load(part.loads)[layer] for part in problem.parts]
-                )
+                np.stack([problem.average.assignment(row).gpu_load(load)[layer] for load in problem.loads])
                 * (5 / 14)
                 / problem.average.speed
                 for row in (start, swapped)

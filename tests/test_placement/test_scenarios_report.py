@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 
 from placement.cross_validation import scenario_report
-from placement.scenarios.place import place_over_scenarios
-from placement.scenarios.problem import scenario_problem
+from placement.problem import make_problem
+from placement.solve import solve
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 
 
 def test_left_out_is_planned_without_the_scenario() -> None:
     tokens = np.random.default_rng(0).lognormal(0, 1, (3, 4, 24))
-    problem = scenario_problem(tokens, np.full(6, 5))
-    plan = place_over_scenarios(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    problem = make_problem(tokens, np.full(6, 5))
+    plan = solve(problem)
     report = scenario_report(problem, plan.assignment, ["a", "b", "c"])
-    others = place_over_scenarios(
-        scenario_problem(tokens[[0, 2]], np.full(6, 5)), time_limit_s=0, seed=0, eplb_groups=None, nodes=1
-    )
+    others = solve(make_problem(tokens[[0, 2]], np.full(6, 5)))
     row = report.rows[1]
     assert row.name == "b"
     assert row.in_sample == pytest.approx(plan.assignment.balancedness(tokens[1]).mean())
@@ -36,8 +34,8 @@ def test_left_out_is_planned_without_the_scenario() -> None:
 
 def test_a_single_scenario_has_none_to_leave_out() -> None:
     tokens = np.random.default_rng(0).lognormal(0, 1, (1, 4, 24))
-    problem = scenario_problem(tokens, np.full(6, 5))
-    plan = place_over_scenarios(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    problem = make_problem(tokens, np.full(6, 5))
+    plan = solve(problem)
     report = scenario_report(problem, plan.assignment, ["only"])
     assert report.left_out is None
     assert len(report.lines()) == 2
@@ -47,8 +45,8 @@ def test_a_single_scenario_has_none_to_leave_out() -> None:
 @pytest.mark.parametrize(("gpus", "slots", "seen", "unseen"), [(72, 4, 0.95, 0.89), (32, 9, 0.98, 0.95)])
 def test_real_workloads_not_seen(gpus: int, slots: int, seen: float, unseen: float) -> None:
     tokens = np.stack([np.load(path) for path in sorted(REAL.glob("*.npy"))])[:, ::24]
-    problem = scenario_problem(tokens, np.full(gpus, slots))
-    plan = place_over_scenarios(problem, time_limit_s=0, seed=0, eplb_groups=8, nodes=1)
+    problem = make_problem(tokens, np.full(gpus, slots))
+    plan = solve(problem, eplb_groups=8)
     report = scenario_report(problem, plan.assignment, [str(i) for i in range(8)])
     assert report.in_sample > seen
     assert report.left_out is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placement.experts import place_experts
-from placement.problem import expert_problem
+from placement.problem import make_problem
+from placement.solve import solve
 from placement.verify import verify_experts
 
 
@@ -15,8 +15,8 @@ def test_speeds_far_apart_are_used(sigma: float) -> None:
     """Greedy counts make all copies alike: with equal slots the slowest GPU then sets the pace (1.7 to 2.4)."""
     rng = np.random.default_rng(0)
     speed = rng.choice([0.5, 0.7, 1.0, 1.0, 3.0], 144)
-    problem = expert_problem(rng.lognormal(0, sigma, (2, 256)), np.full(144, 6), speed)
-    found = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    problem = make_problem(rng.lognormal(0, sigma, (2, 256)), np.full(144, 6), speed)
+    found = solve(problem)
     assert verify_experts(found.assignment, problem) == []
     assert found.max_load.max() < 1.25
 
@@ -25,8 +25,8 @@ def test_a_dead_expert_and_speeds_far_apart() -> None:
     rng = np.random.default_rng(1)
     loads = rng.lognormal(0, 0.6, (2, 32))
     loads[:, 5] = 0.0
-    problem = expert_problem(loads, np.full(8, 9), rng.choice([1.0, 3.0], 8))
-    found = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+    problem = make_problem(loads, np.full(8, 9), rng.choice([1.0, 3.0], 8))
+    found = solve(problem)
     assert verify_experts(found.assignment, problem) == []
     assert (found.assignment.copies[:, 5] <= 9).all()
     assert found.max_load.max() < 1.1
@@ -34,6 +34,6 @@ def test_a_dead_expert_and_speeds_far_apart() -> None:
 
 def test_many_gpus_with_many_slots() -> None:
     rng = np.random.default_rng(0)
-    problem = expert_problem(rng.lognormal(0, 1.5, (4, 256)), np.full(576, 8))
-    found = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=8, nodes=2)
+    problem = make_problem(rng.lognormal(0, 1.5, (4, 256)), np.full(576, 8))
+    found = solve(problem, eplb_groups=8, nodes=2)
     assert found.max_load.max() < 1.02

@@ -11,17 +11,18 @@ from hypothesis import strategies as st
 
 from placement.bounds import largest_copy, lower_bound, mean_load, neighbours, priced
 from placement.copy_exchange import recount
-from placement.experts import place_experts
 from placement.failure_domains import can_be_apart, each_alone, legal
 from placement.local_search import swap_down
 from placement.pack import pack
-from placement.problem import ExpertProblem, expert_problem, max_loads, spread_slots
+from placement.problem import Problem, make_problem, spread_slots
 from placement.replication import replicate
+from placement.solve import solve
+from placement.stop import Stop
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError
 
 
-def exact(problem: ExpertProblem, load: np.ndarray, *, once: bool = False) -> float:
+def exact(problem: Problem, load: np.ndarray, *, once: bool = False) -> float:
     """The smallest possible largest load over speed, over the mean load; infinite if nothing is legal.
 
     ``once``: of placements with no expert twice in a failure domain.
@@ -38,14 +39,14 @@ def exact(problem: ExpertProblem, load: np.ndarray, *, once: bool = False) -> fl
     return best * problem.gpus / float(load.sum())
 
 
-def evenly(problem: ExpertProblem, held: list[tuple[int, int]], copies: np.ndarray) -> bool:
+def evenly(problem: Problem, held: list[tuple[int, int]], copies: np.ndarray) -> bool:
     """Whether copies are spread over failure domains with slots as evenly as can be, over two at least."""
     used = len({domain for domain, _ in held})
     most = {expert: max(held.count((d, expert)) for d in range(problem.gpus)) for _, expert in held}
     return used > 1 and all(count <= np.ceil(copies[expert] / used) for expert, count in most.items())
 
 
-def random_problem(seed: int) -> ExpertProblem | None:
+def random_problem(seed: int) -> Problem | None:
     """A tiny problem; None if there are too many placements or none at all."""
     rng = np.random.default_rng(seed)
     gpus, experts = int(rng.integers(1, 5)), int(rng.integers(2, 6))
@@ -62,7 +63,7 @@ def random_problem(seed: int) -> ExpertProblem | None:
         rng.integers(0, 2, (1, experts)) * 1e18,
     ][int(rng.integers(3))]
     loads[:, 0] += loads.sum(axis=1) == 0
-    return expert_problem(loads, slots, speed, spread)
+    return make_problem(loads, slots, speed, spread)
 
 
 def test_against_brute_force() -> None:
@@ -71,9 +72,9 @@ def test_against_brute_force() -> None:
         problem = random_problem(seed)
         if problem is None:
             continue
-        best = exact(problem, problem.loads[0])
+        best = exact(problem, problem.mean[0])
         try:
-            result = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
+            result = solve(problem)
         except InfeasibleError:
             assert np.isinf(best), seed
             continue
@@ -86,7 +87,7 @@ def test_against_brute_force() -> None:
         best_alone += each_alone(problem) and result.max_load[0] <= best * (1 + 1e-9)
         if not can_be_apart(problem):
             continue
-        apart = exact(problem, problem.loads[0], once=True)
+        apart = exact(problem, problem.mean[0], once=True)
         assert result.max_load[0] <= apart * 1.05
         quick = lower_bound(problem)
         bounds = {
@@ -104,7 +105,7 @@ def test_against_brute_force() -> None:
 
 def test_prices_prove_what_means_and_copies_do_not() -> None:
     """Zipf loads, four slots a GPU, one copy in nine spare: 1.123 is reached, and nothing below 1.11 can be."""
-    problem = expert_problem(1 / np.arange(1.0, 257)[None], spread_slots(256, 72))
+    problem = make_problem(1 / np.arange(1.0, 257)[None], spread_slots(256, 72))
     low = lower_bound(problem)
     assert low[0] == pytest.approx(1.0)
     assert 1.11 < priced(problem, low, np.array([1.13]))[0] < 1.1227
@@ -122,7 +123,7 @@ def test_swaps_and_exchanges_stay_legal_and_never_worsen(seed: int) -> None:
     spread = rng.integers(0, gpus, gpus) if seed % 3 else None
     speed = rng.uniform(0.5, 1.5, gpus) if seed % 5 else None
     try:
-        problem = expert_problem(rng.lognormal(0, 1, (3, experts)), np.minimum(slots, experts), speed, spread)
+        problem = make_problem(rng.lognormal(0, 1, (3, experts)), np.minimum(slots, experts), speed, spread)
         copies = replicate(problem)
     except InfeasibleError:
         return
@@ -131,19 +132,19 @@ def test_swaps_and_exchanges_stay_legal_and_never_worsen(seed: int) -> None:
     assert legal(problem, start).all()
     assert legal(problem, end).all()
     assert (problem.assignment(end).copies == copies).all()
-    assert (max_loads(problem, end) <= max_loads(problem, start) * (1 + 1e-12)).all()
+    assert (problem.evaluate(end) <= problem.evaluate(start) * (1 + 1e-12)).all()
     after = end.copy()
     recount(problem, after, np.arange(3), rounds=3)
     assert legal(problem, after).all()
-    assert (max_loads(problem, after) <= max_loads(problem, end) * (1 + 1e-12)).all()
+    assert (problem.evaluate(after) <= problem.evaluate(end) * (1 + 1e-12)).all()
 
 
 def test_a_slow_gpu_gets_less() -> None:
     loads = np.random.default_rng(0).lognormal(0, 0.63, (6, 256))
     speed = np.where(np.arange(72) == 5, 0.5, 1.0)
-    problem = expert_problem(loads, spread_slots(256, 72), speed)
-    result = place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
-    load = result.assignment.gpu_load(problem.loads)
+    problem = make_problem(loads, spread_slots(256, 72), speed)
+    result = solve(problem)
+    load = result.assignment.gpu_load(problem.mean)
     assert load[:, 5] == pytest.approx(load.mean(axis=1) * 36 / 71.5, rel=0.05)
     assert result.max_load.max() < 1.005
     assert result.bound == pytest.approx(1.0)
@@ -153,8 +154,8 @@ def test_copies_in_other_nodes() -> None:
     """Eight GPUs of a node fail together: an expert's copies lie in different nodes, or evenly in all four."""
     loads = np.random.default_rng(0).lognormal(0, 1.0, (4, 64))
     node = np.arange(32) // 8
-    problem = expert_problem(loads, spread_slots(64, 32, 32), spread=node)
-    result = place_experts(problem, time_limit_s=0.5, seed=0, eplb_groups=None, nodes=1)
+    problem = make_problem(loads, spread_slots(64, 32, 32), spread=node)
+    result = solve(problem, Stop(0.5))
     assert result.assignment.copies.max() > 4
     assert result.max_load.max() < 1.12
     for row in result.assignment.slot_expert:
@@ -170,8 +171,8 @@ def test_names_of_gpus_and_experts_and_the_scale_change_nothing(spread: np.ndarr
     gpus, experts = rng.permutation(12), rng.permutation(24)
 
     def objective(loads: np.ndarray, speed: np.ndarray, spread: np.ndarray | None) -> np.ndarray:
-        problem = expert_problem(loads, np.full(12, 3), speed, spread)
-        return place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1).max_load
+        problem = make_problem(loads, np.full(12, 3), speed, spread)
+        return solve(problem).max_load
 
     base = objective(loads, speed, spread)
     assert objective(loads[:, experts], speed, spread) == pytest.approx(base)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cost.assignment import Assignment
-from placement.problem import ExpertProblem
+from placement.problem import Problem
 from placement.verify import verify_experts
 
-PROBLEM = ExpertProblem(np.ones((2, 3)), np.array([2, 2]))
+PROBLEM = Problem(np.ones((2, 3)), np.array([2, 2]))
 ROWS = [[0, 1, 2, 0], [2, 1, 0, 1]]
 GPUS = [0, 0, 1, 1]
 
@@ -44,7 +44,7 @@ def test_each_violation_is_named(broken: Assignment, words: str) -> None:
 
 def test_copies_in_one_failure_domain_are_named() -> None:
     """GPUs 0 and 1 are one node; expert 0 is on both."""
-    spread = ExpertProblem(np.ones((1, 3)), np.array([1, 1, 2]), spread=np.array([7, 7, 3]))
+    spread = Problem(np.ones((1, 3)), np.array([1, 1, 2]), spread=np.array([7, 7, 3]))
     gpus = [0, 1, 2, 2]
     assert verify_experts(assignment([[0, 1, 0, 2]], gpus, count=3), spread) == []
     found = verify_experts(assignment([[0, 0, 1, 2]], gpus, count=3), spread)

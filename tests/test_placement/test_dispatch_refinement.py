@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.dispatch import lp_level, slot_shares
-from placement.experts import place_experts
-from placement.lp_copies import SLACK, lp_max_load, place_for_lp
+from placement.bounds import lower_bound
+from placement.dispatch_refinement import SLACK, fit_to_split, place_for_lp
 from placement.pack import pack
-from placement.problem import expert_problem, spread_slots
+from placement.problem import make_problem, spread_slots
 from placement.replication import replicate
-from placement.scenarios.problem import scenario_problem
-from placement.under_split import any_split_bound, split_max_load, under_split
+from placement.solve import solve
 from placement.verify import verify_experts
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
@@ -28,7 +28,11 @@ def lognormal(seed, layers, experts, sigma=0.8):
 
 
 def even_result(problem, nodes=1):
-    return place_experts(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=nodes)
+    return solve(problem, nodes=nodes)
+
+
+def under(problem, split, nodes=None):
+    return replace(problem, split=split, nodes=nodes)
 
 
 def every_placement(slots_per_gpu, experts):
@@ -44,14 +48,14 @@ def every_placement(slots_per_gpu, experts):
 def test_bound_holds_for_every_placement_of_tiny_cases(split):
     for seed in range(4):
         for slots in ((2, 2, 2), (3, 2)):
-            problem = expert_problem(lognormal(seed, 1, 4, 1.5), slots)
+            problem = make_problem(lognormal(seed, 1, 4, 1.5), slots)
             nodes = np.array([0, 0, 1])[: len(slots)]
             rows = np.concatenate(list(every_placement(slots, 4)))
             many = problem.rows(np.zeros(len(rows), dtype=int))
-            best = split_max_load(many, rows, split, nodes).min()
-            bound = any_split_bound(problem)[0]
+            best = under(many, split, nodes).evaluate(rows).min()
+            bound = lower_bound(under(problem, "lp"))[0]
             assert bound <= best * (1 + 1e-9), (seed, slots)
-            found = under_split(even_result(problem), problem, split, nodes)
+            found = fit_to_split(even_result(problem), under(problem, split, nodes))
             assert found.max_load[0] >= best * (1 - 1e-9)
             assert found.max_load[0] <= best * 1.25
 
@@ -67,13 +71,13 @@ def test_bound_holds_for_every_placement_of_tiny_cases(split):
 @settings(max_examples=12, deadline=None)
 def test_legal_and_never_worse_than_the_start(seed, split, gpus, more, unequal, per_node):
     speed = np.random.default_rng(seed).uniform(0.5, 2, gpus) if unequal else None
-    problem = expert_problem(lognormal(seed, 2, 12), spread_slots(12, gpus, more), speed)
+    problem = make_problem(lognormal(seed, 2, 12), spread_slots(12, gpus, more), speed)
     nodes = np.arange(gpus) // per_node
     start = even_result(problem)
-    found = under_split(start, problem, split, nodes)
+    found = fit_to_split(start, under(problem, split, nodes))
     assert not verify_experts(found.assignment, problem)
-    before = split_max_load(problem, start.assignment.slot_expert, split, nodes)
-    after = split_max_load(problem, found.assignment.slot_expert, split, nodes)
+    before = under(problem, split, nodes).evaluate(start.assignment.slot_expert)
+    after = under(problem, split, nodes).evaluate(found.assignment.slot_expert)
     slack = SLACK if split == "lp" else 0.0
     assert (after <= before * (1 + slack + 1e-12)).all()
     np.testing.assert_allclose(found.max_load, after)
@@ -81,68 +85,66 @@ def test_legal_and_never_worse_than_the_start(seed, split, gpus, more, unequal, 
 
 
 def test_even_is_returned_as_it_is():
-    problem = expert_problem(lognormal(0, 2, 8), (3, 3, 3))
+    problem = make_problem(lognormal(0, 2, 8), (3, 3, 3))
     result = even_result(problem)
-    assert under_split(result, problem, "even") is result
+    assert fit_to_split(result, under(problem, "even")) is result
 
 
 def test_copies_stay_in_different_failure_domains():
     spread = np.arange(8) // 2
-    problem = expert_problem(lognormal(4, 3, 16), np.full(8, 3), spread=spread)
+    problem = make_problem(lognormal(4, 3, 16), np.full(8, 3), spread=spread)
     for split in ("source", "lp"):
-        found = under_split(even_result(problem), problem, split, spread)
+        found = fit_to_split(even_result(problem), under(problem, split, spread))
         assert not verify_experts(found.assignment, problem)
 
 
 def test_status_is_optimal_only_at_the_bound():
-    problem = expert_problem(np.ones((1, 8)), (2, 2, 2, 2))
-    found = under_split(even_result(problem), problem, "lp")
+    problem = make_problem(np.ones((1, 8)), (2, 2, 2, 2))
+    found = fit_to_split(even_result(problem), under(problem, "lp"))
     assert found.status == "OPTIMAL"
-    skewed = expert_problem(np.array([[5.0, 4, 3, 1, 1, 1, 1]]), (3, 2, 2))
-    found = under_split(even_result(skewed), skewed, "lp")
+    skewed = make_problem(np.array([[5.0, 4, 3, 1, 1, 1, 1]]), (3, 2, 2))
+    found = fit_to_split(even_result(skewed), under(skewed, "lp"))
     assert (found.status == "OPTIMAL") == bool((found.max_load <= found.bound * (1 + 1e-9)).all())
 
 
 def test_swaps_under_source_repair_what_nodes_do_to_a_placement():
-    problem = expert_problem(lognormal(1, 4, 64), spread_slots(64, 16, 16))
+    problem = make_problem(lognormal(1, 4, 64), spread_slots(64, 16, 16))
     nodes = np.arange(16) // 4
     start = even_result(problem)
-    before = split_max_load(problem, start.assignment.slot_expert, "source", nodes)
-    found = under_split(start, problem, "source", nodes)
+    before = under(problem, "source", nodes).evaluate(start.assignment.slot_expert)
+    found = fit_to_split(start, under(problem, "source", nodes))
     assert found.max_load.mean() < 0.5 * before.mean() + 0.5 * start.max_load.mean()
 
 
 def test_max_load_is_recomputed_over_scenarios():
     tokens = np.stack([lognormal(0, 2, 12), lognormal(1, 2, 12)])
     for objective, over in (("mean", np.mean), ("worst", np.max)):
-        problem = scenario_problem(tokens, np.full(4, 4), objective=objective)
-        found = under_split(even_result(problem.average), problem, "lp")
+        problem = make_problem(tokens, np.full(4, 4), objective=objective)
+        found = fit_to_split(even_result(problem.average), under(problem, "lp"))
         each = []
-        for part in problem.parts:
-            shares = slot_shares(found.assignment, "lp", load=part.loads)
-            each.append(
-                found.assignment.gpu_load(part.loads, shares).max(axis=1) * 4 / part.loads.sum(axis=1)
-            )
+        for part in problem.each():
+            shares = slot_shares(found.assignment, "lp", load=part.mean)
+            each.append(found.assignment.gpu_load(part.mean, shares).max(axis=1) * 4 / part.mean.sum(axis=1))
         np.testing.assert_allclose(found.max_load, over(each, axis=0), rtol=1e-6)
-        assert (any_split_bound(problem) <= found.max_load * (1 + 1e-9)).all()
+        assert (lower_bound(under(problem, "lp")) <= found.max_load * (1 + 1e-9)).all()
 
 
 def test_scaling_loads_changes_nothing():
     loads = lognormal(2, 2, 24)
-    one, other = (expert_problem(loads * scale, spread_slots(24, 6, 24)) for scale in (1.0, 2.0**40))
+    one, other = (make_problem(loads * scale, spread_slots(24, 6, 24)) for scale in (1.0, 2.0**40))
     np.testing.assert_array_equal(place_for_lp(one), place_for_lp(other))
 
 
 def test_connected_copies_bear_drift_better_than_greedy_ones():
     loads = lognormal(7, 4, 64)
-    problem = expert_problem(loads, spread_slots(64, 16, 64))
+    problem = make_problem(loads, spread_slots(64, 16, 64))
     greedy, connected = pack(problem, replicate(problem)), place_for_lp(problem)
     reached = []
     for slot_expert in (greedy, connected):
         drift = np.random.default_rng(3)
         level = [
-            lp_max_load(
-                expert_problem(loads * drift.lognormal(0, 0.7, loads.shape), np.full(16, 8)), slot_expert
+            make_problem(loads * drift.lognormal(0, 0.7, loads.shape), np.full(16, 8), split="lp").evaluate(
+                slot_expert
             )
             for _ in range(8)
         ]
@@ -156,7 +158,7 @@ def test_a_stale_plan_recovers_under_an_lp_split():
     tokens = [np.load(path)[::6].astype(float) for path in files]
     reached = []
     for planned in (0, 4):
-        problem = expert_problem(tokens[planned], spread_slots(256, 72, 320))
+        problem = make_problem(tokens[planned], spread_slots(256, 72, 320))
         assignment = problem.assignment(place_for_lp(problem))
         reached += [
             (other.sum(axis=1) / 72 / lp_level(assignment, other)).mean()

@@ -11,21 +11,20 @@ from placement.bounds import lower_bound
 from placement.failure_domains import legal
 from placement.pack import pack
 from placement.problem import (
-    ExpertProblem,
-    expert_problem,
+    Problem,
     keep_better,
-    max_loads,
+    make_problem,
     proven,
     spread_slots,
-    wide_layers,
 )
 from placement.replication import replicate
-from placement.timed import search
+from placement.solve import search
+from placement.stop import Stop
 
-WIDE = expert_problem(np.random.default_rng(0).dirichlet(np.full(64, 0.3), size=6), spread_slots(64, 64, 64))
+WIDE = make_problem(np.random.default_rng(0).dirichlet(np.full(64, 0.3), size=6), spread_slots(64, 64, 64))
 
 
-def start(problem: ExpertProblem) -> np.ndarray:
+def start(problem: Problem) -> np.ndarray:
     return pack(problem, replicate(problem))
 
 
@@ -33,11 +32,12 @@ def start(problem: ExpertProblem) -> np.ndarray:
 def test_it_improves_every_wide_layer(layers: int) -> None:
     problem = WIDE.rows(np.arange(layers))
     rows = start(problem)
-    found = search(problem, rows, lower_bound(problem), time_limit_s=1.5, seed=3)
-    assert legal(problem, found.slot_expert).all()
-    assert not found.interrupted
-    assert (max_loads(problem, found.slot_expert) < 0.95 * max_loads(problem, rows)).all()
-    assert any("other copy counts" in line for line in found.log)
+    stop = Stop(1.5)
+    found, log = search(problem, rows, lower_bound(problem), stop, seed=3)
+    assert legal(problem, found).all()
+    assert not stop.interrupted
+    assert (problem.evaluate(found) < 0.95 * problem.evaluate(rows)).all()
+    assert any("other copy counts" in line for line in log)
 
 
 def test_progress_comes_from_every_part_and_ctrl_c_keeps_the_counts_found() -> None:
@@ -50,11 +50,12 @@ def test_progress_comes_from_every_part_and_ctrl_c_keeps_the_counts_found() -> N
 
     rows = start(WIDE)
     begun = time.monotonic()
-    found = search(WIDE, rows, lower_bound(WIDE), time_limit_s=60.0, seed=0, on_progress=stop_later)
-    assert found.interrupted
+    stop = Stop(60.0, stop_later)
+    found, log = search(WIDE, rows, lower_bound(WIDE), stop, seed=0)
+    assert stop.interrupted
     assert time.monotonic() - begun < 20
-    assert any("interrupted" in line for line in found.log)
-    assert (max_loads(WIDE, found.slot_expert) < max_loads(WIDE, rows)).all()  # the search was not in vain
+    assert any("interrupted" in line for line in log)
+    assert (WIDE.evaluate(found) < WIDE.evaluate(rows)).all()  # the search was not in vain
     done, layers, objective, bound, seconds = told[-1]
     assert 0 <= done <= layers == 6
     assert 0 < bound <= objective
@@ -63,17 +64,15 @@ def test_progress_comes_from_every_part_and_ctrl_c_keeps_the_counts_found() -> N
 
 
 def test_gaps() -> None:
-    problem = ExpertProblem(np.array([[3.0, 1.0], [1.0, 1.0]]), np.array([1, 1]))
+    problem = Problem(np.array([[3.0, 1.0], [1.0, 1.0]]), np.array([1, 1]))
     rows = np.array([[0, 1], [1, 0]], dtype=np.int32)
-    load = max_loads(problem, rows)
+    load = problem.evaluate(rows)
     assert load.tolist() == [1.5, 1.0]
     assert proven(load, np.array([1.4, 1.0])).tolist() == [False, True]
-    assert wide_layers(problem, rows, np.array([1.4, 1.0])).tolist() == [0]
-    assert wide_layers(problem, rows, np.array([1.4, 1.0]), gap=0.5).size == 0
 
 
 def test_only_what_is_better_is_kept() -> None:
-    problem = ExpertProblem(np.array([[2.0, 1.0, 1.0], [2.0, 1.0, 1.0]]), np.array([2, 2]))
+    problem = Problem(np.array([[2.0, 1.0, 1.0], [2.0, 1.0, 1.0]]), np.array([2, 2]))
     rows = np.array([[0, 1, 2, 0], [0, 1, 0, 2]], dtype=np.int32)
     others = np.array([[0, 1, 1, 2], [0, 1, 1, 2]], dtype=np.int32)
     before = rows.copy()

@@ -11,32 +11,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement import copy_exchange as exchange_module
-from placement.experts import place_experts
-from placement.problem import expert_problem
-from placement.scenarios.place import place_over_scenarios
-from placement.scenarios.problem import scenario_problem
+from placement.problem import make_problem
+from placement.solve import solve
+from placement.stop import Stop
 from placement.verify import verify_experts
 from topology.errors import InputError
 
 if TYPE_CHECKING:
+    from placement.problem import Objective, Problem
     from placement.result import ExpertResult
-    from placement.scenarios.problem import Objective, ScenarioProblem
 
 TINY = np.array([2, 2, 2])
 
 
-def placed(problem: ScenarioProblem, time_limit_s: float = 0.0) -> ExpertResult:
-    return place_over_scenarios(problem, time_limit_s=time_limit_s, seed=0, eplb_groups=None, nodes=1)
+def placed(problem: Problem, time_limit_s: float = 0.0) -> ExpertResult:
+    return solve(problem, Stop(time_limit_s))
 
 
-def optimum(problem: ScenarioProblem) -> np.ndarray:
+def optimum(problem: Problem) -> np.ndarray:
     """Smallest objective of any placement of 4 experts on 3 GPUs with 2 slots each, ``[layers]``."""
     pairs = list(combinations(range(4), 2))
     rows = [sum(choice, ()) for choice in product(pairs, repeat=3) if len(set(sum(choice, ()))) == 4]
     best = np.full(problem.average.layers, np.inf)
     for row in rows:
         tiled = np.tile(np.array(row, dtype=np.int32), (problem.average.layers, 1))
-        best = np.minimum(best, problem.max_load(problem.average.assignment(tiled)))
+        best = np.minimum(best, problem.evaluate(problem.average.assignment(tiled)))
     return best
 
 
@@ -46,7 +45,7 @@ def test_close_to_the_best_of_all_placements_and_never_below(
     objective: Objective, speed: np.ndarray | None
 ) -> None:
     tokens = np.random.default_rng(5).lognormal(0, 0.8, (3, 60, 4))
-    problem = scenario_problem(tokens, TINY, speed=speed, objective=objective)
+    problem = make_problem(tokens, TINY, speed=speed, objective=objective)
     found, best = placed(problem), optimum(problem)
     assert (found.max_load >= best * (1 - 1e-9)).all()
     assert (found.bound <= best * (1 + 1e-9)).all()
@@ -58,8 +57,8 @@ def test_close_to_the_best_of_all_placements_and_never_below(
 def test_one_scenario_or_several_alike_are_the_ordinary_placement(copies: int) -> None:
     tokens = np.random.default_rng(1).lognormal(0, 1, (6, 32))
     slots = np.full(8, 5)
-    ordinary = place_experts(expert_problem(tokens, slots), time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
-    found = placed(scenario_problem(np.stack([tokens] * copies), slots))
+    ordinary = solve(make_problem(tokens, slots))
+    found = placed(make_problem(np.stack([tokens] * copies), slots))
     np.testing.assert_array_equal(found.assignment.slot_expert, ordinary.assignment.slot_expert)
     np.testing.assert_array_equal(found.bound, ordinary.bound)
 
@@ -70,11 +69,11 @@ def test_neither_the_order_of_scenarios_nor_their_scale_matters(seed: int, objec
     rng = np.random.default_rng(seed)
     tokens = rng.lognormal(0, 1, (4, 3, 16))
     slots = np.full(5, 4)
-    found = placed(scenario_problem(tokens, slots, objective=objective))
-    shuffled = placed(scenario_problem(tokens[rng.permutation(4)], slots, objective=objective))
+    found = placed(make_problem(tokens, slots, objective=objective))
+    shuffled = placed(make_problem(tokens[rng.permutation(4)], slots, objective=objective))
     np.testing.assert_array_equal(found.assignment.slot_expert, shuffled.assignment.slot_expert)
     scaled = tokens * 2.0 ** rng.integers(-20, 60, (4, 3, 1))
-    found_scaled = placed(scenario_problem(scaled, slots, objective=objective))
+    found_scaled = placed(make_problem(scaled, slots, objective=objective))
     np.testing.assert_array_equal(found.assignment.slot_expert, found_scaled.assignment.slot_expert)
 
 
@@ -85,10 +84,10 @@ def test_legal_recomputed_bounded_and_not_behind_a_legal_rival(seed: int, object
     gpus, slots = int(rng.integers(2, 9)), int(rng.integers(2, 6))
     experts = int(rng.integers(slots, gpus * slots + 1))
     tokens = rng.lognormal(0, rng.uniform(0.2, 2), (3, 4, experts))
-    problem = scenario_problem(tokens, np.full(gpus, slots), objective=objective)
+    problem = make_problem(tokens, np.full(gpus, slots), objective=objective)
     found = placed(problem)
     assert verify_experts(found.assignment, problem.average) == []
-    each = np.stack([1 / found.assignment.balancedness(part.loads) for part in problem.parts])
+    each = np.stack([1 / found.assignment.balancedness(load) for load in problem.loads])
     recount = each.mean(axis=0) if objective == "mean" else each.max(axis=0)
     np.testing.assert_allclose(found.max_load, recount)
     assert (found.bound <= found.max_load).all()
@@ -97,13 +96,13 @@ def test_legal_recomputed_bounded_and_not_behind_a_legal_rival(seed: int, object
             continue
         rows = rival.assignment.slot_expert.reshape(4, gpus, slots)
         legal = [all(len(set(here)) == slots for here in row.tolist()) for row in rows]
-        behind = problem.max_load(rival.assignment) < found.max_load * (1 - 1e-9)
+        behind = problem.evaluate(rival.assignment) < found.max_load * (1 - 1e-9)
         assert not (behind & np.array(legal)).any()
 
 
 def test_the_worst_of_single_slots_is_optimal() -> None:
     tokens = np.random.default_rng(3).lognormal(0, 1, (3, 5, 12))
-    found = placed(scenario_problem(tokens, np.ones(20, dtype=int), objective="worst"))
+    found = placed(make_problem(tokens, np.ones(20, dtype=int), objective="worst"))
     assert found.status == "OPTIMAL"
     assert found.gap == pytest.approx(0, abs=1e-9)
 
@@ -111,9 +110,9 @@ def test_the_worst_of_single_slots_is_optimal() -> None:
 def test_slow_gpus_get_less() -> None:
     tokens = np.random.default_rng(4).lognormal(0, 1, (3, 6, 64))
     speed = np.array([0.5, 1.0, 1.0, 1.5])
-    problem = scenario_problem(tokens, np.full(4, 18), speed=speed)
+    problem = make_problem(tokens, np.full(4, 18), speed=speed)
     found = placed(problem)
-    load = np.mean([found.assignment.gpu_load(part.loads) for part in problem.parts], axis=(0, 1)) / 16
+    load = np.mean([found.assignment.gpu_load(load) for load in problem.loads], axis=(0, 1)) / 16
     np.testing.assert_allclose(load, speed, rtol=0.05)
     assert found.objective < 1.05
 
@@ -122,7 +121,7 @@ def test_slow_gpus_get_less() -> None:
 def test_copies_are_spread_over_failure_domains(objective: Objective) -> None:
     tokens = np.random.default_rng(6).lognormal(0, 1.2, (3, 8, 24))
     spread = np.repeat([0, 1, 2, 3], 2)
-    problem = scenario_problem(tokens, np.full(8, 5), spread=spread, objective=objective)
+    problem = make_problem(tokens, np.full(8, 5), spread=spread, objective=objective)
     found = placed(problem)
     assert verify_experts(found.assignment, problem.average) == []
     assert found.assignment.copies.max() > 4
@@ -134,7 +133,7 @@ def test_copies_are_spread_over_failure_domains(objective: Objective) -> None:
 
 def test_unequal_slots_and_gpus_without_one() -> None:
     tokens = np.random.default_rng(7).lognormal(0, 1, (2, 4, 10))
-    problem = scenario_problem(tokens, np.array([5, 0, 3, 4, 1]))
+    problem = make_problem(tokens, np.array([5, 0, 3, 4, 1]))
     assert verify_experts(placed(problem).assignment, problem.average) == []
 
 
@@ -143,7 +142,7 @@ def test_extreme_loads(objective: Objective) -> None:
     tokens = np.ones((3, 2, 16))
     tokens[0, 0] = [1] + [0] * 15  # all on one expert
     tokens[1, 0] = [0] + [2**60 + 1] * 15  # a dead one, beside integers above 2^53
-    problem = scenario_problem(tokens, np.full(8, 3), objective=objective)
+    problem = make_problem(tokens, np.full(8, 3), objective=objective)
     found = placed(problem)
     assert verify_experts(found.assignment, problem.average) == []
     assert np.isfinite(found.max_load).all()
@@ -154,15 +153,12 @@ def test_extreme_loads(objective: Objective) -> None:
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 def test_more_time_is_never_worse_and_says_what_ran(objective: Objective) -> None:
     tokens = np.random.default_rng(8).lognormal(0, 1, (3, 4, 32))
-    problem = scenario_problem(tokens, np.full(8, 5), objective=objective)
+    problem = make_problem(tokens, np.full(8, 5), objective=objective)
     told = []
-    found = place_over_scenarios(
+    found = solve(
         problem,
-        time_limit_s=1.0,
+        Stop(1.0, lambda *state: told.append(state)),
         seed=1,
-        eplb_groups=None,
-        nodes=1,
-        on_progress=lambda *state: told.append(state),
     )
     assert any("other copy counts" in line and "seed 1" in line for line in found.log)
     assert told
@@ -172,7 +168,7 @@ def test_more_time_is_never_worse_and_says_what_ran(objective: Objective) -> Non
 
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = np.random.default_rng(9).lognormal(0, 1, (3, 4, 32))
-    problem = scenario_problem(tokens, np.full(8, 5))
+    problem = make_problem(tokens, np.full(8, 5))
     fast = placed(problem)
     real, calls = exchange_module.descend, []
 
@@ -191,6 +187,6 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_refuses_what_are_not_scenarios() -> None:
     with pytest.raises(InputError, match=r"scenarios, layers, experts"):
-        scenario_problem(np.ones((3, 4)), TINY)
+        make_problem(np.ones((1, 3, 1, 4)), TINY)
     with pytest.raises(InputError, match="expected mean or worst"):
-        scenario_problem(np.ones((2, 1, 4)), TINY, objective="best")  # type: ignore[arg-type]
+        make_problem(np.ones((2, 1, 4)), TINY, objective="best")  # type: ignore[arg-type]

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from placement.experts import place_experts
-from placement.scenarios.place import place_over_scenarios
-from placement.scenarios.problem import scenario_problem
+from placement.problem import make_problem
+from placement.solve import solve
 
 if TYPE_CHECKING:
-    from placement.scenarios.problem import Objective
+    from placement.problem import Objective
 
 
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 def test_scenarios_all_on_one_expert_each(objective: Objective) -> None:
     loads = np.zeros((5, 2, 256))
     loads[np.arange(5), :, [3, 90, 120, 200, 255]] = 1.0
-    problem = scenario_problem(loads, np.full(72, 4), objective=objective)
-    found = place_over_scenarios(problem, time_limit_s=0, seed=0, eplb_groups=8, nodes=1)
+    problem = make_problem(loads, np.full(72, 4), objective=objective)
+    found = solve(problem, eplb_groups=8)
     best = 72 / (1 + 32 // 5)  # 32 spare copies for five experts: one has seven copies at most
     assert found.max_load.max() < best * 1.2
 
@@ -32,7 +31,7 @@ def test_never_worse_than_the_placement_for_the_mean_load(objective: Objective, 
     base = rng.lognormal(0, 0.63, (2, 64))
     loads = base * rng.lognormal(0, 0.3, (3, 2, 64))
     speed = rng.choice([0.5, 1.0, 1.0, 1.0], 16)
-    problem = scenario_problem(loads, np.full(16, 7), speed=speed, objective=objective)
-    found = place_over_scenarios(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
-    ordinary = place_experts(problem.average, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
-    assert (found.max_load <= problem.max_load(ordinary.assignment) * (1 + 1e-9)).all()
+    problem = make_problem(loads, np.full(16, 7), speed=speed, objective=objective)
+    found = solve(problem)
+    ordinary = solve(problem.average)
+    assert (found.max_load <= problem.evaluate(ordinary.assignment) * (1 + 1e-9)).all()

@@ -8,48 +8,50 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placement import cpsat
-from placement.experts import place_experts
-from placement.problem import ExpertProblem, expert_problem, spread_slots
+from placement import stop as stop_module
+from placement.problem import Problem, make_problem, spread_slots
 from placement.result import ExpertResult
+from placement.solve import solve
+from placement.stop import Stop
 from placement.verify import verify_experts
 
 REAL = sorted((Path(__file__).parents[3] / "shared" / "data" / "expert_loads").glob("*.npy"))
 
 
-def place(problem: ExpertProblem, time_limit_s: float = 0.0, **options: object) -> ExpertResult:
+def place(problem: Problem, time_limit_s: float = 0.0, **options: object) -> ExpertResult:
     wanted = {"seed": 0, "eplb_groups": None, "nodes": 1} | options
-    result = place_experts(problem, time_limit_s=time_limit_s, **wanted)  # type: ignore[arg-type]
+    stop = Stop(time_limit_s, wanted.pop("on_progress", None))  # type: ignore[arg-type]
+    result = solve(problem, stop, **wanted)  # type: ignore[arg-type]
     assert verify_experts(result.assignment, problem) == []
-    assert result.max_load == pytest.approx(1 / result.assignment.balancedness(problem.loads))
+    assert result.max_load == pytest.approx(1 / result.assignment.balancedness(problem.mean))
     assert (result.bound <= result.max_load).all()
     return result
 
 
-def skewed(layers: int = 4, experts: int = 32, gpus: int = 8, redundant: int | None = None) -> ExpertProblem:
+def skewed(layers: int = 4, experts: int = 32, gpus: int = 8, redundant: int | None = None) -> Problem:
     loads = np.random.default_rng(7).lognormal(0, 0.7, (layers, experts))
-    return expert_problem(loads, spread_slots(experts, gpus, redundant))
+    return make_problem(loads, spread_slots(experts, gpus, redundant))
 
 
 @pytest.mark.parametrize(
     ("problem", "status"),
     [
-        (expert_problem([[1.0, 2.0, 0.0, 3.0]], [2, 2, 1]), "FEASIBLE"),  # a dead expert
-        (expert_problem([[0.0, 0.0, 1.0, 0.0]], [2, 2, 2]), "OPTIMAL"),  # all load on one: a copy on each GPU
-        (expert_problem(np.ones((3, 6)), [6]), "OPTIMAL"),  # one GPU
-        (expert_problem(np.arange(1.0, 7.0)[None], np.full(9, 1)), "OPTIMAL"),  # more GPUs than experts
+        (make_problem([[1.0, 2.0, 0.0, 3.0]], [2, 2, 1]), "FEASIBLE"),  # a dead expert
+        (make_problem([[0.0, 0.0, 1.0, 0.0]], [2, 2, 2]), "OPTIMAL"),  # all load on one: a copy on each GPU
+        (make_problem(np.ones((3, 6)), [6]), "OPTIMAL"),  # one GPU
+        (make_problem(np.arange(1.0, 7.0)[None], np.full(9, 1)), "OPTIMAL"),  # more GPUs than experts
         (skewed(experts=31, gpus=5, redundant=0), "FEASIBLE"),  # does not divide
         (skewed(layers=1), "FEASIBLE"),
-        (expert_problem(np.ones((2, 1)), [1, 1, 1]), "OPTIMAL"),  # one expert everywhere
+        (make_problem(np.ones((2, 1)), [1, 1, 1]), "OPTIMAL"),  # one expert everywhere
     ],
 )
-def test_odd_shapes(problem: ExpertProblem, status: str) -> None:
+def test_odd_shapes(problem: Problem, status: str) -> None:
     assert place(problem).status == status
 
 
 def test_more_gpus_than_copies_is_proven_with_one_slot_each() -> None:
     loads = np.random.default_rng(0).lognormal(0, 1, (58, 256)) * 1e18
-    result = place(expert_problem(loads, spread_slots(256, 320, 32)))
+    result = place(make_problem(loads, spread_slots(256, 320, 32)))
     assert result.status == "OPTIMAL"
     assert result.gap == pytest.approx(0.0, abs=1e-9)
     assert any("provably optimal" in line for line in result.log)
@@ -99,7 +101,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
         if len(calls) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(cpsat, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(stop_module, "EVERY_S", 0.0)
     result = place(problem, time_limit_s=60.0, on_progress=stop_at_the_third)
     assert result.interrupted
     assert len(calls) == 3
@@ -111,11 +113,11 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_real_loads_beat_eplb_in_every_layer() -> None:
     means = []
     for path in REAL:
-        problem = expert_problem(np.load(path), spread_slots(256, 72, 32))
+        problem = make_problem(np.load(path), spread_slots(256, 72, 32))
         result = place(problem, eplb_groups=8)
         for name in ("eplb_global", "eplb_hierarchical"):
             rival = result.baselines[name].assignment
             assert rival is not None
-            assert (result.max_load <= problem.max_load(rival)).all()
+            assert (result.max_load <= problem.evaluate(rival)).all()
         means.append((1 / result.max_load).mean())
     assert np.mean(means) >= 0.995

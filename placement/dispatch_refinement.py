@@ -1,0 +1,231 @@
+"""Dispatch refinement: a placement found for even shares, fitted to the policy by which the engine splits tokens.
+
+With given copies an LP split reaches ``max over sets S of GPUs: load of the experts with all copies in S / speed of
+S`` (:mod:`cost.dispatch`). Drift hurts where an expert has too few copies, or where those that cannot leave a few
+GPUs grow together. So counts come from loads drawn towards their mean, which leaves few experts with one copy, and
+packing balances what cannot leave a GPU easily: the load per copy, less of it the more other copies there are.
+
+Where source ranks use one copy each, the split depends on where the copies are: swaps are judged by splitting anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from cost.dispatch import source_shares
+from placement.anti_affinity import spread_evenly
+from placement.arrays import Bools, Experts, Floats, Index
+from placement.bounds import lower_bound
+from placement.failure_domains import can_be_apart, domains_used, in_domains, legal, most_in_domain
+from placement.local_search import swap_down
+from placement.pack import distinct_copies, pack
+from placement.problem import EQUAL, Problem
+from placement.replication import replicate
+from placement.result import ExpertResult, checked_result
+
+TOWARDS_MEAN = (0.5, 0.2)
+"""How far loads are drawn to their mean before copies are counted, tried in this order. Planned on one of eight real
+workloads and split by LP under the other seven, 576 slots on 72 GPUs: 0.2 to 0.5 are alike, 0 and 0.8 worse."""
+
+STAYS = 1.5
+"""A copy of an expert with c of them weighs ``load / c ** STAYS`` in packing."""
+
+SLACK = 1e-3
+"""Of the largest load on the loads planned for, given away for copies that bear other loads."""
+
+_ROUNDS, _TRIED = 60, 8
+_LEAST_GAIN = 1e-9
+
+
+def fit_to_split(result: ExpertResult, problem: Problem) -> ExpertResult:
+    """Return ``result``, found for even shares, fitted to the split of ``problem``: copies, largest loads and bound.
+
+    ``even``: returned as it is. ``source``: best swaps under the shares by source rank, until within the slack.
+    ``lp``: copies that bear drift. A layer where a baseline, its copies apart, has the smaller largest load (with
+    ``lp``: by more than the slack) takes that one's placement.
+    """
+    if problem.split == "even":
+        return result
+    bound, own = lower_bound(problem), result.assignment.slot_expert
+    if problem.split == "lp":
+        slot_expert = _connected(problem, own, bound)
+        ran = f"copies for an LP split: the most connected within {SLACK:.1%} of the best"
+    else:
+        slot_expert = swap_under_source(problem, own, enough=bound * (1 + SLACK))
+        better = int((problem.evaluate(slot_expert) < problem.evaluate(own)).sum())
+        ran = f"swaps under shares by source rank: {better} layers better"
+    log = (*result.log, ran, *_keep_up(result, problem, slot_expert))
+    return checked_result(problem, slot_expert, bound, log, result.baselines, interrupted=result.interrupted)
+
+
+def cut_short(result: ExpertResult, problem: Problem) -> ExpertResult:
+    """Return ``result`` as what Ctrl-C left: loads and bound under all loads and the split of ``problem``."""
+    max_load = problem.evaluate(result.assignment)
+    bound = np.minimum(lower_bound(problem.without_spread()), max_load)
+    return replace(result, max_load=max_load, bound=bound, status="FEASIBLE", interrupted=True)
+
+
+def _keep_up(result: ExpertResult, problem: Problem, slot_expert: Experts) -> list[str]:
+    """Take a baseline's placement, its copies apart, in the layers where it is ahead, in place; say so."""
+    slack = SLACK if problem.split == "lp" else 0.0
+    value, log = problem.evaluate(slot_expert), []
+    for name, rival in result.baselines.items():
+        if rival.assignment is None:
+            continue
+        theirs = rival.assignment.slot_expert
+        ahead = np.flatnonzero(problem.evaluate(theirs) * (1 + slack) < value * (1 - EQUAL))
+        if ahead.size == 0:
+            continue
+        part = problem.rows(ahead)
+        spread = distinct_copies if can_be_apart(problem) else spread_evenly
+        apart, fits = spread(part, theirs[ahead])
+        after = part.evaluate(apart)
+        better = fits & (after * (1 + slack) < value[ahead] * (1 - EQUAL))
+        taken = ahead[better]
+        slot_expert[taken], value[taken] = apart[better], after[better]
+        if taken.size:
+            log.append(f"{name} is better under the split and taken in {taken.size} layers")
+    return log
+
+
+def _connected(problem: Problem, own: Experts, bound: Floats) -> Experts:
+    """Return ``[layers, slots]`` with copies that bear drift; ``own`` where its copies are too many to lie apart.
+
+    Of such layers those made without failure domains are spread evenly, and taken where they are as good.
+    """
+    slot_expert = own.copy()
+    lies_apart = legal(problem, own) if can_be_apart(problem) else np.zeros(len(own), dtype=bool)
+    for evenly, rows in ((False, np.flatnonzero(lies_apart)), (True, np.flatnonzero(~lies_apart))):
+        if rows.size == 0:
+            continue
+        part = problem.rows(rows)
+        found = place_for_lp(part.without_spread() if evenly else part, [own[rows]], bound=bound[rows])
+        if evenly:
+            found, fine = spread_evenly(part, found)
+            fine &= part.evaluate(found) <= part.evaluate(own[rows]) * (1 + SLACK)
+            found[~fine] = own[rows[~fine]]
+        slot_expert[rows] = found
+    return slot_expert
+
+
+def place_for_lp(problem: Problem, others: Iterable[Experts] = (), *, bound: Floats | None = None) -> Experts:
+    """Return the expert of each slot, int32 ``[layers, slots]``, for an engine that splits load by an LP.
+
+    Of several placements each layer takes the one that bears drift best, of those whose largest load under the
+    best split is within :data:`SLACK` of the smallest. Deterministic.
+
+    Parameters
+    ----------
+    others:
+        Other legal placements ``[layers, slots]``, taken where those that bear drift are not good enough; read no
+        further than needed. The plain greedy one comes after them.
+    bound:
+        What no largest load can be below, ``[layers]``; None: the mean load.
+    """
+    judge = replace(problem, split="lp")
+    least = np.ones(problem.layers) if bound is None else bound
+    level = np.full((1, problem.layers), np.inf)
+    tried: list[Experts] = [np.zeros((problem.layers, problem.slots), dtype=np.int32)]
+    for slot_expert in _tried(problem.average, others):
+        open_layers = np.flatnonzero(level.min(axis=0) > least * (1 + SLACK))
+        if open_layers.size == 0:
+            break
+        found = np.full(problem.layers, np.inf)
+        found[open_layers] = judge.rows(open_layers).evaluate(slot_expert[open_layers])
+        level, tried = np.vstack((level, found)), [*tried, slot_expert]
+    chosen = np.argmax(level <= level.min(axis=0) * (1 + SLACK), axis=0)
+    return np.stack([tried[which][layer] for layer, which in enumerate(chosen.tolist())])
+
+
+def _tried(problem: Problem, others: Iterable[Experts]) -> Iterator[Experts]:
+    """Yield placements, those that bear drift best first."""
+    for towards_mean in TOWARDS_MEAN:
+        yield connected_copies(problem, towards_mean)
+    yield from others
+    yield swap_down(problem, pack(problem, replicate(problem)))
+
+
+def connected_copies(problem: Problem, towards_mean: float) -> Experts:
+    """Return one placement ``[layers, slots]`` whose counts bear drift, see the module's description."""
+    mean = problem.mean.mean(axis=1, keepdims=True)
+    drawn = (1 - towards_mean) * problem.mean + towards_mean * mean
+    copies = replicate(replace(problem, loads=drawn))
+    held = replace(problem, loads=problem.mean / copies ** (STAYS - 1))
+    return swap_down(held, pack(held, copies))
+
+
+def swap_under_source(
+    problem: Problem, slot_expert: Experts, *, enough: Floats, rounds: int = _ROUNDS
+) -> Experts:
+    """Swap copies off the hottest GPU while it helps under shares by source rank; return ``[layers, slots]``.
+
+    Each round takes the swaps that promise most if shares stayed with the copies, splits anew for each of them,
+    and keeps the best where ``problem`` finds it better. A layer whose largest load is no more than ``enough``
+    ``[layers]`` is left alone. Never worse in any layer; legal where the start was. Deterministic.
+    """
+    best = slot_expert.copy()
+    value = problem.evaluate(best)
+    active = np.flatnonzero(value > enough)
+    for _ in range(rounds):
+        if active.size == 0:
+            break
+        assignment = problem.assignment(best[active])
+        load = assignment.slot_load(problem.mean[active], source_shares(assignment, problem.nodes))
+        starts = [promising_swaps(problem, best[layer], load[i]) for i, layer in enumerate(active)]
+        owner = np.repeat(np.arange(active.size), [len(rows) for rows in starts])
+        if owner.size == 0:
+            break
+        rows = np.concatenate(starts)
+        after = problem.rows(active[owner]).evaluate(rows)
+        better = []
+        for i, layer in enumerate(active):
+            mine = np.flatnonzero(owner == i)
+            if mine.size == 0:
+                continue
+            least = mine[np.argmin(after[mine])]
+            if after[least] < value[layer] * (1 - _LEAST_GAIN):
+                best[layer], value[layer] = rows[least], after[least]
+                better.append(layer)
+        active = np.array([layer for layer in better if value[layer] > enough[layer]], dtype=np.intp)
+    return best
+
+
+def promising_swaps(problem: Problem, row: Experts, slot_load: Floats, *, most: int = _TRIED) -> Experts:
+    """Return one layer after each of the swaps with its hottest GPU that promise most, ``[up to most, slots]``.
+
+    ``row`` and ``slot_load`` ``[slots]``: what the slots hold, and the load of each. Of ``problem`` slots, speeds and
+    failure domains are read. Legal where ``row`` is.
+    """
+    gpu, speed = problem.slot_gpu, problem.speed
+    busy = np.bincount(gpu, weights=slot_load, minlength=problem.gpus)
+    hot = int(np.argmax(busy / speed))
+    mine = np.flatnonzero(gpu == hot)
+    other = np.flatnonzero(gpu != hot)
+    domain = problem.failure_domain[gpu]
+    there = in_domains(problem, row[None, :])[0]
+    full = there >= most_in_domain(there.sum(axis=0), domains_used(problem))
+    moved = slot_load[mine][:, None] - slot_load[other][None, :]
+    cold, here = gpu[other], domain[mine][:, None]
+    peak = np.maximum((busy[hot] - moved) / speed[hot], (busy[cold] + moved) / speed[cold])
+    apart = here != domain[other][None, :]  # a swap inside a domain brings nothing new to it
+    clash = apart & (full[domain[other]][:, row[mine]].T | full[domain[mine]][:, row[other]])
+    clash |= _met(gpu, row, mine, other)
+    peak = np.where(clash | (row[mine][:, None] == row[other][None, :]), np.inf, peak)
+    promising = np.argsort(peak, axis=None, kind="stable")[:most]
+    promising = promising[peak.ravel()[promising] < busy[hot] / speed[hot]]
+    left, right = mine[promising // other.size], other[promising % other.size]
+    rows = np.tile(row, (promising.size, 1))
+    at = np.arange(promising.size)
+    rows[at, left], rows[at, right] = row[right], row[left]
+    return rows
+
+
+def _met(gpu: Experts, row: Experts, mine: Index, other: Index) -> Bools:
+    """Whether a swap brings a copy to a GPU that has one of its expert, ``[mine, other]``."""
+    holds = np.zeros((int(gpu.max()) + 1, int(row.max()) + 1), dtype=bool)
+    holds[gpu, row] = True
+    met: Bools = holds[gpu[other]][:, row[mine]].T | holds[gpu[mine]][:, row[other]]
+    return met

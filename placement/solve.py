@@ -1,0 +1,272 @@
+"""Place experts: counts, packing, pair exchanges, other counts, CP-SAT, the dispatch policy; checked at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+
+import numpy as np
+
+from placement.anti_affinity import place_spread
+from placement.arrays import Experts, Floats, Index, Ints
+from placement.baselines import Baseline, baselines
+from placement.bounds import lower_bound
+from placement.copy_exchange import exchange_drawn, recount
+from placement.cpsat import cores, improve
+from placement.dispatch_refinement import cut_short, fit_to_split
+from placement.failure_domains import legal
+from placement.fast_path import TRIED, fast_placement
+from placement.local_search import swap_down
+from placement.pack import distinct_copies, pack
+from placement.problem import EQUAL, WIDE, Problem, keep_better, proven
+from placement.replication import exact_fold, replicate, search_counts
+from placement.result import ExpertResult, checked_result
+from placement.scenario_search import descend, pairs, smooth_load
+from placement.stop import EVERY_S, Stop
+
+_FOLD_SHARE, _COUNT_SHARE, _RECOUNT_SHARE = 0.85, 0.5, 0.15  # of the time limit
+_FEW = 4  # layers: each thread searches all of them, with other draws, every second one from greedy counts
+_ALIKE = 1e-3
+_FAST_ROUNDS = 12  # of exchanges on the fast path of several loads, at most
+_FAST_WORK = 120_000_000  # pairs of slots over layers and scenarios in them: a second or two
+_ORDINARY = "the placement for the mean load"
+_ROUNDS = 1_000_000  # more than any time limit allows
+
+
+def solve(
+    problem: Problem,
+    stop: Stop | None = None,
+    *,
+    seed: int = 0,
+    eplb_groups: int | None = None,
+    nodes: int = 1,
+) -> ExpertResult:
+    """Place the experts of all layers of ``problem``, once for all its loads.
+
+    What is kept small, layer by layer, is :meth:`Problem.evaluate`; ``max_load`` and ``bound`` of the result are of
+    that. The fast path is deterministic; a ``stop`` without seconds (or none) runs it alone. Every layer is at least
+    as balanced as in each EPLB baseline (of several loads: planned on the mean load), except where that one puts two
+    copies in one failure domain and wins by it; the log names such layers. Copies are spread over failure domains as
+    :func:`placement.failure_domains.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
+    which holds better on loads not seen; their order changes nothing, and equal ones are one.
+
+    Parameters
+    ----------
+    seed:
+        Of the search within the time limit.
+    eplb_groups, nodes:
+        The model's expert groups and the scale-up domains, for the hierarchical baseline.
+
+    Raises
+    ------
+    InfeasibleError
+        If the slots cannot be filled with copies spread so.
+    """
+    stop = stop or Stop()
+    even = problem.even.in_order()
+    if even.equal_loads:
+        even = replace(even, loads=even.loads[0])
+
+    def place(some: Problem, until: Stop) -> ExpertResult:
+        one = _one_load if some.scenarios == 1 else _several_loads
+        return one(some, until, seed, baselines(some.average, eplb_groups=eplb_groups, nodes=nodes))
+
+    result = place_spread(even, place, stop)
+    if problem.split == "even":
+        return result
+    with stop:
+        return fit_to_split(result, problem)
+    return cut_short(result, problem)
+
+
+def _one_load(problem: Problem, stop: Stop, seed: int, rivals: Mapping[str, Baseline]) -> ExpertResult:
+    """Place for one load, with no two copies of an expert in a failure domain.
+
+    The search sees experts by falling load, so that their names decide nothing, not even ties.
+    """
+    order = np.argsort(-problem.mean, axis=1, kind="stable")
+    ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
+    slot_expert, bound, log = fast_placement(ranked, _ranked(rivals, order), lower_bound(ranked))
+    if proven(ranked.evaluate(slot_expert), bound).all():
+        log += ("the fast placement reaches the bound in every layer: nothing is left to a solver",)
+    elif (until := stop.within(stop.seconds)).goes_on():
+        slot_expert, ran = search(ranked, slot_expert, bound, until, seed=seed)
+        log += ran
+    slot_expert = np.take_along_axis(order, slot_expert.astype(np.int64), axis=1).astype(np.int32)
+    return checked_result(problem, slot_expert, bound, log, rivals, interrupted=stop.interrupted)
+
+
+def _ranked(rivals: Mapping[str, Baseline], order: Ints) -> dict[str, Baseline]:
+    """Return the rivals with experts called by their place in ``order`` ``[layers, experts]``."""
+    rank = np.argsort(order, axis=1)
+
+    def renamed(rival: Baseline) -> Baseline:
+        if rival.assignment is None:
+            return rival
+        slot_expert = np.take_along_axis(rank, rival.assignment.slot_expert.astype(np.int64), axis=1)
+        return replace(rival, assignment=replace(rival.assignment, slot_expert=slot_expert.astype(np.int32)))
+
+    return {name: renamed(rival) for name, rival in rivals.items()}
+
+
+def search(
+    problem: Problem, slot_expert: Experts, bound: Floats, stop: Stop, *, seed: int
+) -> tuple[Experts, tuple[str, ...]]:
+    """Improve ``slot_expert`` ``[layers, slots]`` until ``stop``; no layer gets worse. Also what ran, in words.
+
+    Pair exchanges go on to a local optimum. Layers with a wide gap to their ``bound`` ``[layers]`` are searched for
+    other copy counts, on all cores, and then by single exchanges. CP-SAT has the rest of the time.
+    """
+    found = slot_expert.copy()
+
+    def wide(gap: float = WIDE) -> Index:
+        return np.flatnonzero(problem.evaluate(found) > bound * (1 + gap))
+
+    def tell() -> None:
+        stop.tell(lambda: _state(problem, found, bound))
+
+    with stop:
+        layers = np.flatnonzero(~proven(problem.evaluate(found), bound))
+        keep_better(problem, found, layers, swap_down(problem.rows(layers), found[layers]))
+        # Where the fold is exact, counts are all there is to find, and CP-SAT has little to add.
+        fold = exact_fold(problem)
+        share = _FOLD_SHARE if fold else _COUNT_SHARE
+        _other_counts(
+            problem, found, wide(WIDE / 10 if fold else WIDE), stop.within(share * stop.seconds), seed, tell
+        )
+        part = stop.within(_RECOUNT_SHARE * stop.seconds)
+
+        def keep_on() -> bool:
+            tell()
+            return part.goes_on()
+
+        recount(problem, found, wide(), rounds=problem.slots, keep_on=keep_on)  # more than any descent needs
+    better = int((problem.evaluate(found) < problem.evaluate(slot_expert)).sum())
+    log = [f"swaps and other copy counts: {better} layers better in {stop.spent():.1f} s"]
+    if not stop.interrupted:
+        found, ran = improve(problem, found, bound, stop, seed=seed)
+        log.append(ran)
+    if stop.interrupted:
+        log.append("interrupted: the best placement so far is kept")
+    return found, tuple(log)
+
+
+def _other_counts(
+    problem: Problem, slot_expert: Experts, wide: Index, stop: Stop, seed: int, tell: Callable[[], None]
+) -> None:
+    """Look for other counts in the layers with a wide gap until ``stop``, in place."""
+    if wide.size == 0:
+        return
+    threads = cores()
+    parts = [wide] * threads if wide.size <= _FEW else np.array_split(wide, threads)
+
+    def spent() -> float:
+        return stop.spent() / stop.seconds if stop.goes_on() else 1.0
+
+    def one(layers: Index, draw: int) -> Ints:
+        part = problem.rows(layers)
+        again = layers.size <= _FEW and (draw - seed) % 2 == 1
+        copies = replicate(part) if again else part.assignment(slot_expert[layers]).copies
+        tried = TRIED if layers.size > _FEW else 3 * TRIED
+        return search_counts(part, copies, tried=tried, spent=spent, seed=draw)
+
+    with ThreadPoolExecutor(threads) as pool:
+        running = [pool.submit(one, part, seed + i) for i, part in enumerate(parts) if part.size]
+        with stop:
+            while wait(running, timeout=EVERY_S).not_done:
+                tell()
+    for layers, task in zip(parts, running, strict=False):
+        part = problem.rows(layers)
+        keep_better(problem, slot_expert, layers, swap_down(part, pack(part, task.result())))
+
+
+def _state(problem: Problem, slot_expert: Experts, bound: Floats) -> tuple[int, int, float, float]:
+    load = problem.evaluate(slot_expert)
+    least = float(np.minimum(bound, load).mean())
+    return int(proven(load, bound).sum()), problem.layers, float(load.mean()), least
+
+
+def _several_loads(problem: Problem, stop: Stop, seed: int, rivals: Mapping[str, Baseline]) -> ExpertResult:
+    """Place for several loads at once, with no two copies of an expert in a failure domain."""
+    stop = stop.within(stop.seconds)
+    ordinary = _one_load(problem.average, Stop(), 0, rivals)
+    bound = lower_bound(problem)
+    slot_expert = fast_over_scenarios(problem)
+    log = [
+        f"{problem.scenarios} scenarios at once: copies by each expert's highest load, best swaps, other counts"
+    ]
+    if stop.goes_on():
+        log.append(_exchange_on(problem, slot_expert, bound, stop, seed))
+    log += _keep_up(problem, slot_expert, {**rivals, _ORDINARY: Baseline(ordinary.assignment)})
+    return checked_result(problem, slot_expert, bound, tuple(log), rivals, interrupted=stop.interrupted)
+
+
+def fast_over_scenarios(problem: Problem) -> Experts:
+    """Copies by each expert's highest load in any scenario, largest first, best swaps, some exchanges of copies.
+
+    Copies by the mean load leave an expert that is hot in one scenario with too few there. For the worst
+    scenario the mean is also made small first, and that is taken where the worst is alike: where one scenario holds
+    the worst up, the others stay good.
+    Returns ``[layers, slots]``; deterministic.
+    """
+    packed = pack(problem.average, replicate(problem.highest))
+    slot_expert = descend(problem, packed)
+    if problem.objective == "worst":
+        gentle = descend(problem, descend(replace(problem, objective="mean"), packed))
+        alike = problem.evaluate(gentle) <= problem.evaluate(slot_expert) * (1 + _ALIKE)
+        slot_expert = np.where(alike[:, None], gentle, slot_expert)
+    rounds = min(_FAST_ROUNDS, _FAST_WORK // (pairs(problem) * problem.scenarios * len(slot_expert)))
+    exchange_drawn(problem, slot_expert, np.random.default_rng(0), rounds=rounds)
+    return slot_expert
+
+
+def _exchange_on(problem: Problem, slot_expert: Experts, bound: Floats, stop: Stop, seed: int) -> str:
+    """Try other counts in place until ``stop``; return what ran."""
+    ran = 0
+
+    def round_done() -> None:
+        nonlocal ran
+        ran += 1
+        stop.tell(lambda: _state(problem, slot_expert, bound))
+
+    before = smooth_load(problem, slot_expert)
+    with stop:
+        exchange_drawn(
+            problem,
+            slot_expert,
+            np.random.default_rng(seed),
+            rounds=_ROUNDS,
+            keep_on=stop.goes_on,
+            on_round=round_done,
+        )
+    better = int((smooth_load(problem, slot_expert) < before).sum())
+    text = f"other copy counts: {ran} rounds, {better} layers better in {stop.spent():.1f} s, seed {seed}"
+    return text + ("; interrupted: the best placement so far is kept" if stop.interrupted else "")
+
+
+def _keep_up(problem: Problem, slot_expert: Experts, rivals: Mapping[str, Baseline]) -> list[str]:
+    """Take a rival's placement, or what swaps make of it, in the layers where it is ahead, in place."""
+    log = []
+    for name, rival in rivals.items():
+        if rival.assignment is None:
+            continue
+        load = problem.evaluate(slot_expert)
+        ahead = np.flatnonzero(problem.evaluate(rival.assignment) < load * (1 - EQUAL))
+        if ahead.size == 0:
+            continue
+        average = problem.average.rows(ahead)
+        apart, fits = distinct_copies(average, rival.assignment.slot_expert[ahead])
+        fine = fits & legal(average, apart)
+        ahead, apart = ahead[fine], apart[fine]
+        if ahead.size == 0:
+            continue
+        part = problem.rows(ahead)
+        swapped = descend(part, apart)
+        loads = np.stack([part.evaluate(rows) for rows in (apart, swapped)])
+        trial = np.where((loads[1] <= loads[0])[:, None], swapped, apart)
+        won = loads.min(axis=0) < load[ahead] * (1 - EQUAL)
+        slot_expert[ahead[won]] = trial[won]
+        if won.any():
+            log.append(f"{name} is better over the scenarios and taken in {int(won.sum())} layers")
+    return log

@@ -1,0 +1,85 @@
+"""When a search ends: at its deadline or at Ctrl-C; and who hears how far it is. One object, passed down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Self
+
+OnProgress = Callable[[int, int, float, float, float], None]
+"""Called with done layers, all layers, objective, bound and seconds."""
+
+EVERY_S = 0.1
+"""Progress is told no more often."""
+
+
+class Stop:
+    """A deadline, Ctrl-C and progress.
+
+    Parameters
+    ----------
+    seconds:
+        Of search after the fast path; 0 for the fast path alone, which is the same every time.
+    on_progress:
+        Who hears how far the search is.
+
+    Attributes
+    ----------
+    interrupted:
+        Whether Ctrl-C came: what was found so far is kept, and what is still to do is done the fast way.
+    """
+
+    def __init__(
+        self, seconds: float = 0.0, on_progress: OnProgress | None = None, *, whole: Stop | None = None
+    ) -> None:
+        self.seconds = seconds
+        self.on_progress = on_progress
+        self._whole = whole
+        self._interrupted = False
+        self._begun = time.monotonic()
+        self._told = self._begun
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C came, here or in what this is a part of."""
+        return self._interrupted or (self._whole is not None and self._whole.interrupted)
+
+    def within(self, seconds: float) -> Stop:
+        """Return a part that begins now and takes so long at most; its interruption is that of the whole."""
+        return Stop(0.0 if self.interrupted else seconds, self.on_progress, whole=self)
+
+    def interrupt(self) -> None:
+        """Say that Ctrl-C came."""
+        self._interrupted = True
+        if self._whole is not None:
+            self._whole.interrupt()
+
+    def __enter__(self) -> Self:
+        """Begin a block that Ctrl-C may end, and no more than it: what was found before is kept."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        """Note Ctrl-C and go on after the block."""
+        came = kind is not None and issubclass(kind, KeyboardInterrupt)
+        if came:
+            self.interrupt()
+        return came
+
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._begun
+
+    def left(self) -> float:
+        """Seconds left; 0 or less when it is over."""
+        return 0.0 if self.interrupted else self.seconds - self.spent()
+
+    def goes_on(self) -> bool:
+        """Whether there is time left."""
+        return self.left() > 0
+
+    def tell(self, state: Callable[[], tuple[int, int, float, float]]) -> None:
+        """Report done layers, all layers, objective and bound, now and then."""
+        now = time.monotonic()
+        if self.on_progress is not None and now - self._told >= EVERY_S:
+            self._told = now
+            self.on_progress(*state(), now - self._begun)

@@ -49,8 +49,11 @@ _FLAGS = {"output": "-o", "kind": "--from"} | {
         *("split", "spread", "stages", "time_limit", "tp", "tpot_ms", "weights", "windows"),
     )
 }
-"""The flag of each parameter that messages of the layers below name; what they call a key is of a file."""
-_NAMED = re.compile(rf"(?<!key )`({'|'.join(_FLAGS)})`")
+"""The flag of each parameter that messages of the layers below name; what they call a key is of a file.
+
+Parameters of imports have names that files have too: they are called ``option `fabric```.
+"""
+_NAMED = re.compile(rf"(?<!key )`({'|'.join(_FLAGS)})`|option `([a-z_]+)`")
 _MAKING = ".rackplan-making-"
 _READY = ".rackplan-ready"
 """Folders inside a result folder: files that are being made, and files that are whole and only have to be moved."""
@@ -58,7 +61,7 @@ _READY = ".rackplan-ready"
 
 def with_flags(text: str) -> str:
     """Return a message with parameters (in backquotes) as the command line calls them."""
-    return _NAMED.sub(lambda found: _FLAGS[found[1]], text)
+    return _NAMED.sub(lambda found: _FLAGS.get(found[1]) or f"--{found[2].replace('_', '-')}", text)
 
 
 def show(view: View, *, json: bool) -> None:

@@ -190,7 +190,7 @@ def import_(
     Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, InfraGraph, NetQ, SimAI.
     """
     from rackplan import __version__
-    from rackplan.output import show
+    from rackplan.output import show, with_flags
     from rackplan.views.imports import import_comments, import_view
     from topology.exporters import cluster_to_yaml
     from topology.files import write_whole
@@ -216,7 +216,9 @@ def import_(
     )
     imported = import_files(files, asked)
     text = cluster_to_yaml(
-        imported.spec, import_comments(imported, __version__), rates_unusual=imported.rates_unusual
+        imported.spec,
+        [with_flags(line) for line in import_comments(imported, __version__)],
+        rates_unusual=imported.rates_unusual,
     )
     _check_readable(text)
     write_whole(output, text.encode())

@@ -104,16 +104,18 @@ def test_direct_links_are_a_mesh(take: Any) -> None:
 
 
 def test_the_gpu_is_asked_for_by_name(take: Any) -> None:
-    with pytest.raises(InputError, match=r"t\.txt: it does not say what its GPUs are .*: give --gpu NAME"):
+    with pytest.raises(
+        InputError, match=r"t\.txt: it does not say what its GPUs are .*: give option `gpu` NAME"
+    ):
         take({"t.txt": topo_m(8, "NV18")})
-    with pytest.raises(InputError, match=r'--gpu h100: unknown GPU "h100"; did you mean .*h100-sxm'):
+    with pytest.raises(InputError, match=r'option `gpu` h100: unknown GPU "h100"; did you mean .*h100-sxm'):
         take({"t.txt": topo_m(8, "NV18")}, gpu="h100")
 
 
 def test_a_gpu_of_ones_own_needs_memory_and_link(take: Any) -> None:
-    with pytest.raises(InputError, match="--hbm"):
+    with pytest.raises(InputError, match="option `hbm`"):
         take({"t.txt": topo_m(2, "NV4")}, gpu="a100")
-    with pytest.raises(InputError, match="--fabric"):
+    with pytest.raises(InputError, match="option `fabric`"):
         take({"t.txt": topo_m(2, "NV4")}, gpu="a100", hbm="80 GB")
     imported = take({"t.txt": topo_m(2, "NV4")}, gpu="a100", hbm="80 GB", fabrics=("nvlink4",))
     assert imported.spec.domains[0].gpu.hbm_bytes == 80e9
@@ -127,7 +129,7 @@ def test_pcie_hosts_ask_for_pcie_and_sockets(take: Any) -> None:
     )
     with pytest.raises(
         InputError,
-        match=r"PCIe rate of a GPU and the rate between its sockets: give --pcie RATE .* --socket-link",
+        match=r"PCIe rate of a GPU and the rate between its sockets: give option `pcie` RATE .* option `socket_link`",
     ):
         take({"t.txt": text}, gpu="h100-sxm")
     imported = take({"t.txt": text}, gpu="h100-sxm", pcie="64 GB/s", socket_link="40 GB/s")
@@ -143,7 +145,7 @@ def test_a_gpu_without_nvlink_keeps_its_place_over_pcie(take: Any) -> None:
         parts = cells[i].split("\t")
         parts[4] = "NODE"
         cells[i] = "\t".join(parts)
-    with pytest.raises(InputError, match="PCIe rate of a GPU: give --pcie"):
+    with pytest.raises(InputError, match="PCIe rate of a GPU: give option `pcie`"):
         take({"t.txt": "\n".join(cells)}, gpu="h100-sxm")
     imported = take({"t.txt": "\n".join(cells)}, gpu="h100-sxm", pcie="64 GB/s")
     graph = build_cluster(imported.spec).graph
@@ -165,7 +167,7 @@ def test_a_tray_says_that_its_domain_is_larger(take: Any) -> None:
 def test_a_tree_asks_for_everything_at_once(take: Any) -> None:
     with pytest.raises(InputError) as caught:
         take({"t.conf": TREE})
-    for option in ("--gpu", "--gpus-per-node", "--nic", "--oversubscription"):
+    for option in ("option `gpu`", "option `gpus_per_node`", "option `nic`", "option `oversubscription`"):
         assert option in str(caught.value)
 
 
@@ -256,7 +258,7 @@ def test_which_hosts_share_a_domain_is_asked_for(take: Any) -> None:
         ({"gpu": "hgx-h100", "fabrics": ("nvlink9",)}, 'unknown fabric "nvlink9"'),
         ({"gpu": "hgx-h100", "nic": "400"}, "has no unit"),
         ({"gpu": "hgx-h100", "kind": "netq"}, "t.conf: "),
-        ({"gpu": "hgx-h100", "kind": "slrum"}, "--from slrum: not one of"),
+        ({"gpu": "hgx-h100", "kind": "slrum"}, "`kind` slrum: not one of"),
     ],
 )
 def test_options_that_cannot_be(take: Any, options: dict[str, Any], problem: str) -> None:
@@ -268,14 +270,14 @@ def test_hosts_without_gpus_are_left_out_by_name(take: Any) -> None:
     text = TREE.replace("n[4-6]", "n[4-6],cpu[1-2]")
     imported = take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-6]")
     assert imported.spec.gpus == 48
-    assert "Hosts with GPUs: n[1-6] (--hosts); 2 others left out." in imported.taken
-    with pytest.raises(InputError, match=r"--hosts: host n7 is not in t\.conf"):
+    assert "Hosts with GPUs: n[1-6] (option `hosts`); 2 others left out." in imported.taken
+    with pytest.raises(InputError, match=r"option `hosts`: host n7 is not in t\.conf"):
         take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-7]")
 
 
 def test_options_that_nothing_needs_are_said_to_be_so(take: Any, ib_rails: Any) -> None:
     imported = take({"ib.out": ib_rails(rails=8).text()}, gpu="h100-sxm", nic="200 Gb/s", pcie="64 GB/s")
-    assert imported.taken[-2:] == ("Not needed: --nic.", "Not needed: --pcie.")
+    assert imported.taken[-2:] == ("Not needed: option `nic`.", "Not needed: option `pcie`.")
 
 
 # Several files
@@ -349,7 +351,7 @@ def test_files_that_contradict_each_other(
 
 
 def test_gpu_counts_that_contradict_each_other(take: Any) -> None:
-    with pytest.raises(InputError, match=r"a\.txt: n1 has 8 GPUs, but --gpus-per-node says 4"):
+    with pytest.raises(InputError, match=r"a\.txt: n1 has 8 GPUs, but option `gpus_per_node` says 4"):
         take(
             {"t.conf": TREE, "a.txt": topo_m(8, "NV18")},
             gpu="h100-sxm",
@@ -357,7 +359,7 @@ def test_gpu_counts_that_contradict_each_other(take: Any) -> None:
             nic="400 Gb/s",
             oversubscription=1.0,
         )
-    with pytest.raises(InputError, match=r"a\.txt: node0 has 8 GPUs, but --gpus-per-node says 4"):
+    with pytest.raises(InputError, match=r"a\.txt: node0 has 8 GPUs, but option `gpus_per_node` says 4"):
         take({"a.txt": topo_m(8, "NV18")}, gpu="h100-sxm", gpus_per_node=4)
 
 

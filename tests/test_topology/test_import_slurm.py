@@ -140,11 +140,11 @@ def test_yaml_has_several_topologies() -> None:
 @pytest.mark.parametrize(
     ("text", "topology", "problem"),
     [
-        (YAML, "slow", "--topology slow: the file has fast, racks, plain, round"),
+        (YAML, "slow", "option `topology` slow: the file has fast, racks, plain, round"),
         (
             YAML.replace("cluster_default: true", "cluster_default: false"),
             None,
-            "no default: give --topology",
+            "no default: give option `topology`",
         ),
         (YAML.replace("topology: racks", "topology: fast"), None, "duplicate topology 'fast'"),
         (YAML, "plain", "names no hosts"),

@@ -151,7 +151,7 @@ def test_infragraph_damage(take: Any, old: str, new: str, problem: str) -> None:
 
 def test_infragraph_without_a_rate_asks_for_it(take: Any) -> None:
     text = INFRA.replace("bandwidth: {gigabits_per_second: 400}", "description: fast")
-    with pytest.raises(InputError, match="the rate of a NIC: give --nic"):
+    with pytest.raises(InputError, match="the rate of a NIC: give option `nic`"):
         take(text, gpu="h100-sxm")
     assert take(text, gpu="h100-sxm", nic="400 Gb/s").spec.gpus == 4
 
@@ -206,7 +206,7 @@ def bundle(cables: Any) -> dict[str, Any]:
 
 
 def test_netq(take: Any) -> None:
-    with pytest.raises(InputError, match="the rate of a link between switches: give --uplink RATE"):
+    with pytest.raises(InputError, match="the rate of a link between switches: give option `uplink` RATE"):
         take(json.dumps(netq()), gpu="hgx-h100")
     imported = take(json.dumps(netq()), gpu="hgx-h100", uplink="200 Gb/s")
     graph = build_cluster(imported.spec).graph

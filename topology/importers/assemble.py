@@ -90,7 +90,7 @@ def _check_count(node: NodeFound, host: str, parts: Parts) -> None:
     """Refuse a dump with another number of GPUs than the user says."""
     wanted, has = parts.options.gpus_per_node, gpu_count(node, parts)
     if wanted is not None and has != wanted:
-        raise InputError(f"{node.place}: {host} has {has} GPUs, but --gpus-per-node says {wanted}.")
+        raise InputError(f"{node.place}: {host} has {has} GPUs, but option `gpus_per_node` says {wanted}.")
 
 
 def assemble_hosts(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> Assembled:

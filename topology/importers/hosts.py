@@ -199,8 +199,8 @@ def _add_mesh(draft: Draft, host: str, parts: Parts) -> None:
     count = parts.gpus_per_node()
     if system.structure != "mesh" or system.gpus != count:
         raise InputError(
-            f"--gpu {parts.options.gpu}: {system.part} is a {system.structure} of {system.gpus} GPUs, which hosts of "
-            f"an imported fabric cannot be; use it by name, like {system.part}@N."
+            f"option `gpu` {parts.options.gpu}: {system.part} is a {system.structure} of {system.gpus} GPUs, which "
+            f"hosts of an imported fabric cannot be; use it by name, like {system.part}@N."
         )
     for a in range(count):
         for b in range(a + 1, count):

@@ -105,7 +105,9 @@ class _Import:
         if self.fabric is not None and parts.options.hosts is not None:
             most = max(len(one.hosts) for one in found if isinstance(one, FabricFound))
             gone = most - len(self.fabric.hosts)
-            parts.taken[f"Hosts with GPUs: {parts.options.hosts} (--hosts); {gone} others left out."] = None
+            parts.taken[
+                f"Hosts with GPUs: {parts.options.hosts} (option `hosts`); {gone} others left out."
+            ] = None
 
     def read(self) -> tuple[Assembled, ClusterSpec | None, list[str]]:
         """Return the raw graph, and the short form with its hosts in order where there is one."""

@@ -45,7 +45,7 @@ def merge_found(found: Sequence[Found], hosts: str | None = None) -> Merged:
             )
         return None, {}, anomalies
     if hosts is not None:
-        fabric = _only(fabric, expand_hosts(hosts, "--hosts"))
+        fabric = _only(fabric, expand_hosts(hosts, "option `hosts`"))
     return fabric, _by_host(fabric, nodes, anomalies), anomalies
 
 
@@ -53,7 +53,7 @@ def _only(fabric: FabricFound, hosts: Sequence[str]) -> FabricFound:
     """Return the fabric with these hosts alone."""
     unknown = [host for host in hosts if host not in fabric.hosts]
     if unknown:
-        raise InputError(f"--hosts: host {unknown[0]} is not in {fabric.place}.")
+        raise InputError(f"option `hosts`: host {unknown[0]} is not in {fabric.place}.")
     keep = set(hosts)
     return replace(
         fabric,
@@ -218,7 +218,7 @@ def domains_of(
         return {host: [host] for host in nodes}, notes
     if how == "leaf":
         labels = _by_leaf(fabric)
-        notes.append("Domains: hosts under the same leaves (--domains leaf).")
+        notes.append("Domains: hosts under the same leaves (option `domains` leaf).")
     elif fabric.domains:
         labels = {host: label for host, label in fabric.domains.items() if host in nodes}
         what = "blocks" if fabric.blocks else "accelerator domains"
@@ -231,7 +231,7 @@ def domains_of(
         )
     else:
         raise AskError(
-            "which hosts share a scale-up domain", "a Slurm block file too, or --domains leaf or node"
+            "which hosts share a scale-up domain", "a Slurm block file too, or option `domains` leaf or node"
         )
     groups: dict[str, list[str]] = defaultdict(list)
     for host in nodes:
@@ -284,5 +284,6 @@ def _check_sizes(
         if gpus > system.gpus:
             raise InputError(
                 f"{fabric.hosts.get(hosts[0], fabric.place)}: {label} has {len(hosts)} hosts with {gpus} GPUs, but a "
-                f"domain of {system.part} has {system.gpus}; give --domains node, or the --gpu it really is."
+                f"domain of {system.part} has {system.gpus}; give option `domains` node, or the "
+                "option `gpu` it really is."
             )

@@ -73,10 +73,10 @@ class ImportOptions:
         ratio = self.oversubscription
         if ratio is not None and not (math.isfinite(ratio) and 0 < ratio <= 1000):
             raise InputError(
-                f"--oversubscription {ratio:g}: must be above 0 and at most 1000 (1: as downlinks)."
+                f"option `oversubscription` {ratio:g}: must be above 0 and at most 1000 (1: as downlinks)."
             )
         if self.domains not in (None, "leaf", "node"):
-            raise InputError(f"--domains {self.domains}: leaf or node.")
+            raise InputError(f"option `domains` {self.domains}: leaf or node.")
 
 
 _SCALE_OUT = ("ib", "ethernet", "roce", "efa", "scale-out")
@@ -146,7 +146,7 @@ class Parts:
             among = f" (sm {self.sm}: {' or '.join(_SM[self.sm])})" if self.sm in _SM else ""
             raise AskError(
                 "what its GPUs are (and so how fast their links)",
-                f"--gpu NAME{among} of `rackplan catalog`, a GPU like h100-sxm or a system like hgx-h100",
+                f"option `gpu` NAME{among} of `rackplan catalog`, a GPU like h100-sxm or a system like hgx-h100",
             )
         if self.named_system is not None:
             gpu = load_domain(name).gpu
@@ -156,27 +156,28 @@ class Parts:
             gpu = self._own_gpu(name, self.options.hbm)
         else:
             raise InputError(
-                f'--gpu {name}: unknown GPU "{name}"; {nearest(name, (*gpu_names(), *cluster_names()))} '
-                "For one of your own give its memory too, like --hbm '48 GB'."
+                f'option `gpu` {name}: unknown GPU "{name}"; {nearest(name, (*gpu_names(), *cluster_names()))} '
+                "For one of your own give its memory too, like option `hbm` '48 GB'."
             )
         fits = _SM.get(self.sm)
         if fits and gpu.name in {one for names in _SM.values() for one in names} and gpu.name not in fits:
             raise InputError(
-                f"--gpu {name}: the file says compute capability {self.sm}: {' or '.join(fits)}, not {gpu.name}."
+                f"option `gpu` {name}: the file says compute capability {self.sm}: {' or '.join(fits)}, not "
+                f"{gpu.name}."
             )
-        self._take(f"GPU type: {gpu.name} (--gpu {name}).")
+        self._take(f"GPU type: {gpu.name} (option `gpu` {name}).")
         return gpu
 
     def _own_gpu(self, name: str, memory: str) -> GpuSpec:
         """Return a GPU that the catalog does not have."""
-        value = parse_quantity(memory, "byte", "--hbm")
+        value = parse_quantity(memory, "byte", "option `hbm`")
         return GpuSpec(
             name,
             name,
             "user",
             "user",
             1,
-            {"hbm_bytes": Figure(value, "byte", Evidence.USER, "--hbm", memory)},
+            {"hbm_bytes": Figure(value, "byte", Evidence.USER, "option `hbm`", memory)},
         )
 
     @cached_property
@@ -187,7 +188,7 @@ class Parts:
             wanted = self.options.gpus_per_node
             if wanted is not None and wanted != system.gpus_per_node:
                 raise InputError(
-                    f"--gpus-per-node {wanted}: {system.part} has {system.gpus_per_node} GPUs to a node."
+                    f"option `gpus_per_node` {wanted}: {system.part} has {system.gpus_per_node} GPUs to a node."
                 )
             return system
         systems = [
@@ -210,7 +211,7 @@ class Parts:
             several = [one.part for one in systems_of(self.gpu.name)]
             raise AskError(
                 "how GPUs of a node are joined",
-                f"--gpu SYSTEM ({', '.join(several)})"
+                f"option `gpu` SYSTEM ({', '.join(several)})"
                 if several
                 else "a node's `nvidia-smi topo -m` or NCCL XML too",
             )
@@ -225,12 +226,12 @@ class Parts:
             If neither the user nor the one system of this GPU says.
         """
         if self.options.gpus_per_node is not None:
-            self._take(f"{self.options.gpus_per_node} GPUs to a node (--gpus-per-node).")
+            self._take(f"{self.options.gpus_per_node} GPUs to a node (option `gpus_per_node`).")
             return self.options.gpus_per_node
         if self.options.gpu is not None and self.system is not None:
             self._take(f"{self.system.gpus_per_node} GPUs to a node: catalog system {self.system.part}.")
             return self.system.gpus_per_node
-        raise AskError("how many GPUs a node has", "--gpus-per-node N")
+        raise AskError("how many GPUs a node has", "option `gpus_per_node` N")
 
     @cached_property
     def scale_up(self) -> FabricSpec:
@@ -238,14 +239,16 @@ class Parts:
         for name in self.options.fabrics:
             fabric = load_fabric(name)
             if fabric.kind not in _SCALE_OUT:
-                self._take(f"Scale-up link: {_rate(fabric)} each way, {name} (--fabric).")
+                self._take(f"Scale-up link: {_rate(fabric)} each way, {name} (option `fabric`).")
                 return fabric
         fabrics = {one.fabric.name: one.fabric for one in systems_of(self.gpu.name)}
         if self.named_system is not None:
             fabrics = {self.need_system().fabric.name: self.need_system().fabric}
         if len(fabrics) != 1:
             known = [n for n in fabric_names() if load_fabric(n).kind not in _SCALE_OUT]
-            raise AskError("the rate of a scale-up link", f"--fabric NAME ({', '.join(fabrics or known)})")
+            raise AskError(
+                "the rate of a scale-up link", f"option `fabric` NAME ({', '.join(fabrics or known)})"
+            )
         fabric = next(iter(fabrics.values()))
         self._take(
             f"Scale-up link: {_rate(fabric)} each way, {fabric.name}, that of {self.gpu.name} in the catalog."
@@ -253,7 +256,7 @@ class Parts:
         return fabric
 
     def nic(self, found: Figure | None = None) -> FabricSpec:
-        """Return one NIC: ``found`` in a file, else --nic, else --fabric, else the named system's.
+        """Return one NIC: ``found`` in a file, else the option, else a named fabric, else the named system's.
 
         Raises
         ------
@@ -263,12 +266,12 @@ class Parts:
         if found is not None:
             return self.out_fabric(found)
         if self.options.nic is not None:
-            self._take(f"NIC: {self.options.nic} (--nic).")
-            return self.out_fabric(self._figure(self.options.nic, "--nic"))
+            self._take(f"NIC: {self.options.nic} (option `nic`).")
+            return self.out_fabric(self._figure(self.options.nic, "option `nic`"))
         for name in self.options.fabrics:
             fabric = load_fabric(name)
             if fabric.kind in _SCALE_OUT:
-                self._take(f"NIC: {_rate(fabric)}, {name} (--fabric).")
+                self._take(f"NIC: {_rate(fabric)}, {name} (option `fabric`).")
                 return fabric
         design = self.design
         if design is not None:
@@ -276,7 +279,10 @@ class Parts:
                 f"NIC: {_rate(design.fabric)}, {design.fabric.name}, catalog system {self.named_system}."
             )
             return design.fabric
-        raise AskError("the rate of a NIC", "--nic RATE (like '400 Gb/s') or --fabric NAME (like ib-ndr400)")
+        raise AskError(
+            "the rate of a NIC",
+            "option `nic` RATE (like '400 Gb/s') or option `fabric` NAME (like ib-ndr400)",
+        )
 
     @cached_property
     def design(self) -> ScaleOutSpec | None:
@@ -300,7 +306,8 @@ class Parts:
         """
         if self.options.oversubscription is not None:
             self._take(
-                f"Uplinks of a leaf: its downlinks over {self.options.oversubscription:g} (--oversubscription)."
+                f"Uplinks of a leaf: its downlinks over {self.options.oversubscription:g} "
+                "(option `oversubscription`)."
             )
             return self.options.oversubscription
         if self.design is not None:
@@ -309,7 +316,7 @@ class Parts:
                 f"Uplinks of a leaf: its downlinks over {value:g}, catalog system {self.named_system}."
             )
             return value
-        raise AskError("how many uplinks a leaf has", "--oversubscription R (1: as many as downlinks)")
+        raise AskError("how many uplinks a leaf has", "option `oversubscription` R (1: as many as downlinks)")
 
     def uplink(self) -> FabricSpec:
         """Return one link between switches.
@@ -320,9 +327,9 @@ class Parts:
             If the user does not say.
         """
         if self.options.uplink is None:
-            raise AskError("the rate of a link between switches", "--uplink RATE")
-        self._take(f"Link between switches: {self.options.uplink} (--uplink).")
-        return self.out_fabric(self._figure(self.options.uplink, "--uplink"))
+            raise AskError("the rate of a link between switches", "option `uplink` RATE")
+        self._take(f"Link between switches: {self.options.uplink} (option `uplink`).")
+        return self.out_fabric(self._figure(self.options.uplink, "option `uplink`"))
 
     def pcie(self, found: Figure | None = None) -> FabricSpec:
         """Return one PCIe link of a GPU.
@@ -335,9 +342,9 @@ class Parts:
         if found is not None:
             return self.inner_fabric("pcie", found)
         if self.options.pcie is None:
-            raise AskError("the PCIe rate of a GPU", "--pcie RATE (like '64 GB/s')")
-        self._take(f"PCIe of a GPU: {self.options.pcie} each way (--pcie).")
-        return self.inner_fabric("pcie", self._figure(self.options.pcie, "--pcie"))
+            raise AskError("the PCIe rate of a GPU", "option `pcie` RATE (like '64 GB/s')")
+        self._take(f"PCIe of a GPU: {self.options.pcie} each way (option `pcie`).")
+        return self.inner_fabric("pcie", self._figure(self.options.pcie, "option `pcie`"))
 
     def socket_link(self) -> FabricSpec:
         """Return the link between two sockets.
@@ -348,18 +355,20 @@ class Parts:
             If the user does not say.
         """
         if self.options.socket_link is None:
-            raise AskError("the rate between its sockets", "--socket-link RATE (like '100 GB/s')")
-        self._take(f"Link between sockets: {self.options.socket_link} each way (--socket-link).")
-        return self.inner_fabric("socket-link", self._figure(self.options.socket_link, "--socket-link"))
+            raise AskError("the rate between its sockets", "option `socket_link` RATE (like '100 GB/s')")
+        self._take(f"Link between sockets: {self.options.socket_link} each way (option `socket_link`).")
+        return self.inner_fabric(
+            "socket-link", self._figure(self.options.socket_link, "option `socket_link`")
+        )
 
     def unused(self) -> list[str]:
         """Return rates and counts that the user gave and nothing needed, as options."""
         given = {
-            "--nic": self.options.nic,
-            "--uplink": self.options.uplink,
-            "--pcie": self.options.pcie,
-            "--socket-link": self.options.socket_link,
-            "--oversubscription": self.options.oversubscription,
+            "option `nic`": self.options.nic,
+            "option `uplink`": self.options.uplink,
+            "option `pcie`": self.options.pcie,
+            "option `socket_link`": self.options.socket_link,
+            "option `oversubscription`": self.options.oversubscription,
         }
         return [
             name

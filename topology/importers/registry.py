@@ -71,5 +71,5 @@ def read_found(source: Source, kind: str | None) -> Found:
         If the kind is not known, or the file is not of it.
     """
     if kind is not None and kind not in KINDS:
-        raise InputError(f"--from {kind}: not one of {', '.join(KINDS)}.")
+        raise InputError(f"`kind` {kind}: not one of {', '.join(KINDS)}.")
     return _FORMATS[KINDS.index(kind or kind_of(source))].read(source)

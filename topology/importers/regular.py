@@ -79,7 +79,8 @@ def _refuse_uncabled(parts: Parts) -> None:
     systems = ", ".join(one.part for one in systems_of(parts.gpu.name))
     raise AskError(
         "how its domains are cabled to each other",
-        f"the fabric's file too (Slurm tree, ibnetdiscover, ...) or --gpu SYSTEM ({systems or 'of the catalog'})",
+        "the fabric's file too (Slurm tree, ibnetdiscover, ...) or option `gpu` SYSTEM "
+        f"({systems or 'of the catalog'})",
     )
 
 

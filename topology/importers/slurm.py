@@ -104,7 +104,7 @@ def read_slurm_yaml(source: Source) -> FabricFound:
     row, notes = rows[chosen], [f"Topology {chosen}."]
     if len(rows) > 1:
         others = [name for name in rows if name != chosen]
-        notes.append(f"Left out: {', '.join(others)} (--topology NAME takes another).")
+        notes.append(f"Left out: {', '.join(others)} (option `topology` NAME takes another).")
     kinds = [kind for kind in ("tree", "block", "ring", "torus3d", "flat") if row.has(kind)]
     if len(kinds) != 1:
         raise source.error(None, f"topology {chosen} needs exactly one of tree, block, ring, torus3d, flat.")
@@ -124,13 +124,15 @@ def _chosen(source: Source, rows: Mapping[str, Fields]) -> str:
     """Return the topology to read."""
     if source.topology is not None:
         if source.topology not in rows:
-            raise source.error(None, f"--topology {source.topology}: the file has {', '.join(rows)}.")
+            raise source.error(None, f"option `topology` {source.topology}: the file has {', '.join(rows)}.")
         return source.topology
     default = [name for name, row in rows.items() if row.get("cluster_default") is True]
     if default or len(rows) == 1:
         return next(iter(default or rows))
     names = ", ".join(rows)
-    raise source.error(None, f"has {len(rows)} topologies and no default: give --topology, one of {names}.")
+    raise source.error(
+        None, f"has {len(rows)} topologies and no default: give option `topology`, one of {names}."
+    )
 
 
 def _yaml_tree(source: Source, tree: Fields, notes: list[str]) -> FabricFound:

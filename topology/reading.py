@@ -81,10 +81,7 @@ class Fields:
         """Return a text that is not empty; ``default`` where the key is absent."""
         if default is not None and key not in self:
             return default
-        value = self.need(key)
-        if not isinstance(value, str) or not value.strip():
-            raise InputError(f"{self.at(key)}: {shown(value)} must be a text.")
-        return value
+        return _text(self.need(key), self.at(key))
 
     def name(self, key: str) -> str:
         """Return a name: a text, or a number as its digits (not everybody quotes names like 17)."""
@@ -125,7 +122,7 @@ class Fields:
         value = self.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise InputError(f"{self.at(key)}: must be a list of texts.")
-        return tuple(value)
+        return tuple(_text(item, self.at(key)) for item in value)
 
     def pair(self, key: str, example: str = "like [g0, s0]") -> tuple[str, str]:
         """Return the ids of the two ends of a link."""
@@ -228,12 +225,17 @@ def _whole(value: object, where: str, least: int, most: int) -> int:
 
 def _name(value: object, where: str) -> str:
     """Return a name of something, without control characters."""
-    text = "" if isinstance(value, bool) or not isinstance(value, str | int) else str(value).strip()
-    if not text or printable(text) != text:
-        raise InputError(
-            f"{where}: {shown(value)} must be a text{' without control characters' if text else ''}."
-        )
-    return text
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return _text(str(value) if number else value, where).strip()
+
+
+def _text(value: object, where: str) -> str:
+    """Return a text that is not empty and that can be printed: it is the name of something, or where it is from."""
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{where}: {shown(value)} must be a text.")
+    if printable(value) != value:
+        raise InputError(f"{where}: {shown(value)} must be a text without control characters.")
+    return value
 
 
 def _kind(data: object) -> str:

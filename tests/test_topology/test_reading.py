@@ -89,6 +89,8 @@ FIELDS: list[tuple[str, object, str]] = [
     ("text", None, "x: needs the key `key`."),
     ("text", " ", "x: key: ' ' must be a text."),
     ("text", 3, "x: key: 3 must be a text."),
+    ("text", "a\x1b[2Jb", "must be a text without control characters."),
+    ("texts", ["a", "b\n"], "must be a text without control characters."),
     ("texts", ["a", 1], "x: key: must be a list of texts."),
     ("count", 0, "x: key: 0 must be a whole number from 1 to 1000000."),
     ("count", True, "x: key: True must be a whole number"),

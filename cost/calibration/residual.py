@@ -185,7 +185,7 @@ def read_residual(data: object, rows: Iterable[list[str]]) -> Residual:
     Raises
     ------
     InputError
-        If something is missing, not known or no finite number; if a row is short, long or there twice.
+        If something is missing, not known or no finite number; if a row is short, long or a duplicate.
     """
     file = Fields(data, "residual")
     source, count, length = file.text("source"), file.count("rows"), file.number("length")

@@ -76,31 +76,29 @@ _HUNYUAN_IGNORED = (
     "v_head_dim"
 )
 
-_TABLE = (
+_GPT2 = Family(
+    "gpt2",
+    "GPT-2: learned positions.",
+    SplitHeads(Count("n_head")),
+    Dense("n_inner", times=4, gated=False, bias=True),
+    hidden=Count("n_embd", "hidden_size"),
+    layers="n_layer",
+    norm_width=2,
+    embedding=lambda f, hidden: f.count("n_positions") * hidden,
+    tied=True,
+    ignore="add_cross_attention num_key_value_heads",
+)
+
+TABLE = (
     # Before Llama: norms and projections with biases, no gate, often learned positions.
-    Family(
-        "gpt2",
-        "GPT-2: learned positions.",
-        SplitHeads(Count("n_head")),
-        Dense("n_inner", times=4, gated=False, bias=True),
-        hidden=Count("n_embd", "hidden_size"),
-        layers="n_layer",
-        norm_width=2,
-        embedding=lambda f, hidden: f.count("n_positions") * hidden,
-        tied=True,
-        ignore="add_cross_attention num_key_value_heads",
-    ),
-    Family(
-        "gpt_bigcode",
-        "StarCoder: GPT-2 with one key and value head.",
-        SplitHeads(Count("n_head"), kv_heads=lambda f: 1 if f.flag("multi_query") else f.count("n_head")),
-        Dense("n_inner", times=4, gated=False, bias=True),
-        hidden=Count("n_embd", "hidden_size"),
-        layers="n_layer",
-        norm_width=2,
-        embedding=lambda f, hidden: f.count("n_positions") * hidden,
-        tied=True,
-        ignore="add_cross_attention num_key_value_heads",
+    _GPT2,
+    replace(
+        _GPT2,
+        names="gpt_bigcode",
+        about="StarCoder: GPT-2 with one key and value head.",
+        attention=SplitHeads(
+            Count("n_head"), kv_heads=lambda f: 1 if f.flag("multi_query") else f.count("n_head")
+        ),
     ),
     Family(
         "gptj",
@@ -656,5 +654,5 @@ _TABLE = (
     ),
 )
 
-FAMILIES = {name: family for family in _TABLE for name in family.names.split()}
+FAMILIES = {name: family for family in TABLE for name in family.names.split()}
 """The row of each ``model_type`` that can be read."""

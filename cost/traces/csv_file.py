@@ -1,4 +1,4 @@
-"""CSV with the columns scenario, layer, expert, tokens: none of the cells absent and none twice."""
+"""CSV with the columns scenario, layer, expert, tokens: no cell absent and none a duplicate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def table_of_cells(
     Raises
     ------
     InputError
-        If a column is missing, an entry is not a number, or a cell is there twice or not at all. The message
+        If a column is missing, an entry is not a number, or a cell is a duplicate or absent. The message
         names the line.
     """
     absent = [column for column in COLUMNS if column not in header]
@@ -44,7 +44,7 @@ def table_of_cells(
             raise InputError(f"{name}, line {line}: expert {expert}, but the model has 0..{experts - 1}.")
         if (scenario, layer, expert) in table:
             raise InputError(
-                f"{name}, line {line}: scenario {scenario!r}, layer {layer}, expert {expert} is there twice."
+                f"{name}, line {line}: duplicate cell: scenario {scenario!r}, layer {layer}, expert {expert}."
             )
         table[scenario, layer, expert] = _tokens(name, line, row)
         if len(table) > MOST_CELLS:
@@ -104,7 +104,7 @@ def read_csv(path: Path, wanted: Wanted | None) -> Recording:
     Raises
     ------
     InputError
-        If it is not CSV, or a cell is absent, twice there or no count.
+        If it is not CSV, or a cell is absent, a duplicate or no count.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:

@@ -26,7 +26,7 @@ def read_json(path: Path, wanted: Wanted | None) -> Recording:
     Raises
     ------
     InputError
-        If it is larger than 100 MiB, not JSON, has a key twice, or no rows of numbers under ``logical_count``.
+        If it is larger than 100 MiB, not JSON, has a duplicate key, or no rows of numbers under ``logical_count``.
     """
     if (size := path.stat().st_size) > MOST_JSON_BYTES:
         raise InputError(

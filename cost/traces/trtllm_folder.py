@@ -98,7 +98,7 @@ def _keys(file: Path, experts: int | None, wanted: Wanted | None) -> tuple[set[t
         if kind not in _TYPES or len(shape) != 1 or shape[0] != (experts := experts or shape[0]):
             raise InputError(f"{file}: {key} is {kind} {shape}, not one count for each of {experts} experts.")
         if (int(parts[1]), int(parts[2])) in found:
-            raise InputError(f"{file}: {key} is there twice.")
+            raise InputError(f"{file}: duplicate counts of {key}.")
         found.add((int(parts[1]), int(parts[2])))
     if not found or not experts:
         raise InputError(f"{file}: holds no counts; was EXPERT_STATISTIC_ITER_RANGE reached?")

@@ -202,7 +202,7 @@ def points_from_table(path: str | Path, header: Sequence[str], table: Sequence[S
     names = [_column(path, name) for name in header]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{path}: column {name} stands twice in the header.")
+            raise InputError(f"{path}: duplicate column {name} in the header.")
     for name in NEEDED:
         if name not in names:
             raise InputError(f"{path}: the column {name} is missing; every file needs {', '.join(NEEDED)}.")

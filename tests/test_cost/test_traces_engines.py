@@ -276,7 +276,7 @@ def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
         (lambda f: save_file({"1_1000000000": np.ones(4, int)}, f / "rank1.safetensors"), "not ITERATION"),
         (
             lambda f: save_file({"1_01": np.ones(4, int), "1_1": np.ones(4, int)}, f / "rank1.safetensors"),
-            "twice",
+            "duplicate counts of 1_",
         ),
         (lambda f: save_file({}, f / "rank1.safetensors"), "holds no counts"),
         (lambda f: (f / "rank1.safetensors").write_bytes(b""), "not a whole safetensors"),

@@ -38,13 +38,13 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
                     f"broken: no GPU has the id {fault.gpu!r}; ids go from {gpus[0].id} to {gpus[-1].id}."
                 )
             if fault.gpu in broken:
-                raise InputError(f"broken: GPU {fault.gpu} is there twice.")
+                raise InputError(f"broken: duplicate GPU {fault.gpu}.")
             broken.add(fault.gpu)
     broken -= spec.slow_gpus.keys()
     left = tuple(gpu for gpu in gpus if gpu.id not in broken) if broken else gpus
     if broken and not left:
         raise InputError(f"broken: all {len(gpus)} GPUs are broken; nothing is left to plan for.")
-    cluster = Cluster(spec, left, gpus, partial(build_graph, spec, gpus))
+    cluster = Cluster(spec, left, partial(build_graph, spec, gpus))
     if any(fault.link for fault in spec.faults):
         _refuse_islands(cluster)
     return cluster
@@ -77,7 +77,7 @@ def raw_cluster_spec(
     Raises
     ------
     InputError
-        If an id is there twice or unknown, a link joins a node to itself or contradicts another, a GPU has no
+        If an id is a duplicate or unknown, a link joins a node to itself or contradicts another, a GPU has no
         type, or the GPUs are not connected.
     """
     import networkx as nx
@@ -122,10 +122,10 @@ def _racks(domain: DomainSpec) -> list[int]:
 
 
 def build_graph(spec: ClusterSpec, gpus: Sequence[Gpu]) -> nx.Graph[str]:
-    """Return the graph of a cluster: domains, the fabric between them, less what is broken among ``gpus`` as cabled.
+    """Return the graph of a cluster: domains, the fabric between them, less what is broken.
 
-    Its attributes are those of :mod:`topology.graph`. A single domain has no scale-out fabric in its graph: nothing
-    would cross it.
+    ``gpus`` are all GPUs, failed ones too. Attributes are those of :mod:`topology.graph`. A single domain has no
+    scale-out fabric in its graph: nothing would cross it.
 
     Raises
     ------

@@ -33,13 +33,12 @@ class Cluster:
     """A cluster as a graph with true links.
 
     ``gpus`` are those that work, ordered by domain, then node, then position in the node; an index into it names
-    a GPU everywhere in the code. ``gpus_as_cabled`` are all, those that are broken too. ``graph`` comes from
-    ``make_graph`` on first use: costs that need only rates never pay for it.
+    a GPU everywhere in the code. ``graph`` comes from ``make_graph`` on first use: costs that need
+    only rates never pay for it.
     """
 
     spec: ClusterSpec
     gpus: tuple[Gpu, ...]
-    gpus_as_cabled: tuple[Gpu, ...] = field(compare=False, repr=False)
     make_graph: Callable[[], nx.Graph[str]] = field(compare=False, repr=False)
 
     @property

@@ -123,7 +123,7 @@ def _faults(fields: Fields) -> tuple[Fault, ...]:
             )
         row.done()
         if fault.link is not None and frozenset(fault.link) in links:
-            raise InputError(f"{row.where}: the link {list(fault.link)} is there twice.")
+            raise InputError(f"{row.where}: duplicate link {list(fault.link)}.")
         links.add(frozenset(fault.link or ()))
         faults.append(fault)
     return tuple(faults)
@@ -218,7 +218,7 @@ def default_node_shape(shape: Sequence[int], gpus_per_node: int, where: str) -> 
         step = size if left % size == 0 else left
         if size % step:
             raise InputError(
-                f"{where}: hosts of {gpus_per_node} GPUs are no runs along the last dimensions of {list(shape)}; say "
+                f"{where}: hosts of {gpus_per_node} GPUs do not run along the last dimensions of {list(shape)}; say "
                 "which block a host has, like `node_shape: [2, 2, 1]`."
             )
         block.append(step)

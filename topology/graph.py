@@ -24,7 +24,7 @@ Edges (undirected; both directions carry the same rate)
     latency_s        seconds for one hop
     ================ ===========================================================================
 
-The graph itself carries ``broken_gpus`` (ids) and ``broken_links`` (pairs of ids): what was cabled and does not
+The graph itself carries ``broken_gpus`` (ids) and ``broken_links`` (pairs of ids): what was built and does not
 work. Broken parts are not among the nodes and edges.
 
 Ids: GPUs ``d0.n3.g1``; switch chips ``d0.s1``, in a two-tier domain ``d0.n3.s1`` (host 3, plane 1) and above them

@@ -80,7 +80,7 @@ class Physical:
 
 
 def physical_limits(cluster: Cluster) -> Physical:
-    """Return what ``cluster`` takes, from its graph as cabled and the figures of its domains."""
+    """Return what ``cluster`` takes, from its graph including failed parts and the figures of its domains."""
     if cluster.spec.faults:
         cluster = build_cluster(replace(cluster.spec, faults=()))
     power, mass = _total(cluster.spec, _power), _total(cluster.spec, _mass)

@@ -45,14 +45,14 @@ def check_raw(raw: RawTopology, where: str) -> None:
     Raises
     ------
     InputError
-        If an id is there twice or unknown, a link joins a node to itself or contradicts another, or a GPU has no
+        If an id is a duplicate or unknown, a link joins a node to itself or contradicts another, or a GPU has no
         type.
     """
     ids = Counter(node.id for node in raw.nodes)
     for node in raw.nodes:
         if ids[node.id] > 1:
             raise InputError(
-                f"{where}: nodes: the id {node.id!r} is there {ids[node.id]} times; ids must differ."
+                f"{where}: nodes: duplicate id {node.id!r} ({ids[node.id]} nodes have it); ids must differ."
             )
         if node.kind not in NODE_KINDS:
             raise InputError(
@@ -253,7 +253,7 @@ def _down_over_up(graph: nx.Graph[str], leaf: str) -> float:
 
 
 def add_raw(graph: nx.Graph[str], raw: RawTopology, gpus: Sequence[Gpu]) -> None:
-    """Add the GPUs, then the other nodes, then the links; several links alike between two nodes are one edge."""
+    """Add the GPUs, then the other nodes, then the links; several equal links between two nodes are one edge."""
     add_gpus(graph, gpus)
     domains = _domains_of(raw, gpus)
     for node in raw.nodes:

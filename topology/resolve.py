@@ -46,9 +46,7 @@ def resolve_cluster(text: str) -> Cluster:
         )
     if not at:
         return build_cluster(ClusterSpec(text, (load_domain(name),), find_scale_out(name)))
-    if load_domain(name).structure == "torus":
-        return build_cluster(_torus(text, name, count))
-    return build_cluster(_filled(text, name, count))
+    return build_cluster(_sized(text, load_domain(name), count))
 
 
 def parse_shape(text: str) -> tuple[int, ...] | None:
@@ -60,46 +58,38 @@ def parse_shape(text: str) -> tuple[int, ...] | None:
     return shape if min(shape) > 0 else None
 
 
-def _torus(text: str, name: str, count: str) -> ClusterSpec:
-    """``name@4x4x8``: one torus of that shape; of one that has a single shape, ``name@GPUS`` is several."""
-    domain, where = load_domain(name), f'cluster "{text}"'
-    shape = parse_shape(count)
-    if shape is not None:
+def _sized(text: str, domain: DomainSpec, count: str) -> ClusterSpec:
+    """Return ``name@count`` of a catalog's domain: full domains, then one partial domain of whole nodes.
+
+    A torus takes a shape instead (``name@4x4x8``: one torus); of one that is made in a single shape, a count of GPUs
+    is several.
+    """
+    name, where = domain.part, f'cluster "{text}"'
+    counted = re.fullmatch(r"[0-9]{1,9}", count) is not None
+    torus = domain.structure == "torus"
+    if torus and (shape := parse_shape(count)) is not None:
         return ClusterSpec(text, (shaped(domain, shape, where),), find_scale_out(name))
-    counted = re.fullmatch(r"[0-9]{1,5}", count) and int(count) > 0
-    fit = shape_of(domain, int(count)) if counted and load_shapes(name) is not None else None
-    example = f"{name}@{'x'.join(str(size) for size in fit or domain.shape)}"
-    if load_shapes(name) is not None or not re.fullmatch(r"[0-9]{1,9}", count):
+    if torus and (load_shapes(name) is not None or not counted):
+        few = counted and 0 < int(count) < 100_000
+        fit = shape_of(domain, int(count)) if few and load_shapes(name) is not None else None
+        example = f"{name}@{'x'.join(str(size) for size in fit or domain.shape)}"
         raise InputError(
             f"{where}: {name} is a torus, so after @ comes its shape, like {example}; several tori need a cluster "
             f"YAML, like {{part: {name}, shape: {list(domain.shape)}, count: 2}}."
         )
-    gpus = int(count)
-    if gpus == 0 or gpus % domain.gpus:
-        raise InputError(
-            f"{where}: {name} is whole tori of {domain.gpus} GPUs; use a multiple of {domain.gpus}."
-        )
-    return fill_domains(
-        text, domain, load_scale_out(name) if gpus > domain.gpus else find_scale_out(name), gpus
-    )
-
-
-def _filled(text: str, name: str, count: str) -> ClusterSpec:
-    """``name@count``: full domains, then one partial domain of whole nodes."""
-    if not re.fullmatch(r"[0-9]{1,9}", count) or int(count) == 0:
-        raise InputError(
-            f'cluster "{text}": after @ comes a number of GPUs, like {name}@{load_domain(name).gpus}.'
-        )
-    domain = load_domain(name)
+    if not counted or (int(count) == 0 and not torus):
+        raise InputError(f"{where}: after @ comes a number of GPUs, like {name}@{domain.gpus}.")
     gpus, step = int(count), domain.gpus_per_node
     if gpus > LARGEST_CLUSTER_GPUS:
-        raise InputError(f'cluster "{text}": at most {LARGEST_CLUSTER_GPUS} GPUs are supported.')
+        raise InputError(f"{where}: at most {LARGEST_CLUSTER_GPUS} GPUs are supported.")
+    if torus and (gpus == 0 or gpus % domain.gpus):
+        raise InputError(
+            f"{where}: {name} comes in whole tori of {domain.gpus} GPUs; use a multiple of {domain.gpus}."
+        )
     if gpus % step:
         below, above = gpus // step * step, -(-gpus // step) * step
-        fit = f"{name}@{below} or {name}@{above}" if below else f"{name}@{above}"
-        raise InputError(
-            f'cluster "{text}": {gpus} GPUs do not fill whole nodes of {step}; the nearest are {fit}.'
-        )
+        fit_in = f"{name}@{below} or {name}@{above}" if below else f"{name}@{above}"
+        raise InputError(f"{where}: {gpus} GPUs do not fill whole nodes of {step}; the nearest are {fit_in}.")
     scale_out = load_scale_out(name) if gpus > domain.gpus else find_scale_out(name)
     return fill_domains(text, domain, scale_out, gpus)
 
@@ -114,6 +104,6 @@ def fill_domains(name: str, domain: DomainSpec, scale_out: ScaleOutSpec | None, 
     """
     full, rest = divmod(gpus, domain.gpus)
     if rest and domain.structure == "torus":
-        raise InputError(f"{name}: {gpus} GPUs are no whole tori of {domain.gpus}.")
+        raise InputError(f"{name}: {gpus} GPUs do not fill whole tori of {domain.gpus}.")
     domains = (domain,) * full + ((replace(domain, gpus=rest),) if rest else ())
     return ClusterSpec(name, domains, scale_out)

@@ -313,10 +313,10 @@ class ClusterSpec:
 
     @cached_property
     def reshaped(self) -> bool:
-        """Whether some GPU is gone, or some link down or degraded: the graph is not as cabled."""
+        """Whether some GPU is gone, or some link down or degraded: the graph is not as built."""
         return any(fault.gpu is None or fault.factor == 0 for fault in self.faults)
 
     @property
     def gpus(self) -> int:
-        """GPUs of the cluster as cabled, broken ones too (``len(cluster.gpus)`` counts those that work)."""
+        """GPUs of the cluster including failed ones (``len(cluster.gpus)`` counts those that work)."""
         return sum(domain.gpus for domain in self.domains)

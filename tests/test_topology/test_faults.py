@@ -73,7 +73,7 @@ def test_a_neighbour_gone_takes_its_links_with_it() -> None:
     [
         ((Fault(gpu="d9.n0.g0"),), r"no GPU has the id 'd9\.n0\.g0'.*d0\.n0\.g0"),
         ((Fault(gpu="d0.s0"),), "no GPU has the id"),
-        ((Fault(gpu="d0.n0.g0"), Fault(gpu="d0.n0.g0")), "twice"),
+        ((Fault(gpu="d0.n0.g0"), Fault(gpu="d0.n0.g0")), "duplicate GPU"),
         (tuple(Fault(gpu=f"d{d}.n0.g{g}") for d in range(2) for g in range(8)), "all 16 GPUs are broken"),
         ((Fault(link=("d0.n0.g0", "d0.s9")),), r"no node has the id 'd0\.s9'"),
         ((Fault(link=("d0.n0.g0", "d0.n0.g1")),), r"no link joins these two; d0\.n0\.g0 has links to d0\.s0"),
@@ -165,7 +165,7 @@ def test_broken_in_a_file(tmp_path: Path) -> None:
         ("[{link: [d0.n0.g0, d0.s0], factor: 1.5}]", "at most 1"),
         ("[{link: [d0.n0.g0, d0.s0], factor: 0}]", "greater than zero"),
         ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "greater than zero"),
-        ("[{link: [d0.n0.g0, d0.s0]}, {link: [d0.s0, d0.n0.g0], factor: 0.5}]", "twice"),
+        ("[{link: [d0.n0.g0, d0.s0]}, {link: [d0.s0, d0.n0.g0], factor: 0.5}]", "duplicate link"),
         ("[{gpu: d0.n0.g1, why: dust}]", "unknown key `why`"),
         ("7", "at least one"),
     ],

@@ -132,7 +132,7 @@ def test_raw_and_faults_go_round(tmp_path: Path) -> None:
         ("[a0, sa]", "[a0, sx]", "no node has the id 'sx'"),
         ("[a0, sa]", "[a0, a0]", "joins a node to itself"),
         ("[a0, sa]", "[a0]", "two ends"),
-        ("{id: a1,", "{id: a0,", "'a0' is there 2 times"),
+        ("{id: a1,", "{id: a0,", "duplicate id 'a0' (2 nodes"),
         ("kind: switch}", "kind: swich}", "'swich' is not one of gpu"),
         ("kind: switch}", "kind: switch, gpu: h100-sxm}", "is a switch"),
         ("{id: a1, kind: gpu, gpu: h100-sxm", "{id: a1, kind: gpu", "needs the key `gpu`"),

@@ -50,7 +50,7 @@ def test_a_throttled_gpu_is_there_and_slow(tmp_path: Path) -> None:
     assert stage_rates(cluster, range(8, 15), ["bf16"]).flop_per_s == whole.flop_per_s
 
 
-def test_slow_alone_leaves_the_graph_as_cabled() -> None:
+def test_slow_alone_leaves_the_graph_as_built() -> None:
     spec = replace(resolve_cluster("hgx-h100").spec, faults=(Fault(gpu="d0.n0.g1", factor=0.5),))
     assert not spec.reshaped
     assert len(build_cluster(spec).gpus) == 8
@@ -78,7 +78,7 @@ def test_factors_that_cannot_be(tmp_path: Path, factor: object) -> None:
     [
         ("{gpu: d0.n0.g3, factor: 1.2}", "factor.*at most 1"),
         ("{gpu: d0.n9.g3, factor: 0.7}", "no GPU has the id"),
-        ("{gpu: d0.n0.g3, factor: 0.7}, {gpu: d0.n0.g3}", "twice"),
+        ("{gpu: d0.n0.g3, factor: 0.7}, {gpu: d0.n0.g3}", "duplicate GPU"),
     ],
 )
 def test_rows_that_cannot_be(tmp_path: Path, row: str, words: str) -> None:

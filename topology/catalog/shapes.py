@@ -9,6 +9,7 @@ from math import prod
 
 from topology.catalog import system_entry
 from topology.errors import InputError
+from topology.schema import read
 from topology.spec import DomainSpec
 from topology.structures import check_domain
 
@@ -40,8 +41,7 @@ def load_shapes(name: str) -> Shapes | None:
     if "shapes" not in fields:
         return None
     row = fields.sub("shapes")
-    optional = ("most_per_dimension", "wrap_step", "wrap_size")
-    shapes = Shapes(row.count("most_gpus"), **{key: row.count(key) for key in optional if key in row})
+    shapes = read(Shapes, row)
     row.done()
     return shapes
 
@@ -52,7 +52,7 @@ def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> DomainSpec:
     Raises
     ------
     InputError
-        If it is no torus, has one shape only, or is not made in that shape.
+        If it is not a torus, has one shape only, or is not made in that shape.
     """
     text = "x".join(str(size) for size in shape)
     if domain.structure != "torus":

@@ -117,6 +117,13 @@ class Fields:
             raise InputError(f"{self.at(key)}: {shown(value)} must be a list.")
         return value
 
+    def source(self, sources: Mapping[str, str], key: str = "source") -> str:
+        """Return the text of the one of the file's ``sources`` that ``key`` names."""
+        name = self.text(key)
+        if name not in sources:
+            raise InputError(f"{self.at(key)}: {shown(name)} is not among the file's sources.")
+        return sources[name]
+
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of texts, empty where the key is absent."""
         value = self.get(key, [])

@@ -165,7 +165,7 @@ def _leg(fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str])
         entry = fields.sub(key)
         if "same" in entry:
             found = _shared(entry.text("same"), _UNITS[key], entry.at("same"), shared)
-            figures[key] = replace(found, kind=entry.evidence(), source=_source(entry, texts))
+            figures[key] = replace(found, kind=entry.evidence(), source=entry.source(texts))
             entry.done()
         else:
             figures[key] = _figure(entry, _UNITS[key], texts)
@@ -180,15 +180,8 @@ def _shared(name: str, unit: str, where: str, shared: Mapping[str, Figure]) -> F
     return shared[name]
 
 
-def _source(fields: Fields, texts: Mapping[str, str]) -> str:
-    source = fields.text("source")
-    if source not in texts:
-        raise InputError(f"{fields.at('source')}: {source!r} is none of {', '.join(texts)}.")
-    return texts[source]
-
-
 def _figure(fields: Fields, unit: str, texts: Mapping[str, str]) -> Figure:
-    kind, source = fields.evidence(), _source(fields, texts)
+    kind, source = fields.evidence(), fields.source(texts)
     if unit == "1":
         value = fields.number("value")
         if value > 1:

@@ -113,11 +113,9 @@ def _fraction(name: str, where: str) -> str:
 def _rate(fields: Fields, sources: Mapping[str, str], homes: Mapping[str, str]) -> KernelRate:
     coefficient = _fraction(fields.text("coefficient"), fields.at("coefficient"))
     chip, peak, kernel = fields.text("chip"), fields.text("peak"), fields.text("kernel")
-    source, text = fields.text("source"), fields.text("rate")
+    source, text = fields.source(sources), fields.text("rate")
     if chip not in homes:
         raise InputError(f"{fields.at('chip')}: {chip!r} is in no architecture; {nearest(chip, homes)}")
-    if source not in sources:
-        raise InputError(f"{fields.at('source')}: {source!r} is not among the file's sources.")
     if peak not in _PEAKS or (peak == "hbm_bytes_per_s") != coefficient.startswith("hbm."):
         raise InputError(f"{fields.at('peak')}: {peak!r} is no peak that {coefficient} is a fraction of.")
     gpu, unit = load_gpu(chip), GPU_FIGURES[peak]
@@ -134,12 +132,12 @@ def _rate(fields: Fields, sources: Mapping[str, str], homes: Mapping[str, str]) 
         )
     note = f"; {fields.text('note')}" if "note" in fields else ""
     fields.done()
-    origin = f"{sources[source]} ({kernel} on {chip}: {text} of {most.text}{note})"
+    origin = f"{source} ({kernel} on {chip}: {text} of {most.text}{note})"
     return KernelRate(
         coefficient,
         chip,
         Figure(rate / most.value, "1", kind, origin, f"{value:.3f}"),
-        Figure(rate, unit, kind, sources[source], text),
+        Figure(rate, unit, kind, source, text),
         peak,
         kernel,
     )
@@ -270,16 +268,14 @@ def _assumed_fraction(fields: Fields, name: str, chip: str, sources: Mapping[str
         raise InputError(f"{fields.where}: no fraction of a chip's peak; {nearest(name, KERNEL_FRACTIONS)}")
     if name in _published(chip):
         raise InputError(f"{fields.where}: a rate was published, which goes before what is assumed.")
-    value, kind, source = fields.number("value"), fields.evidence(), fields.text("source")
+    value, kind, source = fields.number("value"), fields.evidence(), fields.source(sources)
     if kind is not Evidence.ASSUMED:
         raise InputError(f"{fields.at('kind')}: without a rate it is assumed, not {kind.label}.")
     if not 0 < value <= 1:
         raise InputError(f"{fields.at('value')}: {value} is no fraction.")
-    if source not in sources:
-        raise InputError(f"{fields.at('source')}: {source!r} is not among the file's sources.")
     note = f"; {fields.text('note')}" if "note" in fields else ""
     fields.done()
-    return Figure(value, "1", kind, f"{sources[source]}{note}", f"{value:g}")
+    return Figure(value, "1", kind, f"{source}{note}", f"{value:g}")
 
 
 def _as_of(chip: str, figure: Figure) -> Figure:

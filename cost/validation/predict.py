@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
-from typing import cast
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
 from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes
+from cost.validation.choices import choices
 from cost.validation.point import NO_LAYOUT, Point, Prediction
+from cost.validation.serving import predict_serving
 from topology.errors import InputError
 from topology.resolve import resolve_cluster
 
@@ -43,9 +44,7 @@ def predict(
             if not reasons[i] and (point.phase == ALLTOALL) == (kind == ALLTOALL)
         ]
         if chosen:
-            predictor = predictors[kind] if predictors is not None else _own_predictor(kind)
-            if predictors is None and kind == SERVING and not residual:
-                predictor = partial(cast("Callable[..., Sequence[Prediction]]", predictor), residual=False)
+            predictor = (predictors or _own_predictors(residual=residual))[kind]
             for i, prediction in zip(chosen, predictor([points[i] for i in chosen]), strict=True):
                 found[i] = replace(_finite(prediction), chosen=chosen_by_model[i])
     return found
@@ -57,8 +56,6 @@ def _as_stated(points: Sequence[Point]) -> tuple[list[Point], list[str], list[st
     reasons = [_unpredictable(point) for point in points]
     left = [i for i, point in enumerate(points) if point.is_open and not reasons[i]]
     if left:
-        from cost.validation.choices import choices
-
         for i, choice in zip(left, choices([points[i] for i in left]), strict=True):
             if choice.point is None:
                 reasons[i] = choice.text
@@ -74,13 +71,9 @@ def _finite(prediction: Prediction) -> Prediction:
     return Prediction(None, f"the model gives {prediction.value:g}")
 
 
-def _own_predictor(kind: str) -> Predictor:
-    """The model's own predictor; that of served models brings the whole cost model with it when it is needed."""
-    if kind == ALLTOALL:
-        return predict_alltoall
-    from cost.validation.serving import predict_serving
-
-    return predict_serving
+def _own_predictors(*, residual: bool) -> Mapping[str, Predictor]:
+    """Return the model's own predictors."""
+    return {ALLTOALL: predict_alltoall, SERVING: partial(predict_serving, residual=residual)}
 
 
 def unpredictable(point: Point) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cost.validation.point import Point, Prediction
+from cost.validation.predict import ALLTOALL, SERVING
 from cost.validation.read import shipped_files
 from rackplan.render.text import text_lines
 from rackplan.views.validate import file_names, validate_view, validation
@@ -32,7 +33,8 @@ def made_up(points: Sequence[Point]) -> list[Prediction]:
 @pytest.fixture
 def points_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of four rows, and a predictor that needs no model."""
-    monkeypatch.setattr("cost.validation.predict._own_predictor", lambda _: made_up)
+    own = dict.fromkeys((ALLTOALL, SERVING), made_up)
+    monkeypatch.setattr("cost.validation.predict._own_predictors", lambda **_: own)
     path = tmp_path / "points.csv"
     path.write_text(HEADER + ROWS)
     return path

@@ -16,6 +16,7 @@ Where ``m T`` is the largest these are ``(A + E + D + C) + T (m L - 1)`` over ``
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,8 @@ from cost.model import Layer, Model, MoeFfn
 from cost.quantity import Quantity
 from cost.step import priced
 from cost.terms.all_reduce import ALL_REDUCE
-from cost.terms.alltoall import routing_of
-from cost.terms.alltoall_kernel import alltoall_seconds, vector_bytes
+from cost.terms.alltoall import leg_part, routing_of
+from cost.terms.alltoall_kernel import vector_bytes
 from cost.terms.alltoall_volumes import Volumes, hit_chance
 from cost.terms.attention import ATTENTION
 from cost.terms.dense import DENSE, add_head
@@ -74,7 +75,7 @@ class AfdShape:
     tp: Quantity
     sequences: Quantity
     micro_batches: Quantity
-    crosses: NDArray[np.bool_] | bool = False
+    crosses: bool = False
     imbalance: Quantity = 1.0
 
 
@@ -166,48 +167,24 @@ def _sent(
     model: Model, moe: MoeFfn, machine: Machine, shape: AfdShape, tokens: Quantity, *, peak: bool
 ) -> tuple[Quantity, Quantity]:
     """Seconds to the experts and back."""
-    rates, crosses = machine.rates, np.asarray(shape.crosses)
-    if np.any(crosses):
-        rates.require_scale_out()
+    if shape.crosses:
+        machine.rates.require_scale_out()
+    kernel = machine.kernels.across if shape.crosses else machine.kernels.inside
     copies = np.asarray(shape.expert_gpus * hit_chance(routing_of(moe), 1, shape.expert_gpus))
     sent = np.asarray(tokens * copies)
     received = sent * shape.imbalance * shape.attention_gpus / shape.expert_gpus
     busiest = np.maximum(sent, received)
-    seconds: list[Quantity] = []
-    for way, size, ends in zip(
-        ("dispatch", "combine"),
-        vector_bytes(model.hidden, model.precision["experts"]),
-        (received, sent),
-        strict=True,
-    ):
-        peak_s = np.where(
-            crosses,
-            busiest * size / max(rates.out_bytes_per_s, 1.0),
-            busiest * size / rates.alltoall_bytes_per_s,
-        )
-        if peak or machine.efficiency.ideal:
-            seconds.append(peak_s)
-            continue
-        found: Quantity = 0.0
-        for kernel, where in ((machine.kernels.inside, ~crosses), (machine.kernels.across, crosses)):
-            if not np.any(where):
-                continue
-            one = alltoall_seconds(
-                getattr(kernel, way),
-                Volumes(
-                    up=np.where(where & ~crosses, busiest, 0.0),
-                    out=np.where(where & crosses, busiest, 0.0),
-                    received=np.where(where, ends, 0.0),
-                ),
-                vector_bytes=size,
-                up_bytes_per_s=rates.alltoall_bytes_per_s,
-                out_bytes_per_s=max(rates.out_bytes_per_s, 1.0),
-                ep=np.maximum(shape.attention_gpus, shape.expert_gpus),
-            )
-            notify = 0.0 if kernel.notify_s is None else kernel.notify_s.value
-            found = found + np.where(where, one + notify, 0.0)
-        seconds.append(found)
-    return seconds[0], seconds[1]
+    none = np.zeros_like(busiest)
+    up, out = (none, busiest) if shape.crosses else (busiest, none)
+    dispatch, combine = vector_bytes(model.hidden, model.precision["experts"])
+    ep = np.maximum(shape.attention_gpus, shape.expert_gpus)
+
+    def seconds(way: Literal["dispatch", "combine"], size: float, ends: Array) -> Quantity:
+        volumes = Volumes(up, out, ends)
+        part = leg_part(kernel, way, volumes, volumes, size=size, machine=machine, ep=ep)
+        return np.maximum(part.up_s, part.out_s) if peak else part.expected_s
+
+    return seconds("dispatch", dispatch, received), seconds("combine", combine, sent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,7 +331,7 @@ def _price(
     grid = batch_grid(float(most.max(initial=0.0)))
     row, place = np.nonzero(grid[None, :] <= most[:, None])
     attention, experts, tp, micro = pairs[row].T
-    shape = AfdShape(attention, experts, tp, grid[place] / tp, micro, np.full(len(row), crosses))
+    shape = AfdShape(attention, experts, tp, grid[place] / tp, micro, crosses)
     stated = StepShape(ep=experts, imbalance=0.0 if imbalance is None else imbalance)
     shape = replace(shape, imbalance=with_imbalance(stated, "decode").imbalance)
     found = _step(deployment, machine, shape)

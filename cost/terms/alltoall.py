@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cost.calibration.alltoall import Kernel
 from cost.dispatch import ExpertUse
@@ -120,31 +121,44 @@ def _legs(
     ``together``: the volumes if the group lay in one domain. What takes the NICs instead relieves the scale-up links,
     but no kernel was seen to be faster for a border between its GPUs: such relief is not counted.
     """
-    rates = machine.rates
     relief = np.where(volumes.up > 0, together.up, 0.0)  # a domain of one GPU has no links to relieve
     staged = replace(volumes, up=np.maximum(volumes.up, relief))
-    parts = []
-    for term, leg, size in zip(
-        ("dispatch", "combine"), (kernel.dispatch, kernel.combine), _sizes(model, machine), strict=True
-    ):
-        up_s = volumes.up * size / rates.alltoall_bytes_per_s
-        out_s = np.zeros_like(up_s)
-        if np.any(volumes.out > 0):
-            out_s = volumes.out * size / rates.out_bytes_per_s
-        expected: Quantity = np.maximum(up_s, out_s)
-        if not machine.efficiency.ideal:
-            expected = alltoall_seconds(
-                leg,
-                staged,
-                vector_bytes=size,
-                up_bytes_per_s=rates.alltoall_bytes_per_s,
-                out_bytes_per_s=max(rates.out_bytes_per_s, 1.0),
-                ep=ep,
-            )
-            if kernel.notify_s is not None:
-                expected = expected + np.where(expected > 0, kernel.notify_s.value, 0.0)
-        parts.append(LinkPart(term, up_s, out_s, expected))
-    return parts
+    dispatch, combine = _sizes(model, machine)
+    return [
+        leg_part(kernel, "dispatch", volumes, staged, size=dispatch, machine=machine, ep=ep),
+        leg_part(kernel, "combine", volumes, staged, size=combine, machine=machine, ep=ep),
+    ]
+
+
+def leg_part(
+    kernel: Kernel,
+    way: Literal["dispatch", "combine"],
+    volumes: Volumes,
+    staged: Volumes,
+    *,
+    size: float,
+    machine: Machine,
+    ep: ArrayLike,
+) -> LinkPart:
+    """One direction of a kernel for vectors of ``size`` bytes: ``volumes`` at peak, ``staged`` as it was measured."""
+    rates = machine.rates
+    up_s = volumes.up * size / rates.alltoall_bytes_per_s
+    out_s = np.zeros_like(up_s)
+    if np.any(volumes.out > 0):
+        out_s = volumes.out * size / rates.out_bytes_per_s
+    expected: Quantity = np.maximum(up_s, out_s)
+    if not machine.efficiency.ideal:
+        expected = alltoall_seconds(
+            kernel.dispatch if way == "dispatch" else kernel.combine,
+            staged,
+            vector_bytes=size,
+            up_bytes_per_s=rates.alltoall_bytes_per_s,
+            out_bytes_per_s=max(rates.out_bytes_per_s, 1.0),
+            ep=ep,
+        )
+        if kernel.notify_s is not None:
+            expected = expected + np.where(expected > 0, kernel.notify_s.value, 0.0)
+    return LinkPart(way, up_s, out_s, expected)
 
 
 def routing_of(moe: MoeFfn) -> Routing:

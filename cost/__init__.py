@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from cost.old_names import install as _install_old_names
 from cost.resolve import model_from_config, model_names, published, resolve_model
 
 __all__ = ["model_from_config", "model_names", "published", "resolve_model"]
+
+_install_old_names()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pytest
@@ -169,7 +170,6 @@ def test_progress_of_a_re_plan_says_how_far_it_is(
 def test_the_old_spelling_of_a_deployment_still_works_and_warns() -> None:
     with pytest.warns(DeprecationWarning, match=r"rackplan\.Deployment"):
         assert rackplan.Setting is rackplan.Deployment
-    from cost import setting
-
+    setting = import_module("cost.setting")
     with pytest.warns(DeprecationWarning, match=r"cost\.deployment\.USABLE_HBM"):
         assert setting.USABLE_HBM == 0.9

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from rackplan.output import with_flags
 from rackplan.views.blocks import WIDTH, Lines, View, sections
 from topology.importers import Imported
 from topology.importers.hostlist import compress_hosts
@@ -85,4 +86,4 @@ def _items(*texts: str) -> list[str]:
     wrapper = textwrap.TextWrapper(
         WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
-    return [line for text in texts for line in wrapper.wrap(text)]
+    return [line for text in texts for line in wrapper.wrap(with_flags(text))]

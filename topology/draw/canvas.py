@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from html import escape
 from math import ceil
 
+Point = tuple[float, float]
+"""x and y, or width and height, in points."""
 FONT = "DejaVu Sans"
 INK = "#1a1a1a"
 QUIET = "#767676"
@@ -110,14 +112,12 @@ class Canvas:
     _nodes: list[str] = field(default_factory=list)
     _edges: list[str] = field(default_factory=list)
 
-    def box(
-        self, name: str, at: tuple[float, float], size: tuple[float, float], html: str, tooltip: str = ""
-    ) -> None:
+    def box(self, name: str, at: Point, size: Point, html: str, tooltip: str = "") -> None:
         """Draw an HTML-like table with its top left corner at ``at``."""
         tips = {"tooltip": tooltip} if tooltip else {}
         self._node(name, at, size, f"label=<{html}>", shape="plain", **tips)
 
-    def text(self, name: str, centre: tuple[float, float], lines: Sequence[str], ink: str = INK) -> None:
+    def text(self, name: str, centre: Point, lines: Sequence[str], ink: str = INK) -> None:
         """Write lines of text around a point, on the background's own white."""
         if not lines:
             return
@@ -127,7 +127,7 @@ class Canvas:
     def note(
         self,
         name: str,
-        at: tuple[float, float],
+        at: Point,
         lines: Sequence[str],
         *,
         ink: str = INK,
@@ -180,9 +180,7 @@ class Canvas:
         tall = _TITLE_ROW + _LINE_ROW * len(self.subtitles)
         self.box("title", (self.left, -16.0 - tall), (width, tall), table(rows))
 
-    def _node(
-        self, name: str, at: tuple[float, float], size: tuple[float, float], label: str, **style: str
-    ) -> None:
+    def _node(self, name: str, at: Point, size: Point, label: str, **style: str) -> None:
         """Write one node; ``at`` is its top left corner."""
         x, y = at[0] + size[0] / 2, -(at[1] + size[1] / 2)
         sized = {"width": f"{size[0] / 72:.4f}", "height": f"{size[1] / 72:.4f}"} if size[0] else {}

@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from math import isnan
 
 from topology.draw.blocks import Block, by_shape, rack_blocks
-from topology.draw.canvas import FAULT, NVLINK, NVLINK_FILL, Canvas, Sheet, cell, fitting, table, text_width
+from topology.draw.canvas import (
+    FAULT,
+    NVLINK,
+    NVLINK_FILL,
+    Canvas,
+    Point,
+    Sheet,
+    cell,
+    fitting,
+    table,
+    text_width,
+)
 from topology.draw.captions import broken_lines, own_links, planes_text, plural, rate_text, switch_word
 from topology.draw.painter import Painter
 from topology.draw.parts import Host, Links
@@ -80,9 +91,7 @@ def _links(painter: Painter, grid: _Grid) -> Links:
     return Links.sum(painter.fold.gpu_links[i] for host in grid.hosts for i in host.gpus)
 
 
-def _say(
-    canvas: Canvas, painter: Painter, grid: _Grid, at: tuple[float, float], said: set[tuple[str, ...]]
-) -> None:
+def _say(canvas: Canvas, painter: Painter, grid: _Grid, at: Point, said: set[tuple[str, ...]]) -> None:
     """Write count x rate = total beside a bundle, the first time that it comes."""
     lines = broken_lines(_links(painter, grid).text().removesuffix(" each way"))
     if tuple(lines) in said or grid.dashed or not _links(painter, grid).count:

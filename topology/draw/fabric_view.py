@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from topology.draw.blocks import Block, Section, choose
-from topology.draw.canvas import FAULT, INK, NVLINK, NVLINK_FILL, QUIET, Canvas, cell, fitting, table
+from topology.draw.canvas import FAULT, INK, NVLINK, NVLINK_FILL, QUIET, Canvas, Point, cell, fitting, table
 from topology.draw.captions import broken_lines, ids_text, plural, scale_up_words
 from topology.draw.painter import Painter
 from topology.draw.parts import Links, Switch, most_common
@@ -160,7 +160,7 @@ class _FabricView:
     def _bar(
         self,
         name: str,
-        at: tuple[float, float],
+        at: Point,
         right: float,
         switches: Sequence[Switch],
         word: str,
@@ -176,13 +176,7 @@ class _FabricView:
         self._box(name, at, right, title, ports, "; ".join(self.painter.marks.lines(odd, _MOST_ODD)))
 
     def _box(
-        self,
-        name: str,
-        at: tuple[float, float],
-        right: float,
-        title: str,
-        ports: Sequence[float],
-        fault: str = "",
+        self, name: str, at: Point, right: float, title: str, ports: Sequence[float], fault: str = ""
     ) -> None:
         """Draw a bar with a port above each of ``ports`` (x of a middle)."""
         title, fault = fitting(title, right - at[0] - 12, 9), fitting(fault, right - at[0] - 12, 8)
@@ -292,7 +286,7 @@ class _FabricView:
         tip = self.painter.busy(pairs, "of the time busy")
         self.canvas.link(tail, head, colour, width=width, style=style, tip=tip)
 
-    def _say(self, at: tuple[float, float], links: Links, kind: str) -> None:
+    def _say(self, at: Point, links: Links, kind: str) -> None:
         """Write count x rate = total beside a bundle, the first time that it comes."""
         lines = broken_lines(links.text().removesuffix(" each way"))
         if (kind, *lines) in self.said:

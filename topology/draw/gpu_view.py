@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import cos, isnan, log2, pi, sin
 
-from topology.draw.canvas import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, Canvas, cell, table
+from topology.draw.canvas import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, Canvas, Point, cell, table
 from topology.draw.captions import each_way
 from topology.draw.domain_view import draw_domain_view
 from topology.draw.painter import Painter, Place
@@ -65,7 +65,7 @@ def draw_gpu_view(canvas: Canvas, painter: Painter, number: int) -> None:
 
 def _port_middle(
     chip_x: float, chip_width: float, gpu_x: float, gpu: tuple[int, int], chip: tuple[int, int]
-) -> tuple[float, float]:
+) -> Point:
     """Return a point on a link, a third of its way down: lines are further apart there than at their middles."""
     top = chip_x + chip_width * (gpu[0] + 0.5) / gpu[1]
     foot = gpu_x + _GPU_WIDTH * (chip[0] + 0.5) / chip[1]
@@ -73,12 +73,7 @@ def _port_middle(
 
 
 def _link(
-    canvas: Canvas,
-    painter: Painter,
-    ends: tuple[str, str],
-    place: Place,
-    bundle: _Bundle,
-    middle: tuple[float, float],
+    canvas: Canvas, painter: Painter, ends: tuple[str, str], place: Place, bundle: _Bundle, middle: Point
 ) -> None:
     """Draw the links of one GPU to one bundle of chips; what is not as built is red or dashed, with a word."""
     if isinstance(place, str):
@@ -231,7 +226,7 @@ def _pair(
     painter: Painter,
     ends: tuple[int, int],
     places: tuple[Place, Place],
-    middles: dict[int, tuple[float, float]],
+    middles: dict[int, Point],
 ) -> None:
     """Draw the links between two GPUs; what is not as built is red or dashed, with a word."""
     one, two = places

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isnan
 
 from topology.cluster import Cluster
-from topology.draw.canvas import FAULT, TEXT_POINTS, cell, table, text_width
+from topology.draw.canvas import FAULT, TEXT_POINTS, Point, cell, table, text_width
 from topology.errors import InputError
 from topology.routes import LinkLoads
 from topology.units import format_quantity
@@ -44,7 +44,7 @@ class Overlay:
     values: Sequence[float] | None
     labels: Sequence[str]
     legend: str
-    spans: tuple[float, float] | None = None
+    spans: Point | None = None
     tags: Sequence[str] = ()
     key: Sequence[str] = ()
 
@@ -74,7 +74,7 @@ class Overlay:
 class Ramp:
     """Colours for the values of an overlay, from its least to its largest value, or over ``spans`` if wider."""
 
-    def __init__(self, values: Sequence[float], spans: tuple[float, float] | None = None) -> None:
+    def __init__(self, values: Sequence[float], spans: Point | None = None) -> None:
         self.least = float(min([*values, *(spans or ())]))
         self.most = float(max([*values, *(spans or ())]))
 

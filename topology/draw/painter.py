@@ -15,6 +15,7 @@ from topology.draw.canvas import (
     QUIET,
     TEXT_POINTS,
     Canvas,
+    Point,
     cell,
     fitting,
     ink_on,
@@ -300,7 +301,7 @@ class Painter:
             lines = [fitting(line, width, _SMALL_POINTS) for line in lines]
         return [[cell(line, colspan=columns, ink=FAULT, size=_SMALL_POINTS, height=12)] for line in lines]
 
-    def draw_legend(self, canvas: Canvas, at: tuple[float, float]) -> None:
+    def draw_legend(self, canvas: Canvas, at: Point) -> None:
         """Draw what the colours and tags mean, its top left corner at ``at``."""
         x, y = at
         html, width = self._ramp_legend() if self.usage is None else self.usage.legend()

@@ -15,6 +15,7 @@ from topology.draw.canvas import (
     NVLINK_FILL,
     QUIET,
     Canvas,
+    Point,
     cell,
     table,
     text_width,
@@ -206,7 +207,7 @@ def _link(
     painter: Painter,
     ends: tuple[str, str],
     edge: Mapping[str, Any],
-    where: Mapping[str, tuple[float, float]],
+    where: Mapping[str, Point],
     said: set[tuple[str, ...]],
 ) -> None:
     """Draw one link; count x rate is written once for each kind of link, the factor on each degraded one."""
@@ -231,6 +232,6 @@ def _link(
         canvas.text(f"said {len(said)}", middle, [text], QUIET)
 
 
-def _middle(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+def _middle(a: Point, b: Point) -> Point:
     """Return the middle of a line."""
     return (a[0] + b[0]) / 2, (a[1] + b[1]) / 2

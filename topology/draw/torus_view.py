@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from topology.draw.canvas import FAULT, NVLINK, QUIET, Canvas, Sheet, cell
+from topology.draw.canvas import FAULT, NVLINK, QUIET, Canvas, Point, Sheet, cell
 from topology.draw.captions import broken_lines, plural, rate_text
 from topology.draw.painter import Painter, Place
 from topology.draw.parts import Links
@@ -56,13 +56,7 @@ def draw_torus_view(canvas: Canvas, painter: Painter, number: int) -> None:
 
 
 def _between(
-    canvas: Canvas,
-    grid: _Grid,
-    plane: _Plane,
-    names: tuple[str, str],
-    corner: tuple[float, float],
-    *,
-    first: bool,
+    canvas: Canvas, grid: _Grid, plane: _Plane, names: tuple[str, str], corner: Point, *, first: bool
 ) -> None:
     """Draw the links from one plane to the next as one bundle, and say once how many they are."""
     links, pairs = grid.to_next(plane.rest)

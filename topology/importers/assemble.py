@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
-from topology.importers.found import FabricFound, NodeFound, TrunkFound, WholeFound
+from topology.importers.found import FabricFound, NodeFound, Nodes, TrunkFound, WholeFound
 from topology.importers.hosts import Draft, add_domain, add_nics, check_nics, gpu_count
 from topology.importers.merge import domains_of
 from topology.importers.parts import Parts, ask_all
@@ -68,7 +68,7 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
     return Assembled(draft.topology(), {host: [host]}, notes, anomalies)
 
 
-def assemble_fabric(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> Assembled:
+def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assembled:
     """Return the graph of a fabric and the hosts on it."""
     _ask(fabric, nodes, parts)
     for host, node in nodes.items():
@@ -93,7 +93,7 @@ def _check_count(node: NodeFound, host: str, parts: Parts) -> None:
         raise InputError(f"{node.place}: {host} has {has} GPUs, but option `gpus_per_node` says {wanted}.")
 
 
-def assemble_hosts(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> Assembled:
+def assemble_hosts(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assembled:
     """Return the domains of hosts that no file puts on switches; there are no links between them."""
     _ask(fabric, nodes, parts)
     domains, notes = domains_of(fabric, nodes, parts)
@@ -103,7 +103,7 @@ def assemble_hosts(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], p
     return Assembled(draft.topology(), domains, notes)
 
 
-def _ask(fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts) -> None:
+def _ask(fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
     """Ask for everything that is missing, in one line."""
     needs: list[Callable[[], object]] = [lambda: parts.gpu]
     bare = any(node is None for node in nodes.values())

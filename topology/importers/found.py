@@ -126,6 +126,8 @@ class WholeFound:
 
 
 Found = NodeFound | FabricFound | WholeFound
+Nodes = Mapping[str, NodeFound | None]
+"""The dump of each host; None where there is none and the system of the catalog is taken."""
 
 
 @dataclass(frozen=True)

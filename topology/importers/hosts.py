@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from topology.errors import InputError
-from topology.importers.found import FabricFound, NodeFound, PortFound
+from topology.importers.found import FabricFound, NodeFound, Nodes, PortFound
 from topology.importers.parts import Parts, ask_all
 from topology.spec import DomainSpec, FabricSpec, GpuSpec, RawLink, RawNode, RawTopology
 
@@ -73,7 +73,7 @@ def gpu_count(node: NodeFound | None, parts: Parts) -> int:
     return len(node.gpus) or node.devices
 
 
-def add_domain(draft: Draft, label: str, hosts: Mapping[str, NodeFound | None], parts: Parts) -> None:
+def add_domain(draft: Draft, label: str, hosts: Nodes, parts: Parts) -> None:
     """Add the GPUs of one scale-up domain and the links between them.
 
     ``hosts`` gives the dump of each host, None where there is none and the system of the catalog is taken.
@@ -98,7 +98,7 @@ def _on_shared_switches(node: NodeFound | None, parts: Parts) -> bool:
     return node.hidden
 
 
-def _add_switches(draft: Draft, label: str, hosts: Mapping[str, NodeFound | None], parts: Parts) -> None:
+def _add_switches(draft: Draft, label: str, hosts: Nodes, parts: Parts) -> None:
     """Add the switch chips of a domain: the catalog's where every GPU has as many links, else one for all."""
     fabric = parts.scale_up
     counts = {host: _links_of_gpus(node, parts) for host, node in hosts.items()}
@@ -113,18 +113,14 @@ def _add_switches(draft: Draft, label: str, hosts: Mapping[str, NodeFound | None
                     if count:
                         draft.link(gpu_id(host, number), chip, fabric, links)
         part = system.part if system is not None else ""
-        parts.taken[
-            f"{len(chips)} switch chips, {_per_chip(chips)} links of each GPU: catalog system {part}."
-        ] = None
+        parts.take(f"{len(chips)} switch chips, {_per_chip(chips)} links of each GPU: catalog system {part}.")
     else:
         chip = draft.node(f"{label}.switch", "switch", domain=label)
         for host, own in counts.items():
             for number, count in enumerate(own):
                 if count:
                     draft.link(gpu_id(host, number), chip, fabric, count)
-        parts.taken[
-            "Switch chips of a domain are not told apart by the files: one stands for all of them."
-        ] = None
+        parts.take("Switch chips of a domain are not told apart by the files: one stands for all of them.")
     for host, node in hosts.items():
         without = [number for number, count in enumerate(counts[host]) if not count]
         if without and node is not None:
@@ -207,9 +203,7 @@ def _add_mesh(draft: Draft, host: str, parts: Parts) -> None:
             draft.link(gpu_id(host, a), gpu_id(host, b), parts.scale_up, system.links_per_neighbour)
 
 
-def add_nics(
-    draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts
-) -> list[str]:
+def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> list[str]:
     """Link the GPUs of every host to the leaves its NICs are cabled to; return what was taken as it is not said.
 
     A NIC that several GPUs share is a node of its own, reached at its own rate: the PCIe below it is taken as no
@@ -242,7 +236,7 @@ def nic_of_port(port: PortFound, node: NodeFound | None, parts: Parts) -> Fabric
     return parts.nic(rate)
 
 
-def check_nics(fabric: FabricFound, nodes: Mapping[str, NodeFound | None]) -> list[str]:
+def check_nics(fabric: FabricFound, nodes: Nodes) -> list[str]:
     """Compare the NICs of each host in the fabric with those of its dump; return NICs that are not cabled.
 
     Raises

@@ -105,9 +105,7 @@ class _Import:
         if self.fabric is not None and parts.options.hosts is not None:
             most = max(len(one.hosts) for one in found if isinstance(one, FabricFound))
             gone = most - len(self.fabric.hosts)
-            parts.taken[
-                f"Hosts with GPUs: {parts.options.hosts} (option `hosts`); {gone} others left out."
-            ] = None
+            parts.take(f"Hosts with GPUs: {parts.options.hosts} (option `hosts`); {gone} others left out.")
 
     def read(self) -> tuple[Assembled, ClusterSpec | None, list[str]]:
         """Return the raw graph, and the short form with its hosts in order where there is one."""

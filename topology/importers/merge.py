@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from topology.errors import InputError
-from topology.importers.found import FabricFound, Found, NodeFound, WholeFound
+from topology.importers.found import FabricFound, Found, NodeFound, Nodes, WholeFound
 from topology.importers.hostlist import expand_hosts
 from topology.importers.hosts import gpu_count
 from topology.importers.parts import AskError, Parts
@@ -193,9 +193,7 @@ def _stem(place: str) -> str:
     return path.stem if path.suffix in (".txt", ".xml", ".log", ".out") else path.name
 
 
-def domains_of(
-    fabric: FabricFound, nodes: Mapping[str, NodeFound | None], parts: Parts
-) -> tuple[dict[str, list[str]], list[str]]:
+def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> tuple[dict[str, list[str]], list[str]]:
     """Return hosts by domain, domains in the order of their first host, and what was taken.
 
     Raises
@@ -240,7 +238,7 @@ def domains_of(
     return dict(groups), notes
 
 
-def _wide(system: DomainSpec | None, nodes: Mapping[str, NodeFound | None]) -> bool:
+def _wide(system: DomainSpec | None, nodes: Nodes) -> bool:
     """Whether a domain holds several hosts: where the system says so and no dump shows the switches inside a host."""
     if system is None:
         return any(node is not None and node.beyond for node in nodes.values())
@@ -272,9 +270,7 @@ def _by_leaf(fabric: FabricFound) -> dict[str, str]:
     return first
 
 
-def _check_sizes(
-    fabric: FabricFound, groups: Mapping[str, list[str]], nodes: Mapping[str, NodeFound | None], parts: Parts
-) -> None:
+def _check_sizes(fabric: FabricFound, groups: Mapping[str, list[str]], nodes: Nodes, parts: Parts) -> None:
     """Refuse a domain with more GPUs than the system has."""
     system = parts.system
     if system is None:
@@ -284,6 +280,6 @@ def _check_sizes(
         if gpus > system.gpus:
             raise InputError(
                 f"{fabric.hosts.get(hosts[0], fabric.place)}: {label} has {len(hosts)} hosts with {gpus} GPUs, but a "
-                f"domain of {system.part} has {system.gpus}; give option `domains` node, or the "
-                "option `gpu` it really is."
+                f"domain of {system.part} has {system.gpus}; give option `domains` node, or the option `gpu` it "
+                "really is."
             )

@@ -7,7 +7,7 @@ they are taken from the catalog only where the user named a system, and otherwis
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -80,7 +80,7 @@ class ImportOptions:
 
 
 _SCALE_OUT = ("ib", "ethernet", "roce", "efa", "scale-out")
-_STAND_IN = "hgx-h100"  # latencies that no file states, as in cluster files
+_STAND_IN = "hgx-h100"
 _SM = {
     "90": ("h100-sxm", "h800-sxm", "h20-sxm", "h200-sxm"),
     "100": ("b200-sxm", "gb200"),
@@ -107,31 +107,49 @@ def ask_all(place: str, *needs: Callable[[], object]) -> None:
     InputError
         If any is missing.
     """
-    missing: dict[str, str] = {}
+    options: dict[str, str] = {}
     for need in needs:
         try:
             need()
         except AskError as ask:
-            missing[ask.what] = ask.option
-    if missing:
-        raise InputError(
-            f"{place}: it does not say {_and(list(missing))}: give {_and(list(missing.values()))}."
-        )
+            options[ask.what] = ask.option
+    if options:
+        raise missing(place, options)
+
+
+def missing(place: str, options: Mapping[str, str]) -> InputError:
+    """Return the error that asks for what is missing, each with the option to give."""
+    return InputError(f"{place}: it does not say {_and(list(options))}: give {_and(list(options.values()))}.")
 
 
 class Parts:
-    """Named parts of the catalog and rates of the user, with a line for each that was used (``taken``)."""
+    """Named parts of the catalog and rates of the user, with a line for each that was used (``taken``).
+
+    What neither files nor the user say is asked for: an :class:`AskError` names it, and the option to give.
+    """
 
     def __init__(self, options: ImportOptions, sm: str = "", *, infiniband: bool = False) -> None:
         self.options = options
         self.sm = sm
         self.infiniband = infiniband
         self.taken: dict[str, None] = {}
-        for name in options.fabrics:
-            load_fabric(name)
+        self._used: set[str] = set()
+        fabrics = {name: load_fabric(name) for name in options.fabrics}
+        self._outer = next((name for name, one in fabrics.items() if one.kind in _SCALE_OUT), None)
+        self._inner = next((name for name, one in fabrics.items() if one.kind not in _SCALE_OUT), None)
 
-    def _take(self, line: str) -> None:
+    def take(self, line: str) -> None:
+        """Note what was taken that no file says."""
         self.taken[line] = None
+
+    def _given(self, name: str, what: str, suffix: str = "") -> Figure | None:
+        """Return the rate that the user gave by an option, if so."""
+        text, option = getattr(self.options, name), f"option `{name}`"
+        if text is None:
+            return None
+        self.take(f"{what}: {text}{suffix} ({option}).")
+        self._used.add(name)
+        return Figure(parse_quantity(text, "byte/s", option), "byte/s", Evidence.USER, option, text)
 
     @cached_property
     def named_system(self) -> str | None:
@@ -141,7 +159,7 @@ class Parts:
     @cached_property
     def gpu(self) -> GpuSpec:
         """The GPU type."""
-        name = self.options.gpu
+        name, hbm = self.options.gpu, self.options.hbm
         if name is None:
             among = f" (sm {self.sm}: {' or '.join(_SM[self.sm])})" if self.sm in _SM else ""
             raise AskError(
@@ -152,8 +170,11 @@ class Parts:
             gpu = load_domain(name).gpu
         elif name in gpu_names():
             gpu = load_gpu(name)
-        elif self.options.hbm is not None:
-            gpu = self._own_gpu(name, self.options.hbm)
+        elif hbm is not None:
+            memory = Figure(
+                parse_quantity(hbm, "byte", "option `hbm`"), "byte", Evidence.USER, "option `hbm`", hbm
+            )
+            gpu = GpuSpec(name, name, "user", "user", 1, {"hbm_bytes": memory})
         else:
             raise InputError(
                 f'option `gpu` {name}: unknown GPU "{name}"; {nearest(name, (*gpu_names(), *cluster_names()))} '
@@ -162,123 +183,78 @@ class Parts:
         fits = _SM.get(self.sm)
         if fits and gpu.name in {one for names in _SM.values() for one in names} and gpu.name not in fits:
             raise InputError(
-                f"option `gpu` {name}: the file says compute capability {self.sm}: {' or '.join(fits)}, not "
-                f"{gpu.name}."
+                f"option `gpu` {name}: the file says compute capability {self.sm}: {' or '.join(fits)}, "
+                f"not {gpu.name}."
             )
-        self._take(f"GPU type: {gpu.name} (option `gpu` {name}).")
+        self.take(f"GPU type: {gpu.name} (option `gpu` {name}).")
         return gpu
-
-    def _own_gpu(self, name: str, memory: str) -> GpuSpec:
-        """Return a GPU that the catalog does not have."""
-        value = parse_quantity(memory, "byte", "option `hbm`")
-        return GpuSpec(
-            name,
-            name,
-            "user",
-            "user",
-            1,
-            {"hbm_bytes": Figure(value, "byte", Evidence.USER, "option `hbm`", memory)},
-        )
 
     @cached_property
     def system(self) -> DomainSpec | None:
         """The catalog system that has these GPUs, so many to a node: the one named, else the only one."""
+        wanted = self.options.gpus_per_node
         if self.named_system is not None:
             system = load_domain(self.named_system)
-            wanted = self.options.gpus_per_node
-            if wanted is not None and wanted != system.gpus_per_node:
+            if wanted not in (None, system.gpus_per_node):
                 raise InputError(
                     f"option `gpus_per_node` {wanted}: {system.part} has {system.gpus_per_node} GPUs to a node."
                 )
             return system
-        systems = [
-            one
-            for one in systems_of(self.gpu.name)
-            if self.options.gpus_per_node in (None, one.gpus_per_node)
-        ]
+        systems = [one for one in systems_of(self.gpu.name) if wanted in (None, one.gpus_per_node)]
         return systems[0] if len(systems) == 1 else None
 
     def need_system(self) -> DomainSpec:
-        """Return the system.
-
-        Raises
-        ------
-        AskError
-            If the GPU alone does not settle it.
-        """
-        system = self.system
-        if system is None:
-            several = [one.part for one in systems_of(self.gpu.name)]
-            raise AskError(
-                "how GPUs of a node are joined",
-                f"option `gpu` SYSTEM ({', '.join(several)})"
-                if several
-                else "a node's `nvidia-smi topo -m` or NCCL XML too",
-            )
-        return system
+        """Return the system, which the GPU alone may not settle."""
+        if self.system is not None:
+            return self.system
+        several = ", ".join(one.part for one in systems_of(self.gpu.name))
+        option = (
+            f"option `gpu` SYSTEM ({several})" if several else "a node's `nvidia-smi topo -m` or NCCL XML too"
+        )
+        raise AskError("how GPUs of a node are joined", option)
 
     def gpus_per_node(self) -> int:
-        """Return the GPUs under one host.
-
-        Raises
-        ------
-        AskError
-            If neither the user nor the one system of this GPU says.
-        """
-        if self.options.gpus_per_node is not None:
-            self._take(f"{self.options.gpus_per_node} GPUs to a node (option `gpus_per_node`).")
-            return self.options.gpus_per_node
+        """Return the GPUs under one host: as the user says, else those of the one system of this GPU."""
+        count = self.options.gpus_per_node
+        if count is not None:
+            self.take(f"{count} GPUs to a node (option `gpus_per_node`).")
+            return count
         if self.options.gpu is not None and self.system is not None:
-            self._take(f"{self.system.gpus_per_node} GPUs to a node: catalog system {self.system.part}.")
+            self.take(f"{self.system.gpus_per_node} GPUs to a node: catalog system {self.system.part}.")
             return self.system.gpus_per_node
         raise AskError("how many GPUs a node has", "option `gpus_per_node` N")
 
     @cached_property
     def scale_up(self) -> FabricSpec:
         """One scale-up link."""
-        for name in self.options.fabrics:
-            fabric = load_fabric(name)
-            if fabric.kind not in _SCALE_OUT:
-                self._take(f"Scale-up link: {_rate(fabric)} each way, {name} (option `fabric`).")
-                return fabric
-        fabrics = {one.fabric.name: one.fabric for one in systems_of(self.gpu.name)}
-        if self.named_system is not None:
-            fabrics = {self.need_system().fabric.name: self.need_system().fabric}
+        if self._inner is not None:
+            fabric = load_fabric(self._inner)
+            self.take(f"Scale-up link: {_rate(fabric)} each way, {self._inner} (option `fabric`).")
+            return fabric
+        systems = [self.need_system()] if self.named_system is not None else systems_of(self.gpu.name)
+        fabrics = {one.fabric.name: one.fabric for one in systems}
         if len(fabrics) != 1:
-            known = [n for n in fabric_names() if load_fabric(n).kind not in _SCALE_OUT]
+            known = [name for name in fabric_names() if load_fabric(name).kind not in _SCALE_OUT]
             raise AskError(
                 "the rate of a scale-up link", f"option `fabric` NAME ({', '.join(fabrics or known)})"
             )
-        fabric = next(iter(fabrics.values()))
-        self._take(
-            f"Scale-up link: {_rate(fabric)} each way, {fabric.name}, that of {self.gpu.name} in the catalog."
-        )
+        ((name, fabric),) = fabrics.items()
+        self.take(f"Scale-up link: {_rate(fabric)} each way, {name}, that of {self.gpu.name} in the catalog.")
         return fabric
 
     def nic(self, found: Figure | None = None) -> FabricSpec:
-        """Return one NIC: ``found`` in a file, else the option, else a named fabric, else the named system's.
-
-        Raises
-        ------
-        AskError
-            If none of them says.
-        """
-        if found is not None:
-            return self.out_fabric(found)
-        if self.options.nic is not None:
-            self._take(f"NIC: {self.options.nic} (option `nic`).")
-            return self.out_fabric(self._figure(self.options.nic, "option `nic`"))
-        for name in self.options.fabrics:
-            fabric = load_fabric(name)
-            if fabric.kind in _SCALE_OUT:
-                self._take(f"NIC: {_rate(fabric)}, {name} (option `fabric`).")
-                return fabric
-        design = self.design
-        if design is not None:
-            self._take(
-                f"NIC: {_rate(design.fabric)}, {design.fabric.name}, catalog system {self.named_system}."
-            )
-            return design.fabric
+        """Return one NIC: ``found`` in a file, else as the user says, else the named system's."""
+        rate = found or self._given("nic", "NIC")
+        if rate is not None:
+            return self.out_fabric(rate)
+        if self._outer is not None:
+            fabric = load_fabric(self._outer)
+            self.take(f"NIC: {_rate(fabric)}, {self._outer} (option `fabric`).")
+            return fabric
+        if self.design is not None:
+            fabric = self.design.fabric
+            self.take(f"NIC: {_rate(fabric)}, {fabric.name}, catalog system {self.named_system}.")
+            return fabric
         raise AskError(
             "the rate of a NIC",
             "option `nic` RATE (like '400 Gb/s') or option `fabric` NAME (like ib-ndr400)",
@@ -291,90 +267,48 @@ class Parts:
 
     def nics_per_gpu(self) -> int:
         """Return NIC links of a GPU: the named system's, else one."""
-        plain = self.options.nic is None and not any(
-            load_fabric(n).kind in _SCALE_OUT for n in self.options.fabrics
-        )
+        plain = self.options.nic is None and self._outer is None
         return self.design.nic_links_per_gpu if self.design is not None and plain else 1
 
     def oversubscription(self) -> float:
-        """Return downlink over uplink rate of a leaf.
-
-        Raises
-        ------
-        AskError
-            If neither the user nor a named system says.
-        """
-        if self.options.oversubscription is not None:
-            self._take(
-                f"Uplinks of a leaf: its downlinks over {self.options.oversubscription:g} "
-                "(option `oversubscription`)."
+        """Return downlink over uplink rate of a leaf: as the user says, else the named system's."""
+        value, source = self.options.oversubscription, " (option `oversubscription`)"
+        if value is None and self.design is not None:
+            value, source = self.design.oversubscription, f", catalog system {self.named_system}"
+        if value is None:
+            raise AskError(
+                "how many uplinks a leaf has", "option `oversubscription` R (1: as many as downlinks)"
             )
-            return self.options.oversubscription
-        if self.design is not None:
-            value = self.design.oversubscription
-            self._take(
-                f"Uplinks of a leaf: its downlinks over {value:g}, catalog system {self.named_system}."
-            )
-            return value
-        raise AskError("how many uplinks a leaf has", "option `oversubscription` R (1: as many as downlinks)")
+        self.take(f"Uplinks of a leaf: its downlinks over {value:g}{source}.")
+        self._used.add("oversubscription")
+        return value
 
     def uplink(self) -> FabricSpec:
-        """Return one link between switches.
-
-        Raises
-        ------
-        AskError
-            If the user does not say.
-        """
-        if self.options.uplink is None:
+        """Return one link between switches."""
+        rate = self._given("uplink", "Link between switches")
+        if rate is None:
             raise AskError("the rate of a link between switches", "option `uplink` RATE")
-        self._take(f"Link between switches: {self.options.uplink} (option `uplink`).")
-        return self.out_fabric(self._figure(self.options.uplink, "option `uplink`"))
+        return self.out_fabric(rate)
 
     def pcie(self, found: Figure | None = None) -> FabricSpec:
-        """Return one PCIe link of a GPU.
-
-        Raises
-        ------
-        AskError
-            If neither the file nor the user says.
-        """
-        if found is not None:
-            return self.inner_fabric("pcie", found)
-        if self.options.pcie is None:
+        """Return one PCIe link of a GPU: ``found`` in a file, else as the user says."""
+        rate = found or self._given("pcie", "PCIe of a GPU", " each way")
+        if rate is None:
             raise AskError("the PCIe rate of a GPU", "option `pcie` RATE (like '64 GB/s')")
-        self._take(f"PCIe of a GPU: {self.options.pcie} each way (option `pcie`).")
-        return self.inner_fabric("pcie", self._figure(self.options.pcie, "option `pcie`"))
+        return self.inner_fabric("pcie", rate)
 
     def socket_link(self) -> FabricSpec:
-        """Return the link between two sockets.
-
-        Raises
-        ------
-        AskError
-            If the user does not say.
-        """
-        if self.options.socket_link is None:
+        """Return the link between two sockets."""
+        rate = self._given("socket_link", "Link between sockets", " each way")
+        if rate is None:
             raise AskError("the rate between its sockets", "option `socket_link` RATE (like '100 GB/s')")
-        self._take(f"Link between sockets: {self.options.socket_link} each way (option `socket_link`).")
-        return self.inner_fabric(
-            "socket-link", self._figure(self.options.socket_link, "option `socket_link`")
-        )
+        return self.inner_fabric("socket-link", rate)
 
     def unused(self) -> list[str]:
         """Return rates and counts that the user gave and nothing needed, as options."""
-        given = {
-            "option `nic`": self.options.nic,
-            "option `uplink`": self.options.uplink,
-            "option `pcie`": self.options.pcie,
-            "option `socket_link`": self.options.socket_link,
-            "option `oversubscription`": self.options.oversubscription,
-        }
-        return [
-            name
-            for name, value in given.items()
-            if value is not None and f"({name})" not in " ".join(self.taken)
-        ]
+        names = ("nic", "uplink", "pcie", "socket_link", "oversubscription")
+        given = [name for name in names if getattr(self.options, name) is not None]
+        return [f"option `{name}`" for name in given if name not in self._used]
 
     def out_fabric(self, rate: Figure) -> FabricSpec:
         """Return a scale-out link of ``rate``: of a catalog fabric where an InfiniBand file states its rate."""
@@ -383,17 +317,19 @@ class Parts:
                 fabric = load_fabric(name)
                 if fabric.kind == "ib" and fabric.link_bytes_per_s.value == rate.value:
                     return FabricSpec(name, fabric.kind, rate, fabric.latency_s)
-        latency = load_scale_out(_STAND_IN).fabric.latency_s
         speed = format_quantity(rate.value * 8, "byte/s").replace("B/s", "b/s")
-        return FabricSpec(f"{'ib' if self.infiniband else 'nic'} {speed}", "link", rate, latency)
+        name = f"{'ib' if self.infiniband else 'nic'} {speed}"
+        return FabricSpec(name, "link", rate, stand_in_latency())
 
     def inner_fabric(self, name: str, rate: Figure, *, scale_up: bool = False) -> FabricSpec:
         """Return a link inside a host or domain; its latency is the stand-in for such links."""
-        stand_in = load_domain(_STAND_IN) if scale_up else load_scale_out(_STAND_IN)
-        return FabricSpec(name, "link", rate, stand_in.fabric.latency_s)
+        return FabricSpec(name, "link", rate, stand_in_latency(scale_up=scale_up))
 
-    def _figure(self, text: str, option: str) -> Figure:
-        return Figure(parse_quantity(text, "byte/s", option), "byte/s", Evidence.USER, option, text)
+
+def stand_in_latency(*, scale_up: bool = False) -> Figure:
+    """Return the latency of a link where no file states it, as in cluster files."""
+    stand_in = load_domain(_STAND_IN) if scale_up else load_scale_out(_STAND_IN)
+    return stand_in.fabric.latency_s
 
 
 def _rate(fabric: FabricSpec) -> str:

@@ -10,17 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from topology.build import check_cluster
-from topology.catalog import load_scale_out
+from topology.catalog import systems_of
 from topology.errors import InputError
 from topology.fabrics import check_scale_out
 from topology.importers.assemble import Assembled
-from topology.importers.found import FabricFound, NodeFound
-from topology.importers.parts import AskError, Parts, ask_all
+from topology.importers.found import FabricFound, NodeFound, Nodes
+from topology.importers.parts import Parts, missing, stand_in_latency
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, ScaleOutSpec
 from topology.structures import check_domain
 from topology.units import format_quantity
-
-_STAND_IN = "hgx-h100"  # latencies that no file states, as in cluster files
 
 
 def regular_node(name: str, node: NodeFound, parts: Parts) -> ClusterSpec | None:
@@ -30,11 +28,7 @@ def regular_node(name: str, node: NodeFound, parts: Parts) -> ClusterSpec | None
 
 
 def unswitched(
-    name: str,
-    fabric: FabricFound,
-    nodes: Mapping[str, NodeFound | None],
-    groups: Mapping[str, Sequence[str]],
-    parts: Parts,
+    name: str, fabric: FabricFound, nodes: Nodes, groups: Mapping[str, Sequence[str]], parts: Parts
 ) -> ClusterSpec:
     """Return hosts that no file puts on switches, in the fabric of the system that the user named.
 
@@ -52,13 +46,17 @@ def unswitched(
             )
         domains.append(replace(domain, gpus=domain.gpus_per_node * len(hosts)))
     design = parts.design
-    if len(domains) > 1 and design is None:
-        ask_all(fabric.place, lambda: _refuse_uncabled(parts))
-    if design is not None and len(domains) > 1:
+    if len(domains) == 1:
+        design = None
+    elif design is None:
+        systems = ", ".join(one.part for one in systems_of(parts.gpu.name)) or "of the catalog"
+        how = f"the fabric's file too (Slurm tree, ibnetdiscover, ...) or option `gpu` SYSTEM ({systems})"
+        raise missing(fabric.place, {"how its domains are cabled to each other": how})
+    else:
         nic = parts.nic()
-        parts.taken[
+        parts.take(
             f"Fabric between domains: {design.kind}, as catalog system {parts.named_system} is cabled."
-        ] = None
+        )
         if nic != design.fabric:
             design = replace(
                 design, fabric=_as_read(design.kind, nic), nic_links_per_gpu=parts.nics_per_gpu()
@@ -67,29 +65,11 @@ def unswitched(
             design = replace(
                 design, oversubscription=parts.oversubscription(), fabric=_as_read(design.kind, nic)
             )
-    return check_cluster(
-        ClusterSpec(name, tuple(domains), design if len(domains) > 1 else None), fabric.place
-    )
-
-
-def _refuse_uncabled(parts: Parts) -> None:
-    """Say what would tell how domains are cabled."""
-    from topology.catalog import systems_of
-
-    systems = ", ".join(one.part for one in systems_of(parts.gpu.name))
-    raise AskError(
-        "how its domains are cabled to each other",
-        "the fabric's file too (Slurm tree, ibnetdiscover, ...) or option `gpu` SYSTEM "
-        f"({systems or 'of the catalog'})",
-    )
+    return check_cluster(ClusterSpec(name, tuple(domains), design), fabric.place)
 
 
 def regular_fabric(
-    name: str,
-    fabric: FabricFound,
-    nodes: Mapping[str, NodeFound | None],
-    assembled: Assembled,
-    parts: Parts,
+    name: str, fabric: FabricFound, nodes: Nodes, assembled: Assembled, parts: Parts
 ) -> tuple[ClusterSpec, list[str]] | None:
     """Return the short form and its hosts in order, None where the fabric is not regular."""
     hosts = list(nodes.values())
@@ -306,8 +286,7 @@ def _as_read(kind: str, nic: FabricSpec) -> FabricSpec:
     """Return a NIC as a cluster file describes it: by the kind of fabric and its rate."""
     figure = nic.link_bytes_per_s
     text = figure.text or format_quantity(figure.value, "byte/s", 12)
-    latency = load_scale_out(_STAND_IN).fabric.latency_s
-    return FabricSpec(f"{kind} {text}", "scale-out", replace(figure, text=text), latency)
+    return FabricSpec(f"{kind} {text}", "scale-out", replace(figure, text=text), stand_in_latency())
 
 
 def _same_graph(spec: ClusterSpec, assembled: Assembled) -> bool:

@@ -13,14 +13,14 @@ from cost.assignment import Assignment
 from cost.loads import ExpertLoads
 from topology.errors import InputError
 
-Split = Literal["even", "source", "lp"]
+DispatchPolicy = Literal["even", "source", "lp"]
 
-SPLITS: tuple[Split, ...] = get_args(Split)
+DISPATCH_POLICIES: tuple[DispatchPolicy, ...] = get_args(DispatchPolicy)
 """``even``: TensorRT-LLM, vLLM, SGLang ``dynamic``. ``source``: SGLang ``static``, vllm-ascend. ``lp``: SGLang's
 ``lp``, DeepSeek's LPLB."""
 
 
-def require_split(split: str) -> Split:
+def require_policy(split: str) -> DispatchPolicy:
     """Return ``split`` if it is known.
 
     Raises
@@ -28,15 +28,17 @@ def require_split(split: str) -> Split:
     InputError
         If it is not.
     """
-    for known in SPLITS:
+    for known in DISPATCH_POLICIES:
         if split == known:
             return known
-    raise InputError(f"`split` {split}: expected {', '.join(SPLITS[:-1])} or {SPLITS[-1]}.")
+    raise InputError(
+        f"`split` {split}: expected {', '.join(DISPATCH_POLICIES[:-1])} or {DISPATCH_POLICIES[-1]}."
+    )
 
 
 def slot_shares(
     assignment: Assignment,
-    split: Split,
+    split: DispatchPolicy,
     *,
     load: NDArray[np.float64] | None = None,
     nodes: NDArray[np.int64] | None = None,
@@ -58,7 +60,7 @@ def slot_shares(
     InputError
         If the split is not known, or is ``lp`` and there is no load.
     """
-    if require_split(split) == "even":
+    if require_policy(split) == "even":
         return np.take_along_axis(1.0 / np.maximum(assignment.copies, 1), _slot_experts(assignment), axis=1)
     if split == "source":
         return source_shares(assignment, nodes)
@@ -329,7 +331,7 @@ def expert_use(
     loads: ExpertLoads,
     top_k: int,
     *,
-    split: Split = "even",
+    split: DispatchPolicy = "even",
     nodes: NDArray[np.int64] | None = None,
     speed: NDArray[np.float64] | None = None,
 ) -> ExpertUse:

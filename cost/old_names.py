@@ -39,8 +39,11 @@ MOVED = {
 }
 """Old names of modules that pages or examples named, and where their contents are now."""
 RENAMED = {
+    "SPLITS": "cost.dispatch.DISPATCH_POLICIES",
     "Setting": "cost.deployment.Deployment",
+    "Split": "cost.dispatch.DispatchPolicy",
     "hbm_tier": "cost.lecture.hbm_tier",
+    "require_split": "cost.dispatch.require_policy",
     "tier_spans": "cost.lecture.tier_spans",
 }
 """Names in them that are another now, or elsewhere than their module's other names."""

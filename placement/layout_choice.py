@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.dispatch import Split
+from cost.dispatch import DispatchPolicy
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.score import Score
@@ -159,7 +159,7 @@ def _within_tpot(
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
     tpot_s: float | None,
-    split: Split,
+    split: DispatchPolicy,
 ) -> Candidate:
     """Return the candidate at the largest batch that meets the time per token with its experts as placed."""
     if tpot_s is None or candidate.fitted.fixed:

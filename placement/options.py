@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from cost.dispatch import Split, require_split
+from cost.dispatch import DispatchPolicy, require_policy
 from cost.layout import Layout
 from topology.errors import InputError
 
@@ -78,7 +78,7 @@ class PlanOptions:
     objective:
         Over several loads: the mean or the worst of the largest over mean GPU load.
     split:
-        How the engine splits an expert's tokens over its copies (:data:`cost.dispatch.SPLITS`).
+        How the engine splits an expert's tokens over its copies (:data:`cost.dispatch.DISPATCH_POLICIES`).
     """
 
     redundant: int | Literal["auto"] | None = None
@@ -91,7 +91,7 @@ class PlanOptions:
     alike: float = ALIKE
     spread: Spread = "gpu"
     objective: Objective = "mean"
-    split: Split = "even"
+    split: DispatchPolicy = "even"
 
     @property
     def copies(self) -> int | None:
@@ -115,7 +115,7 @@ class PlanOptions:
             )
         require_spread(self.spread)
         require_objective(self.objective)
-        require_split(self.split)
+        require_policy(self.split)
         for name, value, least in (
             ("`tpot_ms`", self.tpot_s, math.ulp(0.0)),
             ("`time_limit`", self.time_limit_s, 0.0),

@@ -10,7 +10,7 @@ import numpy as np
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.dispatch import Split, require_split
+from cost.dispatch import DispatchPolicy, require_policy
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.score import Score
@@ -96,9 +96,9 @@ class Plan:
     passed_over: str = ""
 
     @property
-    def split(self) -> Split:
+    def split(self) -> DispatchPolicy:
         """How the engine splits an expert's tokens over its copies."""
-        return require_split(str(self.options.get("split", "even")))
+        return require_policy(str(self.options.get("split", "even")))
 
     @property
     def spread(self) -> Spread:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cost.assignment import Assignment
 from cost.calibration.errors import error_to_dict, errors_in
 from cost.deployment import Deployment
-from cost.dispatch import Split
+from cost.dispatch import DispatchPolicy
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.resolve import model_from_config
@@ -119,7 +119,7 @@ class _Options(_Part):
     engine: str = ""
     spread: Spread = "gpu"
     objective: Objective = "mean"
-    split: Split = "even"
+    split: DispatchPolicy = "even"
 
 
 class _Inputs(_Part):

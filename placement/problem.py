@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cost.assignment import Assignment
-from cost.dispatch import Split, lp_level, slot_shares
+from cost.dispatch import DispatchPolicy, lp_level, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.options import Objective, require_objective
 from topology.errors import InputError
@@ -58,7 +58,7 @@ class Problem:
     gpu_speed: Floats | None = None
     spread: Ints | None = None
     objective: Objective = "mean"
-    split: Split = "even"
+    split: DispatchPolicy = "even"
     nodes: Ints | None = None
 
     def __post_init__(self) -> None:
@@ -213,7 +213,7 @@ def make_problem(
     spread: Ints | None = None,
     *,
     objective: Objective = "mean",
-    split: Split = "even",
+    split: DispatchPolicy = "even",
     nodes: Ints | None = None,
 ) -> Problem:
     """Check ``loads`` ``[scenarios, layers, experts]`` (or one load) and divide each layer of each by its mean.

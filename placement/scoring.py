@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.dispatch import ExpertUse, Split, balanced_use, expert_use
+from cost.dispatch import DispatchPolicy, ExpertUse, balanced_use, expert_use
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.score import LayoutScorer, Score
@@ -46,7 +46,7 @@ def stage_use(
     stage: StageSpec,
     assignment: Assignment,
     loads: ExpertLoads,
-    split: Split = "even",
+    split: DispatchPolicy = "even",
 ) -> ExpertUse:
     """Return what the experts of one stage ask of its GPUs when the engine splits their tokens in this way.
 
@@ -81,7 +81,7 @@ def placement_scorer(
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
-    split: Split = "even",
+    split: DispatchPolicy = "even",
 ) -> LayoutScorer:
     """Return what scores a placement at any batch: ours, a rival's, one made by hand.
 
@@ -98,7 +98,7 @@ def placement_balancedness(
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
-    split: Split = "even",
+    split: DispatchPolicy = "even",
 ) -> dict[int, float]:
     """Return mean over max GPU load by absolute layer id, the mean over scenarios; empty without experts."""
     return _balancedness(deployment, layout, experts, _uses(deployment, layout, experts, loads, split))
@@ -109,7 +109,7 @@ def score_placement(
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
-    split: Split = "even",
+    split: DispatchPolicy = "even",
 ) -> tuple[Score, dict[int, float]]:
     """Score any placement at the deployment's batch; return the score and the balancedness by layer.
 
@@ -147,7 +147,7 @@ def _uses(
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
-    split: Split,
+    split: DispatchPolicy,
 ) -> list[ExpertUse | None]:
     return [
         None
@@ -186,7 +186,7 @@ def score_rivals(
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads,
-    split: Split,
+    split: DispatchPolicy,
 ) -> dict[str, BaselineScore]:
     """Return each rival's score by name, on the slots per GPU of ``experts`` and planned on the mean of ``loads``.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from cost.dispatch import Split
+from cost.dispatch import DispatchPolicy
 from placement.engines.findings import BAD, Finding, Inspected, RowRules, inspect_rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 
@@ -40,7 +40,7 @@ class Launch:
     stages: int
     nodes: int
     redundant: int
-    split: Split
+    split: DispatchPolicy
     model_type: str = ""
 
 
@@ -79,7 +79,7 @@ class Engine(ABC):
     version: ClassVar[str]
     released: ClassVar[bool] = True
     suffixes: ClassVar[tuple[str, ...]] = ()
-    splits: ClassVar[tuple[Split, ...]] = ("even",)
+    splits: ClassVar[tuple[DispatchPolicy, ...]] = ("even",)
     split_words: ClassVar[str]
     nearest_copy: ClassVar[bool] = True
     rules: ClassVar[RowRules]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost.assignment import Assignment
-from cost.dispatch import Split
+from cost.dispatch import DispatchPolicy
 from cost.dtypes import bytes_per_param
 from cost.loads import ExpertLoads
 from cost.model import MoeFfn
@@ -224,7 +224,7 @@ def _budget(options: ReplanOptions, replicas: int, largest_bytes: float) -> int 
 
 
 def _tasks(
-    left: Degraded, loads: ExpertLoads, spread: Spread, objective: Objective, split: Split
+    left: Degraded, loads: ExpertLoads, spread: Spread, objective: Objective, split: DispatchPolicy
 ) -> dict[int, MigrationTask]:
     """The task of each stage that has experts."""
     tasks = {}

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from cost.dispatch import Split, slot_shares
+from cost.dispatch import DispatchPolicy, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.failure_domains import each_alone, over_cap
 from placement.pack import EMPTY
@@ -42,7 +42,7 @@ class MigrationTask:
     tokens: Floats
     old: Experts
     objective: Objective = "mean"
-    split: Split = "even"
+    split: DispatchPolicy = "even"
     nodes: Ints | None = None
 
     @property
@@ -129,7 +129,7 @@ def migration_task(
     old: Experts,
     objective: Objective = "mean",
     *,
-    split: Split = "even",
+    split: DispatchPolicy = "even",
     nodes: Ints | None = None,
 ) -> MigrationTask:
     """Check and scale ``tokens`` ``[scenarios, layers, experts]``; take slots, speeds, domains of ``problem``.

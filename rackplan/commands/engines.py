@@ -70,7 +70,7 @@ def import_plan(
     Reads it strictly, scores it; writes plan.json, report.html and topology.svg.
     """
     from cost.deployment import Deployment
-    from cost.dispatch import require_split
+    from cost.dispatch import require_policy
     from cost.resolve import resolve_model
     from placement.engines.import_plan import default_ranks, imported_plan
     from placement.engines.mapping import model_facts
@@ -88,7 +88,7 @@ def import_plan(
         tp=tp,
         stages=stages,
         objective=require_objective(objective),
-        split=require_split(split),
+        split=require_policy(split),
     )
     work = options.workload(context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap)
     deployment = Deployment(

@@ -65,7 +65,7 @@ def plan(
 ) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
     from cost.deployment import Deployment
-    from cost.dispatch import require_split
+    from cost.dispatch import require_policy
     from cost.resolve import resolve_model
     from placement.options import PlanOptions, require_objective, require_spread
     from placement.planner import make_plan
@@ -84,7 +84,7 @@ def plan(
         stages,
         spread=require_spread(spread),
         objective=require_objective(objective),
-        split=require_split(split),
+        split=require_policy(split),
     )
     work = options.workload(
         context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap, sparse_attention

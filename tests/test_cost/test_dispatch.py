@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from cost.assignment import Assignment
-from cost.dispatch import SPLITS, expert_use, lp_level, lp_shares, require_split, slot_shares, source_shares
+from cost.dispatch import (
+    DISPATCH_POLICIES,
+    expert_use,
+    lp_level,
+    lp_shares,
+    require_policy,
+    slot_shares,
+    source_shares,
+)
 from cost.loads import ExpertLoads
 from topology.errors import InputError
 
@@ -116,7 +124,7 @@ def test_lp_is_that_of_highs(seed, gpus, slots, fast):
     assert shares.min() >= 0
 
 
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("split", DISPATCH_POLICIES)
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=30, deadline=None)
 def test_shares_of_an_expert_add_up_to_one(split, seed):
@@ -190,7 +198,7 @@ def test_use_follows_the_split(split):
 
 def test_refusals():
     with pytest.raises(InputError, match="`split` odd: expected even, source or lp"):
-        require_split("odd")
+        require_policy("odd")
     with pytest.raises(InputError, match="depends on the loads"):
         slot_shares(drawn(0), "lp")
 

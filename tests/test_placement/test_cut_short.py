@@ -17,7 +17,7 @@ from placement.verify import verify_plan
 from topology import resolve_cluster
 
 if TYPE_CHECKING:
-    from cost.dispatch import Split
+    from cost.dispatch import DispatchPolicy
 
 SETTING = Deployment(resolve_cluster("hgx-h100"), few_layers("mixtral-8x7b", 6), Workload(batch=8))
 
@@ -27,14 +27,14 @@ def loads_of(scenarios: int) -> ExpertLoads:
     return ExpertLoads(tokens, tuple(f"load {i}" for i in range(scenarios)), synthetic=False)
 
 
-def options_of(split: Split = "even") -> PlanOptions:
+def options_of(split: DispatchPolicy = "even") -> PlanOptions:
     return PlanOptions(8, time_limit_s=0.0, ep=8, tp=1, split=split)
 
 
 @pytest.mark.parametrize("split", ["even", "source", "lp"])
 @pytest.mark.parametrize("scenarios", [1, 3])
 def test_the_placement_that_chose_the_layout_is_kept(
-    split: Split, scenarios: int, monkeypatch: pytest.MonkeyPatch
+    split: DispatchPolicy, scenarios: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt

@@ -20,11 +20,11 @@ from placement.problem import Problem, make_problem, spread_slots
 from placement.verify import verify_experts
 
 if TYPE_CHECKING:
-    from cost.dispatch import Split
+    from cost.dispatch import DispatchPolicy
     from placement.migrate.migration import State
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
-SPLITS: tuple[Split, ...] = ("source", "lp")
+SPLITS: tuple[DispatchPolicy, ...] = ("source", "lp")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def drift(
     seed: int,
-    split: Split,
+    split: DispatchPolicy,
     *,
     layers: int = 2,
     experts: int = 32,
@@ -83,7 +83,7 @@ def check(task: MigrationTask, found: Migration) -> np.ndarray:
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_within_one_percent_of_what_a_plan_under_the_split_would_be(split: Split, seed: int) -> None:
+def test_within_one_percent_of_what_a_plan_under_the_split_would_be(split: DispatchPolicy, seed: int) -> None:
     task = drift(seed, split)
     found = migrate([task])
     balance = (1 / recomputed(task, check(task, found))).mean()
@@ -123,7 +123,7 @@ def test_fronts_of_tiny_layers_are_nearly_those_of_all_placements() -> None:
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("split", SPLITS)
-def test_loads_that_did_not_change_move_nothing(split: Split) -> None:
+def test_loads_that_did_not_change_move_nothing(split: DispatchPolicy) -> None:
     task = drift(4, split)
     same = migration_task(task.problem, task.tokens, fresh_placement(task), split=split, nodes=task.nodes)
     assert migrate([same]).moves == 0
@@ -134,7 +134,9 @@ def test_loads_that_did_not_change_move_nothing(split: Split) -> None:
 @given(
     seed=st.integers(0, 1000), most=st.integers(0, 30), split=st.sampled_from(SPLITS), spread=st.booleans()
 )
-def test_budgets_and_failure_domains_are_kept(seed: int, most: int, split: Split, *, spread: bool) -> None:
+def test_budgets_and_failure_domains_are_kept(
+    seed: int, most: int, split: DispatchPolicy, *, spread: bool
+) -> None:
     task = drift(seed, split, experts=16, gpus=6, redundant=8, spread=spread, scenarios=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cycles, "_EFFORT", 5)
@@ -155,7 +157,9 @@ def test_swaps_by_source_are_more_than_the_even_search_finds() -> None:
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize(("split", "phase"), [("even", "price"), ("source", "price"), ("source", "swaps")])
-def test_ctrl_c_keeps_the_best_so_far(split: Split, phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_the_best_so_far(
+    split: DispatchPolicy, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from placement.migrate import migration
 
     monkeypatch.setattr(migration, "_EVERY_S", 0.0)
@@ -194,7 +198,7 @@ def test_progress_is_told(most: int | None, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_real_loads_under_the_split(split: Split) -> None:
+def test_real_loads_under_the_split(split: DispatchPolicy) -> None:
     files = sorted(REAL.glob("*.npy"))
     if not files:
         pytest.skip("no real expert loads beside the repository")

@@ -22,9 +22,14 @@ def headings(text: str) -> set[str]:
     return {title.strip().replace(" ", "-") for title in words}
 
 
+def is_there(path: Path) -> bool:
+    """Whether a file, or a folder with more than what Python compiled there, exists."""
+    return path.is_file() or any(one.is_file() and one.suffix != ".pyc" for one in path.rglob("*"))
+
+
 def missing_files(text: str) -> list[str]:
     """Files and folders of the repository that ``text`` names and that do not exist; capitals are placeholders."""
-    return [name for name in NAMED.findall(text) if name.islower() and not (ROOT / name).exists()]
+    return [name for name in NAMED.findall(text) if name.islower() and not is_there(ROOT / name)]
 
 
 def broken_links(text: str, folder: Path) -> list[str]:

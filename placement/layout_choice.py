@@ -139,7 +139,7 @@ def place(
     for group in groups:
         result = None if known is None else known.get(group.key)
         if result is None and loads is not None:
-            share = None if stop is None else stop.within(stop.seconds / len(groups))
+            share = None if stop is None else stop.part(1 / len(groups))
             result = place_group(deployment, group, loads, options, share, thorough=thorough)
             if known is not None:
                 known[group.key] = result

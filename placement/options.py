@@ -65,7 +65,8 @@ class PlanOptions:
     tpot_s:
         Longest time per output token, in seconds; None for no limit.
     time_limit_s:
-        Seconds for CP-SAT to improve the experts' placement; 0 for the reproducible fast path alone.
+        Seconds of search for the experts' placement after the fast path; 0 for the reproducible fast path alone; None
+        for as long as it is worth (:func:`placement.solve.worth_searching`).
     seed:
         Seed of synthetic loads and of the search.
     ep, tp, stages:
@@ -83,7 +84,7 @@ class PlanOptions:
 
     redundant: int | Literal["auto"] | None = None
     tpot_s: float | None = None
-    time_limit_s: float = 10.0
+    time_limit_s: float | None = None
     seed: int = 0
     ep: int | None = None
     tp: int | None = None

@@ -77,6 +77,8 @@ class Plan:
         What the planner was asked besides, as JSON-able values.
     passed_over:
         A layout that is faster by the estimate and less simple, in words; empty if there is none.
+    search:
+        How long the experts were searched for and why, in words; empty where the time was asked for.
     """
 
     deployment: Deployment
@@ -94,6 +96,7 @@ class Plan:
     failures: Failures | None = None
     redundancy: RedundancyCurve | None = None
     passed_over: str = ""
+    search: str = ""
 
     @property
     def split(self) -> DispatchPolicy:

@@ -129,6 +129,7 @@ def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, sto
         notes=tuple(dict.fromkeys(notes)),
         options=asdict(options),
         scenarios=scenarios,
+        search="; ".join(dict.fromkeys(result.search for result in placed.results if result.search)),
     )
     say("losing GPUs, nodes and racks")
     with stop:

@@ -34,6 +34,8 @@ class ExpertResult:
         What ran, in words.
     baselines:
         The rivals by name, each with an assignment or the reason why it does not apply.
+    search:
+        How long the search was and why, in words; empty where the time was asked for.
     """
 
     assignment: Assignment
@@ -43,6 +45,7 @@ class ExpertResult:
     interrupted: bool
     log: tuple[str, ...]
     baselines: Mapping[str, Baseline]
+    search: str = ""
 
     @property
     def objective(self) -> float:

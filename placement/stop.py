@@ -19,7 +19,8 @@ class Stop:
     Parameters
     ----------
     seconds:
-        Of search after the fast path; 0 for the fast path alone, which is the same every time.
+        Of search after the fast path; 0 for the fast path alone, which is the same every time; None for as long as
+        the search is worth (:func:`placement.solve.worth_searching`).
     on_progress:
         Who hears how far the search is.
 
@@ -30,9 +31,15 @@ class Stop:
     """
 
     def __init__(
-        self, seconds: float = 0.0, on_progress: OnProgress | None = None, *, whole: Stop | None = None
+        self,
+        seconds: float | None = 0.0,
+        on_progress: OnProgress | None = None,
+        *,
+        whole: Stop | None = None,
+        share: float = 1.0,
     ) -> None:
         self.seconds = seconds
+        self._share = share
         self.on_progress = on_progress
         self._whole = whole
         self._interrupted = False
@@ -47,6 +54,15 @@ class Stop:
     def within(self, seconds: float) -> Stop:
         """Return a part that begins now and takes so long at most; its interruption is that of the whole."""
         return Stop(0.0 if self.interrupted else seconds, self.on_progress, whole=self)
+
+    def part(self, share: float) -> Stop:
+        """Return a part with a share of the seconds."""
+        seconds = None if self.seconds is None else self.seconds * share
+        return Stop(seconds, self.on_progress, whole=self, share=self._share * share)
+
+    def search(self, worth_s: float) -> Stop:
+        """Return the clock of a search that begins now: the seconds asked for, or else those it is worth."""
+        return self.within(worth_s * self._share if self.seconds is None else self.seconds)
 
     def interrupt(self) -> None:
         """Say that Ctrl-C came."""
@@ -71,7 +87,7 @@ class Stop:
 
     def left(self) -> float:
         """Seconds left; 0 or less when it is over."""
-        return 0.0 if self.interrupted else self.seconds - self.spent()
+        return 0.0 if self.interrupted else (self.seconds or 0.0) - self.spent()
 
     def goes_on(self) -> bool:
         """Whether there is time left."""

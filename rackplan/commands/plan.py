@@ -58,8 +58,9 @@ def plan(
     sparse_attention: options.SparseAttention = "",
     engine: options.Engine = "",
     time_limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds for CP-SAT; 0: fast path only.")
-    ] = 10.0,
+        float | None,
+        typer.Option("--time-limit", help="Seconds of search; 0: fast path only; default: what it is worth."),
+    ] = None,
     seed: options.Seed = 0,
     json: options.JsonFlag = False,
 ) -> None:

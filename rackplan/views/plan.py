@@ -145,6 +145,7 @@ def balance_blocks(plan: Plan) -> list[Block]:
         Table(columns, rows, title),
         Items(absent),
         Text(proven + ("; INTERRUPTED, the best so far" if plan.interrupted else ""), "Proof"),
+        *([Text(plan.search, "Search")] if plan.search else []),
     ]
 
 

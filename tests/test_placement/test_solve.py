@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from placement import solve as solve_module
 from placement import stop as stop_module
 from placement.problem import Problem, make_problem, spread_slots
 from placement.result import ExpertResult
@@ -121,3 +122,17 @@ def test_real_loads_beat_eplb_in_every_layer() -> None:
             assert (result.max_load <= problem.evaluate(rival)).all()
         means.append((1 / result.max_load).mean())
     assert np.mean(means) >= 0.995
+
+
+@pytest.mark.parametrize(("each", "words"), [(2, "10 s, since"), (8, "1 s, since")])
+def test_search_takes_what_it_is_worth(each: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solve_module, "EASY_S", 0.1)
+    monkeypatch.setattr(solve_module, "HARD_S", 0.2)
+    loads = np.random.default_rng(5).lognormal(0, 0.6, (2, 64))
+    problem = make_problem(loads, np.full(96 // each, each))
+    words = words.replace("10 s", "0.2 s").replace("1 s", "0.1 s")
+    assert solve(problem, Stop(None)).search.startswith(words)
+    assert solve(problem, Stop(0.1)).search == ""  # as asked for
+    assert solve(problem).search == ""
+    with_share = Stop(None).part(0.5).search(4.0)
+    assert with_share.seconds == 2.0

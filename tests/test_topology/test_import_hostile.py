@@ -27,7 +27,7 @@ FILES: list[tuple[str, bytes | str, str]] = [
         "line 1: elements are nested more than 64",
     ),
     ("many.xml", "<system>" + "<a/>" * 300_000 + "</system>", "more than 200000 elements"),
-    ("other.xml", "<html><body/></html>", "<html> is no NCCL topology"),
+    ("other.xml", "<html><body/></html>", "<html> is not an NCCL topology"),
     ("route.xml", "<interserver_route><nic_pairs/></interserver_route>", "FlagCX"),
     ("net.yml", "topology: [Ring]\nnpus_count: [4]\n", "ASTRA-sim"),
     ("cluster.yaml", "name: x\ndomains: [{part: hgx-h100}]\n", "a cluster YAML already"),

@@ -158,7 +158,7 @@ def test_all_nics_on_one_leaf_are_no_rails(ib_rails: Any) -> None:
         (lambda t: t.replace(" 4xNDR", " 4xHDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
         (lambda t: t.replace("[1] ", "[2] ", 1), "duplicate port 2"),
         (lambda t: t.replace("[33] ", "[99] ", 1), "port 99 of a device with 65 ports"),
-        (lambda t: t.replace("Switch\t65", "Swtch\t65", 1), "is no line of ibnetdiscover"),
+        (lambda t: t.replace("Switch\t65", "Swtch\t65", 1), "is not a line of ibnetdiscover"),
         (lambda t: t[t.index("[1]") :], "before any Switch or Ca line"),
         (lambda t: t[t.index("Ca\t") :], "has no switch"),
     ],

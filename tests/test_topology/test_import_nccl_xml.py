@@ -138,7 +138,7 @@ def test_two_ports_of_one_nic_are_two() -> None:
         (lambda t: t.replace("0000:01:01.0", "0000:00:01.0"), "duplicate PCI device"),
         (lambda t: t.replace('count="5"', 'count="-5"', 1), "must be a whole number"),
         (lambda t: t.replace('count="5"', 'count="99999999"', 1), "must be a whole number"),
-        (lambda t: t.replace("0000:1c:00.0", "nowhere", 1), "is no PCI bus id"),
+        (lambda t: t.replace("0000:1c:00.0", "nowhere", 1), "is not a PCI bus id"),
         (lambda t: t.replace('sm="90"', 'sm="100"', 1), "different generations"),
         (lambda t: t.replace('speed="400000"', 'speed="fast"', 1), "must be a whole number"),
         (lambda t: t.replace("system", "topology"), "whose root is <system>"),

@@ -103,7 +103,7 @@ def _html(attributes: dict[str, object]) -> str:
 class Canvas:
     """Collects boxes and links; :meth:`source` writes them as DOT. Lengths are points, y grows downwards.
 
-    The title stands above y = 0, its left edge at ``left``.
+    The title is above y = 0, its left edge at ``left``.
     """
 
     title: str

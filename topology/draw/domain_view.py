@@ -21,7 +21,7 @@ from topology.draw.canvas import (
 )
 from topology.draw.captions import broken_lines, own_links, planes_text, plural, rate_text, switch_word
 from topology.draw.painter import Painter
-from topology.draw.parts import Host, Links
+from topology.draw.parts import Host
 from topology.spec import DomainSpec
 from topology.units import format_quantity
 
@@ -35,7 +35,7 @@ _LONGEST_GRID = 18
 
 @dataclass
 class _Grid:
-    """A table of hosts, with what its bundle to the band stands for."""
+    """A table of hosts, and the hosts whose links to the band are drawn as one."""
 
     name: str
     width: float
@@ -76,25 +76,19 @@ def draw_domain_view(canvas: Canvas, painter: Painter, number: int) -> None:
 
 def _bundle(canvas: Canvas, painter: Painter, grid: _Grid, number: int, ends: tuple[str, str]) -> None:
     """Draw the scale-up links of a grid as one line."""
-    links = _links(painter, grid)
+    links = painter.fold.scale_up_links(grid.hosts)
     if not links.count:
         return
-    ids = [painter.cluster.gpus[i].id for host in grid.hosts for i in host.gpus]
-    pairs = painter.around(ids, [chip.id for chip in painter.fold.chips(number)])
+    pairs = painter.around(painter.gpu_ids(grid.hosts), [chip.id for chip in painter.fold.chips(number)])
     colour, width = painter.bundle(pairs, NVLINK, 1.0 + min(4.0, links.count / 72))
     style = "dashed" if grid.dashed or links.degraded else "solid"
     canvas.link(*ends, colour, width=width, style=style, tip=painter.busy(pairs, "busy"))
 
 
-def _links(painter: Painter, grid: _Grid) -> Links:
-    """Return the scale-up links of the GPUs of a grid."""
-    return Links.sum(painter.fold.gpu_links[i] for host in grid.hosts for i in host.gpus)
-
-
 def _say(canvas: Canvas, painter: Painter, grid: _Grid, at: Point, said: set[tuple[str, ...]]) -> None:
     """Write count x rate = total beside a bundle, the first time that it comes."""
-    lines = broken_lines(_links(painter, grid).text().removesuffix(" each way"))
-    if tuple(lines) in said or grid.dashed or not _links(painter, grid).count:
+    lines = broken_lines(painter.fold.scale_up_links(grid.hosts).text().removesuffix(" each way"))
+    if tuple(lines) in said or grid.dashed or not painter.fold.scale_up_links(grid.hosts).count:
         return
     said.add(tuple(lines))
     canvas.note(f"said {grid.name}", (at[0], at[1] - 13 * len(lines) / 2), lines, ink="#2f4a00", points=8)
@@ -141,7 +135,7 @@ def _tray(painter: Painter, host: Host) -> _Grid:
     tag = painter.same_tag(places)
     ours = painter.cluster.spec.raw is None
     title = f"{host.id.rpartition('.')[2].replace('n', 'node ', 1) if ours else host.id} {tag}".strip()
-    names = [host.id, *(painter.cluster.gpus[i].id for i in host.gpus)]
+    names = painter.names(host)
     size = max(_CELL, -(-(text_width(title, 9, bold=True) + 4) // columns))
     width = columns * (size + 1) + 3
     sheet = Sheet(width)
@@ -196,7 +190,7 @@ def _rack(painter: Painter, name: str, block: Block) -> _Grid:
         tags = painter.tag_row(painter.places(row.host))
         if tags:
             sheet.add([cell("", width=round(header), height=12), *tags], 12)
-        names = [row.host.id, *(painter.cluster.gpus[i].id for i in row.host.gpus)]
+        names = painter.names(row.host)
         sheet.add_all(painter.fault_rows(names, columns + 1, 2, width=width - 8), 12)
     sheet.line("", 1, colspan=columns + 1, port="foot")
     return _Grid(name, width, sheet.height, sheet.html(color="#8a8a8a"), [row.host for row in block.rows])
@@ -221,7 +215,7 @@ def _band_lines(painter: Painter, domain: DomainSpec, number: int) -> list[str]:
     chips, upper = painter.fold.chips(number), painter.fold.chips(number, "upper")
     total = painter.fold.hosts_by_domain[number]
     gpus = sum(len(host.gpus) for host in total)
-    rate = Links.sum(painter.fold.gpu_links[i] for host in total for i in host.gpus).bytes_per_s
+    rate = painter.fold.scale_up_links(total).bytes_per_s
     if upper:
         tiers = f"{plural(len(upper), 'second-tier chip')} over {plural(len(chips), 'first-tier chip')}"
         first = f"{planes_text(domain)}: {tiers}, one a plane in each host"
@@ -247,8 +241,7 @@ def _band(painter: Painter, lines: list[str], columns: int, width: float, number
     rows = [[cell("", width=round(part), height=4, port=f"t{c}") for c in range(columns)]]
     rows.append([cell(lines[0], colspan=columns, bold=True, height=22, size=11)])
     rows.append([cell(lines[1], colspan=columns, height=16)])
-    chips = [chip.id for tier in ("chip", "upper") for chip in painter.fold.chips(number, tier)]
-    faults = painter.marks.lines(painter.marks.odd_names(chips))
+    faults = painter.marks.lines(painter.marks.odd_names(painter.fold.chip_ids([number])))
     if faults:
         text = fitting("; ".join(faults), width - 12, 8)
         rows.append([cell(text, colspan=columns, height=13, ink=FAULT, size=8)])

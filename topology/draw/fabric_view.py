@@ -252,7 +252,7 @@ class _FabricView:
         else:
             hosts = [host for pod in pods for host in pod.hosts]
             links = Links.sum(link for host in hosts for link in host.up.values())
-            ids = [self.painter.cluster.gpus[i].id for host in hosts for i in host.gpus]
+            ids = self.painter.gpu_ids(hosts)
         if not links.count:
             return
         pairs = self.painter.around([leaf.id for pod in pods for leaf in pod.leaves], ids)
@@ -270,7 +270,7 @@ class _FabricView:
         """Return the ids of the working GPUs of a block, drawn or alike."""
         numbers = (*block.numbers, *block.alike)
         hosts = [host for n in numbers for host in self.painter.fold.hosts_by_domain[n]]
-        return [self.painter.cluster.gpus[i].id for host in hosts for i in host.gpus]
+        return self.painter.gpu_ids(hosts)
 
     def _link(
         self,

@@ -270,7 +270,7 @@ def _router_group(name: str, data: Mapping[str, Any], tier: str) -> str:
 
 
 def _height(switch: Switch) -> int:
-    """Return how far up a switch stands."""
+    """Return how far up a switch is."""
     return ("chip", "upper", "router", "leaf", "spine", "core").index(switch.tier)
 
 
@@ -291,7 +291,7 @@ class _Joined:
         self._up: dict[str, str] = {}
 
     def root(self, name: str) -> str:
-        """Return the name that stands for the set of ``name``."""
+        """Return the name that represents the set of ``name``."""
         self._up.setdefault(name, name)
         while self._up[name] != name:
             self._up[name] = self._up[self._up[name]]
@@ -299,7 +299,7 @@ class _Joined:
         return name
 
     def join(self, *names: str) -> None:
-        """Put ``names`` into one set; the first name's root stands for it."""
+        """Put ``names`` into one set; the first name's root represents it."""
         for name in names[1:]:
             one, two = self.root(names[0]), self.root(name)
             if one != two:

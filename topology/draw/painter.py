@@ -212,6 +212,14 @@ class Painter:
         name = self._raw_names[number] if number < len(self._raw_names) else None
         return name or f"d{number}"
 
+    def gpu_ids(self, hosts: Iterable[Host]) -> list[str]:
+        """Return the ids of the working GPUs of some hosts."""
+        return [self.cluster.gpus[i].id for host in hosts for i in host.gpus]
+
+    def names(self, host: Host) -> list[str]:
+        """Return the ids of a host and its working GPUs (broken ones say so themselves)."""
+        return [host.id, *self.gpu_ids([host])]
+
     def places(self, host: Host) -> list[Place]:
         """Return the GPUs of a host by position: numbers of those that work, ids of those that do not."""
         if not host.broken:

@@ -208,6 +208,14 @@ class Fold:
             found[host.domain].append(host)
         return found
 
+    def chip_ids(self, domains: Iterable[int]) -> list[str]:
+        """Ids of all scale-up switch chips of some domains."""
+        return [s.id for number in domains for tier in ("chip", "upper") for s in self.chips(number, tier)]
+
+    def scale_up_links(self, hosts: Iterable[Host]) -> Links:
+        """Scale-up links of the GPUs of some hosts."""
+        return Links.sum(self.gpu_links[i] for host in hosts for i in host.gpus)
+
     def tier(self, name: str) -> list[Switch]:
         """Switches of a tier, in order."""
         return [s for s in self.switches.values() if s.tier == name]

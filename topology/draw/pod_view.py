@@ -18,7 +18,7 @@ from topology.draw.canvas import (
 )
 from topology.draw.captions import common_head, ids_text, plural, ranges, scale_up_words
 from topology.draw.painter import Painter
-from topology.draw.parts import Host, Links, Pod, Switch
+from topology.draw.parts import Links, Pod, Switch
 
 _LEAF_TEXT = 8
 _MOST_CELLS = 16
@@ -29,7 +29,7 @@ def leaf_box(
 ) -> tuple[str, float, float]:
     """Return the table of the leaves of a pod, its width and height.
 
-    ``inner`` is the width of what stands below; ``rails`` the width of its row headers and how many rails it has,
+    ``inner`` is the width of what is below; ``rails`` the width of its row headers and how many rails it has,
     None where the leaves are not to stand in line with rails.
     """
     leaves = pod.leaves
@@ -110,7 +110,7 @@ def _leaf(painter: Painter, leaf: Switch, name: str, width: int) -> str:
 
 
 def _no_leaf(inner: float) -> tuple[str, float, float]:
-    """Return what stands in the place of leaves where there are none."""
+    """Return the placeholder of leaves where there are none."""
     sheet = Sheet(inner)
     text = "no link to the fabric"
     sheet.line(text, 14, width=round(inner) - 4, port="up", size=_LEAF_TEXT, ink=FAULT)
@@ -268,15 +268,10 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
             tags = painter.tag_row(places[start : start + columns])
             if tags:
                 sheet.add([cell("", width=header, height=12), *tags], 12)
-        sheet.add_all(painter.fault_rows(_host_names(painter, row.host), span, most=2), 12)
+        sheet.add_all(painter.fault_rows(painter.names(row.host), span, most=2), 12)
     for line, fill, ink in band:
         sheet.line(line, 13, colspan=span, bgcolor=fill, size=_LEAF_TEXT, ink=ink)
     return BlockView(block, sheet.html(color=NVLINK), wide, sheet.height, by_rail, header, columns)
-
-
-def _host_names(painter: Painter, host: Host) -> list[str]:
-    """Return the ids of a host and its working GPUs (broken ones say so themselves)."""
-    return [host.id, *(painter.cluster.gpus[i].id for i in host.gpus)]
 
 
 def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
@@ -287,13 +282,7 @@ def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
     if block.single:
         lines.insert(0, ("each row is a domain", NVLINK_FILL, BAND_INK))
     numbers = (*block.numbers, *block.alike)
-    chips = [
-        chip.id
-        for number in numbers
-        for tier in ("chip", "upper")
-        for chip in painter.fold.chips(number, tier)
-    ]
-    odd = painter.marks.lines(chips, 2)
+    odd = painter.marks.lines(painter.fold.chip_ids(numbers), 2)
     lines += [(line, FAULT_FILL, FAULT) for line in odd]
     if painter.usage is not None:
         share = painter.usage.busiest(painter.usage.inside(numbers))

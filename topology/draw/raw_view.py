@@ -151,7 +151,7 @@ def _row_width(painter: Painter, row: Sequence[str]) -> float:
 
 
 def _lines(painter: Painter, name: str) -> list[str]:
-    """Return what stands in the box of a node: its name, its kind, its links to siblings."""
+    """Return the lines in the box of a node: its name, its kind, its links to siblings."""
     graph = painter.cluster.graph
     data = graph.nodes[name]
     kind = data["kind"]

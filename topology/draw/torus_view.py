@@ -71,7 +71,7 @@ def _between(
 
 
 class _Grid:
-    """The places of a torus and what stands on them."""
+    """The places of a torus and the GPUs on them."""
 
     def __init__(self, painter: Painter, number: int) -> None:
         self.painter = painter

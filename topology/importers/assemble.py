@@ -232,7 +232,7 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
 
 
 def _plain(name: str) -> str:
-    """Return a fabric's name that is none of the catalog's: its rate is the file's own."""
+    """Return a fabric's name that the catalog does not have: its rate is the file's own."""
     from topology.catalog import fabric_names
 
     short = name.rsplit(": ", 1)[-1]

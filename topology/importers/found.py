@@ -27,7 +27,7 @@ class NodeFound:
     """The inside of one host.
 
     ``links`` join GPUs (``gpus``) and switch chips (``chips``) by name, with a count. With ``hidden`` the one
-    chip stands for switches that the file does not tell apart; with ``beyond`` those switches are outside the
+    chip represents switches that the file does not tell apart; with ``beyond`` those switches are outside the
     host, so its domain may hold other hosts. ``sockets`` gives the socket of each GPU, ``pcie`` the rate of
     its PCIe link where the file has it. ``devices`` counts GPUs that the file only shows as PCI devices.
     """

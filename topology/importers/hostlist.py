@@ -26,7 +26,7 @@ def expand_hosts(text: str, where: str) -> list[str]:
     Raises
     ------
     InputError
-        If brackets do not close, a range runs backwards, a name comes twice, or there are too many names.
+        If brackets do not close, a range runs backwards, a name is duplicate, or there are too many names.
     """
     names: list[str] = []
     for item in _items(text, where):
@@ -81,7 +81,7 @@ def _runs(numbers: list[str]) -> Iterator[str]:
 
 
 def _items(text: str, where: str) -> Iterator[str]:
-    """Yield what stands between commas outside brackets."""
+    """Yield what is between commas outside brackets."""
     depth, start = 0, 0
     for i, char in enumerate(text):
         if char == "[":
@@ -132,7 +132,7 @@ def _numbers(part: str, item: str, where: str) -> list[str]:
     """Return the numbers of ``7`` or ``001-016``, with their zeros."""
     match = _RANGE.fullmatch(part)
     if match is None or len(part) > 2 * _LONGEST_NUMBER:
-        raise InputError(f"{where}: {shown(part)} in {shown(item)} is no number or range like 001-016.")
+        raise InputError(f"{where}: {shown(part)} in {shown(item)} is not a number or range like 001-016.")
     first, last = match[1], match[2] or match[1]
     if int(last) < int(first):
         raise InputError(f"{where}: the range {part} in {shown(item)} runs backwards.")

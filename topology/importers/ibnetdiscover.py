@@ -116,9 +116,9 @@ def _devices(source: Source) -> dict[str, _Device]:
                 raise source.error(number, "a port before any Switch or Ca line; is the beginning cut?")
             _add_port(source, number, current, match)
         elif text.startswith("["):
-            raise source.error(number, f"{shown(text)} is no whole port line; is the file cut?")
+            raise source.error(number, f"{shown(text)} is not a complete port line; is the file cut?")
         elif not _FACT.fullmatch(text):
-            raise source.error(number, f"{shown(text)} is no line of ibnetdiscover.")
+            raise source.error(number, f"{shown(text)} is not a line of ibnetdiscover.")
     if not any(device.kind == "Switch" for device in devices.values()):
         raise source.error(None, "has no switch; is the file cut?")
     return devices
@@ -209,7 +209,7 @@ def _figure(source: Source, rate: str, line: int) -> Figure:
     """Return the data rate of ``4xNDR``."""
     match = _RATE.fullmatch(rate)
     if match is None:
-        raise source.error(line, f"{shown(rate)} is no width and speed.")
+        raise source.error(line, f"{shown(rate)} is not a width and speed.")
     value = int(match[1]) * _LANE_GB_PER_S[match[2]] * 1e9
     return Figure(
         value, "byte/s", Evidence.MEASURED, f"{source.name}, line {line}: {rate}", f"{value * 8 / 1e9:g} Gb/s"

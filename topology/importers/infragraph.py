@@ -83,7 +83,7 @@ class _Device:
         return [(name, i) for name, (kind, n) in self.components.items() if kind == "xpu" for i in range(n)]
 
     def role(self, name: str) -> str:
-        """Return xpu, switch (scale-up) or other: a PCIe switch is none, by its name."""
+        """Return xpu, switch (scale-up) or other: a PCIe switch is other, by its name."""
         kind = self.components[name][0]
         if kind == "xpu":
             return "xpu"
@@ -227,7 +227,7 @@ def _sliced(text: str, counts: Mapping[str, int], where: str) -> list[Part]:
     """Return (name, index) of ``host[0:4]``, ``host[2]`` or ``host`` (all of them)."""
     match = _SLICE.fullmatch(text)
     if match is None:
-        raise InputError(f"{where}: {shown(text)} is no name with a slice like host[0:4].")
+        raise InputError(f"{where}: {shown(text)} is not a name with a slice like host[0:4].")
     name, total = match[1], counts.get(match[1], 1)
     if name not in counts:
         raise InputError(f"{where}: {shown(name)} is not defined.")
@@ -246,7 +246,7 @@ def _dotted(text: object, where: str, parts: int) -> list[str]:
     found = text.split(".") if isinstance(text, str) else []
     numbers = (1, 4) if parts == 5 else (1, 3, 6, 8)
     if len(found) != parts or not all(re.fullmatch(r"\d{1,9}", found[i]) for i in numbers):
-        raise InputError(f"{where}: {shown(text)} is no path of {parts} parts with indexes.")
+        raise InputError(f"{where}: {shown(text)} is not a path of {parts} parts with indexes.")
     return found
 
 

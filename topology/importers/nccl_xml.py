@@ -79,7 +79,7 @@ def read_nccl_xml(source: Source) -> NodeFound:
     Raises
     ------
     InputError
-        If it is no NCCL topology, is cut, or contradicts itself.
+        If it is not an NCCL topology, is cut, or contradicts itself.
     """
     root = parse_xml(source.text, source.name)
     fragment = root.tag in ("pci", "cpu")
@@ -89,7 +89,7 @@ def read_nccl_xml(source: Source) -> NodeFound:
             "is an NCCL graph (the routes NCCL chose), not a topology: dump one with NCCL_TOPO_DUMP_FILE.",
         )
     if root.tag != "system" and not fragment:
-        raise source.error(root.line, f"<{root.tag}> is no NCCL topology, whose root is <system>.")
+        raise source.error(root.line, f"<{root.tag}> is not an NCCL topology, whose root is <system>.")
     host = _Host(source)
     for number, cpu in enumerate([root] if fragment else root.children):
         host.walk(cpu, cpu.attributes.get("numaid", str(number)), ())
@@ -197,7 +197,7 @@ class _Links:
         if _NOWHERE.fullmatch(target):
             return target
         if not _BUSID.fullmatch(target):
-            raise self._source.error(link.line, f"link target {shown(target)} is no PCI bus id.")
+            raise self._source.error(link.line, f"link target {shown(target)} is not a PCI bus id.")
         if link.attributes.get("tclass", "").lower().startswith(_GPU_CLASS) and target not in self._names:
             raise self._source.error(
                 link.line, f"{self._names[busid]} links to GPU {target}, which is not in the file."

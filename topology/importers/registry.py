@@ -39,7 +39,7 @@ def kind_of(source: Source) -> str:
     Raises
     ------
     InputError
-        If it is none that is read; the message says what it is, where that can be told.
+        If no importer reads it; the message says what it is, where that can be told.
     """
     text = source.text
     for one in _FORMATS:

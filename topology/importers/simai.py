@@ -80,7 +80,7 @@ def _link(
     """Read one link line."""
     match = _LINK.fullmatch(line)
     if match is None:
-        raise source.error(number, f"{shown(line.strip())} is no link like `0 16 2880Gbps 0.000025ms 0`.")
+        raise source.error(number, f"{shown(line.strip())} is not a link like `0 16 2880Gbps 0.000025ms 0`.")
     a, b = int(match[1]), int(match[2])
     for end in (a, b):
         if end not in kinds:

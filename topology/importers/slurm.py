@@ -47,7 +47,7 @@ def read_slurm_conf(source: Source) -> FabricFound:
     Raises
     ------
     InputError
-        If a line cannot be read, a name is there twice, or switches and blocks are mixed.
+        If a line cannot be read, a name is duplicate, or switches and blocks are mixed.
     """
     switches: dict[str, SwitchRow] = {}
     blocks: dict[str, _Block] = {}
@@ -239,7 +239,7 @@ def _pairs(source: Source, number: int, line: str) -> dict[str, str]:
     """Return ``key=value`` pairs of a line, keys in lower case."""
     pairs: dict[str, str] = {}
     if left := _PAIR.sub("", line).strip():
-        raise source.error(number, f"{shown(left)} is no KEY=VALUE.")
+        raise source.error(number, f"{shown(left)} is not KEY=VALUE.")
     for match in _PAIR.finditer(line):
         key = match[1].lower()
         if key not in _KEYS:

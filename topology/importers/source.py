@@ -93,7 +93,7 @@ def read_source(path: Path, topology: str | None = None) -> Source:
 
 
 def _decoded(raw: bytes, name: str) -> str:
-    """Return the text of a file, or say why it is none."""
+    """Return the text of a file, or say why it is not text."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{name}: is UTF-16 text; save it as UTF-8.")
     try:

@@ -113,7 +113,7 @@ def _columns(source: Source, header: int) -> tuple[str, ...]:
         columns += parts
     for name in columns:
         if not _NAME.fullmatch(name):
-            raise source.error(header + 1, f"column name {shown(name)} is none of `topo -m`.")
+            raise source.error(header + 1, f"column name {shown(name)} is not one of `topo -m`.")
     if twice := [name for name, count in Counter(columns).items() if count > 1]:
         raise source.error(header + 1, f"duplicate column {twice[0]}.")
     return tuple(columns)
@@ -134,7 +134,7 @@ def _matrix(source: Source) -> _Matrix:
         if legend := _LEGEND.match(line):
             if legend[1] not in columns:
                 raise source.error(
-                    number, f"the legend names {legend[1]}, which is no column of line {header + 1}."
+                    number, f"the legend names {legend[1]}, which is not a column of line {header + 1}."
                 )
             names[legend[1]] = legend[2]
             continue
@@ -142,7 +142,7 @@ def _matrix(source: Source) -> _Matrix:
         if name is None:
             continue
         if name not in columns:
-            raise source.error(number, f"row {name} is no column of line {header + 1}.")
+            raise source.error(number, f"row {name} is not a column of line {header + 1}.")
         if name in rows:
             raise source.error(number, f"duplicate row {name} (first in line {rows[name]}).")
         rows[name] = number
@@ -155,7 +155,7 @@ def _matrix(source: Source) -> _Matrix:
 
 
 def _row_name(line: str, columns: tuple[str, ...]) -> str | None:
-    """Return the name a row begins with; None for a line that is no row."""
+    """Return the name a row begins with; None for other lines."""
     if match := _ROW_NAME.match(line):
         return (
             match[1]
@@ -188,7 +188,7 @@ def _row(
 
 
 def _check(source: Source, matrix: _Matrix, header: int) -> None:
-    """Every column has its row, X stands on the diagonal alone, and cells are equal both ways."""
+    """Every column has its row, X is on the diagonal alone, and cells are equal both ways."""
     missing = [name for name in matrix.columns if name not in matrix.lines]
     if missing:
         last = max(matrix.lines.values(), default=header)

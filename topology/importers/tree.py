@@ -12,7 +12,7 @@ from topology.importers.source import Source
 
 @dataclass(frozen=True)
 class SwitchRow:
-    """One switch of a tree: where it stands in the file, the switches and hosts below it."""
+    """One switch of a tree: where it is in the file, the switches and hosts below it."""
 
     place: str
     line: int | None

@@ -42,7 +42,7 @@ class Contracted:
     tail, head, weight, latency_s, tier:
         Its links.
     origin:
-        ``[links given]`` which of its links stands for each link given.
+        ``[links given]`` which of its links represents each link given.
     sender, receiver, part:
         ``[links given]`` the one terminal that sends, or receives, what the link carries, and the part of all its
         bytes that is; -1 where the link is one of those here.

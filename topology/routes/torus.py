@@ -70,7 +70,7 @@ class Torus:
         grid = self._grid(members)
         moves = []
         for k, size in enumerate(self.shape):
-            # a site of phase k stands for all sources that agree with it from k on, and all targets before k
+            # a site of phase k represents all sources that agree with it from k on, and all targets before k
             senders = grid.sum(axis=tuple(range(k)), keepdims=True)
             receivers = grid.sum(axis=tuple(range(k + 1, grid.ndim)))
             receivers = receivers.reshape(self.shape[:k] + (1,) * (grid.ndim - k) + (size,))

@@ -189,7 +189,7 @@ def read_traffic(path: Path, gpus: int, members: Sequence[int] | None = None) ->
     Raises
     ------
     InputError
-        If it is no such file, or its matrix cannot be used.
+        If it is not such a file, or its matrix cannot be used.
     """
     if not path.is_file():
         raise InputError(f'traffic file "{path}" does not exist or is not a file.')

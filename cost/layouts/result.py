@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -70,10 +71,8 @@ class Sweep:
         below 1 a group of ``tp`` GPUs has ``batch * tp`` of them.
     step_s, lower_step_s:
         Expected seconds of a step (:class:`cost.score.Score`), and what no schedule can beat at data-sheet peaks.
-    tok_s_per_user:
-        Output (prefill: input) tokens per second of one sequence.
-    tok_s_per_gpu, tok_s_per_gpu_used:
-        Output (prefill: input) tokens per second over all GPUs of the cluster, and over those in use.
+    tok_s:
+        Output (prefill: input) tokens per second of all replicas.
     bound_by:
         What most of the step is spent on, as an index into ``limits``.
     terms_s:
@@ -97,9 +96,7 @@ class Sweep:
     max_batch: NDArray[np.float64]
     step_s: NDArray[np.float64]
     lower_step_s: NDArray[np.float64]
-    tok_s_per_user: NDArray[np.float64]
-    tok_s_per_gpu: NDArray[np.float64]
-    tok_s_per_gpu_used: NDArray[np.float64]
+    tok_s: NDArray[np.float64]
     bound_by: NDArray[np.int64]
     limits: tuple[str, ...]
     terms_s: Mapping[str, NDArray[np.float64]]
@@ -109,6 +106,21 @@ class Sweep:
 
     def __len__(self) -> int:
         return len(self.step_s)
+
+    @cached_property
+    def tok_s_per_user(self) -> NDArray[np.float64]:
+        """Output (prefill: input) tokens per second of one sequence."""
+        return np.asarray(self.deployment.workload.tokens_per_step / self.step_s)
+
+    @cached_property
+    def tok_s_per_gpu(self) -> NDArray[np.float64]:
+        """Output (prefill: input) tokens per second over all GPUs of the cluster."""
+        return self.tok_s / len(self.deployment.cluster.gpus)
+
+    @cached_property
+    def tok_s_per_gpu_used(self) -> NDArray[np.float64]:
+        """Output (prefill: input) tokens per second over the GPUs in use."""
+        return np.asarray(self.tok_s / (self.gpus * self.replicas))
 
     def frontier(self) -> NDArray[np.int64]:
         """Return the configurations that none beats in both speeds, from the slowest per user to the fastest."""

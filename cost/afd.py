@@ -156,7 +156,7 @@ def afd_layer(
         imbalance=shape.imbalance,
     )
     work = even_expert_work(
-        moe, far, hidden=model.hidden, weights=model.precision["experts"], rates=machine.rates
+        moe, far, hidden=model.expert_hidden, weights=model.precision["experts"], rates=machine.rates
     )
     cost = priced(Parts(works=[work], counts={"delay.moe_layer": 1.0}), machine.efficiency, machine.rates)
     dispatch_s, combine_s = _sent(model, moe, machine, shape, tokens, peak=peak)
@@ -176,7 +176,7 @@ def _sent(
     busiest = np.maximum(sent, received)
     none = np.zeros_like(busiest)
     up, out = (none, busiest) if shape.crosses else (busiest, none)
-    dispatch, combine = vector_bytes(model.hidden, model.precision["experts"])
+    dispatch, combine = vector_bytes(model.expert_hidden, model.precision["experts"])
     ep = np.maximum(shape.attention_gpus, shape.expert_gpus)
 
     def seconds(way: Literal["dispatch", "combine"], size: float, ends: Array) -> Quantity:

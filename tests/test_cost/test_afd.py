@@ -13,6 +13,7 @@ from cost.deployment import USABLE_HBM, Deployment
 from cost.layout import StageSpec
 from cost.layouts import best_at
 from cost.machine import PEAK
+from cost.model import Model, MoeFfn
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from topology import InputError, build_cluster, resolve_cluster
@@ -51,6 +52,23 @@ def test_a_layer_with_an_index_pays_for_it_on_the_attention_side() -> None:
     plain, index = seconds(), seconds(**{"delay.index_layer": 1e-3})
     assert index.attention_s - plain.attention_s == pytest.approx(1e-3)
     assert index.experts_s == pytest.approx(plain.experts_s)
+
+
+def test_latent_experts_are_sent_narrow_vectors() -> None:
+    latent = resolve_model("kimi-k3")
+    layers = tuple(
+        replace(layer, ffn=replace(layer.ffn, width=None)) if isinstance(layer.ffn, MoeFfn) else layer
+        for layer in latent.layers
+    )
+    shape = AfdShape(np.array([8.0]), np.array([64.0]), 1.0, np.array([128.0]), 2.0)
+
+    def combine_s(model: Model) -> float:
+        where = Deployment(resolve_cluster("gb200-nvl72"), model, Workload(context=1536), PEAK)
+        machine = where.machine(StageSpec(tuple(range(72)), range(len(model.layers))))
+        return float(np.max(afd_layer(where, machine, model.layers[-1], shape, queries=1.0).combine_s))
+
+    wide = combine_s(replace(latent, layers=layers))
+    assert wide == pytest.approx(combine_s(latent) * latent.hidden / latent.expert_hidden)
 
 
 def test_a_layer_at_peak_by_hand() -> None:

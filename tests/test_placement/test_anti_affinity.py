@@ -108,7 +108,7 @@ def test_repair_is_legal_or_says_so(seed: int) -> None:
     np.testing.assert_array_equal(renamed, names[again])
 
 
-def test_between_apart_and_free() -> None:
+def test_between_anti_affinity_and_none() -> None:
     loads = hot(sigma=1.6)
     apart = make_problem(loads, spread_slots(40, 24, 8), spread=RACK)
     strict = place_apart(apart)
@@ -122,7 +122,7 @@ def test_between_apart_and_free() -> None:
     assert "copies spread evenly over 2 failure domains" in found.log[-1]
 
 
-def test_even_loads_stay_apart() -> None:
+def test_even_loads_keep_anti_affinity() -> None:
     problem = make_problem(np.ones((2, 40)), spread_slots(40, 24, 8), spread=RACK)
     strict = place_apart(problem)
     np.testing.assert_array_equal(placed(problem).assignment.slot_expert, strict.assignment.slot_expert)
@@ -147,7 +147,7 @@ def test_one_domain_takes_no_second_copy() -> None:
         placed(make_problem(hot(16), np.full(24, 1), spread=np.zeros(24, dtype=int)))
 
 
-def test_domains_too_unlike() -> None:
+def test_domains_too_unequal() -> None:
     """Of 24 slots 22 in one domain: of 4 experts it may hold 2 more than the other at most."""
     problem = make_problem(hot(4), np.full(12, 2), spread=np.array([0] * 11 + [1]))
     with pytest.raises(InfeasibleError, match=r"domains of \[22, 2\] slots"):

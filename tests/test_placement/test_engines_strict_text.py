@@ -1,4 +1,4 @@
-"""Files that would surprise a reader: cut short, empty, too deep, with tags, aliases, keys twice."""
+"""Files that would surprise a reader: cut short, empty, too deep, with tags, aliases, duplicate keys."""
 
 from __future__ import annotations
 

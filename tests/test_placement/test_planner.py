@@ -1,4 +1,4 @@
-"""Whole plans: legal, never behind a rival, reproducible, and within what was asked."""
+"""Whole plans: legal, never behind a baseline, reproducible, and within what was asked."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_plans_are_legal_and_use_the_largest_batch(model: str, cluster: str) -> 
 
 
 @pytest.mark.parametrize(("model", "cluster"), MOE_CASES)
-def test_every_layer_is_at_least_as_balanced_as_every_rival(model: str, cluster: str) -> None:
+def test_every_layer_is_at_least_as_balanced_as_every_baseline(model: str, cluster: str) -> None:
     plan = known_plan(model, cluster)
     assert set(plan.balancedness) == set(plan.deployment.model.moe_layers)
     assert {"linear", "eplb_global", "eplb_hierarchical"} == set(plan.baselines)
@@ -261,7 +261,7 @@ def test_skewed_loads_lower_the_batch_until_the_time_is_met() -> None:
     assert scorer.at(plan.score.batch + 1).step_s > tpot_s
 
 
-def test_the_linear_rival_by_hand() -> None:
+def test_the_linear_baseline_by_hand() -> None:
     """32 experts on eight GPUs: four in a row on each."""
     plan = fresh_plan("gpt-oss-20b", "hgx-h100", batch=8, ep=8, stages=1)
     linear = plan.baselines["linear"]

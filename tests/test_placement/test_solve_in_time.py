@@ -1,4 +1,4 @@
-"""The search within a time limit: never worse, legal, told about, and stopped at any time."""
+"""The search within a time limit: never worse, legal, reported, and stopped at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One placement for several scenarios: against all placements of tiny cases, rivals, and what must not matter."""
+"""One placement for several scenarios: against all placements of tiny cases, baselines, and what must not matter."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_close_to_the_best_of_all_placements_and_never_below(
 
 
 @pytest.mark.parametrize("copies", [1, 3])
-def test_one_scenario_or_several_alike_are_the_ordinary_placement(copies: int) -> None:
+def test_one_scenario_or_several_identical_ones_are_the_ordinary_placement(copies: int) -> None:
     tokens = np.random.default_rng(1).lognormal(0, 1, (6, 32))
     slots = np.full(8, 5)
     ordinary = solve(make_problem(tokens, slots))
@@ -79,7 +79,7 @@ def test_neither_the_order_of_scenarios_nor_their_scale_matters(seed: int, objec
 
 @settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1), objective=st.sampled_from(["mean", "worst"]))
-def test_legal_recomputed_bounded_and_not_behind_a_legal_rival(seed: int, objective: Objective) -> None:
+def test_legal_recomputed_bounded_and_not_behind_a_legal_baseline(seed: int, objective: Objective) -> None:
     rng = np.random.default_rng(seed)
     gpus, slots = int(rng.integers(2, 9)), int(rng.integers(2, 6))
     experts = int(rng.integers(slots, gpus * slots + 1))

@@ -1,4 +1,4 @@
-"""Scenarios that make a search of the smooth stand-in stumble: loads all on one expert, GPUs of unlike speed."""
+"""Scenarios that make a search of the smooth stand-in stumble: loads all on one expert, heterogeneous GPUs."""
 
 from __future__ import annotations
 

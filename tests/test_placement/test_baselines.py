@@ -1,11 +1,20 @@
-"""Linear and EPLB's two policies, against EPLB's published example and its description."""
+"""Linear and EPLB's two policies: its published example, by hand, on the slots of a given placement."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from cost.deployment import Deployment
+from cost.loads import ExpertLoads
+from cost.workload import Workload
+from helpers import few_layers
 from placement.baselines import balanced_packing, baselines, eplb_global, eplb_hierarchical, linear
+from placement.options import PlanOptions
+from placement.planner import make_plan
 from placement.problem import Problem, make_problem
+from placement.scoring import score_rivals
+from topology import resolve_cluster
 
 # The example of EPLB's README: 12 experts, 16 copies, 4 groups, 2 nodes, 8 GPUs.
 WEIGHT = [
@@ -63,3 +72,17 @@ def test_a_policy_that_does_not_apply_says_why() -> None:
     assert "12 experts do not divide into 5 groups" in eplb_hierarchical(equal, groups=5, nodes=5).reason
     assert "6 GPUs do not divide over 4 nodes" in eplb_hierarchical(equal, groups=4, nodes=4).reason
     assert baselines(equal, eplb_groups=None, nodes=1)["eplb_hierarchical"].reason == ""
+
+
+@pytest.mark.parametrize(("cluster", "redundant"), [("hgx-h100", 8), ("hgx-h100@16", 8), ("hgx-h100", 3)])
+def test_they_score_as_in_a_plan(cluster: str, redundant: int) -> None:
+    tokens = np.random.default_rng(1).lognormal(4, 0.7, (2, 8, 8))
+    deployment = Deployment(resolve_cluster(cluster), few_layers("mixtral-8x7b", 8), Workload(2048, 8))
+    options = PlanOptions(redundant, time_limit_s=0.0)
+    plan = make_plan(deployment, ExpertLoads(tokens, ("a", "b"), synthetic=False), options)
+    assert plan.loads is not None
+    rivals = score_rivals(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
+    assert set(rivals) == set(plan.baselines) == {"linear", "eplb_global", "eplb_hierarchical"}
+    for name, entry in rivals.items():
+        assert entry.reason == plan.baselines[name].reason
+        assert entry.balancedness == pytest.approx(plan.baselines[name].balancedness)

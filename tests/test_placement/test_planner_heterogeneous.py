@@ -1,4 +1,4 @@
-"""GPUs that differ: slots where HBM is left, memory GPU by GPU, loads by speed."""
+"""Plans on heterogeneous GPUs: slots where HBM is left, memory GPU by GPU, loads by speed."""
 
 from __future__ import annotations
 

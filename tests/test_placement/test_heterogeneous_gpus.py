@@ -1,4 +1,4 @@
-"""Speeds and failure domains of GPUs: bounds and placements against brute force, legality, invariance."""
+"""Heterogeneous GPUs: bounds and placements against brute force, legality, invariance, speeds that differ much."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_prices_prove_what_means_and_copies_do_not() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10**6))
-def test_swaps_and_exchanges_stay_legal_and_never_worsen(seed: int) -> None:
+def test_exchanges_of_pairs_and_copies_stay_legal_and_never_worsen(seed: int) -> None:
     rng = np.random.default_rng(seed)
     gpus = int(rng.integers(2, 10))
     experts = int(rng.integers(6, 20))
@@ -181,3 +181,32 @@ def test_names_of_gpus_and_experts_and_the_scale_change_nothing(spread: np.ndarr
     assert moved == pytest.approx(
         base, rel=0.02
     )  # ties go to the lowest GPU, and a descent may end elsewhere
+
+
+@pytest.mark.parametrize("sigma", [1.0, 1.5])
+def test_speeds_far_apart_are_used(sigma: float) -> None:
+    """Greedy counts make all copies alike: with equal slots the slowest GPU then sets the pace (1.7 to 2.4)."""
+    rng = np.random.default_rng(0)
+    speed = rng.choice([0.5, 0.7, 1.0, 1.0, 3.0], 144)
+    problem = make_problem(rng.lognormal(0, sigma, (2, 256)), np.full(144, 6), speed)
+    found = solve(problem)
+    assert verify_experts(found.assignment, problem) == []
+    assert found.max_load.max() < 1.25
+
+
+def test_a_dead_expert_and_speeds_far_apart() -> None:
+    rng = np.random.default_rng(1)
+    loads = rng.lognormal(0, 0.6, (2, 32))
+    loads[:, 5] = 0.0
+    problem = make_problem(loads, np.full(8, 9), rng.choice([1.0, 3.0], 8))
+    found = solve(problem)
+    assert verify_experts(found.assignment, problem) == []
+    assert (found.assignment.copies[:, 5] <= 9).all()
+    assert found.max_load.max() < 1.1
+
+
+def test_many_gpus_with_many_slots() -> None:
+    rng = np.random.default_rng(0)
+    problem = make_problem(rng.lognormal(0, 1.5, (4, 256)), np.full(576, 8))
+    found = solve(problem, eplb_groups=8, nodes=2)
+    assert found.max_load.max() < 1.02

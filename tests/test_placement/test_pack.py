@@ -1,4 +1,4 @@
-"""Counts, packing, repair and swaps: legal for any slots, never worse, and the same each time."""
+"""Replication, packing, repair and pair exchanges: legal for any slots, never worse, and the same each time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_layers_do_not_touch_each_other(problem: Problem) -> None:
         assert (swap_down(alone, pack(alone, replicate(alone)))[0] == together[layer]).all()
 
 
-def test_no_swap_with_the_hottest_gpu_is_left() -> None:
+def test_no_exchange_with_the_hottest_gpu_is_left() -> None:
     rng = np.random.default_rng(3)
     problem = make_problem(np.exp(rng.normal(0, 1, (5, 20))), np.full(6, 4))
     end = swap_down(problem, pack(problem, replicate(problem)))
@@ -91,7 +91,7 @@ def test_make_room_says_when_there_is_none() -> None:
         make_room(problem, np.array([0, EMPTY, 0], dtype=np.int32), 0)
 
 
-def test_second_copies_on_a_gpu_are_moved_apart() -> None:
+def test_second_copies_on_a_gpu_are_moved() -> None:
     problem = Problem(np.ones((2, 4)), np.array([2, 2, 2]))
     rows = np.array([[0, 0, 1, 2, 3, 1], [0, 0, 0, 0, 1, 2]], dtype=np.int32)
     fixed, fits = distinct_copies(problem, rows)

@@ -19,7 +19,7 @@ class Reporter:
     def layers(self, done: int, total: int, objective: float, bound: float, elapsed_s: float) -> None:
         """Report the experts' placement: layers done, incumbent, bound and seconds."""
 
-    def replan(self, state: State) -> None:
+    def replan(self, state: State, elapsed_s: float) -> None:
         """Report a re-plan: the pass, what runs in it, and what would be answered now."""
 
 
@@ -47,10 +47,10 @@ def progress() -> Iterator[Reporter]:
                 f"max/mean {objective:.4f}, bound {bound:.4f}, gap {gap:.2%} (Ctrl-C keeps the best)"
             )
 
-        def replan(self, state: State) -> None:
+        def replan(self, state: State, elapsed_s: float) -> None:
             self._status.update(
                 f"re-planning: pass {state.search_pass}, {state.phase}; {state.layers_near} of {state.layers} layers "
-                f"near a fresh plan, {state.elapsed_s:.0f} s, balancedness {state.balancedness:.4f} with "
+                f"near a fresh plan, {elapsed_s:.0f} s, balancedness {state.balancedness:.4f} with "
                 f"{state.moves:,} moves, target {state.target:.4f} (Ctrl-C keeps the best)"
             )
 

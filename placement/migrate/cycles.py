@@ -56,7 +56,7 @@ class Cycles:
         self.real = real
         # A slot that a GPU lacks holds expert number `experts`, which has no load.
         self.table = np.where(real, start[:, self.slot], self.experts).astype(np.int64)
-        self.load = np.pad(task.tokens, ((0, 0), (0, 0), (0, 1)))
+        self.load = np.pad(problem.loads, ((0, 0), (0, 0), (0, 1)))
         self.unit = problem.gpus / (problem.experts * problem.speed)
         self.held = np.pad(task.held, ((0, 0), (0, 0), (0, 1)), constant_values=True)
         self.target = target
@@ -296,8 +296,8 @@ def explore(
     """
     task = front.task
     start = front.placement([0] * task.problem.layers)
-    reached, now = task.peaks(fresh), task.peaks(start)
-    if task.objective == "worst":
+    reached, now = task.problem.peaks(fresh), task.problem.peaks(start)
+    if task.problem.objective == "worst":
         reached = np.broadcast_to(reached.max(axis=0), reached.shape)
     work = [(sweep, np.flatnonzero((now > reached * sweep.factor).any(axis=0))) for sweep in DOWN]
     run = _Run(front, reached, _scale(front, work), seed, keep_on, on_price)
@@ -343,7 +343,7 @@ class _Run:
     def far(self, fresh: Experts) -> Index:
         """The layers that are not near the fresh placement; none where all are near it in the mean."""
         best = np.array([points[-1].value for points in self.front.points])
-        ratio = best / self.front.task.value(fresh)
+        ratio = best / self.front.task.problem.evaluate(fresh)
         return np.flatnonzero(ratio > (_NEAR if ratio.mean() > _NEAR else np.inf))
 
 

@@ -7,7 +7,7 @@ without one the fewest moves up to a balancedness are taken.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -119,9 +119,9 @@ class TaskFront(Front):
                 self.points[int(layers[i])], Point(int(moves[i]), float(value[i]), float(balance[i]), row)
             )
 
-    def placement(self, chosen: Sequence[int]) -> Experts:
-        """Return the chosen point of each layer as ``[layers, slots]``."""
-        rows = [points[index].slot_expert for points, index in zip(self.points, chosen, strict=True)]
+    def placement(self, chosen: Iterable[int]) -> Experts:
+        """Return the chosen point of each layer as ``[layers, slots]``; takes no more of ``chosen`` than it needs."""
+        rows = [points[index].slot_expert for points, index in zip(self.points, chosen, strict=False)]
         return np.array(rows, dtype=np.int32)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,20 +12,22 @@ from cost.dispatch import DispatchPolicy
 from cost.dtypes import bytes_per_param
 from cost.loads import ExpertLoads
 from cost.model import MoeFfn
+from cost.score import Score
 from placement.arrays import Experts
 from placement.bounds import lower_bound
 from placement.failure_domains import require_apart, stage_domains
 from placement.failures import find_failures
 from placement.migrate.degraded import Degraded, degraded, lost_gpus
 from placement.migrate.front import CurvePoint
-from placement.migrate.migration import Migration, OnProgress, migrate
+from placement.migrate.migration import migrate
 from placement.migrate.steps import Step, Transfers, in_order, nearest_sources, transfers
 from placement.migrate.task import MigrationTask, migration_task
 from placement.options import Objective, Spread
 from placement.pack import EMPTY
 from placement.plan import BaselineScore, Plan, Proof
-from placement.problem import Problem, make_problem
+from placement.problem import make_problem
 from placement.scoring import moe_rows, score_placement, score_rivals, stage_speed
+from placement.stop import OnProgress, Stop
 from placement.verify import verify_plan
 from topology.errors import InputError
 
@@ -127,7 +129,7 @@ def replan_plan(
 
     Without a budget: with GPUs lost, the fewest moves that restore every expert; else the fewest within
     :data:`placement.migrate.migration.KNEE` of a fresh placement's balancedness. All of it under the plan's split.
-    ``on_progress`` as in :func:`placement.migrate.migration.migrate`.
+    ``on_progress`` is called with a :class:`placement.migrate.migration.State` and seconds.
 
     Raises
     ------
@@ -142,25 +144,40 @@ def replan_plan(
     spread, objective = options.spread or plan.spread, options.objective or plan.objective
     lost = lost_gpus(plan, options.lost)
     left = degraded(plan, lost)
+    deployment, layout, replicas = left.deployment, left.layout, len(left.layout.replicas)
     tasks = _tasks(left, loads, spread, objective, plan.split)
-    replicas = len(left.layout.replicas)
     size = _expert_bytes(plan)
     most = _budget(options, replicas, max(size.values()))
+    stop = Stop(options.time_limit_s, on_progress)
     found = migrate(
         list(tasks.values()),
         max_moves=most,
         only_restore=bool(lost) and most is None,
-        time_limit_s=options.time_limit_s,
+        stop=stop,
         seed=options.seed,
-        on_progress=on_progress,
     )
-    placed = {stage: result.slot_expert for stage, result in zip(tasks, found.placements, strict=True)}
-    start = {stage: result.start for stage, result in zip(tasks, found.placements, strict=True)}
-    fresh = {stage: result.fresh for stage, result in zip(tasks, found.placements, strict=True)}
-    new = _plan(plan, left, loads, tasks, placed)
-    before, afresh = _scored(new, tasks, start), _scored(new, tasks, fresh)
+
+    def scored(rows: Sequence[Experts]) -> tuple[tuple[Assignment | None, ...], Score, dict[int, float]]:
+        placed = {index: task.problem.assignment(row) for (index, task), row in zip(tasks.items(), rows, strict=True)}
+        experts = tuple(placed.get(index) for index in range(layout.stages))
+        return experts, *score_placement(deployment, layout, experts, loads, plan.split)
+
+    placed = [each.slot_expert for each in found.placements]
+    start, fresh = [each.start for each in found.placements], [each.fresh for each in found.placements]
+    experts, score, balancedness = scored(placed)
+    (_, old_score, restored), (_, fresh_score, afresh) = scored(start), scored(fresh)
     new = replace(
-        new,
+        plan,
+        deployment=deployment,
+        layout=layout,
+        experts=experts,
+        loads=loads,
+        score=score,
+        balancedness=balancedness,
+        proof=_proof(tasks.values(), placed),
+        scenarios=None,
+        failures=None,
+        passed_over="",
         options={
             **{name: value for name, value in plan.options.items() if name != "imported"},
             "spread": spread,
@@ -169,35 +186,37 @@ def replan_plan(
             "copies_together": False,
         },
         notes=(*left.notes, *found.log),
-        interrupted=found.interrupted,
         baselines={
-            **score_rivals(new.deployment, new.layout, new.experts, loads, new.split),
-            "old plan" if not lost else "restored": before,
-            "fresh plan": afresh,
+            **score_rivals(deployment, layout, experts, loads, plan.split),
+            "old plan" if not lost else "restored": BaselineScore("", restored, old_score),
+            "fresh plan": BaselineScore("", afresh, fresh_score),
         },
     )
-    try:
+    with stop:
         new = replace(new, failures=find_failures(new))
-    except KeyboardInterrupt:
-        new = replace(new, interrupted=True)
+    new = replace(new, interrupted=stop.interrupted)
     wrong = verify_plan(new)
     if wrong:
         raise AssertionError(f"the re-plan is illegal, please report it: {wrong[0]}")
     steps = _steps(plan, new, tasks, placed, size)
+
+    def moves(rows: Sequence[Experts]) -> int:
+        return replicas * sum(int(task.moves(row).sum()) for task, row in zip(tasks.values(), rows, strict=True))
+
     return Replanned(
         plan=new,
         steps=tuple(steps),
         expert_bytes=size,
-        before=None if lost else _mean(before.balancedness),
-        restored=_mean(before.balancedness),
-        after=_mean(new.balancedness),
-        fresh=_mean(afresh.balancedness),
-        needed=replicas * _moves(tasks, start),
-        fresh_moves=replicas * _moves(tasks, fresh),
-        copies=replicas * sum(rows.size for rows in placed.values()),
+        before=None if lost else _mean(restored),
+        restored=_mean(restored),
+        after=_mean(balancedness),
+        fresh=_mean(afresh),
+        needed=moves(start),
+        fresh_moves=moves(fresh),
+        copies=replicas * sum(rows.size for rows in placed),
         lost_copies=left.lost_copies,
-        front=_scaled(found, replicas),
-        transfer=transfers(new.deployment.cluster, steps, lambda layer: size[layer]),
+        front=tuple(replace(point, moves=point.moves * replicas) for point in found.curve),
+        transfer=transfers(deployment.cluster, steps, size),
     )
 
 
@@ -205,12 +224,8 @@ def _expert_bytes(plan: Plan) -> dict[int, float]:
     """Bytes of one expert by layer with experts."""
     model = plan.deployment.model
     each = bytes_per_param(model.precision["experts"])
-    found = {}
-    for layer in model.moe_layers:
-        ffn = model.layers[layer].ffn
-        if isinstance(ffn, MoeFfn):
-            found[layer] = ffn.expert_params * each
-    return found
+    ffns = {layer: model.layers[layer].ffn for layer in model.moe_layers}
+    return {layer: ffn.expert_params * each for layer, ffn in ffns.items() if isinstance(ffn, MoeFfn)}
 
 
 def _budget(options: ReplanOptions, replicas: int, largest_bytes: float) -> int | None:
@@ -233,139 +248,69 @@ def _tasks(
     ):
         if slots is None or held is None:
             continue
-        members = [stages[index].gpus for stages in left.layout.replicas]
-        domains = stage_domains(left.deployment, members, spread)
+        domains = stage_domains(left.deployment, [stages[index].gpus for stages in left.layout.replicas], spread)
         tokens = loads.normalised[:, moe_rows(left.deployment, stage.layers)]
         require_apart(tokens.shape[2], slots, domains)
         speed = stage_speed(left.deployment, stage, slots)
-        problem = Problem(tokens.mean(axis=0), slots, speed, domains)
         nodes = left.deployment.numbered("node")[list(stage.gpus)]
-        tasks[index] = migration_task(problem, tokens, held, objective, split=split, nodes=nodes)
+        problem = make_problem(tokens, slots, speed, domains, objective=objective, split=split, nodes=nodes)
+        tasks[index] = migration_task(problem, held)
     return tasks
 
 
-def _assignments(
-    tasks: Mapping[int, MigrationTask], rows: Mapping[int, Experts], plan: Plan
-) -> tuple[Assignment | None, ...]:
-    return tuple(
-        tasks[index].problem.assignment(rows[index]) if index in rows else None
-        for index in range(plan.layout.stages)
-    )
-
-
-def _moves(tasks: Mapping[int, MigrationTask], rows: Mapping[int, Experts]) -> int:
-    return sum(int(task.moves(rows[index]).sum()) for index, task in tasks.items())
-
-
-def _plan(
-    old: Plan,
-    left: Degraded,
-    loads: ExpertLoads,
-    tasks: Mapping[int, MigrationTask],
-    placed: Mapping[int, Experts],
-) -> Plan:
-    """The new plan, scored afresh, with its proof."""
-    new = replace(
-        old,
-        deployment=left.deployment,
-        layout=left.layout,
-        loads=loads,
-        scenarios=None,
-        failures=None,
-        passed_over="",
-    )
-    experts = _assignments(tasks, placed, new)
-    score, balancedness = score_placement(left.deployment, left.layout, experts, loads, old.split)
-    return replace(new, experts=experts, score=score, balancedness=balancedness, proof=_proof(tasks, placed))
-
-
-def _proof(tasks: Mapping[int, MigrationTask], placed: Mapping[int, Experts]) -> Proof:
+def _proof(tasks: Iterable[MigrationTask], placed: Sequence[Experts]) -> Proof:
     """Objective and bound, means over all layers, of what any placement of these slots can reach."""
-    value, bound = [], []
-    for index, task in tasks.items():
-        problem = task.problem
-        value.append(task.value(placed[index]))
-        scenarios = make_problem(
-            task.tokens,
-            problem.slots_per_gpu,
-            speed=problem.gpu_speed,
-            objective=task.objective,
-            split=task.split,
-        )  # failure domains left out: with copies spread evenly, counts have no limit but the GPUs
-        bound.append(lower_bound(scenarios))
-    return Proof.of_layers(np.concatenate(value), np.concatenate(bound))
-
-
-def _scored(plan: Plan, tasks: Mapping[int, MigrationTask], rows: Mapping[int, Experts]) -> BaselineScore:
-    experts = _assignments(tasks, rows, plan)
-    score, balancedness = score_placement(plan.deployment, plan.layout, experts, plan.loads, plan.split)
-    return BaselineScore("", balancedness, score)
+    pairs = list(zip([task.problem for task in tasks], placed, strict=True))
+    # failure domains left out: with copies spread evenly, counts have no limit but the GPUs
+    bound = [lower_bound(problem.without_spread()) for problem, _ in pairs]
+    return Proof.of_layers(np.concatenate([each.evaluate(rows) for each, rows in pairs]), np.concatenate(bound))
 
 
 def _mean(values: Mapping[int, float]) -> float:
     return sum(values.values()) / len(values)
 
 
-def _scaled(found: Migration, replicas: int) -> tuple[CurvePoint, ...]:
-    return tuple(replace(point, moves=point.moves * replicas) for point in found.curve)
-
-
 def _steps(
     old: Plan,
     new: Plan,
     tasks: Mapping[int, MigrationTask],
-    placed: Mapping[int, Experts],
+    placed: Sequence[Experts],
     size: Mapping[int, float],
 ) -> list[Step]:
     """The moves of all replicas, each with its source, in order."""
     steps = []
-    for index, task in tasks.items():
-        problem, rows = task.problem, placed[index]
-        ids = [
-            layer
-            for layer in new.deployment.model.moe_layers
-            if layer in new.layout.replicas[0][index].layers
-        ]
+    for (index, task), rows in zip(tasks.items(), placed, strict=True):
+        problem, stages = task.problem, [replica[index] for replica in new.layout.replicas]
+        ids = [layer for layer in new.deployment.model.moe_layers if layer in stages[0].layers]
         for row, slot in np.argwhere(rows != task.old).tolist():
             gpu, before = int(problem.slot_gpu[slot]), int(task.old[row, slot])
             steps += [
                 Step(
                     layer=ids[row],
-                    gpu=stages[index].gpus[gpu],
+                    gpu=stage.gpus[gpu],
                     slot=slot - int(problem.first_slot[gpu]),
                     expert=int(rows[row, slot]),
                     replaces=None if before == EMPTY else before,
                 )
-                for stages in new.layout.replicas
+                for stage in stages
             ]
-    holders = _Holders(old, new)
-    return in_order(nearest_sources(new.deployment.cluster, steps, holders.of, lambda layer: size[layer]))
+    return in_order(nearest_sources(new.deployment.cluster, steps, _holders(old, new), size))
 
 
-class _Holders:
-    """Which GPUs, by their number in the new plan, hold an expert in the old one, idle replicas too."""
-
-    def __init__(self, old: Plan, new: Plan) -> None:
-        number = {gpu.id: index for index, gpu in enumerate(new.deployment.cluster.gpus)}
-        self._known: dict[tuple[int, int], list[int]] = {}
-        for index, part in enumerate(old.experts):
-            if part is None:
-                continue
-            stages = [replica[index] for replica in old.layout.replicas]
-            layers = [layer for layer in old.deployment.model.moe_layers if layer in stages[0].layers]
-            places = [
-                [
-                    number[old.deployment.cluster.gpus[stage.gpus[local]].id]
-                    for stage in stages
-                    if old.deployment.cluster.gpus[stage.gpus[local]].id in number
-                ]
-                for local in range(part.gpus)
-            ]
-            of_slot = part.slot_gpu.tolist()
-            for layer, row in zip(layers, part.slot_expert.tolist(), strict=True):
-                for slot, expert in enumerate(row):
-                    self._known.setdefault((layer, expert), []).extend(places[of_slot[slot]])
-
-    def of(self, layer: int, expert: int) -> list[int]:
-        """GPUs that hold ``expert`` in ``layer``."""
-        return self._known.get((layer, expert), [])
+def _holders(old: Plan, new: Plan) -> dict[tuple[int, int], list[int]]:
+    """Which GPUs, by their number in the new plan, hold what expert of what layer in the old one."""
+    gpus = old.deployment.cluster.gpus
+    number = {gpu.id: index for index, gpu in enumerate(new.deployment.cluster.gpus)}
+    holders: dict[tuple[int, int], list[int]] = {}
+    for index, part in enumerate(old.experts):
+        if part is None:
+            continue
+        stages = [replica[index] for replica in old.layout.replicas]  # idle replicas too
+        layers = [layer for layer in old.deployment.model.moe_layers if layer in stages[0].layers]
+        ids = [[gpus[stage.gpus[local]].id for stage in stages] for local in range(part.gpus)]
+        places = [[number[name] for name in names if name in number] for names in ids]
+        of_slot = part.slot_gpu.tolist()
+        for layer, row in zip(layers, part.slot_expert.tolist(), strict=True):
+            for slot, expert in enumerate(row):
+                holders.setdefault((layer, expert), []).extend(places[of_slot[slot]])
+    return holders

@@ -19,13 +19,13 @@ from placement.dispatch_refinement import fit_to_split
 from placement.migrate.cycles import Cycles
 from placement.migrate.task import MigrationTask
 from placement.pack import EMPTY
-from placement.problem import Problem, make_problem
-from placement.result import ExpertResult
+from placement.problem import Problem
 from placement.solve import solve
 
 _POWER = 16  # of the norm of GPU loads that chooses a slot
 _ROUNDS = 40
 _TRIES = 8  # as many times as many, while copies share a failure domain
+_NOTABLY = 1e-3  # of the objective
 _FREE = 1e-4  # price of excess: all of it together weighs less than one move
 
 
@@ -38,12 +38,13 @@ def restore(task: MigrationTask, *, seed: int = 0) -> Experts:
     apart, as far as cycles of copies can.
     """
     slot_expert = task.old.copy()
-    for layer in np.flatnonzero(_lacking(task)):
+    lacking = ~task.held.any(axis=1).all(axis=1) | (task.old == EMPTY).any(axis=1)
+    for layer in np.flatnonzero(lacking):
         _fill(task, int(layer), slot_expert[layer])
     changed = np.flatnonzero((slot_expert != task.old).any(axis=1) | (task.sharing(slot_expert) > 0))
     if changed.size:
         part = task.rows(changed)
-        target = np.ones((task.scenarios, changed.size))
+        target = np.ones((task.problem.scenarios, changed.size))
         cycles = Cycles(part, slot_expert[changed], target, np.random.default_rng(seed))
         for _ in range(_TRIES):
             cycles.run(_ROUNDS, _FREE, 0.9)
@@ -51,13 +52,6 @@ def restore(task: MigrationTask, *, seed: int = 0) -> Experts:
                 break
         slot_expert[changed] = cycles.slot_expert
     return slot_expert
-
-
-def _lacking(task: MigrationTask) -> Bools:
-    """Whether a layer has an expert without a copy or an empty slot, ``[layers]``."""
-    alive = task.held.sum(axis=1)
-    lacking: Bools = (alive == 0).any(axis=1) | (task.old == EMPTY).any(axis=1)
-    return lacking
 
 
 def _fill(task: MigrationTask, layer: int, row: Experts) -> None:
@@ -70,23 +64,17 @@ def _fill(task: MigrationTask, layer: int, row: Experts) -> None:
         spare = np.flatnonzero(row == EMPTY)  # to be filled in any case
         if spare.size == 0:
             spare = np.flatnonzero(copies[row] > 1)
-        _put(task, row, load, copies, (int(expert), spare))
+        _put(problem, row, load, copies, (int(expert), spare))
     for slot in np.flatnonzero(row == EMPTY):
         here = row[problem.slot_gpu == problem.slot_gpu[slot]]
         share = load / copies
         share[here[here != EMPTY]] = -1.0
-        _put(task, row, load, copies, (int(np.argmax(share)), np.array([slot])))
+        _put(problem, row, load, copies, (int(np.argmax(share)), np.array([slot])))
 
 
-def _put(
-    task: MigrationTask,
-    row: Experts,
-    load: Floats,
-    copies: Ints,
-    what: tuple[int, Index],
-) -> None:
+def _put(problem: Problem, row: Experts, load: Floats, copies: Ints, what: tuple[int, Index]) -> None:
     """Put an expert into the one of the slots after which the GPU loads are most even; keeps ``copies``."""
-    problem, (expert, slots) = task.problem, what
+    expert, slots = what
     copies[expert] += 1
     rows = np.tile(row, (slots.size, 1))
     rows[np.arange(slots.size), slots] = expert
@@ -122,33 +110,20 @@ def relabel(task: MigrationTask, target: Experts, *, per_layer: bool = True) -> 
 
 def kept_copies(task: MigrationTask, target: Experts) -> Ints:
     """Copies that stay if a GPU takes a group of ``target``, int64 ``[layers, gpus, groups]``."""
-    problem = task.problem
-    wanted = np.zeros(task.held.shape, dtype=np.float32)
-    wanted[np.arange(problem.layers)[:, None], problem.slot_gpu[None, :], target] = 1.0
-    held = task.held.astype(np.float32)
-    kept: Ints = np.rint(held @ wanted.transpose(0, 2, 1)).astype(np.int64)
+    wanted = replace(task, old=target).held.astype(np.float32)
+    kept: Ints = np.rint(task.held.astype(np.float32) @ wanted.transpose(0, 2, 1)).astype(np.int64)
     return kept
 
 
 def align_slots(task: MigrationTask, slot_expert: Experts) -> Experts:
     """Reorder the copies within each GPU of ``[layers, slots]`` so that those which stay keep their slot."""
-    problem, old = task.problem, task.old
-    aligned = np.where(_stays(task, slot_expert), old, EMPTY).astype(np.int32)
-    came = ~task.held[np.arange(problem.layers)[:, None], problem.slot_gpu[None, :], slot_expert]
+    goes = replace(task, old=slot_expert).new(task.old)
+    aligned = np.where(goes, EMPTY, task.old).astype(np.int32)
+    came = task.new(slot_expert)
     for layer in np.flatnonzero(came.any(axis=1)):
         # both in the order of GPUs, and as many of either on each GPU
         aligned[layer, aligned[layer] == EMPTY] = slot_expert[layer, came[layer]]
     return aligned
-
-
-def _stays(task: MigrationTask, slot_expert: Experts) -> Bools:
-    """Whether what a slot holds now is on its GPU in the new placement too, ``[layers, slots]``."""
-    problem = task.problem
-    wanted = np.zeros(task.held.shape, dtype=bool)
-    rows = np.arange(problem.layers)[:, None]
-    wanted[rows, problem.slot_gpu[None, :], slot_expert] = True
-    stays: Bools = wanted[rows, problem.slot_gpu[None, :], task.old] & (task.old != EMPTY)
-    return stays
 
 
 def _assign(problem: Problem, kept: Ints) -> Ints:
@@ -201,9 +176,6 @@ def _slots_of(problem: Problem, groups: Ints) -> Ints:
     return problem.first_slot[groups[:, problem.slot_gpu]] + offset
 
 
-_NOTABLY = 1e-3  # of the objective
-
-
 class Fresh(NamedTuple):
     """Fresh placements near the old one, ``[layers, slots]``: for an even split, and for the one that runs."""
 
@@ -211,42 +183,21 @@ class Fresh(NamedTuple):
     fitted: Experts
 
 
-def fresh_placement(task: MigrationTask, *, seed: int = 0) -> Experts:
-    """Return a placement for the loads alone, ``[layers, slots]``: that of a plan's fast path, under its split."""
-    result, problem = _even(task, seed)
-    return fit_to_split(result, problem).assignment.slot_expert
-
-
 def fresh_near(task: MigrationTask, *, seed: int = 0) -> Fresh:
-    """Return fresh placements whose groups lie on the GPUs that hold most of them already.
+    """Return a plan's fast path for the loads, its groups on the GPUs that hold most of them already.
 
     By source the split depends on which GPU is on which node, so the even placement is relabelled first and then
     fitted; a layer that a plan without relabelling fits notably better takes that one. An LP split does not ask
     where GPUs are: the fitted placement is relabelled.
     """
-    result, problem = _even(task, seed)
+    problem = task.problem
+    result = solve(problem.even, seed=seed)
     even = relabel(task, result.assignment.slot_expert)
-    if task.split == "even":
+    if problem.split == "even":
         return Fresh(even, even)
     plan = fit_to_split(result, problem).assignment.slot_expert
-    if task.split == "lp":
+    if problem.split == "lp":
         return Fresh(even, relabel(task, plan))
-    result = replace(result, assignment=task.problem.assignment(even))
-    near = fit_to_split(result, problem).assignment.slot_expert
-    better = task.value(plan) * (1 + _NOTABLY) < task.value(near)
+    near = fit_to_split(replace(result, assignment=problem.assignment(even)), problem).assignment.slot_expert
+    better = problem.evaluate(plan) * (1 + _NOTABLY) < problem.evaluate(near)
     return Fresh(even, np.where(better[:, None], plan, near))
-
-
-def _even(task: MigrationTask, seed: int) -> tuple[ExpertResult, Problem]:
-    """Return the fast path's answer for an even split, and the problem for the one that runs."""
-    problem = task.problem
-    scenarios = make_problem(
-        task.tokens,
-        problem.slots_per_gpu,
-        speed=problem.gpu_speed,
-        spread=problem.spread,
-        objective=task.objective,
-        split=task.split,
-        nodes=task.nodes,
-    )
-    return solve(scenarios.even, seed=seed), scenarios

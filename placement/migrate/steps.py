@@ -5,7 +5,7 @@ No copy is overwritten before all who fetch it have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,7 +83,6 @@ def _one_layer(steps: Sequence[Step]) -> list[Step]:
     return ordered
 
 
-Holders = Callable[[int, int], Sequence[int]]
 
 
 NEAR = ("node", "domain", "rack", "across", "storage")
@@ -111,16 +110,19 @@ class Transfers:
 
 
 def nearest_sources(
-    cluster: Cluster, steps: Sequence[Step], holders: Holders, bytes_of: Callable[[int], float]
+    cluster: Cluster,
+    steps: Sequence[Step],
+    holders: Mapping[tuple[int, int], Sequence[int]],
+    expert_bytes: Mapping[int, float],
 ) -> list[Step]:
     """Return the steps with their sources: the nearest GPU that holds the expert, of those the one that sends least.
 
-    ``holders(layer, expert)`` are GPUs of ``cluster`` that hold a copy before any step; ``bytes_of(layer)`` is the
-    size of one. Steps with the fewest nearest holders choose first.
+    ``holders`` are the GPUs of ``cluster`` that hold a copy before any step, by layer and expert; ``expert_bytes`` the
+    size of one by layer. Steps with the fewest nearest holders choose first.
     """
     choices = []
     for step in steps:
-        held = holders(step.layer, step.expert)
+        held = holders.get((step.layer, step.expert), ())
         near = [_distance(cluster.gpus[step.gpu], cluster.gpus[gpu]) for gpu in held]
         least = min(near, default=0)
         choices.append([gpu for gpu, far in zip(held, near, strict=True) if far == least])
@@ -129,7 +131,7 @@ def nearest_sources(
     for at in sorted(range(len(steps)), key=lambda i: (len(choices[i]), i)):
         if choices[at]:
             source = min(choices[at], key=lambda gpu: (sent.get(gpu, 0.0), gpu))
-            sent[source] = sent.get(source, 0.0) + bytes_of(steps[at].layer)
+            sent[source] = sent.get(source, 0.0) + expert_bytes[steps[at].layer]
             chosen[at] = replace(steps[at], source=source)
     return chosen
 
@@ -143,18 +145,18 @@ def _distance(here: Gpu, there: Gpu) -> int:
     return 2 if here.rack == there.rack else 3
 
 
-def transfers(cluster: Cluster, steps: Sequence[Step], bytes_of: Callable[[int], float]) -> Transfers:
+def transfers(cluster: Cluster, steps: Sequence[Step], expert_bytes: Mapping[int, float]) -> Transfers:
     """Return what ``steps`` ask of the links of ``cluster``."""
     amounts = dict.fromkeys(NEAR, 0.0)
     pairs: dict[tuple[int, int], float] = {}
     for step in steps:
         if step.source is None:
-            amounts["storage"] += bytes_of(step.layer)
+            amounts["storage"] += expert_bytes[step.layer]
             continue
         near = NEAR[_distance(cluster.gpus[step.gpu], cluster.gpus[step.source])]
-        amounts[near] += bytes_of(step.layer)
+        amounts[near] += expert_bytes[step.layer]
         pair = step.source, step.gpu
-        pairs[pair] = pairs.get(pair, 0.0) + bytes_of(step.layer)
+        pairs[pair] = pairs.get(pair, 0.0) + expert_bytes[step.layer]
     if not pairs:
         return Transfers(0.0, amounts, "")
     from topology.routes import Router, Traffic

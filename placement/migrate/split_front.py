@@ -14,11 +14,11 @@ import numpy as np
 
 from cost.dispatch import slot_shares
 from placement.arrays import Experts, Floats, Index
-from placement.dispatch_refinement import promising_swaps
 from placement.migrate.cycles import explore
 from placement.migrate.front import TaskFront
 from placement.migrate.start import Fresh
 from placement.migrate.task import MigrationTask
+from placement.dispatch_refinement import promising_swaps
 
 Say = Callable[[str], None]
 _Key = tuple[int, bytes]
@@ -46,14 +46,15 @@ class SplitFront:
     """
 
     def __init__(self, task: MigrationTask, start: Experts, fresh: Fresh) -> None:
+        self.problem = task.problem
         self.real = TaskFront(task, start)
-        self.same = task.split == "even"
+        self.same = self.problem.split == "even"
         self.even = self.real if self.same else TaskFront(task.even, start)
         self.now = self.real
         self.fresh = fresh
-        self.enough = task.value(fresh.fitted) * _ENOUGH
+        self.enough = self.problem.evaluate(fresh.fitted) * _ENOUGH
         if not self.same:
-            self.real.add(np.arange(task.problem.layers), fresh.fitted)
+            self.real.add(np.arange(self.problem.layers), fresh.fitted)
         self._judged: set[_Key] = set()
         self._swapped: set[_Key] = set()
 
@@ -62,8 +63,8 @@ class SplitFront:
         """What ran besides the cycles, for the log."""
         if self.same:
             return ""
-        then = ", then swaps under shares by source rank" if self.real.task.split == "source" else ""
-        return f" for an even split, judged under {self.real.task.split}{then}"
+        then = ", then swaps under shares by source rank" if self.problem.split == "source" else ""
+        return f" for an even split, judged under {self.problem.split}{then}"
 
     def search(self, seed: int, say: Say, keep_on: Callable[[], bool]) -> None:
         """Make one pass; deterministic for a seed while ``keep_on`` says yes."""
@@ -78,7 +79,7 @@ class SplitFront:
         )
         self.carry_over()
         self.now = self.real
-        if self.real.task.split == "source":
+        if self.problem.split == "source":
             self._swap(say, keep_on)
 
     def carry_over(self) -> None:
@@ -103,13 +104,13 @@ class SplitFront:
 
     def _swap(self, say: Say, keep_on: Callable[[], bool]) -> None:
         """Swap copies off the hottest GPUs under the split, from several points of each layer at once."""
-        task = self.real.task
-        size = task.problem.layers * task.problem.slots * task.scenarios
+        problem = self.problem
+        size = problem.layers * problem.slots * problem.scenarios
         layers, rows = self._some(int(np.clip(_WORK // size, *_STARTS)), self._swapped)
         if layers.size == 0:
             return
         self._swapped.update(_keys(layers, rows))
-        value = task.rows(layers).value(rows)
+        value = problem.rows(layers).evaluate(rows)
         active = np.flatnonzero(value > self.enough[layers])
         for turn in range(_ROUNDS):
             if active.size == 0 or not keep_on():
@@ -121,28 +122,20 @@ class SplitFront:
             say(_SWAPS_PHASE.format(turn + 1))
             active = better[value[better] > self.enough[layers[better]]]
 
-    def _round(
-        self,
-        layers: Index,
-        rows: Experts,
-        value: Floats,
-        active: Index,
-    ) -> Index:
+    def _round(self, layers: Index, rows: Experts, value: Floats, active: Index) -> Index:
         """Make the swap that relieves most in each of ``rows[active]``, in place; return which are better."""
-        task = self.real.task
-        part = task.rows(layers[active])
-        assignment = part.problem.assignment(rows[active])
-        shares = slot_shares(assignment, task.split, nodes=task.nodes)
-        load = assignment.slot_load(part.problem.mean, shares)
+        part = self.problem.rows(layers[active])
+        assignment = part.assignment(rows[active])
+        load = assignment.slot_load(part.mean, slot_shares(assignment, part.split, nodes=part.nodes))
         trials = [
-            promising_swaps(part.problem, row, busy, most=_TRIED)
+            promising_swaps(part, row, busy, most=_TRIED)
             for row, busy in zip(rows[active], load, strict=True)
         ]
         owner = np.repeat(np.arange(active.size), [len(each) for each in trials])
         better = []
         if owner.size:
             joined = np.concatenate(trials)
-            after = task.rows(layers[active[owner]]).value(joined)
+            after = self.problem.rows(layers[active[owner]]).evaluate(joined)
             for i in np.unique(owner).tolist():
                 mine = np.flatnonzero(owner == i)
                 least = mine[np.argmin(after[mine])]

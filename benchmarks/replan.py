@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from placement.migrate.migration import migrate
-from placement.migrate.start import fresh_placement
 from placement.migrate.task import migration_task
-from placement.problem import Problem, make_problem, spread_slots
+from placement.problem import make_problem, spread_slots
+from placement.solve import solve
+from placement.stop import Stop
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "expert_loads"
 LAYERS, EXPERTS = 58, 256
@@ -59,15 +60,14 @@ def workloads() -> dict[str, np.ndarray]:
 
 def fresh(tokens: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """Return the fast path's placement, ``[layers, slots]``."""
-    nothing = np.zeros((len(tokens), slots.sum()), dtype=np.int32)
-    return fresh_placement(migration_task(make_problem(tokens, slots), tokens[None], nothing))
+    return solve(make_problem(tokens, slots)).assignment.slot_expert
 
 
 def row(old: np.ndarray, tokens: np.ndarray, slots: np.ndarray, time_limit_s: float) -> list[float]:
     """Re-plan one pair; return the columns of its row."""
-    task = migration_task(Problem(tokens, slots), tokens[None], old)
+    task = migration_task(make_problem(tokens, slots), old)
     start = time.process_time()
-    found = migrate([task], time_limit_s=time_limit_s)
+    found = migrate([task], stop=Stop(time_limit_s))
     seconds = time.process_time() - start
     placed = found.placements[0]
     new, best = (float(task.balancedness(each).mean()) for each in (placed.slot_expert, placed.fresh))
@@ -78,7 +78,7 @@ def row(old: np.ndarray, tokens: np.ndarray, slots: np.ndarray, time_limit_s: fl
         new,
         new / best,
         found.moves / copies,
-        float(task.moves(fresh_placement(task)).sum()) / copies,
+        float(task.moves(fresh(tokens, slots)).sum()) / copies,
         float(task.moves(placed.fresh).sum()) / copies,
         seconds,
     ]

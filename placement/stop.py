@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
-OnProgress = Callable[[int, int, float, float, float], None]
-"""Called with done layers, all layers, objective, bound and seconds."""
+OnProgress = Callable[..., None]
+"""Called with what a search says of its state, and seconds: of experts placed, done layers, all layers, objective and
+bound; of a migration, a :class:`placement.migrate.migration.State`."""
 
 EVERY_S = 0.1
 """Progress is told no more often."""
@@ -93,9 +94,9 @@ class Stop:
         """Whether there is time left."""
         return self.left() > 0
 
-    def tell(self, state: Callable[[], tuple[int, int, float, float]]) -> None:
-        """Report done layers, all layers, objective and bound, now and then."""
+    def tell(self, state: Callable[[], tuple[Any, ...]]) -> None:
+        """Report the state of a search, now and then."""
         now = time.monotonic()
         if self.on_progress is not None and now - self._told >= EVERY_S:
-            self._told = now
             self.on_progress(*state(), now - self._begun)
+            self._told = time.monotonic()

@@ -9,8 +9,8 @@ import numpy as np
 
 from placement.anti_affinity import spread_evenly
 from placement.arrays import Experts
-from placement.migrate.split_front import SplitFront
 from placement.migrate.front import CurvePoint, Front, along_hulls, reaching, within
+from placement.migrate.split_front import SplitFront
 from placement.migrate.start import align_slots, fresh_near, restore
 from placement.migrate.task import MigrationTask
 from placement.stop import Stop
@@ -167,9 +167,7 @@ class State:
     target: float
 
 
-def _state(
-    fronts: Sequence[SplitFront], number: int, phase: str, target: float, most: int | None
-) -> State:
+def _state(fronts: Sequence[SplitFront], number: int, phase: str, target: float, most: int | None) -> State:
     """Return what would be answered in pass ``number``; ``most`` moves of one replica (None: up to the target)."""
     front = Front.joined([each.now for each in fronts])
     fewest = sum(points[0].moves for points in front.points)

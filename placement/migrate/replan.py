@@ -158,7 +158,10 @@ def replan_plan(
     )
 
     def scored(rows: Sequence[Experts]) -> tuple[tuple[Assignment | None, ...], Score, dict[int, float]]:
-        placed = {index: task.problem.assignment(row) for (index, task), row in zip(tasks.items(), rows, strict=True)}
+        placed = {
+            index: task.problem.assignment(row)
+            for (index, task), row in zip(tasks.items(), rows, strict=True)
+        }
         experts = tuple(placed.get(index) for index in range(layout.stages))
         return experts, *score_placement(deployment, layout, experts, loads, plan.split)
 
@@ -201,7 +204,9 @@ def replan_plan(
     steps = _steps(plan, new, tasks, placed, size)
 
     def moves(rows: Sequence[Experts]) -> int:
-        return replicas * sum(int(task.moves(row).sum()) for task, row in zip(tasks.values(), rows, strict=True))
+        return replicas * sum(
+            int(task.moves(row).sum()) for task, row in zip(tasks.values(), rows, strict=True)
+        )
 
     return Replanned(
         plan=new,
@@ -248,7 +253,9 @@ def _tasks(
     ):
         if slots is None or held is None:
             continue
-        domains = stage_domains(left.deployment, [stages[index].gpus for stages in left.layout.replicas], spread)
+        domains = stage_domains(
+            left.deployment, [stages[index].gpus for stages in left.layout.replicas], spread
+        )
         tokens = loads.normalised[:, moe_rows(left.deployment, stage.layers)]
         require_apart(tokens.shape[2], slots, domains)
         speed = stage_speed(left.deployment, stage, slots)
@@ -263,7 +270,9 @@ def _proof(tasks: Iterable[MigrationTask], placed: Sequence[Experts]) -> Proof:
     pairs = list(zip([task.problem for task in tasks], placed, strict=True))
     # failure domains left out: with copies spread evenly, counts have no limit but the GPUs
     bound = [lower_bound(problem.without_spread()) for problem, _ in pairs]
-    return Proof.of_layers(np.concatenate([each.evaluate(rows) for each, rows in pairs]), np.concatenate(bound))
+    return Proof.of_layers(
+        np.concatenate([each.evaluate(rows) for each, rows in pairs]), np.concatenate(bound)
+    )
 
 
 def _mean(values: Mapping[int, float]) -> float:

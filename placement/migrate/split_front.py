@@ -14,11 +14,11 @@ import numpy as np
 
 from cost.dispatch import slot_shares
 from placement.arrays import Experts, Floats, Index
+from placement.dispatch_refinement import promising_swaps
 from placement.migrate.cycles import explore
 from placement.migrate.front import TaskFront
 from placement.migrate.start import Fresh
 from placement.migrate.task import MigrationTask
-from placement.dispatch_refinement import promising_swaps
 
 Say = Callable[[str], None]
 _Key = tuple[int, bytes]

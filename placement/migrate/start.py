@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.arrays import Experts, Floats, Index, Ints
 from placement.dispatch_refinement import fit_to_split
 from placement.migrate.cycles import Cycles
 from placement.migrate.task import MigrationTask
@@ -38,7 +38,8 @@ def restore(task: MigrationTask, *, seed: int = 0) -> Experts:
     apart, as far as cycles of copies can.
     """
     slot_expert = task.old.copy()
-    lacking = ~task.held.any(axis=1).all(axis=1) | (task.old == EMPTY).any(axis=1)
+    homeless = task.held.sum(axis=1) == 0
+    lacking = homeless.any(axis=1) | (task.old == EMPTY).any(axis=1)
     for layer in np.flatnonzero(lacking):
         _fill(task, int(layer), slot_expert[layer])
     changed = np.flatnonzero((slot_expert != task.old).any(axis=1) | (task.sharing(slot_expert) > 0))
@@ -91,21 +92,17 @@ def _put(problem: Problem, row: Experts, load: Floats, copies: Ints, what: tuple
     copies[:] = counts[best]
 
 
-def relabel(task: MigrationTask, target: Experts, *, per_layer: bool = True) -> Experts:
+def relabel(task: MigrationTask, target: Experts) -> Experts:
     """Return ``target`` ``[layers, slots]`` with its groups on other GPUs, so that the fewest copies move.
 
-    ``per_layer`` relabels each layer on its own; otherwise one permutation serves all layers. Groups change places
-    among GPUs with equal slots and speed alone, and within or with whole failure domains. Copies that stay keep
-    their slots. Deterministic.
+    Groups change places among GPUs with equal slots and speed alone, and within or with whole failure domains. Copies
+    that stay keep their slots. Deterministic.
     """
     problem = task.problem
-    kept = kept_copies(task, target)
-    if not per_layer:
-        kept = kept.sum(axis=0, keepdims=True)
-    groups = np.stack([_assign(problem, table) for table in kept])
-    slots = _slots_of(problem, groups)
-    moved = np.take_along_axis(target, np.broadcast_to(slots, target.shape), axis=1)
-    return align_slots(task, moved)
+    groups = np.stack([_assign(problem, table) for table in kept_copies(task, target)])
+    offset = np.arange(problem.slots) - problem.first_slot[problem.slot_gpu]
+    slots = problem.first_slot[groups[:, problem.slot_gpu]] + offset
+    return align_slots(task, np.take_along_axis(target, slots, axis=1))
 
 
 def kept_copies(task: MigrationTask, target: Experts) -> Ints:
@@ -168,12 +165,6 @@ def _by_domain(kind: Ints, domain: Ints, kept: Ints) -> Ints:
         for a, b in zip(*linear_sum_assignment(table, maximize=True), strict=True):
             taken[alike[a]] = alike[b][inner[a][b][0]]
     return taken
-
-
-def _slots_of(problem: Problem, groups: Ints) -> Ints:
-    """Slots from which each slot takes its expert, ``[layers, slots]``; ``groups`` ``[layers, gpus]``."""
-    offset = np.arange(problem.slots) - problem.first_slot[problem.slot_gpu]
-    return problem.first_slot[groups[:, problem.slot_gpu]] + offset
 
 
 class Fresh(NamedTuple):

@@ -83,8 +83,6 @@ def _one_layer(steps: Sequence[Step]) -> list[Step]:
     return ordered
 
 
-
-
 NEAR = ("node", "domain", "rack", "across", "storage")
 """How near a source is: in the same node, scale-up domain or rack, elsewhere, or no GPU at all."""
 
@@ -117,8 +115,8 @@ def nearest_sources(
 ) -> list[Step]:
     """Return the steps with their sources: the nearest GPU that holds the expert, of those the one that sends least.
 
-    ``holders`` are the GPUs of ``cluster`` that hold a copy before any step, by layer and expert; ``expert_bytes`` the
-    size of one by layer. Steps with the fewest nearest holders choose first.
+    ``holders`` are the GPUs of ``cluster`` that hold a copy before any step, by layer and expert; ``expert_bytes``
+    the size of one by layer. Steps with the fewest nearest holders choose first.
     """
     choices = []
     for step in steps:

@@ -70,17 +70,21 @@ class MigrationTask:
         return shared
 
     def judged(self, slot_expert: Experts) -> tuple[Floats, Floats]:
-        """Return the objective of each layer, and mean over largest GPU load (the mean, or the worst, of scenarios)."""
+        """Return the objective of each layer, and mean over largest GPU load: mean or worst of scenarios."""
         peaks = self.problem.peaks(slot_expert)
         balance = 1.0 / peaks
         worst = self.problem.objective == "worst"
         return self.problem.over_scenarios(peaks), balance.min(axis=0) if worst else balance.mean(axis=0)
 
+    def balancedness(self, slot_expert: Experts) -> Floats:
+        """Return mean over largest GPU load, ``[layers]``, of ``[layers, slots]``."""
+        return self.judged(slot_expert)[1]
+
 
 def migration_task(problem: Problem, old: Experts) -> MigrationTask:
     """Check the placement ``old`` ``[layers, slots]`` that runs against the problem that the new one is for.
 
-    A GPU's second copy of an expert, as EPLB makes them, is taken for an empty slot: it is better filled with another.
+    A GPU's second copy of an expert, as EPLB makes them, counts as an empty slot: it is better filled with another.
 
     Raises
     ------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from cost.dispatch import Split
+from cost.dispatch import DispatchPolicy
 from placement.arrays import Experts, Floats, Ints
 from placement.migrate.task import MigrationTask, migration_task
 from placement.options import Objective
@@ -15,8 +15,7 @@ __all__ = ["ReplanTask", "replan_task"]
 ReplanTask = MigrationTask
 
 warnings.warn(
-    "placement.replan.task is placement.migrate.task; replan_task is migration_task, whose problem has the loads, the "
-    "objective and the split",
+    "placement.replan.task is placement.migrate.task; replan_task is migration_task, whose problem says all",
     DeprecationWarning,
     stacklevel=2,
 )
@@ -28,7 +27,7 @@ def replan_task(
     old: Experts,
     objective: Objective = "mean",
     *,
-    split: Split = "even",
+    split: DispatchPolicy = "even",
     nodes: Ints | None = None,
 ) -> MigrationTask:
     """Return the task of placing ``tokens`` ``[scenarios, layers, experts]`` in the slots of ``problem``."""

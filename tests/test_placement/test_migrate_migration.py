@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
@@ -16,11 +17,12 @@ from placement.local_search import swap_down
 from placement.migrate import cycles
 from placement.migrate.cycles import Cycles
 from placement.migrate.migration import KNEE, Migration, migrate
-from placement.migrate.start import fresh_placement
 from placement.migrate.task import MigrationTask, migration_task
+from placement.options import Objective
 from placement.pack import pack
-from placement.problem import Problem, make_problem, spread_slots
+from placement.problem import make_problem, spread_slots
 from placement.replication import replicate
+from placement.solve import solve
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError, InputError
 
@@ -42,7 +44,8 @@ def drift(
     before = rng.lognormal(0, 0.6, (layers, experts))
     after = before * rng.lognormal(0, 0.5, (scenarios, layers, experts))
     problem = make_problem(before, slots)
-    return migration_task(problem, after, swap_down(problem, pack(problem, replicate(problem))))
+    old = swap_down(problem, pack(problem, replicate(problem)))
+    return migration_task(make_problem(after, slots), old)
 
 
 @cache
@@ -62,7 +65,7 @@ def check(task: MigrationTask, found: Migration) -> np.ndarray:
     placed = found.placements[0]
     assert verify_experts(task.problem.assignment(placed.slot_expert), task.problem) == []
     assert found.moves == task.moves(placed.slot_expert).sum() == (placed.slot_expert != task.old).sum()
-    assert (task.value(placed.slot_expert) <= task.value(placed.start) + 1e-12).all()
+    assert (task.problem.evaluate(placed.slot_expert) <= task.problem.evaluate(placed.start) + 1e-12).all()
     return placed.slot_expert
 
 
@@ -72,18 +75,18 @@ def test_fronts_of_tiny_layers_are_those_of_all_placements() -> None:
     for seed in range(4):
         task = drift(seed, layers=1, experts=5, gpus=3, redundant=1)
         many = task.rows(np.zeros(len(rows), dtype=np.intp))
-        moves, value = many.moves(rows), many.value(rows)
+        moves, value = many.moves(rows), many.problem.evaluate(rows)
         for most in (1, 2, 4):
             found = check(task, migrate([task], max_moves=most))
             best = value[moves <= most].min()
-            assert task.value(found)[0] >= best - 1e-12
-            exact += task.value(found)[0] <= best + 1e-9
+            assert task.problem.evaluate(found)[0] >= best - 1e-12
+            exact += task.problem.evaluate(found)[0] <= best + 1e-9
     assert exact >= 11  # of 12
 
 
 def test_loads_that_did_not_change_move_nothing() -> None:
     task = drift(1, layers=3, experts=32, gpus=8, redundant=8)
-    same = migration_task(task.problem, task.tokens, fresh_placement(task))
+    same = migration_task(task.problem, solve(task.problem).assignment.slot_expert)
     found = migrate([same])
     assert found.moves == 0
     assert np.array_equal(check(same, found), same.old)
@@ -93,9 +96,7 @@ def test_nothing_moves_where_no_placement_is_better() -> None:
     loads = np.zeros((2, 8))
     loads[:, 3] = 5.0  # all tokens to one expert with one copy a GPU
     problem = make_problem(loads, spread_slots(8, 4, 3))
-    nothing = np.zeros((2, problem.slots), dtype=np.int32)
-    old = fresh_placement(migration_task(problem, loads[None], nothing))
-    assert migrate([migration_task(problem, loads[None], old)]).moves == 0
+    assert migrate([migration_task(problem, solve(problem).assignment.slot_expert)]).moves == 0
 
 
 @settings(deadline=None, max_examples=3)
@@ -106,7 +107,10 @@ def test_a_budget_is_kept_and_more_is_never_worse(seed: int, most: int) -> None:
         patch.setattr(cycles, "_EFFORT", 5)
         less, more = (migrate([task], max_moves=n) for n in (most, most + 7))
     assert less.moves <= most
-    assert task.value(check(task, more)).sum() <= task.value(check(task, less)).sum() + 1e-12
+    assert (
+        task.problem.evaluate(check(task, more)).sum()
+        <= task.problem.evaluate(check(task, less)).sum() + 1e-12
+    )
 
 
 def test_near_a_fresh_placement_with_far_fewer_moves() -> None:
@@ -125,7 +129,9 @@ def test_scaling_the_loads_changes_nothing() -> None:
     task = drift(4, layers=1, experts=24, gpus=6, redundant=6, scenarios=2)
     found = migrate([task], max_moves=20).placements[0].slot_expert
     for factor in (2.0**-40, 2.0**55):
-        scaled = migration_task(task.problem, task.tokens * factor, task.old)
+        scaled = migration_task(
+            make_problem(task.problem.loads * factor, task.problem.slots_per_gpu), task.old
+        )
         again = migrate([scaled], max_moves=20).placements[0].slot_expert
         assert np.array_equal(again, found)
 
@@ -135,24 +141,24 @@ def test_other_names_of_experts_and_gpus_do_as_well() -> None:
     rng = np.random.default_rng(0)
     name, place = rng.permutation(32), rng.permutation(8)
     old = np.argsort(name)[task.old].reshape(3, 8, 5)[:, place].reshape(3, 40).astype(np.int32)
-    renamed = migration_task(task.problem, task.tokens[:, :, name], old)
+    renamed = migration_task(replace(task.problem, loads=task.problem.loads[:, :, name]), old)
     before, after = migrate([task], max_moves=30), migrate([renamed], max_moves=30)
     check(renamed, after)
-    assert renamed.value(after.placements[0].slot_expert).mean() == pytest.approx(
-        task.value(before.placements[0].slot_expert).mean(), rel=0.02
+    assert renamed.problem.evaluate(after.placements[0].slot_expert).mean() == pytest.approx(
+        task.problem.evaluate(before.placements[0].slot_expert).mean(), rel=0.02
     )
-    assert renamed.value(old).mean() == pytest.approx(task.value(task.old).mean())
+    assert renamed.problem.evaluate(old).mean() == pytest.approx(task.problem.evaluate(task.old).mean())
 
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("objective", ["mean", "worst"])
-def test_several_scenarios(objective: str) -> None:
+def test_several_scenarios(objective: Objective) -> None:
     task = drift(6, layers=3, experts=32, gpus=8, redundant=8, scenarios=3)
-    task = MigrationTask(task.problem, task.tokens, task.old, "worst" if objective == "worst" else "mean")
+    task = MigrationTask(replace(task.problem, objective=objective), task.old)
     found = migrate([task])
-    better = task.value(check(task, found)).mean()
-    assert better < task.value(task.old).mean()
-    peaks = task.peaks(found.placements[0].slot_expert)
+    better = task.problem.evaluate(check(task, found)).mean()
+    assert better < task.problem.evaluate(task.old).mean()
+    peaks = task.problem.peaks(found.placements[0].slot_expert)
     assert better == pytest.approx((peaks.max(axis=0) if objective == "worst" else peaks.mean(axis=0)).mean())
 
 
@@ -161,20 +167,20 @@ def test_slow_gpus_and_unequal_slots() -> None:
     rng = np.random.default_rng(7)
     slots, speed = np.array([4, 3, 3, 2, 4, 0]), np.array([1.0, 1.0, 0.5, 1.0, 1.0, 1.0])
     loads = rng.lognormal(0, 0.6, (2, 12))
-    problem = Problem(loads, slots, speed)
+    problem = make_problem(loads, slots, speed)
     old = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 5]] * 2, dtype=np.int32)
-    task = migration_task(problem, loads[None], old)
+    task = migration_task(problem, old)
     found = migrate([task])
-    assert task.value(check(task, found)).mean() < task.value(old).mean()
+    assert task.problem.evaluate(check(task, found)).mean() < task.problem.evaluate(old).mean()
 
 
 @pytest.mark.usefixtures("short")
 def test_copies_in_one_failure_domain_are_moved_apart() -> None:
     rng = np.random.default_rng(8)
     loads = rng.lognormal(0, 0.4, (2, 6))
-    problem = Problem(loads, np.full(4, 2), None, np.array([0, 0, 1, 1]))
+    problem = make_problem(loads, np.full(4, 2), None, np.array([0, 0, 1, 1]))
     old = np.array([[0, 1, 0, 2, 3, 4, 5, 3], [0, 1, 2, 3, 4, 5, 0, 1]], dtype=np.int32)
-    task = migration_task(problem, loads[None], old)
+    task = migration_task(problem, old)
     assert task.sharing(old).tolist() == [2, 0]
     found = migrate([task], only_restore=True)
     assert task.sharing(check(task, found)).tolist() == [0, 0]
@@ -218,9 +224,9 @@ def test_costs_never_rise_from_round_to_round() -> None:
         assert (now <= cost + 1e-9).all()
         cost = now
     placed = cycles.slot_expert
-    excess = np.maximum(task.problem.assignment(placed).gpu_load(task.tokens[0]) * 8 / 32 - 1.02, 0.0).sum(
-        axis=1
-    )
+    excess = np.maximum(
+        task.problem.assignment(placed).gpu_load(task.problem.loads[0]) * 8 / 32 - 1.02, 0.0
+    ).sum(axis=1)
     assert cost == pytest.approx(50.0 * excess + task.moves(placed))
 
 
@@ -230,22 +236,22 @@ def test_a_budget_too_small_to_restore_is_infeasible() -> None:
     gone = (old == 2) | (old == 5)
     old[gone] = -1
     with pytest.raises(InfeasibleError, match=f"{gone.sum()} moves are needed"):
-        migrate([migration_task(task.problem, task.tokens, old)], max_moves=1)
+        migrate([migration_task(task.problem, old)], max_moves=1)
 
 
 @pytest.mark.parametrize(
     ("tokens", "old", "words"),
     [
-        (np.ones((1, 1, 5)), np.zeros((1, 4)), "give \\[scenarios, layers, experts\\]"),
+        (np.ones((1, 2, 4)), np.zeros((1, 4)), "old placement has shape"),
         (np.ones((1, 1, 4)), np.zeros((1, 5)), "old placement has shape"),
         (np.ones((1, 1, 4)), np.array([[0, 1, 2, 4]]), "not in 0..3"),
+        (np.ones(4), np.array([[0, 1, 2, 3]]), "give \\[scenarios, layers, experts\\]"),
         (-np.ones((1, 1, 4)), np.array([[0, 1, 2, 3]]), "not a count of tokens"),
     ],
 )
 def test_bad_input(tokens: np.ndarray, old: np.ndarray, words: str) -> None:
-    problem = make_problem(np.ones((1, 4)), [2, 2])
     with pytest.raises(InputError, match=words):
-        migration_task(problem, tokens, old.astype(np.int32))
+        migration_task(make_problem(tokens, [2, 2]), old.astype(np.int32))
 
 
 def test_real_loads_within_one_percent_with_at_most_thirty_percent_moved() -> None:
@@ -255,10 +261,8 @@ def test_real_loads_within_one_percent_with_at_most_thirty_percent_moved() -> No
     slots, share, ratio = spread_slots(256, 72, 32), [], []
     for a, b in ((0, 3), (1, 4)):
         before, after = (np.load(files[i])[::15].astype(float) for i in (a, b))
-        problem = make_problem(after, slots)
-        nothing = np.zeros((len(after), 288), dtype=np.int32)
-        old = fresh_placement(migration_task(make_problem(before, slots), before[None], nothing))
-        task = migration_task(problem, after[None], old)
+        old = solve(make_problem(before, slots)).assignment.slot_expert
+        task = migration_task(make_problem(after, slots), old)
         found = migrate([task])
         share.append(found.moves / task.old.size)
         fresh = task.balancedness(found.placements[0].fresh).mean()
@@ -272,8 +276,7 @@ def test_an_old_placement_with_two_copies_of_an_expert_on_a_gpu(short: None) -> 
     del short
     rng = np.random.default_rng(3)
     old = np.array([[0, 0, 1, 2, 3, 3], [0, 1, 2, 2, 1, 3]], dtype=np.int32)
-    problem = make_problem(rng.lognormal(0, 0.5, (2, 4)), spread_slots(4, 2, 2))
-    task = migration_task(problem, rng.lognormal(0, 0.5, (1, 2, 4)), old)
+    task = migration_task(make_problem(rng.lognormal(0, 0.5, (2, 4)), spread_slots(4, 2, 2)), old)
     assert task.held.sum() == 10
     found = migrate([task])
     placed = check(task, found)
@@ -287,4 +290,8 @@ def test_the_old_names_still_work_with_a_warning() -> None:
         old = importlib.import_module("placement.replan.few_moves")
     with pytest.warns(DeprecationWarning, match=r"is placement\.migrate\.task"):
         task = importlib.import_module("placement.replan.task")
-    assert (old.few_moves, task.replan_task) == (migrate, migration_task)
+    loads = np.ones((1, 1, 4))
+    problem, placed = make_problem(loads, [2, 2]), np.array([[0, 1, 2, 3]], dtype=np.int32)
+    made = task.replan_task(problem, loads, placed, "worst", split="source")
+    assert (made.problem.objective, made.problem.split) == ("worst", "source")
+    assert old.few_moves([made], time_limit_s=0.0).moves == 0

@@ -33,8 +33,7 @@ def random_task(
         each = [np.concatenate([rng.permutation(experts)[:n] for n in slots]) for _ in range(layers)]
         return np.array(each, dtype=np.int32)
 
-    tokens = rng.random((1, layers, experts)) + 0.1
-    return migration_task(problem, tokens, rows()), rows()
+    return migration_task(problem, rows()), rows()
 
 
 def groups(task: MigrationTask, row: np.ndarray) -> list[list[int]]:
@@ -84,16 +83,6 @@ def test_as_good_as_the_best_permutation(
             assert sorted(map(tuple, groups(task, moved[layer]))) == sorted(
                 map(tuple, groups(task, target[layer]))
             )
-
-
-def test_one_permutation_for_all_layers_is_the_best_such() -> None:
-    rng = np.random.default_rng(2)
-    task, target = random_task(rng, [2, 2, 2, 2])
-    kept = kept_copies(task, target).sum(axis=0)
-    best = max(sum(kept[g, order[g]] for g in range(4)) for order in permutations(range(4)))
-    moved = relabel(task, target, per_layer=False)
-    assert int(task.moves(moved).sum()) == task.old.size - best
-    assert task.moves(relabel(task, target)).sum() <= task.moves(moved).sum()
 
 
 def test_a_placement_with_its_gpus_renamed_moves_nothing() -> None:

@@ -26,7 +26,7 @@ def test_every_expert_is_back_after_one_move_each(seed: int, gpus: int, each: in
     )
     if empty:
         old[:, rng.integers(gpus * each)] = EMPTY
-    task = migration_task(make_problem(loads, np.full(gpus, each)), loads[None], old)
+    task = migration_task(make_problem(loads, np.full(gpus, each)), old)
     restored = restore(task)
     assert verify_experts(task.problem.assignment(restored), task.problem) == []
     lost = (~task.held.any(axis=1)).sum(axis=1)
@@ -35,9 +35,7 @@ def test_every_expert_is_back_after_one_move_each(seed: int, gpus: int, each: in
 
 
 def test_a_complete_placement_stays() -> None:
-    task = migration_task(
-        make_problem(np.ones((1, 4)), [2, 2]), np.ones((1, 1, 4)), np.array([[3, 0, 1, 2]], dtype=np.int32)
-    )
+    task = migration_task(make_problem(np.ones((1, 4)), [2, 2]), np.array([[3, 0, 1, 2]], dtype=np.int32))
     assert restore(task).tolist() == [[3, 0, 1, 2]]
 
 
@@ -45,6 +43,6 @@ def test_of_the_slots_that_may_go_the_one_that_balances_best_does() -> None:
     # expert 3 is lost; either copy of 0 may go, and GPU 1 has less to do
     loads = np.array([[2.0, 5.0, 1.0, 3.0]])
     old = np.array([[0, 1, 0, 2]], dtype=np.int32)
-    restored = restore(migration_task(make_problem(loads, [2, 2]), loads[None], old))
+    restored = restore(migration_task(make_problem(loads, [2, 2]), old))
     assert restored.tolist() == [[0, 1, 3, 2]]
     assert pytest.approx(5.0 + 2.0) == loads[0, restored[0, :2]].sum()

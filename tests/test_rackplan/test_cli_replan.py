@@ -177,7 +177,7 @@ def test_the_split_that_runs_is_the_one_judged(run: Run, planned: Path, model: P
 def test_ctrl_c_writes_the_best_so_far(run: Run, planned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rackplan.progress import Reporter
 
-    def stop(self: Reporter, state: object) -> None:
+    def stop(self: Reporter, state: object, elapsed_s: float) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Reporter, "replan", stop)

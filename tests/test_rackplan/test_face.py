@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-STATE = State(2, "price of excess 40", 58, 31, 0.97123, 1234, 0.98809, 7.2)
+STATE = State(2, "price of excess 40", 58, 31, 0.97123, 1234, 0.98809)
 
 
 @pytest.mark.parametrize("name", rackplan.__all__)
@@ -129,7 +129,7 @@ def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> Non
     with progress() as reporter:
         reporter.stage("working")
         reporter.layers(1, 2, 1.5, 1.2, 3.0)
-        reporter.replan(STATE)
+        reporter.replan(STATE, 7.2)
     assert capsys.readouterr() == ("", "")
 
 
@@ -152,7 +152,7 @@ def test_progress_of_a_re_plan_says_how_far_it_is(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(Status, "update", lambda _, text: said.append(str(text)))
     with progress() as reporter:
-        reporter.replan(STATE)
+        reporter.replan(STATE, 7.2)
     (text,) = said
     for words in (
         "pass 2",

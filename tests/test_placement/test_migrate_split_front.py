@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.dispatch import slot_shares
+from placement import stop as stop_module
 from placement.migrate import cycles
 from placement.migrate.migration import KNEE, Migration, migrate
-from placement.migrate.start import fresh_placement
 from placement.migrate.task import MigrationTask, migration_task
-from placement.problem import Problem, make_problem, spread_slots
+from placement.problem import make_problem, spread_slots
+from placement.solve import solve
+from placement.stop import Stop
 from placement.verify import verify_experts
 
 if TYPE_CHECKING:
@@ -51,18 +53,19 @@ def drift(
     before = rng.lognormal(0, 0.6, (layers, experts))
     after = before * rng.lognormal(0, 0.5, (scenarios, layers, experts))
     slots = spread_slots(experts, gpus, redundant)
-    problem = Problem(before, slots, None, nodes if spread else None)
-    nothing = np.zeros((layers, problem.slots), dtype=np.int32)
-    old = fresh_placement(migration_task(problem, before[None], nothing, split=split, nodes=nodes))
-    return migration_task(problem, after, old, split=split, nodes=nodes)
+    domains = nodes if spread else None
+    ran, asked = (
+        make_problem(loads, slots, None, domains, split=split, nodes=nodes) for loads in (before, after)
+    )
+    return migration_task(asked, solve(ran).assignment.slot_expert)
 
 
 def recomputed(task: MigrationTask, slot_expert: np.ndarray) -> np.ndarray:
     """Largest over mean GPU load, ``[scenarios, layers]``, from the shares of the split alone."""
     assignment = task.problem.assignment(slot_expert)
     found = []
-    for tokens in task.tokens:
-        shares = slot_shares(assignment, task.split, load=tokens, nodes=task.nodes)
+    for tokens in task.problem.loads:
+        shares = slot_shares(assignment, task.problem.split, load=tokens, nodes=task.problem.nodes)
         busy = assignment.gpu_load(tokens, shares)
         found.append(busy.max(axis=1) / busy.mean(axis=1))
     return np.array(found)
@@ -75,7 +78,7 @@ def check(task: MigrationTask, found: Migration) -> np.ndarray:
     assert found.moves == task.moves(placed.slot_expert).sum()
     after, start = (recomputed(task, rows).mean(axis=0) for rows in (placed.slot_expert, placed.start))
     assert (after <= start * (1 + 1e-6)).all()
-    assert task.value(placed.slot_expert) == pytest.approx(after, rel=1e-6)
+    assert task.problem.evaluate(placed.slot_expert) == pytest.approx(after, rel=1e-6)
     moves = [point.moves for point in found.curve]
     assert moves == sorted(set(moves))
     return placed.slot_expert
@@ -87,7 +90,7 @@ def test_within_one_percent_of_what_a_plan_under_the_split_would_be(split: Dispa
     task = drift(seed, split)
     found = migrate([task])
     balance = (1 / recomputed(task, check(task, found))).mean()
-    plan = (1 / recomputed(task, fresh_placement(task))).mean()
+    plan = (1 / recomputed(task, solve(task.problem).assignment.slot_expert)).mean()
     assert balance >= (1 - KNEE) * 0.999 * plan
     assert balance >= (1 - KNEE) * task.balancedness(found.placements[0].fresh).mean() - 1e-12
     assert found.moves < task.moves(found.placements[0].fresh).sum()
@@ -111,13 +114,13 @@ def test_fronts_of_tiny_layers_are_nearly_those_of_all_placements() -> None:
         for seed in range(4):
             task = drift(seed, split, layers=1, experts=5, gpus=3, redundant=1)
             many = task.rows(np.zeros(len(rows), dtype=np.intp))
-            moves, value = many.moves(rows), many.value(rows)
+            moves, value = many.moves(rows), many.problem.evaluate(rows)
             for most in (1, 2, 4):
                 found = check(task, migrate([task], max_moves=most))
                 assert task.moves(found).sum() <= most
                 best = value[moves <= most].min()
-                assert task.value(found)[0] >= best - 1e-9
-                exact += task.value(found)[0] <= best + 1e-9
+                assert task.problem.evaluate(found)[0] >= best - 1e-9
+                exact += task.problem.evaluate(found)[0] <= best + 1e-9
         assert exact >= 9, (split, exact)  # of 12
 
 
@@ -125,7 +128,7 @@ def test_fronts_of_tiny_layers_are_nearly_those_of_all_placements() -> None:
 @pytest.mark.parametrize("split", SPLITS)
 def test_loads_that_did_not_change_move_nothing(split: DispatchPolicy) -> None:
     task = drift(4, split)
-    same = migration_task(task.problem, task.tokens, fresh_placement(task), split=split, nodes=task.nodes)
+    same = migration_task(task.problem, solve(task.problem).assignment.slot_expert)
     assert migrate([same]).moves == 0
 
 
@@ -160,18 +163,16 @@ def test_swaps_by_source_are_more_than_the_even_search_finds() -> None:
 def test_ctrl_c_keeps_the_best_so_far(
     split: DispatchPolicy, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from placement.migrate import migration
-
-    monkeypatch.setattr(migration, "_EVERY_S", 0.0)
+    monkeypatch.setattr(stop_module, "EVERY_S", 0.0)
     task = drift(6, split, layers=4, experts=64, gpus=16, redundant=16, per_node=8)
     heard: list[State] = []
 
-    def stop(state: State) -> None:
+    def stop(state: State, _: float) -> None:
         heard.append(state)
         if sum(phase in each.phase for each in heard) == 3:
             raise KeyboardInterrupt
 
-    found = migrate([task], time_limit_s=600, on_progress=stop)
+    found = migrate([task], stop=Stop(600, stop))
     assert found.interrupted
     assert "interrupted" in found.log[-1]
     assert task.balancedness(check(task, found)).mean() > task.balancedness(task.old).mean()
@@ -180,12 +181,16 @@ def test_ctrl_c_keeps_the_best_so_far(
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("most", [None, 11])
 def test_progress_is_told(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from placement.migrate import migration
-
-    monkeypatch.setattr(migration, "_EVERY_S", 0.0)
+    monkeypatch.setattr(stop_module, "EVERY_S", 0.0)
     task = drift(7, "source")
     heard: list[State] = []
-    found = migrate([task], max_moves=most, on_progress=heard.append)
+    seconds: list[float] = []
+
+    def hear(state: State, elapsed_s: float) -> None:
+        heard.append(state)
+        seconds.append(elapsed_s)
+
+    found = migrate([task], max_moves=most, stop=Stop(0.0, hear))
     assert any("price" in state.phase for state in heard)
     assert {state.search_pass for state in heard} == {1}
     assert all(0 <= state.layers_near <= state.layers == 2 for state in heard)
@@ -194,7 +199,7 @@ def test_progress_is_told(most: int | None, monkeypatch: pytest.MonkeyPatch) -> 
         assert all(state.moves <= most for state in heard)
     fresh = task.balancedness(found.placements[0].fresh).mean()
     assert heard[0].target == pytest.approx((1 - KNEE) * min(1.0, 1.002 * fresh))
-    assert [state.elapsed_s for state in heard] == sorted(state.elapsed_s for state in heard)
+    assert seconds == sorted(seconds)
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -204,12 +209,10 @@ def test_real_loads_under_the_split(split: DispatchPolicy) -> None:
         pytest.skip("no real expert loads beside the repository")
     slots, nodes = spread_slots(256, 72, 32), np.arange(72) // 4
     before, after = (np.load(files[i])[::20].astype(float) for i in (0, 3))
-    nothing = np.zeros((len(before), 288), dtype=np.int32)
-    problem = make_problem(before, slots)
-    old = fresh_placement(migration_task(problem, before[None], nothing, split=split, nodes=nodes))
-    task = migration_task(problem, after[None], old, split=split, nodes=nodes)
+    ran, asked = (make_problem(loads, slots, split=split, nodes=nodes) for loads in (before, after))
+    task = migration_task(asked, solve(ran).assignment.slot_expert)
     found = migrate([task])
-    fresh = task.balancedness(fresh_placement(task)).mean()
+    fresh = task.balancedness(solve(task.problem).assignment.slot_expert).mean()
     assert fresh > 0.99
     assert task.balancedness(check(task, found)).mean() >= (1 - KNEE) * 0.999 * fresh
-    assert found.moves <= 0.35 * old.size
+    assert found.moves <= 0.35 * task.old.size

@@ -113,7 +113,7 @@ def _own_index(f: Facts, layers: int) -> list[bool]:
         f.ignore("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset")
     if f.has(listed):
         if listed == "indexer_types" or isinstance(f.config[listed], list):
-            return [kind == "full" for kind in f.per_layer(listed, layers, ("full", "shared"))]
+            return f.layers_with(listed, layers, "full", "shared")
         letters = f.text(listed)
         if len(letters) != layers or set(letters) - {"F", "S"}:
             f.fail(listed, f"one F (full) or S (shared) for each of {layers} layers")
@@ -142,7 +142,7 @@ def v4_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     """Experts everywhere; the first layers route by a table over token ids, which needs no correction bias."""
     if f.has("mlp_layer_types"):
         f.ignore("num_hash_layers")
-        hashed = [kind == "hash_moe" for kind in f.per_layer("mlp_layer_types", layers, ("hash_moe", "moe"))]
+        hashed = f.layers_with("mlp_layer_types", layers, "hash_moe", "moe")
     else:
         first = f.whole("num_hash_layers")
         if first > layers:
@@ -218,7 +218,7 @@ def gated_delta(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
         every = f.count("full_attention_interval")
     full = [every is not None and (index + 1) % every == 0 for index in range(layers)]
     if f.has("layer_types"):
-        listed = [kind == FULL for kind in f.per_layer("layer_types", layers, (FULL, LINEAR))]
+        listed = f.layers_with("layer_types", layers, FULL, LINEAR)
         if every is not None and full != listed:
             f.fail("full_attention_interval", "what layer_types says, or absent")
         full = listed
@@ -285,7 +285,7 @@ def kimi_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     delta, section = _kimi_delta(f, hidden)
     wide = replace(latent(f, hidden), gated=f.flag("mla_use_output_gate", default=False))
     if f.has("layer_types"):
-        linear = [kind == LINEAR for kind in f.per_layer("layer_types", layers, (FULL, LINEAR))]
+        linear = f.layers_with("layer_types", layers, LINEAR, FULL)
     else:
         first, full = section.items("kda_layers"), section.items("full_attn_layers")
         numbers = [each for each in (*first, *full) if isinstance(each, int) and not isinstance(each, bool)]
@@ -364,24 +364,22 @@ def m3_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
 def _m3_index(f: Facts, layers: int) -> tuple[list[bool], Facts]:
     """Whether each layer reads blocks, and the section that describes the index (the config itself where flat)."""
     if not f.has("sparse_attention_config"):
-        return [kind == _BLOCKS for kind in f.per_layer("layer_types", layers, (FULL, _BLOCKS))], f
+        return f.layers_with("layer_types", layers, _BLOCKS, FULL), f
     section = f.section("sparse_attention_config")
     if not section.flag("use_sparse_attention", default=True):
         return [False] * layers, section
-    flags = [flag == 1 for flag in section.per_layer("sparse_attention_freq", layers, (0, 1))]
+    flags = section.layers_with("sparse_attention_freq", layers, 1, 0)
     section.choice("sparse_score_type", ("max",), "max")
     if section.whole("sparse_init_block", default=0):
         section.fail("sparse_init_block", "0: blocks at the start that are always read are not modelled")
     if section.has("sparse_disable_index_value"):
-        without = section.per_layer("sparse_disable_index_value", layers, (0, 1))
-        if any(flag and off != 1 for flag, off in zip(flags, without, strict=True)):
+        without = section.layers_with("sparse_disable_index_value", layers, 1, 0)
+        if any(flag and not off for flag, off in zip(flags, without, strict=True)):
             section.fail(
                 "sparse_disable_index_value", "1 in every sparse layer: values of the index are not modelled"
             )
-    if f.has("layer_types"):
-        kinds = f.per_layer("layer_types", layers, (FULL, _BLOCKS))
-        if [kind == _BLOCKS for kind in kinds] != flags:
-            f.fail("layer_types", "what sparse_attention_freq says, or absent")
+    if f.has("layer_types") and f.layers_with("layer_types", layers, _BLOCKS, FULL) != flags:
+        f.fail("layer_types", "what sparse_attention_freq says, or absent")
     return flags, section
 
 
@@ -392,10 +390,9 @@ def llama4_chunks(f: Facts, layers: int) -> list[int | None]:
     """Return each layer's chunk: layers with positions (``no_rope_layers``, else three of four) have one."""
     f.ignore("attention_chunk_size", "no_rope_layers", "no_rope_layer_interval")
     if f.has("layer_types"):
-        kinds = f.per_layer("layer_types", layers, ("chunked_attention", FULL))
-        chunked = [kind == "chunked_attention" for kind in kinds]
+        chunked = f.layers_with("layer_types", layers, "chunked_attention", FULL)
     elif f.has("no_rope_layers") and f.items("no_rope_layers"):
-        chunked = [flag == 1 for flag in f.per_layer("no_rope_layers", layers, (0, 1))]
+        chunked = f.layers_with("no_rope_layers", layers, 1, 0)
     else:
         every = f.count("no_rope_layer_interval", default=4)
         chunked = [(index + 1) % every != 0 for index in range(layers)]
@@ -430,7 +427,7 @@ def mimo_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     if f.has("layer_types"):
         windowed = [window is not None for window in windows_by_type(f, layers)]
     else:
-        windowed = [flag == 1 for flag in f.per_layer("hybrid_layer_pattern", layers, (0, 1))]
+        windowed = f.layers_with("hybrid_layer_pattern", layers, 1, 0)
     heads, kv_heads = f.count("num_attention_heads"), f.count("num_key_value_heads")
     # The class without the key doubles the key heads of layers with a window.
     by_window = {False: kv_heads, True: f.count("swa_num_key_value_heads", default=2 * kv_heads)}

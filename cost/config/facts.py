@@ -143,6 +143,10 @@ class Facts:
                 )
         return values
 
+    def layers_with(self, key: str, layers: int, wanted: object, *others: object) -> list[bool]:
+        """Return whether each layer's entry under ``key`` is ``wanted``; it may also be one of ``others``."""
+        return [value == wanted for value in self.per_layer(key, layers, (*others, wanted))]
+
     def section(self, key: str) -> Facts:
         """Return the object under ``key``."""
         value = self._value(key, REQUIRED)

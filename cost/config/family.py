@@ -249,17 +249,17 @@ def after_first(f: Facts, layers: int, *, default_dense: int | None = None) -> l
     """
     if f.has("mlp_layer_types"):
         f.ignore("first_k_dense_replace", "moe_layer_freq")
-        return [kind == "sparse" for kind in f.per_layer("mlp_layer_types", layers, ("dense", "sparse"))]
+        return f.layers_with("mlp_layer_types", layers, "sparse", "dense")
     dense = f.whole("first_k_dense_replace", default=REQUIRED if default_dense is None else default_dense)
     if dense >= layers:
         f.fail("first_k_dense_replace", f"less than the number of layers ({layers}), or no layer has experts")
     if f.has("moe_layer_freq") and isinstance(f.config["moe_layer_freq"], list):
-        flags = f.per_layer("moe_layer_freq", layers, (0, 1))
+        flags = f.layers_with("moe_layer_freq", layers, 1, 0)
         if any(flags[:dense]):
             f.fail(
                 "moe_layer_freq", f"0 in the first {dense} layers, which first_k_dense_replace says are dense"
             )
-        return [flag == 1 for flag in flags]
+        return flags
     every = f.count("moe_layer_freq", default=1)
     return [index >= dense and index % every == 0 for index in range(layers)]
 

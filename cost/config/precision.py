@@ -1,14 +1,182 @@
-"""The precision of each class of weights: from the quantiser's section, ``torch_dtype``, or an override."""
+"""The precision of each class of weights: modules by class, names that patterns give them, quantisers' sections."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 from cost.config.facts import Facts
 from cost.config.family import Decoder
-from cost.config.modules import HEAD, MATMUL_CLASSES, Module, Patterns, modules_of
-from cost.config.quantization import Scheme, read_scheme
+from cost.config.quantization import MATMUL_CLASSES, Scheme, read_scheme
 from cost.dtypes import dtype, mixture
+from cost.model import MoeFfn
+from topology.errors import InputError
+
+Module = tuple[str, ...]
+
+# Attention's projections by the key in `Attention.modules`, with the names that families give them.
+_FUSED = ("self_attn.qkv_proj", "attention.query_key_value", "self_attention.query_key_value", "attn.c_attn")
+_OUT = ("self_attn.o_proj", "self_attn.dense", "self_attention.dense", "attention.dense", "attn.c_proj")
+_GROUPED: dict[str, Module] = {
+    "q": ("self_attn.q_proj", *_FUSED),
+    "k": ("self_attn.k_proj", *_FUSED),
+    "v": ("self_attn.v_proj", *_FUSED),
+    "o": _OUT,
+    "index": ("self_attn.index_q_proj", "self_attn.index_k_proj", "self_attn.indexer.q_proj"),
+}
+_LATENT: dict[str, Module] = {
+    "q_a": ("self_attn.q_a_proj",),
+    "q_b": ("self_attn.q_b_proj", "self_attn.q_proj"),
+    "kv_a": ("self_attn.kv_a_proj_with_mqa",),
+    "kv_b": ("self_attn.kv_b_proj",),
+    "o": ("self_attn.o_proj",),
+    "gate": ("self_attn.g_proj",),
+    "index": ("self_attn.indexer.wq_b", "self_attn.indexer.wk"),
+}
+_LINEAR: dict[str, Module] = {
+    "qkv": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_qkv"),
+    "z": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_z"),
+    "ba": ("linear_attn.in_proj_ba", "linear_attn.in_proj_b"),
+    "out": ("linear_attn.out_proj",),
+}
+_DELTA: dict[str, Module] = {
+    "q": ("self_attn.q_proj",),
+    "k": ("self_attn.k_proj",),
+    "v": ("self_attn.v_proj",),
+    "decay": ("self_attn.f_a_proj", "self_attn.f_b_proj"),
+    "beta": ("self_attn.b_proj",),
+    "gate": ("self_attn.g_proj", "self_attn.g_a_proj", "self_attn.g_b_proj"),
+    "o": ("self_attn.o_proj",),
+}
+_COMPRESSED: dict[str, Module] = {
+    "q_a": ("self_attn.q_a_proj", "attn.wq_a"),
+    "q_b": ("self_attn.q_b_proj", "attn.wq_b"),
+    "kv": ("self_attn.kv_proj", "attn.wkv"),
+    "o_a": ("self_attn.o_a_proj", "attn.wo_a"),
+    "o_b": ("self_attn.o_b_proj", "attn.wo_b"),
+    "compressors": ("self_attn.compressor.kv_proj", "attn.compressor.wkv"),
+    "index": ("self_attn.compressor.indexer.q_b_proj", "attn.indexer.wq_b"),
+}
+_ATTENTIONS = (_GROUPED, _LATENT, _LINEAR, _DELTA, _COMPRESSED)
+
+_BLOCKS = ("mlp", "block_sparse_moe", "feed_forward", "ffn")
+_SHARED_NAMES = ("shared_experts", "shared_expert", "shared_mlp")
+# A gated part is two thirds gate and up, one third down.
+_GATE_UP = ("gate_proj", "gate_up_proj", "w1", "fc1", "up_proj", "c_fc")
+_DOWN = ("down_proj", "w2", "fc2", "c_proj")
+HEAD: Module = ("lm_head", "head")
+
+
+def _below(*path: tuple[str, ...]) -> tuple[Module, Module]:
+    """Return the names of the gate-and-up and of the down projection below every way through ``path``."""
+    stems = [""]
+    for choices in path:
+        stems = [f"{stem}{choice}." for stem in stems for choice in choices]
+    return tuple(s + n for s in stems for n in _GATE_UP), tuple(s + n for s in stems for n in _DOWN)
+
+
+_FFN = {
+    "experts": _below(_BLOCKS, ("experts",), ("0",)),
+    "shared": _below(_BLOCKS, _SHARED_NAMES),
+    "dense": _below(("mlp", "feed_forward", "ffn")),
+}
+
+
+def _attention_names(modules: frozenset[str]) -> dict[str, Module]:
+    """Return the names of the one kind of attention that has all ``modules``."""
+    return next(names for names in _ATTENTIONS if modules <= names.keys())
+
+
+def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
+    """Return the modules of each matmul class with their weights; the names start at ``layers.N``."""
+    found: dict[str, Counter[Module]] = {name: Counter() for name in MATMUL_CLASSES}
+    for index, layer in enumerate(decoder.layers):
+        at = f"layers.{index}."
+        weights = layer.attention.modules
+        names = _attention_names(frozenset(weights))
+        for key, count in weights.items():
+            found["attention"][tuple(at + name for name in names[key])] += count
+        if isinstance(layer.ffn, MoeFfn):
+            parts = {
+                "experts": layer.ffn.experts * layer.ffn.expert_params,
+                "shared": layer.ffn.shared_params,
+            }
+        else:
+            parts = {"dense": layer.ffn.params}
+        for part, count in parts.items():
+            gate_up, down = _FFN[part]
+            found[part][tuple(at + name for name in gate_up)] += count - count // 3
+            found[part][tuple(at + name for name in down)] += count // 3
+    return {name: +modules for name, modules in found.items() if +modules}
+
+
+_PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
+_STRIPPED = re.compile(r"^(model\.|language_model\.|transformer\.)+")
+
+
+def _parts(pattern: str) -> list[str]:
+    """Return the dotted parts of a pattern, from the layers on."""
+    parts = [part for part in _STRIPPED.sub("", pattern).split(".") if part]
+    if parts and parts[-1] in {"weight", "*"}:
+        parts.pop()
+    return parts
+
+
+class Patterns:
+    """Names of modules as quantisers write them: literal, with ``*``, or ``re:`` and a regular expression.
+
+    A literal, dotted or not, stands for every module in whose name its parts follow each other (``gate`` names
+    ``mlp.gate``, not ``mlp.gate_proj``); ``*`` matches within one part.
+
+    Raises
+    ------
+    InputError
+        If a regular expression is broken.
+    """
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._literals: set[str] = set()
+        self._globs: list[list[str]] = []
+        self._expressions: list[re.Pattern[str]] = []
+        for pattern in patterns:
+            if pattern.startswith("re:"):
+                self._expressions.append(_compiled(pattern[3:]))
+            elif parts := _parts(pattern):
+                if "*" in pattern:
+                    self._globs.append(parts)
+                else:
+                    self._literals.add(".".join(parts))
+
+    def name_one_of(self, names: Iterable[str]) -> bool:
+        """Whether a pattern names one of ``names`` (each starting at ``layers.N`` or ``lm_head``)."""
+        return any(self._matches(name) for name in names)
+
+    def _matches(self, name: str) -> bool:
+        parts = name.split(".")
+        count = len(parts)
+        if self._literals and any(
+            ".".join(parts[start:end]) in self._literals
+            for start in range(count)
+            for end in range(start + 1, count + 1)
+        ):
+            return True
+        for wanted in self._globs:
+            starts = range(count - len(wanted) + 1)
+            if any(all(map(fnmatchcase, parts[start:], wanted)) for start in starts):
+                return True
+        return any(one.match(prefix + name) for one in self._expressions for prefix in _PREFIXES)
+
+
+def _compiled(expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except re.error as error:
+        raise InputError(f"quantization_config: {expression!r} is no regular expression ({error}).") from None
+
+
+# The precision of each class: from the quantiser's section, `torch_dtype`, or an override.
 
 _CLASSES = (*MATMUL_CLASSES, "router", "embedding", "head", "norm")
 _TORCH = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cost.config.facts import Facts
-from cost.config.modules import MATMUL_CLASSES
 from cost.dtypes import DTYPES
 from topology.reading import shown
 
+# The classes of weights that a token is multiplied with inside the layers; quantisers take these.
+MATMUL_CLASSES = ("experts", "shared", "attention", "dense")
 _FP8_BLOCK = 128
 _MX_BLOCK = 32
 _MODELOPT = {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.json_file import parse
+from cost.traces.json_files import parse
 from cost.traces.recording import Recording, Wanted
 from topology.errors import InputError, one_line
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cost.config.modules import Patterns
+from cost.config.precision import Patterns
 from cost.resolve import model_from_config, resolve_model
 from topology.errors import InputError
 

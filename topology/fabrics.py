@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
+LARGEST_FABRIC = 4_000_000  # switches, or links between the routers of all groups
+
+
 class Fabric(NamedTuple):
     """How one kind is checked against a whole cluster (its specification, uplinks of a leaf, place) and cabled."""
 
@@ -60,10 +63,20 @@ def check_fabric(spec: ClusterSpec, where: str) -> None:
     Raises
     ------
     InputError
-        If a leaf has no whole number of uplinks, or too few for all spines or groups.
+        If a leaf has no whole number of uplinks, or too few for all spines or groups, or there are too many switches.
     """
-    if spec.scale_out is not None and spec.scale_out.kind in FABRICS:
-        FABRICS[spec.scale_out.kind].check(spec, spec.scale_out, where)
+    out = spec.scale_out
+    if out is None or out.kind not in FABRICS:
+        return
+    FABRICS[out.kind].check(spec, out, where)
+    pods = -(-sum(domain.nodes for domain in spec.domains) // out.nodes_per_pod)
+    # a dragonfly has most local links, a fat tree most spines and cores
+    size = pods * out.leaves_per_pod**2 if out.kind == "dragonfly" else out.spines * (out.cores + pods)
+    if size > LARGEST_FABRIC:
+        raise InputError(
+            f"{where}: some {size:,} switches or links between them; at most {LARGEST_FABRIC:,} are supported: check "
+            "the sizes of its leaves, pods and groups."
+        )
 
 
 def add_fabric(graph: nx.Graph[str], spec: ClusterSpec, scale_out: ScaleOutSpec, gpus: Sequence[Gpu]) -> None:

@@ -174,6 +174,10 @@ def _check_torus(domain: DomainSpec, where: str) -> None:
         raise InputError(f"{where}: wrap has {len(domain.wrap)} entries for {dimensions} dimensions.")
     if domain.dimension_fabrics and len(domain.dimension_fabrics) != dimensions:
         raise InputError(f"{where}: {len(domain.dimension_fabrics)} link rates for {dimensions} dimensions.")
+    if domain.rack_shape and len(domain.rack_shape) != dimensions:
+        raise InputError(
+            f"{where}: rack_shape has {len(domain.rack_shape)} entries for {dimensions} dimensions."
+        )
     if domain.links_per_neighbour < 1:
         raise InputError(f"{where}: a torus needs at least one link to each neighbour.")
     block = " x ".join(str(size) for size in domain.node_shape)

@@ -98,6 +98,10 @@ def test_all_sizes_given() -> None:
         ("{kind: rail, nic: 400 Gb/s, cores: 4}", "unknown key `cores`"),
         ("{kind: rail, nic: 400 Gb/s, spines: 64}", "too few for one to each of 64"),
         (
+            "{kind: dragonfly, nic: 400 Gb/s, nodes_per_router: 1, routers_per_group: 9999}",
+            "check the sizes of its leaves",
+        ),
+        (
             "{kind: dragonfly, nic: 400 Gb/s, nodes_per_router: 1, routers_per_group: 2}",
             "global links from each",
         ),

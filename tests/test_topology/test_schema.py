@@ -163,6 +163,7 @@ def test_raw_needs_its_graph(key: str) -> None:
         ("tpu-v5p", "wrap", [True, 1, True]),
         ("tpu-v5p", "shape", [4, 4]),
         ("tpu-v5p", "node_shape", [2, 2]),
+        ("tpu-v5p", "rack_shape", [4, 4]),
         ("mi300x", "links_per_neighbour", 0),
         ("cm384", "upper_switches", 5),
         ("helios-72", "links_bundled", "yes"),

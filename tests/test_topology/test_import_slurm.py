@@ -84,7 +84,7 @@ def test_hosts_and_switches_under_one_switch() -> None:
         (TREE + "SwitchName=leaf4 Nodes=x1\n", "line 10", "duplicate switch leaf4 (first in line 9)"),
         (TREE + "SwitchName=leaf9\n", "line 10", "neither Nodes nor Switches"),
         (TREE + "SwitchName=x Nodes=x[1-\n", "line 10", "does not close"),
-        (TREE + "Nonsense here\n", "line 10", "no KEY=VALUE"),
+        (TREE + "Nonsense here\n", "line 10", "not KEY=VALUE"),
         (TREE + "SwitchName=x Colour=red\n", "line 10", "unknown key 'Colour'"),
         (TREE + "SwitchName=x Nodes=a Nodes=b\n", "line 10", "duplicate key Nodes"),
         (TREE + "Nodes=a\n", "line 10", "a line begins with SwitchName"),

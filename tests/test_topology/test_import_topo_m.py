@@ -149,12 +149,12 @@ def test_sockets_come_from_the_cells() -> None:
             "row GPU0, column GPU1 is NV2, but row GPU1, column GPU0 (line 3) is NV4",
         ),
         (lambda t: t.replace("GPU2\tNV4", "GPU1\tNV4"), 4, "duplicate row GPU1"),
-        (lambda t: t.replace("GPU3\tNV4", "GPU9\tNV4"), 5, "row GPU9 is no column"),
+        (lambda t: t.replace("GPU3\tNV4", "GPU9\tNV4"), 5, "row GPU9 is not a column"),
         (lambda t: t.replace("\tGPU3\t", "\tGPU2\t", 1), 1, "duplicate column GPU2"),
         (lambda t: t.replace(" X ", "NV4", 1), 2, "X belongs on the diagonal"),
         (lambda t: t.replace("NV4", "NV0"), 2, "NV0"),
         (lambda t: t.replace("NV4", "QPI", 1), 2, "then 'QPI'"),
-        (lambda t: t + "\n  NIC4: mlx5_9\n", 11, "NIC4, which is no column"),
+        (lambda t: t + "\n  NIC4: mlx5_9\n", 11, "NIC4, which is not a column"),
     ],
 )
 def test_damage_is_named_with_its_line(damage: object, line: int, problem: str) -> None:

@@ -50,7 +50,7 @@ def seconds_of_experts(deployment: Deployment, use: ExpertUse) -> float:
     return scorer.at(64).terms_s["experts"]
 
 
-def test_alike_gpus_have_no_speeds() -> None:
+def test_identical_gpus_have_no_speeds() -> None:
     deployment = throttled({})
     assert deployment.gpu_rates(STAGE) is None
     assert expert_speed(deployment, STAGE, moe(), EVEN, 64.0) is None

@@ -87,7 +87,7 @@ def test_batches_between_those_that_may_lie_on_the_frontier() -> None:
     assert few.tolist() == [11, 12, 13, 16, 17, 18]
 
 
-def test_of_splits_alike_the_one_that_is_best_in_what_counts_next() -> None:
+def test_of_equal_partitions_the_one_that_is_best_in_what_counts_next() -> None:
     # five layers of one second over two stages: two and three take as long either way round
     time, memory = (np.ones((2, 5)), np.zeros(2)), (np.ones((2, 5)), np.array([1.0, 0.0]))
     assert balanced_ranges(*time, then=memory) == (range(2), range(2, 5))
@@ -126,7 +126,7 @@ def test_rows_of_groups(lengths: list[int], data: st.DataObject) -> None:
     ]
 
 
-def test_arrangements_use_each_gpu_once_and_count_replicas_that_are_alike() -> None:
+def test_arrangements_use_each_gpu_once_and_count_identical_replicas() -> None:
     cluster = resolve_cluster("hgx-h100@24")
     found = arrangements(cluster, resolve_model("mixtral-8x7b"))
     for what in found:

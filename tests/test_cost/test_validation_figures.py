@@ -46,7 +46,7 @@ def test_nothing_predicted_has_no_figures():
     assert (found.median_abs_error, found.bias, found.within_20_percent) == (None, None, None)
 
 
-def test_quantities_and_groups_are_kept_apart():
+def test_quantities_and_groups_are_kept_separate():
     rows = [*points(10, 20), *points(5, quantity="ttft_ms", cluster="hgx-h200")]
     found = errors_by(rows, said(10, 30, 6), lambda point: point.cluster)
     assert list(found) == [("tpot_ms", "hgx-h100"), ("ttft_ms", "hgx-h200")]

@@ -50,7 +50,7 @@ def test_legal_and_never_worse(seed: int) -> None:
     assert (after <= before * (1 + 1e-12)).all()
 
 
-def test_it_stops_when_told() -> None:
+def test_it_stops_when_asked() -> None:
     problem = make_problem(np.random.default_rng(0).lognormal(0, 2, (4, 64)), spread_slots(64, 64, 64))
     start = swap_down(problem, pack(problem, replicate(problem)))
     rows = start.copy()

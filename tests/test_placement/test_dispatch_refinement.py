@@ -107,7 +107,7 @@ def test_status_is_optimal_only_at_the_bound():
     assert (found.status == "OPTIMAL") == bool((found.max_load <= found.bound * (1 + 1e-9)).all())
 
 
-def test_swaps_under_source_repair_what_nodes_do_to_a_placement():
+def test_exchanges_under_source_repair_what_nodes_do_to_a_placement():
     problem = make_problem(lognormal(1, 4, 64), spread_slots(64, 16, 16))
     nodes = np.arange(16) // 4
     start = even_result(problem)

@@ -28,7 +28,7 @@ def test_gpus_nodes_and_racks_of_a_cluster() -> None:
     assert SETTING.numbered("rack").tolist() == [gpu // 72 for gpu in range(144)]
 
 
-def test_replicas_that_lie_alike_keep_their_domains() -> None:
+def test_replicas_of_equal_domains_keep_them() -> None:
     found = stage_domains(SETTING, [range(8), range(8, 16)], "node")
     assert found is not None
     assert found.tolist() == [0] * 4 + [1] * 4

@@ -1,4 +1,4 @@
-"""Two GPUs dealt out again: the best way against all of them, with locks and speeds."""
+"""Pair exchange: the copies of two GPUs placed anew: the best way against all of them, with locks and speeds."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_slow_gpus_and_unequal_slots() -> None:
 
 
 @pytest.mark.usefixtures("short")
-def test_copies_in_one_failure_domain_are_moved_apart() -> None:
+def test_copies_in_one_failure_domain_are_moved_to_others() -> None:
     rng = np.random.default_rng(8)
     loads = rng.lognormal(0, 0.4, (2, 6))
     problem = make_problem(loads, np.full(4, 2), None, np.array([0, 0, 1, 1]))

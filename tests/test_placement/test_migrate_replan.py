@@ -213,7 +213,7 @@ def test_where_no_replica_is_whole_copies_come_from_the_other() -> None:
     assert found.transfer.bytes_by_distance["rack"] + found.transfer.bytes_by_distance["across"] > 0
 
 
-def test_replicas_move_alike_within_one_budget() -> None:
+def test_replicas_move_identically_within_one_budget() -> None:
     old = two_replicas()
     found = replan_plan(old, loads(1), replace(QUICK, max_moves=31))
     check(old, found)

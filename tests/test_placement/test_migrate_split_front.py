@@ -151,7 +151,7 @@ def test_budgets_and_failure_domains_are_kept(
 
 
 @pytest.mark.usefixtures("short")
-def test_swaps_by_source_are_more_than_the_even_search_finds() -> None:
+def test_exchanges_by_source_are_more_than_the_even_search_finds() -> None:
     task = drift(5, "source", layers=4, experts=64, gpus=16, redundant=16, per_node=8)
     found = check(task, migrate([task]))
     even = migrate([task.even]).placements[0].slot_expert
@@ -180,7 +180,7 @@ def test_ctrl_c_keeps_the_best_so_far(
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("most", [None, 11])
-def test_progress_is_told(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stop_module, "EVERY_S", 0.0)
     task = drift(7, "source")
     heard: list[State] = []

@@ -52,7 +52,7 @@ def test_replayed_they_give_the_new_placement(seed: int, gpus: int, each: int) -
     assert replay(before, ordered) == after
 
 
-def test_a_chain_needs_no_buffer_and_a_swap_needs_one() -> None:
+def test_a_chain_needs_no_buffer_and_an_exchange_needs_one() -> None:
     chain = [Step(0, 0, 0, 1, 0, 1), Step(0, 1, 0, 2, 1, 2)]
     for steps in (chain, chain[::-1]):
         ordered = in_order(steps)

@@ -26,7 +26,7 @@ def test_without_a_holder_it_comes_from_storage() -> None:
     assert sources([], [0]) == [None]
 
 
-def test_holders_alike_share_the_sending() -> None:
+def test_equally_near_holders_share_the_sending() -> None:
     assert sorted(str(source) for source in sources([1, 2], [4, 5, 6, 7])) == ["1", "1", "2", "2"]
 
 

@@ -306,7 +306,7 @@ def test_several_scenarios_are_averaged() -> None:
     np.testing.assert_allclose(list(plan.balancedness.values()), np.mean(by_scenario, axis=0))
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     said: list[str] = []
     deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=2))
     make_plan(deployment, loads_of(deployment), PlanOptions(time_limit_s=0.0), on_stage=said.append)

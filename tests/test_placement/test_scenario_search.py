@@ -1,4 +1,4 @@
-"""Swaps under all scenarios: the product of matrices against loads added up, and never a step up."""
+"""Pair exchanges under all scenarios: the product of matrices against loads added up, and never a step up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def example(objective: Objective, *, fast: float = 1.0) -> tuple[Problem, np.nda
 
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 @pytest.mark.parametrize("fast", [1.0, 1.7])
-def test_the_product_is_the_change_that_a_swap_makes(objective: Objective, fast: float) -> None:
+def test_the_product_is_the_change_that_an_exchange_makes(objective: Objective, fast: float) -> None:
     problem, start = example(objective, fast=fast)
     state = _State(problem, start, hot_gpus=5)
     every = np.arange(4)
@@ -70,7 +70,7 @@ def test_every_step_lowers_what_it_minimises(objective: Objective) -> None:
     assert steps > 2
 
 
-def test_no_single_swap_helps_at_the_end() -> None:
+def test_no_single_exchange_helps_at_the_end() -> None:
     problem, start = example(
         "worst"
     )  # of the mean the tangent is followed, and that may stop a little sooner

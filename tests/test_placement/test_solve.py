@@ -83,7 +83,7 @@ def test_the_time_limit_holds() -> None:
     assert time.monotonic() - start < 6
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     told: list[tuple[int, int, float, float, float]] = []
     place(skewed(), time_limit_s=1.0, on_progress=lambda *state: told.append(state))
     assert told

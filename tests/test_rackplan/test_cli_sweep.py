@@ -111,7 +111,7 @@ def test_drafts_are_accepted_as_measured(run: Run) -> None:
     assert "2 a step, which yields 2.5 tokens on average Kernels" in own
 
 
-def test_experts_apart_and_beside(run: Run) -> None:
+def test_experts_on_gpus_of_their_own_and_beside(run: Run) -> None:
     args = (*MIXTRAL, "--isl", 2000, "--osl", 400, "--afd")
     data = run(*args, "--json").data
     best = data["rate_matching"]["best"]["decode"]

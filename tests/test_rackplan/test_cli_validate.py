@@ -77,7 +77,7 @@ def test_report(run: Callable[..., Any], points_file: Path) -> None:
     assert max(map(len, done.out.splitlines())) <= 100
 
 
-def test_strata_are_reported_apart(run: Callable[..., Any], points_file: Path) -> None:
+def test_strata_are_reported_separately(run: Callable[..., Any], points_file: Path) -> None:
     text = HEADER.replace("pair", "draft_tokens") + ROWS.replace(",x\n", ",unknown\n", 1).replace(
         ",x\n", ",1\n"
     )

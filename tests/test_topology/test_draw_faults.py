@@ -29,7 +29,7 @@ def source(folder: Path, content: dict[str, Any], broken: list[dict[str, Any]], 
     return dot_source(resolve_cluster(str(path)), level=level)
 
 
-def test_alike_without_faults(tmp_path: Path) -> None:
+def test_identical_parts_without_faults(tmp_path: Path) -> None:
     text = source(tmp_path, PODS, [])
     assert "x 15 alike" in text
     assert FAULT not in text

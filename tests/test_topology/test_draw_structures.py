@@ -231,7 +231,7 @@ def raw(*, without: tuple[str, ...] = (), racks: int = 6, spines: int = 3) -> di
     return {"nodes": nodes, "links": links}
 
 
-def test_raw_racks_that_are_alike_are_counted(tmp_path: Path) -> None:
+def test_identical_raw_racks_are_counted(tmp_path: Path) -> None:
     picture = draw(tmp_path, **raw())
     assert {"rack0: 16 GPUs", "x 5 alike", "each GPU to its rail:", "3 spines (spine0 to spine2)"} <= set(
         picture.words
@@ -320,7 +320,7 @@ def test_a_raw_host_is_drawn_node_by_node(tmp_path: Path) -> None:
     assert sum(word == "5 x 25 GB/s" for word in picture.words) == 1
 
 
-def test_the_fold_finds_what_is_alike() -> None:
+def test_the_fold_finds_identical_parts() -> None:
     folded = fold(resolve_cluster("gb200-nvl72@288"))
     assert len(folded.pods) == 4
     assert len({pod.shape for pod in folded.pods}) == 1

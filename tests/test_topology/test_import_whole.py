@@ -111,7 +111,7 @@ def test_infragraph_connections_and_a_shared_nic(take: Any) -> None:
     assert set(graph["host.0.nic.0"]) == {"host.0.xpu.0", "host.0.xpu.1", "sw.0"}
 
 
-def test_infragraph_reads_json_alike(take: Any) -> None:
+def test_infragraph_reads_json_too(take: Any) -> None:
     import yaml
 
     text = json.dumps(yaml.safe_load(INFRA))

@@ -13,82 +13,57 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cost.assignment import Assignment
-    from cost.deployment import Deployment
-    from cost.loads import ExpertLoads, read_loads
-    from cost.model import Model
-    from cost.resolve import model_from_config, model_names, resolve_model
-    from cost.score import Score
-    from cost.workload import Workload
-    from placement.compare import compare_clusters
-    from placement.options import PlanOptions
-    from placement.plan import Plan
-    from placement.plan_file import plan_to_dict, read_plan
-    from placement.planner import make_plan
-    from placement.scoring import score_placement
-    from placement.verify import verify_plan
-    from topology import Cluster, InfeasibleError, InputError, RackplanError, cluster_names, resolve_cluster
-    from topology.draw import draw_cluster
-
-__all__ = [
-    "Assignment",
-    "Cluster",
-    "Deployment",
-    "ExpertLoads",
-    "InfeasibleError",
-    "InputError",
-    "Model",
-    "Plan",
-    "PlanOptions",
-    "RackplanError",
-    "Score",
-    "Workload",
-    "__version__",
-    "cluster_names",
-    "compare_clusters",
-    "draw_cluster",
-    "make_plan",
-    "model_from_config",
-    "model_names",
-    "plan_to_dict",
-    "read_loads",
-    "read_plan",
-    "resolve_cluster",
-    "resolve_model",
-    "score_placement",
-    "verify_plan",
-]
+    from cost.assignment import Assignment as Assignment
+    from cost.deployment import Deployment as Deployment
+    from cost.loads import ExpertLoads as ExpertLoads
+    from cost.loads import read_loads as read_loads
+    from cost.model import Model as Model
+    from cost.resolve import model_from_config as model_from_config
+    from cost.resolve import model_names as model_names
+    from cost.resolve import resolve_model as resolve_model
+    from cost.score import Score as Score
+    from cost.workload import Workload as Workload
+    from placement.compare import compare_clusters as compare_clusters
+    from placement.options import PlanOptions as PlanOptions
+    from placement.plan import Plan as Plan
+    from placement.plan_file import plan_to_dict as plan_to_dict
+    from placement.plan_file import read_plan as read_plan
+    from placement.planner import make_plan as make_plan
+    from placement.scoring import score_placement as score_placement
+    from placement.verify import verify_plan as verify_plan
+    from topology import Cluster as Cluster
+    from topology import InfeasibleError as InfeasibleError
+    from topology import InputError as InputError
+    from topology import RackplanError as RackplanError
+    from topology import cluster_names as cluster_names
+    from topology import resolve_cluster as resolve_cluster
+    from topology.draw import draw_cluster as draw_cluster
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "cost.assignment": ("Assignment",),
-    "cost.loads": ("ExpertLoads", "read_loads"),
-    "cost.model": ("Model",),
-    "cost.resolve": ("model_from_config", "model_names", "resolve_model"),
-    "cost.score": ("Score",),
-    "cost.deployment": ("Deployment",),
-    "cost.workload": ("Workload",),
-    "placement.compare": ("compare_clusters",),
-    "placement.options": ("PlanOptions",),
-    "placement.plan": ("Plan",),
-    "placement.plan_file": ("plan_to_dict", "read_plan"),
-    "placement.planner": ("make_plan",),
-    "placement.scoring": ("score_placement",),
-    "placement.verify": ("verify_plan",),
-    "topology": (
-        "Cluster",
-        "InfeasibleError",
-        "InputError",
-        "RackplanError",
-        "cluster_names",
-        "resolve_cluster",
-    ),
-    "topology.draw": ("draw_cluster",),
+    "cost.assignment": "Assignment",
+    "cost.deployment": "Deployment",
+    "cost.loads": "ExpertLoads read_loads",
+    "cost.model": "Model",
+    "cost.resolve": "model_from_config model_names resolve_model",
+    "cost.score": "Score",
+    "cost.workload": "Workload",
+    "placement.compare": "compare_clusters",
+    "placement.options": "PlanOptions",
+    "placement.plan": "Plan",
+    "placement.plan_file": "plan_to_dict read_plan",
+    "placement.planner": "make_plan",
+    "placement.scoring": "score_placement",
+    "placement.verify": "verify_plan",
+    "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
+    "topology.draw": "draw_cluster",
 }
+"""The public names, by the module that each lives in."""
 _RENAMED = {"Setting": "Deployment"}
 """Names of version 0.1; they go with the version after next."""
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+__all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - of one table
 
 
 def __getattr__(name: str) -> object:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from cost.workload import Workload
     from topology.cluster import Cluster
 
+
+def opt(names: str, help: str, metavar: str | None = None, **more: Any) -> Any:  # noqa: A002 - typer's word
+    """Return an option for an annotation: its ``names`` with spaces between them."""
+    return typer.Option(*names.split(), help=help, metavar=metavar, **more)
+
+
+def arg(metavar: str, help: str) -> Any:  # noqa: A002 - typer's word
+    """Return an argument for an annotation."""
+    return typer.Argument(metavar=metavar, help=help)
+
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
@@ -28,84 +39,69 @@ DEFAULT_LOADS = "lognormal:0.63"
 """The spread of eight real DeepSeek-V3 workloads."""
 _LONG_BYTES = 2**24
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")]
-Target = Annotated[str, typer.Argument(metavar="C", help="Catalog name, name@GPUS or a YAML file.")]
-ModelName = Annotated[
-    str, typer.Option("--model", metavar="M", help="Catalog name, or path of a Hugging Face config.json.")
-]
-ClusterName = Annotated[
-    str, typer.Option("--cluster", metavar="C", help="Catalog name, name@GPUS or a YAML file.")
-]
-ObjectiveName = Annotated[
-    str, typer.Option("--objective", help="Over several --loads: the mean or the worst of them.")
-]
-SplitName = Annotated[
-    str, typer.Option("--split", help="How the engine splits an expert's tokens: even, source or lp.")
-]
-Context = Annotated[
-    int, typer.Option("--context", help="Tokens already in each sequence; prefill: of each prompt.")
-]
+PlanFile = Annotated[Path, arg("PLAN", "A plan.json.")]
+Target = Annotated[str, arg("C", "Catalog name, name@GPUS or a YAML file.")]
+ModelName = Annotated[str, opt("--model", "Catalog name, or path of a Hugging Face config.json.", "M")]
+ClusterName = Annotated[str, opt("--cluster", "Catalog name, name@GPUS or a YAML file.", "C")]
+ObjectiveName = Annotated[str, opt("--objective", "Over several --loads: the mean or the worst of them.")]
+SplitName = Annotated[str, opt("--split", "How the engine splits an expert's tokens: even, source or lp.")]
+Context = Annotated[int, opt("--context", "Tokens already in each sequence; prefill: of each prompt.")]
 Batch = Annotated[
     int,
-    typer.Option(
+    opt(
         "--batch",
-        help="Sequences per GPU in use; 0: the largest that fits (prefill: prompts of 8,192 tokens in all).",
+        "Sequences per GPU in use; 0: the largest that fits (prefill: prompts of 8,192 tokens in all).",
     ),
 ]
-Phase = Annotated[str, typer.Option("--phase", help="decode or prefill.")]
-DraftTokens = Annotated[
-    int, typer.Option("--draft-tokens", metavar="K", help="Tokens that each sequence drafts in a step.")
-]
+Phase = Annotated[str, opt("--phase", "decode or prefill.")]
+DraftTokens = Annotated[int, opt("--draft-tokens", "Tokens that each sequence drafts in a step.", "K")]
 AcceptLength = Annotated[
     float | None,
-    typer.Option(
+    opt(
         "--accept-length",
-        metavar="A",
-        help="Tokens that a step yields on average, drafts included: 1 to K + 1. [as fitted to served requests, "
+        "Tokens that a step yields on average, drafts included: 1 to K + 1. [as fitted to served requests, "
         "for 1 to 3 drafts]",
+        "A",
     ),
 ]
 Overlap = Annotated[
-    bool, typer.Option("--overlap/--no-overlap", help="Two half batches take turns at computing and sending.")
+    bool, opt("--overlap/--no-overlap", "Two half batches take turns at computing and sending.")
 ]
 SparseAttention = Annotated[
     str,
-    typer.Option(
+    opt(
         "--sparse-attention",
-        metavar="sqrt|N",
-        help="What if attention read the cache of the square root of the context, or of at most N tokens.",
+        "What if attention read the cache of the square root of the context, or of at most N tokens.",
+        "sqrt|N",
         show_default=False,
     ),
 ]
 Engine = Annotated[
-    str,
-    typer.Option(
-        "--engine", metavar="NAME", help="Engine whose fixed delays count; default: between those measured."
-    ),
+    str, opt("--engine", "Engine whose fixed delays count; default: between those measured.", "NAME")
 ]
 Loads = Annotated[
     list[str] | None,
-    typer.Option(
+    opt(
         "--loads",
-        metavar="FILE",
-        help="Tokens per expert: SGLang's .pt or .json, TensorRT-LLM's folder, vLLM's .jsonl, .npy, .npz, .csv, "
+        "Tokens per expert: SGLang's .pt or .json, TensorRT-LLM's folder, vLLM's .jsonl, .npy, .npz, .csv, "
         "or lognormal:SIGMA, zipf:S, uniform; repeatable.",
+        "FILE",
     ),
 ]
 Windows = Annotated[
     int | None,
-    typer.Option(
+    opt(
         "--windows",
-        metavar="N",
-        help="Scenarios that a recording becomes at most: more windows are merged. [32]",
+        "Scenarios that a recording becomes at most: more windows are merged. [32]",
+        "N",
         show_default=False,
     ),
 ]
-Weights = Annotated[str | None, typer.Option("--weights", metavar="DTYPE", help="Format of the weights.")]
-KvDtype = Annotated[str, typer.Option("--kv-dtype", metavar="DTYPE", help="Format of the KV cache.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of synthetic loads and of the search.")]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-OutputFolder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for the results.")]
+Weights = Annotated[str | None, opt("--weights", "Format of the weights.", "DTYPE")]
+KvDtype = Annotated[str, opt("--kv-dtype", "Format of the KV cache.", "DTYPE")]
+Seed = Annotated[int, opt("--seed", "Seed of synthetic loads and of the search.")]
+JsonFlag = Annotated[bool, opt("--json", "Print one JSON object on standard output.")]
+OutputFolder = Annotated[Path, opt("-o --output", "Folder for the results.", "DIR")]
 
 
 def workload(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -14,54 +13,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rackplan.render.text import text_lines, with_flags
 from rackplan.views.blocks import RAMP, View
 from topology.errors import InputError, printable
 from topology.files import ensure_folder
 
 _ASCII = str.maketrans(RAMP, "_.-=+*#@")
 """Letters that stand for the levels of a picture on a terminal that lacks them."""
-_FLAGS = {"output": "-o", "kind": "--from"} | {
-    name: f"--{name.replace('_', '-')}"
-    for name in (
-        *("accept_length", "afd", "batch", "cluster", "context", "draft_tokens", "engine", "ep", "gpus"),
-        *(
-            "host_link",
-            "imbalance",
-            "isl",
-            "kv_dtype",
-            "kv_offload",
-            "loads",
-            "lost",
-            "max_bytes",
-            "max_moves",
-        ),
-        *(
-            "model",
-            "objective",
-            "osl",
-            "overlap",
-            "phase",
-            "prefix_hit",
-            "redundant",
-            "seed",
-            "sparse_attention",
-        ),
-        *("split", "spread", "stages", "time_limit", "tp", "tpot_ms", "weights", "windows"),
-    )
-}
-"""The flag of each parameter that messages of the layers below name; what they call a key is of a file.
-
-Parameters of imports have names that files have too: they are called ``option `fabric```.
-"""
-_NAMED = re.compile(rf"(?<!key )`({'|'.join(_FLAGS)})`|option `([a-z_]+)`")
 _MAKING = ".rackplan-making-"
 _READY = ".rackplan-ready"
 """Folders inside a result folder: files that are being made, and files that are whole and only have to be moved."""
-
-
-def with_flags(text: str) -> str:
-    """Return a message with parameters (in backquotes) as the command line calls them."""
-    return _NAMED.sub(lambda found: _FLAGS.get(found[1]) or f"--{found[2].replace('_', '-')}", text)
 
 
 def show(view: View, *, json: bool) -> None:
@@ -69,9 +30,7 @@ def show(view: View, *, json: bool) -> None:
     if json:
         sys.stdout.write(json_text(view.data))
         return
-    from rackplan.render.text import text_lines
-
-    text = with_flags("\n".join(text_lines(view.blocks)).rstrip("\n")) + "\n"
+    text = "\n".join(text_lines(view.blocks)).rstrip("\n") + "\n"
     try:
         RAMP.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):

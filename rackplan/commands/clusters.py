@@ -7,9 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rackplan import options
+from rackplan.options import arg, opt
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,27 +24,18 @@ def draw(
     cluster: options.Target,
     output: Annotated[
         Path,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help=".svg, .png, .pdf or .dot; the graph as .graphml, .json or .yaml.",
-        ),
+        opt("-o --output", ".svg, .png, .pdf or .dot; the graph as .graphml, .json or .yaml.", "FILE"),
     ],
-    plan: Annotated[
-        Path | None, typer.Option("--plan", metavar="PLAN", help="Show stages, experts and load of a plan.")
-    ] = None,
+    plan: Annotated[Path | None, opt("--plan", "Show stages, experts and load of a plan.", "PLAN")] = None,
     traffic: Annotated[
         str | None,
-        typer.Option(
+        opt(
             "--traffic",
-            metavar="PATTERN",
-            help="Show how busy links are: all-to-all, ring, incast, permutation, random or FILE.npy.",
+            "Show how busy links are: all-to-all, ring, incast, permutation, random or FILE.npy.",
+            "PATTERN",
         ),
     ] = None,
-    level: Annotated[
-        str, typer.Option("--level", help="auto, fabric, domain, gpu, or one domain, like d3.")
-    ] = "auto",
+    level: Annotated[str, opt("--level", "auto, fabric, domain, gpu, or one domain, like d3.")] = "auto",
     json: options.JsonFlag = False,
 ) -> None:
     """Draw a cluster: tiers, domains, GPUs and their links."""
@@ -81,35 +71,31 @@ def traffic(
     cluster: options.Target,
     pattern: Annotated[
         str,
-        typer.Option(
+        opt(
             "--pattern",
-            metavar="PATTERN",
-            help="all-to-all, ring, incast, permutation, random, or a .npy of [gpus, gpus] bytes.",
+            "all-to-all, ring, incast, permutation, random, or a .npy of [gpus, gpus] bytes.",
+            "PATTERN",
         ),
     ] = "all-to-all",
     bytes_per_gpu: Annotated[
         str | None,
-        typer.Option(
-            "--bytes-per-gpu", metavar="N", help=f'Bytes each GPU sends in all, or "64 MB". [{DEFAULT_BYTES}]'
-        ),
+        opt("--bytes-per-gpu", f'Bytes each GPU sends in all, or "64 MB". [{DEFAULT_BYTES}]', "N"),
     ] = None,
-    gpus: Annotated[
-        str | None, typer.Option("--gpus", metavar="A-B", help="Only GPUs A to B, counted from 0. [all]")
-    ] = None,
+    gpus: Annotated[str | None, opt("--gpus", "Only GPUs A to B, counted from 0. [all]", "A-B")] = None,
     rail_local_forward: Annotated[
         bool | None,
-        typer.Option(
+        opt(
             "--rail-local-forward/--no-rail-local-forward",
-            help="Change rails over the scale-up fabric, not over the spine. [on rail fabrics]",
+            "Change rails over the scale-up fabric, not over the spine. [on rail fabrics]",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the random pattern.")] = 0,
+    seed: Annotated[int, opt("--seed", "Seed of the random pattern.")] = 0,
     json: options.JsonFlag = False,
 ) -> None:
     """Route traffic between GPUs over the links. Completion time, bottleneck, tiers and the hottest links."""
     from rackplan.output import show
-    from rackplan.views.traffic import traffic_view
+    from rackplan.views.clusters import traffic_view
     from topology.resolve import resolve_cluster
     from topology.routes import Router
 
@@ -122,67 +108,43 @@ def traffic(
 def import_(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="Files of one cluster; HOSTS=FILE for a node's dump that is of certain hosts.",
-        ),
+        arg("FILE...", "Files of one cluster; HOSTS=FILE for a node's dump that is of certain hosts."),
     ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The cluster YAML to write.")
-    ],
-    kind: Annotated[
-        str | None, typer.Option("--from", metavar="KIND", help="Kind of the files, if not told by content.")
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME", help="GPU or system of the catalog.")
-    ] = None,
+    output: Annotated[Path, opt("-o --output", "The cluster YAML to write.", "FILE")],
+    kind: Annotated[str | None, opt("--from", "Kind of the files, if not told by content.", "KIND")] = None,
+    gpu: Annotated[str | None, opt("--gpu", "GPU or system of the catalog.", "NAME")] = None,
     gpus_per_node: Annotated[
-        int | None, typer.Option("--gpus-per-node", metavar="N", min=1, max=1024, help="GPUs under one host.")
+        int | None, opt("--gpus-per-node", "GPUs under one host.", "N", min=1, max=1024)
     ] = None,
     fabric: Annotated[
         list[str] | None,
-        typer.Option(
-            "--fabric", metavar="NAME", help="Fabric of the catalog for scale-up links or NICs; repeatable."
-        ),
+        opt("--fabric", "Fabric of the catalog for scale-up links or NICs; repeatable.", "NAME"),
     ] = None,
-    nic: Annotated[
-        str | None, typer.Option("--nic", metavar="RATE", help="One NIC, like '400 Gb/s'.")
-    ] = None,
-    uplink: Annotated[
-        str | None, typer.Option("--uplink", metavar="RATE", help="One link between switches.")
-    ] = None,
+    nic: Annotated[str | None, opt("--nic", "One NIC, like '400 Gb/s'.", "RATE")] = None,
+    uplink: Annotated[str | None, opt("--uplink", "One link between switches.", "RATE")] = None,
     oversubscription: Annotated[
         float | None,
-        typer.Option(
-            "--oversubscription", metavar="R", help="Downlink over uplink rate of a leaf, where not counted."
-        ),
+        opt("--oversubscription", "Downlink over uplink rate of a leaf, where not counted.", "R"),
     ] = None,
     pcie: Annotated[
-        str | None,
-        typer.Option("--pcie", metavar="RATE", help="PCIe of a GPU, where NVLink does not join all."),
+        str | None, opt("--pcie", "PCIe of a GPU, where NVLink does not join all.", "RATE")
     ] = None,
     socket_link: Annotated[
-        str | None, typer.Option("--socket-link", metavar="RATE", help="Link between the sockets of a host.")
+        str | None, opt("--socket-link", "Link between the sockets of a host.", "RATE")
     ] = None,
     hbm: Annotated[
-        str | None,
-        typer.Option("--hbm", metavar="BYTES", help="Memory of a GPU that the catalog does not have."),
+        str | None, opt("--hbm", "Memory of a GPU that the catalog does not have.", "BYTES")
     ] = None,
     domains: Annotated[
-        str | None,
-        typer.Option("--domains", metavar="HOW", help="leaf or node: which hosts share a scale-up domain."),
+        str | None, opt("--domains", "leaf or node: which hosts share a scale-up domain.", "HOW")
     ] = None,
     hosts: Annotated[
-        str | None,
-        typer.Option("--hosts", metavar="LIST", help="Hosts with GPUs, like n[1-64], if not all are."),
+        str | None, opt("--hosts", "Hosts with GPUs, like n[1-64], if not all are.", "LIST")
     ] = None,
     topology: Annotated[
-        str | None,
-        typer.Option("--topology", metavar="NAME", help="Which topology of a Slurm topology.yaml."),
+        str | None, opt("--topology", "Which topology of a Slurm topology.yaml.", "NAME")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the cluster; default: the first file's.")
-    ] = None,
+    name: Annotated[str | None, opt("--name", "Name of the cluster; default: the first file's.")] = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Make a cluster file from what other tools print.
@@ -190,8 +152,9 @@ def import_(
     Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, InfraGraph, NetQ, SimAI.
     """
     from rackplan import __version__
-    from rackplan.output import show, with_flags
-    from rackplan.views.imports import import_comments, import_view
+    from rackplan.output import show
+    from rackplan.render.text import with_flags
+    from rackplan.views.clusters import import_comments, import_view
     from topology.exporters import cluster_to_yaml
     from topology.files import write_whole
     from topology.importers import ImportOptions, import_files

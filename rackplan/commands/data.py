@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from rackplan import options
+from rackplan.options import arg, opt
 
 
 def catalog(
     what: Annotated[
-        str | None,
-        typer.Argument(metavar="[gpus|clusters|models|NAME]", help="A list, or one entry with its figures."),
+        str | None, arg("[gpus|clusters|models|NAME]", "A list, or one entry with its figures.")
     ] = None,
     json: options.JsonFlag = False,
 ) -> None:
@@ -27,15 +25,12 @@ def catalog(
 def loads(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="SGLang's .pt or .json, TensorRT-LLM's or SGLang's folder, vLLM's .jsonl, .npy, .npz, .csv.",
+        arg(
+            "FILE...",
+            "SGLang's .pt or .json, TensorRT-LLM's or SGLang's folder, vLLM's .jsonl, .npy, .npz, .csv.",
         ),
     ],
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="M", help="Check that the recording fits this model too."),
-    ] = None,
+    model: Annotated[str | None, opt("--model", "Check that the recording fits this model too.", "M")] = None,
     windows: options.Windows = None,
     json: options.JsonFlag = False,
 ) -> None:
@@ -53,19 +48,17 @@ def loads(
 def validate(
     points: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[POINTS.csv ...]",
-            help="Points in our format (docs/measurements.md), the silicon sample, or published points in words; "
+        arg(
+            "[POINTS.csv ...]",
+            "Points in our format (docs/measurements.md), the silicon sample, or published points in words; "
             "default: those shipped.",
         ),
     ] = None,
     show_all: Annotated[
-        bool,
-        typer.Option("--all", help="Print every row (else, of long files, the 20 that are furthest off)."),
+        bool, opt("--all", "Print every row (else, of long files, the 20 that are furthest off).")
     ] = False,
     no_residual: Annotated[
-        bool,
-        typer.Option("--no-residual", help="Predict by the physics alone, without the learned correction."),
+        bool, opt("--no-residual", "Predict by the physics alone, without the learned correction.")
     ] = False,
     json: options.JsonFlag = False,
 ) -> None:

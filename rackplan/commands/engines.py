@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rackplan import options
+from rackplan.options import arg, opt
 from topology.errors import InputError
 
 NOT_RIGHT = 2
@@ -16,10 +17,8 @@ NOT_RIGHT = 2
 
 def export(
     plan: options.PlanFile,
-    to: Annotated[str, typer.Option("--to", metavar="ENGINE", help=f"{options.ENGINES}.")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The file; one that exists is left alone.")
-    ],
+    to: Annotated[str, opt("--to", f"{options.ENGINES}.", "ENGINE")],
+    output: Annotated[Path, opt("-o --output", "The file; one that exists is left alone.", "FILE")],
     json: options.JsonFlag = False,
 ) -> None:
     """Write a plan in the form that an engine loads. Prints what to start the engine with."""
@@ -37,10 +36,8 @@ def export(
 
 
 def import_plan(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A plan as an engine loads it, or phy2log.npy.")
-    ],
-    kind: Annotated[str, typer.Option("--from", metavar="KIND", help=f"npy, {options.ENGINES}.")],
+    file: Annotated[Path, arg("FILE", "A plan as an engine loads it, or phy2log.npy.")],
+    kind: Annotated[str, opt("--from", f"npy, {options.ENGINES}.", "KIND")],
     model: options.ModelName,
     cluster: options.ClusterName,
     output: options.OutputFolder,
@@ -51,11 +48,10 @@ def import_plan(
     objective: options.ObjectiveName = "mean",
     split: options.SplitName = "even",
     ep: Annotated[
-        int | None,
-        typer.Option("--ep", help="GPUs of the EP group. [all, over the stages]", show_default=False),
+        int | None, opt("--ep", "GPUs of the EP group. [all, over the stages]", show_default=False)
     ] = None,
-    tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel width.")] = 1,
-    stages: Annotated[int, typer.Option("--stages", help="Pipeline stages.")] = 1,
+    tp: Annotated[int, opt("--tp", "Tensor-parallel width.")] = 1,
+    stages: Annotated[int, opt("--stages", "Pipeline stages.")] = 1,
     weights: options.Weights = None,
     kv_dtype: options.KvDtype = "bf16",
     draft_tokens: options.DraftTokens = 0,
@@ -106,10 +102,10 @@ def import_plan(
 
 
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A plan as an engine loads it.")],
-    engine: Annotated[str, typer.Option("--for", metavar="ENGINE", help=f"{options.ENGINES}.")],
+    file: Annotated[Path, arg("FILE", "A plan as an engine loads it.")],
+    engine: Annotated[str, opt("--for", f"{options.ENGINES}.", "ENGINE")],
     model: options.ModelName,
-    gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="GPUs of the EP group.")],
+    gpus: Annotated[int, opt("--gpus", "GPUs of the EP group.", "N")],
     json: options.JsonFlag = False,
 ) -> None:
     """Say whether a plan file would load and be right. Exit code 2 if not."""

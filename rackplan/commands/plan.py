@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rackplan import options
+from rackplan.options import arg, opt
 from topology.errors import InputError
 
 if TYPE_CHECKING:
     from placement.plan import Plan
     from rackplan.views.blocks import Block
 
-Spread = Annotated[
-    str, typer.Option("--spread", help="Copies of an expert lie in different gpu, node or rack.")
-]
+Spread = Annotated[str, opt("--spread", "Copies of an expert lie in different gpu, node or rack.")]
 
 
 def plan(
@@ -31,25 +30,21 @@ def plan(
     phase: options.Phase = "decode",
     context: options.Context = 4096,
     batch: options.Batch = 0,
-    tpot_ms: Annotated[
-        float | None, typer.Option("--tpot-ms", help="Longest time per output token, in ms.")
-    ] = None,
+    tpot_ms: Annotated[float | None, opt("--tpot-ms", "Longest time per output token, in ms.")] = None,
     redundant: Annotated[
         str | None,
-        typer.Option(
+        opt(
             "--redundant",
-            metavar="N|auto",
-            help="Extra expert copies per layer; default: fewest that divide; auto: most throughput.",
+            "Extra expert copies per layer; default: fewest that divide; auto: most throughput.",
+            "N|auto",
         ),
     ] = None,
     objective: options.ObjectiveName = "mean",
     spread: Spread = "gpu",
     split: options.SplitName = "even",
-    ep: Annotated[
-        int | None, typer.Option("--ep", help="GPUs that a layer's experts are spread over.")
-    ] = None,
-    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel width.")] = None,
-    stages: Annotated[int | None, typer.Option("--stages", help="Pipeline stages.")] = None,
+    ep: Annotated[int | None, opt("--ep", "GPUs that a layer's experts are spread over.")] = None,
+    tp: Annotated[int | None, opt("--tp", "Tensor-parallel width.")] = None,
+    stages: Annotated[int | None, opt("--stages", "Pipeline stages.")] = None,
     weights: options.Weights = None,
     kv_dtype: options.KvDtype = "bf16",
     draft_tokens: options.DraftTokens = 0,
@@ -58,8 +53,7 @@ def plan(
     sparse_attention: options.SparseAttention = "",
     engine: options.Engine = "",
     time_limit: Annotated[
-        float | None,
-        typer.Option("--time-limit", help="Seconds of search; 0: fast path only; default: what it is worth."),
+        float | None, opt("--time-limit", "Seconds of search; 0: fast path only; default: what it is worth.")
     ] = None,
     seed: options.Seed = 0,
     json: options.JsonFlag = False,
@@ -106,40 +100,30 @@ def plan(
 
 
 def replan(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan.json that runs.")],
+    plan: Annotated[Path, arg("PLAN", "The plan.json that runs.")],
     output: options.OutputFolder,
     loads: options.Loads = None,
     windows: options.Windows = None,
     lost: Annotated[
         list[str] | None,
-        typer.Option(
-            "--lost",
-            metavar="ID",
-            help="GPU, node, rack or domain that is gone (d0.n3.g1, d0.n3); repeatable.",
-        ),
+        opt("--lost", "GPU, node, rack or domain that is gone (d0.n3.g1, d0.n3); repeatable.", "ID"),
     ] = None,
-    max_moves: Annotated[
-        int | None, typer.Option("--max-moves", metavar="N", help="Most copies to move, over all layers.")
-    ] = None,
-    max_bytes: Annotated[
-        str | None, typer.Option("--max-bytes", metavar="N", help='Most bytes to move, or "200 GB".')
-    ] = None,
+    max_moves: Annotated[int | None, opt("--max-moves", "Most copies to move, over all layers.", "N")] = None,
+    max_bytes: Annotated[str | None, opt("--max-bytes", 'Most bytes to move, or "200 GB".', "N")] = None,
     spread: Annotated[
         str | None,
-        typer.Option(
+        opt(
             "--spread",
-            help="Copies of an expert in different gpu, node or rack. [as in the plan]",
+            "Copies of an expert in different gpu, node or rack. [as in the plan]",
             show_default=False,
         ),
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option(
-            "--objective", help="mean or worst over several loads. [as in the plan]", show_default=False
-        ),
+        opt("--objective", "mean or worst over several loads. [as in the plan]", show_default=False),
     ] = None,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds to search; 0: one pass, the same every time.")
+        float, opt("--time-limit", "Seconds to search; 0: one pass, the same every time.")
     ] = 10.0,
     seed: options.Seed = 0,
     json: options.JsonFlag = False,
@@ -224,9 +208,7 @@ def explain(
     sparse_attention: options.SparseAttention = "",
     no_residual: Annotated[
         bool,
-        typer.Option(
-            "--no-residual", help="Leave out what measured runs near this one took over the physics."
-        ),
+        opt("--no-residual", "Leave out what measured runs near this one took over the physics."),
     ] = False,
     json: options.JsonFlag = False,
 ) -> None:

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from rackplan import options
+from rackplan.options import arg, opt
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -33,67 +32,53 @@ def sweep(
     phase: options.Phase = "decode",
     context: Annotated[
         int | None,
-        typer.Option(
-            "--context", help="Tokens already in each sequence; prefill: of each prompt. Default 4096."
-        ),
+        opt("--context", "Tokens already in each sequence; prefill: of each prompt. Default 4096."),
     ] = None,
     isl: Annotated[
-        int | None,
-        typer.Option("--isl", metavar="N", help="With --osl: tokens of a prompt; sweeps both phases."),
+        int | None, opt("--isl", "With --osl: tokens of a prompt; sweeps both phases.", "N")
     ] = None,
-    osl: Annotated[
-        int | None, typer.Option("--osl", metavar="N", help="With --isl: tokens of an answer.")
-    ] = None,
+    osl: Annotated[int | None, opt("--osl", "With --isl: tokens of an answer.", "N")] = None,
     prefill_cluster: Annotated[
         str | None,
-        typer.Option(
-            "--prefill-cluster", metavar="C", help="GPUs that prefill; default: a part of --cluster."
-        ),
+        opt("--prefill-cluster", "GPUs that prefill; default: a part of --cluster.", "C"),
     ] = None,
     ttft_ms: Annotated[
         str | None,
-        typer.Option(
+        opt(
             "--ttft-ms",
-            metavar="X",
-            help="Longest prefill and transfer of the cache, without waiting; none: no limit. [2000]",
+            "Longest prefill and transfer of the cache, without waiting; none: no limit. [2000]",
+            "X",
         ),
     ] = None,
     tpot_ms: Annotated[
-        float | None, typer.Option("--tpot-ms", help="Longest time per output token of matched pools.")
+        float | None, opt("--tpot-ms", "Longest time per output token of matched pools.")
     ] = None,
     tok_s_user: Annotated[
-        str | None, typer.Option("--tok-s-user", metavar="LIST", help="Speeds per user: 25,50,100 (tok/s).")
+        str | None, opt("--tok-s-user", "Speeds per user: 25,50,100 (tok/s).", "LIST")
     ] = None,
     prefix_hit: Annotated[
         float,
-        typer.Option(
-            "--prefix-hit", metavar="F", help="Part of each prompt that a cache already holds, 0 to below 1."
-        ),
+        opt("--prefix-hit", "Part of each prompt that a cache already holds, 0 to below 1.", "F"),
     ] = 0.0,
     kv_offload: Annotated[
         str | None,
-        typer.Option(
-            "--kv-offload", metavar="TIER", help="Where the cached part lies: ddr5, flash. Default: in HBM."
-        ),
+        opt("--kv-offload", "Where the cached part lies: ddr5, flash. Default: in HBM.", "TIER"),
     ] = None,
     host_link: Annotated[
-        str | None,
-        typer.Option("--host-link", metavar="RATE", help="Link of a GPU to its host, like '63 GB/s'."),
+        str | None, opt("--host-link", "Link of a GPU to its host, like '63 GB/s'.", "RATE")
     ] = None,
-    afd: Annotated[
-        bool, typer.Option("--afd", help="Decode with attention and experts on different GPUs.")
-    ] = False,
+    afd: Annotated[bool, opt("--afd", "Decode with attention and experts on different GPUs.")] = False,
     imbalance: Annotated[
         float | None,
-        typer.Option(
+        opt(
             "--imbalance",
-            metavar="X",
-            help="Busiest GPU's expert load over the mean. [1; matched pools: as usual in wide groups]",
+            "Busiest GPU's expert load over the mean. [1; matched pools: as usual in wide groups]",
+            "X",
         ),
     ] = None,
     redundant: Annotated[
         int | None,
-        typer.Option("--redundant", help="Extra expert copies per layer; default: fewest that divide."),
+        opt("--redundant", "Extra expert copies per layer; default: fewest that divide."),
     ] = None,
     weights: options.Weights = None,
     kv_dtype: options.KvDtype = "bf16",
@@ -102,9 +87,7 @@ def sweep(
     overlap: options.Overlap = False,
     sparse_attention: options.SparseAttention = "",
     engine: options.Engine = "",
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.csv", help="Write every configuration.")
-    ] = None,
+    output: Annotated[Path | None, opt("-o --output", "Write every configuration.", "FILE.csv")] = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Price every parallel layout at every batch. The frontier, the best at each speed, matched pools."""
@@ -160,18 +143,12 @@ def sweep(
 
 
 def compare(
-    clusters: Annotated[
-        list[str], typer.Argument(metavar="C...", help="Catalog names, name@GPUS or YAML files.")
-    ],
+    clusters: Annotated[list[str], arg("C...", "Catalog names, name@GPUS or YAML files.")],
     model: options.ModelName,
-    gpus: Annotated[
-        int | None, typer.Option("--gpus", help="GPUs of each; default: the most of any named.")
-    ] = None,
+    gpus: Annotated[int | None, opt("--gpus", "GPUs of each; default: the most of any named.")] = None,
     tok_s_user: Annotated[
         str | None,
-        typer.Option(
-            "--tok-s-user", metavar="LIST", help="Speeds per user to compare at: 25,50,100 (tok/s)."
-        ),
+        opt("--tok-s-user", "Speeds per user to compare at: 25,50,100 (tok/s).", "LIST"),
     ] = None,
     loads: options.Loads = None,
     phase: options.Phase = "decode",
@@ -185,9 +162,7 @@ def compare(
     sparse_attention: options.SparseAttention = "",
     engine: options.Engine = "",
     seed: options.Seed = 0,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write compare.json and report.html.")
-    ] = None,
+    output: Annotated[Path | None, opt("-o --output", "Write compare.json and report.html.", "DIR")] = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and what binds."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 
-from rackplan.output import with_flags
+from rackplan.render.text import with_flags
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Items, Page, Table, Text, Tiles
 from topology.errors import printable
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -18,6 +19,58 @@ _INDENT = {"-": "  ", "[": "    "}
 """Of the lines that continue an item of a list, or a numbered source."""
 
 
+_FLAGS = {"output": "-o", "kind": "--from"} | {
+    name: f"--{name.replace('_', '-')}"
+    for name in [
+        "accept_length",
+        "afd",
+        "batch",
+        "cluster",
+        "context",
+        "draft_tokens",
+        "engine",
+        "ep",
+        "gpus",
+        "host_link",
+        "imbalance",
+        "isl",
+        "kv_dtype",
+        "kv_offload",
+        "loads",
+        "lost",
+        "max_bytes",
+        "max_moves",
+        "model",
+        "objective",
+        "osl",
+        "overlap",
+        "phase",
+        "prefix_hit",
+        "redundant",
+        "seed",
+        "sparse_attention",
+        "split",
+        "spread",
+        "stages",
+        "time_limit",
+        "tp",
+        "tpot_ms",
+        "weights",
+        "windows",
+    ]
+}
+"""The flag of each parameter that messages of the layers below name; what they call a key is of a file.
+
+Parameters of imports have names that files have too: they are called ``option `fabric```.
+"""
+_NAMED = re.compile(rf"(?<!key )`({'|'.join(_FLAGS)})`|option `([a-z_]+)`")
+
+
+def with_flags(text: str) -> str:
+    """Return a message with parameters (in backquotes) as the command line calls them."""
+    return _NAMED.sub(lambda found: _FLAGS.get(found[1]) or f"--{found[2].replace('_', '-')}", text)
+
+
 def text_lines(blocks: Iterable[Block]) -> Iterator[str]:
     """Yield the lines of ``blocks``, without those that only a page shows; what cannot be shown is escaped."""
     width = WIDTH
@@ -31,14 +84,14 @@ def text_lines(blocks: Iterable[Block]) -> Iterator[str]:
             yield from _paragraph(block, width)
         elif isinstance(block, Items):
             for text in block.texts:
-                yield from wrapped("", text, width)
+                yield from _hanging(text, width) if block.hanging else wrapped("", text, width)
         elif isinstance(block, Table) and block.ruled:
             yield from _ruled(block, width)
         elif isinstance(block, Table):
             yield from [printable(block.title)] * bool(block.title)
-            yield from block.lines
+            yield from map(with_flags, block.lines)
         elif isinstance(block, Lines):
-            yield from map(printable, block.lines)
+            yield from (with_flags(printable(line)) for line in block.lines)
 
 
 def wrapped(label: str, text: str, width: int = WIDTH) -> list[str]:
@@ -50,7 +103,12 @@ def wrapped(label: str, text: str, width: int = WIDTH) -> list[str]:
 
 def _shown(text: str) -> str:
     """Return a paragraph for wrapping: white space as spaces, the rest as it can be shown."""
-    return printable(text.translate(_SPACES))
+    return with_flags(printable(text.translate(_SPACES)))
+
+
+def _hanging(text: str, width: int) -> list[str]:
+    wrapper = textwrap.TextWrapper(width, "  ", "    ", break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(_shown(text))
 
 
 def _paragraph(block: Text, width: int) -> Iterator[str]:
@@ -80,7 +138,7 @@ def _ruled(table: Table, width: int) -> Iterator[str]:
         words = place in table.words
         drawn.add_column(RichText(name), justify="left" if words else "right", overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(RichText(printable(cell)) for cell in row))
+        drawn.add_row(*(RichText(with_flags(printable(cell))) for cell in row))
     indent = "  "
     with console.capture() as caught:
         console.print(RichText(table.title, style="bold"))

@@ -44,9 +44,10 @@ class Lines(Block):
 
 @dataclass(frozen=True)
 class Items(Block):
-    """A list; on a terminal each item continues the paragraph above."""
+    """A list; on a terminal each item continues the paragraph above, or is ``hanging``: a paragraph set in a little."""
 
     texts: Sequence[str]
+    hanging: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,11 @@ def sections(*parts: Sequence[Block]) -> list[Block]:
         if part:
             found += [GAP, *part] if found else part
     return found
+
+
+def picked(of: object, names: str) -> dict[str, Any]:
+    """Return some attributes as data under their own names."""
+    return {name: getattr(of, name) for name in names.split()}
 
 
 def labelled(label: str, *texts: str) -> list[Block]:

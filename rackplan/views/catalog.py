@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from cost.resolve import model_names, model_title, published, resolve_model
-from rackplan.views.blocks import Block, Lines, Table, Text, View, sections
+from rackplan.views.blocks import Block, Lines, Table, Text, View, picked, sections
 from topology import (
     cluster_names,
     find_scale_out,
@@ -24,7 +24,7 @@ from topology import (
 from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.figures import Figure
-from topology.physical import Physical, growth, physical_limits
+from topology.physical import Physical, Total, growth, physical_limits
 from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
 from topology.units import format_number
 
@@ -205,11 +205,7 @@ def _gpu(gpu: GpuSpec) -> View:
     figures, shown = _figures(gpu.figures)
     title = f"{gpu.name}: {gpu.title} ({gpu.vendor}, {gpu.status}; dies per package: {gpu.dies})"
     data = {
-        "name": gpu.name,
-        "title": gpu.title,
-        "vendor": gpu.vendor,
-        "status": gpu.status,
-        "dies": gpu.dies,
+        **picked(gpu, "name title vendor status dies"),
         "figures": figures,
         "notes": list(gpu.notes),
     }
@@ -310,9 +306,7 @@ def _model_counts(name: str) -> dict[str, Any]:
     moe = model.moe
     said = published(name)
     return {
-        "total_params": model.total_params,
-        "active_params": model.active_params,
-        "active_params_with_embedding": model.active_params_with_embedding,
+        **picked(model, "total_params active_params active_params_with_embedding"),
         "published_total": said.total,
         "published_active": said.active,
         "layers": len(model.layers),
@@ -340,8 +334,8 @@ def _physical(cluster: Cluster) -> View:
             Lines([f"{cluster.name}: {len(cluster.gpus)} GPUs"]),
             Text(_domains(cluster), "domains"),
             Text(_parts(limits), "parts"),
-            Text(_power(limits), "power"),
-            Text(_mass(limits), "weight"),
+            Text(_total(limits.power, limits.rack_w, "W", "not known"), "power"),
+            Text(_total(limits.mass, limits.rack_kg, "kg", "not published"), "weight"),
         ],
         [_cables(limits), Text(_LINK_RULE, "rule")],
         _growth(larger, first) if len(larger) > 1 else [],
@@ -406,20 +400,11 @@ def _many(count: int, one: str, more: str = "") -> str:
     return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
-def _power(limits: Physical) -> str:
-    power = limits.power
-    if power.value is None or limits.rack_w is None:
-        return f"not known ({power.basis})"
-    total, rack = format_quantity(power.value, "W"), format_quantity(limits.rack_w, "W")
-    return f"{total} in all, {rack} a rack ({power.basis}; {power.evidence.label})"
-
-
-def _mass(limits: Physical) -> str:
-    mass = limits.mass
-    if mass.value is None or limits.rack_kg is None:
-        return f"not published ({mass.basis})"
-    total, rack = format_quantity(mass.value, "kg"), format_quantity(limits.rack_kg, "kg")
-    return f"{total} in all, {rack} a rack ({mass.basis}; {mass.evidence.label})"
+def _total(total: Total, of_rack: float | None, unit: str, unknown: str) -> str:
+    if total.value is None or of_rack is None:
+        return f"{unknown} ({total.basis})"
+    whole, rack = format_quantity(total.value, unit), format_quantity(of_rack, unit)
+    return f"{whole} in all, {rack} a rack ({total.basis}; {total.evidence.label})"
 
 
 def _cables(limits: Physical) -> Table:
@@ -457,9 +442,7 @@ def _growth(larger: Sequence[Physical], domain: DomainSpec) -> list[Block]:
 
 def _limits(limits: Physical) -> dict[str, Any]:
     return {
-        "gpus": limits.gpus,
-        "hosts": limits.hosts,
-        "racks": limits.racks,
+        **picked(limits, "gpus hosts racks"),
         "switches": dict(limits.switches),
         "links": [asdict(one) for one in limits.cabling],
         "copper_links": limits.copper,

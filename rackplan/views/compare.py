@@ -19,6 +19,7 @@ from rackplan.views.blocks import (
     Text,
     View,
     labelled,
+    picked,
     sections,
 )
 from rackplan.views.charts import frontier_chart, speed_chart
@@ -105,15 +106,8 @@ def _row_data(row: CompareRow, model: str, tokens: str) -> dict[str, Any]:
         "gpus": row.gpus,
         "tok_s_per_user": speed,
         "reached_tok_s_per_user": row.tok_s_per_user,
-        "tok_s_per_gpu": row.tok_s_per_gpu,
         "tokens": tokens,
-        "step_s": row.step_s,
-        "batch": row.batch,
-        "bound_by": row.bound_by,
-        "layout": row.layout,
-        "evidence": row.evidence,
-        "status": row.status,
-        "reason": row.reason,
+        **picked(row, "tok_s_per_gpu step_s batch bound_by layout evidence status reason"),
         "calibration": error_to_dict(row.errors),
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 from placement.engines.export import Exported
 from placement.engines.mapping import Place
 from placement.engines.registry import Checked
-from rackplan.views.blocks import Block, Heading, Lines, Text, View, labelled, sections
+from rackplan.views.blocks import Block, Heading, Lines, Text, View, labelled, picked, sections
 
 _FINDINGS = {"refused": "NOT LOADED", "wrong": "WRONG", "note": "note"}
 MOST_NODES = 8
@@ -59,10 +59,7 @@ def check_view(checked: Checked) -> View:
         "loads": checked.loads,
         "right": checked.right,
         "version": checked.engine.version,
-        "findings": [
-            {"where": finding.where, "what": finding.what, "kind": finding.kind}
-            for finding in checked.findings
-        ],
+        "findings": [picked(finding, "where what kind") for finding in checked.findings],
     }
     return View(blocks, data)
 
@@ -98,16 +95,11 @@ def _export_data(exported: Exported) -> dict[str, Any]:
         "released": engine.released,
         "split": {"engine": list(engine.splits), "plan": launch.split, "how": engine.split_words},
         "balancedness": {"engine": exported.balancedness, "plan": exported.planned},
-        "experts": mapping.experts,
-        "slots": mapping.slots,
-        "redundant": mapping.redundant,
+        **picked(mapping, "experts slots redundant"),
         "slots_per_gpu": mapping.slots_per_rank,
         "moe_layers": len(mapping.layer_ids),
         "ep": mapping.ranks,
         "flags": list(exported.flags),
         "warnings": list(exported.warnings),
-        "ranks": [
-            {"replica": place.replica, "stage": place.stage, "rank": place.rank, "gpu": place.gpu}
-            for place in exported.places
-        ],
+        "ranks": [picked(place, "replica stage rank gpu") for place in exported.places],
     }

@@ -10,7 +10,7 @@ from placement.migrate.migration import KNEE
 from placement.migrate.replan import Replanned, ReplanOptions
 from placement.migrate.steps import NEAR, Step
 from placement.plan_file import plan_score_to_dict
-from rackplan.views.blocks import Block, Chart, Heading, Table, Text, View, labelled, sections
+from rackplan.views.blocks import Block, Chart, Heading, Table, Text, View, labelled, picked, sections
 from rackplan.views.charts import front_chart
 from rackplan.views.findings import failure_blocks
 from rackplan.views.plan import balance_blocks, evidence_blocks
@@ -31,7 +31,7 @@ _PLACES = {
 def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, str]) -> View:
     """Return what ``rackplan replan`` says."""
     plan, score = found.plan, found.plan.score
-    deployment, proof = plan.deployment, plan.proof
+    deployment = plan.deployment
     lost = f"{', '.join(options.lost)}: {found.lost_copies:,} copies lay there" if options.lost else ""
     left = f" over the {len(deployment.cluster.gpus):,} GPUs left" if options.lost else ""
     band = band_words(score.tok_s_per_gpu, errors_in(deployment, plan.layout))
@@ -60,12 +60,7 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             **_totals(found),
             "lost": list(options.lost),
             "score": plan_score_to_dict(plan),
-            "proof": {
-                "status": proof.status,
-                "objective": proof.objective,
-                "bound": proof.bound,
-                "gap": proof.gap,
-            },
+            "proof": picked(plan.proof, "status objective bound gap"),
             "notes": list(plan.notes),
             "files": dict(files),
         },
@@ -93,23 +88,13 @@ def moves_data(found: Replanned) -> dict[str, Any]:
 def _totals(found: Replanned) -> dict[str, Any]:
     """Return everything but the moves themselves as JSON-able data."""
     return {
-        "moves": found.moves,
-        "bytes": found.bytes,
-        "seconds": found.transfer.seconds,
-        "bottleneck": found.transfer.bottleneck,
+        **picked(found, "moves bytes copies fresh_moves lost_copies"),
+        **picked(found.transfer, "seconds bottleneck"),
         "bytes_from": dict(found.transfer.bytes_by_distance),
-        "copies": found.copies,
         "moved": found.moves / found.copies,
         "needed_moves": found.needed,
-        "fresh_moves": found.fresh_moves,
-        "lost_copies": found.lost_copies,
         "buffers": sum(step.buffer for step in found.steps),
-        "balancedness": {
-            "before": found.before,
-            "restored": found.restored,
-            "after": found.after,
-            "fresh": found.fresh,
-        },
+        "balancedness": picked(found, "before restored after fresh"),
         "front": [
             {
                 "moves": point.moves,
@@ -125,14 +110,10 @@ def _totals(found: Replanned) -> dict[str, Any]:
 def _step(found: Replanned, step: Step) -> dict[str, Any]:
     gpus = found.plan.deployment.cluster.gpus
     return {
-        "layer": step.layer,
+        **picked(step, "layer slot expert replaces buffer"),
         "gpu": gpus[step.gpu].id,
-        "slot": step.slot,
-        "expert": step.expert,
-        "replaces": step.replaces,
         "from": None if step.source is None else gpus[step.source].id,
         "bytes": found.expert_bytes[step.layer],
-        "buffer": step.buffer,
     }
 
 

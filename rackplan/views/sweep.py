@@ -26,22 +26,19 @@ from cost.pools import (
 )
 from cost.validation.serving import IMBALANCE, IMBALANCE_FROM_EP
 from cost.workload import CHUNK_TOKENS
-from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections
 from rackplan.views.words import band_words, chip_words, factor_words, next_token, what_if_blocks
 from topology.figures import Figure, weakest
 
 MOST_ROWS = 16
 """Points of a frontier that are printed."""
-_NUMBERS = ("tp", "attention_dp", "ep", "moe_tp", "stages", "replicas")
+_NUMBERS = "tp attention_dp ep moe_tp stages replicas"
 _FIGURES = (
-    "batch",
-    "max_batch",
-    "step_s",
-    "lower_step_s",
-    "tok_s_per_user",
-    "tok_s_per_gpu",
-    "tok_s_per_gpu_used",
-    "longest_wait_ms",
+    "batch max_batch step_s lower_step_s tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used longest_wait_ms"
+)
+_MATCH = (
+    "requests_per_s output_tok_s_per_gpu total_tok_s_per_gpu output_tok_s_per_gpu_used tok_s_per_user ttft_s "
+    "prefill_s transfer_s fetch_s gpus_used prefill_gpus decode_gpus"
 )
 
 
@@ -381,8 +378,8 @@ def _at(found: Sweep, target: float) -> dict[str, Any]:
 
 def _configuration(found: Sweep, index: int) -> dict[str, Any]:
     data: dict[str, Any] = {"layout": found.label(index)}
-    data |= {name: int(getattr(found, name)[index]) for name in _NUMBERS}
-    data |= {name: float(getattr(found, name)[index]) for name in _FIGURES}
+    data |= {name: int(getattr(found, name)[index]) for name in _NUMBERS.split()}
+    data |= {name: float(getattr(found, name)[index]) for name in _FIGURES.split()}
     if isinstance(found, AfdSweep):
         data |= {"attention_gpus": data["tp"] * data["attention_dp"], "expert_gpus": data["ep"]}
         data["micro_batches"] = int(found.micro_batches[index])
@@ -419,12 +416,11 @@ def _match_data(pools: Pools) -> dict[str, Any]:
         "pareto": [_match(matches.row(int(index)), pools) for index in matches.frontier()],
     }
     if matches.fetch_path is not None:
-        alone = ("fetch_s", "rest_s", "recompute_s", "faster")
         data["kv_offload"] = {
             "tier": matches.fetch_path.name,
             "bytes_per_prompt": matches.fetched_bytes,
             "bytes_per_s_per_gpu": matches.fetch_path.bytes_per_s,
-            "alone": None if either is None else {name: getattr(either, name) for name in alone},
+            "alone": None if either is None else picked(either, "fetch_s rest_s recompute_s faster"),
             "recomputed_total_tok_s_per_gpu": _total(pools.recomputed),
         }
     if isinstance(pools.decode, AfdSweep):
@@ -445,18 +441,4 @@ def _match(row: RateMatch, pools: Pools) -> dict[str, Any]:
         name: {"workers": workers, "gpus_per_worker": int(found.gpus[index]), **_configuration(found, index)}
         for name, found, index, workers in pools.sides(row)
     }
-    figures = (
-        "requests_per_s",
-        "output_tok_s_per_gpu",
-        "total_tok_s_per_gpu",
-        "output_tok_s_per_gpu_used",
-        "tok_s_per_user",
-        "ttft_s",
-        "prefill_s",
-        "transfer_s",
-        "fetch_s",
-        "gpus_used",
-        "prefill_gpus",
-        "decode_gpus",
-    )
-    return data | {name: getattr(row, name) for name in figures}
+    return data | picked(row, _MATCH)

@@ -1,0 +1,191 @@
+"""Clusters: traffic over their links, and what an import found, took from the user, or thinks odd."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rackplan.views.blocks import Block, Heading, Items, Lines, Table, Text, View, labelled, picked, sections
+from topology.cluster import Cluster
+from topology.importers import Imported
+from topology.importers.hostlist import compress_hosts
+from topology.routes import Link, LinkLoads, Traffic
+from topology.units import format_quantity
+
+HOTTEST = 6
+"""Groups of links that are listed."""
+_MOST_SHOWN = 40
+"""Parts unlike their siblings that are listed."""
+
+
+def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> View:
+    """Return what ``rackplan traffic`` says; in the data bytes, seconds, bytes/s per direction."""
+    hot = loads.bottleneck
+    completion = (
+        f"{_duration(loads.completion_s)}: {_duration(loads.transfer_s)} on the busiest link and "
+        f"{_duration(loads.latency_s)} latency of the longest route"
+    )
+    sent = (
+        f"{format_quantity(loads.total_bytes, 'byte')} from {loads.senders:,} GPUs, "
+        f"{format_quantity(loads.total_bytes / loads.senders, 'byte')} each"
+    )
+    rate = format_quantity(loads.bytes_per_s_per_gpu, "byte/s")
+    tiers = [
+        (
+            name,
+            format_quantity(tier.bytes, "byte"),
+            _duration(tier.seconds),
+            f"{tier.seconds / loads.completion_s:.1%}",
+        )
+        for name, tier in loads.tiers.items()
+    ]
+    hottest = [
+        (
+            _ends(group.link),
+            f"{group.count:,}",
+            format_quantity(group.link.bytes_per_s, "byte/s"),
+            format_quantity(group.link.load_bytes, "byte"),
+            _duration(group.link.seconds),
+        )
+        for group in loads.hottest(HOTTEST)
+    ]
+    blocks = sections(
+        [
+            Heading(f"{traffic.name} on {cluster.name}, {len(cluster.gpus):,} GPUs"),
+            Text(completion, "Completion"),
+            Text(sent, "Bytes"),
+            Text(f"{rate} effective, in the mean over senders", "Per GPU"),
+            Text(f"{_ends(hot)} ({hot.tier}, {format_quantity(hot.bytes_per_s, 'byte/s')})", "Bottleneck"),
+            *labelled("Up : out", _ratios(cluster, loads)),
+        ],
+        [Table(("tier", "bytes", "busiest link", "of completion"), tiers)],
+        [Table(("hottest links", "how many", "rate", "bytes", "time"), hottest)],
+        [
+            Text("Rates per direction. Bytes count once per tier, however many of its links they take."),
+            *(Text(note, "Note") for note in loads.notes),
+        ],
+    )
+    return View(blocks, _traffic_data(cluster, traffic, loads))
+
+
+def _traffic_data(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> dict[str, Any]:
+    def link_data(link: Link) -> dict[str, Any]:
+        return {"link": _ends(link), "bytes": link.load_bytes, **picked(link, "tier bytes_per_s seconds")}
+
+    return {
+        "cluster": cluster.name,
+        "gpus": len(cluster.gpus),
+        "pattern": traffic.name,
+        "bytes": loads.total_bytes,
+        **picked(loads, "completion_s transfer_s latency_s senders bytes_per_s_per_gpu"),
+        "bottleneck": link_data(loads.bottleneck),
+        "tiers": {name: {"bytes": tier.bytes, "seconds": tier.seconds} for name, tier in loads.tiers.items()},
+        "hottest": [{**link_data(one.link), "links": one.count} for one in loads.hottest(HOTTEST)],
+        "scale_up_over_scale_out": {"bytes": _byte_ratio(loads), "bytes_per_s": _rate_ratio(cluster)},
+        "notes": list(loads.notes),
+    }
+
+
+def _ratios(cluster: Cluster, loads: LinkLoads) -> str:
+    """Say how bytes and rates inside domains compare with those between them."""
+    rate, amount = _rate_ratio(cluster), _byte_ratio(loads)
+    if rate is None:
+        return ""
+    words = "no bytes leave a domain" if amount is None else f"{amount:.3g} : 1 in bytes"
+    return f"scale-up to scale-out, {rate:.3g} : 1 in bytes/s of a GPU; {words}"
+
+
+def _byte_ratio(loads: LinkLoads) -> float | None:
+    """Return scale-up over scale-out bytes, None where none leave a domain."""
+    return loads.scale_up_bytes / loads.scale_out_bytes if loads.scale_out_bytes else None
+
+
+def _rate_ratio(cluster: Cluster) -> float | None:
+    """Return scale-up over scale-out bytes/s of the first GPU, None without a fabric or a published rate."""
+    out = cluster.spec.scale_out
+    if out is None:
+        return None
+    ratio = cluster.domain_of(0).scale_up_bytes_per_s / out.scale_out_bytes_per_s
+    return ratio if math.isfinite(ratio) else None
+
+
+def _ends(link: Link) -> str:
+    """Write a directed link."""
+    return f"{link.ends[0]} -> {link.ends[1]}"
+
+
+def _duration(value: float) -> str:
+    """Write seconds."""
+    return format_quantity(value, "s") if value else "0 s"
+
+
+def import_view(imported: Imported, output: Path) -> View:
+    """Return what ``rackplan import`` says."""
+    files = [f"{file.name} ({file.kind}): {' '.join(file.notes)}" for file in imported.files]
+    count = len(imported.anomalies)
+    taken: list[Block] = [
+        Text("Taken from you or the catalog, as no file says it"),
+        Items(imported.taken, hanging=True),
+    ]
+    odd: list[Block] = [Text(f"Unlike the rest: {count}" if count else "Nothing is unlike the rest")]
+    odd.append(Items(imported.anomalies[:_MOST_SHOWN], hanging=True))
+    if count > _MOST_SHOWN:
+        odd.append(Lines([f"  ... and {count - _MOST_SHOWN} more: all are in {output.name}"]))
+    form = "nodes and links" if imported.spec.raw is not None else "domains and fabric"
+    blocks = sections(
+        [Text("Read"), Items(files, hanging=True)],
+        [Text("Found"), Items([_found(imported)], hanging=True)],
+        taken if imported.taken else [],
+        odd,
+        [Lines([f"Wrote {output} ({form}); look at it: rackplan draw {output} -o {output.stem}.svg"])],
+    )
+    return View(blocks, _import_data(imported, output))
+
+
+def import_comments(imported: Imported, version: str) -> list[str]:
+    """Return the comments at the top of the cluster file."""
+    lines = [f"Imported by rackplan {version}."]
+    lines += [f"Read {file.name} ({file.kind}): {' '.join(file.notes)}" for file in imported.files]
+    lines += [f"Taken: {taken}" for taken in imported.taken]
+    lines += [f"Unlike the rest: {anomaly}" for anomaly in imported.anomalies]
+    if imported.hosts:
+        lines.append(f"Hosts in order (d0.n0, d0.n1, ...): {compress_hosts(imported.hosts)}")
+    return lines
+
+
+def _import_data(imported: Imported, output: Path) -> dict[str, Any]:
+    return {
+        "file": str(output),
+        "form": "raw" if imported.spec.raw is not None else "regular",
+        "gpus": imported.spec.gpus,
+        "domains": len(imported.spec.domains),
+        "hosts": sum(len(hosts) for hosts in imported.domains.values()),
+        "read": [
+            {"name": file.name, "kind": file.kind, "notes": list(file.notes)} for file in imported.files
+        ],
+        "taken": list(imported.taken),
+        "anomalies": list(imported.anomalies),
+    }
+
+
+def _found(imported: Imported) -> str:
+    """Say how much there is."""
+    spec = imported.spec
+    gpus = Counter(domain.gpu.name for domain in spec.domains for _ in range(domain.gpus))
+    hosts = sum(len(members) for members in imported.domains.values())
+    sizes = Counter(domain.gpus for domain in spec.domains)
+    shape = ", ".join(f"{count} of {size}" for size, count in sizes.most_common(6))
+    rate = format_quantity(min(domain.scale_up_bytes_per_s for domain in spec.domains), "byte/s")
+    words = [
+        f"{sum(gpus.values()):,} GPUs ({', '.join(gpus)}) in {hosts} hosts",
+        f"{len(spec.domains)} scale-up domains ({shape} GPUs)",
+        f"scale-up at least {rate} each way per GPU",
+    ]
+    if spec.scale_out is not None:
+        words.append(f"scale-out at least {format_quantity(spec.scale_out.scale_out_bytes_per_s, 'byte/s')}")
+    if spec.raw is not None:
+        kinds = Counter(node.kind for node in spec.raw.nodes if node.kind != "gpu")
+        words.append(", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no switches")
+    return "; ".join(words) + "."

@@ -19,45 +19,14 @@ _INDENT = {"-": "  ", "[": "    "}
 """Of the lines that continue an item of a list, or a numbered source."""
 
 
-_FLAGS = {"output": "-o", "kind": "--from"} | {
-    name: f"--{name.replace('_', '-')}"
-    for name in [
-        "accept_length",
-        "afd",
-        "batch",
-        "cluster",
-        "context",
-        "draft_tokens",
-        "engine",
-        "ep",
-        "gpus",
-        "host_link",
-        "imbalance",
-        "isl",
-        "kv_dtype",
-        "kv_offload",
-        "loads",
-        "lost",
-        "max_bytes",
-        "max_moves",
-        "model",
-        "objective",
-        "osl",
-        "overlap",
-        "phase",
-        "prefix_hit",
-        "redundant",
-        "seed",
-        "sparse_attention",
-        "split",
-        "spread",
-        "stages",
-        "time_limit",
-        "tp",
-        "tpot_ms",
-        "weights",
-        "windows",
-    ]
+_PARAMETERS = """
+accept_length afd batch cluster context draft_tokens engine ep gpus host_link imbalance isl kv_dtype kv_offload loads
+lost max_bytes max_moves model objective osl overlap phase prefix_hit redundant seed sparse_attention split spread
+stages time_limit tp tpot_ms weights windows
+"""
+_FLAGS = {name: f"--{name.replace('_', '-')}" for name in _PARAMETERS.split()} | {
+    "output": "-o",
+    "kind": "--from",
 }
 """The flag of each parameter that messages of the layers below name; what they call a key is of a file.
 

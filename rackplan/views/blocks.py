@@ -44,7 +44,7 @@ class Lines(Block):
 
 @dataclass(frozen=True)
 class Items(Block):
-    """A list; on a terminal each item continues the paragraph above, or is ``hanging``: a paragraph set in a little."""
+    """A list; on a terminal each item continues the paragraph above, or hangs: a paragraph of its own, set in."""
 
     texts: Sequence[str]
     hanging: bool = False

@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import rackplan
-from rackplan.output import output_folder, write_together
+from cost.deployment import Deployment
+from cost.resolve import resolve_model
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from rackplan.options import model_loads
+from rackplan.output import json_text, output_folder, write_together
+from rackplan.render.html import page
+from rackplan.render.text import text_lines
+from rackplan.views.explain import explain_plan, explain_view
+from rackplan.views.plan import plan_page, plan_view
+from topology import build_cluster, resolve_cluster
 from topology.errors import InputError
 from topology.files import write_whole
 
@@ -133,13 +145,13 @@ def test_an_interruption_does_not_stop_files_half_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved: list[Path] = []
-    replace = Path.replace
+    moving = Path.replace
 
     def move(path: Path, target: Path) -> Path:
         moved.append(path)
         if len(moved) == 2:
             raise KeyboardInterrupt
-        return replace(path, target)
+        return moving(path, target)
 
     monkeypatch.setattr(Path, "replace", move)
     out = tmp_path / "out"
@@ -162,17 +174,17 @@ def test_a_second_run_into_the_same_folder_is_refused(run: Run, tmp_path: Path) 
     assert run(*PLAN, "out").code == 0
 
 
-def test_names_from_files_do_not_steer_the_terminal(run: Run, tmp_path: Path) -> None:
+def test_names_do_not_steer_the_terminal() -> None:
     name = "evil\x1b]0;title\x07\x1b[31m[bold]"
-    cluster = tmp_path / "c.yaml"
-    cluster.write_text(json.dumps({"name": name, "domains": [{"part": "hgx-h100"}]}))
-    shown = run("plan", "--model", "mixtral-8x7b", "--cluster", cluster, "--time-limit", "0", "-o", "out")
-    explained = run("explain", "out/plan.json")
-    assert (shown.code, explained.code) == (0, 0)
-    for text in (shown.out, explained.out, (tmp_path / "out/report.html").read_text()):
+    cluster = build_cluster(replace(resolve_cluster("hgx-h100").spec, name=name))
+    deployment = Deployment(cluster, resolve_model("mixtral-8x7b"), Workload(batch=4))
+    plan = make_plan(deployment, model_loads(deployment.model, [], 0), PlanOptions(time_limit_s=0.0))
+    explained = explain_view(explain_plan(plan))
+    drawn = page(plan_page(plan, "<svg></svg>", command="rackplan", sha256={name: name}))
+    for text in (*("\n".join(text_lines(view.blocks)) for view in (plan_view(plan, {}), explained)), drawn):
         assert "\x1b" not in text
         assert "evil\\x1b]0;title\\x07\\x1b[31m[bold]" in text
-    assert json.loads(run("explain", "out/plan.json", "--json").out)["cluster"] == name
+    assert json.loads(json_text(explained.data))["cluster"] == name
 
 
 def test_errors_do_not_steer_the_terminal(run: Run) -> None:

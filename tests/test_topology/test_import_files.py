@@ -440,3 +440,19 @@ def test_hosts_without_a_name_join_the_domain_of_their_leaves(take: Any, ib_rail
     imported = take({"ib.out": fabric.text(), "b.conf": blocks}, gpu="gb200")
     assert imported.domains["b0"] == ["node-00", "node-02", "unnamed-pod0-port2"]
     assert any("node-01 are not named in ib.out" in line for line in imported.anomalies)
+
+
+def test_every_importer_is_registered() -> None:
+    import pkgutil
+    from importlib import import_module
+
+    import topology.importers
+    from topology.importers.found import Format
+    from topology.importers.registry import FORMATS
+
+    names = [
+        f"topology.importers.{found.name}" for found in pkgutil.iter_modules(topology.importers.__path__)
+    ]
+    values = [value for name in names for value in vars(import_module(name)).values()]
+    assert {value.kind for value in values if isinstance(value, Format)} == {one.kind for one in FORMATS}
+    assert len({one.kind for one in FORMATS}) == len(FORMATS)

@@ -9,7 +9,7 @@ from topology.importers import ibnetdiscover, infragraph, nccl_xml, netq, simai,
 from topology.importers.found import Found
 from topology.importers.source import Source
 
-_FORMATS = (
+FORMATS = (
     topo_m.FORMAT,
     nccl_xml.FORMAT,
     slurm.CONF_FORMAT,
@@ -20,7 +20,7 @@ _FORMATS = (
     netq.FORMAT,
     simai.FORMAT,
 )
-KINDS = tuple(one.kind for one in _FORMATS)
+KINDS = tuple(one.kind for one in FORMATS)
 _OTHERS = {
     r"<\s*interserver_route": "is a FlagCX inter-server route (pairs of NICs): give the fabric's own file.",
     r"^\s*npus_count\s*:": "is an ASTRA-sim network (dimensions, no nodes or links): write it as a cluster YAML.",
@@ -42,13 +42,13 @@ def kind_of(source: Source) -> str:
         If no importer reads it; the message says what it is, where that can be told.
     """
     text = source.text
-    for one in _FORMATS:
+    for one in FORMATS:
         if one.in_text is not None and one.in_text(text):
             return one.kind
     _refuse(source, _OTHERS)
     start = text.lstrip()
     if start.startswith(("{", "[")) or (_KEY.search(text) and not start.startswith("<")):
-        for one in _FORMATS:
+        for one in FORMATS:
             if one.in_data is not None and one.in_data(source.data):
                 return one.kind
     _refuse(source, _UNREADABLE)
@@ -72,4 +72,4 @@ def read_found(source: Source, kind: str | None) -> Found:
     """
     if kind is not None and kind not in KINDS:
         raise InputError(f"`kind` {kind}: not one of {', '.join(KINDS)}.")
-    return _FORMATS[KINDS.index(kind or kind_of(source))].read(source)
+    return FORMATS[KINDS.index(kind or kind_of(source))].read(source)

@@ -13,15 +13,17 @@ MOST = 1 << 24
 MOST_LAYERS = 1024
 
 
-class _Required:
+class Required:
     """Marks a key without default."""
 
 
-REQUIRED = _Required()
+REQUIRED = Required()
 
 
 class Facts:
-    """The keys of one config object.
+    """The keys of one config object: of somebody else's, so unlike :class:`topology.reading.Fields` null is absent.
+
+    Keys that nobody asked for are judged at the end (:func:`cost.config.unmodelled.check_unread`), not one by one.
 
     Parameters
     ----------
@@ -58,14 +60,14 @@ class Facts:
         value = self.config.get(key)
         if value is not None:
             return value
-        if isinstance(default, _Required):
+        if isinstance(default, Required):
             missing = "is null" if key in self.config else "is missing"
             kind = self.config.get("model_type")
             model = f"a {kind} model" if isinstance(kind, str) else "a model"
             raise InputError(f"{self.where}: {key} {missing}, and {model} cannot be read without it.")
         return default
 
-    def count(self, *keys: str, default: int | _Required = REQUIRED, least: int = 1, most: int = MOST) -> int:
+    def count(self, *keys: str, default: int | Required = REQUIRED, least: int = 1, most: int = MOST) -> int:
         """Return the whole number under the first of ``keys`` that is there (they are names of one thing)."""
         present = [key for key in keys if self.config.get(key) is not None]
         self.used.update(keys)
@@ -80,7 +82,7 @@ class Facts:
             self.fail(key, f"between {least:,} and {most:,}")
         return value
 
-    def whole(self, *keys: str, default: int | _Required = REQUIRED, most: int = MOST) -> int:
+    def whole(self, *keys: str, default: int | Required = REQUIRED, most: int = MOST) -> int:
         """Return a whole number that may be 0."""
         return self.count(*keys, default=default, least=0, most=most)
 
@@ -88,21 +90,21 @@ class Facts:
         """Return a positive whole number, or None where the key is null or absent."""
         return self.count(key) if self.has(key) else None
 
-    def flag(self, key: str, *, default: bool | _Required = REQUIRED) -> bool:
+    def flag(self, key: str, *, default: bool | Required = REQUIRED) -> bool:
         """Return true or false."""
         value = self._value(key, default)
         if not isinstance(value, bool):
             self.fail(key, "true or false")
         return value
 
-    def text(self, key: str, default: str | _Required = REQUIRED) -> str:
+    def text(self, key: str, default: str | Required = REQUIRED) -> str:
         """Return a string."""
         value = self._value(key, default)
         if not isinstance(value, str):
             self.fail(key, "a string")
         return value
 
-    def choice(self, key: str, allowed: Collection[str], default: str | _Required = REQUIRED) -> str:
+    def choice(self, key: str, allowed: Collection[str], default: str | Required = REQUIRED) -> str:
         """Return a string that is one of ``allowed``."""
         value = self.text(key, default)
         if value not in allowed:

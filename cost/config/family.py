@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cost.attention.grouped import GroupedQuery
-from cost.config.facts import MOST, REQUIRED, Facts, _Required
+from cost.config.facts import MOST, REQUIRED, Facts, Required
 from cost.model import Attention, DenseFfn, Ffn, Layer, MoeFfn
 
 FULL = "full_attention"
@@ -29,7 +29,7 @@ class Flag:
     """A key that is true or false."""
 
     key: str
-    default: bool | _Required = False
+    default: bool | Required = False
 
     def __call__(self, f: Facts) -> bool:
         """Read the key."""
@@ -42,7 +42,7 @@ class Count:
     def __init__(
         self,
         *keys: str,
-        default: int | _Required = REQUIRED,
+        default: int | Required = REQUIRED,
         least: int = 1,
         most: int = MOST,
         section: str = "",

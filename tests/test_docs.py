@@ -67,3 +67,16 @@ def test_every_page_is_linked_from_the_readme() -> None:
     pages = [page.name for page in PAGES if page.parent.name == "docs"]
     assert len(pages) > 10
     assert [name for name in pages if f"](docs/{name}" not in text] == []
+
+
+def test_the_glossary_names_what_is_defined_where_it_says() -> None:
+    text = (ROOT / "docs/concepts.md").read_text(encoding="utf-8")
+    pairs = re.findall(r"`(\w+)` in `([\w/]+\.py)`", text)
+    assert len(pairs) > 20
+    defined = r"^(?:class {0}\b|def {0}\(|\s*{0}(?::|\b.* =))"
+    wrong = [
+        f"{name} in {path}"
+        for name, path in pairs
+        if not re.search(defined.format(name), (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert wrong == []

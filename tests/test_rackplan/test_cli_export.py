@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from placement.engines.registry import ENGINES
+from rackplan import options
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -121,3 +124,8 @@ def test_stages_and_replicas(run: Run) -> None:
     assert run(*back, "-o", "back").code == 0
     with open("plan/plan.json") as one, open("back/plan.json") as two:  # noqa: PTH123 - in the test's folder
         assert json.load(one)["experts"] == json.load(two)["experts"]
+
+
+def test_the_help_names_every_engine() -> None:
+    """It is written out, so that the command line starts without the engines."""
+    assert options.ENGINES.replace(" or ", ", ").split(", ") == list(ENGINES)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.dispatch import DispatchPolicy, ExpertUse, balanced_use, expert_use
@@ -14,8 +16,10 @@ from cost.score import LayoutScorer, Score
 from cost.terms.experts import expert_speed
 from placement.arrays import Floats, Ints
 from placement.baselines import Baseline, baselines
-from placement.plan import BaselineScore, Plan
-from placement.problem import make_problem
+from placement.bounds import lower_bound
+from placement.options import Objective
+from placement.plan import BaselineScore, Plan, Proof
+from placement.problem import Problem, make_problem
 from topology.errors import InputError
 
 
@@ -216,3 +220,49 @@ def score_rivals(
         score, balancedness = score_placement(deployment, layout, parts, loads, split)
         scored[name] = BaselineScore("", balancedness, score)
     return scored
+
+
+def stage_problem(
+    deployment: Deployment,
+    stage: StageSpec,
+    slots_per_gpu: Ints,
+    loads: ExpertLoads,
+    objective: Objective,
+    split: DispatchPolicy,
+    spread: Ints | None = None,
+) -> Problem:
+    """Return what the experts of a stage are placed for: the loads of its layers, its GPUs' slots and speeds."""
+    return make_problem(
+        loads.normalised[:, moe_rows(deployment, stage.layers)],
+        slots_per_gpu,
+        stage_speed(deployment, stage, slots_per_gpu),
+        spread,
+        objective=objective,
+        split=split,
+        nodes=deployment.numbered("node")[list(stage.gpus)],
+    )
+
+
+def placement_proof(
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads,
+    objective: Objective,
+    split: DispatchPolicy,
+    *,
+    doubled: bool = False,
+) -> Proof:
+    """Return objective and bound of any placement, means over all layers; OPTIMAL where each layer is at its bound.
+
+    Failure domains are left out: with copies spread evenly, counts have no limit but the GPUs. The bounds are for
+    copies on different GPUs; where a GPU has two of one (``doubled``), only the mean load binds.
+    """
+    value: list[Floats] = []
+    bound: list[Floats] = []
+    for stage, part in zip(layout.replicas[0], experts, strict=True):
+        if part is not None:
+            problem = stage_problem(deployment, stage, part.slots_per_gpu, loads, objective, split)
+            value.append(problem.evaluate(part))
+            bound.append(np.minimum(1.0, value[-1]) if doubled else lower_bound(problem))
+    return Proof.of_layers(np.concatenate(value), np.concatenate(bound))

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.loads import ExpertLoads
-from placement.arrays import Floats
-from placement.bounds import lower_bound
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.failures import find_failures
 from placement.fitting import Shape, enumerate_shapes
 from placement.options import PlanOptions
 from placement.partition import largest_batch, split_layers, stage_specs
-from placement.plan import Plan, Proof
-from placement.problem import Problem, make_problem
-from placement.scoring import moe_rows, score_placement, score_rivals, stage_speed
+from placement.plan import Plan
+from placement.scoring import placement_proof, score_placement, score_rivals
 from placement.verify import verify_plan
 from topology.errors import InfeasibleError, InputError
 
@@ -68,7 +63,6 @@ def imported_plan(
     deployment, layout = _laid_out(deployment, mapping, shape)
     experts = experts_of(mapping, layout)
     score, balancedness = score_placement(deployment, layout, experts, loads, options.split)
-    problems = _problems(deployment, layout, experts, loads, options)
     notes = [note, "no search ran: the placement is the file's", *loads.notes]
     doubled = mapping.doubled()
     if doubled:
@@ -84,7 +78,9 @@ def imported_plan(
         loads=loads,
         score=score,
         balancedness=balancedness,
-        proof=_proof(problems, experts, doubled=bool(doubled)),
+        proof=placement_proof(
+            deployment, layout, experts, loads, options.objective, options.split, doubled=bool(doubled)
+        ),
         baselines=score_rivals(deployment, layout, experts, loads, options.split),
         notes=tuple(notes),
         options={**asdict(options), "ep": mapping.ranks, "copies_together": bool(doubled), "imported": note},
@@ -141,52 +137,3 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
     return deployment, Layout(
         tuple(tuple(stage_specs(members, ranges)) for members in shape.replicas), shape.tp
     )
-
-
-def _problems(
-    deployment: Deployment,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-    options: PlanOptions,
-) -> list[Problem | None]:
-    """What each stage's experts would be placed for."""
-    found: list[Problem | None] = []
-    for stage, part in zip(layout.replicas[0], experts, strict=True):
-        if part is None:
-            found.append(None)
-            continue
-        tokens = loads.normalised[:, moe_rows(deployment, stage.layers)]
-        speed = stage_speed(deployment, stage, part.slots_per_gpu)
-        nodes = deployment.numbered("node")[list(stage.gpus)]
-        found.append(
-            make_problem(
-                tokens,
-                part.slots_per_gpu,
-                speed,
-                objective=options.objective,
-                split=options.split,
-                nodes=nodes,
-            )
-        )
-    return found
-
-
-def _proof(
-    problems: Sequence[Problem | None],
-    experts: Sequence[Assignment | None],
-    *,
-    doubled: bool,
-) -> Proof:
-    """Objective and bound, means over all layers; OPTIMAL only where each layer is at its bound.
-
-    The bounds are for copies on different GPUs; where a GPU has two of one, only the mean load binds.
-    """
-    value: list[Floats] = []
-    bound: list[Floats] = []
-    for problem, part in zip(problems, experts, strict=True):
-        if problem is None or part is None:
-            continue
-        value.append(problem.evaluate(part))
-        bound.append(np.minimum(1.0, value[-1]) if doubled else lower_bound(problem))
-    return Proof.of_layers(np.concatenate(value), np.concatenate(bound))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,6 @@ from cost.loads import ExpertLoads
 from cost.model import MoeFfn
 from cost.score import Score
 from placement.arrays import Experts
-from placement.bounds import lower_bound
 from placement.failure_domains import require_apart, stage_domains
 from placement.failures import find_failures
 from placement.migrate.degraded import Degraded, degraded, lost_gpus
@@ -24,9 +23,8 @@ from placement.migrate.steps import Step, Transfers, in_order, nearest_sources, 
 from placement.migrate.task import MigrationTask, migration_task
 from placement.options import Objective, Spread
 from placement.pack import EMPTY
-from placement.plan import BaselineScore, Plan, Proof
-from placement.problem import make_problem
-from placement.scoring import moe_rows, score_placement, score_rivals, stage_speed
+from placement.plan import BaselineScore, Plan
+from placement.scoring import placement_proof, score_placement, score_rivals, stage_problem
 from placement.stop import OnProgress, Stop
 from placement.verify import verify_plan
 from topology.errors import InputError
@@ -177,7 +175,7 @@ def replan_plan(
         loads=loads,
         score=score,
         balancedness=balancedness,
-        proof=_proof(tasks.values(), placed),
+        proof=placement_proof(deployment, layout, experts, loads, objective, plan.split),
         scenarios=None,
         failures=None,
         passed_over="",
@@ -256,23 +254,10 @@ def _tasks(
         domains = stage_domains(
             left.deployment, [stages[index].gpus for stages in left.layout.replicas], spread
         )
-        tokens = loads.normalised[:, moe_rows(left.deployment, stage.layers)]
-        require_apart(tokens.shape[2], slots, domains)
-        speed = stage_speed(left.deployment, stage, slots)
-        nodes = left.deployment.numbered("node")[list(stage.gpus)]
-        problem = make_problem(tokens, slots, speed, domains, objective=objective, split=split, nodes=nodes)
+        require_apart(loads.tokens.shape[2], slots, domains)
+        problem = stage_problem(left.deployment, stage, slots, loads, objective, split, domains)
         tasks[index] = migration_task(problem, held)
     return tasks
-
-
-def _proof(tasks: Iterable[MigrationTask], placed: Sequence[Experts]) -> Proof:
-    """Objective and bound, means over all layers, of what any placement of these slots can reach."""
-    pairs = list(zip([task.problem for task in tasks], placed, strict=True))
-    # failure domains left out: with copies spread evenly, counts have no limit but the GPUs
-    bound = [lower_bound(problem.without_spread()) for problem, _ in pairs]
-    return Proof.of_layers(
-        np.concatenate([each.evaluate(rows) for each, rows in pairs]), np.concatenate(bound)
-    )
 
 
 def _mean(values: Mapping[int, float]) -> float:

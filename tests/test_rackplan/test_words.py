@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
+import typer.main
+
+import rackplan
+from rackplan.cli import app
+from rackplan.render.text import _FLAGS, with_flags
 from rackplan.views.blocks import Table
 from rackplan.views.words import load_names
 
@@ -17,3 +26,28 @@ def test_wide_tables_lose_their_last_columns() -> None:
     assert table.narrowed(12).lines == table.lines == ["  a  bb  ccc", "  1   2    3"]
     assert table.narrowed(11).lines == ["  a  bb", "  1   2"]
     assert Table(["a long name"], []).narrowed(5).lines == ["  a long name"]
+
+
+def test_parameters_are_flags_on_the_command_line() -> None:
+    assert with_flags("`draft_tokens` 9: give `loads`.") == "--draft-tokens 9: give --loads."
+    assert with_flags("give option `gpus_per_node` N") == "give --gpus-per-node N"
+    assert with_flags("needs the key `gpus`, not `shape`") == "needs the key `gpus`, not `shape`"
+    commands = typer.main.get_command(app).commands.values()
+    flags = {flag for command in commands for one in command.params for flag in one.opts}
+    assert set(_FLAGS.values()) <= flags
+
+
+def test_layers_below_name_no_flag() -> None:
+    """Flags of engines and of scripts are theirs."""
+    found = []
+    for package in ("topology", "cost", "placement"):
+        for path in (Path(rackplan.__file__).parent.parent / package).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            found += [
+                f"{path}: {node.value}"
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
+                if re.search(r"(^|[ (])(--[a-z]|-o )", node.value) and path.parent.name != "engines"
+            ]
+    assert [line for line in found if "--write" not in line] == []

@@ -282,7 +282,7 @@ def error_of(gpu_name: str, engine: str = "", phase: str = "") -> ErrorOf:
     """
     found = error_behind(calibrated(load_gpu(gpu_name), engine), phase)
     if found is None:
-        raise InputError(f"calibration errors: chips: {gpu_name} is missing; calibrate with --write.")
+        raise InputError(f"calibration errors: chips: {gpu_name} is missing; calibrate and write the file.")
     return found
 
 

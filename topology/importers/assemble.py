@@ -69,7 +69,7 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
 
 
 def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assembled:
-    """Return the graph of a fabric and the hosts on it."""
+    """Return the graph of a fabric and the hosts on it; where no file names switches, of the hosts alone."""
     _ask(fabric, nodes, parts)
     for host, node in nodes.items():
         if node is not None:
@@ -91,16 +91,6 @@ def _check_count(node: NodeFound, host: str, parts: Parts) -> None:
     wanted, has = parts.options.gpus_per_node, gpu_count(node, parts)
     if wanted is not None and has != wanted:
         raise InputError(f"{node.place}: {host} has {has} GPUs, but option `gpus_per_node` says {wanted}.")
-
-
-def assemble_hosts(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assembled:
-    """Return the domains of hosts that no file puts on switches; there are no links between them."""
-    _ask(fabric, nodes, parts)
-    domains, notes = domains_of(fabric, nodes, parts)
-    draft = Draft()
-    for label, hosts in domains.items():
-        add_domain(draft, label, {host: nodes[host] for host in hosts}, parts)
-    return Assembled(draft.topology(), domains, notes)
 
 
 def _ask(fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:

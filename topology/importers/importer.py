@@ -11,7 +11,6 @@ from topology.errors import InputError, printable
 from topology.importers.assemble import (
     Assembled,
     assemble_fabric,
-    assemble_hosts,
     assemble_node,
     assemble_whole,
 )
@@ -121,11 +120,10 @@ class _Import:
 
     def _of_fabric(self, fabric: FabricFound) -> tuple[Assembled, ClusterSpec | None, list[str]]:
         """Return a fabric's graph, and its short form."""
+        assembled = assemble_fabric(fabric, self.nodes, self.parts)
         if not fabric.switches:
-            assembled = assemble_hosts(fabric, self.nodes, self.parts)
             spec = unswitched(self.name, fabric, self.nodes, assembled.domains, self.parts)
             return assembled, spec, [host for hosts in assembled.domains.values() for host in hosts]
-        assembled = assemble_fabric(fabric, self.nodes, self.parts)
         if any(one.anomalies for one in self.found) or self.unlike or assembled.anomalies:
             return assembled, None, []
         short = regular_fabric(self.name, fabric, self.nodes, assembled, self.parts)

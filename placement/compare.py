@@ -13,8 +13,9 @@ from cost.model import Model
 from cost.workload import Workload
 from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import fastest_step_s
-from placement.layout_choice import Known, choose_layout
+from placement.layout_choice import choose_layout
 from placement.options import PlanOptions
+from placement.placing import Known
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence

@@ -11,7 +11,7 @@ from cost.deployment import Deployment
 from cost.dispatch import DispatchPolicy
 from cost.layout import Layout
 from cost.loads import ExpertLoads
-from cost.score import Score
+from cost.score import LayoutScorer, Score
 from placement.arrays import Ints
 from placement.fitting import (
     Fitted,
@@ -20,13 +20,10 @@ from placement.fitting import (
 from placement.infeasible import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.options import PlanOptions
 from placement.partition import last_where
-from placement.placing import StageGroup, place_group, stage_groups
+from placement.placing import Known, StageGroup, place_stages
 from placement.result import ExpertResult
 from placement.scoring import placement_scorer, score_placement
 from placement.stop import Stop
-
-Known = dict[tuple[object, ...], ExpertResult]
-
 
 MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
@@ -128,25 +125,15 @@ def place(
     thorough: bool = False,
     known: Known | None = None,
 ) -> Placed:
-    """Place the experts of a candidate, see :func:`placement.placing.place_group`.
-
-    ``known`` holds fast placements: layouts that differ elsewhere share them.
-    """
+    """Place the experts of a candidate, see :func:`placement.placing.place_stages`."""
     deployment, layout = candidate.deployment, candidate.layout
     experts: list[Assignment | None] = [None] * layout.stages
-    results = []
-    groups = [] if loads is None else stage_groups(deployment, layout, candidate.slots, options)
-    for group in groups:
-        result = None if known is None else known.get(group.key)
-        if result is None and loads is not None:
-            share = None if stop is None else stop.part(1 / len(groups))
-            result = place_group(deployment, group, loads, options, share, thorough=thorough)
-            if known is not None:
-                known[group.key] = result
-        if result is not None:
-            results.append(result)
-            for index, part in group.by_stage(result.assignment):
-                experts[index] = part
+    groups: list[StageGroup] = []
+    results: list[ExpertResult] = []
+    if loads is not None:
+        experts, groups, results = place_stages(
+            deployment, layout, candidate.slots, loads, options, stop, thorough=thorough, known=known
+        )
     # an LP is never behind an even split, and takes too long for every layout that is tried
     split = "even" if options.split == "lp" and not thorough else options.split
     candidate = _within_tpot(candidate, experts, loads, options.tpot_s, split)
@@ -164,12 +151,18 @@ def _within_tpot(
     """Return the candidate at the largest batch that meets the time per token with its experts as placed."""
     if tpot_s is None or candidate.fitted.fixed:
         return candidate
-    scorer = placement_scorer(candidate.deployment, candidate.layout, experts, loads, split)
-    batch = candidate.deployment.workload.batch
-    if scorer.at(batch).tpot_s <= tpot_s:
-        return candidate
-    within = last_where(1, batch, lambda fewer: scorer.at(fewer).tpot_s <= tpot_s)
-    return replace(candidate, deployment=candidate.deployment.with_batch(within))
+    scorer, _ = placement_scorer(candidate.deployment, candidate.layout, experts, loads, split)
+    batch = batch_within(scorer, candidate.deployment.workload.batch, tpot_s)
+    return replace(candidate, deployment=candidate.deployment.with_batch(max(1, batch)))
+
+
+def batch_within(scorer: LayoutScorer, most: int, tpot_s: float | None, *, least: int = 1) -> int:
+    """Return the largest batch from ``least`` to ``most`` whose step takes at most ``tpot_s``; 0 if none does."""
+    if tpot_s is None or scorer.at(most).tpot_s <= tpot_s:
+        return most
+    if least >= most or scorer.at(least).tpot_s > tpot_s:
+        return 0
+    return last_where(least, most, lambda batch: scorer.at(batch).tpot_s <= tpot_s)
 
 
 LOST_AT_MOST = 0.4
@@ -219,21 +212,11 @@ def candidates(deployment: Deployment, layouts: Sequence[Fitted], tpot_s: float 
     best = 0.0
     for candidate in scored:
         fit = candidate.fitted
-        batch = _largest_within(
-            fit, tpot_s, (1 - LOST_AT_MOST) * best * tpot_s * len(deployment.cluster.gpus)
-        )
+        sequences = (1 - LOST_AT_MOST) * best * tpot_s * len(deployment.cluster.gpus)
+        least = fit.batch if fit.fixed else max(1, math.ceil(sequences / fit.layout.gpus_used))
+        batch = batch_within(fit.scorer, fit.batch, tpot_s, least=least)
         if batch:
             score = fit.scorer.at(batch)
             best = max(best, score.tok_s_per_gpu)
             found.append(Candidate(fit, deployment.with_batch(batch), score))
     return sorted(found, key=lambda c: (-c.score.tok_s_per_gpu, c.simplicity))
-
-
-def _largest_within(fit: Fitted, tpot_s: float, sequences: float) -> int:
-    """Return the largest batch whose step takes at most ``tpot_s``; 0 if it holds fewer than ``sequences``."""
-    if fit.scorer.at(fit.batch).tpot_s <= tpot_s:
-        return fit.batch
-    low = max(1, math.ceil(sequences / fit.layout.gpus_used))
-    if fit.fixed or low > fit.batch or fit.scorer.at(low).tpot_s > tpot_s:
-        return 0
-    return last_where(low, fit.batch, lambda batch: fit.scorer.at(batch).tpot_s <= tpot_s)

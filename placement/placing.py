@@ -21,6 +21,9 @@ from placement.scoring import moe_rows, stage_speed
 from placement.solve import solve
 from placement.stop import Stop
 
+Known = dict[tuple[object, ...], ExpertResult]
+"""Fast placements by :attr:`StageGroup.key`."""
+
 
 @dataclass(frozen=True, eq=False)
 class StageGroup:
@@ -133,3 +136,34 @@ def place_group(
         eplb_groups=None if moe is None else moe.groups,
         nodes=group.domains,
     )
+
+
+def place_stages(
+    deployment: Deployment,
+    layout: Layout,
+    slots_of_stages: Sequence[Ints],
+    loads: ExpertLoads,
+    options: PlanOptions,
+    stop: Stop | None = None,
+    *,
+    thorough: bool,
+    known: Known | None = None,
+) -> tuple[list[Assignment | None], list[StageGroup], list[ExpertResult]]:
+    """Place the experts of a layout: the assignment of each stage, the groups and their results.
+
+    ``known`` holds fast placements: layouts that differ elsewhere share them.
+    """
+    experts: list[Assignment | None] = [None] * layout.stages
+    groups = stage_groups(deployment, layout, slots_of_stages, options)
+    results = []
+    for group in groups:
+        result = None if known is None else known.get(group.key)
+        if result is None:
+            share = None if stop is None else stop.part(1 / len(groups))
+            result = place_group(deployment, group, loads, options, share, thorough=thorough)
+        if known is not None:
+            known[group.key] = result
+        results.append(result)
+        for index, part in group.by_stage(result.assignment):
+            experts[index] = part
+    return experts, groups, results

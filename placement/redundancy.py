@@ -13,21 +13,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.dispatch import ExpertUse
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.memory import weight_sizes
-from cost.score import LayoutScorer
 from placement.arrays import Ints
 from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.fitting import Shape, stage_slots
-from placement.layout_choice import choose_layout
+from placement.layout_choice import batch_within, choose_layout
 from placement.options import PlanOptions
-from placement.partition import last_where
-from placement.placing import place_group, stage_groups
-from placement.scoring import moe_rows, stage_speed, stage_use, use_balancedness
+from placement.placing import place_stages
+from placement.scoring import moe_rows, placement_scorer
 from placement.stop import Stop
 from topology.errors import InputError
 
@@ -112,33 +108,19 @@ def _point(
 ) -> RedundancyPoint | None:
     """Place and score one number of copies on the layout of ``base``; None where it does not fit or is too slow."""
     layout = base.candidate.layout
-    experts: list[Assignment | None] = [None] * layout.stages
-    for group in stage_groups(deployment, layout, slots, options):
-        result = place_group(deployment, group, loads, options, thorough=True)
-        for index, part in group.by_stage(result.assignment):
-            experts[index] = part
-    uses: list[ExpertUse | None] = []
-    balance: list[float] = []
-    for stage, assignment in zip(layout.replicas[0], experts, strict=True):
-        use = None if assignment is None else stage_use(deployment, stage, assignment, loads, options.split)
-        uses.append(use)
-        if use is not None:
-            speed = stage_speed(deployment, stage, np.bincount(use.slot_gpu, minlength=use.gpus))
-            balance += use_balancedness(use, speed).mean(axis=0).tolist()
-    scorer = LayoutScorer(deployment, layout, [uses] * len(layout.replicas), synthetic=loads.synthetic)
-    batch = deployment.workload.wanted_batch(scorer.max_batch)
-    if batch < 1 or batch > scorer.max_batch:
+    experts, _, _ = place_stages(deployment, layout, slots, loads, options, thorough=True)
+    scorer, balance = placement_scorer(deployment, layout, experts, loads, options.split)
+    most = deployment.workload.wanted_batch(scorer.max_batch)
+    if most < 1 or most > scorer.max_batch:
         return None
-    tpot_s = options.tpot_s
-    if tpot_s is not None and scorer.at(batch).tpot_s > tpot_s:
-        if deployment.workload.batch or scorer.at(1).tpot_s > tpot_s:
-            return None
-        batch = last_where(1, batch, lambda fewer: scorer.at(fewer).tpot_s <= tpot_s)
+    batch = batch_within(scorer, most, options.tpot_s, least=most if deployment.workload.batch else 1)
+    if not batch:
+        return None
     score = scorer.at(batch)
     return RedundancyPoint(
         redundant,
         max(int(row.max()) for row in slots),
-        float(np.mean(balance)),
+        float(np.mean(list(balance.values()))),
         batch,
         score.max_batch,
         score.tok_s_per_gpu,

@@ -86,15 +86,30 @@ def placement_scorer(
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
     split: DispatchPolicy = "even",
-) -> LayoutScorer:
-    """Return what scores a placement at any batch: ours, a rival's, one made by hand.
+) -> tuple[LayoutScorer, dict[int, float]]:
+    """Return what scores a placement at any batch (ours, a rival's, one made by hand), and its balancedness.
+
+    Balancedness is mean over max GPU load by absolute layer id, the mean over scenarios; empty without experts.
 
     Raises
     ------
     InputError
         If the loads do not fit the model.
     """
-    return _scorer(deployment, layout, _uses(deployment, layout, experts, loads, split), loads)
+    uses: list[ExpertUse | None] = []
+    balancedness: dict[int, float] = {}
+    for stage, assignment in zip(layout.replicas[0], experts, strict=True):
+        if assignment is None or loads is None:
+            uses.append(None)
+            continue
+        use = stage_use(deployment, stage, assignment, loads, split)
+        uses.append(use)
+        mean = use_balancedness(use, stage_speed(deployment, stage, assignment.slots_per_gpu)).mean(axis=0)
+        ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
+        balancedness.update(zip(ids, mean.tolist(), strict=True))
+    synthetic = loads is not None and loads.synthetic
+    scorer = LayoutScorer(deployment, layout, [uses] * len(layout.replicas), synthetic=synthetic)
+    return scorer, balancedness
 
 
 def placement_balancedness(
@@ -104,8 +119,8 @@ def placement_balancedness(
     loads: ExpertLoads | None,
     split: DispatchPolicy = "even",
 ) -> dict[int, float]:
-    """Return mean over max GPU load by absolute layer id, the mean over scenarios; empty without experts."""
-    return _balancedness(deployment, layout, experts, _uses(deployment, layout, experts, loads, split))
+    """Return the balancedness of a placement alone, as :func:`placement_scorer` does."""
+    return placement_scorer(deployment, layout, experts, loads, split)[1]
 
 
 def score_placement(
@@ -124,9 +139,8 @@ def score_placement(
     InfeasibleError
         If the batch does not fit in HBM.
     """
-    uses = _uses(deployment, layout, experts, loads, split)
-    score = _scorer(deployment, layout, uses, loads).at(deployment.workload.batch)
-    return score, _balancedness(deployment, layout, experts, uses)
+    scorer, balancedness = placement_scorer(deployment, layout, experts, loads, split)
+    return scorer.at(deployment.workload.batch), balancedness
 
 
 def under_sparse_attention(plan: Plan, rule: str) -> Plan:
@@ -144,45 +158,6 @@ def under_sparse_attention(plan: Plan, rule: str) -> Plan:
     return replace(
         plan, deployment=deployment, score=score, balancedness=balancedness, baselines={}, failures=None
     )
-
-
-def _uses(
-    deployment: Deployment,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads | None,
-    split: DispatchPolicy,
-) -> list[ExpertUse | None]:
-    return [
-        None
-        if assignment is None or loads is None
-        else stage_use(deployment, stage, assignment, loads, split)
-        for stage, assignment in zip(layout.replicas[0], experts, strict=True)
-    ]
-
-
-def _scorer(
-    deployment: Deployment, layout: Layout, uses: list[ExpertUse | None], loads: ExpertLoads | None
-) -> LayoutScorer:
-    synthetic = loads is not None and loads.synthetic
-    return LayoutScorer(deployment, layout, [uses] * len(layout.replicas), synthetic=synthetic)
-
-
-def _balancedness(
-    deployment: Deployment,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    uses: Sequence[ExpertUse | None],
-) -> dict[int, float]:
-    balancedness: dict[int, float] = {}
-    for stage, assignment, use in zip(layout.replicas[0], experts, uses, strict=True):
-        if assignment is None or use is None:
-            continue
-        speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
-        ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
-        mean = use_balancedness(use, speed).mean(axis=0)
-        balancedness.update(zip(ids, mean.tolist(), strict=True))
-    return balancedness
 
 
 def score_rivals(

@@ -257,7 +257,7 @@ def test_skewed_loads_lower_the_batch_until_the_time_is_met() -> None:
     even = fresh_plan("mixtral-8x7b", "hgx-h100", tpot_s=tpot_s, loads="uniform", ep=8, stages=1)
     assert plan.score.step_s <= tpot_s
     assert plan.score.batch < even.score.batch
-    scorer = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads)
+    scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads)
     assert scorer.at(plan.score.batch + 1).step_s > tpot_s
 
 

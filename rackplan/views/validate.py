@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,34 +42,35 @@ STRATA = ("labelled", "unlabelled")
 
 @dataclass(frozen=True)
 class Validation:
-    """Points of one file of ``rows`` rows, predictions in the same order, errors and order of pairs by quantity.
+    """Points of one file of ``rows`` rows, and predictions in the same order.
 
-    ``named`` compares rows that share the name of a pair, ``served`` rows of the same model, cluster and requests;
-    both by the physics alone, whose order a correction of single rows could turn over. ``residual`` says whether
-    predictions have the learned correction, ``physics`` has the errors without it.
+    ``residual`` says whether predictions have the correction that was learned from measured runs. Errors are by
+    quantity, those of :attr:`physics` without it.
     """
 
     name: str
     rows: int
-    points: tuple[Point, ...]
-    predictions: tuple[Prediction, ...]
-    errors: Mapping[str, Errors]
-    physics: Mapping[str, Errors]
+    points: Sequence[Point]
+    predictions: Sequence[Prediction]
     residual: bool
-    named: Mapping[str, Ordering]
-    served: Mapping[str, Ordering]
 
-    @property
-    def strata(self) -> dict[str, dict[str, Errors]]:
-        """Errors by stratum (:data:`STRATA`) and quantity; a stratum without points is empty."""
-        return self._strata(self.predictions)
+    @cached_property
+    def uncorrected(self) -> list[Prediction]:
+        """The predictions of the physics alone, by which order of pairs is judged: corrections could turn it over."""
+        return [one if one.physics is None else replace(one, value=one.physics) for one in self.predictions]
 
-    @property
-    def physics_strata(self) -> dict[str, dict[str, Errors]]:
-        """As :attr:`strata`, without the learned correction."""
-        return self._strata(_uncorrected(self.predictions))
+    @cached_property
+    def errors(self) -> dict[str, Errors]:
+        """Errors by quantity."""
+        return errors_of(self.points, self.predictions)
 
-    def _strata(self, predictions: Sequence[Prediction]) -> dict[str, dict[str, Errors]]:
+    @cached_property
+    def physics(self) -> dict[str, Errors]:
+        """Errors by quantity, without the learned correction."""
+        return errors_of(self.points, self.uncorrected)
+
+    def strata(self, predictions: Sequence[Prediction]) -> dict[str, dict[str, Errors]]:
+        """Return errors by stratum (:data:`STRATA`) and quantity; a stratum without points is empty."""
         found = errors_by(self.points, predictions, stratum)
         return {
             name: {quantity: errors for (quantity, one), errors in found.items() if one == name}
@@ -94,25 +96,8 @@ def validation(
     *,
     residual: bool = True,
 ) -> Validation:
-    """Predict ``points`` (:func:`cost.validation.predict.predict`) and sum up how far off that is."""
-    predictions = predict(points, predictors, residual=residual)
-    physics = _uncorrected(predictions)
-    return Validation(
-        name,
-        rows,
-        tuple(points),
-        tuple(predictions),
-        errors_of(points, predictions),
-        errors_of(points, physics),
-        residual,
-        named_orderings(points, physics),
-        served_orderings(points, physics),
-    )
-
-
-def _uncorrected(predictions: Sequence[Prediction]) -> list[Prediction]:
-    """The predictions of the physics alone."""
-    return [one if one.physics is None else replace(one, value=one.physics) for one in predictions]
+    """Predict ``points`` (:func:`cost.validation.predict.predict`)."""
+    return Validation(name, rows, points, predict(points, predictors, residual=residual), residual)
 
 
 def file_names(paths: Sequence[Path]) -> list[str]:
@@ -137,18 +122,19 @@ def validate_view(validations: Sequence[Validation], *, show_all: bool = False) 
 
 
 def _file_data(validation: Validation) -> dict[str, Any]:
-    found = zip(validation.points, validation.predictions, strict=True)
+    points, found = validation.points, zip(validation.points, validation.predictions, strict=True)
+    physics = validation.strata(validation.uncorrected)
     return {
         "rows": validation.rows,
         "residual": validation.residual,
         "corrected": validation.corrected,
         "quantities": _errors_data(validation.errors, validation.physics),
         "strata": {
-            name: _errors_data(errors, validation.physics_strata[name])
-            for name, errors in validation.strata.items()
+            name: _errors_data(errors, physics[name])
+            for name, errors in validation.strata(validation.predictions).items()
         },
-        "pairs": {name: _order_data(one, validation) for name, one in validation.named.items()},
-        "served_pairs": {name: _order_data(one, validation) for name, one in validation.served.items()},
+        "pairs": _orders_data(named_orderings(points, validation.uncorrected), points),
+        "served_pairs": _orders_data(served_orderings(points, validation.uncorrected), points),
         "points": [
             {
                 "id": point.id,
@@ -178,10 +164,18 @@ def _errors_data(errors: Mapping[str, Errors], physics: Mapping[str, Errors]) ->
     return {name: {**data(one), "physics": data(physics[name])} for name, one in errors.items()}
 
 
-def _order_data(found: Ordering, validation: Validation) -> dict[str, Any]:
-    ids = [point.id for point in validation.points]
-    pairs = [{"ids": [ids[one.first], ids[one.second]], "right": one.right} for one in found.pairs]
-    return {"compared": found.compared, "right": found.right, "list": pairs}
+def _orders_data(orderings: Mapping[str, Ordering], points: Sequence[Point]) -> dict[str, Any]:
+    return {
+        name: {
+            "compared": found.compared,
+            "right": found.right,
+            "list": [
+                {"ids": [points[one.first].id, points[one.second].id], "right": one.right}
+                for one in found.pairs
+            ],
+        }
+        for name, found in orderings.items()
+    }
 
 
 def _file_blocks(validation: Validation, *, show_all: bool) -> list[Block]:
@@ -218,10 +212,11 @@ def _residual(validation: Validation) -> list[Block]:
         if one.physics is not None
     }
     found = {name: errors for name, errors in validation.physics.items() if name in changed}
-    if validation.strata[STRATA[1]]:
+    strata = validation.strata(validation.uncorrected)
+    if strata[STRATA[1]]:
         found |= {
             f"{quantity} {name}": errors
-            for name, group in validation.physics_strata.items()
+            for name, group in strata.items()
             for quantity, errors in group.items()
             if quantity in changed
         }
@@ -243,7 +238,7 @@ def _intervals(validation: Validation) -> list[Block]:
 
 def _strata(validation: Validation) -> list[list[Block]]:
     """Errors of the rows that say whether tokens were drafted, and of those that do not, where there are any."""
-    if not validation.strata[STRATA[1]]:
+    if all(point.drafts_recorded for point in validation.points):
         return []
     said = "Unlabelled rows are those where nobody recorded whether tokens were drafted."
     return [[Text(said)], *_breakdown(validation, "stratum", stratum)]
@@ -335,17 +330,14 @@ def _breakdown(validation: Validation, name: str, group: Callable[[Point], str])
 
 
 def _orderings(validation: Validation) -> list[Block]:
-    ids = [point.id for point in validation.points]
+    ids, named = [point.id for point in validation.points], "A/B pairs"
     blocks: list[Block] = []
-    for orderings, what in (
-        (validation.named, "A/B pairs"),
-        (validation.served, "same model, cluster and requests"),
-    ):
-        for quantity, found in orderings.items():
+    for order, what in ((named_orderings, named), (served_orderings, "same model, cluster and requests")):
+        for quantity, found in order(validation.points, validation.uncorrected).items():
             if found.compared:
                 pairs = f"{found.right:,} of {found.compared:,} pairs ({_share(found.share)})"
                 blocks += labelled("Order", f"{quantity}: {pairs}, {what}")
-            listed = found.pairs if orderings is validation.named else ()
+            listed = found.pairs if what == named else ()
             wrong = (f"wrong: {ids[one.first]} against {ids[one.second]}" for one in listed if not one.right)
             blocks += [Text(text, "") for text in wrong]
     return blocks

@@ -68,6 +68,8 @@ class _OldNames(MetaPathFinder, Loader):
         old = module.__name__
 
         def found(name: str) -> object:
+            if name.startswith("__"):  # what tools ask of any module
+                raise AttributeError(f"module {old!r} has no attribute {name!r}")
             new = RENAMED.get(name, f"{MOVED[old]}.{name}")
             where, _, known = new.rpartition(".")
             try:

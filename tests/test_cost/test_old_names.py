@@ -26,6 +26,10 @@ def test_an_old_name_is_what_is_there_now(module, name, new):
         assert getattr(old, name) is getattr(import_module(where), known)
 
 
+def test_tools_may_ask_an_old_module_for_its_file():
+    assert not hasattr(import_module("cost.setting"), "__file__")
+
+
 def test_every_new_home_is_there():
     for module in MOVED.values():
         assert import_module(module)

@@ -117,7 +117,7 @@ def build(sub: SubPacking) -> SubModel:
     bound_peak_by_loads(built, sub)
     fix_heaviest(built, sub)
     hint_incumbent(built, sub)
-    built.model.minimize(built.peak)
+    minimize_peak(built)
     return built
 
 
@@ -173,6 +173,11 @@ def fix_heaviest(built: SubModel, sub: SubPacking) -> None:
             built.model.add(variable == int(here))
 
 
+def minimize_peak(built: SubModel) -> None:
+    """Ask for the smallest largest load."""
+    built.model.minimize(built.peak)
+
+
 def hint_incumbent(built: SubModel, sub: SubPacking) -> None:
     """Start from the incumbent: a complete hint, the peak too."""
     for row, on in zip(built.x, sub.on, strict=True):
@@ -181,7 +186,7 @@ def hint_incumbent(built: SubModel, sub: SubPacking) -> None:
     built.model.add_hint(built.peak, sub.peak)
 
 
-def solve(sub: SubPacking, *, time_limit_s: float, seed: int) -> Bools | None:
+def repack(sub: SubPacking, *, time_limit_s: float, seed: int) -> Bools | None:
     """Return a packing whose largest load is smaller than the incumbent's, ``[experts, gpus]``, or None.
 
     One worker without the linear relaxation: it proves 16 copies on 4 GPUs in a third of the time that it or
@@ -293,7 +298,7 @@ class _Search:
     def try_layers(self, layers: Sequence[int] | Ints, limit_s: float, pool: ThreadPoolExecutor) -> None:
         """Deal out a few GPUs of each layer again; keep what makes the hottest of them cooler."""
         parts = [self.part(int(layer)) for layer in layers]
-        found = pool.map(lambda part: solve(part.sub, time_limit_s=limit_s, seed=part.seed), parts)
+        found = pool.map(lambda part: repack(part.sub, time_limit_s=limit_s, seed=part.seed), parts)
         for part, on in zip(parts, found, strict=True):
             self._keep(part, on)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -219,12 +219,3 @@ class RedundancyCurve:
     def asked(self, options: PlanOptions) -> PlanOptions:
         """Return ``options`` with the best number of copies, on the layout that it was found for."""
         return replace(options, redundant=self.best.redundant, ep=self.ep, tp=self.tp, stages=self.stages)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The curve as JSON-able values, with the choice and the knee."""
-        return {
-            "layout": {"ep": self.ep, "tp": self.tp, "stages": self.stages},
-            "chosen": self.best.redundant,
-            "knee": self.knee.redundant,
-            "points": [asdict(point) for point in self.points],
-        }

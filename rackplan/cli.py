@@ -17,7 +17,7 @@ from rackplan import __version__
 from rackplan.commands import clusters, data, engines, plan, sweep
 from rackplan.options import INTERRUPTED
 from rackplan.output import print_error
-from topology.errors import RackplanError
+from topology.errors import RackplanError, printable
 
 BAD_INPUT = 2
 # typer carries its own click; the base of its public exception is the one for every mistake on a command line
@@ -127,7 +127,7 @@ def main() -> None:
         # with no arguments at all the message is the help
         text = str(getattr(error, "format_message", error.__str__)())
         if "\n" in text:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write("\n".join(map(printable, text.split("\n"))) + "\n")
         else:
             print_error(f"{text.rstrip('.')}; see --help.")
         raise SystemExit(BAD_INPUT) from None

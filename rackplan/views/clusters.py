@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from topology.cluster import Cluster
 from topology.importers import Imported
 from topology.importers.hostlist import compress_hosts
 from topology.routes import Link, LinkLoads, Traffic
+from topology.routes.link_loads import LinkGroup
 from topology.units import format_quantity
 
 HOTTEST = 6
@@ -22,7 +24,7 @@ _MOST_SHOWN = 40
 
 def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> View:
     """Return what ``rackplan traffic`` says; in the data bytes, seconds, bytes/s per direction."""
-    hot = loads.bottleneck
+    hot, groups = loads.bottleneck, loads.hottest(HOTTEST)
     completion = (
         f"{_duration(loads.completion_s)}: {_duration(loads.transfer_s)} on the busiest link and "
         f"{_duration(loads.latency_s)} latency of the longest route"
@@ -49,7 +51,7 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> View:
             format_quantity(group.link.load_bytes, "byte"),
             _duration(group.link.seconds),
         )
-        for group in loads.hottest(HOTTEST)
+        for group in groups
     ]
     blocks = sections(
         [
@@ -67,10 +69,12 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> View:
             *(Text(note, "Note") for note in loads.notes),
         ],
     )
-    return View(blocks, _traffic_data(cluster, traffic, loads))
+    return View(blocks, _traffic_data(cluster, traffic, loads, groups))
 
 
-def _traffic_data(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> dict[str, Any]:
+def _traffic_data(
+    cluster: Cluster, traffic: Traffic, loads: LinkLoads, hottest: Sequence[LinkGroup]
+) -> dict[str, Any]:
     def link_data(link: Link) -> dict[str, Any]:
         return {"link": _ends(link), "bytes": link.load_bytes, **picked(link, "tier bytes_per_s seconds")}
 
@@ -82,7 +86,7 @@ def _traffic_data(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> dict[
         **picked(loads, "completion_s transfer_s latency_s senders bytes_per_s_per_gpu"),
         "bottleneck": link_data(loads.bottleneck),
         "tiers": {name: {"bytes": tier.bytes, "seconds": tier.seconds} for name, tier in loads.tiers.items()},
-        "hottest": [{**link_data(one.link), "links": one.count} for one in loads.hottest(HOTTEST)],
+        "hottest": [{**link_data(one.link), "links": one.count} for one in hottest],
         "scale_up_over_scale_out": {"bytes": _byte_ratio(loads), "bytes_per_s": _rate_ratio(cluster)},
         "notes": list(loads.notes),
     }

@@ -190,6 +190,7 @@ def test_names_do_not_steer_the_terminal() -> None:
 def test_errors_do_not_steer_the_terminal(run: Run) -> None:
     assert r"no\x1b[2Jsuch" in run("catalog", "no\x1b[2Jsuch").error_line
     assert r"\x1b[2J" in run("plan", "--no\x1b[2Jsuch").error_line
+    assert "\x1b" not in run("plan", "--no\n\x1b[2Jsuch").err
 
 
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -80,3 +80,11 @@ def test_the_glossary_names_what_is_defined_where_it_says() -> None:
         if not re.search(defined.format(name), (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
     ]
     assert wrong == []
+
+
+def test_the_rooms_are_there() -> None:
+    text = (ROOT / "docs/concepts.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(topology|cost|placement|rackplan)`: .*? \| (.*) \|$", text, re.MULTILINE)
+    assert [package for package, _ in rows] == ["topology", "cost", "placement", "rackplan"]
+    rooms = [f"{package}/{room}" for package, cell in rows for room in re.findall(r"`([\w/.]+)`", cell)]
+    assert [room for room in rooms if not is_there(ROOT / room)] == []

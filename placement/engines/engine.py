@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from cost.dispatch import DispatchPolicy
-from placement.engines.findings import BAD, Finding, Inspected, RowRules, inspect_rows
+from placement.engines.findings import BAD, Finding, Inspected, RowRules, Rows, inspect_rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 
 
@@ -42,15 +41,6 @@ class Launch:
     redundant: int
     split: DispatchPolicy
     model_type: str = ""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of expert ids as a file has them, and their places; ``moe`` are those of MoE layers (None: all)."""
-
-    rows: Sequence[object]
-    places: Sequence[str]
-    moe: Sequence[int] | None = None
 
 
 class Engine(ABC):
@@ -129,6 +119,6 @@ class Engine(ABC):
         around = self.around(facts, ranks, read=rows is not None)
         if rows is None:
             return Inspected(None, tuple(found), around)
-        inspected = inspect_rows(rows.rows, rows.places, self.rules, facts, ranks, moe=rows.moe)
+        inspected = inspect_rows(rows, self.rules, facts, ranks)
         sound = not any(finding.kind in BAD for finding in found)
         return Inspected(inspected.mapping if sound else None, (*found, *inspected.findings), around)

@@ -50,6 +50,11 @@ class Outcome:
     kind: Kind
     words: str
 
+    def of(self, where: str, *what: str) -> list[Finding]:
+        """Return one finding for all of ``what``: the first, and how many more; none where nothing is wrong."""
+        more = f" (and {len(what) - 1:,} more such)" if len(what) > 1 else ""
+        return [Finding(where, f"{what[0]}{more}: {self.words}", self.kind)] if what else []
+
 
 @dataclass(frozen=True)
 class RowRules:
@@ -69,80 +74,64 @@ class RowRules:
     """Whether text and floats that are whole numbers are read as those."""
 
 
-def inspect_rows(
-    rows: Sequence[object],
-    places: Sequence[str],
-    rules: RowRules,
-    facts: ModelFacts,
-    ranks: int,
-    *,
-    moe: Sequence[int] | None = None,
-) -> Inspected:
-    """Check rows of expert ids, one a layer; ``places`` name them.
+@dataclass(frozen=True)
+class Rows:
+    """Rows of expert ids as a file has them, and their places; ``moe`` are those of MoE layers (None: all)."""
 
-    ``moe``: the rows that belong to MoE layers, where there are others too; every row is checked alike, as engines
-    look at all of them. The mapping is None where a finding is bad.
-    """
-    found: list[Finding] = []
-    table = _table(rows, places, rules, facts, found)
-    if table is not None:
-        found += _values(table, places, rules, facts)
-        found += _sizes(table, rules, facts, ranks)
-    if table is None or any(finding.kind in BAD for finding in found):
-        return Inspected(None, tuple(found))
-    kept = table if moe is None else table[list(moe)]
-    mapping = ExpertMapping(kept, facts.moe_layers, facts.experts, ranks)
-    if rules.twice is not None:
-        found += _summed(
-            [
-                f"layer {layer}, rank {rank}: expert {expert} twice"
-                for layer, rank, expert in mapping.doubled()
-            ],
-            rules.twice,
-        )
-    return Inspected(None if any(f.kind in BAD for f in found) else mapping, tuple(found))
+    rows: Sequence[object]
+    places: Sequence[str]
+    moe: Sequence[int] | None = None
 
 
-def _table(
-    rows: Sequence[object],
-    places: Sequence[str],
-    rules: RowRules,
-    facts: ModelFacts,
-    found: list[Finding],
-) -> Ints | None:
-    """Return the rows as one array, int64 ``[rows, slots]``; None, with a finding, where they are none."""
-    width = len(rows[0]) if isinstance(rows[0], list) else 0
-    for row, place in zip(rows, places, strict=True):
-        wrong = _row(row, rules, facts) or _width(row, width, places[0], rules)
-        if wrong is not None:
-            found.append(Finding(place, *wrong))
-            return None
-    return np.array(rows, dtype=np.int64)
+def inspect_rows(given: Rows, rules: RowRules, facts: ModelFacts, ranks: int) -> Inspected:
+    """Check rows of expert ids, one a layer, dense ones too as engines do. No mapping where a finding is bad."""
+    rows, places = given.rows, given.places
+    for place, row in zip(places, rows, strict=True):
+        if wrong := _row(place, row, places[0], rows[0], rules, facts):
+            return Inspected(None, tuple(wrong))
+    table = np.array(rows, dtype=np.int64)
+    found = [*_values(table, places, rules, facts), *_sizes(table, rules, facts, ranks)]
+    mapping = None
+    if not any(finding.kind in BAD for finding in found):
+        kept = table if given.moe is None else table[list(given.moe)]
+        mapping = ExpertMapping(kept, facts.moe_layers, facts.experts, ranks)
+        doubled = mapping.doubled() if rules.twice is not None else []
+        if doubled and rules.twice is not None:
+            layer, rank, _ = doubled[0]
+            found += rules.twice.of(
+                f"layer {layer}, rank {rank}", *(f"expert {row[2]} twice" for row in doubled)
+            )
+            mapping = None if rules.twice.kind in BAD else mapping
+    return Inspected(mapping, tuple(found))
 
 
-def _row(row: object, rules: RowRules, facts: ModelFacts) -> tuple[str, Kind] | None:
+def _row(
+    place: str, row: object, first: str, head: object, rules: RowRules, facts: ModelFacts
+) -> list[Finding]:
     """What is wrong with one row: looked at before NumPy sees it, which takes no more than 64 bits."""
     if not isinstance(row, list) or not row:
         what = "an empty list" if row == [] else f"{_short(row)}, not a list"
-        return f"{what} of expert ids: {rules.length.words}", rules.length.kind
+        return rules.length.of(place, f"{what} of expert ids")
     odd = next((value for value in row if type(value) is not int), None)
     if odd is not None or None in row:
-        return _odd(odd, rules)
+        return _odd(place, odd, rules)
     if max(row) >= facts.experts:
-        text = f"expert {_short(max(row))}, the model has 0 to {facts.experts - 1}"
-        return f"{text}: {rules.high.words}", rules.high.kind
+        return rules.high.of(place, f"expert {_short(max(row))}, the model has 0 to {facts.experts - 1}")
     if min(row) < 0:
-        return f"expert {_short(min(row))}: {rules.negative.words}", rules.negative.kind
-    return None
+        return rules.negative.of(place, f"expert {_short(min(row))}")
+    if isinstance(head, list) and len(row) != len(head):
+        return rules.length.of(place, f"{len(row)} slots, {first} has {len(head)}")
+    return []
 
 
-def _odd(value: object, rules: RowRules) -> tuple[str, Kind]:
+def _odd(place: str, value: object, rules: RowRules) -> list[Finding]:
     """What happens to a value that is no whole number."""
+    text = f"{_short(value)} is not a whole number"
     if isinstance(value, bool):
-        return f"{value} is not a whole number, and may be read as {value:d}", "wrong"
+        return [Finding(place, f"{text}, and may be read as {value:d}", "wrong")]
     if rules.converts and (number := whole_of(value)) is not None:
-        return f"{_short(value)} is not a whole number, and is read as {_short(number)}", "wrong"
-    return f"{_short(value)} is not a whole number: {rules.not_whole.words}", rules.not_whole.kind
+        return [Finding(place, f"{text}, and is read as {_short(number)}", "wrong")]
+    return rules.not_whole.of(place, text)
 
 
 def whole_of(value: object) -> int | None:
@@ -156,12 +145,6 @@ def whole_of(value: object) -> int | None:
     return None
 
 
-def _width(row: object, width: int, first: str, rules: RowRules) -> tuple[str, Kind] | None:
-    if isinstance(row, list) and len(row) != width:
-        return f"{len(row)} slots, {first} has {width}: {rules.length.words}", rules.length.kind
-    return None
-
-
 def _values(table: Ints, places: Sequence[str], rules: RowRules, facts: ModelFacts) -> list[Finding]:
     held = np.zeros((len(table), facts.experts), dtype=bool)
     np.put_along_axis(held, table, values=True, axis=1)
@@ -170,7 +153,8 @@ def _values(table: Ints, places: Sequence[str], rules: RowRules, facts: ModelFac
     found = []
     for chosen, outcome in ((~last, rules.absent), (last, rules.absent_last or rules.absent)):
         cases = np.argwhere(~held & chosen[:, None]).tolist()
-        found += _summed([f"{places[row]}: expert {expert} has no copy" for row, expert in cases], outcome)
+        if cases:
+            found += outcome.of(places[cases[0][0]], *(f"expert {expert} has no copy" for _, expert in cases))
     return found
 
 
@@ -178,21 +162,10 @@ def _sizes(table: Ints, rules: RowRules, facts: ModelFacts, ranks: int) -> list[
     slots = table.shape[1]
     found = []
     if slots < facts.experts:
-        text = f"{slots} slots for {facts.experts} experts: {rules.fewer.words}"
-        found.append(Finding("slots", text, rules.fewer.kind))
+        found += rules.fewer.of("slots", f"{slots} slots for {facts.experts} experts")
     if slots % ranks:
-        text = f"{slots} slots on {ranks} GPUs do not divide: {rules.divisible.words}"
-        found.append(Finding("slots", text, rules.divisible.kind))
+        found += rules.divisible.of("slots", f"{slots} slots on {ranks} GPUs do not divide")
     return found
-
-
-def _summed(cases: list[str], outcome: Outcome) -> list[Finding]:
-    """One finding for all ``cases`` ("place: what"): the first, and how many more."""
-    if not cases:
-        return []
-    where, what = cases[0].split(": ", 1)
-    more = f" (and {len(cases) - 1:,} more such)" if len(cases) > 1 else ""
-    return [Finding(where, f"{what}{more}: {outcome.words}", outcome.kind)]
 
 
 def require_sound(path: Path, engine: str, inspected: Inspected) -> ExpertMapping:

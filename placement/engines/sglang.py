@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from placement.engines.engine import Engine, Launch, Rows
-from placement.engines.findings import Finding, Outcome, RowRules
+from placement.engines.engine import Engine, Launch
+from placement.engines.findings import Finding, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json, require_file
 from topology.errors import InputError

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from placement.engines.engine import Engine, Launch, Rows
-from placement.engines.findings import Finding, Outcome, RowRules
+from placement.engines.engine import Engine, Launch
+from placement.engines.findings import Finding, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json
 

@@ -13,6 +13,7 @@ from cost.attention.latent import Latent
 from cost.model import Attention, Ffn, Layer, Model, MoeFfn
 from cost.quantity import require_number, span
 from topology.errors import InputError
+from topology.units import added
 
 POLICIES = ("plain", "recompute", "reversible")
 """What is kept for the backward pass: everything, the input of each layer, or the output of the last layer alone."""
@@ -123,7 +124,7 @@ def activation_bytes(
         for layer, count in counts
     ]
     if policy == "plain":
-        return held * sum(amount * count for amount, count in each)
+        return held * added(amount * count for amount, count in each)
     boundaries = sum(count for _, count in each) if policy == "recompute" else 2
     return held * boundaries * _ELEMENT * model.hidden + max(amount for amount, _ in each)
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from topology.errors import InputError, MissingFigureError
 from topology.spec import GpuSpec
+from topology.units import added
 
 # What a chip falls back to when it cannot multiply a type: the next wider one.
 _WIDTHS = ("fp4", "fp8", "bf16")
@@ -109,9 +110,9 @@ def _parse_mixture(name: str) -> Dtype:
         shares = [(dtype(one), float(share)) for one, _, share in parts]
     except ValueError:
         raise InputError(f"weight format {name!r} is no mixture; write fp8*0.75+bf16*0.25.") from None
-    if not math.isclose(sum(share for _, share in shares), 1, abs_tol=_SHARE_ERROR * len(shares)):
+    if not math.isclose(added(share for _, share in shares), 1, abs_tol=_SHARE_ERROR * len(shares)):
         raise InputError(f"weight format {name!r} is no mixture: the shares do not add up to 1.")
-    bits = sum(one.bytes_per_param * 8 * share for one, share in shares)
+    bits = added(one.bytes_per_param * 8 * share for one, share in shares)
     unit = max((one.multiplies_as for one, _ in shares), key=_WIDTHS.index)
     return Dtype(name, bits, 0, 1, unit, "; ".join(one.source for one, _ in shares))
 

@@ -16,6 +16,7 @@ from cost.model import Layer, Model, MoeFfn, StageShard
 from cost.quantity import Quantity
 from cost.terms.alltoall_kernel import vector_bytes
 from cost.workload import StepShape, Workload
+from topology.units import added
 
 LOGIT_BYTES = 4.0
 ACTIVATION_VECTORS = 4
@@ -211,7 +212,7 @@ def _fullest(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64])
     if len(set(kinds.values())) == 1:
         return int(slots.max(initial=0)), next(iter(kinds.values()))
     members = model.kind_counts(stage.layers)
-    slot = sum(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
+    slot = added(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
     capacity = np.array([kinds[domain] for domain in deployment.domains(stage).tolist()])
     size = weight_sizes(model)["experts"]
     tightest = int(np.argmin(USABLE_HBM * capacity - slots * float(slot) * size))

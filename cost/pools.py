@@ -23,6 +23,7 @@ from cost.workload import Workload
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
+from topology.units import added
 
 OUT_REACH = Figure(
     0.475,
@@ -81,7 +82,7 @@ def prompt_cache_bytes(deployment: Deployment, tokens: float) -> float:
     element = cache_bytes_per_element(deployment.workload.kv_dtype)
     model = deployment.model
     counts = model.kind_counts(range(len(model.layers)))
-    return float(sum(count * layer.attention.cache_bytes(tokens, element) for layer, count in counts))
+    return float(added(count * layer.attention.cache_bytes(tokens, element) for layer, count in counts))
 
 
 def kv_path(

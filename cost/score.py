@@ -19,6 +19,7 @@ from cost.terms.pipeline import BUBBLE, HOPS, hops
 from cost.terms.work import IMBALANCE, StepCost, totals
 from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence, weakest
+from topology.units import added
 
 Uses = Sequence[Sequence[ExpertUse | None]]
 
@@ -163,7 +164,7 @@ class LayoutScorer:
         slowest = max(of_replica, key=lambda cost: cost.step_s)
         sequences = [batch * sum(len(stage.gpus) for stage in stages) for stages in layout.replicas]
         each = deployment.workload.tokens_per_step
-        tok_s = sum(n * each / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
+        tok_s = added(n * each / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
         stages = [memory for memories in self._memories for memory in memories]
         fullest = min(stages, key=lambda memory: memory.usable - memory.used(batch))
         limits = totals(slowest.parts_s, 1)
@@ -281,11 +282,11 @@ def _replica_cost(
         hops_floor_s += peak_s
         _add(parts, (HOPS.name, fabric), hop_s)
     if depth > 1:
-        bubble_s = max(0.0, depth * max(seconds) - sum(seconds) - hops_s)
+        bubble_s = max(0.0, depth * max(seconds) - added(seconds) - hops_s)
         _add(parts, (BUBBLE.name, IMBALANCE), bubble_s)
-    lower = max(sum(floors) + hops_floor_s, depth * max(floors))
+    lower = max(added(floors) + hops_floor_s, depth * max(floors))
     floor_s = {resource: value for resource, value in busy.items() if value}
-    return _ReplicaCost(sum(parts.values()), lower, parts, floor_s)
+    return _ReplicaCost(added(parts.values()), lower, parts, floor_s)
 
 
 def _add(into: dict[tuple[str, str], float], names: tuple[str, str], seconds: float) -> None:

@@ -18,6 +18,7 @@ from cost.terms.overhead import ENGINE, add_step_delays
 from cost.terms.registry import TERMS
 from cost.terms.work import FIXED, LayerStep, Parts, PlacedStep, StepCost
 from cost.workload import StepShape
+from topology.units import added
 
 
 def even_step(model: Model, shape: StepShape, machine: Machine, held: StageShard | None = None) -> StepCost:
@@ -108,7 +109,7 @@ def overlapped(whole: StepCost, half: StepCost, share: Quantity) -> StepCost:
     ``2 (compute + send) - share * min(2 compute, 2 send)``: halves read all weights twice, which is why it pays
     at large batch alone (a share of 0.6 matches both ablations of SGLang's two-batch overlap).
     """
-    sending = sum((seconds for (term, _), seconds in half.parts_s.items() if TERMS[term].sends), 0.0)
+    sending = added(seconds for (term, _), seconds in half.parts_s.items() if TERMS[term].sends)
     computing = half.total_s - sending
     hidden = share * np.minimum(sending, computing)
     exposed = 1 - np.where(np.asarray(sending) > 0, hidden / np.maximum(sending, 1e-30), 0.0)
@@ -129,7 +130,7 @@ def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
     for reduce in parts.reduces:
         cost.add_reduce(reduce, efficiency, rates)
     for term in TERMS.values():
-        fixed = sum((parts.counts.get(name, 0.0) * efficiency[name] for name in term.delays), 0.0)
+        fixed = added(parts.counts.get(name, 0.0) * efficiency[name] for name in term.delays)
         if np.any(np.asarray(fixed) > 0):
             cost.add(term.name, FIXED, fixed)
     return cost

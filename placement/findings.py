@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from placement.options import Objective, PlanOptions, Spread
+from topology.units import added
 
 Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -148,7 +149,7 @@ class Failures:
     @property
     def share_at_risk(self) -> float:
         """Fraction of the tokens that go to them, mean over layers."""
-        return sum(row.share for row in self.layers) / max(1, len(self.layers))
+        return added(row.share for row in self.layers) / max(1, len(self.layers))
 
 
 ALIKE_COPIES = 0.01

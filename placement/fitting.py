@@ -22,6 +22,7 @@ from placement.problem import spread_slots
 from placement.scoring import stage_speed
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
+from topology.units import added
 
 TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 """Widths of tensor parallelism that engines take."""
@@ -85,7 +86,7 @@ def slots_of_stage(
         return alike
     kinds = deployment.model.kind_counts(ranges[stage])
     size = weight_sizes(deployment.model)
-    per_slot = sum(
+    per_slot = added(
         float(count) * layer.ffn.expert_params * size["experts"]
         for layer, count in kinds
         if isinstance(layer.ffn, MoeFfn)

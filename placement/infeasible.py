@@ -17,6 +17,7 @@ from topology import build_cluster, load_domain
 from topology.errors import InfeasibleError, InputError
 from topology.resolve import fill_domains
 from topology.spec import DomainSpec
+from topology.units import added
 
 if TYPE_CHECKING:
     from placement.fitting import Fitted
@@ -52,7 +53,7 @@ def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Sprea
 def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str:
     """What would fit: a number of nodes, or why no number does."""
     workload = deployment.workload
-    sequence = sum(layer_cache_bytes(layer, deployment.workload, 1) for layer in deployment.model.layers)
+    sequence = added(layer_cache_bytes(layer, deployment.workload, 1) for layer in deployment.model.layers)
     if sequence > usable:
         return (
             f"More nodes do not help: batch counts sequences per GPU, and the KV cache of one sequence of "
@@ -105,7 +106,7 @@ def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
     """
     domain = _whole_domain(deployment.cluster.spec.domains[0])
     size = weight_sizes(deployment.model)
-    weights = sum(
+    weights = added(
         layer_weight_bytes(layer, size, tp=1, slots=_experts(layer)) for layer in deployment.model.layers
     )
     step = domain.gpus // domain.gpus_per_node if domain.structure in ("torus", "raw") else 1

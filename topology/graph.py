@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 from topology.errors import InputError
 from topology.spec import FabricSpec
+from topology.units import added
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -137,7 +138,7 @@ def _check_edge(where: str, data: Mapping[str, Any]) -> None:
 
 def scale_up_of(graph: nx.Graph[str], gpu: str) -> float:
     """Return scale-up bytes/s per direction of one GPU in a graph; of a GPU alone in its domain, of all its links."""
-    return float(sum(graph.edges[gpu, other]["bytes_per_s"] for other in scale_up_neighbours(graph, gpu)))
+    return float(added(graph.edges[gpu, other]["bytes_per_s"] for other in scale_up_neighbours(graph, gpu)))
 
 
 def scale_up_neighbours(graph: nx.Graph[str], gpu: str) -> list[str]:

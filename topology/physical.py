@@ -24,6 +24,7 @@ from topology.errors import InputError
 from topology.figures import Evidence, weakest
 from topology.graph import SCALE_OUT_KINDS
 from topology.spec import ClusterSpec, DomainSpec
+from topology.units import added
 
 BOARD, COPPER, OPTICAL = "board", "copper", "optical"
 MOST_GROWN_GPUS = 1152
@@ -102,7 +103,7 @@ def physical_limits(cluster: Cluster) -> Physical:
 def _total(spec: ClusterSpec, figure: Callable[[DomainSpec], Total]) -> Total:
     """Return a total over all domains, None where that of one is not known."""
     parts = [(figure(domain), len(list(run))) for domain, run in groupby(spec.domains)]
-    value = sum(math.nan if part.value is None else part.value * count for part, count in parts)
+    value = added(math.nan if part.value is None else part.value * count for part, count in parts)
     bases = "; ".join(dict.fromkeys(part.basis for part, _ in parts))
     return Total(None if math.isnan(value) else value, bases, weakest(part.evidence for part, _ in parts))
 

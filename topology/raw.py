@@ -34,6 +34,7 @@ from topology.spec import (
     ScaleOutSpec,
 )
 from topology.structures import add_gpus
+from topology.units import added
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -206,7 +207,7 @@ def raw_scale_out(graph: nx.Graph[str], raw: RawTopology) -> ScaleOutSpec | None
         used.update(_key(graph.edges[edge]) for edge in leaving)
         gpus = sum(kind[node] == "gpu" for node in part)
         if gpus and leaving:
-            rates.append(sum(graph.edges[edge]["bytes_per_s"] for edge in leaving) / gpus)
+            rates.append(added(graph.edges[edge]["bytes_per_s"] for edge in leaving) / gpus)
     if not rates:
         return None
     fabric = raw.fabrics[used.most_common(1)[0][0]]

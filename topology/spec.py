@@ -12,6 +12,7 @@ from functools import cached_property
 
 from topology.errors import MissingFigureError
 from topology.figures import Figure
+from topology.units import added
 
 # What files say of a field beyond its type. `structure` or `kind`: the values of that field it belongs to, where it
 # must be there; `brief`: left out where it is the default; `inside`: neither read nor written; `least`: of a whole
@@ -185,7 +186,7 @@ class DomainSpec:
             return self.raw_bytes_per_s
         if self.structure == "torus":
             pairs = zip(self.links_per_dimension, self.fabric_of_dimension, strict=True)
-            return sum(links * fabric.link_bytes_per_s.value for links, fabric in pairs)
+            return added(links * fabric.link_bytes_per_s.value for links, fabric in pairs)
         return self.links_per_gpu * self.fabric.link_bytes_per_s.value
 
 

@@ -7,11 +7,15 @@ is refused rather than guessed.
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import TypeVar, cast
 
 from topology.errors import InputError
 
+_Number = TypeVar("_Number")
 _SI: Mapping[str, float] = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _SMALL: Mapping[str, float] = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
@@ -136,3 +140,12 @@ def format_number(value: float, digits: int = 3) -> str:
     if value == round(value):
         return str(round(value))
     return _plain(value, digits) if abs(value) >= 1e-3 else f"{value:.{digits}g}"
+
+
+def added(values: Iterable[_Number]) -> _Number:
+    """Return the sum of numbers or arrays, added in order and rounded each time; 0.0 of none.
+
+    Python's own ``sum`` makes up for rounding since 3.12: figures would differ in their last digit from 3.11's, and
+    those of one configuration from the same of many in an array.
+    """
+    return cast(_Number, reduce(operator.add, values, 0.0))

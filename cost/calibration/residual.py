@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import csv
 import math
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from cost.calibration.serving import ANY_ENGINE, engine_names, require_engine
 from cost.quantity import Quantity
 from topology.errors import InputError, MissingFigureError
 from topology.reading import Fields, load_yaml, nearest
+from topology.units import added
 
 Array = NDArray[np.float64]
 
@@ -132,7 +132,7 @@ def step_features(
     queries:
         Tokens of a sequence in a step: 1, and 1 more for each draft.
     """
-    total = reduce(operator.add, terms_s.values(), 0.0)  # Python 3.12 sums floats in another way than 3.11
+    total = added(terms_s.values())
     sent = terms_s.get("dispatch", 0.0) + terms_s.get("combine", 0.0)
     shares = [(sent if name == "alltoall" else terms_s.get(name, 0.0)) / total for name in SHARES]
     sizes = {

@@ -21,6 +21,7 @@ from cost.terms.pipeline import hops
 from cost.terms.work import StepCost
 from cost.validation.serving import with_imbalance
 from cost.workload import StepShape
+from topology.units import added
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -257,7 +258,7 @@ class Hops:
             {fabric: np.array([row.get(fabric, (0.0, 0.0))[place] for row in rows]) for fabric in fabrics}
             for place in (0, 1)
         )
-        peak = np.array([sum(peak for _, _, peak in row.values()) for row in rows], dtype=np.float64)
+        peak = np.array([added(peak for _, _, peak in row.values()) for row in rows], dtype=np.float64)
         return cls(fixed, slope, peak)
 
 

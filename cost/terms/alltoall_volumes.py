@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cost.dispatch import ExpertUse
 from topology.errors import InputError
+from topology.units import added
 
 _MOST_GPUS = 2**31
 
@@ -86,7 +87,7 @@ def _hit_chance(routing: Routing, part_gpus: int, ep: int) -> float:
     parts = [
         _grouped(routing, i * width, (i + 1) * width) for i in range(min(width.denominator, ep // part_gpus))
     ]
-    return min(cap, sum(parts) / len(parts))
+    return min(cap, added(parts) / len(parts))
 
 
 def _grouped(routing: Routing, start: Fraction, end: Fraction) -> float:
@@ -108,7 +109,7 @@ def _grouped(routing: Routing, start: Fraction, end: Fraction) -> float:
                 continue
             ways = comb(whole, chosen_whole) * comb(others, rest)
             eligible = routing.topk_groups * size
-            missed += ways * _missed(eligible, sum(held) + chosen_whole * size, routing.top_k)
+            missed += ways * _missed(eligible, added(held) + chosen_whole * size, routing.top_k)
     return 1.0 - missed / comb(routing.groups, routing.topk_groups)
 
 

@@ -17,6 +17,7 @@ from cost.machine import Efficiency, Machine, Rates
 from cost.model import Layer, Model
 from cost.quantity import Quantity
 from cost.workload import StepShape
+from topology.units import added
 
 COMPUTE = "compute"
 HBM = "HBM bandwidth"
@@ -274,7 +275,7 @@ class StepCost:
     @property
     def total_s(self) -> Quantity:
         """Expected seconds."""
-        return sum(self.parts_s.values(), 0.0)
+        return added(self.parts_s.values())
 
     @property
     def lower_s(self) -> Quantity:

@@ -16,6 +16,7 @@ from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_
 from placement.plan import Plan
 from placement.scoring import moe_rows, placement_balancedness
 from topology.errors import InputError
+from topology.units import added
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +103,7 @@ def _balancedness(plan: Plan, engine: Engine) -> float:
 
 
 def _mean(values: Collection[float]) -> float:
-    return sum(values) / len(values)
+    return added(values) / len(values)
 
 
 def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFacts) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from placement.arrays import Experts, Index
 from placement.migrate.task import MigrationTask
+from topology.units import added
 
 _WORTH = 1e-9  # of the objective: a move that gains less is not worth it
 
@@ -94,8 +95,8 @@ class Front:
         picked = [points[index] for points, index in zip(self.points, chosen, strict=True)]
         return CurvePoint(
             sum(point.moves for point in picked),
-            sum(point.value for point in picked) / len(picked),
-            sum(point.balancedness for point in picked) / len(picked),
+            added(point.value for point in picked) / len(picked),
+            added(point.balancedness for point in picked) / len(picked),
         )
 
 
@@ -212,7 +213,7 @@ def reaching(front: Front, balancedness: float) -> list[int]:
     best balanced points where nothing reaches it.
     """
     chosen = [0] * len(front.points)
-    short = balancedness * len(chosen) - sum(points[0].balancedness for points in front.points)
+    short = balancedness * len(chosen) - added(points[0].balancedness for points in front.points)
     for step in front.steps(balancedness=True):
         if short <= _SAME:
             break

@@ -15,6 +15,7 @@ from placement.migrate.start import align_slots, fresh_near, restore
 from placement.migrate.task import MigrationTask
 from placement.stop import Stop
 from topology.errors import InfeasibleError
+from topology.units import added
 
 KNEE = 0.01
 """Without a budget: the fewest moves within this fraction of a fresh placement's balancedness."""
@@ -178,7 +179,7 @@ def _state(fronts: Sequence[SplitFront], number: int, phase: str, target: float,
         phase,
         len(picked),
         sum(points[-1].balancedness >= target for points in front.points),
-        sum(point.balancedness for point in picked) / len(picked),
+        added(point.balancedness for point in picked) / len(picked),
         sum(point.moves for point in picked),
         target,
     )

@@ -28,6 +28,7 @@ from placement.scoring import placement_proof, score_placement, score_rivals, st
 from placement.stop import OnProgress, Stop
 from placement.verify import verify_plan
 from topology.errors import InputError
+from topology.units import added
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ def _tasks(
 
 
 def _mean(values: Mapping[int, float]) -> float:
-    return sum(values.values()) / len(values)
+    return added(values.values()) / len(values)
 
 
 def _steps(

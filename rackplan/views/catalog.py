@@ -26,7 +26,7 @@ from topology.errors import InputError
 from topology.figures import Figure
 from topology.physical import Physical, Total, growth, physical_limits
 from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
-from topology.units import format_number
+from topology.units import added, format_number
 
 _GPU_COLUMNS = ("bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_bytes", "hbm_bytes_per_s")
 _LINK_RULE = (
@@ -314,7 +314,7 @@ def _model_counts(name: str) -> dict[str, Any]:
         "experts": moe.experts if moe else 0,
         "experts_per_token": moe.top_k if moe else 0,
         "attention": sorted({layer.attention.kind for layer in model.layers}),
-        "kv_bytes_per_sequence_4096_bf16": sum(
+        "kv_bytes_per_sequence_4096_bf16": added(
             layer.attention.cache_bytes(4096, 2) for layer in model.layers
         ),
         "precision": dict(model.precision),

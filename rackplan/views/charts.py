@@ -17,6 +17,7 @@ from placement.plan import Plan
 from rackplan.views.explain import HBM_USES, Explanation, largest_first
 from rackplan.views.points import ReportPoint, frontier
 from rackplan.views.words import baseline_name, worst_words
+from topology.units import added
 
 # Okabe and Ito, "Color Universal Design" (2008), without black and yellow: they vanish on dark and on white
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
@@ -190,7 +191,7 @@ def step_chart(found: Explanation) -> Figure:
 
 def memory_chart(hbm_bytes: Mapping[str, float]) -> Figure:
     """Return one bar of the fullest GPU's HBM by use; what nobody may fill is hatched."""
-    total = sum(hbm_bytes.values()) / 1e9
+    total = added(hbm_bytes.values()) / 1e9
     data = []
     for use, amount in hbm_bytes.items():
         words = HBM_USES.get(use, use)

@@ -30,6 +30,7 @@ from rackplan.views.words import (
     what_if_words,
 )
 from topology.figures import Evidence
+from topology.units import added
 
 LEAST_BOUND = 0.05
 HBM_USES = {
@@ -226,7 +227,7 @@ def parts_note(found: Explanation) -> str:
 def _bound_by(score: Score, term: str) -> tuple[str, ...]:
     """The resources that bind ``term``, most of it first; one that binds less than a twentieth is left out."""
     mine = {limit: seconds for (name, limit), seconds in score.parts_s.items() if name == term}
-    least = LEAST_BOUND * sum(mine.values())
+    least = LEAST_BOUND * added(mine.values())
     return tuple(sorted((limit for limit in mine if mine[limit] >= least), key=lambda limit: -mine[limit]))
 
 
@@ -342,7 +343,7 @@ def limit_table(found: Explanation) -> Table:
 def memory_table(score: Score) -> Table:
     """Return the uses of HBM on the fullest GPU."""
     parts = score.hbm_bytes
-    total = sum(parts.values())
+    total = added(parts.values())
     shown = [*((HBM_USES.get(name, name), amount) for name, amount in parts.items()), ("in all", total)]
     rows = [(name, f"{size:,.0f}", f"{size / 1e9:,.2f}", f"{size / total:.1%}") for name, size in shown]
     return Table(("use", "bytes", "GB", "share"), rows, "HBM of the fullest GPU", ruled=True)
@@ -378,7 +379,7 @@ def _data(found: Explanation) -> dict[str, Any]:
     """Return an explanation as JSON-able data; seconds and bytes."""
     plan, score = found.plan, found.plan.score
     mean, longest = train_wait_s(score.step_s)
-    total = sum(score.hbm_bytes.values())
+    total = added(score.hbm_bytes.values())
     return {
         "verdict": found.verdict,
         "model": plan.deployment.model.name,

@@ -57,6 +57,7 @@ from rackplan.views.words import (
     what_if_blocks,
     worst_words,
 )
+from topology.units import added
 
 MOST_ROWS = 16
 """Points of a frontier that a page lists."""
@@ -196,7 +197,7 @@ def _costs(plan: Plan) -> list[list[Block]]:
         for name, seconds in largest_first(score.terms_s)
     ]
     uses = ", ".join(f"{HBM_USES[name]} {amount / 1e9:.1f}" for name, amount in score.hbm_bytes.items())
-    total = sum(score.hbm_bytes.values()) / 1e9
+    total = added(score.hbm_bytes.values()) / 1e9
     memory = labelled("HBM per GPU", f"{uses}; {total:.1f} GB in all (the fullest GPU)")
     return [
         [*head, *_layout(plan)],
@@ -397,7 +398,7 @@ def _figures(found: Explanation) -> list[Block]:
 
 
 def _mean(values: Mapping[int, float]) -> float:
-    return sum(values.values()) / len(values)
+    return added(values.values()) / len(values)
 
 
 def _ms(seconds: float) -> str:

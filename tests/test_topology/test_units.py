@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology.errors import InputError
-from topology.units import format_number, format_quantity, parse_quantity
+from topology.units import added, format_number, format_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -129,3 +129,9 @@ def test_writes_for_people(value: float, unit: str, text: str) -> None:
 
 def test_plain_numbers() -> None:
     assert [format_number(v) for v in (3.0, 0.12345, 16384, 1e-5)] == ["3", "0.123", "16384", "1e-05"]
+
+
+def test_sums_round_after_each_addition_on_every_python() -> None:
+    assert added([0.1] * 10) == 0.9999999999999999  # math.fsum, and sum() since 3.12, say 1.0
+    assert added([]) == 0.0
+    assert added([1, 2]) == 3.0

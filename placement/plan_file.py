@@ -43,6 +43,7 @@ from placement.verify import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
 from topology.reading import containers, parse_json
+from topology.units import mean_of
 
 SCHEMA_VERSION = 1
 _REMEDY = "correct it there, or make the plan again with rackplan plan"
@@ -173,7 +174,7 @@ class _PlanFile(_Part):
 
 def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any]:
     """Return a score as the plan file holds it; ``balancedness`` is by absolute layer id."""
-    mean = sum(balancedness.values()) / len(balancedness) if balancedness else None
+    mean = mean_of(balancedness.values()) if balancedness else None
     return {
         "step_s": score.step_s,
         "lower_step_s": score.lower_step_s,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
 from typing import TypeVar, cast
 
@@ -149,3 +149,8 @@ def added(values: Iterable[_Number]) -> _Number:
     those of one configuration from the same of many in an array.
     """
     return cast(_Number, reduce(operator.add, values, 0.0))
+
+
+def mean_of(values: Collection[float]) -> float:
+    """Return the mean of one number or more, added as :func:`added` does."""
+    return added(values) / len(values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +15,7 @@ from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_
 from placement.plan import Plan
 from placement.scoring import moe_rows, placement_balancedness
 from topology.errors import InputError
-from topology.units import added
+from topology.units import mean_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,7 @@ def export_plan(plan: Plan, engine: Engine, file: str) -> Exported:
         (*engine.warnings(launch), *_notes(plan)),
         tuple(rank_places(plan)),
         _balancedness(plan, engine),
-        _mean(plan.balancedness.values()),
+        mean_of(plan.balancedness.values()),
     )
 
 
@@ -87,10 +86,10 @@ def _balancedness(plan: Plan, engine: Engine) -> float:
     """Balancedness under the engine's own split: the plan's, where the engine can be told to."""
     loads = plan.loads
     if loads is None or (engine.nearest_copy and plan.split in engine.splits):
-        return _mean(plan.balancedness.values())
+        return mean_of(plan.balancedness.values())
     if engine.nearest_copy:
         split = engine.splits[0]
-        return _mean(
+        return mean_of(
             placement_balancedness(plan.deployment, plan.layout, plan.experts, loads, split).values()
         )
     found: list[float] = []
@@ -99,11 +98,7 @@ def _balancedness(plan: Plan, engine: Engine) -> float:
             shares = source_shares(part, nearest=False)
             for tokens in loads.tokens[:, moe_rows(plan.deployment, stage.layers)]:
                 found += part.balancedness(tokens, shares).tolist()
-    return _mean(found)
-
-
-def _mean(values: Collection[float]) -> float:
-    return added(values) / len(values)
+    return mean_of(found)
 
 
 def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFacts) -> None:

@@ -28,7 +28,7 @@ from placement.scoring import placement_proof, score_placement, score_rivals, st
 from placement.stop import OnProgress, Stop
 from placement.verify import verify_plan
 from topology.errors import InputError
-from topology.units import added
+from topology.units import mean_of
 
 
 @dataclass(frozen=True)
@@ -211,10 +211,10 @@ def replan_plan(
         plan=new,
         steps=tuple(steps),
         expert_bytes=size,
-        before=None if lost else _mean(restored),
-        restored=_mean(restored),
-        after=_mean(balancedness),
-        fresh=_mean(afresh),
+        before=None if lost else mean_of(restored.values()),
+        restored=mean_of(restored.values()),
+        after=mean_of(balancedness.values()),
+        fresh=mean_of(afresh.values()),
         needed=moves(start),
         fresh_moves=moves(fresh),
         copies=replicas * sum(rows.size for rows in placed),
@@ -259,10 +259,6 @@ def _tasks(
         problem = stage_problem(left.deployment, stage, slots, loads, objective, split, domains)
         tasks[index] = migration_task(problem, held)
     return tasks
-
-
-def _mean(values: Mapping[int, float]) -> float:
-    return added(values.values()) / len(values)
 
 
 def _steps(

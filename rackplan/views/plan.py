@@ -57,7 +57,7 @@ from rackplan.views.words import (
     what_if_blocks,
     worst_words,
 )
-from topology.units import added
+from topology.units import added, mean_of
 
 MOST_ROWS = 16
 """Points of a frontier that a page lists."""
@@ -80,7 +80,7 @@ def score_view(plan: Plan) -> View:
         worst = min(plan.balancedness, key=lambda layer: plan.balancedness[layer])
         balance = labelled(
             "Balancedness",
-            f"{_mean(plan.balancedness):.4f} mean over {len(plan.balancedness)} MoE "
+            f"{mean_of(plan.balancedness.values()):.4f} mean over {len(plan.balancedness)} MoE "
             f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}",
         )
     return View(sections(*_costs(plan), balance, evidence_blocks(plan)), plan_score_to_dict(plan))
@@ -166,7 +166,7 @@ def evidence_blocks(plan: Plan) -> list[Block]:
 
 
 def _balance_row(name: str, balancedness: Mapping[int, float], score: Score) -> tuple[str, ...]:
-    mean, worst = _mean(balancedness), min(balancedness.values())
+    mean, worst = mean_of(balancedness.values()), min(balancedness.values())
     step = score.step_s * 1e3
     return name, f"{mean:.4f}", f"{worst:.4f}", f"{step:.2f}", f"{score.tok_s_per_gpu:,.0f}"
 
@@ -304,7 +304,9 @@ def _key_figures(found: Explanation) -> Tiles:
         (f"{found.left_bytes / 1e9:,.1f} GB", "usable HBM left, fullest GPU"),
     ]
     if plan.balancedness:
-        shown.append((f"{_mean(plan.balancedness):.4f}", f"balancedness, proven gap {plan.proof.gap:.2%}"))
+        shown.append(
+            (f"{mean_of(plan.balancedness.values()):.4f}", f"balancedness, proven gap {plan.proof.gap:.2%}")
+        )
     return Tiles([*shown, (score.evidence.label, "weakest evidence used")])
 
 
@@ -395,10 +397,6 @@ def _figures(found: Explanation) -> list[Block]:
         Text(weakest_note(found)),
         Table(columns, rows, words=(0, 1, 3, 4)),
     ]
-
-
-def _mean(values: Mapping[int, float]) -> float:
-    return added(values.values()) / len(values)
 
 
 def _ms(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -236,6 +237,14 @@ def make_problem(
         split,
         nodes,
     )
+
+
+def expert_problem(
+    loads: ArrayLike, slots_per_gpu: ArrayLike, gpu_speed: Floats | None = None, spread: Ints | None = None
+) -> Problem:
+    """Call :func:`make_problem`, whose old name this is; it goes in the next version."""
+    warnings.warn("expert_problem is make_problem", DeprecationWarning, stacklevel=2)
+    return make_problem(loads, slots_per_gpu, gpu_speed, spread)
 
 
 def keep_better(problem: Problem, slot_expert: Experts, layers: Index, again: Experts) -> int:

@@ -142,6 +142,11 @@ def sweep(
     pipelines = pipelines_of(pricer, variants)
     table = layouts_of(deployment.model, variants, redundant, cut_experts=cut_experts)
     if not len(table):
+        if redundant is None:
+            raise InputError(
+                f"{deployment.model.name} has no legal layout on {deployment.cluster.name}: no group of its GPUs "
+                "divides the heads and holds every expert in equally many slots."
+            )
         raise InputError(
             f"`redundant` {redundant}: no group of {deployment.cluster.name}'s GPUs can hold that many more copies "
             "without two copies of one expert on a GPU; give fewer."

@@ -401,9 +401,13 @@ POOLS = st.sampled_from(
 )
 def test_more_requests_never_make_a_token_faster(point, pool, chip, isl, osl):
     row = replace(point, pool=pool, cluster=chip, isl=isl, osl=osl, context=0.0)
-    found = predict_serving([replace(row, concurrency=2**n) for n in range(13)])
-    for fewer, more in pairwise(found):
-        assert more.value >= fewer.value * (1 - 1e-3)
+    rows = [replace(row, concurrency=2**n) for n in range(13)]
+    for residual, slack in (
+        (False, 1e-3),
+        (True, 2e-2),
+    ):  # what was learned from measurements is not monotone
+        for fewer, more in pairwise(predict_serving(rows, residual=residual)):
+            assert more.value >= fewer.value * (1 - slack)
 
 
 @settings(deadline=None, max_examples=25)

@@ -15,19 +15,6 @@ from numpy.typing import NDArray
 
 from topology.routes.network import Bools, Floats, Ints
 
-
-class Pairs(NamedTuple):
-    """Pairs of GPUs with bytes: ``amounts[k]`` from ``sources[k]`` to ``targets[k]``."""
-
-    sources: Ints
-    targets: Ints
-    amounts: Floats
-
-    def where(self, chosen: Bools | Ints | slice) -> Pairs:
-        """Return the chosen pairs."""
-        return Pairs(self.sources[chosen], self.targets[chosen], self.amounts[chosen])
-
-
 _ROUNDING = 1e-9  # relative to the demand of one pair: what a difference of equal sums may leave
 
 
@@ -37,19 +24,48 @@ def summed(index: Ints, amounts: Floats, size: int) -> Floats:
 
 
 class Demand(Protocol):
-    """Bytes between ``n`` terminals."""
+    """Bytes between terminals."""
 
-    def sent(self) -> Floats:
-        """Bytes that each terminal sends, ``[n]``."""
+    def sent(self, n: int, /) -> Floats:
+        """Bytes that each of ``n`` terminals sends."""
 
-    def received(self) -> Floats:
-        """Bytes that each terminal receives, ``[n]``."""
+    def received(self, n: int, /) -> Floats:
+        """Bytes that each of ``n`` terminals receives."""
 
     def between(self, labels: Ints, classes: int) -> Floats:
         """Bytes from class to class, ``[classes, classes]``."""
 
     def pairs(self) -> Pairs:
         """Every pair with bytes: sources, destinations, bytes."""
+
+
+class Pairs(NamedTuple):
+    """The demand of pairs of GPUs: ``amounts[k]`` bytes from ``sources[k]`` to ``targets[k]``."""
+
+    sources: Ints
+    targets: Ints
+    amounts: Floats
+
+    def where(self, chosen: Bools | Ints | slice) -> Pairs:
+        """Return the chosen pairs."""
+        return Pairs(self.sources[chosen], self.targets[chosen], self.amounts[chosen])
+
+    def sent(self, n: int, /) -> Floats:
+        """Bytes that each terminal sends."""
+        return summed(self.sources, self.amounts, n)
+
+    def received(self, n: int, /) -> Floats:
+        """Bytes that each terminal receives."""
+        return summed(self.targets, self.amounts, n)
+
+    def between(self, labels: Ints, classes: int) -> Floats:
+        """Bytes from class to class."""
+        key = labels[self.sources] * classes + labels[self.targets]
+        return summed(key, self.amounts, classes * classes).reshape(classes, classes)
+
+    def pairs(self) -> Pairs:
+        """Every pair with bytes."""
+        return self
 
 
 def no_pairs() -> Pairs:
@@ -65,33 +81,6 @@ def joined(*parts: Pairs) -> Pairs:
 
 
 @dataclass(frozen=True)
-class PairDemand:
-    """A demand written out: ``amounts[k]`` bytes from ``sources[k]`` to ``targets[k]``."""
-
-    n: int
-    sources: Ints
-    targets: Ints
-    amounts: Floats
-
-    def sent(self) -> Floats:
-        """Bytes that each terminal sends."""
-        return summed(self.sources, self.amounts, self.n)
-
-    def received(self) -> Floats:
-        """Bytes that each terminal receives."""
-        return summed(self.targets, self.amounts, self.n)
-
-    def between(self, labels: Ints, classes: int) -> Floats:
-        """Bytes from class to class."""
-        key = labels[self.sources] * classes + labels[self.targets]
-        return summed(key, self.amounts, classes * classes).reshape(classes, classes)
-
-    def pairs(self) -> Pairs:
-        """Every pair with bytes."""
-        return Pairs(self.sources, self.targets, self.amounts)
-
-
-@dataclass(frozen=True)
 class OuterDemand:
     """Groups of senders and receivers: group ``g`` sends to the receivers of all other groups of its kind.
 
@@ -104,13 +93,13 @@ class OuterDemand:
     kinds: Any
     amount: float
 
-    def sent(self) -> Floats:
+    def sent(self, _n: int, /) -> Floats:
         """Bytes that each terminal sends."""
         everyone = self.receivers.sum(axis=1)
         reached = self.kinds.T @ (self.kinds @ everyone) - everyone
         return self.amount * np.asarray(self.senders.T @ reached, dtype=float).reshape(-1)
 
-    def received(self) -> Floats:
+    def received(self, _n: int, /) -> Floats:
         """Bytes that each terminal receives."""
         everyone = self.senders.sum(axis=1)
         heard = self.kinds.T @ (self.kinds @ everyone) - everyone
@@ -150,18 +139,17 @@ def uniform_demand(members: NDArray[np.bool_], amount: float) -> OuterDemand:
 
 @dataclass(frozen=True)
 class Demands:
-    """The sum of several demands between the same ``n`` terminals."""
+    """The sum of several demands between the same terminals."""
 
-    n: int
     parts: Sequence[Demand]
 
-    def sent(self) -> Floats:
+    def sent(self, n: int, /) -> Floats:
         """Bytes that each terminal sends."""
-        return sum((part.sent() for part in self.parts), np.zeros(self.n))
+        return sum((part.sent(n) for part in self.parts), np.zeros(n))
 
-    def received(self) -> Floats:
+    def received(self, n: int, /) -> Floats:
         """Bytes that each terminal receives."""
-        return sum((part.received() for part in self.parts), np.zeros(self.n))
+        return sum((part.received(n) for part in self.parts), np.zeros(n))
 
     def between(self, labels: Ints, classes: int) -> Floats:
         """Bytes from class to class."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from topology.errors import InputError
-from topology.routes.demand import Demand, PairDemand, summed
+from topology.routes.demand import Demand, summed
 from topology.routes.network import Bools, Floats, Ints, Network
 
 
@@ -235,7 +235,7 @@ def route_ecmp(
     if router.uneven:
         small = contract(network, links, terminals, forward=forward, planes=False)
         router = _pushed(small, demand, len(network.tiers))
-    load = small.spread(router.load_bytes, demand.sent(), demand.received())
+    load = small.spread(router.load_bytes, demand.sent(len(terminals)), demand.received(len(terminals)))
     return EcmpResult(load, router.tier_bytes, router.latency_s, small.labels, router.missing)
 
 
@@ -390,11 +390,11 @@ def route_first_way(
         if result.missing.any():
             pairs = demand.pairs()
             bad = result.missing[result.labels[pairs.sources], result.labels[pairs.targets]]
-            left = PairDemand(len(terminals), *pairs.where(bad))
+            left = pairs.where(bad)
             if bad.all():
                 demand = left
                 continue
-            demand = PairDemand(len(terminals), *pairs.where(~bad))
+            demand = pairs.where(~bad)
             result = route_ecmp(network, attempt.links, terminals, demand, forward=attempt.forward)
         one = nothing_routed(network)
         one.load_bytes[attempt.links] = result.load_bytes

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,14 +147,8 @@ def network_of(cluster: Cluster) -> Network:
         latency_s=twice[:, 4],
         tiers=tuple(tiers),
         tier=twice[:, 5].astype(np.int64),
-        coordinates=tuple(_coordinate(nodes[gpu]) for gpu in gpus),
+        coordinates=tuple(nodes[gpu].get("coordinate") for gpu in gpus),
     )
-
-
-def _coordinate(data: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Return the place of a GPU in its torus."""
-    place = data.get("coordinate")
-    return None if place is None else tuple(int(value) for value in place)
 
 
 def _tier(fabric: object, kind_a: str, kind_b: str, same_pod: bool) -> str:

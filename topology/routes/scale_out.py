@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from topology.cluster import Gpu
-from topology.routes.demand import Demand, Demands, OuterDemand, PairDemand, Pairs, joined, no_pairs, summed
+from topology.routes.demand import Demand, Demands, OuterDemand, Pairs, joined, no_pairs, summed
 from topology.routes.ecmp import EcmpResult, Routed, nothing_routed, route_ecmp, unreachable
 from topology.routes.network import Bools, Floats, Ints, Network
 from topology.routes.scale_up import ScaleUp
@@ -172,15 +172,16 @@ class ScaleOut:
             If a pair has no route.
         """
         net = self._net
-        uniform = self._uniform(members, amount) if amount > 0 and self._crosses(members) else None
+        several = len(np.unique(self._domain[members])) > 1
+        uniform = self._uniform(members, amount) if amount > 0 and several else None
         if uniform is None and not len(pairs.sources):
             return nothing_routed(net), no_pairs()
         row = pairs.sources * self._rails + self._rail[pairs.targets]
         entry, which = self._entries(row)
         amounts = pairs.amounts[which] * self._relays.data[entry]
-        handed = PairDemand(net.gpus, self._relays.indices[entry], pairs.targets[which], amounts)
+        handed = Pairs(self._relays.indices[entry], pairs.targets[which], amounts)
         parts: list[Demand] = [handed] if uniform is None else [handed, uniform]
-        demand = Demands(net.gpus, parts)
+        demand = Demands(parts)
         result = route_ecmp(net, self._links, np.arange(net.gpus), demand)
         if result.missing.any():
             sources, targets, _ = demand.pairs()
@@ -199,10 +200,6 @@ class ScaleOut:
             longest = self._uniform_longest(uniform, members, result, hop_s)
             found.longest_s = max(found.longest_s, longest)
         return found, hops
-
-    def _crosses(self, members: Bools) -> bool:
-        """Whether members are in several domains."""
-        return len(np.unique(self._domain[members])) > 1
 
     def _entries(self, row: Ints) -> tuple[Ints, Ints]:
         """Return the entries of the table of relays for each of some rows, and whose row each entry is."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from topology.routes.demand import Demands, PairDemand, Pairs, joined, summed, uniform_demand
+from topology.routes.demand import Demands, Pairs, joined, no_pairs, summed, uniform_demand
 from topology.routes.ecmp import Attempt, Routed, nothing_routed, route_ecmp, route_first_way
 from topology.routes.network import Bools, Floats, Ints, Network
 from topology.routes.torus import Torus, torus_of
@@ -29,7 +29,6 @@ class ScaleUp:
         self._specs = specs
         self._domain = network.domain[: network.gpus]
         self._first = np.searchsorted(self._domain, np.arange(len(specs) + 1))
-        self._size = np.diff(self._first)
         switched = np.array([spec.structure == "switch" for spec in specs], dtype=bool)
         self._alike = alike_domains(network, len(specs)) & switched
         domain = network.scale_up_domain
@@ -57,7 +56,7 @@ class ScaleUp:
         for domain in np.flatnonzero(busy & ~self._alike):
             mine = rest.where(slice(parts[domain], parts[domain + 1]))
             first, last = self._first[domain], self._first[domain + 1]
-            some = PairDemand(int(last - first), mine.sources - first, mine.targets - first, mine.amounts)
+            some = Pairs(mine.sources - first, mine.targets - first, mine.amounts)
             found.add(self._routes_of(int(domain)).route(some, members[first:last], amount))
         return found
 
@@ -144,7 +143,7 @@ _WHERE = "over the scale-up links of its domain"
 class DomainRoutes(Protocol):
     """Routes between the GPUs of one domain, which are numbered from 0 here."""
 
-    def route(self, pairs: PairDemand, members: Bools, amount: float) -> Routed:
+    def route(self, pairs: Pairs, members: Bools, amount: float) -> Routed:
         """Route some pairs, and ``amount`` bytes from each member to every other one."""
 
     def seconds(self, sources: Ints, targets: Ints) -> Floats:
@@ -154,10 +153,11 @@ class DomainRoutes(Protocol):
 def domain_routes(network: Network, domain: int, spec: DomainSpec, gpus: Ints) -> DomainRoutes:
     """Return the routes of a domain, whose GPUs have the numbers ``gpus`` in the network."""
     links = network.links_of_domain(domain)
+    detour = GraphRoutes(network, [Attempt(links, forward=True, note=_DETOUR)], gpus)
     if spec.structure == "torus":
-        return TorusRoutes(network, torus_of(network, spec, gpus), links, gpus)
+        return TorusRoutes(network, torus_of(network, spec, gpus), detour)
     if spec.structure == "mesh":
-        return MeshRoutes(network, links, gpus)
+        return MeshRoutes(network, links, gpus, detour)
     attempts = [Attempt(links)]
     if spec.structure == "raw":
         attempts += [
@@ -175,15 +175,15 @@ class GraphRoutes:
     attempts: Sequence[Attempt]
     gpus: Ints
 
-    def route(self, pairs: PairDemand, members: Bools, amount: float) -> Routed:
+    def route(self, pairs: Pairs, members: Bools, amount: float) -> Routed:
         """Route some pairs, and ``amount`` bytes from each member to every other one."""
-        demand = Demands(len(self.gpus), [pairs, uniform_demand(members, amount)])
+        demand = Demands([pairs, uniform_demand(members, amount)])
         return route_first_way(self.network, self.attempts, self.gpus, demand, _WHERE)
 
     def seconds(self, sources: Ints, targets: Ints) -> Floats:
         """Return the latency of the route of each pair."""
         found = np.full(len(sources), -np.inf)
-        demand = PairDemand(len(self.gpus), sources, targets, np.ones(len(sources)))
+        demand = Pairs(sources, targets, np.ones(len(sources)))
         for attempt in self.attempts:
             result = route_ecmp(self.network, attempt.links, self.gpus, demand, forward=attempt.forward)
             here = result.latency_s[result.labels[sources], result.labels[targets]]
@@ -200,11 +200,11 @@ class MeshRoutes:
     network: Network
     links: Ints
     gpus: Ints
+    detour: GraphRoutes
 
-    def route(self, pairs: PairDemand, members: Bools, amount: float) -> Routed:
+    def route(self, pairs: Pairs, members: Bools, amount: float) -> Routed:
         """Route some pairs, and ``amount`` bytes from each member to every other one."""
         network = self.network
-        wanted = pairs.pairs()
         found = nothing_routed(network)
         taking = np.zeros(len(network.names), dtype=bool)
         taking[self.gpus[members]] = True
@@ -215,25 +215,23 @@ class MeshRoutes:
         if amount > 0 and len(used) < count * (count - 1):
             demand = uniform_demand(members, amount).pairs()
             away = network.link_between(self.gpus[demand.sources], self.gpus[demand.targets]) < 0
-            wanted = joined(wanted, demand.where(away))
-        link = network.link_between(self.gpus[wanted.sources], self.gpus[wanted.targets])
+            pairs = joined(pairs, demand.where(away))
+        link = network.link_between(self.gpus[pairs.sources], self.gpus[pairs.targets])
         direct = link >= 0
-        found.load_bytes += summed(link[direct], wanted.amounts[direct], network.links)
+        found.load_bytes += summed(link[direct], pairs.amounts[direct], network.links)
         np.add.at(found.tier_bytes, network.tier[self.links], found.load_bytes[self.links])
         busy = found.load_bytes > 0
         found.longest_s = float(network.latency_s[busy].max(initial=0.0))
         if not direct.all():
-            left = PairDemand(len(self.gpus), *wanted.where(~direct))
-            found.add(_detour(network, self.links, self.gpus, left))
+            found.add(self.detour.route(pairs.where(~direct), np.zeros_like(members), 0.0))
         return found
 
     def seconds(self, sources: Ints, targets: Ints) -> Floats:
         """Return the latency of the route of each pair."""
         link = self.network.link_between(self.gpus[sources], self.gpus[targets])
-        detour = GraphRoutes(self.network, [Attempt(self.links, forward=True)], self.gpus)
         if (link >= 0).all():
             return self.network.latency_s[link]
-        return np.where(link >= 0, self.network.latency_s[link], detour.seconds(sources, targets))
+        return np.where(link >= 0, self.network.latency_s[link], self.detour.seconds(sources, targets))
 
 
 @dataclass(frozen=True)
@@ -242,21 +240,18 @@ class TorusRoutes:
 
     network: Network
     torus: Torus
-    links: Ints
-    gpus: Ints
+    detour: GraphRoutes
 
-    def route(self, pairs: PairDemand, members: Bools, amount: float) -> Routed:
+    def route(self, pairs: Pairs, members: Bools, amount: float) -> Routed:
         """Route some pairs, and ``amount`` bytes from each member to every other one."""
         torus = self.torus
         if not self._whole and amount > 0:
-            both = Demands(len(self.gpus), [pairs, uniform_demand(members, amount)]).pairs()
-            pairs, amount = PairDemand(len(self.gpus), *both), 0.0
+            pairs, amount = joined(pairs, uniform_demand(members, amount).pairs()), 0.0
         found = nothing_routed(self.network)
-        left = None
+        left = no_pairs()
         if not self._whole:
             bad = torus.blocked(pairs.sources, pairs.targets)
-            left = PairDemand(len(self.gpus), *pairs.pairs().where(bad))
-            pairs = PairDemand(len(self.gpus), *pairs.pairs().where(~bad))
+            left, pairs = pairs.where(bad), pairs.where(~bad)
         moves = torus.pair_moves(pairs)
         if amount > 0:
             moves = [a + b for a, b in zip(moves, torus.uniform_moves(members, amount), strict=True)]
@@ -265,8 +260,8 @@ class TorusRoutes:
         found.tier_bytes = self._tier_bytes(pairs, members, amount)
         longest = torus.pair_hops(pairs.sources, pairs.targets, self._latency_s)
         found.longest_s = max(found.longest_s, float(longest.max(initial=0.0)))
-        if left is not None and len(left.sources):
-            found.add(_detour(self.network, self.links, self.gpus, left))
+        if len(left.sources):
+            found.add(self.detour.route(left, np.zeros_like(members), 0.0))
         return found
 
     def seconds(self, sources: Ints, targets: Ints) -> Floats:
@@ -274,8 +269,7 @@ class TorusRoutes:
         direct = self.torus.pair_hops(sources, targets, self._latency_s)
         if self._whole or not (bad := self.torus.blocked(sources, targets)).any():
             return direct
-        detour = GraphRoutes(self.network, [Attempt(self.links, forward=True)], self.gpus)
-        direct[bad] = detour.seconds(sources[bad], targets[bad])
+        direct[bad] = self.detour.seconds(sources[bad], targets[bad])
         return direct
 
     @property
@@ -293,7 +287,7 @@ class TorusRoutes:
         rows = [row[row >= 0] for row in self.torus.plus]
         return np.array([latency[row].max(initial=0.0) if len(row) else 0.0 for row in rows])
 
-    def _tier_bytes(self, pairs: PairDemand, members: Bools, amount: float) -> Floats:
+    def _tier_bytes(self, pairs: Pairs, members: Bools, amount: float) -> Floats:
         """Return the bytes that move in any dimension of each tier."""
         torus, found = self.torus, np.zeros(len(self.network.tiers))
         rows = [np.unique(self.network.tier[row[row >= 0]]) for row in torus.plus]
@@ -309,9 +303,3 @@ class TorusRoutes:
                 _, alike = np.unique(grid[mine], axis=1, return_counts=True)
                 found[tier] += amount * (count**2 - float((alike.astype(float) ** 2).sum()))
         return found
-
-
-def _detour(network: Network, links: Ints, gpus: Ints, demand: PairDemand) -> Routed:
-    """Route pairs that lost their own way over the fewest hops, GPUs forwarding."""
-    attempt = Attempt(links, forward=True, note=_DETOUR)
-    return route_first_way(network, [attempt], gpus, demand, _WHERE)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topology.routes.demand import PairDemand, summed
+from topology.routes.demand import Pairs, summed
 from topology.routes.network import Bools, Floats, Ints, Network
 from topology.spec import DomainSpec
 
@@ -56,7 +56,7 @@ class Torus:
             at = np.concatenate([there[:k], here[k:]])
             yield k, np.ravel_multi_index(tuple(at), self.shape), there[k]
 
-    def pair_moves(self, demand: PairDemand) -> list[Floats]:
+    def pair_moves(self, demand: Pairs) -> list[Floats]:
         """Return for each dimension ``[sites, places]`` bytes that move from a site along it to a place."""
         moves = []
         for k, start, place in self.turns(demand.sources, demand.targets):

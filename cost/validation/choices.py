@@ -192,27 +192,18 @@ def _best_prefill(point: Point, given: Pool, where: _Where) -> Pool | None:
     if known < 0:
         return None
     pools = legal_pools(where.model, given, known or where.cluster_gpus, where.domain_gpus)
-    rows = _fitting(
-        [
-            replace(
-                point,
-                phase="prefill",
-                pool=pool,
-                prefill_pool=None,
-                batch=0.0,
-                gpus=0,
-                kernel="",
-                imbalance=0.0,
-                token_kind="input",  # noqa: S106 - tokens of text
-            )
-            for pool in pools
-        ]
-    )
+    rows = _fitting([_prefill_alone(point, pool, gpus=0) for pool in pools])
     rates = _values(rows)
     if not np.isfinite(rates).any():
         return None
     best = rows[int(np.nanargmax(rates))].pool
     return best if known or given.workers else replace(best, workers=0)
+
+
+def _prefill_alone(point: Point, pool: Pool, gpus: int) -> Point:
+    """The row's prompts on ``pool`` alone, its figure divided by ``gpus`` (0: those of the pool)."""
+    own = replace(point, kernel="", imbalance=0.0, batch=0.0, token_kind="input")  # noqa: S106 - tokens of text
+    return replace(own, phase="prefill", pool=pool, prefill_pool=None, gpus=gpus)
 
 
 def _decode_pools(point: Point, where: _Where) -> list[Pool]:
@@ -285,17 +276,7 @@ def _with_prefill_workers(rows: Sequence[Point]) -> list[Point]:
     if not rows or rows[0].prefill_pool is None:
         return []
     pool = rows[0].prefill_pool
-    alone = replace(
-        rows[0],
-        phase="prefill",
-        pool=replace(pool, workers=1),
-        prefill_pool=None,
-        gpus=1,
-        kernel="",
-        imbalance=0.0,
-        token_kind="input",  # noqa: S106 - tokens of text
-    )
-    (each,) = PREFILL_KEEPS_BUSY * _values([alone])
+    (each,) = PREFILL_KEEPS_BUSY * _values([_prefill_alone(rows[0], replace(pool, workers=1), gpus=1)])
     wanted = _values([replace(row, gpus=1, token_kind="input") for row in rows])  # noqa: S106 - tokens of text
     found = []
     for row, rate in zip(rows, wanted.tolist(), strict=True):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cost.calibration.serving import MOST_DRAFTS
 from cost.validation.cells import Row, cluster_name, dtype_name, model_name, rows_of, spellings, table_of
@@ -161,17 +160,6 @@ def _open_pool(row: Row, prefix: str) -> Pool:
     return Pool(tp, dp, ep, moe_tp, 1, row.count(prefix + "workers"), slots, best=True)
 
 
-def pool_cells(pool: Pool, prefix: str = "") -> dict[str, object]:
-    """Return the cells that :func:`read_pool` reads as ``pool``."""
-    if not pool.tp and not pool.best:
-        return {}
-    names = (*_WIDTHS, "stages", "slots", "workers")
-    cells: dict[str, object] = {prefix + name: getattr(pool, name) for name in names}
-    if pool.best:
-        cells |= {prefix + name: getattr(pool, name) or BEST for name in _WIDTHS}
-    return cells
-
-
 _GB = 1e9
 LARGEST = "largest"
 """What ``batch_per_gpu`` says where the largest batch that fits was served."""
@@ -230,8 +218,7 @@ def _point(row: Row) -> Point:
         row.fail("model", "it is blank; every row that is not alltoall needs it.")
     drafts, accepted = _drafts(row)
     point = Point(
-        id=row.text("id"),
-        source=row.text("source"),
+        **_alike(row),
         quantity=quantity,
         measured=row.positive("measured"),
         phase=phase,
@@ -243,33 +230,33 @@ def _point(row: Row) -> Point:
         weights=_dtype(row, "weights", named),
         experts_dtype=_dtype(row, "experts_dtype"),
         kv_dtype=_dtype(row, "kv_dtype"),
-        prefill_gpus=row.count("prefill_gpus"),
         batch=math.inf if row.text("batch_per_gpu").lower() == LARGEST else row.number("batch_per_gpu"),
-        tpot_limit_ms=row.number("tpot_limit_ms"),
-        concurrency=row.count("concurrency"),
         tokens=row.number("tokens_per_gpu"),
-        isl=row.count("isl"),
-        osl=row.count("osl"),
-        context=row.number("context"),
         cache_hit=row.number("cache_hit", most=1.0),
         overlap=row.flag("overlap"),
         draft_tokens=drafts or 0,
         drafts_recorded=row.text("draft_tokens").lower() != UNKNOWN,
         accept_length=accepted,
         imbalance=_imbalance(row),
-        kernel=row.text("kernel"),
         token_kind=row.named("token_kind", TOKEN_KINDS, "input" if phase == "prefill" else "output"),
-        gpus_per_domain=row.count("gpus_per_domain"),
         up_bytes_per_s=row.number("link_gb_s") * _GB,
         out_bytes_per_s=row.number("nic_gb_s") * _GB,
         engine=row.text("engine").lower(),
-        engine_version=row.text("engine_version"),
-        pair=row.text("pair"),
-        notes=row.text("notes"),
         alltoall=_alltoall(row, model) if phase == "alltoall" else None,
     )
     _consistent(row, point)
     return with_unstated_drafts(point) if drafts is None else point
+
+
+def _alike(row: Row) -> dict[str, Any]:
+    """The cells that a point has as they are."""
+    return {
+        **{name: row.text(name) for name in ("id", "source", "kernel", "engine_version", "pair", "notes")},
+        **{
+            name: row.count(name) for name in ("prefill_gpus", "concurrency", "isl", "osl", "gpus_per_domain")
+        },
+        **{name: row.number(name) for name in ("tpot_limit_ms", "context")},
+    }
 
 
 def _consistent(row: Row, point: Point) -> None:
@@ -370,42 +357,3 @@ def _shape(row: Row, model: str) -> dict[str, int]:
         "groups": moe.groups if moe.groups > 1 else 0,
         "topk_groups": moe.topk_groups if moe.groups > 1 else 0,
     }
-
-
-def points_text(points: Iterable[Point]) -> str:
-    """Return the text of a file of our format; :func:`read_points` gives the same points back."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(COLUMNS), lineterminator="\n")
-    writer.writeheader()
-    for point in points:
-        writer.writerow({name: _cell(value) for name, value in _cells(point).items()})
-    return out.getvalue()
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    if isinstance(value, float):
-        return repr(value).removesuffix(".0") if value else ""
-    return str(value) if value else ""
-
-
-def _cells(point: Point) -> dict[str, object]:
-    cells: dict[str, object] = {
-        name: getattr(point, name) for name in COLUMNS if hasattr(point, name) and name != "alltoall"
-    }
-    cells |= {
-        "batch_per_gpu": LARGEST if point.batch == math.inf else point.batch,
-        "draft_tokens": point.draft_tokens if point.drafts_recorded else UNKNOWN,
-        "tokens_per_gpu": point.tokens,
-        "link_gb_s": point.up_bytes_per_s / _GB,
-        "nic_gb_s": point.out_bytes_per_s / _GB,
-    }
-    if point.alltoall is not None:
-        cells |= {name: getattr(point.alltoall, name) for name in COLUMNS if hasattr(point.alltoall, name)}
-        cells |= {"ep": point.pool.ep, "tokens_per_gpu": point.alltoall.tokens, "accept_length": 0}
-        return cells
-    cells |= pool_cells(point.pool)
-    if point.prefill_pool is not None:
-        cells |= {k: v for k, v in pool_cells(point.prefill_pool, "prefill_").items() if k in COLUMNS}
-    return cells

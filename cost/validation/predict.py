@@ -83,10 +83,10 @@ def unpredictable(point: Point) -> str:
 
 def _unpredictable(point: Point) -> str:
     """As :func:`unpredictable`, but for what the row leaves to the model."""
-    reason = _unknown_cluster(point.cluster)
+    reason = _unknown("cluster", point.cluster)
     if reason or point.phase == ALLTOALL:
         return reason
-    return _unknown_model(point.model) or _unknown_dtype(point) or _incomplete(point)
+    return _unknown("model", point.model) or _unknown_dtype(point) or _incomplete(point)
 
 
 def _incomplete(point: Point) -> str:
@@ -105,31 +105,18 @@ def _incomplete(point: Point) -> str:
 
 
 @lru_cache(maxsize=256)
-def _unknown_cluster(name: str) -> str:
+def _unknown(what: str, name: str) -> str:
+    """Return why nothing goes by the ``name`` of a ``cluster`` or ``model``; empty where something does."""
+    from cost.resolve import model_names, resolve_model
     from topology.catalog import cluster_names
     from topology.reading import nearest
-    from topology.resolve import resolve_cluster
 
-    if name in cluster_names():
-        return ""
-    if not name.lower().endswith((".yaml", ".yml")):
-        return f"cluster {name!r} is not in the catalog; {nearest(name, cluster_names())}"
+    names = cluster_names() if what == "cluster" else model_names()
+    files = (".yaml", ".yml") if what == "cluster" else (".json",)
+    if name not in names and not name.lower().endswith(files):
+        return f"{what} {name!r} is not in the catalog; {nearest(name, names)}"
     try:
-        resolve_cluster(name)
-    except InputError as error:
-        return str(error)
-    return ""
-
-
-@lru_cache(maxsize=256)
-def _unknown_model(name: str) -> str:
-    from cost.resolve import model_names, resolve_model
-    from topology.reading import nearest
-
-    if name not in model_names() and not name.lower().endswith(".json"):
-        return f"model {name!r} is not in the catalog; {nearest(name, model_names())}"
-    try:
-        resolve_model(name)
+        resolve_cluster(name) if what == "cluster" else resolve_model(name)
     except InputError as error:
         return str(error)
     return ""

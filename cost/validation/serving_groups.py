@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,26 +71,18 @@ class Group:
     gpus: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class _Machine:
-    """Cluster and what a row says otherwise of it, as in :class:`cost.validation.point.Point`."""
-
-    cluster: str
-    gpus_per_domain: int
-    up_bytes_per_s: float
-    out_bytes_per_s: float
-
-
-@dataclass(frozen=True)
-class _Key:
-    """What all points of a group share."""
+class _Key(NamedTuple):
+    """What all points of a group share, named as in :class:`cost.validation.point.Point`."""
 
     phase: str
     model: str
     weights: str
     experts_dtype: str
     kv_dtype: str
-    machine: _Machine
+    cluster: str
+    gpus_per_domain: int
+    up_bytes_per_s: float
+    out_bytes_per_s: float
     engine: str
     kernel: str
     overlap: bool
@@ -102,7 +95,7 @@ def group_points(points: Sequence[Point]) -> tuple[list[Group], dict[int, Predic
     for i, point in enumerate(points):
         key = _key(point)
         try:
-            _gpu(key.machine)
+            resolve_cluster(key.cluster)
         except InputError as error:
             refused[i] = Prediction(None, str(error))
             continue
@@ -111,18 +104,8 @@ def group_points(points: Sequence[Point]) -> tuple[list[Group], dict[int, Predic
 
 
 def _key(point: Point) -> _Key:
-    engine = _engine(point)
-    return _Key(
-        point.phase,
-        point.model,
-        point.weights,
-        point.experts_dtype,
-        _cache_dtype(point, engine),
-        _Machine(point.cluster, point.gpus_per_domain, point.up_bytes_per_s, point.out_bytes_per_s),
-        engine,
-        point.kernel,
-        point.overlap,
-    )
+    key, engine = _Key(*(getattr(point, name) for name in _Key._fields)), _engine(point)
+    return key._replace(engine=engine, kv_dtype=_cache_dtype(point, engine))
 
 
 def _engine(point: Point) -> str:
@@ -151,17 +134,9 @@ def _model(name: str, weights: str, experts: str) -> Model:
 
 
 @cache
-def _gpu(machine: _Machine) -> tuple[GpuSpec, int]:
-    """Return the chip and the GPUs of a scale-up domain."""
-    spec = resolve_cluster(machine.cluster).spec.domains[0]
-    return spec.gpu, machine.gpus_per_domain or spec.gpus
-
-
-@cache
-def _rates(machine: _Machine, dtypes: tuple[str, ...]) -> Rates:
-    cluster = resolve_cluster(machine.cluster)
+def _rates(name: str, up: float, out: float, dtypes: tuple[str, ...]) -> Rates:
+    cluster = resolve_cluster(name)
     rates = stage_rates(cluster, range(len(cluster.gpus)), dtypes)
-    up, out = machine.up_bytes_per_s, machine.out_bytes_per_s
     if up:
         rates = replace(rates, up_bytes_per_s=up, alltoall_bytes_per_s=up)
     return replace(rates, out_bytes_per_s=out) if out else rates
@@ -177,7 +152,8 @@ def _cache_dtype(point: Point, engine: str) -> str:
 
 def _group(key: _Key, points: Sequence[Point], index: list[int]) -> Group:
     model = _model(key.model, key.weights, key.experts_dtype)
-    gpu, domain_gpus = _gpu(key.machine)
+    domain = resolve_cluster(key.cluster).spec.domains[0]
+    domain_gpus = key.gpus_per_domain or domain.gpus
     chosen = [points[i] for i in index]
 
     def column(get: Callable[[Point], float]) -> NDArray[np.float64]:
@@ -198,8 +174,13 @@ def _group(key: _Key, points: Sequence[Point], index: list[int]) -> Group:
         index=np.array(index),
         phase=key.phase,
         model=model,
-        gpu=gpu,
-        rates=_rates(key.machine, (*model.precision.values(), "bf16", key.kv_dtype)),
+        gpu=domain.gpu,
+        rates=_rates(
+            key.cluster,
+            key.up_bytes_per_s,
+            key.out_bytes_per_s,
+            (*model.precision.values(), "bf16", key.kv_dtype),
+        ),
         engine=key.engine,
         kernel=key.kernel,
         overlap=key.overlap,

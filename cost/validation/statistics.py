@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -169,15 +170,14 @@ def _orderings(
     }
 
 
+_NOT_CONFIGURED: dict[str, Any] = dict.fromkeys(
+    ("id", "source", "quantity", "pair", "notes", "engine_version"), ""
+) | {"measured": 1.0, "tpot_limit_ms": 0.0, "prefill_gpus": 0, "in_step": False, "drafts_recorded": True}
+
+
 def _configuration(point: Point) -> Hashable:
     """What makes two rows the same configuration, ids and sources aside."""
-    return (
-        *(point.pool, point.prefill_pool, point.phase, point.model, point.cluster, point.engine, point.gpus),
-        *(point.weights, point.experts_dtype, point.kv_dtype, point.batch, point.concurrency, point.tokens),
-        *(point.isl, point.osl, point.context, point.overlap, point.draft_tokens, point.accept_length),
-        *(point.imbalance, point.kernel, point.alltoall, point.token_kind, point.gpus_per_domain),
-        *(point.up_bytes_per_s, point.out_bytes_per_s, point.cache_hit),
-    )
+    return replace(point, **_NOT_CONFIGURED)
 
 
 def _ordering(

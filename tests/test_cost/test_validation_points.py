@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
 from dataclasses import replace
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.validation.point import AllToAll, Point, Pool
-from cost.validation.points_csv import COLUMNS, points_text, read_points
+from cost.validation.points_csv import BEST, COLUMNS, LARGEST, UNKNOWN, read_points
 from cost.validation.read import read_counted, read_measurements, shipped_files
 from topology.errors import InputError
 
@@ -54,6 +56,59 @@ def refusal(folder, **cells):
     with pytest.raises(InputError) as caught:
         read(folder, **cells)
     return str(caught.value)
+
+
+WIDTHS = ("tp", "ep", "moe_tp", "attention_dp")
+
+
+def pool_cells(pool: Pool, prefix: str = "") -> dict[str, object]:
+    """Return the cells that :func:`read_pool` reads as ``pool``."""
+    if not pool.tp and not pool.best:
+        return {}
+    names = (*WIDTHS, "stages", "slots", "workers")
+    cells: dict[str, object] = {prefix + name: getattr(pool, name) for name in names}
+    if pool.best:
+        cells |= {prefix + name: getattr(pool, name) or BEST for name in WIDTHS}
+    return cells
+
+
+def points_text(points: list[Point]) -> str:
+    """Return the text of a file that `read_points` reads as ``points``."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(COLUMNS), lineterminator="\n")
+    writer.writeheader()
+    for point in points:
+        writer.writerow({name: _cell(value) for name, value in _cells(point).items()})
+    return out.getvalue()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0") if value else ""
+    return str(value) if value else ""
+
+
+def _cells(point: Point) -> dict[str, object]:
+    cells: dict[str, object] = {
+        name: getattr(point, name) for name in COLUMNS if hasattr(point, name) and name != "alltoall"
+    }
+    cells |= {
+        "batch_per_gpu": LARGEST if point.batch == math.inf else point.batch,
+        "draft_tokens": point.draft_tokens if point.drafts_recorded else UNKNOWN,
+        "tokens_per_gpu": point.tokens,
+        "link_gb_s": point.up_bytes_per_s / 1e9,
+        "nic_gb_s": point.out_bytes_per_s / 1e9,
+    }
+    if point.alltoall is not None:
+        cells |= {name: getattr(point.alltoall, name) for name in COLUMNS if hasattr(point.alltoall, name)}
+        cells |= {"ep": point.pool.ep, "tokens_per_gpu": point.alltoall.tokens, "accept_length": 0}
+        return cells
+    cells |= pool_cells(point.pool)
+    if point.prefill_pool is not None:
+        cells |= {k: v for k, v in pool_cells(point.prefill_pool, "prefill_").items() if k in COLUMNS}
+    return cells
 
 
 @pytest.mark.parametrize("text", EXAMPLES, ids=range(len(EXAMPLES)))

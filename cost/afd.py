@@ -39,8 +39,7 @@ from cost.terms.dense import DENSE, add_head
 from cost.terms.experts import even_expert_work
 from cost.terms.overhead import OVERHEAD, add_step_delays
 from cost.terms.work import LayerStep, Parts
-from cost.validation.serving import with_imbalance
-from cost.workload import StepShape
+from cost.workload import StepShape, with_imbalance
 from topology.errors import InputError
 
 Array = NDArray[np.float64]

@@ -21,13 +21,23 @@ from cost.workload import StepShape
 from topology.units import added
 
 
-def even_step(model: Model, shape: StepShape, machine: Machine, held: StageShard | None = None) -> StepCost:
+def even_step(
+    model: Model,
+    shape: StepShape,
+    machine: Machine,
+    held: StageShard | None = None,
+    *,
+    overlap: bool = False,
+) -> StepCost:
     """Return what a step costs where experts are loaded evenly but for ``shape.imbalance``.
 
     Every attribute of ``shape`` and of ``held`` may be an array: all configurations are computed at once.
-    ``held`` is what the stage holds of the model; None: all of it.
+    ``held`` is what the stage holds of the model; None: all of it. ``overlap``: in two half batches.
     """
-    return priced(even_parts(model, shape, machine, held), machine.efficiency, machine.rates)
+    whole = priced(even_parts(model, shape, machine, held), machine.efficiency, machine.rates)
+    if not overlap:
+        return whole
+    return overlapped(whole, even_step(model, shape.halved, machine, held), machine.efficiency["overlap"])
 
 
 def even_parts(model: Model, shape: StepShape, machine: Machine, held: StageShard | None = None) -> Parts:
@@ -45,20 +55,10 @@ def batch_cost(
     """Return what ``sequences`` per GPU cost on one stage, in two half batches where that was asked for."""
     workload, gpus = deployment.workload, len(stage.gpus)
     slots = 0.0 if use is None else float(gpus * np.bincount(use.slot_gpu).max())
-    whole = StepShape(
+    group = StepShape(
         tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, domain_gpus=deployment.smallest_part(stage)
     )
-    if workload.decodes:
-        shape = replace(
-            whole, sequences=sequences, context=workload.context, queries=1.0 + workload.draft_tokens
-        )
-    else:
-        shape = replace(
-            whole,
-            prompt_tokens=sequences * workload.tokens_per_pass,
-            prompt_length=workload.context,
-            prompt_cached=workload.prompt_cached,
-        )
+    shape = group.under(workload, sequences)
     cost = stage_cost(deployment, stage, shape=shape, use=use, last=last)
     if not workload.overlap:
         return cost

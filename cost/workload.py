@@ -16,6 +16,14 @@ PHASES = ("decode", "prefill")
 CHUNK_TOKENS = 8192.0
 """Prompt tokens of one engine step: the default of TensorRT-LLM (``max_num_tokens``) and of vLLM's and SGLang's
 chunked prefill on these chips."""
+EXPERT_IMBALANCE = {"decode": 1.25, "prefill": 1.35}
+"""Busiest expert GPU over the mean where a row does not say: production decode with EPLB, default prefill
+(fits to DeepSeek's and SGLang's published throughput)."""
+SKEW = 1.4
+"""Unequal use of experts within a step (standard deviation of the logarithms): DeepSeek-V3's over whole workloads is
+0.63, tokens of one batch are more alike. Of 0, 0.63, 1, 1.4 and 1.8 the served rows are fitted best by 1.4."""
+IMBALANCE_FROM_EP = 16
+"""Smaller groups hold so many experts a GPU that their loads even out; nothing is added for them."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +186,14 @@ class StepShape:
         """Tokens per GPU of the step."""
         return self.sequences * self.queries + self.prompt_tokens
 
+    def under(self, workload: Workload, sequences: Quantity) -> StepShape:
+        """The same group where ``sequences`` of ``workload`` per GPU decode, or are prefilled."""
+        context = float(workload.context)
+        shape = replace(self, context=context, prompt_length=context, prompt_cached=workload.prompt_cached)
+        if workload.decodes:
+            return replace(shape, sequences=sequences, queries=workload.tokens_per_pass)
+        return replace(shape, prompt_tokens=sequences * workload.tokens_per_pass)
+
     @property
     def halved(self) -> StepShape:
         """One of two half batches."""
@@ -197,3 +213,10 @@ class StepShape:
     def prefills(self) -> bool:
         """Whether any prompt is prefilled."""
         return bool(np.any(np.asarray(self.prompt_tokens) > 0))
+
+
+def with_imbalance(shape: StepShape, phase: str) -> StepShape:
+    """Return the shape with the usual imbalance of wide groups where none is stated (1 exactly is stated)."""
+    stated = np.asarray(shape.imbalance) > 0
+    usual = np.where(np.asarray(shape.ep) >= IMBALANCE_FROM_EP, EXPERT_IMBALANCE[phase], 1.0)
+    return replace(shape, imbalance=np.where(stated, shape.imbalance, usual), skew=SKEW)

@@ -116,7 +116,7 @@ def sweep(
         Also price layouts that cut each expert into parts (which plans cannot have).
     imbalance:
         Busiest GPU's expert load over the mean, 1: experts balanced. None: the usual one of groups of
-        :data:`cost.validation.serving.IMBALANCE_FROM_EP` GPUs or more, and unequal use of experts everywhere.
+        :data:`cost.workload.IMBALANCE_FROM_EP` GPUs or more, and unequal use of experts everywhere.
     chunk_tokens:
         Prefill: prompt tokens that an attention group takes in one step, cached ones not counted, but at least one
         whole prompt; None: all that fit. A longer prompt takes several chunks, which are counted at what the prompt

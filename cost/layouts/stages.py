@@ -13,14 +13,13 @@ from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.layouts.candidates import Variant, slots_of
 from cost.machine import Machine
-from cost.memory import even_memory
+from cost.memory import domain_hbm_bytes, even_memory
 from cost.model import StageShard
 from cost.quantity import Quantity
-from cost.step import even_step, overlapped
+from cost.step import even_step
 from cost.terms.pipeline import hops
 from cost.terms.work import StepCost
-from cost.validation.serving import with_imbalance
-from cost.workload import StepShape
+from cost.workload import StepShape, with_imbalance
 from topology.units import added
 
 Array = NDArray[np.float64]
@@ -151,8 +150,7 @@ class Pricer:
         """Machine of ``stage``, its GPUs in the domain that has fewest of them, and the least HBM bytes of a GPU."""
         deployment = self.deployment
         if stage.gpus not in self._places:
-            domains = (deployment.cluster.spec.domains[d] for d in deployment.domain_set(stage))
-            hbm_bytes = min(domain.gpu.hbm_bytes for domain in domains)
+            hbm_bytes = min(domain_hbm_bytes(deployment, stage).values())
             self._places[stage.gpus] = self._number(stage), deployment.smallest_part(stage), hbm_bytes
         return self._places[stage.gpus]
 
@@ -193,16 +191,11 @@ class Pricer:
             moe_tp=moe_tp.astype(np.float64),
             slots=np.zeros_like(ep) if moe is None else slots_of(moe.experts, ep, self.redundant),
             domain_gpus=stages.domain_gpus[rows],
-            context=float(workload.context),
-            prompt_length=float(workload.context),
-            prompt_cached=workload.prompt_cached,
             imbalance=0.0 if imbalance is None else np.full_like(ep, imbalance),
         )
         if imbalance is None:
             shape = with_imbalance(shape, workload.phase)
-        if workload.decodes:
-            return replace(shape, sequences=sequences, queries=1.0 + workload.draft_tokens)
-        return replace(shape, prompt_tokens=sequences * workload.tokens_per_pass)
+        return shape.under(workload, sequences)
 
     def memory(
         self, stages: StageTable, rows: Index, shape: StepShape, held: StageShard, *, passing: bool = True
@@ -222,16 +215,10 @@ class Pricer:
         for index, what in enumerate(self.machines):
             where = np.flatnonzero(machine == index)
             if len(where):
-                found.put(where, self._step(what, shape.rows(where), _shard(held, where)))
+                part, some = _shard(held, where), shape.rows(where)
+                overlap = self.deployment.workload.overlap
+                found.put(where, even_step(self.deployment.model, some, what, part, overlap=overlap))
         return found
-
-    def _step(self, machine: Machine, shape: StepShape, held: StageShard) -> StepCost:
-        """One step, in two half batches where that is asked for."""
-        whole = even_step(self.deployment.model, shape, machine, held)
-        if not self.deployment.workload.overlap:
-            return whole
-        halved = even_step(self.deployment.model, shape.halved, machine, held)
-        return overlapped(whole, halved, machine.efficiency["overlap"])
 
 
 def _shard(held: StageShard, where: Index) -> StageShard:

@@ -10,7 +10,7 @@ from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.machine import Rates
 from cost.model import Attention
 from cost.quantity import Quantity
-from cost.terms.work import LayerStep, Parts, Term, Work, filling
+from cost.terms.work import LayerStep, Parts, Term, Work, weight_work
 from cost.workload import StepShape
 
 
@@ -42,17 +42,17 @@ def attention_works(
     those of a token of a prompt of ``n``; the cache of the ``c`` is read once, and MLA rebuilds their keys and values
     from the latents (``2 * kv_b`` flop each), as engines that prefill in chunks do.
     """
-    fraction, wider = rates.fractions("gemm", weights)
     stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / shape.tp
     works = [
-        Work(
+        weight_work(
             "attention",
-            fraction,
+            "gemm",
             "hbm.weights",
-            2 * attention.matmul_params * shape.tokens / rates.flop_per_s[weights],
-            stored / rates.hbm_bytes_per_s,
-            columns=filling(hidden / shape.tp, rates.flop_per_s[weights], rates.hbm_bytes_per_s),
-            wider=wider,
+            flop=2 * attention.matmul_params * shape.tokens,
+            read=stored,
+            columns=hidden / shape.tp,
+            weights=weights,
+            rates=rates,
         )
     ]
     eight = rates.unit.get(kv_dtype) == "fp8"

@@ -10,7 +10,7 @@ from cost.dtypes import bytes_per_param
 from cost.machine import Machine, Rates
 from cost.model import Model, MoeFfn
 from cost.quantity import Quantity
-from cost.terms.work import LayerStep, Parts, Term, Work, filling
+from cost.terms.work import LayerStep, Parts, Term, Work, weight_work
 from cost.workload import StepShape
 
 
@@ -30,15 +30,10 @@ def dense_work(
     -----
     flop = 2 * params * tokens; bytes = params * (bytes of one) / tp, read once a step whatever the batch.
     """
-    fraction, wider = rates.fractions("gemm", weights)
-    return Work(
-        term,
-        fraction,
-        "hbm.weights",
-        2 * params * tokens / rates.flop_per_s[weights],
-        params * bytes_per_param(weights) / tp / rates.hbm_bytes_per_s,
-        columns=filling(hidden / tp, rates.flop_per_s[weights], rates.hbm_bytes_per_s),
-        wider=wider,
+    flop, read = 2 * params * tokens, params * bytes_per_param(weights) / tp
+    columns = hidden / tp
+    return weight_work(
+        term, "gemm", "hbm.weights", flop=flop, read=read, columns=columns, weights=weights, rates=rates
     )
 
 

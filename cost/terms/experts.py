@@ -24,8 +24,8 @@ from cost.terms.work import (
     StepCost,
     Term,
     Work,
-    filling,
     kernel_seconds,
+    weight_work,
 )
 from cost.workload import StepShape
 
@@ -44,10 +44,10 @@ def expert_columns(moe: MoeFfn, hidden: int) -> float:
     return moe.expert_params / (MATRICES * hidden)
 
 
-def expert_times(
-    moe: MoeFfn, use: ExpertUse, *, tokens: float, weights: str, rates: Rates
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return seconds at peak for computing and for reading, each ``[scenarios, layers, gpus]``.
+def placed_expert_work(
+    moe: MoeFfn, use: ExpertUse, *, tokens: float, hidden: int, weights: str, rates: Rates
+) -> Work:
+    """Work of each GPU for the experts that it holds, ``[scenarios, layers, gpus]``.
 
     Parameters
     ----------
@@ -60,9 +60,16 @@ def expert_times(
     the weights of each slot that some token uses.
     """
     pairs = tokens * moe.top_k * use.share
-    compute_s = 2 * moe.expert_params * pairs / rates.flop_per_s[weights]
-    read = use.touched_slots(tokens) * moe.expert_params * bytes_per_param(weights)
-    return compute_s, read / rates.hbm_bytes_per_s
+    return weight_work(
+        "experts",
+        "experts",
+        "hbm.experts",
+        flop=2 * moe.expert_params * pairs,
+        read=use.touched_slots(tokens) * moe.expert_params * bytes_per_param(weights),
+        columns=expert_columns(moe, hidden),
+        weights=weights,
+        rates=rates,
+    )
 
 
 def _touched(chance: Quantity, tokens: Quantity, skew: Quantity) -> Quantity:
@@ -93,17 +100,16 @@ def even_expert_work(moe: MoeFfn, shape: StepShape, *, hidden: int, weights: str
     pairs = shape.imbalance * group * moe.top_k / shape.ep
     flop = 2 * moe.expert_params * pairs / shape.moe_tp
     read = touched * moe.expert_params * bytes_per_param(weights) / shape.moe_tp
-    fraction, wider = rates.fractions("experts", weights)
-    return Work(
+    columns = expert_columns(moe, hidden) / shape.moe_tp
+    return weight_work(
         "experts",
-        fraction,
+        "experts",
         "hbm.experts",
-        flop / rates.flop_per_s[weights],
-        read / rates.hbm_bytes_per_s,
-        columns=filling(
-            expert_columns(moe, hidden) / shape.moe_tp, rates.flop_per_s[weights], rates.hbm_bytes_per_s
-        ),
-        wider=wider,
+        flop=flop,
+        read=read,
+        columns=columns,
+        weights=weights,
+        rates=rates,
     )
 
 
@@ -118,17 +124,19 @@ def expert_speed(
     rates = deployment.gpu_rates(stage)
     if rates is None:
         return None
-    machine, weights = deployment.machine(stage), deployment.model.precision["experts"]
-    compute_s, read_s = expert_times(moe, use, tokens=tokens * use.gpus, weights=weights, rates=machine.rates)
-    efficiency = machine.efficiency
-    part = efficiency.reached(*machine.rates.fractions("experts", weights))
-    columns = filling(
-        expert_columns(moe, deployment.model.expert_hidden),
-        machine.rates.flop_per_s[weights],
-        machine.rates.hbm_bytes_per_s,
+    model, machine = deployment.model, deployment.machine(stage)
+    work = placed_expert_work(
+        moe,
+        use,
+        tokens=tokens * use.gpus,
+        hidden=model.expert_hidden,
+        weights=model.precision["experts"],
+        rates=machine.rates,
     )
-    compute = compute_s.mean(axis=(0, 1)) * (1 / part + efficiency["columns.experts"] / columns)
-    read = read_s.mean(axis=(0, 1)) / efficiency["hbm.experts"]
+    compute_s, memory_s = np.mean(work.compute_s, axis=(0, 1)), np.mean(work.memory_s, axis=(0, 1))
+    efficiency = machine.efficiency
+    compute, read = replace(work, compute_s=compute_s, memory_s=memory_s).seconds(efficiency)
+    compute, read = np.asarray(compute), np.asarray(read)
     busy = (compute > 0) | (read > 0)
     # the same slots and load on every GPU, so that neither counts as speed
     seconds = kernel_seconds(compute[busy].mean() / rates.compute, read[busy].mean() / rates.read, efficiency)
@@ -150,23 +158,10 @@ def _add_placed(cost: StepCost, at: PlacedStep) -> None:
     model, use, machine = at.deployment.model, at.use, at.deployment.machine(at.stage)
     moe = next(ffn for i in at.stage.layers if isinstance(ffn := model.layers[i].ffn, MoeFfn))
     rates, weights, own = machine.rates, model.precision["experts"], at.deployment.gpu_rates(at.stage)
-    compute_s, read_s = expert_times(moe, use, tokens=at.tokens * use.gpus, weights=weights, rates=rates)
-    fraction, wider = rates.fractions("experts", weights)
-    work = Work(
-        "experts",
-        fraction,
-        "hbm.experts",
-        compute_s,
-        read_s,
-        columns=filling(
-            expert_columns(moe, at.deployment.model.expert_hidden),
-            rates.flop_per_s[weights],
-            rates.hbm_bytes_per_s,
-        ),
-        wider=wider,
-    )
-    compute, read = (np.asarray(value) for value in work.seconds(machine.efficiency))
-    compute_s = np.asarray(work.least_compute_s)
+    tokens, hidden = at.tokens * use.gpus, model.expert_hidden
+    work = placed_expert_work(moe, use, tokens=tokens, hidden=hidden, weights=weights, rates=rates)
+    compute, read = work.seconds(machine.efficiency)
+    compute_s, read_s = work.least_compute_s, work.memory_s
     if own is not None:
         compute, read = compute / own.compute, read / own.read
         compute_s, read_s = compute_s / own.peak_compute, read_s / own.peak_read
@@ -176,8 +171,8 @@ def _add_placed(cost: StepCost, at: PlacedStep) -> None:
     cost.add("experts", COMPUTE, float(seconds[by_compute].sum()) * weight)
     cost.add("experts", HBM, float(seconds[~by_compute].sum()) * weight)
     cost.add("engine", FIXED, machine.efficiency["engine.share"] * float(seconds.sum()) * weight)
-    cost.busy(COMPUTE, float(compute_s.max(axis=2).sum()) * weight)
-    cost.busy(HBM, float(read_s.max(axis=2).sum()) * weight)
+    cost.busy(COMPUTE, float(np.max(compute_s, axis=2).sum()) * weight)
+    cost.busy(HBM, float(np.max(read_s, axis=2).sum()) * weight)
 
 
 EXPERTS = Term("experts", "#d55e00", behind=("experts", "hbm"), of_layer=_add, of_placement=_add_placed)

@@ -154,6 +154,34 @@ class Work:
         return compute_s, self.memory_s / efficiency[self.hbm]
 
 
+def weight_work(
+    term: str,
+    kind: str,
+    hbm: str,
+    *,
+    flop: Quantity,
+    read: Quantity,
+    columns: Quantity,
+    weights: str,
+    rates: Rates,
+) -> Work:
+    """Work of ``flop`` with weights stored as ``weights``, of which ``read`` bytes are read.
+
+    ``kind``: ``gemm`` or ``experts``; ``columns`` as they are, whatever the unit.
+    """
+    fraction, wider = rates.fractions(kind, weights)
+    flop_per_s, hbm_bytes_per_s = rates.flop_per_s[weights], rates.hbm_bytes_per_s
+    return Work(
+        term,
+        fraction,
+        hbm,
+        flop / flop_per_s,
+        read / hbm_bytes_per_s,
+        columns=filling(columns, flop_per_s, hbm_bytes_per_s),
+        wider=wider,
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class LinkPart:
     """Dispatch or combine of ``layers`` equal layers.

@@ -15,19 +15,10 @@ from cost.machine import Efficiency, Machine, kernels_for
 from cost.memory import largest_batch
 from cost.quantity import Quantity
 from cost.serving import Served, aggregated, disaggregated
-from cost.step import even_step, overlapped
+from cost.step import even_step
 from cost.validation.point import Point, Prediction
 from cost.validation.serving_groups import Group, group_points
-from cost.workload import CHUNK_TOKENS, StepShape
-
-IMBALANCE = {"decode": 1.25, "prefill": 1.35}
-"""Busiest expert GPU over the mean where a row does not say: production decode with EPLB, default prefill
-(fits to DeepSeek's and SGLang's published throughput)."""
-SKEW = 1.4
-"""Unequal use of experts within a step (standard deviation of the logarithms): DeepSeek-V3's over whole workloads is
-0.63, tokens of one batch are more alike. Of 0, 0.63, 1, 1.4 and 1.8 the served rows are fitted best by 1.4."""
-IMBALANCE_FROM_EP = 16
-"""Smaller groups hold so many experts a GPU that their loads even out; nothing is added for them."""
+from cost.workload import CHUNK_TOKENS, StepShape, with_imbalance
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,18 +54,7 @@ class stepper:  # noqa: N801 - called like a function
 
     def __call__(self, shape: StepShape) -> Quantity:
         """Return the expected seconds of a step."""
-        model, efficiency = self.group.model, self.machine.efficiency
-        whole = even_step(model, shape, self.machine)
-        if not self.group.overlap:
-            return whole.total_s
-        return overlapped(whole, even_step(model, shape.halved, self.machine), efficiency["overlap"]).total_s
-
-
-def with_imbalance(shape: StepShape, phase: str) -> StepShape:
-    """Return the shape with the usual imbalance of wide groups where none is stated (1 exactly is stated)."""
-    stated = np.asarray(shape.imbalance) > 0
-    usual = np.where(np.asarray(shape.ep) >= IMBALANCE_FROM_EP, IMBALANCE[phase], 1.0)
-    return replace(shape, imbalance=np.where(stated, shape.imbalance, usual), skew=SKEW)
+        return even_step(self.group.model, shape, self.machine, overlap=self.group.overlap).total_s
 
 
 def with_accepted(group: Group, efficiency: Efficiency) -> Group:

@@ -24,8 +24,7 @@ from cost.pools import (
     RateMatch,
     RateMatches,
 )
-from cost.validation.serving import IMBALANCE, IMBALANCE_FROM_EP
-from cost.workload import CHUNK_TOKENS
+from cost.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections
 from rackplan.views.words import band_words, chip_words, factor_words, next_token, what_if_blocks
 from topology.figures import Figure, weakest
@@ -149,7 +148,7 @@ def _legend(found: Sweep) -> tuple[str, str]:
 def _imbalance(found: Sweep) -> dict[str, Any]:
     """Return the imbalance of experts that a sweep counts."""
     if found.imbalance is None:
-        usual = IMBALANCE[found.deployment.workload.phase]
+        usual = EXPERT_IMBALANCE[found.deployment.workload.phase]
         return {"value": usual, "from_gpus": IMBALANCE_FROM_EP, "kind": "assumed"}
     kind = "user" if found.imbalance > 1 else "assumed"
     return {"value": found.imbalance, "from_gpus": 1, "kind": kind}

@@ -14,8 +14,9 @@ from cost.machine import COEFFICIENTS
 from cost.step import even_step
 from cost.terms.registry import TERMS
 from cost.validation.point import Point, Pool
-from cost.validation.serving import machines, predict_serving, with_imbalance
+from cost.validation.serving import machines, predict_serving
 from cost.validation.serving_groups import group_points
+from cost.workload import with_imbalance
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
 pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not part of this copy")

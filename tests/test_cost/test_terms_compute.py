@@ -13,7 +13,7 @@ from cost.machine import stage_rates
 from cost.resolve import resolve_model
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
-from cost.terms.experts import DRAFTS_APART, _touched, even_expert_work, expert_columns, expert_times
+from cost.terms.experts import DRAFTS_APART, _touched, even_expert_work, expert_columns, placed_expert_work
 from cost.workload import StepShape
 from topology import resolve_cluster
 
@@ -131,7 +131,8 @@ def test_latent_attention_is_not_cut_by_tensor_parallelism():
 def test_experts_compute_their_pairs_and_read_what_is_touched(toy, rates):
     # 12 tokens x top 2 over 4 GPUs: 6 pairs each; 2 slots a GPU, each missed by 12 tokens with chance 0.75 ** 12
     use = balanced_use(2, np.full(4, 2), experts=8, top_k=2)
-    compute_s, read_s = expert_times(toy.moe.ffn, use, tokens=12, weights="bf16", rates=rates)
+    work = placed_expert_work(toy.moe.ffn, use, tokens=12, hidden=64, weights="bf16", rates=rates)
+    compute_s, read_s = work.compute_s, work.memory_s
     assert compute_s.shape == read_s.shape == (1, 1, 4)
     assert compute_s == pytest.approx(2 * 3_000 * 6 / 1e14)
     assert read_s == pytest.approx(2 * (1 - 0.75**12) * 3_000 * 2 / 1e12)
@@ -182,10 +183,9 @@ def test_crossover_from_reading_to_computing_on_h100():
     use = balanced_use(1, np.full(8, 32), moe.experts, moe.top_k)
     for weights in ("fp8-row", "bf16"):
         tokens_per_expert = 295.4
-        compute_s, read_s = expert_times(
-            moe, use, tokens=tokens_per_expert * 256 / 8, weights=weights, rates=rates
-        )
-        assert compute_s / read_s == pytest.approx(1.0, abs=1e-3)
+        tokens = tokens_per_expert * 256 / 8
+        work = placed_expert_work(moe, use, tokens=tokens, hidden=7168, weights=weights, rates=rates)
+        assert work.compute_s / work.memory_s == pytest.approx(1.0, abs=1e-3)
 
 
 def test_the_rest_of_a_prompt_attends_to_its_cached_part(toy, rates):

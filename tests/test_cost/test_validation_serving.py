@@ -16,9 +16,9 @@ from cost.memory import largest_batch
 from cost.resolve import resolve_model
 from cost.step import even_step
 from cost.validation.point import NO_LAYOUT, Point, Pool
-from cost.validation.serving import group_times, machines, predict_serving, stepper, with_imbalance
+from cost.validation.serving import group_times, machines, predict_serving, stepper
 from cost.validation.serving_groups import UNSTATED_WORKERS, group_points
-from cost.workload import CHUNK_TOKENS, StepShape
+from cost.workload import CHUNK_TOKENS, StepShape, with_imbalance
 
 WIDE = Pool(attention_dp=8, ep=8)
 DECODE = Point(

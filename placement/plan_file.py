@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -81,13 +82,6 @@ class _Layout(_Part):
     batch_per_gpu: _Said | None = None
     gpus_used: _Said | None = None
     passed_over: str | None = None
-
-
-class _Proof(_Part):
-    status: str
-    objective: float
-    bound: float
-    gap: float
 
 
 class _Workload(_Part):
@@ -165,7 +159,7 @@ class _PlanFile(_Part):
     stages: Annotated[list[_Stage], Field(min_length=1)]
     experts: _Experts
     layout: _Layout
-    proof: _Proof
+    proof: Proof
     scenarios: _Scenarios | None = None
     redundancy: _Redundancy | None = None
     failures: _Failures | None = None
@@ -214,18 +208,17 @@ def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, flo
 
 def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
     """Return ``plan`` as JSON-able data in schema 1."""
-    deployment, proof = plan.deployment, _Proof.model_validate(plan.proof)
-    layout = _layout_said(plan).model_copy(update={"passed_over": plan.passed_over or None})
+    deployment = plan.deployment
     return {
         "schema_version": SCHEMA_VERSION,
         "model": deployment.model.name,
         "cluster": deployment.cluster.name,
         "stages": _stages(plan),
         "experts": {"gpus": [gpu.id for gpu in deployment.cluster.gpus], "layers": _expert_rows(plan)},
-        "layout": layout.model_dump(),
+        "layout": {**layout_to_dict(plan), "passed_over": plan.passed_over or None},
         "score": plan_score_to_dict(plan),
         "proof": {
-            **proof.model_dump(),
+            **asdict(plan.proof),
             "of": _proof_of(plan),
             "interrupted": plan.interrupted,
             "log": list(plan.notes),
@@ -253,18 +246,18 @@ def _curve(curve: RedundancyCurve) -> dict[str, object]:
     }
 
 
-def _layout_said(plan: Plan) -> _Layout:
-    """What stages, model and batch say of the layout."""
+def layout_to_dict(plan: Plan) -> dict[str, int]:
+    """Return what stages, model and batch say of the layout."""
     layout, deployment = plan.layout, plan.deployment
-    return _Layout(
-        stages=layout.stages,
-        ep=layout.ep if deployment.model.moe else 1,
-        tp=layout.tp,
-        attention_dp=layout.attention_dp,
-        replicas=len(layout.replicas),
-        batch_per_gpu=deployment.workload.batch,
-        gpus_used=layout.gpus_used,
-    )
+    return {
+        "stages": layout.stages,
+        "ep": layout.ep if deployment.model.moe else 1,
+        "tp": layout.tp,
+        "attention_dp": layout.attention_dp,
+        "replicas": len(layout.replicas),
+        "batch_per_gpu": deployment.workload.batch,
+        "gpus_used": layout.gpus_used,
+    }
 
 
 def _proof_of(plan: Plan) -> str:
@@ -397,7 +390,6 @@ def _plan(fields: _PlanFile) -> Plan:
     experts = tuple(_assignment(fields, deployment, layout, index) for index in range(layout.stages))
     loads = _loads(inputs.loads, deployment)
     score, balancedness = score_placement(deployment, layout, experts, loads, inputs.options.split)
-    proof = Proof(**fields.proof.model_dump())
     options = inputs.options.model_dump(exclude={"engine"}, exclude_unset=True)
     plan = Plan(
         deployment,
@@ -406,7 +398,7 @@ def _plan(fields: _PlanFile) -> Plan:
         loads,
         score,
         balancedness,
-        proof,
+        fields.proof,
         options=options,
         scenarios=_scenarios(fields.scenarios, loads.names if loads else ()),
         failures=_failures(fields.failures, deployment),
@@ -466,7 +458,7 @@ def _layout(fields: _PlanFile, deployment: Deployment) -> Layout:
 
 def _check_layout(given: _Layout, plan: Plan) -> None:
     """Refuse a layout that somebody changed in one place alone."""
-    for key, value in _layout_said(plan).model_dump(exclude={"passed_over"}).items():
+    for key, value in layout_to_dict(plan).items():
         here = getattr(given, key)
         if here is not None and here != value:
             where = "inputs.workload.batch says" if key == "batch_per_gpu" else "stages and layout.tp make it"

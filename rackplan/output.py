@@ -16,7 +16,7 @@ from typing import Any
 from rackplan.render.text import text_lines, with_flags
 from rackplan.views.blocks import RAMP, View
 from topology.errors import InputError, printable
-from topology.files import ensure_folder
+from topology.files import ensure_folder, write_whole
 
 _ASCII = str.maketrans(RAMP, "_.-=+*#@")
 """Letters that stand for the levels of a picture on a terminal that lacks them."""
@@ -78,11 +78,11 @@ def output_folder(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_together(folder: Path, writers: Mapping[str, Callable[[Path], None]]) -> None:
+def write_together(folder: Path, writers: Mapping[str, str | Callable[[Path], None]]) -> None:
     """Write files into ``folder``: all of them are made first, so that none changes where one cannot be made.
 
-    ``writers`` has, by the name of each file, what writes it to a path of that name. Whole files are moved into place
-    one by one; a run that is killed meanwhile is completed by the next one (:func:`output_folder`).
+    ``writers`` has, by the name of each file, its text, or what writes it to a path of that name. Whole files are
+    moved into place one by one; a run that is killed meanwhile is completed by the next one (:func:`output_folder`).
 
     Raises
     ------
@@ -96,7 +96,10 @@ def write_together(folder: Path, writers: Mapping[str, Callable[[Path], None]]) 
     try:
         for name, write in writers.items():
             try:
-                write(aside / name)
+                if isinstance(write, str):
+                    write_whole(aside / name, write.encode())
+                else:
+                    write(aside / name)
             except InputError as error:
                 message = str(error).replace(f"{aside}{os.sep}", f"{folder}{os.sep}")
                 raise InputError(message) from None
@@ -111,40 +114,6 @@ def write_together(folder: Path, writers: Mapping[str, Callable[[Path], None]]) 
     except KeyboardInterrupt:
         _put_in_place(folder)
         raise
-
-
-def require_new(path: Path) -> None:
-    """Refuse a path that is taken.
-
-    Raises
-    ------
-    InputError
-        If something is there, even a link that leads nowhere.
-    """
-    if os.path.lexists(path):
-        raise InputError(f"-o {path}: it exists, and is not overwritten; choose another -o or remove it.")
-
-
-def write_new(path: Path, data: bytes) -> None:
-    """Write ``data`` to a new file: it appears with all of it, and never in place of another.
-
-    Raises
-    ------
-    InputError
-        If something is there, or the folder cannot be written to.
-    """
-    require_new(path)
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".rackplan-") as folder:
-            aside = Path(folder) / "new"
-            aside.write_bytes(data)  # not mkstemp: the file gets the rights that the umask leaves
-            _to_disk(aside)
-            os.link(aside, path)
-    except FileExistsError:
-        require_new(path)
-        raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot write there ({error.strerror}); choose another -o.") from None
 
 
 @contextmanager

@@ -84,14 +84,15 @@ class Front:
     def curve(self, most: int = 24) -> list[CurvePoint]:
         """Return at most ``most`` points of the front over all layers, from the fewest moves to the best balance."""
         chosen = [0] * len(self.points)
-        found = [self._total(chosen)]
+        found = [self.total(chosen)]
         for step in self.steps():
             chosen[step.layer] = step.point
-            found.append(self._total(chosen))
+            found.append(self.total(chosen))
         keep = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(int))
         return [found[i] for i in keep]
 
-    def _total(self, chosen: Sequence[int]) -> CurvePoint:
+    def total(self, chosen: Sequence[int]) -> CurvePoint:
+        """Return the point over all layers of the chosen point of each."""
         picked = [points[index] for points, index in zip(self.points, chosen, strict=True)]
         return CurvePoint(
             sum(point.moves for point in picked),

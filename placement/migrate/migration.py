@@ -15,7 +15,6 @@ from placement.migrate.start import align_slots, fresh_near, restore
 from placement.migrate.task import MigrationTask
 from placement.stop import Stop
 from topology.errors import InfeasibleError
-from topology.units import added
 
 KNEE = 0.01
 """Without a budget: the fewest moves within this fraction of a fresh placement's balancedness."""
@@ -99,7 +98,6 @@ def migrate(
         chosen = within(joined, max_moves)
     else:
         chosen = reaching(joined, target)
-    moves = sum(points[index].moves for points, index in zip(joined.points, chosen, strict=True))
     point = iter(chosen)
     found = [
         Placements(
@@ -107,7 +105,9 @@ def migrate(
         )
         for task, front, start, new in zip(tasks, fronts, starts, made, strict=True)
     ]
-    return Migration(tuple(found), moves, tuple(joined.curve()), stop.interrupted, tuple(log))
+    return Migration(
+        tuple(found), joined.total(chosen).moves, tuple(joined.curve()), stop.interrupted, tuple(log)
+    )
 
 
 def _start(task: MigrationTask, fresh: Experts, seed: int) -> Experts:
@@ -173,13 +173,13 @@ def _state(fronts: Sequence[SplitFront], number: int, phase: str, target: float,
     front = Front.joined([each.now for each in fronts])
     fewest = sum(points[0].moves for points in front.points)
     chosen = reaching(front, target) if most is None else along_hulls(front, max(0, most - fewest))
-    picked = [points[index] for points, index in zip(front.points, chosen, strict=True)]
+    total = front.total(chosen)
     return State(
         number,
         phase,
-        len(picked),
+        len(chosen),
         sum(points[-1].balancedness >= target for points in front.points),
-        added(point.balancedness for point in picked) / len(picked),
-        sum(point.moves for point in picked),
+        total.balancedness,
+        total.moves,
         target,
     )

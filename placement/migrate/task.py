@@ -76,10 +76,6 @@ class MigrationTask:
         worst = self.problem.objective == "worst"
         return self.problem.over_scenarios(peaks), balance.min(axis=0) if worst else balance.mean(axis=0)
 
-    def balancedness(self, slot_expert: Experts) -> Floats:
-        """Return mean over largest GPU load, ``[layers]``, of ``[layers, slots]``."""
-        return self.judged(slot_expert)[1]
-
 
 def migration_task(problem: Problem, old: Experts) -> MigrationTask:
     """Check the placement ``old`` ``[layers, slots]`` that runs against the problem that the new one is for.

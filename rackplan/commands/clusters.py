@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from topology.routes import Traffic
 
 DEFAULT_BYTES = "1 GB"
-_BYTES_PER_GPU = 1e9  # shares of the time do not depend on it; the caption says it
 
 
 def draw(
@@ -255,16 +254,15 @@ def _whole(cluster: Cluster) -> Cluster:
 
 
 def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:
-    """Return the loads of a named pattern, or of a file of bytes."""
+    """Return the loads of a named pattern, or of a file of bytes; shares of the time do not depend on how many."""
     from topology.draw import TrafficOverlay
-    from topology.routes import link_loads, pattern_traffic, read_traffic
-    from topology.units import format_quantity
+    from topology.routes import link_loads
 
-    gpus = len(target.gpus)
-    if pattern.lower().endswith(".npy"):
-        return TrafficOverlay(link_loads(target, read_traffic(Path(pattern), gpus)), Path(pattern).name)
-    loads = link_loads(target, pattern_traffic(pattern, gpus, _BYTES_PER_GPU))
-    return TrafficOverlay(loads, f"{pattern}, {format_quantity(_BYTES_PER_GPU, 'byte')} from each GPU")
+    loads = link_loads(target, traffic_from_options(pattern, None, None, len(target.gpus)))
+    measured = pattern.lower().endswith(".npy")
+    return TrafficOverlay(
+        loads, Path(pattern).name if measured else f"{pattern}, {DEFAULT_BYTES} from each GPU"
+    )
 
 
 def _check_readable(text: str) -> None:

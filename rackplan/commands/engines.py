@@ -25,13 +25,14 @@ def export(
     from placement.engines.export import export_plan
     from placement.engines.registry import require_engine
     from placement.plan_file import read_plan
-    from rackplan.output import require_new, show, write_new
+    from rackplan.output import show
     from rackplan.views.engines import export_view
+    from topology.files import require_new, write_whole
 
     engine = require_engine(to, "--to")
     require_new(output)
     exported = export_plan(read_plan(plan), engine, str(output))
-    write_new(output, exported.text.encode())
+    write_whole(output, exported.text.encode(), new=True)
     show(export_view(exported), json=json)
 
 

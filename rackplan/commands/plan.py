@@ -244,22 +244,21 @@ def write_plan(
     from topology.files import write_whole
 
     command = shlex.join(["rackplan", *sys.argv[1:]])
-    text = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
 
     def report(path: Path) -> None:
         drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it
         blocks = plan_page(plan, drawing, command=command, sha256=sha256, first=first)
         write_whole(path, page(blocks).encode())
 
-    writers: dict[str, Callable[[Path], None]] = {
+    writers: dict[str, str | Callable[[Path], None]] = {
         "topology.svg": lambda path: draw_cluster(plan.deployment.cluster, path, overlay=plan_overlay(plan)),
         "report.html": report,
     }
     names = {"plan": "plan.json", "report": "report.html", "topology": "topology.svg"}
     if moves is not None:
-        writers["moves.json"] = lambda path: write_whole(path, moves.encode())
+        writers["moves.json"] = moves
         names = {"plan": names.pop("plan"), "moves": "moves.json", **names}
-    writers["plan.json"] = lambda path: write_whole(path, text.encode())
+    writers["plan.json"] = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
     write_together(folder, writers)
     return {what: str(folder / name) for what, name in names.items()}
 

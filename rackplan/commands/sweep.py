@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from topology.errors import InfeasibleError, InputError
 if TYPE_CHECKING:
     from cost.layouts import Sweep
     from cost.workload import Workload
-    from rackplan.views.blocks import Block
     from rackplan.views.sweep import Pools
     from topology.cluster import Cluster
 
@@ -170,8 +169,9 @@ def compare(
     from cost.resolve import resolve_model
     from placement.compare import compare_clusters
     from placement.options import PlanOptions
-    from rackplan.output import output_folder, show
+    from rackplan.output import json_text, output_folder, show, write_together
     from rackplan.progress import progress
+    from rackplan.render.html import page
     from rackplan.views.compare import compare_page, compare_view
 
     targets = options.speeds(tok_s_user) if tok_s_user is not None else []
@@ -190,21 +190,11 @@ def compare(
         if folder:
             reporter.stage("writing")
             command = shlex.join(["rackplan", *sys.argv[1:]])
-            _write(folder, view.data, compare_page(rows, deployments, expert_loads, command=command))
+            report = page(compare_page(rows, deployments, expert_loads, command=command))
+            write_together(folder, {"compare.json": json_text(view.data), "report.html": report})
     show(view, json=json)
     if all(row.tok_s_per_gpu is None for row in rows):
         raise InfeasibleError("none of the clusters runs this: " + rows[0].reason)
-
-
-def _write(folder: Path, data: Mapping[str, Any], blocks: list[Block]) -> None:
-    """Write the rows and the report, both or neither."""
-    from rackplan.output import json_text, write_together
-    from rackplan.render.html import page
-    from topology.files import write_whole
-
-    texts = {"compare.json": json_text(data), "report.html": page(blocks)}
-    writers = {name: lambda path, text=text: write_whole(path, text.encode()) for name, text in texts.items()}
-    write_together(folder, writers)
 
 
 def _pools(

@@ -97,19 +97,7 @@ def _clusters() -> View:
                 _short(domain.status),
             ]
         )
-        data.append(
-            {
-                "name": name,
-                "title": domain.title,
-                "status": domain.status,
-                "gpu": domain.gpu.name,
-                "gpus_per_domain": domain.gpus,
-                "gpus_per_node": domain.gpus_per_node,
-                "scale_up_bytes_per_s": up,
-                "scale_out_bytes_per_s": away,
-                "scale_up_over_scale_out": ratio,
-            }
-        )
+        data.append({**_domain_data(name), "gpu": domain.gpu.name})
     columns = ("cluster", "GPU", "domain", "node", "scale-up/GPU", "scale-out/GPU", "ratio", "status")
     notes = (
         "Rates per GPU and direction, from links x rate; a dash: not published.",
@@ -216,7 +204,7 @@ def _cluster(name: str) -> View:
     domain, out = load_domain(name), find_scale_out(name)
     figures, shown = _figures({**domain.figures, **_link_figures(domain, out)})
     gpu, limits = _gpu(domain.gpu), _physical(resolve_cluster(name))
-    up, away, ratio = _rates(domain, out)
+    ratio = _rates(domain, out)[2]
     size = f"{domain.gpus} GPUs, {domain.gpus_per_node} a node, {_structure(domain)}"
     head = [
         Lines([f"{name}: {domain.title} ({domain.status})"]),
@@ -227,25 +215,31 @@ def _cluster(name: str) -> View:
         *(Text(note, "note") for note in domain.notes),
     ]
     data = {
-        "name": name,
-        "title": domain.title,
-        "status": domain.status,
-        "gpus_per_domain": domain.gpus,
-        "gpus_per_node": domain.gpus_per_node,
-        "structure": domain.structure,
+        **_domain_data(name),
+        **picked(domain, "structure links_per_gpu"),
         "shape": list(domain.shape),
         "switches": limits.data["switches"].get("switch", 0),
-        "links_per_gpu": domain.links_per_gpu,
         "links_per_switch": list(domain.links_per_switch),
-        "scale_up_bytes_per_s": up,
-        "scale_out_bytes_per_s": away,
-        "scale_up_over_scale_out": ratio,
         "figures": figures,
         "notes": list(domain.notes),
         "physical": limits.data,
         "gpu": gpu.data,
     }
     return View(sections(head, limits.blocks[1:], gpu.blocks), data)
+
+
+def _domain_data(name: str) -> dict[str, Any]:
+    """Return what the list of clusters and the page of one have in common."""
+    domain = load_domain(name)
+    up, away, ratio = _rates(domain, find_scale_out(name))
+    return {
+        "name": name,
+        **picked(domain, "title status gpus_per_node"),
+        "gpus_per_domain": domain.gpus,
+        "scale_up_bytes_per_s": up,
+        "scale_out_bytes_per_s": away,
+        "scale_up_over_scale_out": ratio,
+    }
 
 
 def _known(rate: float) -> float | None:

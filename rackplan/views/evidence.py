@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from cost.calibration.alltoall import Kernel
 from cost.dtypes import multiply_dtype
 from cost.layout import StageSpec
 from cost.machine import Machine
@@ -35,30 +36,31 @@ class UsedFigure:
 def coefficients(plan: Plan) -> list[UsedFigure]:
     """Return what kernels reach of the peaks, and their delays, for the chips and fabrics of the plan's stages."""
     found: dict[tuple[str, str], UsedFigure] = {}
-    for stage, machine in _machines(plan):
-        efficiency = machine.efficiency
-        for name, figure in efficiency.figures().items():
-            found.setdefault((efficiency.chip, name), UsedFigure("kernels", efficiency.chip, name, figure))
-        kernel = plan.deployment.kernel(stage, tp=plan.layout.tp)
+    for _, machine, kernel in _machines(plan):
+        reached = {machine.efficiency.chip: machine.efficiency.figures()}
         if kernel is not None:
-            for name, figure in kernel.figures().items():
-                found.setdefault((kernel.name, name), UsedFigure("kernels", kernel.name, name, figure))
+            reached[kernel.name] = kernel.figures()
+        for of, figures in reached.items():
+            for name, figure in figures.items():
+                found.setdefault((of, name), UsedFigure("kernels", of, name, figure))
     return list(found.values())
 
 
 def kernel_notes(plan: Plan) -> list[str]:
     """Return which all-to-all kernels stand in for those of fabrics on which nobody measured them."""
     notes = []
-    for stage, machine in _machines(plan):
-        kernel, rates = plan.deployment.kernel(stage, tp=plan.layout.tp), machine.rates
+    for stage, machine, kernel in _machines(plan):
         if kernel is not None:
-            crosses = len(plan.deployment.domain_set(stage)) > 1
-            notes.append(kernel.stand_in(rates.up_fabric, rates.out_fabric if crosses else ""))
+            out = machine.rates.out_fabric if len(plan.deployment.domain_set(stage)) > 1 else ""
+            notes.append(kernel.stand_in(machine.rates.up_fabric, out))
     return [note for note in dict.fromkeys(notes) if note]
 
 
-def _machines(plan: Plan) -> Iterator[tuple[StageSpec, Machine]]:
-    """Yield each stage that runs on another machine, or in one domain rather than several, than those before it."""
+def _machines(plan: Plan) -> Iterator[tuple[StageSpec, Machine, Kernel | None]]:
+    """Yield stages with machine and all-to-all kernel.
+
+    Each runs on another machine, or in one domain rather than several, than those before it.
+    """
     seen = set()
     for stages in plan.layout.replicas:
         for stage in stages:
@@ -66,7 +68,7 @@ def _machines(plan: Plan) -> Iterator[tuple[StageSpec, Machine]]:
             key = id(machine), len(plan.deployment.domain_set(stage)) > 1
             if key not in seen:
                 seen.add(key)
-                yield stage, machine
+                yield stage, machine, plan.deployment.kernel(stage, tp=plan.layout.tp)
 
 
 def term_evidence(plan: Plan, term: str) -> Evidence | None:

@@ -16,7 +16,7 @@ from cost.score import Score
 from cost.terms.registry import TERMS
 from placement.compare import cluster_status
 from placement.plan import Plan
-from placement.plan_file import plan_score_to_dict
+from placement.plan_file import layout_to_dict, plan_score_to_dict
 from placement.scoring import score_placement
 from rackplan.views.blocks import Block, Table, Text, View, labelled, sections
 from rackplan.views.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
@@ -385,15 +385,7 @@ def _data(found: Explanation) -> dict[str, Any]:
         "model": plan.deployment.model.name,
         "cluster": plan.deployment.cluster.name,
         "gpus": len(plan.deployment.cluster.gpus),
-        "layout": {
-            "stages": plan.layout.stages,
-            "ep": plan.layout.ep if plan.deployment.model.moe else 1,
-            "tp": plan.layout.tp,
-            "attention_dp": plan.layout.attention_dp,
-            "replicas": len(plan.layout.replicas),
-            "batch_per_gpu": score.batch,
-            "gpus_used": plan.layout.gpus_used,
-        },
+        "layout": layout_to_dict(plan),
         "score": plan_score_to_dict(plan),
         "step_over_lower": found.step_over_lower,
         "mean_wait_ms": mean * 1e3,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from cost.traces.open import open_recording
 from cost.traces.recording import Recording, Wanted
 from cost.traces.statistics import Drift, LoadStatistics, load_statistics
 from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows, moe_rows, require_fit
-from rackplan.views.blocks import RAMP, Block, Heading, Lines, Table, Text, View, labelled, sections
+from rackplan.views.blocks import RAMP, Block, Heading, Lines, Table, Text, View, labelled, picked, sections
 from topology.errors import InputError
 
 _PICTURE = 64
@@ -31,16 +31,19 @@ class Description:
     notes: tuple[str, ...]
 
     @property
+    def ids(self) -> Sequence[int]:
+        """The layer of each row: its id where the recording says it, else the row."""
+        return self.recording.layer_ids or range(self.recording.rows)
+
+    @property
     def layers(self) -> list[int]:
-        """The layers with tokens: their ids where the recording says them, else their rows."""
-        ids = self.recording.layer_ids or tuple(range(self.recording.rows))
-        return [ids[row] for row in self.statistics.rows]
+        """The layers with tokens."""
+        return [self.ids[row] for row in self.statistics.rows]
 
     @property
     def dense(self) -> list[int]:
-        """Layers (or rows) without a token in any window."""
-        ids = self.recording.layer_ids or tuple(range(self.recording.rows))
-        return [layer for row, layer in enumerate(ids) if row not in self.statistics.rows]
+        """Layers without a token in any window."""
+        return [layer for row, layer in enumerate(self.ids) if row not in self.statistics.rows]
 
 
 def describe(
@@ -113,9 +116,7 @@ def _mean_and_worst(values: NDArray[np.float64], layers: list[int]) -> dict[str,
 
 
 def _drift_json(drift: Drift | None) -> dict[str, float | None] | None:
-    if drift is None:
-        return None
-    return {"distance": drift.distance, "by_chance": drift.by_chance, "correlation": drift.correlation}
+    return None if drift is None else picked(drift, "distance by_chance correlation")
 
 
 def _tokens(found: Description) -> float | None:

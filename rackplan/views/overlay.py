@@ -23,8 +23,6 @@ def plan_overlay(plan: Plan) -> Overlay:
     layers and scenarios. The label of a GPU is the number of expert slots it has per
     layer. Where there are several stages or replicas, the tag of a GPU is ``S1`` (stage 1) or ``R2.S1``.
     """
-    from topology.draw import Overlay
-
     count = len(plan.deployment.cluster.gpus)
     values = np.zeros(count)
     labels = [""] * count
@@ -43,13 +41,12 @@ def plan_overlay(plan: Plan) -> Overlay:
                 values[gpus] = values[list(plan.layout.replicas[0][s].gpus)]
             for gpu, slots in zip(gpus, assignment.slots_per_gpu, strict=True):
                 labels[gpu] = str(slots)
-    if plan.loads is None:
-        return Overlay(None, labels, "", tags=tags if several else (), key=_key(plan))
+    loaded = plan.loads is not None
     return Overlay(
-        values=values.tolist(),
+        values=values.tolist() if loaded else None,
         labels=labels,
-        legend="expert load / mean (in cells: slots per layer)",
-        spans=(0.8, 1.2),
+        legend="expert load / mean (in cells: slots per layer)" if loaded else "",
+        spans=(0.8, 1.2) if loaded else None,
         tags=tags if several else (),
         key=_key(plan),
     )

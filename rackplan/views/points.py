@@ -53,24 +53,18 @@ def report_points(deployment: Deployment, redundant: int | None) -> list[ReportP
     for key in range(int(layout.max(initial=-1)) + 1):
         rows = np.flatnonzero(whole & (layout == key))
         shown[rows[[0, len(rows) // 2, -1]] if len(rows) else rows] = True
-    edge = np.flatnonzero(whole)[_edge(found, whole)]
+    edge = np.flatnonzero(whole)[pareto(found.tok_s_per_user[whole], found.tok_s_per_gpu[whole])]
     shown |= whole & np.isin(layout, layout[edge])
     near = np.isin(layout, _nearest(found, layout, whole, edge))
     shown |= whole & near & (np.log2(np.maximum(found.batch, 1.0)) % 1 == 0)
     return [_point(found, int(index)) for index in np.flatnonzero(shown)]
 
 
-def _edge(found: Sweep, whole: NDArray[np.bool_]) -> NDArray[np.int64]:
-    return pareto(found.tok_s_per_user[whole], found.tok_s_per_gpu[whole])
-
-
 def frontier(points: Iterable[ReportPoint]) -> list[ReportPoint]:
     """Return the points that no other beats in both speeds, from the slowest per user to the fastest."""
-    best: list[ReportPoint] = []
-    for point in sorted(points, key=lambda p: (-p.tok_s_per_user, -p.tok_s_per_gpu, p.layout)):
-        if not best or point.tok_s_per_gpu > best[-1].tok_s_per_gpu:
-            best.append(point)
-    return best[::-1]
+    given = sorted(points, key=lambda point: point.layout)  # of equal points the first is kept
+    edge = pareto([point.tok_s_per_user for point in given], [point.tok_s_per_gpu for point in given])
+    return [given[index] for index in edge.tolist()]
 
 
 def _point(found: Sweep, index: int) -> ReportPoint:

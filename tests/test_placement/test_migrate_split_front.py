@@ -92,7 +92,7 @@ def test_within_one_percent_of_what_a_plan_under_the_split_would_be(split: Dispa
     balance = (1 / recomputed(task, check(task, found))).mean()
     plan = (1 / recomputed(task, solve(task.problem).assignment.slot_expert)).mean()
     assert balance >= (1 - KNEE) * 0.999 * plan
-    assert balance >= (1 - KNEE) * task.balancedness(found.placements[0].fresh).mean() - 1e-12
+    assert balance >= (1 - KNEE) * task.judged(found.placements[0].fresh)[1].mean() - 1e-12
     assert found.moves < task.moves(found.placements[0].fresh).sum()
 
 
@@ -155,7 +155,7 @@ def test_exchanges_by_source_are_more_than_the_even_search_finds() -> None:
     task = drift(5, "source", layers=4, experts=64, gpus=16, redundant=16, per_node=8)
     found = check(task, migrate([task]))
     even = migrate([task.even]).placements[0].slot_expert
-    assert task.balancedness(found).mean() > task.balancedness(even).mean() + 0.01
+    assert task.judged(found)[1].mean() > task.judged(even)[1].mean() + 0.01
 
 
 @pytest.mark.usefixtures("short")
@@ -175,7 +175,7 @@ def test_ctrl_c_keeps_the_best_so_far(
     found = migrate([task], stop=Stop(600, stop))
     assert found.interrupted
     assert "interrupted" in found.log[-1]
-    assert task.balancedness(check(task, found)).mean() > task.balancedness(task.old).mean()
+    assert task.judged(check(task, found))[1].mean() > task.judged(task.old)[1].mean()
 
 
 @pytest.mark.usefixtures("short")
@@ -197,7 +197,7 @@ def test_progress_is_reported(most: int | None, monkeypatch: pytest.MonkeyPatch)
     assert all(0 < state.balancedness <= 1 for state in heard)
     if most is not None:
         assert all(state.moves <= most for state in heard)
-    fresh = task.balancedness(found.placements[0].fresh).mean()
+    fresh = task.judged(found.placements[0].fresh)[1].mean()
     assert heard[0].target == pytest.approx((1 - KNEE) * min(1.0, 1.002 * fresh))
     assert seconds == sorted(seconds)
 
@@ -212,7 +212,7 @@ def test_real_loads_under_the_split(split: DispatchPolicy) -> None:
     ran, asked = (make_problem(loads, slots, split=split, nodes=nodes) for loads in (before, after))
     task = migration_task(asked, solve(ran).assignment.slot_expert)
     found = migrate([task])
-    fresh = task.balancedness(solve(task.problem).assignment.slot_expert).mean()
+    fresh = task.judged(solve(task.problem).assignment.slot_expert)[1].mean()
     assert fresh > 0.99
-    assert task.balancedness(check(task, found)).mean() >= (1 - KNEE) * 0.999 * fresh
+    assert task.judged(check(task, found))[1].mean() >= (1 - KNEE) * 0.999 * fresh
     assert found.moves <= 0.35 * task.old.size

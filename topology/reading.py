@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from topology.errors import InputError, printable
 from topology.figures import Evidence
 
+T = TypeVar("T")
 DEEPEST = 64
 _LONGEST_BYTES = 32_000_000
 _LONGEST_SHOWN = 60
@@ -186,6 +187,11 @@ class Fields:
     def sub(self, key: str) -> Fields:
         """Return the mapping under ``key``."""
         return Fields(self.need(key), self.at(key))
+
+    def by_name(self, key: str, read: Callable[[Fields, str], T]) -> dict[str, T]:
+        """Return what ``read`` (such as ``Fields.text``) makes of each key of the mapping under ``key``."""
+        found = self.sub(key)
+        return {name: read(found, name) for name in found.names()}
 
     def subs(self, key: str, *, empty: bool = False) -> list[Fields]:
         """Return the list of mappings under ``key``; with ``empty`` it may be absent or have no entries."""

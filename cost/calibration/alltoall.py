@@ -117,15 +117,15 @@ def read_kernels(data: object) -> dict[str, Kernel]:
         If a key, unit or family in it is not known.
     """
     file = Fields(data, "all-to-all coefficients")
-    sources = file.sub("sources")
-    texts = {name: sources.text(name) for name in sources.names()}
-    common = file.sub("shared")
-    shared = {}
-    for name in common.names():
-        entry = common.sub(name)
-        shared[name] = _figure(entry, entry.text("unit"), texts)
-    table = file.sub("kernels")
-    kernels = {name: _kernel(name, table.sub(name), shared, texts) for name in table.names()}
+    texts = file.by_name("sources", Fields.text)
+    shared = {
+        name: _figure(entry, entry.text("unit"), texts)
+        for name, entry in file.by_name("shared", Fields.sub).items()
+    }
+    kernels = {
+        name: _kernel(name, entry, shared, texts)
+        for name, entry in file.by_name("kernels", Fields.sub).items()
+    }
     file.get("errors")  # of the fit and of its cross-validation, for readers
     file.done()
     return kernels

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,8 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class ErrorOf:
-    """The error of predictions for one chip under one engine in one phase.
+class ErrorOf(ErrorFigures):
+    """The error of predictions for one chip under one engine in one phase; of configurations that a fit did not see.
 
     Attributes
     ----------
@@ -86,14 +86,11 @@ class ErrorOf:
         of ``note``. ``any`` phase: all.
     rows, rows_of:
         Measured rows on ``chip``, and what they are, one of :data:`KINDS`.
-    median, mean, within_20_percent, bias:
-        Errors of configurations that a fit did not see, as in :class:`ErrorFigures`.
     left_out, left_out_chip:
         Errors of a chip that a fit did not see, of any of whose rows: ``chip`` itself; where it stands in for
         another or has too few rows the chip with the widest band of those left out in turn.
     band:
-        Factor that 80 % of the rows are within: of configurations that a fit did not see; that of ``left_out``
-        where ``chip`` stands in or has too few rows.
+        That of ``left_out`` where ``chip`` stands in or has too few rows.
     note:
         Why rows of all engines or phases count though fewer were asked for; empty where they were not.
     """
@@ -102,11 +99,6 @@ class ErrorOf:
     engine: str
     phase: str
     rows: int
-    median: float
-    mean: float
-    within_20_percent: float
-    bias: float
-    band: float
     left_out: ErrorFigures | None
     left_out_chip: str = ""
     stand_in_for: str = ""
@@ -131,25 +123,28 @@ class ErrorTable:
     strata, many_requests, models, published:
         Cells by what they are called: kinds of served rows, engines at 256 and more requests, models, published
         figures.
+
+    Raises
+    ------
+    InputError
+        If something in it is missing, not known or out of range.
     """
 
     def __init__(self, data: object) -> None:
         file = Fields(data, "calibration errors")
         self.source = file.text("source")
         self.folds = file.count("folds", least=2)
-        self.served = _cells(file.sub("served"))
-        chips = file.sub("chips")
+        self.served = _cells(file, "served")
         self.rows_of: dict[str, str] = {}
         self.chips: dict[str, dict[tuple[str, str], Cell]] = {}
-        for name in chips.names():
-            chip = chips.sub(name)
+        for name, chip in file.by_name("chips", Fields.sub).items():
             self.rows_of[name] = _known(chip, "rows_of", KINDS)
             self.chips[name] = _cells_of(chip.sub("engines"))
             chip.done()
-        self.strata = _cells(file.sub("strata"))
-        self.many_requests = _cells(file.sub("many_requests"))
-        self.models = _cells(file.sub("models"))
-        self.published = _cells(file.sub("published"))
+        self.strata = _cells(file, "strata")
+        self.many_requests = _cells(file, "many_requests")
+        self.models = _cells(file, "models")
+        self.published = _cells(file, "published")
         file.done()
         self.widest_left_out()
 
@@ -211,8 +206,8 @@ def _cells_of(engines: Fields) -> dict[tuple[str, str], Cell]:
     return found
 
 
-def _cells(fields: Fields) -> dict[str, Cell]:
-    return {name: _cell(fields.sub(name)) for name in fields.names()}
+def _cells(fields: Fields, key: str) -> dict[str, Cell]:
+    return {name: _cell(one) for name, one in fields.by_name(key, Fields.sub).items()}
 
 
 def _cell(fields: Fields) -> Cell:
@@ -248,21 +243,10 @@ def _number(fields: Fields, key: str, least: float, most: float = math.inf) -> f
     return float(value)
 
 
-def read_errors(data: object) -> ErrorTable:
-    """Return the errors that a file's contents hold.
-
-    Raises
-    ------
-    InputError
-        If something in it is missing, not known or out of range.
-    """
-    return ErrorTable(data)
-
-
 @cache
 def error_table() -> ErrorTable:
     """Return the errors of the calibration that is shipped."""
-    return read_errors(load_yaml(PATH, "calibration errors"))
+    return ErrorTable(load_yaml(PATH, "calibration errors"))
 
 
 def error_of(gpu_name: str, engine: str = "", phase: str = "") -> ErrorOf:
@@ -307,21 +291,19 @@ def error_behind(efficiency: Efficiency, phase: str = "") -> ErrorOf | None:
     borrowed = bool(efficiency.stand_in_for) or cell.rows < LEAST_ROWS
     of = table.widest_left_out() if borrowed else chip
     left_out = table.chips[of][ANY_ENGINE, ANY_PHASE].left_out if borrowed else cell.left_out
+    if borrowed and left_out is not None:
+        own = replace(own, band=left_out.band)
     return ErrorOf(
-        chip,
-        engine,
-        found,
-        cell.rows,
-        own.median,
-        own.mean,
-        own.within_20_percent,
-        own.bias,
-        left_out.band if borrowed and left_out is not None else own.band,
-        left_out,
-        of if left_out is not None else "",
-        efficiency.stand_in_for,
-        table.rows_of[chip],
-        note,
+        **vars(own),
+        chip=chip,
+        engine=engine,
+        phase=found,
+        rows=cell.rows,
+        left_out=left_out,
+        left_out_chip=of if left_out is not None else "",
+        stand_in_for=efficiency.stand_in_for,
+        rows_of=table.rows_of[chip],
+        note=note,
     )
 
 

@@ -165,12 +165,11 @@ def read_first_token(data: object) -> FirstTokenCalibration:
         If something in it is missing, not known, or no rising interval.
     """
     file = Fields(data, "first_token")
-    source, fit = file.text("source"), file.sub("fit")
+    source, fit = file.text("source"), file.by_name("fit", Fields.number)
     knots = file.numbers("knots")
     if len(knots) < 2 or any(b <= a for a, b in pairwise(knots)):
         raise InputError(f"{file.at('knots')}: expected two or more rising counts of requests.")
-    engines = file.sub("engines")
-    found = {name: _loaded(engines.sub(name), knots) for name in engines.names()}
+    found = {name: _loaded(fields, knots) for name, fields in file.by_name("engines", Fields.sub).items()}
     if ANY_ENGINE not in found:
         raise InputError(f"{file.at('engines')}: {ANY_ENGINE} is missing.")
     two_pools = _loaded(file.sub("two_pools"), knots)
@@ -183,9 +182,7 @@ def read_first_token(data: object) -> FirstTokenCalibration:
         factors[phase] = (pair[0], pair[1])
     queue.done()
     file.done()
-    return FirstTokenCalibration(
-        source, {name: fit.number(name) for name in fit.names()}, found, two_pools, factors
-    )
+    return FirstTokenCalibration(source, fit, found, two_pools, factors)
 
 
 def _loaded(fields: Fields, knots: tuple[float, ...]) -> Loaded:

@@ -78,13 +78,13 @@ def read_kernel_rates(data: object, where: str = "kernel rates") -> KernelFigure
         If something is missing, not known, above its peak, or not the quotient of its rate and its peak.
     """
     file = Fields(data, where)
-    sources = file.sub("sources")
-    texts = {key: sources.text(key) for key in sources.names()}
+    texts = file.by_name("sources", Fields.text)
     table = file.sub("architectures")
     chips = {name: table.texts(name) for name in table.names()}
     homes = {chip: name for name, members in chips.items() for chip in members}
-    absent = file.sub("without")
-    without = {name: _reasons(absent.sub(name), name, chips) for name in absent.names()}
+    without = {
+        name: _reasons(fields, name, chips) for name, fields in file.by_name("without", Fields.sub).items()
+    }
     rates = tuple(_rate(fields, texts, homes) for fields in file.subs("kernels"))
     file.done()
     for rate in rates:
@@ -229,17 +229,14 @@ def read_unmeasured(data: object, where: str = "unmeasured chips") -> Mapping[st
         If something is missing, not known, above 1, or said although a rate was published.
     """
     file = Fields(data, where)
-    sources = file.sub("sources")
-    texts = {key: sources.text(key) for key in sources.names()}
-    table = file.sub("chips")
+    texts, table = file.by_name("sources", Fields.text), file.by_name("chips", Fields.sub)
     file.done()
     chips: dict[str, dict[str, Figure]] = {}
-    for chip in table.names():
-        fields = table.sub(chip)
+    for chip, fields in table.items():
         if chip not in gpu_names():
             raise InputError(f"{fields.where}: no such GPU in the catalog; {nearest(chip, gpu_names())}")
-        given = fields.sub("fractions")
-        found = {name: _assumed_fraction(given.sub(name), name, chip, texts) for name in given.names()}
+        given = fields.by_name("fractions", Fields.sub)
+        found = {name: _assumed_fraction(one, name, chip, texts) for name, one in given.items()}
         alike: Mapping[str, Figure] = {}
         if "like" in fields:
             other = fields.text("like")
@@ -290,12 +287,7 @@ def _has_units(chip: str, name: str) -> bool:
 
 def _published(chip: str) -> dict[str, Figure]:
     """The largest fractions published for the chip itself; scores over the BF16 peak, as coefficients count them."""
-    found = {}
-    for name in KERNEL_FRACTIONS:
-        best = _best(chip, name, own=True)
-        if best:
-            found[name] = best
-    return found
+    return {name: best for name in KERNEL_FRACTIONS if (best := _best(chip, name, own=True))}
 
 
 def _best(chip: str, name: str, *, own: bool) -> Figure | None:

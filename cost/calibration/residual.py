@@ -191,11 +191,10 @@ def read_residual(data: object, rows: Iterable[list[str]]) -> Residual:
     source, count, length = file.text("source"), file.count("rows"), file.number("length")
     if length > 1:
         raise InputError(f"{file.at('length')}: {length:g} must be at most 1.")
-    given = file.sub("errors")
-    errors = {name: _error(given.sub(name)) for name in given.names()}
+    errors = {name: _error(fields) for name, fields in file.by_name("errors", Fields.sub).items()}
     for name in ("cross_validated", "model_left_out", "chip_left_out"):
         if name not in errors:
-            raise InputError(f"{given.at(name)}: it is missing.")
+            raise InputError(f"{file.at('errors')}: {name}: it is missing.")
     centres = file.count("centres")
     file.done()
     found = _centres(rows)

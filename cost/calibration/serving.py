@@ -118,20 +118,26 @@ class Tables:
 
 
 class Calibration:
-    """The calibration file: tables, the chips that were measured, and how far off the fit is."""
+    """The calibration file: tables, the chips that were measured, and how far off the fit is.
+
+    Raises
+    ------
+    InputError
+        If something in it is missing, not known, or would let a better figure give a slower kernel.
+    """
 
     def __init__(self, data: object) -> None:
         file = Fields(data, "calibration")
         self.source = file.text("source")
-        fit = file.sub("fit")
-        self.fit = {name: fit.number(name) for name in fit.names()}
+        self.fit = file.by_name("fit", Fields.number)
         self.chips = file.texts("chips")
-        delays, factors = file.sub("delays"), file.sub("factors")
         self.tables = Tables(
             curves=_points(file.sub("curves"), rates=True),
-            delays={engine: _points(delays.sub(engine), rates=False) for engine in delays.names()},
+            delays={
+                name: _points(one, rates=False) for name, one in file.by_name("delays", Fields.sub).items()
+            },
             shared=_shared(file.sub("shared")),
-            factors={chip: _factors(factors.sub(chip)) for chip in factors.names()},
+            factors={chip: _factors(one) for chip, one in file.by_name("factors", Fields.sub).items()},
         )
         file.done()
         self._check()
@@ -248,20 +254,9 @@ def _known(name: str, fields: Fields) -> None:
         raise InputError(f"{fields.at(name)}: no such coefficient; {nearest(name, COEFFICIENTS)}")
 
 
-def read_calibration(data: object) -> Calibration:
-    """Return the calibration that a file's contents hold.
-
-    Raises
-    ------
-    InputError
-        If something in it is missing, not known, or would let a better figure give a slower kernel.
-    """
-    return Calibration(data)
-
-
 @cache
 def _calibration() -> Calibration:
-    return read_calibration(load_yaml(PATH, "calibration"))
+    return Calibration(load_yaml(PATH, "calibration"))
 
 
 def calibrated_chips() -> tuple[str, ...]:
@@ -306,8 +301,14 @@ def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
         If the engine is not one of those measured.
     """
     name = require_engine(engine)
-    key = tuple(sorted((figure, value.value) for figure, value in gpu.figures.items()))
-    return _found(_Key(gpu, key), name)
+    key = (gpu.name, name, *sorted((figure, value.value) for figure, value in gpu.figures.items()))
+    if key not in _FOUND:
+        _FOUND[key] = _calibration().efficiency(gpu, name)
+    return _FOUND[key]
+
+
+_FOUND: dict[tuple[object, ...], Efficiency] = {}
+"""Coefficients by chip, engine and figures of the chip, read off once for each."""
 
 
 def require_engine(engine: str) -> str:
@@ -324,21 +325,3 @@ def require_engine(engine: str) -> str:
             f"`engine` {engine}: measured are {', '.join(engine_names())}; leave it out for any."
         )
     return name
-
-
-class _Key:
-    """A chip by its name and figures, so that coefficients are read off once for each."""
-
-    def __init__(self, gpu: GpuSpec, figures: tuple[tuple[str, float], ...]) -> None:
-        self.gpu, self._id = gpu, (gpu.name, figures)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._id == other._id
-
-    def __hash__(self) -> int:
-        return hash(self._id)
-
-
-@cache
-def _found(key: _Key, engine: str) -> Efficiency:
-    return _calibration().efficiency(key.gpu, engine)

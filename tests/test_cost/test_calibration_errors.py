@@ -19,12 +19,12 @@ from cost.calibration.errors import (
     EACH_ENGINE,
     LEAST_ROWS,
     ErrorFigures,
+    ErrorTable,
     error_behind,
     error_of,
     error_table,
     error_to_dict,
     errors_in,
-    read_errors,
     widest,
 )
 from cost.calibration.serving import ANY_ENGINE, calibrated, calibrated_chips, engine_names, fit_errors
@@ -227,7 +227,7 @@ CELL = ("chips", "gb200", "engines", "any", "any")
 )
 def test_broken_files_are_refused(data, words):
     with pytest.raises(InputError, match=words) as refused:
-        read_errors(data)
+        ErrorTable(data)
     assert "\n" not in str(refused.value)
 
 

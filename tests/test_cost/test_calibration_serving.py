@@ -16,6 +16,7 @@ from cost.calibration.kernels import derate, unmeasured_chips
 from cost.calibration.serving import (
     ANY_ENGINE,
     MOST_DRAFTS,
+    Calibration,
     Tables,
     accept_length,
     calibrated,
@@ -24,7 +25,6 @@ from cost.calibration.serving import (
     fit_errors,
     fraction_at,
     peak_of,
-    read_calibration,
     require_engine,
     value_at,
 )
@@ -171,7 +171,7 @@ def test_tokens_that_drafts_yield():
 
 
 def tables():
-    return read_calibration(SHIPPED).tables
+    return Calibration(SHIPPED).tables
 
 
 def test_a_chip_reads_its_own_figures_off_the_curves():
@@ -296,7 +296,7 @@ changed = partial(helpers.changed, SHIPPED)
 )
 def test_broken_files_are_refused(data, words):
     with pytest.raises(InputError) as refused:
-        read_calibration(data)
+        Calibration(data)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -313,14 +313,14 @@ def test_broken_files_are_refused(data, words):
 )
 def test_a_coefficient_that_is_missing_is_not_made_up(data, missing):
     with pytest.raises(InputError, match=rf"^calibration: engine .*{missing} is missing"):
-        read_calibration(data)
+        Calibration(data)
 
 
 def test_any_engine_is_needed():
     with pytest.raises(InputError, match=r"^calibration: delays: any is missing"):
-        read_calibration(changed("delays", ANY_ENGINE))
+        Calibration(changed("delays", ANY_ENGINE))
 
 
 def test_rates_that_stay_the_same_are_no_fall():
     flat = changed("curves", "hbm.cache", to=[[1e12, 0.5], [2e12, 0.25]])
-    assert read_calibration(flat).tables.curves["hbm.cache"] == [(1e12, 0.5), (2e12, 0.25)]
+    assert Calibration(flat).tables.curves["hbm.cache"] == [(1e12, 0.5), (2e12, 0.25)]

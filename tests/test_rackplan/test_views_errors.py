@@ -198,7 +198,7 @@ def test_plan_files_without_it_are_read(run: Run) -> None:
 # --- words by hand
 
 OUT = ErrorFigures(0.3, 0.4, 0.4, 0.0, 2.0)
-OWN = ErrorOf("a", "any", "any", 1234, 0.125, 0.2, 0.6, 0.0, 1.25, OUT, "a")
+OWN = ErrorOf(0.125, 0.2, 0.6, 0.0, 1.25, "a", "any", "any", 1234, OUT, "a")
 
 
 def test_words_by_hand() -> None:
@@ -226,7 +226,7 @@ def test_a_band_has_two_digits(rate: float, said: str) -> None:
 
 def test_a_table_by_hand() -> None:
     borrowed = ErrorOf(
-        "a", "named", "any", 7, 0.1, 0.2, 0.6, 0.0, 2.0, OUT, "b", "c", note="since 3 rows are too few"
+        0.1, 0.2, 0.6, 0.0, 2.0, "a", "named", "any", 7, OUT, "b", "c", note="since 3 rows are too few"
     )
     table, _, note = error_blocks([("x", OWN), ("y", borrowed)])
     assert isinstance(table, Table)

@@ -40,8 +40,7 @@ class FigureFile:
     def __init__(self, path: Path, table: str) -> None:
         where = f"catalog {path.name}"
         fields = Fields(load_yaml(path, where), where)
-        sources = fields.sub("sources")
-        self._sources = {key: sources.text(key) for key in sources.names()}
+        self._sources = fields.by_name("sources", Fields.text)
         self._table = fields.sub(table)
         self.names = self._table.names()
         fields.done()

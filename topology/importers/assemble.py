@@ -12,7 +12,7 @@ from topology.importers.found import FabricFound, NodeFound, Nodes, TrunkFound, 
 from topology.importers.hosts import Draft, add_domain, add_nics, check_nics, gpu_count
 from topology.importers.merge import domains_of
 from topology.importers.parts import Parts, ask_all
-from topology.spec import FabricSpec, RawTopology
+from topology.spec import FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity
 
 _KINDS = ("leaf", "spine", "core")
@@ -80,7 +80,7 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
     for label, hosts in domains.items():
         add_domain(draft, label, {host: nodes[host] for host in hosts}, parts)
     for name, level in fabric.switches.items():
-        draft.node(name, _KINDS[min(level, 3) - 1], rail=fabric.switch_rails.get(name))
+        draft.node(RawNode(name, _KINDS[min(level, 3) - 1], rail=fabric.switch_rails.get(name)))
     notes += add_nics(draft, fabric, nodes, parts)
     _add_trunks(draft, fabric, parts)
     return Assembled(draft.topology(), domains, notes, anomalies)
@@ -192,14 +192,8 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
     domains: dict[str, list[str]] = {}
     for name, (kind, domain, host, rail) in whole.nodes.items():
         is_gpu = kind == "gpu"
-        draft.node(
-            name,
-            kind,
-            domain=domain,
-            node=host,
-            rail=rail if is_gpu else None,
-            gpu=parts.gpu if is_gpu else None,
-        )
+        plain = RawNode(name, kind, domain, host)
+        draft.node(replace(plain, rail=rail, gpu=parts.gpu) if is_gpu else plain)
         if is_gpu and domain is not None and host is not None and host not in domains.setdefault(domain, []):
             domains[domain].append(host)
     for link in whole.links:
@@ -239,6 +233,6 @@ def _join_islands(draft: Draft, whole: WholeFound, parts: Parts) -> None:
     for host, members in hosts.items():
         if len(members) > 1 and not all(name in linked for name in members):
             ask_all(whole.place, parts.pcie)
-            hub = draft.node(f"{host}.host", "host", node=host)
+            hub = draft.node(RawNode(f"{host}.host", "host", node=host))
             for name in members:
                 draft.link(name, hub, parts.pcie())

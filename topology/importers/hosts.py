@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from networkx.utils import UnionFind
+
 from topology.errors import InputError
 from topology.importers.found import FabricFound, NodeFound, Nodes, PortFound
 from topology.importers.parts import Parts, ask_all
-from topology.spec import DomainSpec, FabricSpec, GpuSpec, RawLink, RawNode, RawTopology
+from topology.spec import DomainSpec, FabricSpec, RawLink, RawNode, RawTopology
 
 
 class Draft:
@@ -18,17 +20,7 @@ class Draft:
         self.nodes: dict[str, RawNode] = {}
         self._links: dict[tuple[str, str], tuple[FabricSpec, int]] = {}
 
-    def node(
-        self,
-        name: str,
-        kind: str,
-        *,
-        domain: str | None = None,
-        node: str | None = None,
-        rack: str | None = None,
-        rail: int | None = None,
-        gpu: GpuSpec | None = None,
-    ) -> str:
+    def node(self, node: RawNode) -> str:
         """Add a node and return its id.
 
         Raises
@@ -36,10 +28,12 @@ class Draft:
         InputError
             If the id is taken.
         """
-        if name in self.nodes:
-            raise InputError(f"two things are called {name}: a {self.nodes[name].kind} and a {kind}.")
-        self.nodes[name] = RawNode(name, kind, domain, node, rack, rail, gpu)
-        return name
+        if node.id in self.nodes:
+            raise InputError(
+                f"two things are called {node.id}: a {self.nodes[node.id].kind} and a {node.kind}."
+            )
+        self.nodes[node.id] = node
+        return node.id
 
     def link(self, a: str, b: str, fabric: FabricSpec, count: int = 1) -> bool:
         """Add links; False where the two are joined by links of another kind or rate already."""
@@ -80,7 +74,7 @@ def add_domain(draft: Draft, label: str, hosts: Nodes, parts: Parts) -> None:
     """
     for host, node in hosts.items():
         for number in range(gpu_count(node, parts)):
-            draft.node(gpu_id(host, number), "gpu", domain=label, node=host, rail=number, gpu=parts.gpu)
+            draft.node(RawNode(gpu_id(host, number), "gpu", label, host, rail=number, gpu=parts.gpu))
     shared = {host: node for host, node in hosts.items() if _on_shared_switches(node, parts)}
     if shared:
         _add_switches(draft, label, shared, parts)
@@ -104,31 +98,23 @@ def _add_switches(draft: Draft, label: str, hosts: Nodes, parts: Parts) -> None:
     counts = {host: _links_of_gpus(node, parts) for host, node in hosts.items()}
     system = parts.system
     chips = system.links_per_switch if system is not None and system.structure == "switch" else ()
-    total = sum(chips)
-    if chips and all(count in (0, total) for own in counts.values() for count in own):
-        names = [draft.node(f"{label}.s{i}", "switch", domain=label) for i in range(len(chips))]
-        for host, own in counts.items():
-            for number, count in enumerate(own):
-                for chip, links in zip(names, chips, strict=True):
-                    if count:
-                        draft.link(gpu_id(host, number), chip, fabric, links)
-        part = system.part if system is not None else ""
-        parts.take(f"{len(chips)} switch chips, {_per_chip(chips)} links of each GPU: catalog system {part}.")
-    else:
-        chip = draft.node(f"{label}.switch", "switch", domain=label)
-        for host, own in counts.items():
-            for number, count in enumerate(own):
+    told_apart = chips and all(count in (0, sum(chips)) for own in counts.values() for count in own)
+    ids = [f"{label}.s{i}" for i in range(len(chips))] if told_apart else [f"{label}.switch"]
+    names = [draft.node(RawNode(chip, "switch", label)) for chip in ids]
+    for host, own in counts.items():
+        for number, count in enumerate(own):
+            for chip, links in zip(names, chips if told_apart else (count,), strict=True):
                 if count:
-                    draft.link(gpu_id(host, number), chip, fabric, count)
+                    draft.link(gpu_id(host, number), chip, fabric, links)
+    if told_apart and system is not None:
+        each = "/".join(str(count) for count in (chips[:1] if len(set(chips)) == 1 else chips))
+        parts.take(f"{len(chips)} switch chips, {each} links of each GPU: catalog system {system.part}.")
+    else:
         parts.take("Switch chips of a domain are not told apart by the files: one stands for all of them.")
     for host, node in hosts.items():
         without = [number for number, count in enumerate(counts[host]) if not count]
         if without and node is not None:
             _add_pcie(draft, host, node, parts)
-
-
-def _per_chip(chips: Sequence[int]) -> str:
-    return str(chips[0]) if len(set(chips)) == 1 else "/".join(str(count) for count in chips)
 
 
 def _links_of_gpus(node: NodeFound | None, parts: Parts) -> list[int]:
@@ -145,7 +131,7 @@ def _add_own_links(draft: Draft, label: str, host: str, node: NodeFound, parts: 
     """Add the links that a host's dump tells one by one."""
     names = {gpu: gpu_id(host, number) for number, gpu in enumerate(node.gpus)}
     for chip in node.chips:
-        names[chip] = draft.node(f"{host}.{chip}", "switch", domain=label, node=host)
+        names[chip] = draft.node(RawNode(f"{host}.{chip}", "switch", label, host))
     if node.links:
         for a, b, count in node.links:
             draft.link(names[a], names[b], parts.scale_up, count)
@@ -155,11 +141,10 @@ def _add_own_links(draft: Draft, label: str, host: str, node: NodeFound, parts: 
 
 def _parts_of(node: NodeFound) -> int:
     """Return into how many groups scale-up links divide the GPUs of a host."""
-    group = {name: name for name in (*node.gpus, *node.chips)}
+    joined: UnionFind[str] = UnionFind()
     for a, b, _ in node.links:
-        old, new = group[b], group[a]
-        group = {name: new if value == old else value for name, value in group.items()}
-    return len({group[gpu] for gpu in node.gpus})
+        joined.union(a, b)
+    return len({joined[gpu] for gpu in node.gpus})
 
 
 def _add_pcie(draft: Draft, host: str, node: NodeFound, parts: Parts) -> None:
@@ -180,7 +165,10 @@ def _add_pcie(draft: Draft, host: str, node: NodeFound, parts: Parts) -> None:
     figures = [*node.pcie, *([None] * len(node.gpus))][: len(node.gpus)]
     needs = [lambda: [parts.pcie(figure) for figure in figures]]
     ask_all(node.place, *needs, *([parts.socket_link] if need_link else []))
-    names = {socket: draft.node(f"{host}.socket{i}", "host", node=host) for i, socket in enumerate(sockets)}
+    names = {
+        socket: draft.node(RawNode(f"{host}.socket{i}", "host", node=host))
+        for i, socket in enumerate(sockets)
+    }
     for number, socket in enumerate(node.sockets):
         draft.link(gpu_id(host, number), names[socket], parts.pcie(figures[number]))
     if need_link:
@@ -220,20 +208,15 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> l
         node = nodes[host]
         gpus = gpu_count(node, parts)
         if all(not port.nic and port.rate is None for port in ports):
-            _whole_host(draft, host, gpus, ports[:1], node, parts)
+            _whole_host(draft, host, gpus, ports[0], node, parts)
             continue
         for number, port in enumerate(ports):
             members = _members(fabric, port, number, node, gpus, usual, notes)
-            _connect(draft, host, port, members, nic_of_port(port, node, parts))
+            rate = port.rate
+            if rate is None and node is not None:
+                rate = next((nic.rate for nic in node.nics if nic.name == port.nic), None)
+            _connect(draft, host, port, members, parts.nic(rate))
     return list(notes)
-
-
-def nic_of_port(port: PortFound, node: NodeFound | None, parts: Parts) -> FabricSpec:
-    """Return the rate of a port: the fabric's file, else the node's, else what the user says."""
-    rate = port.rate
-    if rate is None and node is not None:
-        rate = next((nic.rate for nic in node.nics if nic.name == port.nic), None)
-    return parts.nic(rate)
 
 
 def check_nics(fabric: FabricFound, nodes: Nodes) -> list[str]:
@@ -280,22 +263,16 @@ def _base(nic: str, names: set[str]) -> str:
 
 
 def _whole_host(
-    draft: Draft, host: str, gpus: int, ports: Sequence[PortFound], node: NodeFound | None, parts: Parts
+    draft: Draft, host: str, gpus: int, port: PortFound, node: NodeFound | None, parts: Parts
 ) -> None:
     """Link every GPU of a host to its one leaf, by as many NICs as the GPU has."""
-    rates = (
-        [[nic.rate for nic in node.nics if number in nic.near and nic.rate] for number in range(gpus)]
-        if node
-        else []
-    )
-    for port in ports:
-        for number in range(gpus):
-            own = rates[number] if rates and parts.options.nic is None else []
-            if own:
-                for rate in own:
-                    _connect(draft, host, port, [number], parts.nic(rate))
-            else:
-                draft.link(gpu_id(host, number), port.switch, parts.nic(), parts.nics_per_gpu())
+    nics = node.nics if node is not None and parts.options.nic is None else ()
+    for number in range(gpus):
+        own = [nic.rate for nic in nics if number in nic.near and nic.rate]
+        for rate in own:
+            _connect(draft, host, port, [number], parts.nic(rate))
+        if not own:
+            draft.link(gpu_id(host, number), port.switch, parts.nic(), parts.nics_per_gpu())
 
 
 def _members(
@@ -344,7 +321,7 @@ def _connect(draft: Draft, host: str, port: PortFound, members: Sequence[int], n
     name = f"{host}.{port.nic or 'nic'}"
     while name in draft.nodes:
         name += "+"
-    hub = draft.node(name, "nic", node=host)
+    hub = draft.node(RawNode(name, "nic", node=host))
     for member in members:
         draft.link(gpu_id(host, member), hub, nic)
     draft.link(hub, port.switch, nic)

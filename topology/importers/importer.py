@@ -71,19 +71,18 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
     found = [_read(path, options) for path in paths]
     infiniband = any(one.infiniband for one in found if isinstance(one, FabricFound))
     parts = Parts(options, _sm(found), infiniband=infiniband)
-    cluster = _Import(options.name or _default_name(paths), found, parts)
-    assembled, spec, order = cluster.read()
-    anomalies = [line for one in found for line in one.anomalies] + cluster.unlike + assembled.anomalies
+    name = options.name or _default_name(paths)
+    assembled, unlike, spec, order = _cluster(name, found, parts)
     unusual = _unusual_rates(assembled)
     if spec is None:
-        spec = raw_cluster_spec(cluster.name, assembled.raw, (), " and ".join(one.place for one in found))
+        spec = raw_cluster_spec(name, assembled.raw, (), " and ".join(one.place for one in found))
     return Imported(
         spec=spec,
         files=tuple(FileRead(one.place, one.kind, _lines(one.notes)) for one in found),
         domains=assembled.domains,
         hosts=tuple(order),
         taken=_lines([*parts.taken, *assembled.notes, *(f"Not needed: {name}." for name in parts.unused())]),
-        anomalies=_lines([*anomalies, *([unusual] if unusual else [])]),
+        anomalies=_lines([*unlike, *assembled.anomalies, *([unusual] if unusual else [])]),
         rates_unusual=bool(unusual),
     )
 
@@ -93,41 +92,30 @@ def _lines(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(printable(text) for text in texts)
 
 
-class _Import:
-    """One import on its way from what was found to a specification."""
-
-    def __init__(self, name: str, found: Sequence[Found], parts: Parts) -> None:
-        self.name = name
-        self.found = found
-        self.parts = parts
-        self.fabric, self.nodes, self.unlike = merge_found(found, parts.options.hosts)
-        if self.fabric is not None and parts.options.hosts is not None:
-            most = max(len(one.hosts) for one in found if isinstance(one, FabricFound))
-            gone = most - len(self.fabric.hosts)
-            parts.take(f"Hosts with GPUs: {parts.options.hosts} (option `hosts`); {gone} others left out.")
-
-    def read(self) -> tuple[Assembled, ClusterSpec | None, list[str]]:
-        """Return the raw graph, and the short form with its hosts in order where there is one."""
-        first = self.found[0]
-        if isinstance(first, WholeFound):
-            return assemble_whole(first, self.parts), None, []
-        if self.fabric is not None:
-            return self._of_fabric(self.fabric)
-        node = next(one for one in self.found if isinstance(one, NodeFound))
-        assembled = assemble_node(node, self.parts)
-        regular = not assembled.anomalies and not node.anomalies
-        return assembled, regular_node(self.name, node, self.parts) if regular else None, []
-
-    def _of_fabric(self, fabric: FabricFound) -> tuple[Assembled, ClusterSpec | None, list[str]]:
-        """Return a fabric's graph, and its short form."""
-        assembled = assemble_fabric(fabric, self.nodes, self.parts)
-        if not fabric.switches:
-            spec = unswitched(self.name, fabric, self.nodes, assembled.domains, self.parts)
-            return assembled, spec, [host for hosts in assembled.domains.values() for host in hosts]
-        if any(one.anomalies for one in self.found) or self.unlike or assembled.anomalies:
-            return assembled, None, []
-        short = regular_fabric(self.name, fabric, self.nodes, assembled, self.parts)
-        return (assembled, None, []) if short is None else (assembled, *short)
+def _cluster(
+    name: str, found: Sequence[Found], parts: Parts
+) -> tuple[Assembled, list[str], ClusterSpec | None, list[str]]:
+    """Return the raw graph, what is unlike in the files, and the short form with its hosts in order, if any."""
+    fabric, nodes, unlike = merge_found(found, parts.options.hosts)
+    unlike = [line for one in found for line in one.anomalies] + unlike
+    if isinstance(found[0], WholeFound):
+        return assemble_whole(found[0], parts), unlike, None, []
+    if fabric is None:
+        node = next(one for one in found if isinstance(one, NodeFound))
+        assembled = assemble_node(node, parts)
+        odd = unlike or assembled.anomalies
+        return assembled, unlike, None if odd else regular_node(name, node, parts), []
+    if parts.options.hosts is not None:
+        most = max(len(one.hosts) for one in found if isinstance(one, FabricFound))
+        gone = most - len(fabric.hosts)
+        parts.take(f"Hosts with GPUs: {parts.options.hosts} (option `hosts`); {gone} others left out.")
+    assembled = assemble_fabric(fabric, nodes, parts)
+    if not fabric.switches:
+        spec = unswitched(name, fabric, nodes, assembled.domains, parts)
+        return assembled, unlike, spec, [host for hosts in assembled.domains.values() for host in hosts]
+    odd = unlike or assembled.anomalies
+    short = None if odd else regular_fabric(name, fabric, nodes, assembled, parts)
+    return assembled, unlike, *(short or (None, []))
 
 
 def _read(text: str, options: ImportOptions) -> Found:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
+
+from networkx.utils import UnionFind
 
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
@@ -109,19 +111,14 @@ class _Device:
         return found
 
 
-def _by_name(rows: Iterable[Fields]) -> dict[str, Fields]:
-    """Return rows by their names, which must differ."""
+def _rows(data: Fields, key: str) -> dict[str, Fields]:
+    """Return the rows under ``key`` by their names, which must differ; none where it is absent."""
     found: dict[str, Fields] = {}
-    for row in rows:
+    for row in data.subs(key, empty=True):
         if row.name("name") in found:
             raise InputError(f"{row.where}: duplicate name {shown(row.name('name'))}.")
         found[row.name("name")] = row
     return found
-
-
-def _rows(data: Fields, key: str) -> dict[str, Fields]:
-    """Return the rows under ``key`` by name, none where it is absent."""
-    return _by_name(data.subs(key, empty=True))
 
 
 def _count(row: Fields, default: int = 1) -> int:
@@ -421,24 +418,16 @@ class _Graph:
 
 def _with_domains(nodes: Mapping[str, Node], links: tuple[WholeLink, ...]) -> dict[str, Node]:
     """Name the domain of GPUs and chips joined by scale-up links after its first GPU's host, or the host alone."""
-    group: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        while group.setdefault(name, name) != name:
-            group[name] = group[group[name]]
-            name = group[name]
-        return name
-
+    joined: UnionFind[str] = UnionFind()
     for link in links:
         if link.scale_up:
-            a, b = (root(end) for end in link.between)
-            group[max(a, b)] = min(a, b)
+            joined.union(*link.between)
     first: dict[str, str] = {}
     for name, (kind, _, host, _) in nodes.items():
         if kind == "gpu":
-            first.setdefault(root(name), host or name)
+            first.setdefault(joined[name], host or name)
     return {
-        name: (kind, first.get(root(name)) if kind in ("gpu", "switch") else None, host, rail)
+        name: (kind, first.get(joined[name]) if kind in ("gpu", "switch") else None, host, rail)
         for name, (kind, _, host, rail) in nodes.items()
     }
 

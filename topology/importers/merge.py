@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -118,11 +118,9 @@ def _same_hosts(base: FabricFound, other: FabricFound, anomalies: list[str]) -> 
         )
 
 
-def _spread_to_unnamed(base: FabricFound, domains: dict[str, str] | object) -> dict[str, str]:
+def _spread_to_unnamed(base: FabricFound, domains: Mapping[str, str]) -> dict[str, str]:
     """Give hosts without a name the domain of most hosts of their pod."""
-    from collections import Counter, defaultdict
-
-    known = dict(domains) if isinstance(domains, dict) else {}
+    known = dict(domains)
     if not known or not base.pods:
         return known
     votes: dict[str, Counter[str]] = defaultdict(Counter)
@@ -171,8 +169,6 @@ def _by_host(
 
 def _unlike(by_host: dict[str, NodeFound | None]) -> list[str]:
     """Return hosts whose dump has another number of GPUs or NICs than most."""
-    from collections import Counter
-
     found = []
     for what in ("gpus", "nics"):
         counts = {host: len(getattr(node, what)) for host, node in by_host.items() if node is not None}

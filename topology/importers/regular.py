@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from topology.build import check_cluster
 from topology.catalog import systems_of
@@ -122,24 +123,26 @@ def _domain_of_node(node: NodeFound, parts: Parts) -> DomainSpec | None:
                 chips = system.links_per_switch
         elif node.hidden:
             return None
-        return _as_part(parts, _blank(parts, count, "switch", links_per_switch=chips))
+        return _as_part(parts, count, "switch", chips)
     pairs = {frozenset((a, b)): links for a, b, links in node.links}
     if len(pairs) != count * (count - 1) // 2 or len(set(pairs.values())) != 1:
         return None
-    return _as_part(parts, _blank(parts, count, "mesh", links_per_neighbour=next(iter(pairs.values()))))
+    return _as_part(parts, count, "mesh", links_per_neighbour=next(iter(pairs.values())))
 
 
-def _blank(
+_SAME = attrgetter("structure", "links_per_switch", "links_per_neighbour", "fabric.link_bytes_per_s")
+
+
+def _as_part(
     parts: Parts,
     gpus: int,
     structure: str,
-    *,
     links_per_switch: tuple[int, ...] = (),
     links_per_neighbour: int = 0,
 ) -> DomainSpec:
-    """Return a domain as a cluster file would describe it."""
-    fabric = parts.scale_up
-    return DomainSpec(
+    """Return the named system where the dump is exactly its host, else a domain as a cluster file describes it."""
+    fabric, system = parts.scale_up, parts.system
+    domain = DomainSpec(
         part="custom",
         title=f"domain of {gpus} {parts.gpu.title}",
         status="user",
@@ -152,25 +155,9 @@ def _blank(
         nodes_per_rack=1,
         links_per_neighbour=links_per_neighbour,
     )
-
-
-def _as_part(parts: Parts, domain: DomainSpec) -> DomainSpec:
-    """Return the system that the user named where the dump is exactly its host."""
-    system = parts.system
-    if system is None or parts.named_system is None or system.gpus_per_node != domain.gpus:
+    if system is None or parts.named_system is None or system.gpus_per_node != gpus:
         return domain
-    same = (
-        system.structure,
-        system.links_per_switch,
-        system.links_per_neighbour,
-        system.fabric.link_bytes_per_s,
-    ) == (
-        domain.structure,
-        domain.links_per_switch,
-        domain.links_per_neighbour,
-        domain.fabric.link_bytes_per_s,
-    )
-    return replace(system, gpus=domain.gpus) if same else domain
+    return replace(system, gpus=gpus) if _SAME(system) == _SAME(domain) else domain
 
 
 def _rail(

@@ -10,6 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations, permutations
+
+from networkx.utils import UnionFind
 
 from topology.importers.found import Format, NicFound, NodeFound
 from topology.importers.source import Source
@@ -213,10 +216,9 @@ def _check(source: Source, matrix: _Matrix, header: int) -> None:
 def _fabric(source: Source, matrix: _Matrix, gpus: tuple[str, ...]) -> _Fabric:
     """Decide from the NV cells between switch, direct links and none."""
     nv = {
-        (a, b): int(matrix.cells[a, b][2:])
-        for a in gpus
-        for b in gpus
-        if a != b and matrix.cells[a, b].startswith("NV")
+        pair: int(matrix.cells[pair][2:])
+        for pair in permutations(gpus, 2)
+        if matrix.cells[pair].startswith("NV")
     }
     for (a, b), count in nv.items():
         if count == 0:
@@ -243,7 +245,7 @@ def _fabric(source: Source, matrix: _Matrix, gpus: tuple[str, ...]) -> _Fabric:
         )
         links = tuple((gpu, "switch", most[gpu]) for gpu in joined)
         return _Fabric("nvlink", ("switch",), links, (note,), anomalies)
-    links = tuple((a, b, nv[a, b]) for i, a in enumerate(gpus) for b in gpus[i + 1 :] if (a, b) in nv)
+    links = tuple((a, b, nv[a, b]) for a, b in combinations(gpus, 2) if (a, b) in nv)
     anomalies = tuple(
         f"{source.name}: line {matrix.lines[gpu]}: {gpu} has no NVLink, other GPUs have."
         for gpu in gpus
@@ -257,22 +259,14 @@ def _sockets(matrix: _Matrix, gpus: tuple[str, ...]) -> tuple[str, ...]:
 
     Cells between GPUs joined by NVLink say nothing of sockets; their affinity does.
     """
-    socket = {gpu: str(i) for i, gpu in enumerate(gpus)}
-
-    def merge(a: str, b: str) -> None:
-        old, new = socket[b], socket[a]
-        for gpu in gpus:
-            if socket[gpu] == old:
-                socket[gpu] = new
-
-    for i, a in enumerate(gpus):
-        for b in gpus[i + 1 :]:
-            same_affinity = matrix.affinity[a].split()[:1] == matrix.affinity[b].split()[:1] != []
-            nvlink = matrix.cells[a, b].startswith("NV")
-            if matrix.cells[a, b] in _SAME_SOCKET or (nvlink and same_affinity):
-                merge(a, b)
-    order = {name: str(i) for i, name in enumerate(dict.fromkeys(socket[gpu] for gpu in gpus))}
-    return tuple(order[socket[gpu]] for gpu in gpus)
+    joined: UnionFind[str] = UnionFind()
+    for a, b in combinations(gpus, 2):
+        same_affinity = matrix.affinity[a].split()[:1] == matrix.affinity[b].split()[:1] != []
+        nvlink = matrix.cells[a, b].startswith("NV")
+        if matrix.cells[a, b] in _SAME_SOCKET or (nvlink and same_affinity):
+            joined.union(a, b)
+    order = {root: str(i) for i, root in enumerate(dict.fromkeys(joined[gpu] for gpu in gpus))}
+    return tuple(order[joined[gpu]] for gpu in gpus)
 
 
 FORMAT = Format(KIND, read_topo_m, in_text=looks_like_topo_m)

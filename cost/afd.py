@@ -328,9 +328,9 @@ def _price(
     grid = batch_grid(float(most.max(initial=0.0)))
     row, place = np.nonzero(grid[None, :] <= most[:, None])
     attention, experts, tp, micro = pairs[row].T
-    shape = AfdShape(attention, experts, tp, grid[place] / tp, micro, crosses)
     stated = StepShape(ep=experts, imbalance=0.0 if imbalance is None else imbalance)
-    shape = replace(shape, imbalance=with_imbalance(stated, "decode").imbalance)
+    uneven = with_imbalance(stated, "decode").imbalance
+    shape = AfdShape(attention, experts, tp, grid[place] / tp, micro, crosses, uneven)
     found = _step(deployment, machine, shape)
     name = machine.rates.out_fabric if crosses else machine.rates.up_fabric
     return {

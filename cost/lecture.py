@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.dtypes import cache_bytes_per_element, multiply_dtype
 from cost.model import Model
@@ -211,41 +210,6 @@ class Roofline:
     def best_cost_per_token(self) -> float:
         """GPU-seconds per token that no batch beats: weights are read for nothing, compute or caches remain."""
         return self.domain.gpus * max(self.compute_s_per_token, self.cache_s_per_sequence)
-
-
-@dataclass(frozen=True)
-class BatchCurve:
-    """Latency and cost against batch, and what neither falls below.
-
-    Attributes
-    ----------
-    batch, step_s, gpu_s_per_token:
-        Arrays of one shape: concurrent sequences, seconds of a step, GPU-seconds of a token.
-    latency_floor_s, weights_s:
-        Reading the weights of one token, and all weights: a mixture of experts soon reads all of them.
-    cost_floor_gpu_s:
-        GPU-seconds of a token at an endless batch.
-    """
-
-    batch: NDArray[np.float64]
-    step_s: NDArray[np.float64]
-    gpu_s_per_token: NDArray[np.float64]
-    latency_floor_s: float
-    weights_s: float
-    cost_floor_gpu_s: float
-
-
-def batch_curve(line: Roofline, batches: NDArray[np.float64]) -> BatchCurve:
-    """Return latency and cost at each of ``batches``."""
-    batch = np.asarray(batches, dtype=np.float64)
-    return BatchCurve(
-        batch=batch,
-        step_s=line.step_s(batch),
-        gpu_s_per_token=line.cost_per_token(batch),
-        latency_floor_s=line.latency_floor_s(),
-        weights_s=line.weights_s,
-        cost_floor_gpu_s=line.best_cost_per_token(),
-    )
 
 
 def prefill_cost_per_token(line: Roofline, chunk: Batch) -> Batch:

@@ -135,13 +135,13 @@ class Model:
         Dtype name (:mod:`cost.dtypes`) of each class of weights: ``experts``, ``shared``, ``attention``,
         ``dense``, ``router``, ``embedding``, ``head``, ``norm``.
     precision_source:
-        Where the precision was read (``quantization_config``, ``torch_dtype``, the catalog, ``--weights``).
+        Where the precision was read (``quantization_config``, ``torch_dtype``, the catalog, the user).
     omitted:
         Parts of the checkpoint that are left out of the counts (draft layers, vision tower), in words.
     config:
-        The JSON-able facts from which :func:`cost.resolve.model_from_config` builds this model again.
+        The JSON-able facts from which :func:`cost.config.build.model_from_config` builds this model again.
     weights_override:
-        The precision that replaces the checkpoint's own (``--weights``), or None.
+        The precision that replaces the checkpoint's own, or None.
     notes:
         What a careful reader should know: keys that are not known, classes of weights of mixed precision.
     """

@@ -7,6 +7,7 @@ its GPUs sending equal parts side by side. What a receiving group copies among i
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +104,7 @@ def kv_path(
     """
     clusters = [decode.cluster] if decode.cluster is prefill.cluster else [decode.cluster, prefill.cluster]
     rates = [stage_rates(cluster, range(len(cluster.gpus)), ("bf16",)) for cluster in clusters]
-    if len(clusters) == 1 and len(_domains(clusters[0])) == 1:
+    if len(clusters) == 1 and len(domain_gpus(clusters[0])) == 1:
         one = rates[0]
         return CachePath(one.up_fabric, up_reach.value * one.up_bytes_per_s, one.up_latency_s, up_reach)
     for cluster, one in zip(clusters, rates, strict=True):
@@ -115,10 +116,6 @@ def kv_path(
     slowest = min(rates, key=lambda one: one.out_bytes_per_s)
     latency_s = max(one.out_latency_s for one in rates)
     return CachePath(slowest.out_fabric, out_reach.value * slowest.out_bytes_per_s, latency_s, out_reach)
-
-
-def _domains(cluster: Cluster) -> set[int]:
-    return {gpu.domain for gpu in cluster.gpus}
 
 
 def host_path(deployment: Deployment, tier: str, *, link: Figure | None = None) -> CachePath:
@@ -179,9 +176,13 @@ TTFT_LIMIT = Figure(
 """Longest time to the first token where nobody says; that benchmark's own counts waiting, ours does not."""
 
 
-@dataclass(frozen=True)
-class RateMatch:
-    """Two pools that serve a mix of requests together.
+Real = TypeVar("Real", float, Array)
+Whole = TypeVar("Whole", int, Index)
+
+
+@dataclass(frozen=True, eq=False)
+class _Matched(Generic[Real, Whole]):
+    """Two pools that serve a mix of requests together: one match, or the columns of several.
 
     Attributes
     ----------
@@ -203,17 +204,27 @@ class RateMatch:
     isl: int
     osl: int
     gpus: int
-    prefill: int
-    decode: int
-    prefill_workers: int
-    decode_workers: int
-    requests_per_s: float
-    tok_s_per_user: float
-    prefill_s: float
-    transfer_s: float
-    fetch_s: float
-    prefill_gpus: int
-    decode_gpus: int
+    prefill: Whole
+    decode: Whole
+    prefill_workers: Whole
+    decode_workers: Whole
+    requests_per_s: Real
+    tok_s_per_user: Real
+    prefill_s: Real
+    transfer_s: Real
+    fetch_s: Real
+    prefill_gpus: Whole
+    decode_gpus: Whole
+
+    @property
+    def output_tok_s_per_gpu(self) -> Real:
+        """Output tokens per second over all GPUs of the clusters."""
+        return self.requests_per_s * self.osl / self.gpus
+
+
+@dataclass(frozen=True)
+class RateMatch(_Matched[float, int]):
+    """One match."""
 
     @property
     def ttft_s(self) -> float:
@@ -224,11 +235,6 @@ class RateMatch:
     def gpus_used(self) -> int:
         """GPUs of both pools."""
         return self.prefill_gpus + self.decode_gpus
-
-    @property
-    def output_tok_s_per_gpu(self) -> float:
-        """Output tokens per second over all GPUs of the clusters."""
-        return self.requests_per_s * self.osl / self.gpus
 
     @property
     def total_tok_s_per_gpu(self) -> float:
@@ -242,28 +248,14 @@ class RateMatch:
 
 
 @dataclass(frozen=True, eq=False)
-class RateMatches:
+class RateMatches(_Matched[Array, Index]):
     """The best partner of each decode configuration that keeps the limits; every array is ``[matches]``.
 
-    Attributes as those of :class:`RateMatch`; and ``cache_bytes`` of a prompt and the ``path`` they take;
-    ``fetched_bytes`` of its cached part and the path that these come by, None where they are in HBM;
-    ``fastest_ttft_s`` of any configuration that prefills, limits or not.
+    Besides: ``cache_bytes`` of a prompt and the ``path`` they take; ``fetched_bytes`` of its cached part and the path
+    that these come by, None where they are in HBM; ``fastest_ttft_s`` of any configuration that prefills, limits or
+    not.
     """
 
-    isl: int
-    osl: int
-    gpus: int
-    prefill: Index
-    decode: Index
-    prefill_workers: Index
-    decode_workers: Index
-    requests_per_s: Array
-    tok_s_per_user: Array
-    prefill_s: Array
-    transfer_s: Array
-    fetch_s: Array
-    prefill_gpus: Index
-    decode_gpus: Index
     cache_bytes: float
     path: CachePath
     fetched_bytes: float
@@ -272,11 +264,6 @@ class RateMatches:
 
     def __len__(self) -> int:
         return len(self.decode)
-
-    @property
-    def output_tok_s_per_gpu(self) -> Array:
-        """Output tokens per second over all GPUs of the clusters."""
-        return self.requests_per_s * self.osl / self.gpus
 
     def frontier(self) -> Index:
         """Return the matches that none beats in speed per user and in throughput, slowest per user first."""

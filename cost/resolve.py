@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cost.config.build import load_object, model_from_config
 from cost.model import Model
 from topology.errors import InputError
 from topology.reading import Fields, load_yaml
@@ -45,13 +45,6 @@ class Published:
 def model_names() -> tuple[str, ...]:
     """Return the names of the catalog's models, sorted."""
     return tuple(sorted(path.stem for path in _CATALOG.glob("*.yaml")))
-
-
-def model_from_config(config: Mapping[str, object], *, name: str, weights: str | None = None) -> Model:
-    """Return the model that a config describes; see :func:`cost.config.build.model_from_config`."""
-    from cost.config.build import model_from_config as build
-
-    return build(config, name=name, weights=weights)
 
 
 @cache
@@ -110,8 +103,6 @@ def _from_catalog(name: str, weights: str | None) -> Model:
 
 def _from_file(path: Path, weights: str | None) -> Model:
     """Read a ``config.json``, and the quantiser's own file beside it where the config has no such section."""
-    from cost.config.build import load_object
-
     config = load_object(path)
     beside = path.with_name(path.name.removesuffix(_CONFIG_FILE) + _QUANT_FILE)
     if not config.get("quantization_config") and beside.is_file():

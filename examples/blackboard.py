@@ -22,7 +22,6 @@ from cost.dispatch import balanced_use
 from cost.lecture import (
     Roofline,
     balancing_batch,
-    batch_curve,
     batch_for_output_price,
     bubble_share,
     bubble_slowdown,
@@ -173,14 +172,15 @@ def lecture_line(context: float) -> Roofline:
 def both_floors() -> None:
     """Latency and cost against batch."""
     line = lecture_line(LONG_CONTEXT)
-    curve = batch_curve(line, np.geomspace(1, 4**8, 9))
+    batches = np.geomspace(1, 4**8, 9)
+    floor = line.best_cost_per_token()
     print("\nLatency and cost against batch")
     print(f"  (a rack of 72, 100 B of 800 B parameters active, FP8, {LONG_CONTEXT:,} tokens of context)")
     print(f"  {'batch':>8}{'step':>12}{'cost over its floor':>22}")
-    for batch, step_s, cost in zip(curve.batch, curve.step_s, curve.gpu_s_per_token, strict=True):
-        print(f"  {batch:8,.0f}{step_s * 1e3:9.2f} ms{cost / curve.cost_floor_gpu_s:22,.1f}")
-    print(f"  shortest step: {curve.latency_floor_s * 1e3:.2f} ms for the weights of one token,")
-    print(f"  {curve.weights_s * 1e3:.2f} ms for all; the floor of cost is the larger of compute and caches")
+    for batch, step_s, cost in zip(batches, line.step_s(batches), line.cost_per_token(batches), strict=True):
+        print(f"  {batch:8,.0f}{step_s * 1e3:9.2f} ms{cost / floor:22,.1f}")
+    print(f"  shortest step: {line.latency_floor_s() * 1e3:.2f} ms for the weights of one token,")
+    print(f"  {line.weights_s * 1e3:.2f} ms for all; the floor of cost is the larger of compute and caches")
 
 
 def fast() -> None:

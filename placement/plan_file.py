@@ -17,11 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cost.assignment import Assignment
 from cost.calibration.errors import error_to_dict, errors_in
+from cost.config.build import model_from_config
 from cost.deployment import Deployment
 from cost.dispatch import DispatchPolicy
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
-from cost.resolve import model_from_config
 from cost.score import Score
 from cost.workload import Workload
 from placement.failure_domains import domain_name

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cost.assignment import Assignment as Assignment
+    from cost.config.build import model_from_config as model_from_config
     from cost.deployment import Deployment as Deployment
     from cost.loads import ExpertLoads as ExpertLoads
     from cost.loads import read_loads as read_loads
     from cost.model import Model as Model
-    from cost.resolve import model_from_config as model_from_config
     from cost.resolve import model_names as model_names
     from cost.resolve import resolve_model as resolve_model
     from cost.score import Score as Score
@@ -46,7 +46,8 @@ _HOMES = {
     "cost.deployment": "Deployment",
     "cost.loads": "ExpertLoads read_loads",
     "cost.model": "Model",
-    "cost.resolve": "model_from_config model_names resolve_model",
+    "cost.config.build": "model_from_config",
+    "cost.resolve": "model_names resolve_model",
     "cost.score": "Score",
     "cost.workload": "Workload",
     "placement.compare": "compare_clusters",

@@ -6,7 +6,8 @@ import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from cost.resolve import model_from_config, resolve_model
+from cost.config.build import model_from_config
+from cost.resolve import resolve_model
 
 if TYPE_CHECKING:
     import networkx as nx

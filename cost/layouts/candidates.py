@@ -300,6 +300,28 @@ def batches_of(
     return layouts[order], batch[order]
 
 
+def expand(
+    start: NDArray[np.int64], length: NDArray[np.int64], groups: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of ``groups``, one group after the other.
+
+    Parameters
+    ----------
+    start, length:
+        First row and number of rows of each group there is.
+    groups:
+        Which groups are wanted, repeats allowed, ``[n]``.
+
+    Returns
+    -------
+    For each row the position in ``groups`` that it is of, and the row itself.
+    """
+    many = length[groups]
+    owner = np.repeat(np.arange(len(groups)), many)
+    before = np.cumsum(many) - many
+    return owner, np.arange(len(owner)) + np.repeat(start[groups] - before, many)
+
+
 def batches_between(
     layout: NDArray[np.int64],
     batch: NDArray[np.float64],
@@ -333,13 +355,11 @@ def batches_between(
     as_fast = np.searchsorted(-speed[order], -speed[first] * (1 - _ALIKE), side="right") - 1
     needed = best[as_fast] < rate[second] * (1 - _ALIKE)
     first, second = first[needed], second[needed]
-    unit = np.where(
-        batch[first] < 1, tp[first], 1
-    )  # of whole sequences: each GPU's, or below one each a group's
+    # of whole sequences: each GPU's, or below one each a group's
+    unit = np.where(batch[first] < 1, tp[first], 1)
     low, high = np.round(batch[first] * unit), np.round(batch[second] * unit)
     many = np.minimum(high - low - 1, most).astype(np.int64)
-    owner = np.repeat(np.arange(len(first)), many)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(many) - many, many) + 1
+    owner, place = expand(np.ones_like(many), many, np.arange(len(many)))
     step = (high - low)[owner] / (many[owner] + 1)
     sequences = low[owner] + np.round(place * step)
     return layout[first][owner], sequences / unit[owner]

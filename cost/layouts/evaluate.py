@@ -14,6 +14,7 @@ from cost.layouts.candidates import (
     Variant,
     batches_between,
     batches_of,
+    expand,
     layouts_of,
     most_that_fit,
 )
@@ -26,27 +27,8 @@ from cost.terms.work import IMBALANCE
 from cost.workload import CHUNK_TOKENS
 from topology.errors import InputError
 
-
-def expand(
-    start: NDArray[np.int64], length: NDArray[np.int64], groups: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of ``groups``, one group after the other.
-
-    Parameters
-    ----------
-    start, length:
-        First row and number of rows of each group there is.
-    groups:
-        Which groups are wanted, repeats allowed, ``[n]``.
-
-    Returns
-    -------
-    For each row the position in ``groups`` that it is of, and the row itself.
-    """
-    many = length[groups]
-    owner = np.repeat(np.arange(len(groups)), many)
-    before = np.cumsum(many) - many
-    return owner, np.arange(len(owner)) + np.repeat(start[groups] - before, many)
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +64,7 @@ class Runs:
         return largest[np.unique(run[largest], return_index=True)[1]]
 
 
-def runs_of(*keys: NDArray[np.int64]) -> Runs:
+def runs_of(*keys: Index | Array) -> Runs:
     """Return the runs of rows in which all ``keys`` stay the same."""
     rows = len(keys[0])
     new = np.zeros(rows, dtype=bool)
@@ -90,10 +72,6 @@ def runs_of(*keys: NDArray[np.int64]) -> Runs:
     for key in keys:
         new[1:] |= key[1:] != key[:-1]
     return Runs(np.flatnonzero(new), rows)
-
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 def sweep(
@@ -253,9 +231,7 @@ def _best_splits(
     )
     keys = arrangement[table.variant[layout]], table.tp[layout], table.moe_tp[layout], batch
     order = np.lexsort((step_s, *reversed(keys)))
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
-    kept = order[first]
+    kept = order[runs_of(*(key[order] for key in keys)).start]
     return np.asarray(kept[np.lexsort((batch[kept], layout[kept]))])
 
 

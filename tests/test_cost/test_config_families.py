@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from cost.config.build import model_from_config
 from cost.config.families import FAMILIES, TABLE
 from cost.config.family import Count, Dense, Family, Flag, Grouped, Routed, after_first
-from cost.resolve import model_from_config
 from topology.errors import InputError
 
 NEWCOMER = Family(

@@ -2,8 +2,9 @@
 
 import pytest
 
+from cost.config.build import model_from_config
 from cost.config.precision import Patterns
-from cost.resolve import model_from_config, resolve_model
+from cost.resolve import resolve_model
 from topology.errors import InputError
 
 MATMUL = ("experts", "shared", "attention", "dense")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.resolve import model_from_config
+from cost.config.build import model_from_config
 from topology.errors import InputError
 
 DENSE = {

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cost.resolve import model_from_config, resolve_model
+from cost.config.build import model_from_config
+from cost.resolve import resolve_model
 from topology.errors import InputError
 
 SMALL = json.loads(Path(__file__).with_name("small_configs.json").read_text())

@@ -17,9 +17,10 @@ from cost.layouts.candidates import (
     batches_between,
     batches_of,
     domain_gpus,
+    expand,
     most_that_fit,
 )
-from cost.layouts.evaluate import expand, runs_of
+from cost.layouts.evaluate import runs_of
 from cost.layouts.partition import balanced_ranges, between
 from cost.machine import PEAK
 from cost.memory import replica_memory

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.lecture import Roofline, batch_curve
+from cost.lecture import Roofline
 from topology import InputError, load_domain
 
 DOMAIN = load_domain("lecture-72")
@@ -29,12 +29,12 @@ def rooflines(draw: st.DrawFn) -> Roofline:
 def test_curve_by_hand() -> None:
     # 72 GPUs of 4.8 PFLOP/s and 8 TB/s; a dense model of 57.6 GB with caches of 5.76 MB a sequence
     line = Roofline(DOMAIN, 57.6e9, 57.6e9, "fp8", 1.0, kv_bytes_per_token=57.6, context=1e5)
-    curve = batch_curve(line, np.array([1.0, 10.0, 1e4]))
+    batches = np.array([1.0, 10.0, 1e4])
     # a token: 115.2 Gflop at 345.6 Pflop/s = 1/3 us; weights 100 us; caches 10 ns
-    assert curve.step_s == pytest.approx([100.01e-6, 100.1e-6, 1e4 / 3 * 1e-6])
-    assert curve.gpu_s_per_token == pytest.approx([72 * 100.01e-6, 72 * 10.01e-6, 72 * 1e-6 / 3])
-    assert (curve.latency_floor_s, curve.weights_s) == pytest.approx((100e-6, 100e-6))
-    assert curve.cost_floor_gpu_s == pytest.approx(72 * 1e-6 / 3)
+    assert line.step_s(batches) == pytest.approx([100.01e-6, 100.1e-6, 1e4 / 3 * 1e-6])
+    assert line.cost_per_token(batches) == pytest.approx([72 * 100.01e-6, 72 * 10.01e-6, 72 * 1e-6 / 3])
+    assert (line.latency_floor_s(), line.weights_s) == pytest.approx((100e-6, 100e-6))
+    assert line.best_cost_per_token() == pytest.approx(72 * 1e-6 / 3)
 
 
 def test_floor_of_cost_is_caches_where_they_take_longer_than_compute() -> None:
@@ -47,23 +47,23 @@ def test_floor_of_cost_is_caches_where_they_take_longer_than_compute() -> None:
 def test_larger_batches_are_slower_and_cheaper_and_never_below_the_floors(
     line: Roofline, batch: float, times: float
 ) -> None:
-    curve = batch_curve(line, np.array([batch, batch * times]))
+    batches = np.array([batch, batch * times])
+    step_s, cost = line.step_s(batches), line.cost_per_token(batches)
     slack = 1 + 1e-9
-    assert curve.step_s[1] * slack >= curve.step_s[0] >= curve.latency_floor_s / slack
-    assert curve.gpu_s_per_token[0] * slack >= curve.gpu_s_per_token[1] >= curve.cost_floor_gpu_s / slack
-    assert curve.step_s[0] == pytest.approx(line.step_s(batch))  # an array and its numbers agree
+    assert step_s[1] * slack >= step_s[0] >= line.latency_floor_s() / slack
+    assert cost[0] * slack >= cost[1] >= line.best_cost_per_token() / slack
+    assert step_s[0] == pytest.approx(line.step_s(batch))  # an array and its numbers agree
 
 
 def test_both_floors_are_reached() -> None:
-    curve = batch_curve(LINE, np.array([1.0, 1e9]))
-    assert curve.step_s[0] == pytest.approx(curve.latency_floor_s, rel=0.01)
-    assert curve.gpu_s_per_token[1] == pytest.approx(curve.cost_floor_gpu_s, rel=1e-5)
+    assert LINE.step_s(1.0) == pytest.approx(LINE.latency_floor_s(), rel=0.01)
+    assert LINE.cost_per_token(1e9) == pytest.approx(LINE.best_cost_per_token(), rel=1e-5)
 
 
 @pytest.mark.parametrize("batch", [0.5, -1.0, math.nan, math.inf])
 def test_one_batch_that_is_none_refuses_the_curve(batch: float) -> None:
     with pytest.raises(InputError, match="batch"):
-        batch_curve(LINE, np.array([1.0, batch]))
+        LINE.step_s(np.array([1.0, batch]))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.config.build import model_from_config
 from cost.config.families import FAMILIES
 from cost.model import Model, MoeFfn
-from cost.resolve import model_from_config, model_names, published, resolve_model
+from cost.resolve import model_names, published, resolve_model
 from topology.errors import InputError
 
 HERE = Path(__file__).parent

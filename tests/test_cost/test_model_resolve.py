@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cost.config.build import load_object
+from cost.config.build import load_object, model_from_config
 from cost.dtypes import dtype
-from cost.resolve import model_from_config, model_names, model_title, published, resolve_model
+from cost.resolve import model_names, model_title, published, resolve_model
 from topology.errors import InputError
 
 GOOD = {

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.config.build import model_from_config
 from cost.layouts.candidates import MOST_STAGES
-from cost.resolve import model_from_config, resolve_model
+from cost.resolve import resolve_model
 from placement.fitting import Shape, enumerate_shapes
 from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.spec import ClusterSpec

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rackplan
+from cost.config.build import model_from_config
 from cost.deployment import Deployment
-from cost.resolve import model_from_config, resolve_model
+from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from cost.dispatch import DispatchPolicy
-from placement.engines.findings import BAD, Finding, Inspected, RowRules, Rows, inspect_rows
+from placement.engines.findings import BAD, Finding, Inspected, NoRowsError, RowRules, Rows, inspect_rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 
 
@@ -79,8 +79,14 @@ class Engine(ABC):
         """Return the text of the file for a mapping."""
 
     @abstractmethod
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows | None:
-        """Return the rows of a file, what is wrong with the rest of it in ``found``; None where there are no rows."""
+    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
+        """Return the rows of a file, what is wrong with the rest of it in ``found``.
+
+        Raises
+        ------
+        NoRowsError
+            If it has none, or what is wrong with the rest leaves nothing to look at.
+        """
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """Return what is not the file's own fault; ``read``: whether rows were found in it."""
@@ -115,10 +121,11 @@ class Engine(ABC):
             If nothing can be read of it.
         """
         found: list[Finding] = []
-        rows = self.read(path, facts, ranks, found)
-        around = self.around(facts, ranks, read=rows is not None)
-        if rows is None:
-            return Inspected(None, tuple(found), around)
+        try:
+            rows = self.read(path, facts, ranks, found)
+        except NoRowsError as error:
+            return Inspected(None, (*found, *error.findings), self.around(facts, ranks, read=False))
         inspected = inspect_rows(rows, self.rules, facts, ranks)
         sound = not any(finding.kind in BAD for finding in found)
+        around = self.around(facts, ranks, read=True)
         return Inspected(inspected.mapping if sound else None, (*found, *inspected.findings), around)

@@ -31,6 +31,14 @@ class Finding:
     kind: Kind
 
 
+class NoRowsError(Exception):
+    """A file has no rows of expert ids that can be looked at: why not, unless that was found before."""
+
+    def __init__(self, where: str = "", what: str = "", kind: Kind = "refused") -> None:
+        super().__init__(what)
+        self.findings = (Finding(where, what, kind),) if where else ()
+
+
 @dataclass(frozen=True, eq=False)
 class Inspected:
     """A file that was read: its mapping (None where it has no sound one), findings, and what surrounds it.
@@ -178,11 +186,15 @@ def require_sound(path: Path, engine: str, inspected: Inspected) -> ExpertMappin
     """
     bad = [finding for finding in inspected.findings if finding.kind in BAD]
     if bad or inspected.mapping is None:
-        first = bad[0]
-        more = f" (and {len(bad) - 1} more; see rackplan check)" if len(bad) > 1 else ""
-        text = f"{path}: not a sound plan of {engine}: {first.where}: {first.what}{more}"
-        raise InputError(text if text.endswith("?") else f"{text}.")
+        raise InputError(first_of(bad, f"{path}: not a sound plan of {engine}", "; see rackplan check"))
     return inspected.mapping
+
+
+def first_of(bad: Sequence[Finding], words: str, hint: str = "") -> str:
+    """Return ``words`` with the first of what is wrong, and how many more there are."""
+    more = f" (and {len(bad) - 1} more{hint})" if len(bad) > 1 else ""
+    text = f"{words}: {bad[0].where}: {bad[0].what}{more}"
+    return text if text.endswith("?") else f"{text}."
 
 
 def _short(value: object) -> str:

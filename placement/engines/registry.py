@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placement.engines.engine import Engine
-from placement.engines.findings import BAD, Finding, require_sound
+from placement.engines.findings import BAD, Finding, first_of, require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.phy2log import inspect_phy2log
 from placement.engines.sglang import Sglang
@@ -86,11 +86,9 @@ class Checked:
         if self.right:
             return f"{self.file} loads in {self.engine.title} and is right."
         bad = [finding for finding in self.findings if finding.kind in BAD]
-        first = next((finding for finding in bad if finding.kind == "refused"), bad[0])
+        bad.sort(key=lambda finding: finding.kind != "refused")
         word = "does not load" if not self.loads else "loads and is wrong"
-        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        text = f"{self.file} {word} in {self.engine.title}: {first.where}: {first.what}{more}"
-        return text if text.endswith("?") else f"{text}."
+        return first_of(bad, f"{self.file} {word} in {self.engine.title}")
 
 
 def require_ranks(ranks: int, option: str) -> None:

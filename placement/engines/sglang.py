@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from placement.engines.engine import Engine, Launch
-from placement.engines.findings import Finding, Outcome, RowRules, Rows
+from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json, require_file
 from topology.errors import InputError
@@ -60,7 +60,7 @@ class Sglang(Engine):
         lines = ",\n".join(json.dumps(row) for row in rows.tolist())
         return f'{{"{KEY}": [\n{lines}\n]}}\n'
 
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows | None:
+    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
         """See :class:`Engine`."""
         del ranks
         if path.suffix not in (".json", ".pt"):
@@ -69,19 +69,9 @@ class Sglang(Engine):
         data = _torch(path) if path.suffix == ".pt" else read_json(path)
         if not isinstance(data, dict):
             text = f'expected one object with the key "{KEY}" alone; SGLang fails on anything else'
-            found.append(Finding("the whole file", text, "refused"))
-            return None
-        found += _keys(data)
-        rows = data.get(KEY)
-        if KEY not in data:
-            return None
-        if not isinstance(rows, list) or _no_rows(rows):
-            text = _no_rows(rows if isinstance(rows, list) else [])
-            found.append(Finding(KEY, text, "refused"))
-            return None
-        if len(rows) != facts.layers:
-            found.append(_row_count(len(rows), facts))
-            return None
+            raise NoRowsError("the whole file", text)
+        found += _other_keys(data)
+        rows = _rows(data[KEY], facts)
         moe = set(facts.moe_layers)
         places = [f"layer {layer}{'' if layer in moe else ' (dense)'}" for layer in range(facts.layers)]
         return Rows(rows, places, facts.moe_layers)
@@ -141,17 +131,24 @@ class Sglang(Engine):
         return found
 
 
-def _no_rows(rows: list[object]) -> str:
-    """Why a list is no table of layers and slots; empty where it may be one."""
-    if not rows:
-        return "expected a list with one row of expert ids for each layer"
+def _rows(rows: object, facts: ModelFacts) -> list[object]:
+    """Return what may be a table of layers and slots."""
+    if not isinstance(rows, list) or not rows:
+        raise NoRowsError(KEY, "expected a list with one row of expert ids for each layer")
     for place, row in enumerate(rows):
         if not isinstance(row, list):
-            return f"row {place} is no list: expected one row of expert ids for each layer"
-    first = rows[0]
-    if isinstance(first, list) and any(isinstance(value, list) for value in first):
-        return "three axes or more: SGLang asserts that there are layers and slots alone"
-    return ""
+            raise NoRowsError(KEY, f"row {place} is no list: expected one row of expert ids for each layer")
+    if any(isinstance(value, list) for value in rows[0]):
+        raise NoRowsError(KEY, "three axes or more: SGLang asserts that there are layers and slots alone")
+    if len(rows) == facts.layers:
+        return rows
+    what = "is it of another model?"
+    if len(rows) == len(facts.moe_layers):
+        what = "of the MoE layers alone? Rows are looked up by absolute layer id, so every layer gets another's row"
+    elif len(rows) < facts.layers:
+        what = "SGLang looks rows up by absolute layer id, and has none for the last layers"
+    text = f"{len(rows)} rows, {facts.name} has {facts.layers} layers, dense ones too: {what}"
+    raise NoRowsError(KEY, text, "wrong")
 
 
 def _torch(path: Path) -> object:
@@ -169,29 +166,20 @@ def _torch(path: Path) -> object:
     return {**data, KEY: table.whole().tolist()}
 
 
-def _keys(data: dict[object, object]) -> list[Finding]:
-    others = [key for key in data if key != KEY]
-    if KEY in data and others:
-        text = f"{str(others[0])[:40]!r} stands beside {KEY}: SGLang passes every key on and fails with TypeError"
-        return [Finding("keys", text, "refused")]
-    if KEY in data:
-        return []
-    if COUNT in data:
+def _other_keys(data: dict[object, object]) -> list[Finding]:
+    """Return what is wrong with the keys of a file that has the one that counts."""
+    if KEY not in data and COUNT in data:
         text = (
             "a recording of loads, not a plan: SGLang would run its own EPLB on it; "
             "plan with rackplan plan `loads` FILE"
         )
-        return [Finding(COUNT, text, "wrong")]
-    return [Finding("keys", f"neither {KEY} nor {COUNT}: SGLang fails with NotImplementedError", "refused")]
-
-
-def _row_count(rows: int, facts: ModelFacts) -> Finding:
-    if rows == len(facts.moe_layers):
-        what = "of the MoE layers alone? Rows are looked up by absolute layer id, so every layer gets another's row"
-    elif rows < facts.layers:
-        what = "SGLang looks rows up by absolute layer id, and has none for the last layers"
-    else:
-        what = "is it of another model?"
-    return Finding(
-        KEY, f"{rows} rows, {facts.name} has {facts.layers} layers, dense ones too: {what}", "wrong"
+        raise NoRowsError(COUNT, text, "wrong")
+    if KEY not in data:
+        raise NoRowsError("keys", f"neither {KEY} nor {COUNT}: SGLang fails with NotImplementedError")
+    others = [str(key)[:40] for key in data if key != KEY]
+    text = (
+        f"{others[0]!r} stands beside {KEY}: SGLang passes every key on and fails with TypeError"
+        if others
+        else ""
     )
+    return [Finding("keys", text, "refused")] if others else []

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from placement.engines.engine import Engine, Launch
-from placement.engines.findings import Finding, Outcome, RowRules, Rows, whole_of
+from placement.engines.findings import BAD, Finding, NoRowsError, Outcome, RowRules, Rows, whole_of
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_yaml
 
@@ -54,22 +54,22 @@ class Trtllm(Engine):
         lines = "".join(f"  {layer}: {json.dumps(row)}\n" for layer, row in rows)
         return f"{SLOTS}: {mapping.slots}\n{ROWS}:\n{lines}{UPDATES}: 0\n"
 
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows | None:
+    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
         """See :class:`Engine`."""
         del ranks
         data = read_yaml(path)
         if not isinstance(data, dict):
-            text = f"expected the keys {SLOTS}, {ROWS} and {UPDATES}"
-            found.append(Finding("the whole file", text, "refused"))
-            return None
+            raise NoRowsError("the whole file", f"expected the keys {SLOTS}, {ROWS} and {UPDATES}")
         found += [*_unknown_keys(data), *_updates(data)]
         rows = data.get(ROWS)
+        if rows is None:
+            text = "absent: TensorRT-LLM takes its default map, so this is no plan"
+            raise NoRowsError(ROWS, text, "wrong")
         if not isinstance(rows, dict) or not rows:
-            found.append(_no_rows(rows))
-            return None
+            raise NoRowsError(ROWS, "expected expert ids by absolute layer id")
         found += [*_layers(rows, facts), *_slots(data.get(SLOTS), rows)]
-        if any(finding.kind != "note" for finding in found):
-            return None
+        if any(finding.kind in BAD for finding in found):
+            raise NoRowsError
         return Rows(
             [rows[layer] for layer in facts.moe_layers], [f"layer {layer}" for layer in facts.moe_layers]
         )
@@ -139,13 +139,6 @@ def _unknown_keys(data: dict[object, object]) -> list[Finding]:
         return []
     text = f"{unknown[0]!r} is not one of {SLOTS}, {ROWS}, {UPDATES}: TensorRT-LLM forbids other keys"
     return [Finding("keys", text, "refused")]
-
-
-def _no_rows(rows: object) -> Finding:
-    if rows is None:
-        text = "absent: TensorRT-LLM takes its default map, so this is no plan"
-        return Finding(ROWS, text, "wrong")
-    return Finding(ROWS, "expected expert ids by absolute layer id", "refused")
 
 
 def _updates(data: dict[object, object]) -> list[Finding]:

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from placement.engines.engine import Engine, Launch
-from placement.engines.findings import Finding, Outcome, RowRules, Rows
+from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json_lines
 
@@ -51,21 +51,14 @@ class Vllm(Engine):
         }
         return json.dumps(record) + "\n"
 
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows | None:
+    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
         """See :class:`Engine`."""
         del ranks
-        record = _record(path, found)
-        if record is None:
-            return None
+        record = _record(path)
         rows = record.get(ROWS)
         if not isinstance(rows, dict):
-            found.append(Finding(ROWS, "absent, or not a mapping by MoE layer", "refused"))
-            return None
-        wrong = _layers(rows, facts)
-        if wrong is not None:
-            found.append(wrong)
-            return None
-        ordered = [rows[str(index)] for index in range(len(facts.moe_layers))]
+            raise NoRowsError(ROWS, "absent, or not a mapping by MoE layer")
+        ordered = _ordered(rows, facts)
         found += _sizes(record, ordered, facts)
         return Rows(ordered, [f"layer {layer} (MoE layer {i})" for i, layer in enumerate(facts.moe_layers)])
 
@@ -103,44 +96,40 @@ class Vllm(Engine):
         return found
 
 
-def _record(path: Path, found: list[Finding]) -> dict[str, object] | None:
-    """Return the one mapping record of a file; None, with a finding, where there is none."""
+def _record(path: Path) -> dict[str, object]:
+    """Return the one mapping record of a file."""
     records: list[dict[str, object]] = []
     others: list[str] = []
-    wrong = None
     for number, value in read_json_lines(path):
         if not isinstance(value, dict):
-            wrong = Finding(f"line {number}", "expected one JSON object a line", "refused")
-            break
+            raise NoRowsError(f"line {number}", "expected one JSON object a line")
         if value.get("record_type") == RECORD:
             records.append(value)
         else:
             others.append(str(value.get("record_type"))[:40])
-    if wrong is None and len(records) > 1:
-        wrong = Finding("records", f"{len(records)} of {RECORD}, expected one", "refused")
-    elif wrong is None and records:
-        version = records[0].get("version")
-        if type(version) is int and version == 1:
-            return records[0]
-        wrong = Finding("version", "expected 1", "refused")
-    elif wrong is None and "eplb_load_stats" in others:
-        wrong = Finding("records", "a recording of loads, not a plan: give it to `loads`", "refused")
-    found.append(wrong or Finding("records", f'none has "record_type": "{RECORD}"', "refused"))
-    return None
+    if not records and "eplb_load_stats" in others:
+        raise NoRowsError("records", "a recording of loads, not a plan: give it to `loads`")
+    if not records:
+        raise NoRowsError("records", f'none has "record_type": "{RECORD}"')
+    if len(records) > 1:
+        raise NoRowsError("records", f"{len(records)} of {RECORD}, expected one")
+    version = records[0].get("version")
+    if type(version) is not int or version != 1:
+        raise NoRowsError("version", "expected 1")
+    return records[0]
 
 
-def _layers(rows: dict[str, object], facts: ModelFacts) -> Finding | None:
+def _ordered(rows: dict[str, object], facts: ModelFacts) -> list[object]:
+    """Return the rows of all MoE layers."""
     wanted = [str(index) for index in range(len(facts.moe_layers))]
     strange = next((key for key in rows if key not in set(wanted)), None)
     absent = next((key for key in wanted if key not in rows), None)
     if strange is not None:
         text = f"{facts.name} has MoE layers 0 to {len(wanted) - 1}, counted from 0"
-        return Finding(f"{ROWS}, layer {strange[:24]}", text, "refused")
+        raise NoRowsError(f"{ROWS}, layer {strange[:24]}", text)
     if absent is not None:
-        return Finding(
-            f"{ROWS}, layer {absent}", f"absent; {facts.name} has {len(wanted)} MoE layers", "refused"
-        )
-    return None
+        raise NoRowsError(f"{ROWS}, layer {absent}", f"absent; {facts.name} has {len(wanted)} MoE layers")
+    return [rows[key] for key in wanted]
 
 
 def _sizes(record: dict[str, object], rows: list[object], facts: ModelFacts) -> list[Finding]:

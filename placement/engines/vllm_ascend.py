@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from placement.engines.engine import Engine, Launch
-from placement.engines.findings import Finding, Outcome, RowRules, Rows
+from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json
 
@@ -82,27 +82,22 @@ class VllmAscend(Engine):
         lines = ",\n".join(json.dumps(layer) for layer in layers)
         return f'{{"moe_layer_count": {len(layers)}, "layer_list": [\n{lines}\n]}}\n'
 
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows | None:
+    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
         """See :class:`Engine`."""
         if path.suffix != ".json":
             found.append(Finding("name", "does not end in .json: TypeError at the start", "refused"))
         data = read_json(path)
         layers = data.get("layer_list") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(layers, list):
-            text = 'expected an object with "moe_layer_count" and "layer_list"'
-            found.append(Finding("the whole file", text, "refused"))
-            return None
-        found += _layer_count(data.get("moe_layer_count"), len(layers), facts)
-        if any(finding.kind != "note" for finding in found):
-            return None
+            raise NoRowsError("the whole file", 'expected an object with "moe_layer_count" and "layer_list"')
+        _require_count(data.get("moe_layer_count"), len(layers), facts)
+        if found:
+            raise NoRowsError
         rows: list[object] = []
         for layer, entry in zip(facts.moe_layers, layers, strict=True):
-            row, wrong = _devices(entry, f"layer {layer}", ranks)
-            if wrong is not None:
-                found.append(wrong)
-                return None
+            held = _devices(entry, f"layer {layer}", ranks)
             found += _positions(entry, len(rows), layer)
-            rows.append(row)
+            rows.append(held)
         return Rows(rows, [f"layer {layer}" for layer in facts.moe_layers])
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
@@ -137,20 +132,17 @@ class VllmAscend(Engine):
         return found
 
 
-def _layer_count(count: object, layers: int, facts: ModelFacts) -> list[Finding]:
-    wanted = len(facts.moe_layers)
+def _require_count(count: object, layers: int, facts: ModelFacts) -> None:
+    wanted, place = len(facts.moe_layers), "moe_layer_count"
     if type(count) is not int or count != layers:
-        text = f"{str(count)[:24]}, layer_list has {layers}: rows and count must agree"
-        return [Finding("moe_layer_count", text, "refused")]
-    if count == wanted:
-        return []
+        raise NoRowsError(place, f"{str(count)[:24]}, layer_list has {layers}: rows and count must agree")
     text = f"{count}, {facts.name} has {wanted} MoE layers"
     if count == wanted - 1:
-        what = "the last layer gets the default placement without a word"
-        return [Finding("moe_layer_count", f"{text}: {what}", "wrong")]
+        raise NoRowsError(place, f"{text}: the last layer gets the default placement without a word", "wrong")
     if count < wanted:
-        return [Finding("moe_layer_count", f"{text}: ValueError (Invalid EPLB Table)", "refused")]
-    return [Finding("moe_layer_count", f"{text}: nobody reads the others; a plan of another model?", "wrong")]
+        raise NoRowsError(place, f"{text}: ValueError (Invalid EPLB Table)")
+    if count > wanted:
+        raise NoRowsError(place, f"{text}: nobody reads the others; a plan of another model?", "wrong")
 
 
 def _positions(entry: object, index: int, layer: int) -> list[Finding]:
@@ -167,25 +159,25 @@ def _positions(entry: object, index: int, layer: int) -> list[Finding]:
     return []
 
 
-def _devices(entry: object, place: str, ranks: int) -> tuple[list[object], Finding | None]:
+def _devices(entry: object, place: str, ranks: int) -> list[object]:
     """Return the experts of all devices of a layer in one row."""
     devices = entry.get("device_list") if isinstance(entry, dict) else None
     if not isinstance(devices, list):
-        return [], Finding(place, 'expected "device_list"', "refused")
-    if len(devices) != ranks:
-        if len(devices) < ranks:
-            return [], Finding(place, f"{len(devices)} devices for {ranks} GPUs: IndexError", "refused")
+        raise NoRowsError(place, 'expected "device_list"')
+    if len(devices) < ranks:
+        raise NoRowsError(place, f"{len(devices)} devices for {ranks} GPUs: IndexError")
+    if len(devices) > ranks:
         what = f"{len(devices)} devices for {ranks} GPUs: the experts of the others are lost"
-        return [], Finding(place, what, "wrong")
+        raise NoRowsError(place, what, "wrong")
     row: list[object] = []
     width = None
     for number, device in enumerate(devices):
         held = device.get("device_expert") if isinstance(device, dict) else None
         if not isinstance(held, list) or not held:
-            return [], Finding(place, f'device {number}: expected "device_expert" with expert ids', "refused")
+            raise NoRowsError(place, f'device {number}: expected "device_expert" with expert ids')
         width = len(held) if width is None else width
         if len(held) != width:
             what = f"device {number} has {len(held)} experts, device 0 has {width}: {VllmAscend.rules.length.words}"
-            return [], Finding(place, what, "refused")
+            raise NoRowsError(place, what)
         row += held
-    return row, None
+    return row

@@ -416,10 +416,6 @@ def checked_mimo(f: Facts) -> None:
         expected = f.count(key)
         if f.has(f"swa_{key}") and f.count(f"swa_{key}") != expected:
             f.fail(f"swa_{key}", f"{expected}, as in the other layers")
-    if f.flag("attention_bias", default=False) or f.flag("add_full_attention_sink_bias", default=False):
-        f.refuse("biases of attention, or sinks in layers without a window, are not modelled.")
-    if f.whole("n_shared_experts", default=0) or not f.flag("add_swa_attention_sink_bias", default=True):
-        f.refuse("shared experts, or layers with a window but without sinks, are not modelled.")
 
 
 def mimo_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
@@ -632,19 +628,6 @@ def checked_minimax_m2(f: Facts) -> None:
     """Refuse layers of another attention."""
     if f.has("attn_type_list"):
         f.per_layer("attn_type_list", f.layers(), (1,))
-
-
-def checked_minimax_m3(f: Facts) -> None:
-    """Refuse a gate, and norms of another kind."""
-    if f.flag("attention_output_gate", default=False) or not f.flag("use_qk_norm", default=True):
-        f.refuse("a gate of attention's output, or queries and keys without norm, are not modelled.")
-    f.choice("qk_norm_type", ("per_head",), "per_head")
-
-
-def checked_ling(f: Facts) -> None:
-    """Refuse several routers a layer."""
-    if f.config.get("multi_gate"):
-        f.fail("multi_gate", "null: several routers a layer are not modelled")
 
 
 def is_ling_2(f: Facts) -> bool:

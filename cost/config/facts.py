@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NoReturn
+from typing import Any, Final, NoReturn
 
 from topology.errors import InputError
 from topology.reading import shown
@@ -13,11 +13,8 @@ MOST = 1 << 24
 MOST_LAYERS = 1024
 
 
-class Required:
-    """Marks a key without default."""
-
-
-REQUIRED = Required()
+REQUIRED: Final = None
+"""The default of a key without default."""
 
 
 class Facts:
@@ -55,19 +52,19 @@ class Facts:
         self.used.add(key)
         return self.config.get(key) is not None
 
-    def _value(self, key: str, default: object) -> object:
+    def _value(self, key: str, default: object = REQUIRED) -> Any:
         self.used.add(key)
         value = self.config.get(key)
         if value is not None:
             return value
-        if isinstance(default, Required):
+        if default is REQUIRED:
             missing = "is null" if key in self.config else "is missing"
             kind = self.config.get("model_type")
             model = f"a {kind} model" if isinstance(kind, str) else "a model"
             raise InputError(f"{self.where}: {key} {missing}, and {model} cannot be read without it.")
         return default
 
-    def count(self, *keys: str, default: int | Required = REQUIRED, least: int = 1, most: int = MOST) -> int:
+    def count(self, *keys: str, default: int | None = REQUIRED, least: int = 1, most: int = MOST) -> int:
         """Return the whole number under the first of ``keys`` that is there (they are names of one thing)."""
         present = [key for key in keys if self.config.get(key) is not None]
         self.used.update(keys)
@@ -82,7 +79,7 @@ class Facts:
             self.fail(key, f"between {least:,} and {most:,}")
         return value
 
-    def whole(self, *keys: str, default: int | Required = REQUIRED, most: int = MOST) -> int:
+    def whole(self, *keys: str, default: int | None = REQUIRED, most: int = MOST) -> int:
         """Return a whole number that may be 0."""
         return self.count(*keys, default=default, least=0, most=most)
 
@@ -90,21 +87,21 @@ class Facts:
         """Return a positive whole number, or None where the key is null or absent."""
         return self.count(key) if self.has(key) else None
 
-    def flag(self, key: str, *, default: bool | Required = REQUIRED) -> bool:
+    def flag(self, key: str, *, default: bool | None = REQUIRED) -> bool:
         """Return true or false."""
         value = self._value(key, default)
         if not isinstance(value, bool):
             self.fail(key, "true or false")
         return value
 
-    def text(self, key: str, default: str | Required = REQUIRED) -> str:
+    def text(self, key: str, default: str | None = REQUIRED) -> str:
         """Return a string."""
         value = self._value(key, default)
         if not isinstance(value, str):
             self.fail(key, "a string")
         return value
 
-    def choice(self, key: str, allowed: Collection[str], default: str | Required = REQUIRED) -> str:
+    def choice(self, key: str, allowed: Collection[str], default: str | None = REQUIRED) -> str:
         """Return a string that is one of ``allowed``."""
         value = self.text(key, default)
         if value not in allowed:
@@ -113,7 +110,7 @@ class Facts:
 
     def items(self, key: str) -> list[object]:
         """Return a list."""
-        value = self._value(key, REQUIRED)
+        value = self._value(key)
         if not isinstance(value, list):
             self.fail(key, "a list")
         return value
@@ -151,7 +148,7 @@ class Facts:
 
     def section(self, key: str) -> Facts:
         """Return the object under ``key``."""
-        value = self._value(key, REQUIRED)
+        value = self._value(key)
         if not isinstance(value, Mapping):
             self.fail(key, "an object")
         return Facts(value, f"{self.where}, {key}")

@@ -442,9 +442,13 @@ TABLE = (
             dense=Dense("dense_intermediate_size"),
         ),
         drafts=True,
-        must={"n_shared_experts": (1, "1: shared_intermediate_size is the width of one")},
+        must={
+            "n_shared_experts": (1, "1: shared_intermediate_size is the width of one"),
+            "attention_output_gate": (False, "false: a gate of attention's output is not modelled"),
+            "use_qk_norm": (True, "true: queries and keys without norm are not modelled"),
+        },
         ignore="use_gemma_norm rotary_dim",
-        before=own.checked_minimax_m3,
+        before=lambda f: f.choice("qk_norm_type", ("per_head",), "per_head"),
     ),
     Family(
         "qwen2_moe",
@@ -489,6 +493,18 @@ TABLE = (
         own.mimo_attention,
         Routed(experts=experts_in("n_routed_experts"), router_bias=True, groups=True, sparse=by_list),
         drafts=True,
+        must={
+            "attention_bias": (False, "false: biases of attention are not modelled"),
+            "add_full_attention_sink_bias": (
+                False,
+                "false: sinks in layers without a window are not modelled",
+            ),
+            "n_shared_experts": (0, "0: shared experts are not modelled"),
+            "add_swa_attention_sink_bias": (
+                True,
+                "true: layers with a window but without sinks are not modelled",
+            ),
+        },
         ignore="sliding_window_size attention_chunk_size",
         before=own.checked_mimo,
     ),
@@ -553,8 +569,8 @@ TABLE = (
             sparse=from_start,
         ),
         drafts=True,
-        ignore="norm_head norm_softmax multi_gate moe_router_enable_routed_scaling moe_router_topk_scaling_factor",
-        before=own.checked_ling,
+        must={"multi_gate": (False, "null: several routers a layer are not modelled")},
+        ignore="norm_head norm_softmax moe_router_enable_routed_scaling moe_router_topk_scaling_factor",
     ),
     Family(
         "hunyuan_v1_moe",

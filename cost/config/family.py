@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from cost.attention.grouped import GroupedQuery
-from cost.config.facts import MOST, REQUIRED, Facts, Required
+from cost.config.facts import MOST, REQUIRED, Facts
 from cost.model import Attention, DenseFfn, Ffn, Layer, MoeFfn
 
 FULL = "full_attention"
@@ -14,6 +15,7 @@ SLIDING = "sliding_attention"
 MOST_HEADS = 1 << 16
 MOST_EXPERTS = 1 << 16
 
+_V = TypeVar("_V", bool, int)
 Switch = bool | Callable[[Facts], bool]
 Number = int | Callable[[Facts], int]
 AttentionRule = Callable[[Facts, int, int], Sequence[Attention]]
@@ -29,7 +31,7 @@ class Flag:
     """A key that is true or false."""
 
     key: str
-    default: bool | Required = False
+    default: bool | None = False
 
     def __call__(self, f: Facts) -> bool:
         """Read the key."""
@@ -42,7 +44,7 @@ class Count:
     def __init__(
         self,
         *keys: str,
-        default: int | Required = REQUIRED,
+        default: int | None = REQUIRED,
         least: int = 1,
         most: int = MOST,
         section: str = "",
@@ -66,14 +68,9 @@ _WIDTH = Count("moe_intermediate_size")
 _HIDDEN = Count("hidden_size")
 
 
-def is_on(f: Facts, switch: Switch) -> bool:
-    """Return the value of a switch of the table."""
-    return switch if isinstance(switch, bool) else switch(f)
-
-
-def number(f: Facts, value: Number) -> int:
-    """Return the value of a number of the table."""
-    return value if isinstance(value, int) else value(f)
+def value(f: Facts, given: _V | Callable[[Facts], _V]) -> _V:
+    """Return the value of a switch or a number of the table."""
+    return given(f) if callable(given) else given
 
 
 # Windows: one entry a layer, None where a layer sees the whole context.
@@ -98,7 +95,7 @@ def windows_by_type(f: Facts, layers: int, default: Sequence[str] | None = None)
 
 def full_every(every: Number) -> WindowRule:
     """Return the rule: windows by ``layer_types``; without it each ``every``-th layer sees everything."""
-    return lambda f, layers: windows_by_type(f, layers, interval_kinds(layers, number(f, every)))
+    return lambda f, layers: windows_by_type(f, layers, interval_kinds(layers, value(f, every)))
 
 
 def one_window(f: Facts, layers: int) -> list[int | None]:
@@ -171,14 +168,14 @@ class Grouped:
             head_dim = f.divides(
                 heads, hidden, "num_attention_heads must divide hidden_size where head_dim is not given"
             )
-        bias = is_on(f, self.bias)
+        bias = value(f, self.bias)
         other = (heads + 2 * kv_heads) * head_dim if bias else 0
-        other += hidden if (bias if self.out_bias is None else is_on(f, self.out_bias)) else 0
-        if self.qk_norm and is_on(f, self.normed):
+        other += hidden if (bias if self.out_bias is None else value(f, self.out_bias)) else 0
+        if self.qk_norm and value(f, self.normed):
             sizes = {"head": 2, "biased head": 4, "full": heads + kv_heads}
             other += sizes[self.qk_norm] * head_dim
         other += heads if self.sinks else 0
-        gated = is_on(f, self.gate)
+        gated = value(f, self.gate)
         return GroupedQuery(hidden, heads, kv_heads, head_dim, head_dim, gated=gated, other_params=other)
 
     def __call__(self, f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
@@ -203,10 +200,10 @@ class SplitHeads:
     def __call__(self, f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
         """Return each layer's attention."""
         heads = self.heads(f)
-        kv_heads = heads if self.kv_heads is None else number(f, self.kv_heads)
+        kv_heads = heads if self.kv_heads is None else value(f, self.kv_heads)
         dim = f.divides(heads, hidden, "the heads must divide the hidden size")
         f.divides(kv_heads, heads, "the key and value heads must divide the heads")
-        biases = (heads + 2 * kv_heads) * dim + hidden if is_on(f, self.bias) else 0
+        biases = (heads + 2 * kv_heads) * dim + hidden if value(f, self.bias) else 0
         return [GroupedQuery(hidden, heads, kv_heads, dim, dim, other_params=biases)] * layers
 
 
@@ -231,9 +228,9 @@ class Dense:
 
     def one(self, f: Facts, hidden: int) -> DenseFfn:
         """Return the part of one layer."""
-        default = REQUIRED if self.times is None else number(f, self.times) * hidden
+        default = REQUIRED if self.times is None else value(f, self.times) * hidden
         inner = f.count(self.width, default=default)
-        bias = is_on(f, self.bias)
+        bias = value(f, self.bias)
         plain = 2 * hidden * inner + (inner + hidden if bias else 0)
         return DenseFfn((gated(hidden, inner, bias=bias) if self.gated else plain) + self.extra)
 
@@ -250,7 +247,7 @@ def after_first(f: Facts, layers: int, *, default_dense: int | None = None) -> l
     if f.has("mlp_layer_types"):
         f.ignore("first_k_dense_replace", "moe_layer_freq")
         return f.layers_with("mlp_layer_types", layers, "sparse", "dense")
-    dense = f.whole("first_k_dense_replace", default=REQUIRED if default_dense is None else default_dense)
+    dense = f.whole("first_k_dense_replace", default=default_dense)
     if dense >= layers:
         f.fail("first_k_dense_replace", f"less than the number of layers ({layers}), or no layer has experts")
     if f.has("moe_layer_freq") and isinstance(f.config["moe_layer_freq"], list):
@@ -324,17 +321,17 @@ class Routed:
 
         ``expert_hidden``: width of the vectors which routed experts take, where it is not ``hidden``.
         """
-        inner = number(f, self.width)
-        experts, top_k = number(f, self.experts), number(f, self.top_k)
-        shared = number(f, self.shared)
-        shared_inner = inner if self.shared_width is None else number(f, self.shared_width)
+        inner = value(f, self.width)
+        experts, top_k = value(f, self.experts), value(f, self.top_k)
+        shared = value(f, self.shared)
+        shared_inner = inner if self.shared_width is None else value(f, self.shared_width)
         shared_params = gated(hidden, shared * shared_inner) + (hidden if self.shared_gate else 0)
-        router_bias = is_on(f, self.router_bias)
+        router_bias = value(f, self.router_bias)
         if top_k > experts:
             f.refuse(
                 f"a token uses {top_k} experts, but there are only {experts}; check num_experts_per_tok."
             )
-        groups, top_groups = self._groups(f, experts, top_k) if is_on(f, self.groups) else (1, 1)
+        groups, top_groups = self._groups(f, experts, top_k) if value(f, self.groups) else (1, 1)
         return MoeFfn(
             experts=experts,
             top_k=top_k,
@@ -463,17 +460,16 @@ class Family:
         f.ignore(*self.ignore.split())
         if self.before is not None:
             self.before(f)
-        for key, (value, must) in self.must.items():
-            if (
-                f.flag(key, default=value) if isinstance(value, bool) else f.whole(key, default=value)
-            ) != value:
+        for key, (only, must) in self.must.items():
+            found = f.flag(key, default=only) if isinstance(only, bool) else f.whole(key, default=only)
+            if found != only:
                 f.fail(key, must)
         hidden, count = self.hidden(f), f.layers(self.layers)
         ffns = self.ffn(f, hidden, count)
         attentions = self.attention(f, hidden, count)
         inside, after = (0, 0) if self.besides is None else self.besides(f, hidden)
-        width = number(f, self.norm_width) * hidden
-        norm_params = number(f, self.norms) * width + inside
+        width = value(f, self.norm_width) * hidden
+        norm_params = value(f, self.norms) * width + inside
         vocab = f.count("vocab_size")
         return Decoder(
             hidden=hidden,
@@ -482,7 +478,7 @@ class Family:
                 Layer(attention, ffn, norm_params) for attention, ffn in zip(attentions, ffns, strict=True)
             ),
             embedding_params=vocab * hidden + (0 if self.embedding is None else self.embedding(f, hidden)),
-            head_params=vocab * hidden + (vocab if is_on(f, self.head_bias) else 0),
+            head_params=vocab * hidden + (vocab if value(f, self.head_bias) else 0),
             final_norm_params=self.final_norms * width + after,
             tied=f.flag("tie_word_embeddings", default=self.tied),
             omitted=draft_layers(f) if self.drafts else (),

@@ -22,7 +22,8 @@ from topology.errors import InputError, one_line
 PIECE_BYTES = 32 * 2**20
 """Bytes that are read at once: a few copies of it, some of them as float64, stay far below 1 GB."""
 _WHOLE_BYTES = 2**27
-_BROKEN_MEMBER = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
+BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
+"""What the zip reader raises on archives that are cut short or broken."""
 _REPEATED = 2**24
 
 
@@ -45,7 +46,7 @@ class Place:
             try:
                 with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as member:
                     yield member
-            except _BROKEN_MEMBER as error:
+            except BROKEN_ZIP as error:
                 raise InputError(
                     f"{self.path}: broken where it is compressed ({one_line(error)})."
                 ) from error
@@ -146,22 +147,19 @@ class FileArray:
 
 
 KEY = "loads"
-# What NumPy and the zip reader raise on files that are cut short or are something else.
+# What NumPy raises besides on files that are cut short or are something else.
 _BROKEN = (
-    ValueError,
-    EOFError,
-    KeyError,
-    IndexError,
-    TypeError,
-    MemoryError,
-    NotImplementedError,
-    RuntimeError,
-    SyntaxError,
-    lzma.LZMAError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
+    *BROKEN_ZIP,
+    *(
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        MemoryError,
+        SyntaxError,
+        struct.error,
+        tokenize.TokenError,
+    ),
 )
 
 

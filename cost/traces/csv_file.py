@@ -56,28 +56,15 @@ def table_of_cells(
     scenarios = tuple(dict.fromkeys(key[0] for key in table))
     layers = tuple(sorted({key[1] for key in table}))
     columns = max(key[2] for key in table) + 1 if experts is None else experts
-    if (
-        len(table) != len(scenarios) * len(layers) * columns
-    ):  # before room is made for the highest expert named
-        for scenario, layer, expert in _all_cells(scenarios, layers, columns):
-            if (scenario, layer, expert) in table:
-                continue
+    flat = []
+    for key in ((s, layer, e) for s in scenarios for layer in layers for e in range(columns)):
+        if key not in table:  # before room is made for the highest expert named
             raise InputError(
-                f"{name}: scenario {scenario!r}, layer {layer}, expert {expert} is absent; "
+                f"{name}: scenario {key[0]!r}, layer {key[1]}, expert {key[2]} is absent; "
                 "write 0 where no token went."
             )
-    flat = [table[key] for key in _all_cells(scenarios, layers, columns)]
+        flat.append(table[key])
     return np.array(flat).reshape(len(scenarios), len(layers), columns), scenarios, layers
-
-
-def _all_cells(
-    scenarios: Sequence[str], layers: Sequence[int], columns: int
-) -> Iterator[tuple[str, int, int]]:
-    """Yield every cell in order; `itertools.product` would make a list of the columns first."""
-    for scenario in scenarios:
-        for layer in layers:
-            for expert in range(columns):
-                yield scenario, layer, expert
 
 
 def _whole(name: str, line: int, row: Mapping[str, str | None], column: str) -> int:

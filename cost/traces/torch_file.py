@@ -7,19 +7,17 @@ storage a member of the archive, stored as it is. Tensors stay in the file (`Fil
 from __future__ import annotations
 
 import io
-import lzma
 import pickletools
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from cost.traces.arrays import FileArray, Place
+from cost.traces.arrays import BROKEN_ZIP, FileArray, Place
 from topology.errors import InputError, one_line
 
 MOST_PICKLE_BYTES = 64 * 2**20
@@ -27,44 +25,21 @@ MOST_PICKLE_BYTES = 64 * 2**20
 _MOST_MEMBERS = 1_000_000
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-_BROKEN = (
-    lzma.LZMAError,
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-    struct.error,
-)
-_STORAGES = {
-    "BoolStorage": "b1",
-    "ByteStorage": "u1",
-    "CharStorage": "i1",
-    "ShortStorage": "i2",
-    "IntStorage": "i4",
-    "LongStorage": "i8",
-    "HalfStorage": "f2",
-    "BFloat16Storage": "u2",
-    "FloatStorage": "f4",
-    "DoubleStorage": "f8",
-    "UntypedStorage": "u1",
+_BROKEN = (*BROKEN_ZIP, ValueError, struct.error)
+_KINDS = {
+    "Bool": "bool",
+    "Byte": "uint8",
+    "Char": "int8",
+    "Short": "int16",
+    "Int": "int32",
+    "Long": "int64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Float": "float32",
+    "Double": "float64",
 }
-_DTYPES = {
-    "bool": "b1",
-    "uint8": "u1",
-    "int8": "i1",
-    "int16": "i2",
-    "uint16": "u2",
-    "int32": "i4",
-    "uint32": "u4",
-    "int64": "i8",
-    "uint64": "u8",
-    "float16": "f2",
-    "bfloat16": "u2",
-    "float32": "f4",
-    "float64": "f8",
-}
+_STORAGES = {f"{kind}Storage": name for kind, name in _KINDS.items()} | {"UntypedStorage": "uint8"}
+_DTYPES = {name: name for name in (*_KINDS.values(), "uint16", "uint32", "uint64")}
 _TENSORS = {"_rebuild_tensor": 4, "_rebuild_tensor_v2": 6, "_rebuild_tensor_v3": 7}
 
 
@@ -140,7 +115,7 @@ class _Reader:
             raise PickleRefusedError(f"its {name} has more than {most:,} bytes")
         return data
 
-    def _byte_order(self) -> str:
+    def _byte_order(self) -> Literal["<", ">"]:
         if self.root + "byteorder" not in self.members:
             return "<"
         order = self._small("byteorder", 16)
@@ -176,7 +151,9 @@ class _Reader:
             or name.module not in {module, "torch.storage"}
         ):
             raise PickleRefusedError(f"a tensor in it is of type {str(name)[:80]}, which holds no counts")
-        return np.dtype(self.order + known[name.name]), "bfloat16" in name.name.lower()
+        found = known[name.name]
+        dtype = np.dtype("uint16" if found == "bfloat16" else found)
+        return dtype.newbyteorder(self.order), found == "bfloat16"
 
     def _persistent(self, found: object) -> _Storage:
         """Read ``("storage", type, key, device, elements)``."""

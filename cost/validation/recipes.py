@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache
@@ -64,28 +64,8 @@ class Recipe:
         return max(0, (self.first - BEFORE - day).days, (day - self.last - AFTER).days)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a row says of itself.
-
-    Attributes
-    ----------
-    key:
-        Chip, engine, model, precision, isl, osl, requests.
-    fits:
-        Whether a recipe's pools can be what the row recorded.
-    image, day:
-        Image and date of the run; empty and None where not recorded.
-    drafting:
-        Whether the row can be a run that drafted.
-    """
-
-    key: tuple[str, str, str, str, int, int, int]
-    disaggregated: bool
-    fits: Callable[[Recipe], bool]
-    image: str = ""
-    day: date | None = None
-    drafting: bool = True
+Key = tuple[str, str, str, str, int, int, int]
+"""Chip, engine, model, precision, isl, osl, requests."""
 
 
 @dataclass(frozen=True)
@@ -111,18 +91,39 @@ class Label:
     batch: int = 0
 
 
-def label_of(asked: Asked) -> Label:
-    """Return what the public configurations say of a row."""
+def label_of(
+    key: Key,
+    fits: Callable[[Recipe], bool],
+    *,
+    disaggregated: bool,
+    image: str = "",
+    day: date | None = None,
+    drafting: bool = True,
+) -> Label:
+    """Return what the public configurations say of a row.
+
+    Parameters
+    ----------
+    fits:
+        Whether a recipe's pools can be what the row recorded.
+    image, day:
+        Image and date of the run; empty and None where not recorded.
+    drafting:
+        Whether the row can be a run that drafted.
+    """
     found = [
         recipe
-        for recipe in _recipes().get(asked.key, ())
-        if (recipe.prefill_pool is not None) == asked.disaggregated and (asked.drafting or recipe.drafts == 0)
+        for recipe in _recipes().get(key, ())
+        if (recipe.prefill_pool is not None) == disaggregated and (drafting or recipe.drafts == 0)
     ]
     if not found:
         return Label(known=False)
-    fitting = [recipe for recipe in found if asked.fits(recipe)]
-    nearest = _nearest(fitting or found, asked)
-    drafts = {_drafts(recipe, asked) for recipe in nearest}
+    fitting = [recipe for recipe in found if fits(recipe)]
+    nearest = [recipe for recipe in fitting or found if image and recipe.image == image] or fitting or found
+    if day is not None:
+        off = [recipe.days_off(day) for recipe in nearest]
+        nearest = [recipe for recipe, days in zip(nearest, off, strict=True) if days == min(off)]
+    drafts = {_drafts(recipe, key) for recipe in nearest}
     agreed = drafts.pop() if len(drafts) == 1 else None
     if not fitting:
         # no layout fits: only what all of them agree on says something
@@ -131,25 +132,16 @@ def label_of(asked: Asked) -> Label:
     return Label(True, agreed, chosen.pool, chosen.prefill_pool, chosen.batch)
 
 
-def _nearest(recipes: Sequence[Recipe], asked: Asked) -> list[Recipe]:
-    """Those with the row's image if there are any, and of these those nearest in time."""
-    chosen = [recipe for recipe in recipes if asked.image and recipe.image == asked.image] or list(recipes)
-    if asked.day is None:
-        return chosen
-    off = [recipe.days_off(asked.day) for recipe in chosen]
-    return [recipe for recipe, days in zip(chosen, off, strict=True) if days == min(off)]
-
-
 def _size(recipe: Recipe) -> tuple[int, int, int]:
     """Order of configurations that a row may all be: by GPUs that decode, engines, GPUs that prefill."""
     prefill = recipe.prefill_pool.gpus if recipe.prefill_pool else 0
     return recipe.pool.gpus, recipe.pool.workers, prefill
 
 
-def _drafts(recipe: Recipe, asked: Asked) -> int:
+def _drafts(recipe: Recipe, key: Key) -> int:
     if recipe.drafts is not None:
         return recipe.drafts
-    engine, model, requests = asked.key[1], asked.key[2], asked.key[6]
+    engine, model, requests = key[1], key[2], key[6]
     groups = recipe.pool.workers * recipe.pool.attention_dp
     return unstated_drafts(
         engine,
@@ -223,7 +215,7 @@ def unstated_drafts(
 
 
 @cache
-def _recipes() -> Mapping[tuple[str, str, str, str, int, int, int], list[Recipe]]:
+def _recipes() -> Mapping[Key, list[Recipe]]:
     header, table = table_of(PATH)
     found = defaultdict(list)
     for row in rows_of(PATH, header, table):

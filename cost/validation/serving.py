@@ -231,12 +231,9 @@ def quantity_of(point: Point, group: Group, times: Times, position: int) -> floa
     def at(values: Quantity) -> float:
         return float(np.broadcast_to(values, group.index.shape)[position])
 
-    if point.quantity == "tpot_ms":
-        return at(times.tpot_s) * 1e3
-    if point.quantity == "ttft_ms":
-        return at(times.ttft_s) * 1e3
-    if point.quantity == "step_ms":
-        return at(times.step_s) * 1e3
+    seconds = {"tpot_ms": times.tpot_s, "ttft_ms": times.ttft_s, "step_ms": times.step_s}
+    if point.quantity in seconds:
+        return at(seconds[point.quantity]) * 1e3
     output, given = at(times.tokens_per_s), at(times.input_per_s)
     if point.phase == "decode":
         rate = output

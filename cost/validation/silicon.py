@@ -36,7 +36,7 @@ from pathlib import Path
 
 from cost.validation.cells import Row, cluster_name, model_name, rows_of, spellings, table_of
 from cost.validation.point import Point, Pool
-from cost.validation.recipes import Asked, Label, Recipe, label_of, launched_cache, plain_image
+from cost.validation.recipes import Label, Recipe, label_of, launched_cache, plain_image
 from topology.errors import InputError
 
 # medians of the recorded counts: pools with tensor-parallel attention by engine, narrow and wide data-parallel pools
@@ -340,14 +340,12 @@ def _label(row: Row, model: str, concurrency: int, pool: Pool, prefill: Pool | N
     else:
         fits = partial(fits_pools, _recorded(row, "prefill_"), _recorded(row, "decode_"))
     return label_of(
-        Asked(
-            key,
-            prefill is not None,
-            fits,
-            plain_image(image[1]) if image else "",
-            date.fromisoformat(day[1]) if day else None,
-            drafting=not origin.startswith(_DUMP),
-        )
+        key,
+        fits,
+        disaggregated=prefill is not None,
+        image=plain_image(image[1]) if image else "",
+        day=date.fromisoformat(day[1]) if day else None,
+        drafting=not origin.startswith(_DUMP),
     )
 
 

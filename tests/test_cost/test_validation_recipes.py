@@ -12,7 +12,6 @@ import pytest
 from cost.validation import recipes
 from cost.validation.point import Point, Pool
 from cost.validation.recipes import (
-    Asked,
     Label,
     label_of,
     launched_cache,
@@ -29,7 +28,7 @@ SPLIT = {"prefill_workers": "2", "prefill_gpus": "4", "prefill_ep": "4", "prefil
 
 
 def label(fits=lambda _: True, *, key=KEY, disaggregated=False, **more) -> Label:
-    return label_of(Asked(key, disaggregated, fits, **more))
+    return label_of(key, fits, disaggregated=disaggregated, **more)
 
 
 # --- joining

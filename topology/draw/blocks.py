@@ -17,7 +17,6 @@ _OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152
 _LONGEST_BLOCK, _KEPT_ROWS = 18, 6
 _MOST_SHAPES, _MOST_GROUPS = 8, 3
 _MOST_BLOCKS = 3
-_LONGEST_ROW = 16
 
 Thing = TypeVar("Thing")
 
@@ -109,8 +108,8 @@ def _kept(shapes: list[list[Thing]], most: int) -> list[list[Thing]]:
     if len(shapes) <= most + 1:
         return shapes
     usual = max(shapes, key=len)
-    chosen = [usual, *(same for same in shapes if same is not usual)][:most]
-    return [same for same in shapes if any(same is one for one in chosen)]
+    others = [same for same in shapes if same is not usual][: most - 1]
+    return [same for same in shapes if same is usual or same in others]
 
 
 def _columns(painter: Painter, group: Group, most: int) -> list[Column]:
@@ -173,7 +172,7 @@ def blocks_of(painter: Painter, pod: Pod, *, every_row: bool = False) -> list[Bl
             singles += members
             continue
         whole = len(members) == len(parts[number])
-        blocks += _domain_blocks(painter, number, members, whole=whole, every_row=every_row)
+        blocks += _domain_blocks(painter, members, whole=whole, every_row=every_row)
     if singles:
         blocks.append(_single_block(painter, singles, every_row=every_row))
     return blocks
@@ -181,9 +180,10 @@ def blocks_of(painter: Painter, pod: Pod, *, every_row: bool = False) -> list[Bl
 
 def rack_blocks(painter: Painter, number: int) -> list[Block]:
     """Return one block for each rack of a domain, every row drawn."""
-    hosts = painter.fold.hosts_by_domain[number]
-    racks = _racks(hosts)
-    return [_domain_block(painter, number, rack, several=len(racks) > 1, whole=False) for rack in racks]
+    racks = _racks(painter.fold.hosts_by_domain[number])
+    return [
+        _domain_block(painter, rack, several=len(racks) > 1, whole=False, every_row=True) for rack in racks
+    ]
 
 
 def _racks(hosts: list[Host]) -> list[list[Host]]:
@@ -192,52 +192,45 @@ def _racks(hosts: list[Host]) -> list[list[Host]]:
     return [hosts] if all(len(rack) == 1 for rack in racks) else racks
 
 
-def _domain_blocks(
-    painter: Painter, number: int, hosts: list[Host], *, whole: bool, every_row: bool
-) -> list[Block]:
+def _domain_blocks(painter: Painter, hosts: list[Host], *, whole: bool, every_row: bool) -> list[Block]:
     """Return the blocks of those hosts of a domain that are in one pod."""
     racks = _racks(hosts)
     several = not whole or 1 < len(racks) <= _MOST_BLOCKS
     if len(racks) > _MOST_BLOCKS:
         racks = [hosts]
     whole = whole and len(racks) == 1
-    return [
-        _domain_block(painter, number, rack, several=several, whole=whole, every_row=every_row)
-        for rack in racks
-    ]
+    return [_domain_block(painter, rack, several=several, whole=whole, every_row=every_row) for rack in racks]
 
 
 def _domain_block(
-    painter: Painter, number: int, hosts: list[Host], *, several: bool, whole: bool, every_row: bool = True
+    painter: Painter, hosts: list[Host], *, several: bool, whole: bool, every_row: bool
 ) -> Block:
     """Return the block of some hosts of one domain."""
-    domain = painter.cluster.spec.domains[number]
-    name = painter.domain_name(number)
-    place = (
-        f"{name} {hosts[0].rack.rpartition('.')[2].replace('r', 'rack ', 1)}"
-        if several and hosts[0].rack
-        else name
-    )
-    gpus = sum(len(host.gpus) for host in hosts)
-    rows = tuple(Row(_host_name(host), host) for host in hosts)
-    title = f"{place}: {gpus} GPUs"
+    number = hosts[0].domain
+    place = painter.domain_name(number)
+    if several and hosts[0].rack:
+        place = f"{place} {hosts[0].rack.rpartition('.')[2].replace('r', 'rack ', 1)}"
+    # the last part of an id of ours, else the id
+    names = [h.id.rpartition(".")[2] if h.id.startswith(f"d{number}.") else h.id for h in hosts]
+    title = f"{place}: {sum(len(host.gpus) for host in hosts)} GPUs"
     shape = (painter.fold.domain_shapes[number], tuple(host.shape for host in hosts))
-    return Block(title, domain, (number,), False, whole, rows if every_row else _fewer_rows(rows), shape)
+    rows = _rows(names, hosts, every_row=every_row)
+    return Block(title, painter.cluster.spec.domains[number], (number,), False, whole, rows, shape)
 
 
 def _single_block(painter: Painter, hosts: list[Host], *, every_row: bool) -> Block:
     """Return the block of domains of one host each."""
     domain = painter.cluster.spec.domains[hosts[0].domain]
-    rows = tuple(Row(painter.domain_name(host.domain), host) for host in hosts)
-    title = f"{len(rows)} x {domain.title}"
     numbers = tuple(host.domain for host in hosts)
+    rows = _rows([painter.domain_name(number) for number in numbers], hosts, every_row=every_row)
     shape = tuple(host.shape for host in hosts)
-    return Block(title, domain, numbers, True, True, rows if every_row else _fewer_rows(rows), shape)
+    return Block(f"{len(hosts)} x {domain.title}", domain, numbers, True, True, rows, shape)
 
 
-def _fewer_rows(rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Return at most a readable number of rows: the first few and those unlike the others stay."""
-    if len(rows) <= _LONGEST_BLOCK:
+def _rows(names: Sequence[str], hosts: Sequence[Host], *, every_row: bool) -> tuple[Row, ...]:
+    """Return a row for each host, else a readable number: the first few and those unlike the others stay."""
+    rows = tuple(map(Row, names, hosts))
+    if every_row or len(rows) <= _LONGEST_BLOCK:
         return rows
     tally = Counter(row.host.shape for row in rows)
     usual = tally.most_common(1)[0][0]
@@ -245,18 +238,11 @@ def _fewer_rows(rows: tuple[Row, ...]) -> tuple[Row, ...]:
     alike = [row for row in rows if row.host.shape == usual]
     kept = [*alike[:_KEPT_ROWS], *odd[:_LONGEST_BLOCK]]
     kept.sort(key=rows.index)
-    left = len(alike) - min(len(alike), _KEPT_ROWS)
-    last = [Row(f"x {left} more rows alike", alike[0].host, left)] if left else []
-    if len(odd) > _LONGEST_BLOCK:
-        last.append(
-            Row(f"{len(odd) - _LONGEST_BLOCK} more rows that differ", odd[0].host, len(odd) - _LONGEST_BLOCK)
-        )
+    left, unlike = len(alike) - _KEPT_ROWS, len(odd) - _LONGEST_BLOCK
+    last = [Row(f"x {left} more rows alike", alike[0].host, left)] if left > 0 else []
+    if unlike > 0:
+        last.append(Row(f"{unlike} more rows that differ", odd[0].host, unlike))
     return (*kept, *last)
-
-
-def _host_name(host: Host) -> str:
-    """Return a short name of a host: the last part of an id of ours, else the id."""
-    return host.id.rpartition(".")[2] if host.id.startswith(f"d{host.domain}.") else host.id
 
 
 def _kind(domain: DomainSpec) -> tuple[object, ...]:

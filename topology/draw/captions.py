@@ -224,7 +224,7 @@ def scale_up_words(folded: Fold, domain: DomainSpec, number: int) -> list[str]:
 def planes_text(domain: DomainSpec) -> str:
     """Return how many planes a two-tier domain has."""
     planes = len(domain.links_per_switch)
-    return f"{planes} plane{'s' if planes > 1 else ''}" if planes else "two tiers"
+    return plural(planes, "plane") if planes else "two tiers"
 
 
 def scale_out_line(scale_out: ScaleOutSpec, domain: DomainSpec) -> str:

@@ -140,11 +140,7 @@ def _tray(painter: Painter, host: Host) -> _Grid:
     width = columns * (size + 1) + 3
     sheet = Sheet(width)
     sheet.line(title, 16, bold=True, colspan=columns, port="head")
-    for start in range(0, len(places), columns):
-        sheet.add([painter.gpu(place, size, 20) for place in places[start : start + columns]], 20)
-        tags = painter.tag_row(places[start : start + columns])
-        if tags:
-            sheet.add(tags, 12)
+    painter.host_rows(sheet, places, columns, size, height=20)
     if painter.plain and len(places) == columns:
         sheet.add([_rail(painter, place, size) for place in places], 12)
     sheet.add_all(painter.fault_rows(names, columns, width=width - 8), 12)
@@ -184,14 +180,9 @@ def _rack(painter: Painter, name: str, block: Block) -> _Grid:
     if painter.cluster.spec.raw is None:
         sheet.add([cell("", width=round(header)), *rails], _ROW)
     for row in block.rows:
-        text = _header(painter, row.header, row.host)
-        cells = [painter.gpu(place, _CELL) for place in painter.places(row.host)]
-        sheet.add([cell(text, width=round(header), size=8, align="left"), *cells], _ROW)
-        tags = painter.tag_row(painter.places(row.host))
-        if tags:
-            sheet.add([cell("", width=round(header), height=12), *tags], 12)
-        names = painter.names(row.host)
-        sheet.add_all(painter.fault_rows(names, columns + 1, 2, width=width - 8), 12)
+        text, places = _header(painter, row.header, row.host), painter.places(row.host)
+        painter.host_rows(sheet, places, columns, _CELL, header=(text, round(header)))
+        sheet.add_all(painter.fault_rows(painter.names(row.host), columns + 1, 2, width=width - 8), 12)
     sheet.line("", 1, colspan=columns + 1, port="foot")
     return _Grid(name, width, sheet.height, sheet.html(color="#8a8a8a"), [row.host for row in block.rows])
 
@@ -204,8 +195,7 @@ def _note(painter: Painter, name: str, title: str, hosts: list[Host]) -> _Grid:
     width = max(text_width(line, 9, bold=True) for line in lines) + 14
     sheet = Sheet(width)
     sheet.line("", 2, port="head")
-    for i, line in enumerate(lines):
-        sheet.line(line, 15, bold=i == 0, width=width - 4)
+    sheet.lines(lines, 15, width - 4)
     sheet.line("", 2, port="foot")
     return _Grid(name, width, sheet.height, sheet.html(color=NVLINK, style="dashed"), hosts, dashed=True)
 

@@ -10,7 +10,7 @@ from topology.cluster import Cluster
 from topology.draw.canvas import NVLINK, Canvas, Sheet, text_width
 from topology.draw.captions import each_way, own_links, physical_line, plural, subtitles, title
 from topology.draw.domain_view import draw_domain_view
-from topology.draw.fabric_view import draw_fabric_view
+from topology.draw.fabric_view import FabricView
 from topology.draw.fold import fold
 from topology.draw.gpu_view import draw_gpu_view, draw_mesh_view, links_note, opened_hosts
 from topology.draw.overlay import Overlay, TrafficOverlay, Usage
@@ -112,7 +112,7 @@ def _draw(canvas: Canvas, painter: Painter, level: str, number: int) -> list[str
     """Draw one level; return lines that say what it shows and leaves out."""
     domain = painter.cluster.spec.domains[number]
     if level == "fabric":
-        draw_fabric_view(canvas, painter)
+        FabricView(canvas, painter).draw()
     elif level == "nodes":
         draw_raw_view(canvas, painter, list(painter.cluster.graph))
     elif domain.structure == "torus":
@@ -146,7 +146,8 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
         raise InputError(f"level {level!r}: choose one of {', '.join(LEVELS)}, or a domain, like d0.")
     if level == "auto":
         return _automatic(cluster), 0
-    if level == "fabric" and domains == 1 and not _has_fabric(cluster):
+    kinds = (data["kind"] for _, data in cluster.graph.nodes(data=True))
+    if level == "fabric" and domains == 1 and not any(kind in SCALE_OUT_KINDS for kind in kinds):
         domain = cluster.spec.domains[0]
         example = f", like {domain.part}@{2 * cluster.spec.gpus}" if domain.structure == "switch" else ""
         raise InputError(
@@ -163,11 +164,6 @@ def _automatic(cluster: Cluster) -> str:
     if len(cluster.spec.domains) > 1:
         return "fabric"
     return "gpu" if cluster.spec.gpus <= _GPU_LEVEL_MOST else "domain"
-
-
-def _has_fabric(cluster: Cluster) -> bool:
-    """Whether the graph has scale-out switches."""
-    return any(data["kind"] in SCALE_OUT_KINDS for _, data in cluster.graph.nodes(data=True))
 
 
 def _gpu_notes(painter: Painter, number: int) -> list[str]:
@@ -192,8 +188,7 @@ def draw_kinds_view(canvas: Canvas, cluster: Cluster) -> None:
         lines = [f"{count:,} x {domain.title}", f"{plural(domain.gpus, 'GPU')} each; {own_links(domain)}"]
         width = max(text_width(line, 9, bold=True) for line in lines) + 16
         sheet = Sheet(width)
-        for row, line in enumerate(lines):
-            sheet.line(line, 16, bold=row == 0, width=width - 8)
+        sheet.lines(lines, 16, width - 8)
         canvas.box(f"kind{i}", (0.0, y), (width, sheet.height), sheet.html(color=NVLINK))
         y += sheet.height + 14
     left = len(kinds) - min(len(kinds), _MOST_KINDS)

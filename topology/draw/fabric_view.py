@@ -45,12 +45,7 @@ class _Part:
         return self.views[-1].x + self.views[-1].width + _POD_GAP / 2
 
 
-def draw_fabric_view(canvas: Canvas, painter: Painter) -> None:
-    """Draw all domains of the cluster and the fabric between them."""
-    _FabricView(canvas, painter).draw()
-
-
-class _FabricView:
+class FabricView:
     """Places the parts from top to bottom; each kind of bundle is labelled where it comes first."""
 
     def __init__(self, canvas: Canvas, painter: Painter) -> None:
@@ -62,7 +57,7 @@ class _FabricView:
         self.first_word = "router" if painter.fold.tier("router") else "leaf"
 
     def draw(self) -> None:
-        """Draw everything."""
+        """Draw all domains of the cluster and the fabric between them."""
         lines = self._lines()
         y = 0.0
         cores = self.painter.fold.cores
@@ -124,7 +119,8 @@ class _FabricView:
                     view, leaf_at + leaf_height - view.leaf_height, block_at, bundled=rails > _MOST_RAIL_LINKS
                 )
             self._shared_band(part, block_at)
-        return block_at + max(view.height for view in views) + (28 if self._shares(parts) else 0)
+        shared = any(self._shared_runs(part) for part in parts)
+        return block_at + max(view.height for view in views) + (28 if shared else 0)
 
     def _spines(self, part: _Part, y: float, *, first: bool) -> None:
         """Draw the spines over one part, and their links to the cores."""
@@ -138,24 +134,19 @@ class _FabricView:
             text = f"groups linked directly, no switch between them{note}"
             self._box(part.bar, (part.left, y), part.right, text, ports)
         else:
-            word = "spine plane" if self._planes(group.spines) else "spine"
+            scale_out = self.painter.cluster.spec.scale_out
+            rails = bool(group.spines) and scale_out is not None and scale_out.kind == "rail"
+            word = "spine plane" if rails else "spine"
             note = _AS_ABOVE if part.continued else note
             self._bar(part.bar, (part.left, y), part.right, group.spines, word, ports, note)
         links = Links.sum(spine.up for spine in group.spines)
         if links.count and not first and not part.continued:
             text = f"to the cores: {links.text()}"
-            self.canvas.note(
-                f"{part.bar}.up", (part.left, y - 15), [f"to the cores: {links.text()}"], ink=QUIET, points=8
-            )
+            self.canvas.note(f"{part.bar}.up", (part.left, y - 15), [text], ink=QUIET, points=8)
         elif links.count and not part.continued:
             pairs = [(s.id, core) for s in group.spines for core in sorted(s.above)]
             self._link(f"core:p{part.number}:s", f"{part.bar}:up:n", 3.0, pairs)
             self._say(((part.left + part.right) / 2, y - _DROP / 2), links, "core")
-
-    def _planes(self, spines: Sequence[Switch]) -> bool:
-        """Whether spines of this fabric stand for whole planes."""
-        scale_out = self.painter.cluster.spec.scale_out
-        return bool(spines) and scale_out is not None and scale_out.kind == "rail"
 
     def _bar(
         self,
@@ -295,10 +286,6 @@ class _FabricView:
         self.canvas.note(
             f"said{len(self.said)}", (at[0] + 6, at[1] - 13 * len(lines) / 2), lines, ink=QUIET, points=8
         )
-
-    def _shares(self, parts: Sequence[_Part]) -> bool:
-        """Whether a line has a band under several columns."""
-        return any(self._shared_runs(part) for part in parts)
 
     def _shared_runs(self, part: _Part) -> list[list[PodView]]:
         """Return the runs of columns that show parts of one domain each."""

@@ -11,6 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from networkx.utils import UnionFind
+
 from topology.cluster import Cluster
 from topology.draw.parts import Fold, Group, Host, Links, Pod, Shape, Switch, natural
 
@@ -75,7 +77,10 @@ class _Folder:
                 tier = linked if domains else alone
             elif tier not in _TIERS:
                 continue
-            found[name] = Switch(name, tier, domain, data.get("rail"), _router_group(name, data, tier))
+            # a first-tier switch is alone, a router one of its group
+            group = data.get("pod") if tier == "router" else None
+            group = name if group is None else f"group {group}"
+            found[name] = Switch(name, tier, domain, data.get("rail"), group)
         return dict(sorted(found.items(), key=lambda item: natural(item[0])))
 
     def read_edges(self) -> None:
@@ -182,45 +187,45 @@ class _Folder:
 
     def _pods(self, hosts: list[Host]) -> list[Pod]:
         """Put hosts that share a leaf, or a group of routers, into pods."""
-        joined = _Joined()
+        joined: UnionFind[str] = UnionFind()
         beside: dict[int, str] = {}
         for host in sorted(hosts, key=lambda host: not host.up):
-            joined.join(host.id, *(self.switches[leaf].group for leaf in host.up))
+            joined.union(host.id, *(self.switches[leaf].group for leaf in host.up))
             if not host.up:  # without a link to the fabric: drawn beside the others of its domain
-                joined.join(beside.get(host.domain, host.id), host.id)
+                joined.union(beside.get(host.domain, host.id), host.id)
             beside.setdefault(host.domain, host.id)
         members: dict[str, list[Host]] = defaultdict(list)
         for host in hosts:
-            members[joined.root(host.id)].append(host)
+            members[joined[host.id]].append(host)
         leaves: dict[str, list[Switch]] = defaultdict(list)
         for switch in self.switches.values():
             if switch.tier in ("leaf", "router"):
-                leaves[joined.root(switch.group)].append(switch)
+                leaves[joined[switch.group]].append(switch)
         alone = [root for root in leaves if root not in members]
         pods = [Pod(n, part, leaves.get(root, [])) for n, (root, part) in enumerate(members.items())]
         return pods + [Pod(len(pods) + n, [], leaves[root]) for n, root in enumerate(alone)]
 
     def _groups(self, pods: list[Pod], domain_shapes: list[Shape]) -> list[Group]:
         """Put pods under the same spines together, and give pods and groups their shapes."""
-        joined = _Joined()
+        joined: UnionFind[str] = UnionFind()
         spines = {s.id for s in self.switches.values() if s.tier == "spine"}
         first = {s.id for s in self.switches.values() if s.tier in ("leaf", "router")}
         parts: dict[int, Counter[int]] = defaultdict(Counter)
         for pod in pods:
             above = [s for leaf in pod.leaves for s in sorted(leaf.above) if s in spines or s in first]
-            joined.join(f"pod {pod.number}", *(leaf.id for leaf in pod.leaves), *above)
+            joined.union(f"pod {pod.number}", *(leaf.id for leaf in pod.leaves), *above)
             for host in pod.hosts:
                 parts[host.domain][pod.number] += 1
         for domain in parts.values():
-            joined.join(*(f"pod {number}" for number in domain))
+            joined.union(*(f"pod {number}" for number in domain))
         members: dict[str, list[Pod]] = defaultdict(list)
         for pod in pods:
             pod.shape = _pod_shape(pod, parts, domain_shapes)
-            members[joined.root(f"pod {pod.number}")].append(pod)
+            members[joined[f"pod {pod.number}"]].append(pod)
         over: dict[str, list[Switch]] = defaultdict(list)
         for name in self.switches:
             if name in spines:
-                over[joined.root(name)].append(self.switches[name])
+                over[joined[name]].append(self.switches[name])
         return [
             Group(inner, over[root], (tuple(p.shape for p in inner), tuple(s.shape for s in over[root])))
             for root, inner in members.items()
@@ -261,14 +266,6 @@ def _broken_domain(name: str, node: str, hosts: Mapping[str, Host]) -> int:
     return next((host.domain for host in hosts.values() if name.startswith(host.id)), 0)
 
 
-def _router_group(name: str, data: Mapping[str, Any], tier: str) -> str:
-    """Return what a first-tier switch shares with its siblings: itself, or the group of a router."""
-    if tier != "router":
-        return name
-    pod = data.get("pod")
-    return name if pod is None else f"group {pod}"
-
-
 def _height(switch: Switch) -> int:
     """Return how far up a switch is."""
     return ("chip", "upper", "router", "leaf", "spine", "core").index(switch.tier)
@@ -282,27 +279,3 @@ def _pod_shape(pod: Pod, parts: Mapping[int, Counter[int]], domain_shapes: list[
         spread = tuple(number - pod.number for number in parts[domain])
         rows.append((domain_shapes[domain], len(spread), hosts))
     return (tuple(leaf.shape for leaf in pod.leaves), tuple(rows))
-
-
-class _Joined:
-    """Sets that grow together (union-find)."""
-
-    def __init__(self) -> None:
-        self._up: dict[str, str] = {}
-
-    def root(self, name: str) -> str:
-        """Return the name that represents the set of ``name``."""
-        self._up.setdefault(name, name)
-        while self._up[name] != name:
-            self._up[name] = self._up[self._up[name]]
-            name = self._up[name]
-        return name
-
-    def join(self, *names: str) -> None:
-        """Put ``names`` into one set; the first name's root represents it."""
-        for name in names[1:]:
-            one, two = self.root(names[0]), self.root(name)
-            if one != two:
-                self._up[two] = one
-        if names:
-            self.root(names[0])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import isfinite, isnan
 
 from topology.cluster import Cluster
 from topology.draw.canvas import FAULT, TEXT_POINTS, Point, cell, table, text_width
@@ -67,7 +66,7 @@ class Overlay:
                 f"overlay: {len(self.tags)} tags for {gpus} GPUs; give one for every GPU, or none."
             )
         for i, value in enumerate(values):
-            if not math.isfinite(value):
+            if not isfinite(value):
                 raise InputError(f"overlay: the value of GPU {i} is {value}; values must be finite.")
 
 
@@ -186,10 +185,8 @@ class Usage:
         ]
         if self._hottest is not None:
             link, others = self._hottest.link, self._hottest.count - 1
-            moved, rate = (
-                format_quantity(link.load_bytes, "byte", 3),
-                format_quantity(link.bytes_per_s, "byte/s"),
-            )
+            moved = format_quantity(link.load_bytes, "byte", 3)
+            rate = format_quantity(link.bytes_per_s, "byte/s")
             alike = f"; {others:,} more as busy" if others else ""
             lines.append(f"Bottleneck (red): {link.ends[0]} to {link.ends[1]}, {moved} at {rate}{alike}")
         return lines

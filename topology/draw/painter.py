@@ -16,6 +16,7 @@ from topology.draw.canvas import (
     TEXT_POINTS,
     Canvas,
     Point,
+    Sheet,
     cell,
     fitting,
     ink_on,
@@ -106,16 +107,14 @@ class Marks:
 
     def summary(self) -> list[str]:
         """Return the lines of the caption that name what is broken."""
-        lines = []
-        if self.broken_gpus:
-            lines.append(f"Out of service: {_named(self.broken_gpus, 'GPUs')}")
         links = [f"{a} - {b}" for a, b in self.broken_links]
-        if links:
-            lines.append(f"Broken links: {_named(links, 'links')}")
         slow = [f"{a} - {b} at x {health:.3g}" for a, b, health in self.degraded]
-        if slow:
-            lines.append(f"Degraded links: {_named(slow, 'links')}")
-        return lines
+        all_of = (
+            ("Out of service", self.broken_gpus, "GPUs"),
+            ("Broken links", links, "links"),
+            ("Degraded links", slow, "links"),
+        )
+        return [f"{what}: {_named(names, word)}" for what, names, word in all_of if names]
 
     def odd_names(self, names: Iterable[str]) -> list[str]:
         """Return those of ``names`` that have words."""
@@ -155,7 +154,6 @@ class Painter:
     ) -> None:
         self.cluster, self.fold, self.marks = cluster, folded, marks
         self.overlay, self.usage = overlay, usage
-        self._raw_names: list[str | None] | None = None
         self.ramp = None
         if overlay is not None:
             overlay.check(len(cluster.gpus))
@@ -202,15 +200,15 @@ class Painter:
         """Return the colour of a rail: grey where the colours mean something else."""
         return rail_colour(number) if self.plain and number is not None else QUIET
 
+    @cached_property
+    def _raw_names(self) -> list[str | None]:
+        """Names of the domains of a raw graph, in order."""
+        nodes = () if self.cluster.spec.raw is None else self.cluster.spec.raw.nodes
+        return list(dict.fromkeys(node.domain for node in nodes if node.kind == "gpu"))
+
     def domain_name(self, number: int) -> str:
         """Return what a domain is called: its name in a raw graph, else ``d3``."""
-        if self.cluster.spec.raw is None:
-            return f"d{number}"
-        if self._raw_names is None:
-            named = (node.domain for node in self.cluster.spec.raw.nodes if node.kind == "gpu")
-            self._raw_names = list(dict.fromkeys(named))
-        name = self._raw_names[number] if number < len(self._raw_names) else None
-        return name or f"d{number}"
+        return (self._raw_names[number] if number < len(self._raw_names) else None) or f"d{number}"
 
     def gpu_ids(self, hosts: Iterable[Host]) -> list[str]:
         """Return the ids of the working GPUs of some hosts."""
@@ -286,6 +284,25 @@ class Painter:
             return []
         runs = [list(run) for _, run in groupby(places, key=lambda place: self.same_tag([place]))]
         return [cell(self.tag(run), colspan=len(run), size=_SMALL_POINTS, height=12) for run in runs]
+
+    def host_rows(
+        self,
+        sheet: Sheet,
+        places: Sequence[Place],
+        columns: int,
+        width: int,
+        height: int = 14,
+        header: tuple[str, int] | None = None,
+    ) -> None:
+        """Add GPUs in rows of ``columns``, with their tags; ``header``: text before the first row, and its width."""
+        text, wide = header or ("", 0)
+        for start in range(0, len(places), columns):
+            part = places[start : start + columns]
+            first = cell("" if start else text, width=wide, size=_SMALL_POINTS, align="left")
+            cells = [self.gpu(place, width, height) for place in part]
+            sheet.add([first, *cells] if header else cells, height)
+            if tags := self.tag_row(part):
+                sheet.add([cell("", width=wide, height=12), *tags] if header else tags, 12)
 
     def rail_cell(self, rail: int | None, width: int, text: str, port: str = "", height: int = 14) -> str:
         """Return a cell in the colour of a rail."""

@@ -260,14 +260,8 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
         if row.more:
             sheet.line(row.header, 14, colspan=span, size=_LEAF_TEXT, bold=True)
             continue
-        places = painter.places(row.host)
-        for start in range(0, len(places), columns):
-            text = _row_header(painter, row, shared) if start == 0 else ""
-            part = [painter.gpu(place, cell_width) for place in places[start : start + columns]]
-            sheet.add([cell(text, width=header, size=_LEAF_TEXT, align="left"), *part], 14)
-            tags = painter.tag_row(places[start : start + columns])
-            if tags:
-                sheet.add([cell("", width=header, height=12), *tags], 12)
+        text = _row_header(painter, row, shared)
+        painter.host_rows(sheet, painter.places(row.host), columns, cell_width, header=(text, header))
         sheet.add_all(painter.fault_rows(painter.names(row.host), span, most=2), 12)
     for line, fill, ink in band:
         sheet.line(line, 13, colspan=span, bgcolor=fill, size=_LEAF_TEXT, ink=ink)
@@ -323,8 +317,7 @@ def _placeholder(painter: Painter, column: Column) -> PodView:
     head.line("", 1, port="foot")
     body = Sheet(wide)
     body.line("", 6, port="head")
-    for i, line in enumerate(lines):
-        body.line(line, 15, bold=i == 0, width=wide - 4)
+    body.lines(lines, 15, wide - 4)
     body.line("", 6)
     name = f"more{pods[0].number}"
     view = BlockView(None, body.html(color=NVLINK, style="dashed"), wide, body.height)

@@ -26,7 +26,6 @@ class _Plane:
     """One plane: the places that share their last coordinates, or ``alike`` planes like the one before."""
 
     rest: Coordinate
-    title: str
     width: float
     height: float
     html: str
@@ -129,7 +128,7 @@ class _Grid:
         gpus = count * self.rows * self.columns
         sheet.line(f"x {plural(count, 'plane')} alike", 18, bold=True, width=114, port="mid")
         sheet.line(plural(gpus, "GPU"), 16, width=114)
-        return _Plane((), "", 118, sheet.height, sheet.html(color=NVLINK, style="dashed"), count)
+        return _Plane((), 118, sheet.height, sheet.html(color=NVLINK, style="dashed"), count)
 
     def _plane(self, rest: Coordinate) -> _Plane:
         """Return one plane: a row for each place along x, a column for each along y, bars for links."""
@@ -137,12 +136,8 @@ class _Grid:
         columns = self.columns if self.columns <= _LARGEST_SIDE else _SHOWN_SIDE
         cut = rows < self.rows or columns < self.columns
         names = [f"{_NAMES[2 + i]} = {at}" for i, at in enumerate(rest)]
-        places = [
-            self.place[(row, column, *rest)[: len(self.domain.shape)]]
-            for row in range(rows)
-            for column in range(columns)
-        ]
-        tag = self.painter.tag(places)
+        places = product(range(rows), range(columns))
+        tag = self.painter.tag([self.place[self._at(row, column, rest)] for row, column in places])
         title = f"{', '.join(names) or 'x down, y across'} {tag}".strip()
         span = 2 * columns + 1
         width = columns * (_CELL + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4
@@ -161,7 +156,7 @@ class _Grid:
         members = [self.ids[at] for at in self.ids if at[2:] == rest]
         for line in self.painter.fault_rows(self.painter.marks.odd_names(members), span, 4, full=True):
             sheet.add(line, 12)
-        return _Plane(rest, title, width, sheet.height, sheet.html(color="#8a8a8a", cellspacing=1), 0)
+        return _Plane(rest, width, sheet.height, sheet.html(color="#8a8a8a", cellspacing=1), 0)
 
     def _at(self, row: int, column: int, rest: Coordinate) -> Coordinate:
         """Return a place of the torus."""
@@ -169,22 +164,13 @@ class _Grid:
 
     def _across_row(self, row: int, rest: Coordinate, columns: int) -> list[str]:
         """Return the GPUs of one row and the links between them; stubs at the ends wrap round."""
-        cells = []
-        cells.append(self._bar(self._at(row, -1, rest), self._at(row, 0, rest), 1, _STUB, 3, edge=True))
+        cells = [self._bar(self._at(row, -1, rest), self._at(row, 0, rest), 1, _STUB, 3, edge=True)]
         for column in range(columns):
             at = self._at(row, column, rest)
             cells.append(self.painter.gpu(self.place[at], _CELL, 18))
             last = column == columns - 1
-            cells.append(
-                self._bar(
-                    at,
-                    self._at(row, column + 1, rest),
-                    1,
-                    _STUB if last else _BRIDGE,
-                    3,
-                    edge=last and columns == self.columns,
-                )
-            )
+            width, edge = _STUB if last else _BRIDGE, last and columns == self.columns
+            cells.append(self._bar(at, self._at(row, column + 1, rest), 1, width, 3, edge=edge))
         return cells
 
     def _down_row(self, row: int, rest: Coordinate, columns: int) -> list[str]:

@@ -369,9 +369,7 @@ def kv_bytes_from_price_step(gpu: GpuSpec, dtype: str, active_params: float, con
     A provider that charges more per token above some context says where reading the caches overtakes computing:
     ``2 * active_params / flop_per_s = context * kv_bytes_per_token / hbm_bytes_per_s``. With 300 multiplications per
     number read (600 flop per byte in FP8), 100 B active parameters and 200k tokens that is 1.7 kB a token.
-
-
-    ``2 * active_params / (flop_per_byte * context)``; attention's own arithmetic is left out, as in the lecture.
+    Attention's own arithmetic is left out, as in the lecture.
     """
     return _balance(gpu, dtype, active_params, "context", context)
 

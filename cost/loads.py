@@ -115,7 +115,6 @@ def read_loads(
     A file becomes one scenario or several. Its rows are the MoE layers in order, or all layers of the model with the
     dense ones all zero, which are dropped and noted. Forms and files: :mod:`cost.traces`.
 
-
     Parameters
     ----------
     texts:

@@ -393,6 +393,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     found = np.flatnonzero(best_d > 0)
     rows, partner = wanted[found], partner[found]
     gpus = rooms[0].gpus if shared else rooms[0].gpus + rooms[1].gpus
+    soonest = first.seconds(slice(None), np.min(first.receive_s, initial=np.inf))
     return RateMatches(
         isl=prefill.deployment.workload.context,
         osl=osl,
@@ -412,7 +413,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         path=path,
         fetched_bytes=first.fetched_bytes,
         fetch_path=fetch,
-        fastest_ttft_s=_fastest(first),
+        fastest_ttft_s=float(np.min(soonest, initial=np.inf)),
     )
 
 
@@ -451,12 +452,6 @@ class _First:
     def seconds(self, prefill: Index | slice, receive_s: Array | np.float64) -> Array:
         """Seconds to the first token."""
         return self.fetch_s[prefill] + self.step_s[prefill] + self.transfer_s(prefill, receive_s)
-
-
-def _fastest(first: _First) -> float:
-    if not len(first.step_s) or not len(first.receive_s):
-        return np.inf
-    return float(first.seconds(slice(None), first.receive_s.min()).min())
 
 
 def _rate(sweep: Sweep) -> Array:

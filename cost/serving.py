@@ -74,10 +74,6 @@ def _decode(pool: StepShape, requests: Requests, batch: Quantity) -> StepShape:
     )
 
 
-def _prompts(pool: StepShape, requests: Requests, tokens: Quantity) -> StepShape:
-    return replace(pool, sequences=0.0, prompt_tokens=tokens, prompt_length=requests.isl)
-
-
 def prefill_seconds(
     step: Stepper, pool: StepShape, requests: Requests, waiting: Quantity
 ) -> tuple[Quantity, Quantity]:
@@ -88,12 +84,9 @@ def prefill_seconds(
     """
     groups = np.minimum(pool.attention_dp, np.maximum(waiting, 1.0))
     each = np.maximum(1.0, np.minimum(CHUNK_TOKENS / requests.isl, waiting / groups))
-    return step(_prompts(pool, requests, each * requests.isl / pool.tp)), groups * each
-
-
-def _data_parallel(pool: StepShape) -> StepShape:
-    one = np.ones_like(np.asarray(pool.tp, dtype=np.float64))
-    return replace(pool, tp=one, attention_dp=pool.gpus, ep=pool.gpus, moe_tp=one)
+    tokens = each * requests.isl / pool.tp
+    prompts = replace(pool, sequences=0.0, prompt_tokens=tokens, prompt_length=requests.isl)
+    return step(prompts), groups * each
 
 
 def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity:
@@ -108,7 +101,9 @@ def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity
         seconds, prompts = prefill_seconds(step, split, requests, many)
         return prompts / seconds
 
-    return np.maximum(rate(pool), rate(_data_parallel(pool)))
+    one = np.ones_like(np.asarray(pool.tp, dtype=np.float64))
+    apart = replace(pool, tp=one, attention_dp=pool.gpus, ep=pool.gpus, moe_tp=one)
+    return np.maximum(rate(pool), rate(apart))
 
 
 def aggregated(

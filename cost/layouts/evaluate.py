@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from cost.layouts.candidates import (
     Variant,
     batches_between,
     batches_of,
-    expand,
     layouts_of,
     most_that_fit,
 )
@@ -129,8 +128,7 @@ def sweep(
             f"`redundant` {redundant}: no group of {deployment.cluster.name}'s GPUs can hold that many more copies "
             "without two copies of one expert on a GPU; give fewer."
         )
-    where = _Where(pipelines, len(variants))
-    room, shortage = _room(pricer, table, where)
+    room, shortage = _room(pricer, table, pipelines)
     chosen = room * table.tp >= 1
     table, room = table.rows(chosen), room[chosen]
     most = most_that_fit(room, table.tp)
@@ -138,10 +136,10 @@ def sweep(
         prompts = max(1.0, chunk_tokens // deployment.workload.tokens_per_pass)
         most = np.minimum(most, most_that_fit(prompts / table.tp, table.tp))
     layout, batch = batches_of(most, table.tp)
-    found = _price(pricer, table, where, layout, batch, imbalance)
+    found = _price(pricer, table, pipelines, layout, batch, imbalance)
     more = batches_between(layout, batch, table.tp[layout], speed=1 / found["step_s"], rate=found["tok_s"])
     if len(more[0]):
-        found = found.joined(_price(pricer, table, where, *more, imbalance))
+        found = found.joined(_price(pricer, table, pipelines, *more, imbalance))
         layout, batch = np.concatenate([layout, more[0]]), np.concatenate([batch, more[1]])
     kept = _best_splits(table, variants, layout, batch, found["step_s"])
     layout, batch, found = layout[kept], batch[kept], found.rows(kept)
@@ -156,24 +154,10 @@ def sweep(
     )
 
 
-class _Where:
-    """Rows of the stages of each variant, and the pipelines that they are of."""
-
-    def __init__(self, pipelines: Pipelines, variants: int) -> None:
-        self.pipelines, self.stages = pipelines, pipelines.stages
-        of_stage = pipelines.variant[self.stages.pipeline]
-        self._start = np.searchsorted(of_stage, np.arange(variants))
-        self._length = np.bincount(of_stage, minlength=variants)
-
-    def rows(self, variant: Index) -> tuple[Index, Index]:
-        """Rows of stages, for each of which entry of ``variant`` it is of."""
-        return expand(self._start, self._length, variant)
-
-
-def _room(pricer: Pricer, table: LayoutTable, where: _Where) -> tuple[Array, np.float64]:
+def _room(pricer: Pricer, table: LayoutTable, pipelines: Pipelines) -> tuple[Array, np.float64]:
     """Sequences per GPU that fit each layout, and bytes that the one nearest to fitting its smallest batch lacks."""
-    owner, rows = where.rows(table.variant)
-    stages, tp = where.stages, table.tp[owner]
+    owner, rows = pipelines.rows(table.variant)
+    stages, tp = pipelines.stages, table.tp[owner]
     shape = pricer.shape(stages, rows, tp=tp, moe_tp=table.moe_tp[owner], batch=np.zeros(len(rows)))
     memory = pricer.memory(stages, rows, shape, stages.held(pricer.deployment, rows))
     hbm, runs = stages.hbm_bytes[rows], runs_of(owner)
@@ -186,20 +170,6 @@ class _Priced:
     """Columns of each configuration: ``step_s``, ``lower_s``, ``tok_s``, and seconds by ``term`` and by ``limit``."""
 
     columns: Mapping[tuple[str, str], Array]
-
-    @classmethod
-    def of(
-        cls,
-        step_s: Array,
-        lower_s: Array,
-        tok_s: Array,
-        terms: Mapping[str, Array],
-        limits: Mapping[str, Array],
-    ) -> _Priced:
-        """Return these columns."""
-        named = {("term", name): value for name, value in terms.items()}
-        named |= {("limit", name): value for name, value in limits.items()}
-        return cls({("step_s", ""): step_s, ("lower_s", ""): lower_s, ("tok_s", ""): tok_s, **named})
 
     def __getitem__(self, kind: str) -> Array:
         return self.columns[kind, ""]
@@ -236,11 +206,16 @@ def _best_splits(
 
 
 def _price(
-    pricer: Pricer, table: LayoutTable, where: _Where, layout: Index, batch: Array, imbalance: float | None
+    pricer: Pricer,
+    table: LayoutTable,
+    pipelines: Pipelines,
+    layout: Index,
+    batch: Array,
+    imbalance: float | None,
 ) -> _Priced:
     """Layouts of their replicas: the slowest says how long a step takes, all of them count for throughput."""
-    owner, rows = where.rows(table.variant[layout])
-    stages, pipelines, of = where.stages, where.pipelines, layout[owner]
+    owner, rows = pipelines.rows(table.variant[layout])
+    stages, of = pipelines.stages, layout[owner]
     shape = pricer.shape(
         stages, rows, tp=table.tp[of], moe_tp=table.moe_tp[of], batch=batch[owner], imbalance=imbalance
     )
@@ -275,7 +250,9 @@ def _lines(
     step_s = one_pass + hops_s + bubble_s
     hop_floor_s = batch * hops.peak[pipeline]
     lower_s = np.maximum(runs.sum(times * seconds.lower) + hop_floor_s, depth * runs.max(seconds.lower))
-    return _Priced.of(step_s, lower_s, batch / step_s, terms, limits)
+    named = {("term", name): value for name, value in terms.items()}
+    named |= {("limit", name): value for name, value in limits.items()}
+    return _Priced({("step_s", ""): step_s, ("lower_s", ""): lower_s, **named})
 
 
 def _result(
@@ -290,13 +267,9 @@ def _result(
 ) -> Sweep:
     layout, batch, most = configurations
     variant = table.variant[layout]
-
-    def of_variant(figure: Callable[[Variant], int]) -> Index:
-        return np.array([figure(what) for what in variants], dtype=np.int64)[variant]
-
-    group = of_variant(lambda what: what.arrangement.group)
-    used = of_variant(lambda what: what.arrangement.gpus_used)
-    replicas = of_variant(lambda what: len(what.arrangement.replicas))
+    what = [one.arrangement for one in variants]
+    figures = [(one.group, one.gpus_used, len(one.replicas), one.stages) for one in what]
+    group, used, replicas, stages = np.array(figures, dtype=np.int64)[variant].T
     tp, moe_tp = table.tp[layout], table.moe_tp[layout]
     limits = found.named("limit")
     seconds = list(limits.values())
@@ -307,7 +280,7 @@ def _result(
         attention_dp=group // tp,
         ep=group // moe_tp if deployment.model.moe is not None else np.ones_like(group),
         moe_tp=moe_tp,
-        stages=of_variant(lambda what: what.arrangement.stages),
+        stages=stages,
         replicas=replicas,
         gpus=used // replicas,
         batch=batch,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import Deployment
 from cost.layout import StageSpec
-from cost.layouts.candidates import Variant, slots_of
+from cost.layouts.candidates import Variant, expand, slots_of
 from cost.machine import Machine
 from cost.memory import domain_hbm_bytes, even_memory
 from cost.model import StageShard
@@ -267,6 +268,16 @@ class Pipelines:
     depth: Array
     stages: StageTable
     hops: Hops
+
+    @cached_property
+    def _of_variant(self) -> Index:
+        """Variant of each row of ``stages``, growing."""
+        return self.variant[self.stages.pipeline]
+
+    def rows(self, variants: Index) -> tuple[Index, Index]:
+        """Rows of the stages of each entry of ``variants``: the entry's place, and the row (:func:`expand`)."""
+        length = np.bincount(self._of_variant)
+        return expand(np.cumsum(length) - length, length, variants)
 
 
 def pipelines_of(pricer: Pricer, variants: Sequence[Variant]) -> Pipelines:

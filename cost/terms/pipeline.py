@@ -11,17 +11,7 @@ from cost.terms.work import Term
 ACTIVATION_BYTES = 2.0
 """Activations between GPUs travel in BF16."""
 TOKEN_ID_BYTES = 4.0
-"""A sampled token travels as an int32."""
-
-
-def hop_bytes(hidden: int, *, tokens: float) -> float:
-    """Bytes that each GPU hands to its counterpart in the next stage: one hidden vector a token."""
-    return tokens * hidden * ACTIVATION_BYTES
-
-
-def return_bytes(*, tokens: float) -> float:
-    """Bytes that each GPU of the last stage hands back to the first: the sampled tokens, which it embeds."""
-    return tokens * TOKEN_ID_BYTES
+"""A sampled token travels back to the first stage, which embeds it, as an int32."""
 
 
 def hop_seconds(
@@ -46,6 +36,7 @@ def hops(
 ) -> Iterator[tuple[str, float, float]]:
     """Fabric, expected seconds and seconds at peak of each hop of a micro-batch, back to the first stage too.
 
+    Each GPU hands one hidden vector a token to its counterpart, the last stage the sampled token to the first.
     ``batch`` sequences per GPU of the replica are in flight, as many micro-batches as stages; one stage has no hop.
     """
     total, depth = sum(len(stage.gpus) for stage in stages), len(stages)
@@ -55,8 +46,8 @@ def hops(
         # the side with fewer GPUs moves more through each
         sequences = batch * total / (depth * min(len(stage.gpus), len(after.gpus)))
         tokens = sequences * deployment.workload.tokens_per_pass
-        back = after is stages[0]
-        moved = return_bytes(tokens=tokens) if back else hop_bytes(deployment.model.hidden, tokens=tokens)
+        hidden = deployment.model.hidden
+        moved = tokens * TOKEN_ID_BYTES if after is stages[0] else tokens * hidden * ACTIVATION_BYTES
         yield hop_seconds(deployment, stage, after, moved=moved)
 
 

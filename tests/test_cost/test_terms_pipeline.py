@@ -13,7 +13,6 @@ from cost.dispatch import balanced_use, expert_use
 from cost.loads import ExpertLoads
 from cost.terms.alltoall_kernel import vector_bytes
 from cost.terms.alltoall_volumes import placed_volumes
-from cost.terms.pipeline import hop_bytes, return_bytes
 
 
 @pytest.mark.parametrize(
@@ -32,11 +31,6 @@ from cost.terms.pipeline import hop_bytes, return_bytes
 )
 def test_bytes_of_a_hidden_vector(weights, dispatch):
     assert vector_bytes(7168, weights) == (dispatch, 14_336)
-
-
-def test_hops_carry_vectors_forth_and_tokens_back():
-    assert hop_bytes(7168, tokens=3) == 3 * 14_336
-    assert return_bytes(tokens=3) == 12
 
 
 def test_inside_a_domain_a_token_goes_once_to_each_gpu():

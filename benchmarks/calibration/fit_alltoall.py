@@ -25,8 +25,8 @@ from scipy.optimize import least_squares
 from cost.calibration.alltoall import PATH, Kernel, read_kernels
 from cost.terms.alltoall_kernel import alltoall_seconds
 from cost.terms.alltoall_volumes import Volumes
-from cost.validation.points_csv import read_points
 from cost.validation.predict import Case, alltoall_case
+from cost.validation.read import read_measurements
 from topology.units import format_quantity, parse_quantity
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--no-folds", action="store_true", help="skip cross-validation")
     options = parser.parse_args()
-    points = read_points(options.points)
+    points = read_measurements(options.points)
     cases = [alltoall_case(point) for point in points]
     measured = np.array([point.measured for point in points]) * 1e-6
     data = yaml.safe_load(PATH.read_text(encoding="utf-8"))

@@ -21,10 +21,9 @@ from coefficients import Space, efficiency
 from linearised import Data, Problem
 from scipy.optimize import lsq_linear
 
-from cost.validation.points_csv import read_points
 from cost.validation.predict import unpredictable
+from cost.validation.read import read_measurements
 from cost.validation.serving import predict_serving
-from cost.validation.silicon import read_silicon
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -158,10 +157,10 @@ def main() -> None:
     parser.add_argument("silicon", type=Path)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    silicon = [p for p in read_silicon(options.silicon) if p.quantity == "tpot_ms"]
+    silicon = [p for p in read_measurements(options.silicon) if p.quantity == "tpot_ms"]
     published = [
         p
-        for p in read_points(ROOT / "cost" / "validation" / "data" / "published.csv")
+        for p in read_measurements(ROOT / "cost" / "validation" / "data" / "published.csv")
         if not unpredictable(p)
     ]
     data = Data.make(silicon, published)

@@ -27,9 +27,9 @@ from cost.calibration.first_token import (
     read_first_token,
 )
 from cost.calibration.serving import ANY_ENGINE, calibrated
+from cost.validation.read import read_measurements
 from cost.validation.serving import group_times
 from cost.validation.serving_groups import group_points
-from cost.validation.silicon import read_silicon
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -238,7 +238,7 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=0)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    rows = Rows.make([p for p in read_silicon(options.silicon) if p.quantity == "ttft_ms"])
+    rows = Rows.make([p for p in read_measurements(options.silicon) if p.quantity == "ttft_ms"])
     data = fit(rows)
     told = held(rows, read_first_token(data))
     report_all("fitted", rows, told)

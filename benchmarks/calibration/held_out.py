@@ -15,10 +15,9 @@ from linearised import Data
 
 from cost.calibration.serving import calibrated_chips
 from cost.resolve import resolve_model
-from cost.validation.points_csv import read_points
 from cost.validation.predict import predict, unpredictable
+from cost.validation.read import read_measurements
 from cost.validation.serving_groups import group_points
-from cost.validation.silicon import read_silicon
 from topology.errors import InputError
 from topology.resolve import resolve_cluster
 
@@ -182,10 +181,10 @@ def ask_held_out(parser: ArgumentParser, *, writes: str) -> tuple[Namespace, Hel
     if options.folds < 2:
         parser.error(f"--folds {options.folds}: expected 2 or more.")
     try:
-        served = [p for p in read_silicon(options.silicon) if p.quantity == "tpot_ms"]
+        served = [p for p in read_measurements(options.silicon) if p.quantity == "tpot_ms"]
     except InputError as error:
         parser.error(str(error))
-    published = [p for p in read_points(PUBLISHED) if not unpredictable(p)]
+    published = [p for p in read_measurements(PUBLISHED) if not unpredictable(p)]
     return options, predict_held_out(served, published, options.folds, say)
 
 

@@ -204,7 +204,8 @@ def _points(fields: Fields, *, rates: bool) -> dict[str, list[tuple[float, float
     found = {}
     for name in fields.names():
         _known(name, fields)
-        points = [_pair(item, fields.at(name)) for item in _list(fields, name)]
+        given = fields.need(name)
+        points = [_pair(item, fields.at(name)) for item in given] if isinstance(given, list) else []
         if not points or any(after[0] <= before[0] for before, after in pairwise(points)):
             raise InputError(f"{fields.at(name)}: expected pairs [figure, value], figures rising.")
         if rates and any(value > 1 for _, value in points):
@@ -214,11 +215,6 @@ def _points(fields: Fields, *, rates: bool) -> dict[str, list[tuple[float, float
             raise InputError(f"{fields.at(name)}: a better figure would give a slower kernel.")
         found[name] = points
     return found
-
-
-def _list(fields: Fields, name: str) -> list[object]:
-    found = fields.need(name)
-    return found if isinstance(found, list) else []
 
 
 def _pair(item: object, where: str) -> tuple[float, float]:

@@ -113,7 +113,12 @@ def _checked(
     """Yield the pieces as float64, or say which entry is no count; progress goes from ``start`` by a half."""
     done = 0
     for piece in _readable(recording):
-        values = _floats(recording, piece)
+        if piece.shape[1:] != (recording.rows, recording.experts):
+            raise InputError(f"{recording.path}: changed while it was read.")
+        with np.errstate(
+            over="ignore"
+        ):  # a wider float that does not fit becomes inf, and is refused as that
+            values = piece.astype(np.float64, copy=False)
         bad = ~np.isfinite(values) | (values < 0)
         if bad.any():
             window, row, expert = (int(i) for i in np.argwhere(bad)[0])
@@ -133,13 +138,6 @@ def _readable(recording: Recording) -> Iterator[NDArray[Any]]:
         yield from recording.pieces()
     except OSError as error:
         raise InputError(f"{recording.path}: cannot be read ({error.strerror or error}).") from error
-
-
-def _floats(recording: Recording, piece: NDArray[Any]) -> NDArray[np.float64]:
-    if piece.shape[1:] != (recording.rows, recording.experts):
-        raise InputError(f"{recording.path}: changed while it was read.")
-    with np.errstate(over="ignore"):  # a wider float that does not fit becomes inf, and is refused as that
-        return piece.astype(np.float64, copy=False)
 
 
 # The rows of a recording against the layers of a model: dense ones dropped, none that should have tokens empty.

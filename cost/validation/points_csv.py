@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cost.calibration.serving import MOST_DRAFTS
-from cost.validation.cells import Row, cluster_name, dtype_name, model_name, rows_of, spellings, table_of
+from cost.validation.cells import Row, cluster_name, dtype_name, model_name, rows_of, spellings
 from cost.validation.point import NO_LAYOUT, AllToAll, Point, Pool
 from cost.validation.recipes import with_unstated_drafts
 from topology.errors import InputError
@@ -173,20 +173,14 @@ def is_points(header: Sequence[str]) -> bool:
     return {"quantity", "measured"} <= {column_of(name) for name in header}
 
 
-def read_points(path: str | Path) -> list[Point]:
-    """Read a file of our format.
+def points_from_table(path: str | Path, header: Sequence[str], table: Sequence[Sequence[str]]) -> list[Point]:
+    """Read the cells of a file of our format.
 
     Raises
     ------
     InputError
         If a column or a value is not known; the message names the row and the column.
     """
-    header, table = table_of(path)
-    return points_from_table(path, header, table)
-
-
-def points_from_table(path: str | Path, header: Sequence[str], table: Sequence[Sequence[str]]) -> list[Point]:
-    """Read the cells of a file of our format (:func:`read_points`)."""
     names = [_column(path, name) for name in header]
     for name in names:
         if names.count(name) > 1:

@@ -16,6 +16,14 @@ _NOT_SERVED = ("recipes.csv", "sparse_kernels.csv")
 """Configurations without figures, and times of single kernels, which no prediction stands beside."""
 
 
+_FORMS = (
+    (is_silicon, silicon_from_table),
+    (is_transcribed, transcribed_from_table),
+    (is_points, points_from_table),
+)
+"""Whether a header is that of a form, and what reads its table."""
+
+
 def shipped_files() -> list[Path]:
     """Return the files of published measurements that ship with the package, sorted by name."""
     return sorted(path for path in _DATA.glob("*.csv") if path.name not in _NOT_SERVED)
@@ -35,14 +43,9 @@ def read_measurements(path: str | Path) -> list[Point]:
 def read_counted(path: str | Path) -> tuple[list[Point], int]:
     """Return the points of a file and its rows: other forms than ours have several figures a row."""
     header, table = table_of(path)
-    if is_silicon(header):
-        points = silicon_from_table(path, header, table)
-        return points, len(points) // 2
-    if is_transcribed(header):
-        return transcribed_from_table(path, header, table)
-    if is_points(header):
-        points = points_from_table(path, header, table)
-        return points, len(points)
+    for fits, read in _FORMS:
+        if fits(header):
+            return read(path, header, table), sum(any(map(str.strip, cells)) for cells in table)
     raise InputError(
         f"{path}: neither measured points (columns id, quantity, measured, phase, cluster, ...: see "
         "docs/measurements.md) nor the silicon sample (silicon_tpot_ms, ...) nor a table of published throughput "

@@ -34,7 +34,7 @@ from datetime import date
 from functools import lru_cache, partial
 from pathlib import Path
 
-from cost.validation.cells import Row, cluster_name, model_name, rows_of, spellings, table_of
+from cost.validation.cells import Row, cluster_name, model_name, rows_of, spellings
 from cost.validation.point import Point, Pool
 from cost.validation.recipes import Label, Recipe, label_of, launched_cache, plain_image
 from topology.errors import InputError
@@ -243,24 +243,16 @@ def is_silicon(header: Sequence[str]) -> bool:
     return "silicon_tpot_ms" in header
 
 
-def read_silicon(path: str | Path) -> list[Point]:
+def silicon_from_table(
+    path: str | Path, header: Sequence[str], table: Sequence[Sequence[str]]
+) -> list[Point]:
     """Read the silicon sample; a row gives a point of ``tpot_ms`` and one of ``ttft_ms``, both with its id.
-
-    What the file's traps are and how rows are read all the same: the module's docstring.
 
     Raises
     ------
     InputError
         If a column is missing or a value cannot be read; the message names the row and the column.
     """
-    header, table = table_of(path)
-    return silicon_from_table(path, header, table)
-
-
-def silicon_from_table(
-    path: str | Path, header: Sequence[str], table: Sequence[Sequence[str]]
-) -> list[Point]:
-    """Read the cells of the silicon sample (:func:`read_silicon`)."""
     for name in _NEEDED:
         if name not in header:
             raise InputError(f"{path}: the column {name} of the silicon sample is missing.")

@@ -143,8 +143,8 @@ def _words(text: str, wide: int = 0) -> Words:
 
 def transcribed_from_table(
     path: str | Path, header: Sequence[str], table: Sequence[Sequence[str]]
-) -> tuple[list[Point], int]:
-    """Return the points of such a table, and its rows; a row gives a point for each of its figures.
+) -> list[Point]:
+    """Return the points of such a table; a row gives a point for each of its figures.
 
     Where a row gives a time per token and neither batch nor concurrency, that time is the condition of its
     throughput, no figure of its own.
@@ -159,12 +159,7 @@ def transcribed_from_table(
             raise InputError(
                 f"{path}: the column {name} is missing; such tables have {', '.join(TRANSCRIBED)}."
             )
-    points: list[Point] = []
-    count = 0
-    for row in rows_of(path, header, table):
-        count += 1
-        points += _points(row)
-    return points, count
+    return [point for row in rows_of(path, header, table) for point in _points(row)]
 
 
 def _points(row: Row) -> list[Point]:

@@ -13,12 +13,12 @@ import pytest
 import cost.validation
 from cost.calibration.alltoall import find_kernel
 from cost.validation.point import AllToAll, Point, Pool
-from cost.validation.points_csv import read_points
 from cost.validation.predict import alltoall_case, predict_alltoall
+from cost.validation.read import read_measurements
 
 OURS = Path(cost.validation.__file__).parent / "data" / "alltoall.csv"
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "serving_measurements" / "alltoall.csv"
-POINTS = read_points(OURS)
+POINTS = read_measurements(OURS)
 SHAPE = AllToAll("deepep-ll", 128, 7168, 256, 8, "fp8", "bf16")
 
 

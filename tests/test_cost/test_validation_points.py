@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.validation.point import AllToAll, Point, Pool
-from cost.validation.points_csv import BEST, COLUMNS, LARGEST, UNKNOWN, read_points
+from cost.validation.points_csv import BEST, COLUMNS, LARGEST, UNKNOWN
 from cost.validation.read import read_counted, read_measurements, shipped_files
 from topology.errors import InputError
 
@@ -48,7 +48,7 @@ def read(folder, **cells):
     """The one point of a file with these cells."""
     path = folder / "points.csv"
     path.write_text(",".join(cells) + "\n" + ",".join(f'"{cell}"' for cell in cells.values()) + "\n")
-    (point,) = read_points(path)
+    (point,) = read_measurements(path)
     return point
 
 
@@ -73,7 +73,7 @@ def pool_cells(pool: Pool, prefix: str = "") -> dict[str, object]:
 
 
 def points_text(points: list[Point]) -> str:
-    """Return the text of a file that `read_points` reads as ``points``."""
+    """Return the text of a file that `read_measurements` reads as ``points``."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
@@ -114,7 +114,7 @@ def _cells(point: Point) -> dict[str, object]:
 @pytest.mark.parametrize("text", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_examples_of_the_page_can_be_read(tmp_path, text):
     (tmp_path / "points.csv").write_text(text)
-    points = read_points(tmp_path / "points.csv")
+    points = read_measurements(tmp_path / "points.csv")
     assert len(points) == len(text.splitlines()) - 1
     for point in points:
         pool = point.pool
@@ -130,7 +130,7 @@ def test_the_page_names_every_column():
 
 def test_what_an_example_says(tmp_path):
     (tmp_path / "points.csv").write_text(EXAMPLES[3])
-    first, second = read_points(tmp_path / "points.csv")
+    first, second = read_measurements(tmp_path / "points.csv")
     assert first.pool == Pool(tp=8, ep=8, workers=4)
     assert first.prefill_pool == Pool(tp=4, moe_tp=4)
     assert (first.gpus, first.token_kind, first.draft_tokens, first.accept_length) == (36, "total", 3, 0.0)
@@ -233,7 +233,7 @@ def test_what_is_left_open_comes_back(tmp_path):
     }
     points.append(read(tmp_path, **served))
     (tmp_path / "again.csv").write_text(points_text(points))
-    assert read_points(tmp_path / "again.csv") == points
+    assert read_measurements(tmp_path / "again.csv") == points
 
 
 SERVED = {"phase": "disagg", "isl": "1000", "osl": "100", "prefill_tp": "4"}
@@ -343,7 +343,7 @@ def test_shipped_files_come_back_from_their_own_text(tmp_path):
         points, rows = read_counted(path)
         assert rows == len(points) > 0
         (tmp_path / "again.csv").write_text(points_text(points))
-        assert read_points(tmp_path / "again.csv") == points
+        assert read_measurements(tmp_path / "again.csv") == points
         assert all(point.source for point in points)
 
 
@@ -380,4 +380,4 @@ def test_points_come_back_from_their_text(
     )
     path = tmp_path_factory.mktemp("points") / "points.csv"
     path.write_text(points_text([point]), encoding="utf-8", newline="")
-    assert read_points(path) == [point]
+    assert read_measurements(path) == [point]

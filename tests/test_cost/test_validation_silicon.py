@@ -10,7 +10,7 @@ import pytest
 
 from cost.validation.point import Pool
 from cost.validation.predict import predict
-from cost.validation.silicon import read_silicon
+from cost.validation.read import read_measurements
 from topology.errors import InputError
 
 SAMPLE = Path(__file__).parents[2].parent / "shared/data/serving_measurements/silicon_calibration.csv"
@@ -62,7 +62,7 @@ def write(folder, *rows, columns=COLUMNS) -> Path:
 
 def read(folder, **cells):
     """The TPOT point of a file of one row."""
-    tpot, ttft = read_silicon(write(folder, BASE | cells))
+    tpot, ttft = read_measurements(write(folder, BASE | cells))
     assert (tpot.quantity, ttft.quantity, tpot.id) == ("tpot_ms", "ttft_ms", ttft.id)
     return tpot
 
@@ -78,7 +78,7 @@ def served(folder, concurrency, prefill, decode, **cells):
 
 
 def test_a_row_gives_two_points(tmp_path):
-    tpot, ttft = read_silicon(write(tmp_path, BASE))
+    tpot, ttft = read_measurements(write(tmp_path, BASE))
     assert (tpot.measured, ttft.measured) == (17.25, 300.5)
     assert (tpot.model, tpot.cluster, tpot.phase) == ("deepseek-r1", "hgx-b200", "aggregated")
     assert (tpot.concurrency, tpot.isl, tpot.osl, tpot.engine) == (64, 1024, 512, "trtllm")
@@ -269,7 +269,7 @@ def test_refusals_name_row_and_column(tmp_path, change, says):
 def test_a_missing_column_is_named(tmp_path):
     path = write(tmp_path, BASE, columns=[name for name in COLUMNS if name != "moe_ep_size"])
     with pytest.raises(InputError, match="the column moe_ep_size of the silicon sample is missing"):
-        read_silicon(path)
+        read_measurements(path)
 
 
 def test_chips_models_and_formats_that_nobody_knows_have_a_reason(tmp_path):
@@ -278,7 +278,7 @@ def test_chips_models_and_formats_that_nobody_knows_have_a_reason(tmp_path):
         BASE | {"model_path": "acme/Foo-9B"},
         BASE | {"gemm_quant_mode": "fp3"},
     ]
-    points = read_silicon(write(tmp_path, *rows))
+    points = read_measurements(write(tmp_path, *rows))
     reasons = [found.reason for found in predict(points, {})]
     assert ["'l40s'" in reasons[0], "acme/Foo-9B" in reasons[2], "'fp3'" in reasons[4]] == [True] * 3
     assert all(found.value is None for found in predict(points, {}))
@@ -354,7 +354,7 @@ def test_caches_are_as_launched_for_the_format_that_ran(tmp_path):
 
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the silicon sample is not at hand")
 def test_the_calibration_part():
-    points = read_silicon(SAMPLE)
+    points = read_measurements(SAMPLE)
     assert Counter(point.quantity for point in points) == {"tpot_ms": 2704, "ttft_ms": 2704}
     assert all(point.concurrency > 0 for point in points)
     for point in points:

@@ -108,7 +108,7 @@ def degraded(plan: Plan, lost: Sequence[int]) -> Degraded:
     ]
     layout = Layout(tuple(rest), tp)
     parts = [_held(part, members) for part, members in zip(plan.experts, kept, strict=True)]
-    slots = tuple(None if part is None else part[0] for part in parts)
+    slots, held = tuple(part[0] for part in parts), tuple(part[1] for part in parts)
     if gone:
         short = [
             0 if part is None else max(0, part.experts - int(part.slots_per_gpu[members].sum()))
@@ -123,7 +123,6 @@ def degraded(plan: Plan, lost: Sequence[int]) -> Degraded:
         for local, gpu in enumerate(stage.gpus)
         if gpu in gone
     )
-    held = tuple(None if part is None else part[1] for part in parts)
     return Degraded(deployment, layout, slots, held, copies, tuple(notes))
 
 
@@ -163,10 +162,10 @@ def _without(plan: Plan, gone: set[int]) -> tuple[Deployment, dict[int, int]]:
     return Deployment(cluster, old.model, old.workload, old.efficiency, old.engine), number
 
 
-def _held(part: Assignment | None, members: Sequence[int]) -> tuple[Ints, Experts] | None:
+def _held(part: Assignment | None, members: Sequence[int]) -> tuple[Ints | None, Experts | None]:
     """Slots of the GPUs that stay, and what they hold; with more slots where experts would not fit."""
     if part is None:
-        return None
+        return None, None
     first = np.searchsorted(part.slot_gpu, np.arange(part.gpus + 1))
     slots = part.slots_per_gpu[list(members)]
     grown = slots.copy()

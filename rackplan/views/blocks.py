@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from topology.errors import printable
+from topology.figures import Figure
 
 WIDTH = 100
 """Text is at most this many columns wide."""
@@ -148,6 +149,12 @@ def sections(*parts: Sequence[Block]) -> list[Block]:
 def picked(of: object, names: str) -> dict[str, Any]:
     """Return some attributes as data under their own names."""
     return {name: getattr(of, name) for name in names.split()}
+
+
+def figure_data(figure: Figure) -> dict[str, Any]:
+    """Return a figure as data; its value is null where nobody published it."""
+    data = {**picked(figure, "value unit text source"), "kind": figure.kind.label}
+    return data if figure.published else data | {"value": None}
 
 
 def labelled(label: str, *texts: str) -> list[Block]:

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from cost.resolve import model_names, model_title, published, resolve_model
-from rackplan.views.blocks import Block, Lines, Table, Text, View, picked, sections
+from rackplan.views.blocks import Block, Lines, Table, Text, View, figure_data, picked, sections
 from topology import (
     cluster_names,
     find_scale_out,
@@ -177,13 +177,7 @@ def _figures(figures: Mapping[str, Figure]) -> tuple[dict[str, Any], list[Block]
     for key, figure in sorted(figures.items()):
         bare = figure.unit == "1"
         value = format_number(figure.value) if bare else format_quantity(figure.value, figure.unit)
-        data[key] = {
-            "value": _known(figure.value),
-            "unit": figure.unit,
-            "kind": figure.kind.label,
-            "source": figure.source,
-            "text": figure.text,
-        }
+        data[key] = figure_data(figure)
         blocks.append(Lines([f"  {key:<20}{value:>16}  {figure.kind.label}"]))
         blocks.append(Text(figure.source, ""))
     return data, blocks

@@ -79,13 +79,14 @@ def pareto_chart(points: Sequence[ReportPoint], score: Score, layout: str, token
     for index, name in enumerate(names):
         mine = [point for point in points if point.bound_by == name]
         marker = {"color": colours[name], "symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6, "opacity": 0.8}
-        data.append(_points(mine, plotly_text(name), tokens, mode="markers", marker=marker))
+        data.append(_points(mine, plotly_text(name), tokens, marker=marker))
     line = {"color": NEUTRAL, "width": 2}
     data.append(_points(frontier(points), "frontier", tokens, mode="lines", line=line))
     star = {"symbol": "star", "size": 18, "color": "#ffd33d", "line": {"color": "#1b1f24", "width": 1.5}}
     chosen = f"this plan: {_speeds(layout, score, tokens)}"
     speeds = [score.tok_s_per_user], [score.tok_s_per_gpu]
-    data.append(_scatter("this plan", *speeds, [chosen], mode="markers", marker=star))
+    said = {"hovertext": [chosen], "hoverinfo": "text"}
+    data.append(_scatter("this plan", "markers", *speeds, marker=star, **said))
     return _figure(data, **_speed_axes([*(point.tok_s_per_user for point in points), *speeds[0]], tokens))
 
 
@@ -112,7 +113,7 @@ def frontier_chart(
         placed = [row for row in rows if row.cluster == cluster and row.tok_s_per_gpu is not None]
         star = {"symbol": "star", "size": 14, "color": colour, "line": {"color": "#1b1f24", "width": 1}}
         before = f"{name}, as placed: "
-        shared = {"legendgroup": name, "mode": "markers", "showlegend": False, "marker": star}
+        shared: Figure = {"legendgroup": name, "showlegend": False, "marker": star}
         data.append(_points(placed, name, tokens, before=before, **shared))
     speeds += [row.tok_s_per_user for row in rows if row.tok_s_per_user is not None]
     return _figure(data, **_speed_axes(speeds, tokens))
@@ -170,13 +171,8 @@ def step_chart(found: Explanation) -> Figure:
         for row, words, value, colour in parts
         if value > 0
     ]
-    lower = {
-        "x0": score.lower_step_s * 1e3,
-        "x1": score.lower_step_s * 1e3,
-        "yref": "paper",
-        "y0": 0,
-        "y1": 1,
-    }
+    bound = score.lower_step_s * 1e3
+    lower = {"x0": bound, "x1": bound, "yref": "paper", "y0": 0, "y1": 1}
     return _figure(
         data,
         barmode="stack",
@@ -212,20 +208,19 @@ def balance_chart(plan: Plan) -> Figure:
         if entry.score is not None:
             lines[baseline_name(name)] = entry.balancedness
     data = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": name,
-            "x": list(values),
-            "y": list(values.values()),
-            "line": {
+        _scatter(
+            name,
+            "lines+markers",
+            list(values),
+            list(values.values()),
+            line={
                 "color": colour,
                 "width": 3 if name == "rackplan" else 1.5,
                 "dash": DASHES[index % len(DASHES)],
             },
-            "marker": {"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6},
-            "hovertemplate": f"{name}, layer %{{x}}: %{{y:.4f}}<extra></extra>",
-        }
+            marker={"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6},
+            hovertemplate=f"{name}, layer %{{x}}: %{{y:.4f}}<extra></extra>",
+        )
         for index, ((name, values), colour) in enumerate(zip(lines.items(), series(len(lines)), strict=True))
     ]
     up = _axis("mean GPU load / max GPU load", range=[0, 1.04])
@@ -317,7 +312,13 @@ def _speeds(layout: str, point: ReportPoint | CompareRow | Score, tokens: str) -
 
 
 def _points(
-    points: Sequence[ReportPoint | CompareRow], name: str, tokens: str, *, before: str = "", **more: Any
+    points: Sequence[ReportPoint | CompareRow],
+    name: str,
+    tokens: str,
+    mode: str = "markers",
+    *,
+    before: str = "",
+    **more: Any,
 ) -> Figure:
     """Return points of throughput against speed, what binds each on hover."""
     hover = [
@@ -325,31 +326,21 @@ def _points(
         for point in points
     ]
     across, up = [point.tok_s_per_user for point in points], [point.tok_s_per_gpu for point in points]
-    return _scatter(name, across, up, hover, **more)
+    return _scatter(name, mode, across, up, hovertext=hover, hoverinfo="text", **more)
 
 
-def _scatter(name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], **more: Any) -> Figure:
-    shared = {"type": "scatter", "name": name, "x": x, "y": y, "hovertext": hover, "hoverinfo": "text"}
-    return shared | more
+def _scatter(name: str, mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> Figure:
+    return {"type": "scatter", "mode": mode, "name": name, "x": x, "y": y} | more
 
 
 def _curve(name: str, x: Sequence[Any], y: Sequence[Any], custom: Sequence[Any], hover: str) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": name,
-        "x": x,
-        "y": y,
-        "line": {"color": BLUE, "width": 2},
-        "customdata": custom,
-        "hovertemplate": f"{hover}<extra></extra>",
-    }
+    words = {"customdata": custom, "hovertemplate": f"{hover}<extra></extra>"}
+    return _scatter(name, "lines+markers", x, y, line={"color": BLUE, "width": 2}, **words)
 
 
 def _mark(name: str, x: float, y: float, symbol: str) -> Figure:
     marker = {"color": VERMILION, "symbol": symbol, "size": 14}
-    shared = {"type": "scatter", "mode": "markers", "name": name, "x": [x], "y": [y]}
-    return shared | {"marker": marker, "hoverinfo": "skip"}
+    return _scatter(name, "markers", [x], [y], marker=marker, hoverinfo="skip")
 
 
 def _bar(row: str, name: str, value: float, width: float, colour: str, *, unit: str) -> Figure:

@@ -18,7 +18,7 @@ from placement.compare import cluster_status
 from placement.plan import Plan
 from placement.plan_file import layout_to_dict, plan_score_to_dict
 from placement.scoring import score_placement
-from rackplan.views.blocks import Block, Table, Text, View, labelled, sections
+from rackplan.views.blocks import Block, Table, Text, View, figure_data, labelled, picked, sections
 from rackplan.views.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
 from rackplan.views.words import (
     band_words,
@@ -421,19 +421,7 @@ def _data(found: Explanation) -> dict[str, Any]:
             "max_batch_per_gpu": score.max_batch,
             "note": cache_note(plan),
         },
-        "figures": [
-            {
-                "group": used.group,
-                "of": used.of,
-                "name": used.name,
-                "value": used.figure.value if used.figure.published else None,
-                "unit": used.figure.unit,
-                "text": used.figure.text,
-                "kind": used.figure.kind.label,
-                "source": used.figure.source,
-            }
-            for used in found.figures
-        ],
+        "figures": [{**picked(used, "group of name"), **figure_data(used.figure)} for used in found.figures],
         "weakest": {
             "kind": score.evidence.label,
             "figures": [used.title for used in found.weakest],

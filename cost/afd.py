@@ -320,9 +320,7 @@ def _price(
     ).reshape(-1, 4)
     attention, experts, tp, micro = pairs.T
     hbm = machine.rates.hbm_bytes
-    room = batch_room(
-        even_memory(model, deployment.workload, _attention_side(deployment, tp), routed=False), hbm
-    )
+    room = batch_room(_attention_memory(deployment, tp), hbm)
     fits = _expert_weights(model, experts) <= USABLE_HBM * hbm
     most = np.where(fits, np.floor(np.maximum(room, 0.0) * tp / micro), 0.0)
     grid = batch_grid(float(most.max(initial=0.0)))
@@ -331,8 +329,6 @@ def _price(
     stated = StepShape(ep=experts, imbalance=0.0 if imbalance is None else imbalance)
     uneven = with_imbalance(stated, "decode").imbalance
     shape = AfdShape(attention, experts, tp, grid[place] / tp, micro, crosses, uneven)
-    found = _step(deployment, machine, shape)
-    name = machine.rates.out_fabric if crosses else machine.rates.up_fabric
     return {
         "tp": tp,
         "attention": attention,
@@ -342,18 +338,12 @@ def _price(
         "replicas": np.full(len(row), float(replicas)),
         "batch": shape.sequences * micro * attention / (attention + experts),
         "most": most[row] * micro / tp * attention / (attention + experts),
-        "step_s": found[0],
-        "lower_s": found[1],
-        "busy_s": found[2],
-        "by attention side": found[2],
-        "by expert side": found[3],
-        "by round trip": found[5],
-        f"by {name}": found[4],
+        **_step(deployment, machine, shape),
     }
 
 
-def _step(deployment: Deployment, machine: Machine, shape: AfdShape) -> list[Array]:
-    """Step, lower bound, then seconds of the attention side, the experts, the links and the round trips."""
+def _step(deployment: Deployment, machine: Machine, shape: AfdShape) -> dict[str, Array]:
+    """Seconds of a step, its lower bound, and seconds by what may bind it, as columns."""
     model, workload = deployment.model, deployment.workload
     queries = 1.0 + workload.draft_tokens
     layers = [(layer, float(count), queries) for layer, count in model.kind_counts(range(len(model.layers)))]
@@ -386,12 +376,21 @@ def _step(deployment: Deployment, machine: Machine, shape: AfdShape) -> list[Arr
         cost = priced(parts, machine.efficiency, machine.rates)
         step, busy, trips = (value + count * cost.total_s for value in (step, busy, trips))
         lower = lower + count * cost.lower_s
-    return [step + fill, lower, busy, experts, links, trips]
+    return {
+        "step_s": step + fill,
+        "lower_s": lower,
+        "busy_s": busy,
+        "by attention side": busy,
+        "by expert side": experts,
+        "by round trip": trips,
+        f"by {machine.rates.out_fabric if shape.crosses else machine.rates.up_fabric}": links,
+    }
 
 
-def _attention_side(deployment: Deployment, tp: Array) -> StepShape:
-    """Attention GPUs in groups of ``tp``, as far as their memory goes."""
-    return StepShape(tp=tp, context=float(deployment.workload.context))
+def _attention_memory(deployment: Deployment, tp: Quantity) -> tuple[Quantity, Quantity]:
+    """Bytes of weights, and for each sequence, of an attention GPU in a group of ``tp``."""
+    shape = StepShape(tp=tp, context=float(deployment.workload.context))
+    return even_memory(deployment.model, deployment.workload, shape, routed=False)
 
 
 def _expert_weights(model: Model, gpus: Quantity) -> Array:
@@ -411,9 +410,7 @@ def _shortage(deployment: Deployment) -> float:
         return 1.0
     group, _, _, sides = candidates[0]
     rates = deployment.machine(StageSpec(group, range(len(deployment.model.layers)))).rates
-    weights, each = even_memory(
-        deployment.model, deployment.workload, _attention_side(deployment, np.ones(1)), routed=False
-    )
+    weights, each = _attention_memory(deployment, np.ones(1))
     usable = USABLE_HBM * rates.hbm_bytes
     experts = float(_expert_weights(deployment.model, np.array([float(max(sides))]))[0]) - usable
     return max(experts, float(np.max(weights + each)) - usable, 1.0)

@@ -109,13 +109,9 @@ class LayoutScorer:
         self, deployment: Deployment, layout: Layout, uses: Uses, *, synthetic: bool = False
     ) -> None:
         self._deployment, self._layout, self._uses = deployment, layout, uses
-        self._keys = [_signature(deployment, stages, uses[i]) for i, stages in enumerate(layout.replicas)]
-        # replicas alike in domains, layers and experts cost the same and are computed once
+        # replicas whose stages are alike, and adjoin alike, cost the same and are computed once
+        self._keys = [_replica_key(deployment, *each) for each in zip(layout.replicas, uses, strict=True)]
         self._distinct = {key: replica for replica, key in reversed(list(enumerate(self._keys)))}
-        self._stage_keys = {
-            i: [_stage_key(deployment, *each) for each in zip(layout.replicas[i], uses[i], strict=True)]
-            for i in self._distinct.values()
-        }
         self._memories = [
             replica_memory(
                 deployment,
@@ -157,7 +153,7 @@ class LayoutScorer:
             raise InfeasibleError(_does_not_fit(batch, limit, self._memories))
         deployment, layout = self._deployment.with_batch(batch), self._layout
         costs = {
-            key: _replica_cost(deployment, layout.replicas[i], self._uses[i], layout.tp, self._stage_keys[i])
+            key: _replica_cost(deployment, layout.replicas[i], self._uses[i], layout.tp, key[0])
             for key, i in self._distinct.items()
         }
         of_replica = [costs[key] for key in self._keys]
@@ -203,18 +199,13 @@ def _does_not_fit(batch: int, limit: int, memories: Sequence[Sequence[StageMemor
     )
 
 
-def _signature(
+def _replica_key(
     deployment: Deployment, stages: Sequence[StageSpec], uses: Sequence[ExpertUse | None]
-) -> object:
-    """What a replica's cost depends on: domains, layers and experts of its stages, and how they adjoin."""
-    parts = [
-        (_where(deployment, stage), stage.layers, id(use)) for stage, use in zip(stages, uses, strict=True)
-    ]
-    joints = tuple(
-        len(deployment.domain_set(a) | deployment.domain_set(b)) == 1
-        for a, b in zip(stages, _after(stages), strict=True)
-    )
-    return tuple(parts), joints
+) -> tuple[tuple[object, ...], tuple[bool, ...]]:
+    """What a replica's cost depends on: its stages, and whether each shares a domain with the next."""
+    domains = [deployment.domain_set(stage) for stage in stages]
+    joints = tuple(len(a | b) == 1 for a, b in zip(domains, [*domains[1:], domains[0]], strict=True))
+    return tuple(_stage_key(deployment, *each) for each in zip(stages, uses, strict=True)), joints
 
 
 def _where(deployment: Deployment, stage: StageSpec) -> object:
@@ -236,11 +227,6 @@ def _stage_key(deployment: Deployment, stage: StageSpec, use: ExpertUse | None) 
     if use is not None and use.share.shape[:2] == (1, 1):
         experts = use.repeats, use.slot_gpu.tobytes(), use.share.tobytes(), use.slot_share.tobytes()
     return _where(deployment, stage), counts, experts
-
-
-def _after(stages: Sequence[StageSpec]) -> list[StageSpec]:
-    """For each stage the one its tokens go to next: after the last comes the first."""
-    return [*stages[1:], stages[0]]
 
 
 def _replica_cost(

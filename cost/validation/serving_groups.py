@@ -95,7 +95,7 @@ def group_points(points: Sequence[Point]) -> tuple[list[Group], dict[int, Predic
     for i, point in enumerate(points):
         key = _key(point)
         try:
-            resolve_cluster(key.cluster)
+            _cluster(key.cluster)
         except InputError as error:
             refused[i] = Prediction(None, str(error))
             continue
@@ -133,9 +133,12 @@ def _model(name: str, weights: str, experts: str) -> Model:
     return replace(model, precision=precision)
 
 
+_cluster = cache(resolve_cluster)
+
+
 @cache
 def _rates(name: str, up: float, out: float, dtypes: tuple[str, ...]) -> Rates:
-    cluster = resolve_cluster(name)
+    cluster = _cluster(name)
     rates = stage_rates(cluster, range(len(cluster.gpus)), dtypes)
     if up:
         rates = replace(rates, up_bytes_per_s=up, alltoall_bytes_per_s=up)
@@ -152,7 +155,7 @@ def _cache_dtype(point: Point, engine: str) -> str:
 
 def _group(key: _Key, points: Sequence[Point], index: list[int]) -> Group:
     model = _model(key.model, key.weights, key.experts_dtype)
-    domain = resolve_cluster(key.cluster).spec.domains[0]
+    domain = _cluster(key.cluster).spec.domains[0]
     domain_gpus = key.gpus_per_domain or domain.gpus
     chosen = [points[i] for i in index]
 

@@ -190,12 +190,11 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
     )
     draft = Draft()
     domains: dict[str, list[str]] = {}
-    for name, (kind, domain, host, rail) in whole.nodes.items():
-        is_gpu = kind == "gpu"
-        plain = RawNode(name, kind, domain, host)
-        draft.node(replace(plain, rail=rail, gpu=parts.gpu) if is_gpu else plain)
-        if is_gpu and domain is not None and host is not None and host not in domains.setdefault(domain, []):
-            domains[domain].append(host)
+    for node in whole.nodes:
+        draft.node(replace(node, gpu=parts.gpu) if node.kind == "gpu" else node)
+        if node.kind == "gpu" and node.domain is not None and node.node is not None:
+            hosts = domains.setdefault(node.domain, [])
+            hosts += [node.node] * (node.node not in hosts)
     for link in whole.links:
         if link.rate is None:
             fabric = parts.scale_up if link.scale_up else parts.nic()
@@ -227,9 +226,9 @@ def _join_islands(draft: Draft, whole: WholeFound, parts: Parts) -> None:
     """Join over PCIe the GPUs of a host that no scale-up link joins, where nothing else does."""
     hosts: dict[str, list[str]] = defaultdict(list)
     linked = {end for link in whole.links for end in link.between}
-    for name, (kind, _, host, _) in whole.nodes.items():
-        if kind == "gpu" and host is not None:
-            hosts[host].append(name)
+    for node in whole.nodes:
+        if node.kind == "gpu" and node.node is not None:
+            hosts[node.node].append(node.id)
     for host, members in hosts.items():
         if len(members) > 1 and not all(name in linked for name in members):
             ask_all(whole.place, parts.pcie)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from topology.figures import Figure
-from topology.importers.found import FabricFound, PortFound, TrunkFound
+from topology.importers.found import FabricFound, PortFound, TrunkFound, unlike
 
 _GENERIC = (
     "localhost",
@@ -269,7 +269,11 @@ class _Cabling:
     def audit(self) -> list[str]:
         """Return adapters on a leaf of another rail, rails without a leaf, and hosts that miss a rail."""
         if not self.leaf_rails:
-            return self._unlike_hosts()
+            cabled = _in_order(unlike(Counter(adapter.host for adapter in self.adapters)))
+            return [
+                f"{self.place}: {host} has {count} cabled NICs, most hosts have {usual}."
+                for host, count, usual in cabled
+            ]
         found = []
         for adapter in sorted(self.adapters, key=_order):
             rail = self.leaf_rails.get(adapter.switch)
@@ -279,27 +283,11 @@ class _Cabling:
                     f"{adapter.place}: {adapter.host} {adapter.nic} (rail {adapter.rail}) is on {adapter.switch}, "
                     f"a leaf of rail {rail} ({others} others there)."
                 )
-        return found + self._missing() + self._small_pods()
-
-    def _small_pods(self) -> list[str]:
-        """Return pods with another number of hosts than the most that one has."""
-        sizes = Counter(self.host_pods().values())
-        usual = Counter(sizes.values()).most_common(1)[0][0]
-        return [
-            f"{self.place}: {pod} has {size} hosts, most pods have {usual}."
-            for pod, size in sorted(sizes.items(), key=lambda item: _natural(item[0]))
-            if size != usual
+        pods = _in_order(unlike(Counter(self.host_pods().values())))
+        small = [
+            f"{self.place}: {pod} has {size} hosts, most pods have {usual}." for pod, size, usual in pods
         ]
-
-    def _unlike_hosts(self) -> list[str]:
-        """Return hosts with another number of NICs than most."""
-        counts = Counter(adapter.host for adapter in self.adapters)
-        usual = Counter(counts.values()).most_common(1)[0][0] if counts else 0
-        return [
-            f"{self.place}: {host} has {count} cabled NICs, most hosts have {usual}."
-            for host, count in sorted(counts.items(), key=lambda item: _natural(item[0]))
-            if count != usual
-        ]
+        return found + self._missing() + small
 
     def _missing(self) -> list[str]:
         """Return rails that a pod has no leaf for, and hosts with no adapter on a rail their pod has."""
@@ -311,9 +299,8 @@ class _Cabling:
         have: dict[str, set[int]] = defaultdict(set)
         pod_rails: dict[str, set[int]] = defaultdict(set)
         for adapter in self.adapters:
-            rail = adapter.rail
-            if rail is not None:
-                have[adapter.host].add(rail)
+            if adapter.rail is not None:
+                have[adapter.host].add(adapter.rail)
         for leaf, rail in self.leaf_rails.items():
             pod_rails[f"pod{self.pod_of[leaf]}"].add(rail)
         for pod, hosts in sorted(members.items(), key=lambda item: _natural(item[0])):
@@ -395,6 +382,11 @@ def _scheme(nic: str) -> tuple[str, int] | None:
 def _natural(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts n2 before n10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _in_order(rows: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """Sort rows by the names that they begin with."""
+    return sorted(rows, key=lambda row: _natural(row[0]))
 
 
 def _order(adapter: Adapter) -> tuple[list[tuple[int, str]], int, list[tuple[int, str]]]:

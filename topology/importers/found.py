@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from topology.figures import Figure
 from topology.importers.source import Source
+from topology.spec import RawNode
 
 T = TypeVar("T")
 
@@ -112,14 +113,11 @@ class WholeLink:
 
 @dataclass(frozen=True)
 class WholeFound:
-    """A file that describes everything but what the GPUs are.
-
-    ``nodes`` gives of each node its kind, domain, host and rail.
-    """
+    """A file that describes everything but what the GPUs are."""
 
     place: str
     kind: str
-    nodes: Mapping[str, tuple[str, str | None, str | None, int | None]]
+    nodes: tuple[RawNode, ...]
     links: tuple[WholeLink, ...]
     notes: tuple[str, ...] = ()
     anomalies: tuple[str, ...] = ()
@@ -141,6 +139,12 @@ class Format:
     read: Callable[[Source], Found]
     in_text: Callable[[str], bool] | None = None
     in_data: Callable[[object], bool] | None = None
+
+
+def unlike(counts: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """Return the names whose count is not the commonest one, each with its count and the commonest."""
+    usual = commonest(counts.values()) or 0
+    return [(name, count, usual) for name, count in counts.items() if count != usual]
 
 
 def commonest(values: Iterable[T]) -> T | None:

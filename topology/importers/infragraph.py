@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from topology.figures import Evidence, Figure
 from topology.importers.found import Format, WholeFound, WholeLink
 from topology.importers.source import Source
 from topology.reading import Fields, shown
+from topology.spec import RawNode
 
 KIND = "infragraph"
 _MOST_NODES = 300_000
@@ -35,8 +36,6 @@ _GIGA_BYTES = {
 }
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}
 
-Node = tuple[str, str | None, str | None, int | None]
-"""Kind, domain, host and rail."""
 Part = tuple[str, int]
 """A component or instance, and its number."""
 OuterEnd = tuple[Part, Part]
@@ -280,7 +279,7 @@ class _Graph:
         self._outer = _outer_edges(source, data)
         self._links = _rows(data, "links")
         self._instances: dict[str, tuple[_Device, int]] = {}
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, RawNode] = {}
         self._wires: Counter[tuple[str, str, str, bool]] = Counter()
         self._rates: dict[str, tuple[Figure | None, Figure | None]] = {}
         self._anomalies: list[str] = []
@@ -304,9 +303,9 @@ class _Graph:
             WholeLink((a, b), count, self._rates[link][0], up, link, self._rates[link][1])
             for (a, b, link, up), count in self._wires.items()
         )
-        gpus = sum(kind == "gpu" for kind, *_ in self._nodes.values())
+        gpus = sum(node.kind == "gpu" for node in self._nodes.values())
         notes = (f"{gpus} xpus, {len(self._nodes) - gpus} other nodes, {self._wires.total()} links.",)
-        nodes = _with_domains(self._nodes, links)
+        nodes = _with_domains(list(self._nodes.values()), links)
         return WholeFound(self._source.name, KIND, nodes, links, notes, tuple(self._anomalies))
 
     def _add_instances(self, data: Fields) -> None:
@@ -331,7 +330,7 @@ class _Graph:
     def _expand_host(self, device: _Device, host: str) -> None:
         """Add the xpus of one host, and their links to each other and to switches inside it."""
         for position, (name, i) in enumerate(device.xpus):
-            self._nodes[f"{host}.{name}.{i}"] = ("gpu", None, host, position)
+            self._add_node(RawNode(f"{host}.{name}.{i}", "gpu", node=host, rail=position))
         for (a, i), (b, j), link in device.edges:
             for name in (a, b):
                 if name not in device.components:
@@ -341,12 +340,16 @@ class _Graph:
                 continue
             ends = (f"{host}.{a}.{i}", f"{host}.{b}.{j}")
             for end in ends:
-                self._nodes.setdefault(end, ("switch", None, host, None))
+                self._add_node(RawNode(end, "switch", node=host))
             if link not in device.links:
                 raise InputError(f"{device.where}: link {link} of an edge is not among its links.")
             key = f"{device.where}: {link}"
             self._add_rate(key, device.links[link])
             self._wires[(*ends, key, True)] += 1
+
+    def _add_node(self, node: RawNode) -> None:
+        """Add a node, once."""
+        self._nodes.setdefault(node.id, node)
 
     def _add_rate(self, key: str, link: Fields) -> None:
         """Read the figures of a link, once."""
@@ -390,7 +393,7 @@ class _Graph:
         xpus = [f"{instance}.{i}.{name}.{number}" for name, number in near[device.name][component, j]]
         if len(xpus) == 1:
             return xpus[0]
-        self._nodes.setdefault(place, ("nic", None, f"{instance}.{i}", None))
+        self._add_node(RawNode(place, "nic", node=f"{instance}.{i}"))
         for xpu in xpus:
             # PCIe is taken as no narrower than the NIC
             self._wires[xpu, place, link, False] += 1
@@ -399,7 +402,7 @@ class _Graph:
     def _add_switches(self, switches: Mapping[str, None], neighbours: Mapping[str, set[str]]) -> None:
         """Add switch devices: scale-up where xpus hang on them directly, else by hops from the hosts."""
         up = {end for a, b, _, scale_up in self._wires if scale_up for end in (a, b) if end in switches}
-        hosts = {name for name, (kind, *_) in self._nodes.items() if kind in ("gpu", "nic")}
+        hosts = {name for name, node in self._nodes.items() if node.kind in ("gpu", "nic")}
         level = [name for name in switches if name not in up and neighbours.get(name, set()) & hosts]
         levels = dict.fromkeys(level, 1)
         while level:
@@ -408,28 +411,27 @@ class _Graph:
             levels.update(dict.fromkeys(level, max(levels.values()) + 1))
         for name in switches:
             if name in up:
-                self._nodes[name] = ("switch", None, None, None)
+                self._add_node(RawNode(name, "switch"))
             elif name in levels:
-                kind = ("leaf", "spine", "core")[min(levels[name], 3) - 1]
-                self._nodes[name] = (kind, None, None, None)
+                self._add_node(RawNode(name, ("leaf", "spine", "core")[min(levels[name], 3) - 1]))
             else:
                 self._anomalies.append(f"{self._source.name}: switch {name} is cabled to nothing; left out.")
 
 
-def _with_domains(nodes: Mapping[str, Node], links: tuple[WholeLink, ...]) -> dict[str, Node]:
+def _with_domains(nodes: Sequence[RawNode], links: tuple[WholeLink, ...]) -> tuple[RawNode, ...]:
     """Name the domain of GPUs and chips joined by scale-up links after its first GPU's host, or the host alone."""
     joined: UnionFind[str] = UnionFind()
     for link in links:
         if link.scale_up:
             joined.union(*link.between)
     first: dict[str, str] = {}
-    for name, (kind, _, host, _) in nodes.items():
-        if kind == "gpu":
-            first.setdefault(joined[name], host or name)
-    return {
-        name: (kind, first.get(joined[name]) if kind in ("gpu", "switch") else None, host, rail)
-        for name, (kind, _, host, rail) in nodes.items()
-    }
+    for node in nodes:
+        if node.kind == "gpu":
+            first.setdefault(joined[node.id], node.node or node.id)
+    return tuple(
+        replace(node, domain=first.get(joined[node.id])) if node.kind in ("gpu", "switch") else node
+        for node in nodes
+    )
 
 
 FORMAT = Format(KIND, read_infragraph, in_data=looks_like_infragraph)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from topology.errors import InputError
-from topology.importers.found import FabricFound, Found, NodeFound, Nodes, WholeFound
+from topology.importers.found import FabricFound, Found, NodeFound, Nodes, WholeFound, unlike
 from topology.importers.hostlist import expand_hosts
 from topology.importers.hosts import gpu_count
 from topology.importers.parts import AskError, Parts
@@ -169,18 +169,12 @@ def _by_host(
 
 def _unlike(by_host: dict[str, NodeFound | None]) -> list[str]:
     """Return hosts whose dump has another number of GPUs or NICs than most."""
-    found = []
-    for what in ("gpus", "nics"):
-        counts = {host: len(getattr(node, what)) for host, node in by_host.items() if node is not None}
-        if len(set(counts.values())) > 1:
-            usual = Counter(counts.values()).most_common(1)[0][0]
-            for host, count in counts.items():
-                node = by_host[host]
-                if count != usual and node is not None:
-                    found.append(
-                        f"{node.place}: {host} has {count} {what[:-1].upper()}s, most hosts have {usual}."
-                    )
-    return found
+    own = {host: node for host, node in by_host.items() if node is not None}
+    return [
+        f"{own[host].place}: {host} has {count} {what}, most hosts have {usual}."
+        for what in ("GPUs", "NICs")
+        for host, count, usual in unlike({h: len(getattr(node, what.lower())) for h, node in own.items()})
+    ]
 
 
 def _stem(place: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from topology.importers.found import FabricFound, Format, PortFound, TrunkFound, commonest
+from topology.importers.found import FabricFound, Format, PortFound, TrunkFound, unlike
 from topology.importers.source import Source
 from topology.reading import Fields, shown
 
@@ -126,12 +126,9 @@ class _Graph:
 
     def _unlike(self) -> list[str]:
         """Return hosts with another number of cables than most, and switches of unlike uplinks."""
-        cables = Counter(port.host for port in self.ports)
-        usual = commonest(cables.values())
         found = [
             f"{self.source.name}: host {host} has {count} cables, most have {usual}."
-            for host, count in cables.items()
-            if count != usual
+            for host, count, usual in unlike(Counter(port.host for port in self.ports))
         ]
         up = Counter[str]()
         for (lower, _), count in self.trunks.items():

@@ -8,6 +8,7 @@ from topology.figures import Evidence, Figure
 from topology.importers.found import Format, WholeFound, WholeLink
 from topology.importers.source import Source
 from topology.reading import shown
+from topology.spec import RawNode
 
 KIND = "simai"
 _HEAD = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+([A-Za-z]\S*)\s*")
@@ -57,16 +58,18 @@ def read_simai(source: Source) -> WholeFound:
     found = [_link(source, number, line, kinds, seen) for number, line in rows[2:]]
     between = {end for pair in seen if all(kinds[i] == "leaf" for i in pair) for end in pair}
     on_hosts = {end for pair in seen if any(kinds[i] == "gpu" for i in pair) for end in pair}
-    described: dict[str, tuple[str, str | None, str | None, int | None]] = {}
+    described: list[RawNode] = []
     spines = {i for i in between - on_hosts if kinds[i] == "leaf"}
     for i, kind in kinds.items():
         server = f"server{i // per_host}" if kind == "gpu" else None
         rail = i % per_host if kind == "gpu" else None
-        described[_name(i, kinds)] = ("spine" if i in spines else kind, server, server, rail)
+        described.append(
+            RawNode(_name(i, kinds), "spine" if i in spines else kind, server, server, rail=rail)
+        )
     return WholeFound(
         source.name,
         KIND,
-        described,
+        tuple(described),
         tuple(found),
         notes=(
             f"{gpus} GPUs ({head[6]}), {per_host} a server, {chips} NVSwitches, {switches} switches, {links} links.",

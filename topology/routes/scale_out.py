@@ -8,6 +8,7 @@ Communication Library 2.12"). For a GPU without a NIC others of its node, else o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,20 @@ from topology.routes.network import Bools, Floats, Ints, Network
 from topology.routes.scale_up import ScaleUp
 
 
+class _Near:
+    """GPUs with a NIC by rail, of each node and each domain."""
+
+    def __init__(self, gpus: Sequence[Gpu], rails: Ints, has_nic: Bools) -> None:
+        self._found: dict[tuple[object, int], list[int]] = defaultdict(list)
+        for number in np.flatnonzero(has_nic[: len(gpus)]).tolist():
+            for place in (gpus[number].node, gpus[number].domain):
+                self._found[place, int(rails[number])].append(number)
+
+    def of(self, gpu: Gpu, rail: int) -> list[int]:
+        """Return those of the node of ``gpu``, else of its domain."""
+        return self._found.get((gpu.node, rail)) or self._found.get((gpu.domain, rail)) or []
+
+
 def relays(gpus: Sequence[Gpu], rails: Ints, has_nic: Bools) -> Any:
     """Return the part ``[gpus * rails, gpus]`` that each GPU hands over for each source and destination rail.
 
@@ -30,21 +45,14 @@ def relays(gpus: Sequence[Gpu], rails: Ints, has_nic: Bools) -> Any:
     from scipy.sparse import csr_array
 
     count = int(rails.max(initial=0)) + 1
-    near: dict[tuple[object, int], list[int]] = {}
-    for number, gpu in enumerate(gpus):
-        if has_nic[number]:
-            rail = int(rails[number])
-            near.setdefault((gpu.node, rail), []).append(number)
-            near.setdefault((gpu.domain, rail), []).append(number)
+    near = _Near(gpus, rails, has_nic)
     rows: list[int] = []
     columns: list[int] = []
     parts: list[float] = []
     for number, gpu in enumerate(gpus):
         for rail in range(count):
             own = rail == rails[number] and has_nic[number]
-            chosen = (
-                [number] if own else near.get((gpu.node, rail)) or near.get((gpu.domain, rail)) or [number]
-            )
+            chosen = [number] if own else near.of(gpu, rail) or [number]
             rows += [number * count + rail] * len(chosen)
             columns += chosen
             parts += [1 / len(chosen)] * len(chosen)
@@ -61,16 +69,9 @@ class Orphans:
     """
 
     def __init__(self, gpus: Sequence[Gpu], has_nic: Bools) -> None:
-        by_node: dict[str, list[int]] = {}
-        by_domain: dict[int, list[int]] = {}
-        for number in np.flatnonzero(has_nic).tolist():
-            by_node.setdefault(gpus[number].node, []).append(number)
-            by_domain.setdefault(gpus[number].domain, []).append(number)
-        self._stand_ins = {
-            number: stand_ins
-            for number in np.flatnonzero(~has_nic).tolist()
-            if (stand_ins := by_node.get(gpus[number].node) or by_domain.get(gpus[number].domain))
-        }
+        near = _Near(gpus, np.zeros(len(gpus), dtype=np.int64), has_nic)
+        lost = np.flatnonzero(~has_nic).tolist()
+        self._stand_ins = {number: found for number in lost if (found := near.of(gpus[number], 0))}
         self.mask: Bools = np.zeros(len(gpus), dtype=bool)
         self.mask[list(self._stand_ins)] = True
 

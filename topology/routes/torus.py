@@ -91,13 +91,6 @@ class Torus:
                 np.add.at(load, link[there], carried[there])
         return load
 
-    def hops(self, k: int) -> Ints:
-        """Return ``[places, places]`` hops between two places of dimension ``k``."""
-        ahead = np.arange(self.shape[k])[None, :] - np.arange(self.shape[k])[:, None]
-        if not self.wrap[k]:
-            return np.asarray(np.abs(ahead))
-        return np.asarray(np.minimum(ahead % self.shape[k], -ahead % self.shape[k]))
-
     def uniform_hops(self, members: Bools, latency_s: Floats) -> float:
         """Return the seconds of the longest route between two members; ``latency_s [dimensions]`` of a hop."""
         from scipy.fft import irfftn, rfftn
@@ -112,9 +105,9 @@ class Torus:
 
     def pair_hops(self, sources: Ints, targets: Ints, latency_s: Floats) -> Floats:
         """Return the seconds of each pair's route."""
-        here, there = self.places(sources), self.places(targets)
-        seconds = [latency_s[k] * self.hops(k)[here[k], there[k]] for k in range(len(self.shape))]
-        return np.asarray(np.sum(seconds, axis=0))
+        ahead, size = self.places(targets) - self.places(sources), np.array(self.shape)[:, None]
+        hops = np.where(np.array(self.wrap)[:, None], np.minimum(ahead % size, -ahead % size), np.abs(ahead))
+        return np.asarray((latency_s[:, None] * hops).sum(axis=0))
 
     def blocked(self, sources: Ints, targets: Ints) -> Bools:
         """Return for each pair whether a link of its route is not there."""

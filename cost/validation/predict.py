@@ -15,6 +15,7 @@ from cost.validation.point import NO_LAYOUT, Point, Prediction
 from cost.validation.serving import predict_serving
 from topology.errors import InputError
 from topology.resolve import resolve_cluster
+from topology.spec import DomainSpec
 
 Predictor = Callable[[Sequence[Point]], Sequence[Prediction]]
 
@@ -195,16 +196,16 @@ def alltoall_case(point: Point) -> Case:
         raise InputError(
             f"{point.id}: tokens per GPU and hidden size are needed; found {what.tokens:g}, {what.hidden}."
         )
-    fabric = _fabrics(point.cluster)
-    ep, domain = point.pool.ep, point.gpus_per_domain or fabric.domain_gpus
+    first, out = _fabrics(point.cluster)
+    up, out = first.fabric.name, point.out_bytes_per_s or out
+    ep, domain = point.pool.ep, point.gpus_per_domain or first.gpus
     crosses = ep > domain
     if what.kernel:
-        use = find_kernel(what.kernel, tokens=what.tokens, up_fabric=fabric.up, crosses=crosses)
+        use = find_kernel(what.kernel, tokens=what.tokens, up_fabric=up, crosses=crosses)
     else:
         phase = "prefill" if what.tokens > LARGEST_DECODE_TOKENS else "decode"
-        use = KernelUse(default_kernel(phase, up_fabric=fabric.up, crosses=crosses))
+        use = KernelUse(default_kernel(phase, up_fabric=up, crosses=crosses))
     routing = Routing(what.experts, what.top_k, what.groups, what.topk_groups, use.spread)
-    out = point.out_bytes_per_s or fabric.out_bytes_per_s
     if crosses and out <= 0:
         raise InputError(
             f"{point.id}: EP {ep} spans domains of {domain}, and {point.cluster} has no scale-out rate."
@@ -212,7 +213,7 @@ def alltoall_case(point: Point) -> Case:
     leg = LEGS[point.quantity]
     volumes = alltoall_volumes(use.kernel.family, routing, tokens=what.tokens, ep=ep, domain_gpus=domain)
     fmt = what.dispatch_dtype if leg == "dispatch" else what.combine_dtype
-    stand_in = use.kernel.stand_in(fabric.up)
+    stand_in = use.kernel.stand_in(up)
     return Case(
         use,
         leg,
@@ -225,20 +226,12 @@ def alltoall_case(point: Point) -> Case:
     )
 
 
-@dataclass(frozen=True)
-class _Fabrics:
-    up: str
-    domain_gpus: int
-    out_bytes_per_s: float
-
-
 @cache
-def _fabrics(name: str) -> _Fabrics:
-    """Fabric and size of the first domain of a cluster, and scale-out bytes/s per GPU (0: none)."""
+def _fabrics(name: str) -> tuple[DomainSpec, float]:
+    """First domain of a cluster, and scale-out bytes/s per GPU (0: none)."""
     spec = resolve_cluster(name).spec
-    domain, out = spec.domains[0], spec.scale_out
-    rate = out.scale_out_bytes_per_s / out.total_oversubscription if out else 0.0
-    return _Fabrics(domain.fabric.name, domain.gpus, rate)
+    out = spec.scale_out
+    return spec.domains[0], out.scale_out_bytes_per_s / out.total_oversubscription if out else 0.0
 
 
 @cache

@@ -15,7 +15,6 @@ from cost.dtypes import multiply_dtype, wider_units
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
-from topology.spec import GpuSpec
 
 COEFFICIENTS = {
     "gemm.bf16": "flop/s of projections, dense and shared feed-forward in BF16",
@@ -244,16 +243,15 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
         for dtype, peak in peaks.items()
     }
     slowest = min(domains, key=lambda domain: domain.scale_up_bytes_per_s)
+    chips = [domain.gpu for domain in domains]
     up = _scale_up(cluster, gpus, slowest.scale_up_bytes_per_s)
     out = cluster.spec.scale_out
     return Rates(
         flop_per_s=peaks,
         unit=units,
-        chip=min(domains, key=lambda domain: peaks_of(domain.gpu)).gpu.name,
-        hbm_bytes_per_s=min(
-            part * domain.gpu.hbm_bytes_per_s for domain, part in zip(domains, left, strict=True)
-        ),
-        hbm_bytes=min(domain.gpu.hbm_bytes for domain in domains),
+        chip=min(chips, key=lambda gpu: (gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s)).name,
+        hbm_bytes_per_s=min(part * gpu.hbm_bytes_per_s for gpu, part in zip(chips, left, strict=True)),
+        hbm_bytes=min(gpu.hbm_bytes for gpu in chips),
         up_bytes_per_s=up,
         alltoall_bytes_per_s=up,
         up_latency_s=UP_LINKS * slowest.fabric.latency_s.value,
@@ -264,11 +262,6 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
         notes=tuple(notes),
         wider=wider,
     )
-
-
-def peaks_of(gpu: GpuSpec) -> tuple[float, float]:
-    """Return the two peaks by which a GPU is the slower one: BF16 flop/s, then HBM bytes/s."""
-    return gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s
 
 
 def slowest_factor(cluster: Cluster, gpus: Sequence[int]) -> dict[int, float]:

@@ -72,7 +72,11 @@ class GroupedQuery:
 
     def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """All that is cached is read once a step: the query heads of a group share the read."""
-        return self.kv_heads * (self.head_dim + self.value_dim) * kv_bytes * span(context, self.window)
+        return self._pairs(span(context, self.window), kv_bytes)
+
+    def _pairs(self, tokens: Quantity, kv_bytes: float) -> Quantity:
+        """Keys and values of ``tokens`` tokens."""
+        return self.kv_heads * (self.head_dim + self.value_dim) * kv_bytes * tokens
 
     def decode_flop(self, context: Quantity) -> Quantity:
         """Scores ``2 n_h d``, weighted values ``2 n_h d_v`` a cached token: ``4 n_h d ctx`` where alike."""
@@ -126,9 +130,6 @@ class BlockSparse(GroupedQuery):
     def chosen(self) -> int:
         """Tokens that a query reads at most (MiniMax-M3: 2,048)."""
         return self.block * self.top_blocks
-
-    def _pairs(self, tokens: Quantity, kv_bytes: float) -> Quantity:
-        return self.kv_heads * (self.head_dim + self.value_dim) * kv_bytes * tokens
 
     def index_bytes(self, context: Quantity) -> Quantity:
         """Index keys of ``context`` tokens, in BF16."""

@@ -59,12 +59,6 @@ def equal_groups(domains: list[Group], size: int) -> list[Group]:
     return groups
 
 
-def stage_counts(groups: int, layers: int) -> list[int]:
-    """Stage counts that leave no group idle, and one stage for each."""
-    most = min(groups, layers, MOST_STAGES)
-    return [count for count in range(1, most + 1) if groups % count == 0]
-
-
 def replicas_of(groups: list[_Part], stages: int) -> tuple[tuple[_Part, ...], ...]:
     """Runs of ``stages`` groups, as many as there are."""
     whole = len(groups) // stages * stages
@@ -128,15 +122,17 @@ def arrangements(cluster: Cluster, model: Model) -> list[Arrangement]:
     """
     domains = domain_gpus(cluster)
     found = []
+    most = min(MOST_STAGES, len(model.layers))
     for size in group_sizes(domains):
         groups = equal_groups(domains, size)
         parts = [_parts(cluster, group) for group in groups]
         found += [
             _arrangement(cluster, replicas_of(groups, stages), replicas_of(parts, stages))
-            for stages in stage_counts(len(groups), len(model.layers))
+            for stages in _divisors(len(groups))
+            if stages <= most
         ]
     sizes = {len(domain) for domain in domains}
-    if model.moe is not None and len(sizes) > 1 and len(domains) <= min(MOST_STAGES, len(model.layers)):
+    if model.moe is not None and len(sizes) > 1 and len(domains) <= most:
         parts = [_parts(cluster, domain) for domain in domains]
         found.append(_arrangement(cluster, (tuple(domains),), (tuple(parts),), cut=False))
     return found
@@ -201,7 +197,8 @@ def layouts_of(
         widths, parts = widths_of(model, what, cut_experts=cut_experts)
         if model.moe is not None:
             smallest = min(len(stage) for stage in what.replicas[0])
-            parts = [part for part in parts if _distinct(model.moe.experts, smallest // part, redundant)]
+            copies = model.moe.experts + (redundant or 0)
+            parts = [part for part in parts if -(-copies // (smallest // part)) <= model.moe.experts]
         rows += [(number, tp, part) for tp in widths for part in parts]
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return LayoutTable(table[:, 0], table[:, 1], table[:, 2])
@@ -224,21 +221,13 @@ def group_widths(
         return ([group] if group in widths else []), [1]
     if not cut_experts or set(runs) != {group}:
         return widths, [1]
-    return widths, [part for part in _divisors(group) if _whole_columns(model, part)]
+    ffns = [layer.ffn for layer in model.kinds if isinstance(layer.ffn, MoeFfn)]
+    columns = [expert_columns(ffn, model.expert_hidden) for ffn in ffns]
+    return widths, [part for part in _divisors(group) if all(each % part == 0 for each in columns)]
 
 
 def _divisors(number: int) -> list[int]:
     return [part for part in range(1, number + 1) if number % part == 0]
-
-
-def _distinct(experts: int, ep: int, redundant: int | None) -> bool:
-    """Whether the fullest of ``ep`` places can hold its share of the copies without two of one expert."""
-    return redundant is None or -(-(experts + redundant) // ep) <= experts
-
-
-def _whole_columns(model: Model, parts: int) -> bool:
-    ffns = [layer.ffn for layer in model.kinds if isinstance(layer.ffn, MoeFfn)]
-    return all(expert_columns(ffn, model.expert_hidden) % parts == 0 for ffn in ffns)
 
 
 def slots_of(experts: int, ep: NDArray[np.float64], redundant: int | None) -> NDArray[np.float64]:

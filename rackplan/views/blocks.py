@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from topology.errors import printable
 from topology.figures import Figure
 
+T = TypeVar("T")
 WIDTH = 100
 """Text is at most this many columns wide."""
 RAMP = "▁▂▃▄▅▆▇█"
@@ -149,6 +150,12 @@ def sections(*parts: Sequence[Block]) -> list[Block]:
 def picked(of: object, names: str) -> dict[str, Any]:
     """Return some attributes as data under their own names."""
     return {name: getattr(of, name) for name in names.split()}
+
+
+def thinned(items: Sequence[T], most: int) -> list[T]:
+    """Return at most ``most`` of ``items`` (2 or more), evenly, the first and the last included."""
+    last = len(items) - 1
+    return list(items) if last < most else [items[round(i * last / (most - 1))] for i in range(most)]
 
 
 def figure_data(figure: Figure) -> dict[str, Any]:

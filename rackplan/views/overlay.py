@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.assignment import Assignment
 from cost.layout import StageSpec
+from cost.loads import ExpertLoads
 from placement.plan import Plan
 from placement.scoring import stage_speed, stage_use
 from topology.draw import Overlay
@@ -36,7 +35,7 @@ def plan_overlay(plan: Plan) -> Overlay:
             if assignment is None or plan.loads is None:
                 continue
             if r == 0:
-                values[gpus] = _busy(plan, stage, assignment)
+                values[gpus] = _busy(plan, stage, assignment, plan.loads)
             else:  # replicas are alike
                 values[gpus] = values[list(plan.layout.replicas[0][s].gpus)]
             for gpu, slots in zip(gpus, assignment.slots_per_gpu, strict=True):
@@ -52,11 +51,9 @@ def plan_overlay(plan: Plan) -> Overlay:
     )
 
 
-def _busy(plan: Plan, stage: StageSpec, assignment: Assignment) -> NDArray[np.float64]:
+def _busy(plan: Plan, stage: StageSpec, assignment: Assignment, loads: ExpertLoads) -> NDArray[np.float64]:
     """Return the load of each GPU of a stage over the mean one, ``[gpus]``."""
-    if plan.loads is None:
-        return np.zeros(len(stage.gpus))
-    share = stage_use(plan.deployment, stage, assignment, plan.loads, plan.split).share
+    share = stage_use(plan.deployment, stage, assignment, loads, plan.split).share
     speed = stage_speed(plan.deployment, stage, assignment.slots_per_gpu)
     busy = share if speed is None else share / speed
     over_mean: NDArray[np.float64] = busy.mean(axis=(0, 1)) / share.mean()
@@ -71,7 +68,7 @@ def _tag(plan: Plan, replica: int, stage: int) -> str:
 
 
 def _key(plan: Plan) -> list[str]:
-    """Return what the tags mean, a line for each stage."""
+    """Return what the tags mean, a line for each stage, as many as can be read."""
     replicas = plan.layout.replicas
     if len(replicas) == 1 and plan.layout.stages == 1:
         return [f"One stage: {_layers(replicas[0][0])}"]
@@ -81,7 +78,9 @@ def _key(plan: Plan) -> list[str]:
     if len(replicas) > 1:
         whole = f": {_layers(replicas[0][0])}" if plan.layout.stages == 1 else ""
         lines.insert(0, f"R0 to R{len(replicas) - 1}: replicas, each a copy of the model{whole}")
-    return _shortened(lines)
+    if len(lines) <= _MOST_LINES:
+        return lines
+    return [*lines[: _MOST_LINES - 2], f"... {len(lines) - _MOST_LINES + 1} more", lines[-1]]
 
 
 def _layers(stage: StageSpec) -> str:
@@ -91,10 +90,3 @@ def _layers(stage: StageSpec) -> str:
     if len(layers) == 1:
         return f"layer {layers[0]}, {gpus}"
     return f"layers {layers[0]} to {layers[-1]}, {gpus}"
-
-
-def _shortened(lines: Sequence[str]) -> list[str]:
-    """Return at most a readable number of lines."""
-    if len(lines) <= _MOST_LINES:
-        return list(lines)
-    return [*lines[: _MOST_LINES - 2], f"... {len(lines) - _MOST_LINES + 1} more", lines[-1]]

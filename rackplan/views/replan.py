@@ -10,7 +10,18 @@ from placement.migrate.migration import KNEE
 from placement.migrate.replan import Replanned, ReplanOptions
 from placement.migrate.steps import NEAR, Step
 from placement.plan_file import plan_score_to_dict
-from rackplan.views.blocks import Block, Chart, Heading, Table, Text, View, labelled, picked, sections
+from rackplan.views.blocks import (
+    Block,
+    Chart,
+    Heading,
+    Table,
+    Text,
+    View,
+    labelled,
+    picked,
+    sections,
+    thinned,
+)
 from rackplan.views.charts import front_chart
 from rackplan.views.findings import failure_blocks
 from rackplan.views.plan import balance_blocks, evidence_blocks
@@ -160,9 +171,6 @@ def _links(found: Replanned) -> str:
 
 def _front(found: Replanned) -> Table:
     """Return some points of the front, both ends with them."""
-    last = len(found.front) - 1
-    count = min(MOST_ROWS, len(found.front))
-    points = [found.front[round(i * last / max(1, count - 1))] for i in range(count)]
     rows = [
         (
             f"{point.moves:,}",
@@ -171,7 +179,7 @@ def _front(found: Replanned) -> Table:
             f"{point.balancedness:.4f}",
             f"{point.objective:.4f}",
         )
-        for point in points
+        for point in thinned(found.front, MOST_ROWS)
     ]
     title = f"Front of moves and balance{worst_words(found.plan)}, every row a real placement:"
     return Table(("moves", "of copies", "GB", "balancedness", "max/mean"), rows, title)

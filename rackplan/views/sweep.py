@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cost.afd import AfdSweep
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
@@ -25,7 +22,7 @@ from cost.pools import (
     RateMatches,
 )
 from cost.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
-from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections
+from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections, thinned
 from rackplan.views.words import band_words, chip_words, factor_words, next_token, what_if_blocks
 from topology.figures import Figure, weakest
 
@@ -127,7 +124,7 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
     return sections(
         [Heading(f"{title}, {workload.phase} at {workload.context:,} tokens")],
         [Text(swept, "Swept")],
-        [_frontier_table(found, thinned(edge))],
+        [_frontier_table(found, thinned(edge.tolist(), MOST_ROWS))],
         [_speed_table(found, targets)] if targets else [],
         legend,
     )
@@ -181,14 +178,7 @@ def _workload(found: Sweep) -> list[Block]:
     ]
 
 
-def thinned(indices: NDArray[np.int64]) -> NDArray[np.int64]:
-    """At most :data:`MOST_ROWS` of them, the first and the last included."""
-    if len(indices) <= MOST_ROWS:
-        return indices
-    return indices[np.round(np.linspace(0, len(indices) - 1, MOST_ROWS)).astype(np.int64)]
-
-
-def _frontier_table(found: Sweep, indices: NDArray[np.int64]) -> Table:
+def _frontier_table(found: Sweep, indices: Sequence[int]) -> Table:
     columns = ("on the frontier", "batch", "tok/s/user", "tok/s/GPU", "step ms", "at best", "bound by")
     rows = [
         (
@@ -200,7 +190,7 @@ def _frontier_table(found: Sweep, indices: NDArray[np.int64]) -> Table:
             f"{found.lower_step_s[index] * 1e3:,.2f}",
             found.bound(index),
         )
-        for index in indices.tolist()
+        for index in indices
     ]
     return Table(columns, rows)
 
@@ -234,7 +224,9 @@ def _match_blocks(pools: Pools) -> list[Block]:
         fastest = f"the fastest prefill and transfer take {matches.fastest_ttft_s:,.2f} s"
         limits = Text(f"{_limit(pools)}; {fastest}", "Limits")
         return sections(title, [Text("No pair of pools keeps the limits."), limits])
-    shown = _match_table([matches.row(index) for index in thinned(matches.frontier()).tolist()], pools)
+    shown = _match_table(
+        [matches.row(index) for index in thinned(matches.frontier().tolist(), MOST_ROWS)], pools
+    )
     last = "; move: transfer" * ("move ms" in shown.columns)
     last += "; idle: GPUs in neither pool" * ("idle" in shown.columns)
     derates = (

@@ -91,15 +91,12 @@ def dot_source(
     marks = Marks(cluster, folded)
     usage = Usage(cluster, traffic) if traffic is not None else None
     opened = None if chosen == "fabric" else number
-    shown = None
-    if opened is not None:
-        shown = [i for i, gpu in enumerate(cluster.gpus) if gpu.domain == opened]
+    shown = [i for i, gpu in enumerate(cluster.gpus) if opened in (None, gpu.domain)]
     painter = Painter(cluster, folded, marks, overlay, usage, shown)
     canvas = Canvas(title(cluster), [])
     notes = _draw(canvas, painter, chosen, number)
-    lines = subtitles(cluster, opened)
     canvas.subtitles = [
-        *lines,
+        *subtitles(cluster, opened),
         physical_line(cluster),
         *notes,
         *marks.summary(),
@@ -136,8 +133,7 @@ def _draw(canvas: Canvas, painter: Painter, level: str, number: int) -> list[str
 def _level(cluster: Cluster, level: str) -> tuple[str, int]:
     """Choose the level of detail and the domain that it opens."""
     domains = len(cluster.spec.domains)
-    named = re.fullmatch(r"d(\d{1,9})", level)
-    if named:
+    if named := re.fullmatch(r"d(\d{1,9})", level):
         if int(named[1]) >= domains:
             last = f"d0 to d{domains - 1}" if domains > 1 else "d0"
             raise InputError(f"level {level}: {cluster.name} has no such domain; it has {last}.")

@@ -148,11 +148,8 @@ def _with_ports(painter: Painter, place: Place, ports: int) -> str:
     rail = painter.cluster.gpus[place].rail
     ends = [cell("", width=inside // ports, height=2, port=f"s{b}") for b in range(ports)]
     rows = _gpu_rows(painter, place, inside, (15, 12))
-    return _box(
-        painter,
-        place,
-        [[f"<td>{table([ends])}</td>"], *rows, [painter.rail_cell(rail, inside, f"rail {rail}")]],
-    )
+    foot = [painter.rail_cell(rail, inside, f"rail {rail}")]
+    return _box(painter, place, [[f"<td>{table([ends])}</td>"], *rows, foot])
 
 
 def _broken(name: str, inside: int, heights: tuple[int, int]) -> str:
@@ -204,12 +201,10 @@ def draw_mesh_view(canvas: Canvas, painter: Painter, number: int) -> None:
     middles = {}
     for g, place in enumerate(places):
         angle = 2 * pi * (g + 0.5) / len(places) - pi / 2
-        middle = (
-            across + across * sin(angle + pi / 2) + _MESH_WIDTH / 2,
-            down - down * cos(angle + pi / 2) + _MESH_HEIGHT / 2,
-        )
-        middles[g] = middle
-        corner = (middle[0] - _MESH_WIDTH / 2, middle[1] - _MESH_HEIGHT / 2)
+        x = across + across * sin(angle + pi / 2) + _MESH_WIDTH / 2
+        y = down - down * cos(angle + pi / 2) + _MESH_HEIGHT / 2
+        middles[g] = (x, y)
+        corner = (x - _MESH_WIDTH / 2, y - _MESH_HEIGHT / 2)
         inside = _MESH_WIDTH - 2
         if isinstance(place, str):
             html = _broken(place, inside, (24, 24))

@@ -65,12 +65,8 @@ class Marks:
     def _odd_ones(self, cluster: Cluster, folded: Fold) -> None:
         """Note GPUs and switches of a raw graph with fewer links than most of their siblings."""
         for number in range(len(cluster.spec.domains)):
-            names = [
-                (gpu.id, folded.gpu_links[i].count)
-                for i, gpu in enumerate(cluster.gpus)
-                if gpu.domain == number
-            ]
-            self._below_most(names, "links")
+            gpus = [(i, gpu.id) for i, gpu in enumerate(cluster.gpus) if gpu.domain == number]
+            self._below_most([(name, folded.gpu_links[i].count) for i, name in gpus], "links")
         for hosts in folded.hosts_by_domain:
             self._below_most([(host.id, host.places) for host in hosts], "GPUs")
             up = [(host.id, sum(links.count for links in host.up.values())) for host in hosts]
@@ -342,16 +338,9 @@ class Painter:
             return "", 0
         texts = [format_number(value) for value in self.ramp.steps()]
         wide = max(46, *(text_width(text, TEXT_POINTS) + 6 for text in texts))
+        size: dict[str, object] = {"width": wide, "height": 16, "border": 1, "color": "#c8c8c8"}
         swatches = [
-            cell(
-                text,
-                bgcolor=self.ramp.fill(value),
-                ink=self.ramp.ink(value),
-                width=wide,
-                height=16,
-                border=1,
-                color="#c8c8c8",
-            )
+            cell(text, bgcolor=self.ramp.fill(value), ink=self.ramp.ink(value), **size)
             for value, text in zip(self.ramp.steps(), texts, strict=True)
         ]
         width = len(texts) * wide + 8 + text_width(self.overlay.legend, TEXT_POINTS)

@@ -156,17 +156,17 @@ def _lines(painter: Painter, name: str) -> list[str]:
     data = graph.nodes[name]
     kind = data["kind"]
     second = _WORDS.get(kind, kind)
+    words = painter.marks.of(name)[:1]
     if kind == "gpu":
         peers = [other for other in graph[name] if graph.nodes[other]["kind"] == "gpu"]
         second = f"GPU {painter.fold.number[name]}"
         if peers:
             links = Links.of(graph[name][other] for other in peers)
-            second = f"{second}, {len(peers)} peers"
-            return [name, second, links.text().partition(" = ")[0], *painter.marks.of(name)[:1]]
+            return [name, f"{second}, {len(peers)} peers", links.text().partition(" = ")[0], *words]
     if kind == "switch" and painter.fold.switches[name].up.count:
-        return [name, f"{painter.fold.switches[name].up.count} links up", *painter.marks.of(name)[:1]]
+        return [name, f"{painter.fold.switches[name].up.count} links up", *words]
     rail = f", rail {data['rail']}" if data.get("rail") is not None and kind in ("leaf", "nic", "gpu") else ""
-    return [name, second + rail, *painter.marks.of(name)[:1]]
+    return [name, second + rail, *words]
 
 
 def _box(painter: Painter, name: str, width: int) -> str:
@@ -174,28 +174,13 @@ def _box(painter: Painter, name: str, width: int) -> str:
     lines = _lines(painter, name)
     words = painter.marks.of(name)
     kind = painter.cluster.graph.nodes[name]["kind"]
-    fill, line = (
-        (NVLINK_FILL, NVLINK)
-        if kind == "switch"
-        else ("#ffffff", "#8a8a8a")
-        if kind == "gpu"
-        else ("#ececec", QUIET)
-    )
-    if words:
-        fill, line = FAULT_FILL, FAULT
+    colours = {"switch": (NVLINK_FILL, NVLINK), "gpu": ("#ffffff", "#8a8a8a")}
+    fill, line = (FAULT_FILL, FAULT) if words else colours.get(kind, ("#ececec", QUIET))
     tall = _HEIGHT // len(lines)
+    inks = [FAULT if text in words[:1] else None for text in lines]
     rows = [
-        [
-            cell(
-                text,
-                bold=i == 0,
-                size=8,
-                height=tall,
-                width=width - 4,
-                ink=FAULT if words and text == words[0] else None,
-            )
-        ]
-        for i, text in enumerate(lines)
+        [cell(text, bold=i == 0, size=8, height=tall, width=width - 4, ink=ink)]
+        for i, (text, ink) in enumerate(zip(lines, inks, strict=True))
     ]
     if kind == "gpu" and painter.overlay is not None:
         rows = [*rows[:1], [painter.gpu(painter.fold.number[name], width - 4, 18)]]

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from topology.catalog import fabric_names
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.importers.found import FabricFound, NodeFound, Nodes, TrunkFound, WholeFound
@@ -168,13 +169,8 @@ def _links_of(
         if round(count) >= 1 and abs(count - round(count)) < 1e-6:
             return below, round(count)
     each = rate / (counted or 1)
-    figure = Figure(
-        each,
-        "byte/s",
-        Evidence.DERIVED,
-        "downlinks over the oversubscription",
-        format_quantity(each, "byte/s", 12),
-    )
+    text = format_quantity(each, "byte/s", 12)
+    figure = Figure(each, "byte/s", Evidence.DERIVED, "downlinks over the oversubscription", text)
     return parts.out_fabric(figure), counted or 1
 
 
@@ -198,12 +194,10 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
     for link in whole.links:
         if link.rate is None:
             fabric = parts.scale_up if link.scale_up else parts.nic()
+        elif link.scale_up:
+            fabric = parts.inner_fabric(_plain(link.name), link.rate, scale_up=True)
         else:
-            fabric = (
-                parts.inner_fabric(_plain(link.name), link.rate, scale_up=True)
-                if link.scale_up
-                else replace(parts.out_fabric(link.rate), name=_plain(link.name))
-            )
+            fabric = replace(parts.out_fabric(link.rate), name=_plain(link.name))
         if link.latency is not None:
             fabric = replace(fabric, latency_s=link.latency)
         if not draft.link(*link.between, fabric, link.count):
@@ -216,8 +210,6 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
 
 def _plain(name: str) -> str:
     """Return a fabric's name that the catalog does not have: its rate is the file's own."""
-    from topology.catalog import fabric_names
-
     short = name.rsplit(": ", 1)[-1]
     return f"{short} (file)" if short in fabric_names() else short
 

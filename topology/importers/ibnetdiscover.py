@@ -183,17 +183,8 @@ def _adapters(source: Source, devices: dict[str, _Device], names: dict[str, str]
             if far not in names:
                 raise source.error(line, f"{device.guid} is cabled to another adapter, {far}.")
             label = nic if len(device.cables) == 1 or not nic else f"{nic}.{port}"
-            found.append(
-                Adapter(
-                    host,
-                    label,
-                    names[far],
-                    far_port,
-                    _figure(source, rate, line),
-                    f"{source.name}: line {line}",
-                    device.guid,
-                )
-            )
+            figure = _figure(source, rate, line)
+            found.append(Adapter(host, label, names[far], far_port, figure, source.at(line), device.guid))
     return found
 
 
@@ -207,13 +198,10 @@ def _host_and_nic(description: str) -> tuple[str, str]:
 
 def _figure(source: Source, rate: str, line: int) -> Figure:
     """Return the data rate of ``4xNDR``."""
-    match = _RATE.fullmatch(rate)
-    if match is None:
-        raise source.error(line, f"{shown(rate)} is not a width and speed.")
-    value = int(match[1]) * _LANE_GB_PER_S[match[2]] * 1e9
-    return Figure(
-        value, "byte/s", Evidence.MEASURED, f"{source.name}, line {line}: {rate}", f"{value * 8 / 1e9:g} Gb/s"
-    )
+    width, _, speed = rate.partition("x")
+    value = int(width) * _LANE_GB_PER_S[speed] * 1e9
+    where, text = f"{source.name}, line {line}: {rate}", f"{value * 8 / 1e9:g} Gb/s"
+    return Figure(value, "byte/s", Evidence.MEASURED, where, text)
 
 
 def _counted(devices: dict[str, _Device]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from topology.catalog import find_scale_out
 from topology.errors import InputError
 from topology.importers.found import FabricFound, Found, NodeFound, Nodes, WholeFound, unlike
 from topology.importers.hostlist import expand_hosts
@@ -211,11 +212,16 @@ def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> tuple[dict[st
         labels = {host: label for host, label in fabric.domains.items() if host in nodes}
         what = "blocks" if fabric.blocks else "accelerator domains"
         notes.append(f"Domains: the {what} of {fabric.domains_place or fabric.place}.")
-    elif _leaves_are_domains(system, parts):
+    elif (
+        parts.options.gpu
+        and system is not None
+        and (design := find_scale_out(system.part)) is not None
+        and design.nodes_per_pod * system.gpus_per_node == system.gpus
+    ):
         labels = _by_leaf(fabric)
-        name = system.part if system is not None else ""
         notes.append(
-            f"Domains: hosts under the same leaves, as catalog system {name} is cabled (one set of leaves a domain)."
+            f"Domains: hosts under the same leaves, as catalog system {system.part} is cabled (one set of leaves a "
+            "domain)."
         )
     else:
         raise AskError(
@@ -234,20 +240,6 @@ def _wide(system: DomainSpec | None, nodes: Nodes) -> bool:
         return any(node is not None and node.beyond for node in nodes.values())
     inside = all(node is not None and node.gpus and not node.hidden for node in nodes.values())
     return system.gpus > system.gpus_per_node and not inside
-
-
-def _leaves_are_domains(system: DomainSpec | None, parts: Parts) -> bool:
-    """Whether the catalog cables exactly one domain to a set of leaves."""
-    from topology.catalog import find_scale_out
-
-    if system is None:
-        return False
-    design = find_scale_out(system.part)
-    return (
-        design is not None
-        and design.nodes_per_pod * system.gpus_per_node == system.gpus
-        and bool(parts.options.gpu)
-    )
 
 
 def _by_leaf(fabric: FabricFound) -> dict[str, str]:

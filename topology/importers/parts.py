@@ -285,24 +285,21 @@ class Parts:
 
     def uplink(self) -> FabricSpec:
         """Return one link between switches."""
-        rate = self._given("uplink", "Link between switches")
-        if rate is None:
-            raise AskError("the rate of a link between switches", "option `uplink` RATE")
-        return self.out_fabric(rate)
+        if rate := self._given("uplink", "Link between switches"):
+            return self.out_fabric(rate)
+        raise AskError("the rate of a link between switches", "option `uplink` RATE")
 
     def pcie(self, found: Figure | None = None) -> FabricSpec:
         """Return one PCIe link of a GPU: ``found`` in a file, else as the user says."""
-        rate = found or self._given("pcie", "PCIe of a GPU", " each way")
-        if rate is None:
-            raise AskError("the PCIe rate of a GPU", "option `pcie` RATE (like '64 GB/s')")
-        return self.inner_fabric("pcie", rate)
+        if rate := found or self._given("pcie", "PCIe of a GPU", " each way"):
+            return self.inner_fabric("pcie", rate)
+        raise AskError("the PCIe rate of a GPU", "option `pcie` RATE (like '64 GB/s')")
 
     def socket_link(self) -> FabricSpec:
         """Return the link between two sockets."""
-        rate = self._given("socket_link", "Link between sockets", " each way")
-        if rate is None:
-            raise AskError("the rate between its sockets", "option `socket_link` RATE (like '100 GB/s')")
-        return self.inner_fabric("socket-link", rate)
+        if rate := self._given("socket_link", "Link between sockets", " each way"):
+            return self.inner_fabric("socket-link", rate)
+        raise AskError("the rate between its sockets", "option `socket_link` RATE (like '100 GB/s')")
 
     def unused(self) -> list[str]:
         """Return rates and counts that the user gave and nothing needed, as options."""

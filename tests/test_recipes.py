@@ -294,6 +294,7 @@ def test_add_an_importer_of_topologies(house: House) -> None:
         from topology.figures import Evidence, Figure
         from topology.importers.found import Format, WholeFound, WholeLink
         from topology.importers.source import Source
+        from topology.spec import RawNode
 
         KIND = "pairs"
 
@@ -309,11 +310,11 @@ def test_add_an_importer_of_topologies(house: House) -> None:
                     raise source.error(number, "expected `pair A B RATE`.")
                 _, a, b, rate = words
                 for name in (a, b):
-                    nodes[name] = ("gpu", "host", "host", None)
+                    nodes[name] = RawNode(name, "gpu", "host", "host")
                 figure = Figure(float(rate) * 1e9, "byte/s", Evidence.USER, source.name, f"{rate} GB/s")
                 latency = Figure(1e-6, "s", Evidence.ASSUMED, "example", "1 us")
                 links.append(WholeLink((a, b), 1, figure, True, "pair", latency))
-            return WholeFound(source.name, KIND, nodes, tuple(links))
+            return WholeFound(source.name, KIND, tuple(nodes.values()), tuple(links))
 
 
         FORMAT = Format(KIND, read_pairs, in_text=lambda text: text.startswith("pair "))

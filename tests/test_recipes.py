@@ -424,11 +424,11 @@ def test_add_a_column_to_an_output(house: House) -> None:
         "rackplan/views/sweep.py",
         ('"at best", "bound by")', '"at best", "bound by", "GPUs")'),
         (
-            "            found.bound(index),\n        )\n        for index in indices.tolist()",
+            "            found.bound(index),\n        )\n        for index in indices",
             (
                 "            found.bound(index),\n"
                 '            f"{found.gpus[index]}",\n'
-                "        )\n        for index in indices.tolist()"
+                "        )\n        for index in indices"
             ),
         ),
         (

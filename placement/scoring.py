@@ -96,20 +96,41 @@ def placement_scorer(
     InputError
         If the loads do not fit the model.
     """
-    uses: list[ExpertUse | None] = []
-    balancedness: dict[int, float] = {}
-    for stage, assignment in zip(layout.replicas[0], experts, strict=True):
-        if assignment is None or loads is None:
-            uses.append(None)
-            continue
-        use = stage_use(deployment, stage, assignment, loads, split)
-        uses.append(use)
-        mean = use_balancedness(use, stage_speed(deployment, stage, assignment.slots_per_gpu)).mean(axis=0)
-        ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
-        balancedness.update(zip(ids, mean.tolist(), strict=True))
+    uses = _uses(deployment, layout, experts, loads, split)
     synthetic = loads is not None and loads.synthetic
     scorer = LayoutScorer(deployment, layout, [uses] * len(layout.replicas), synthetic=synthetic)
-    return scorer, balancedness
+    return scorer, _balancedness(deployment, layout, experts, uses)
+
+
+def _uses(
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    split: DispatchPolicy,
+) -> list[ExpertUse | None]:
+    """Return how busy the GPUs of each stage are; None of a stage without experts."""
+    return [
+        None
+        if assignment is None or loads is None
+        else stage_use(deployment, stage, assignment, loads, split)
+        for stage, assignment in zip(layout.replicas[0], experts, strict=True)
+    ]
+
+
+def _balancedness(
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    uses: Sequence[ExpertUse | None],
+) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for stage, assignment, use in zip(layout.replicas[0], experts, uses, strict=True):
+        if assignment is not None and use is not None:
+            speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
+            ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
+            found.update(zip(ids, use_balancedness(use, speed).mean(axis=0).tolist(), strict=True))
+    return found
 
 
 def placement_balancedness(
@@ -120,7 +141,7 @@ def placement_balancedness(
     split: DispatchPolicy = "even",
 ) -> dict[int, float]:
     """Return the balancedness of a placement alone, as :func:`placement_scorer` does."""
-    return placement_scorer(deployment, layout, experts, loads, split)[1]
+    return _balancedness(deployment, layout, experts, _uses(deployment, layout, experts, loads, split))
 
 
 def score_placement(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +14,9 @@ from cost.dispatch import DispatchPolicy, lp_level, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.options import Objective, require_objective
 from topology.errors import InputError
+from topology.old_names import serve_old_names
+
+serve_old_names(__name__)  # expert_problem
 
 WIDE = 5e-3
 """The gap from which other copy counts are looked at."""
@@ -237,14 +239,6 @@ def make_problem(
         split,
         nodes,
     )
-
-
-def expert_problem(
-    loads: ArrayLike, slots_per_gpu: ArrayLike, gpu_speed: Floats | None = None, spread: Ints | None = None
-) -> Problem:
-    """Call :func:`make_problem`, whose old name this is; it goes in the next version."""
-    warnings.warn("expert_problem is make_problem", DeprecationWarning, stacklevel=2)
-    return make_problem(loads, slots_per_gpu, gpu_speed, spread)
 
 
 def keep_better(problem: Problem, slot_expert: Experts, layers: Index, again: Experts) -> int:

@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from topology.old_names import old_name, register
 
 if TYPE_CHECKING:
     from cost.assignment import Assignment as Assignment
@@ -61,19 +62,15 @@ _HOMES = {
     "topology.draw": "draw_cluster",
 }
 """The public names, by the module that each lives in."""
-_RENAMED = {"Setting": "Deployment"}
-"""Names of version 0.1; they go with the version after next."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+register(modules={}, names={"rackplan.Setting": "rackplan.Deployment"}, adapters={})
 __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - of one table
 
 
 def __getattr__(name: str) -> object:
     """Load a public name from the module it lives in, on first use."""
-    if name in _RENAMED:
-        warnings.warn(f"rackplan.{name} is now rackplan.{_RENAMED[name]}.", DeprecationWarning, stacklevel=2)
-        name = _RENAMED[name]
     if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return old_name(__name__, name)
     return getattr(import_module(_HOME[name]), name)
 
 

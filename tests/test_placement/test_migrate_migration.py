@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
@@ -283,15 +282,3 @@ def test_an_old_placement_with_two_copies_of_an_expert_on_a_gpu(short: None) -> 
     assert found.moves >= 2
     for row in placed:
         assert len(set(row[:3])) == len(set(row[3:])) == 3
-
-
-def test_the_old_names_still_work_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match=r"is placement\.migrate\.migration"):
-        old = importlib.import_module("placement.replan.few_moves")
-    with pytest.warns(DeprecationWarning, match=r"is placement\.migrate\.task"):
-        task = importlib.import_module("placement.replan.task")
-    loads = np.ones((1, 1, 4))
-    problem, placed = make_problem(loads, [2, 2]), np.array([[0, 1, 2, 3]], dtype=np.int32)
-    made = task.replan_task(problem, loads, placed, "worst", split="source")
-    assert (made.problem.objective, made.problem.split) == ("worst", "source")
-    assert old.few_moves([made], time_limit_s=0.0).moves == 0

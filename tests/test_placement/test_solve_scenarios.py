@@ -190,16 +190,3 @@ def test_refuses_what_are_not_scenarios() -> None:
         make_problem(np.ones((1, 3, 1, 4)), TINY)
     with pytest.raises(InputError, match="expected mean or worst"):
         make_problem(np.ones((2, 1, 4)), TINY, objective="best")  # type: ignore[arg-type]
-
-
-def test_the_old_names_still_work_with_a_warning() -> None:
-    from placement.problem import expert_problem
-
-    loads = np.random.default_rng(0).lognormal(0, 1, (2, 2, 6))
-    with pytest.warns(DeprecationWarning, match="is make_problem"):
-        assert expert_problem(loads[0], TINY).mean.shape == (2, 6)
-    with pytest.warns(DeprecationWarning, match=r"place_over_scenarios is placement\.solve\.solve"):
-        from placement.scenarios import place_over_scenarios, scenario_problem
-    problem = scenario_problem(loads, TINY)
-    found = place_over_scenarios(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
-    np.testing.assert_array_equal(found.assignment.slot_expert, solve(problem).assignment.slot_expert)

@@ -66,24 +66,24 @@ def test_names_of_modules_that_are_still_there():
     with pytest.warns(DeprecationWarning, match=r"^rackplan\.Setting is now rackplan\.Deployment\.$"):
         assert rackplan.Setting is rackplan.Deployment
     with pytest.warns(DeprecationWarning, match=r"expert_problem is now placement\.problem\.make_problem"):
-        from placement.problem import expert_problem
+        expert_problem = import_module("placement.problem").expert_problem
     assert expert_problem(np.ones((2, 6)), SLOTS).mean.shape == (2, 6)
 
 
 def test_functions_take_the_parameters_that_they_had():
     with pytest.warns(DeprecationWarning, match=r"place_over_scenarios is now placement\.solve\.solve"):
-        from placement.scenarios import place_over_scenarios
+        place_over_scenarios = import_module("placement.scenarios").place_over_scenarios
     with pytest.warns(DeprecationWarning, match=r"scenario_problem is now placement\.problem\.make_problem"):
-        from placement.scenarios import scenario_problem
+        scenario_problem = import_module("placement.scenarios").scenario_problem
     problem = scenario_problem(np.random.default_rng(0).lognormal(0, 1, (2, 2, 6)), SLOTS)
     found = place_over_scenarios(problem, time_limit_s=0, seed=0, eplb_groups=None, nodes=1)
     np.testing.assert_array_equal(found.assignment.slot_expert, solve(problem).assignment.slot_expert)
     with pytest.warns(DeprecationWarning, match=r"few_moves is now placement\.migrate\.migration\.migrate"):
-        from placement.replan.few_moves import few_moves
+        few_moves = import_module("placement.replan.few_moves").few_moves
     with pytest.warns(
         DeprecationWarning, match=r"replan_task is now placement\.migrate\.task\.migration_task"
     ):
-        from placement.replan.task import replan_task
+        replan_task = import_module("placement.replan.task").replan_task
     loads = np.ones((1, 1, 4))
     problem, placed = scenario_problem(loads, [2, 2]), np.array([[0, 1, 2, 3]], dtype=np.int32)
     made = replan_task(problem, loads, placed, "worst", split="source")

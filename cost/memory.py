@@ -91,21 +91,40 @@ def layer_cache_bytes(
 
 
 def shard_bytes(
-    model: Model, workload: Workload, shard: StageShard, *, tp: Quantity, slots: Quantity, context: Quantity
-) -> tuple[Quantity, Quantity]:
-    """Bytes of weights, and of one sequence's cache, on a GPU of a stage with ``slots`` expert copies a layer."""
+    model: Model,
+    workload: Workload,
+    shard: StageShard,
+    *,
+    tp: Quantity,
+    each: Quantity,
+    ranks: Quantity,
+    slots: Quantity,
+    crosses: ArrayLike,
+    context: Quantity,
+    routed: bool = True,
+) -> tuple[Quantity, Quantity, Quantity]:
+    """Bytes of weights, of one sequence's cache, and of a step's workspace for each, on a GPU of a stage.
+
+    ``each``: expert copies of a layer on the GPU; ``routed``: whether tokens are sent to experts at all; the rest as
+    for :func:`workspace_bytes`.
+    """
     size = weight_sizes(model)
     weights: Quantity = 0.0
     cache: Quantity = 0.0
     for layer, count in shard.layers:
-        weights = weights + count * layer_weight_bytes(layer, size, tp=tp, slots=slots)
+        weights = weights + count * layer_weight_bytes(layer, size, tp=tp, slots=each)
         cache = cache + count * layer_cache_bytes(layer, workload, tp, context)
     # a head that is tied to the embedding is the same matrix, on the last stage again
     embeds = np.maximum(shard.first, shard.last) if model.tied else shard.first
     head = 0 if model.tied else model.head_params
     weights = weights + embeds * model.embedding_params * size["embedding"] / tp
     weights = weights + shard.last * head * size["head"] / tp
-    return weights + shard.last * model.final_norm_params * size["norm"], cache
+    weights = weights + shard.last * model.final_norm_params * size["norm"]
+    moe = np.asarray(sum(count * isinstance(layer.ffn, MoeFfn) for layer, count in shard.layers)) > 0
+    passing = workspace_bytes(
+        model, workload, tp=tp, ranks=ranks, slots=slots, crosses=crosses, moe=routed & moe
+    )
+    return weights, cache, passing + shard.last * logit_bytes(model, workload)
 
 
 def workspace_bytes(
@@ -138,10 +157,6 @@ def workspace_bytes(
 def logit_bytes(model: Model, workload: Workload) -> float:
     """FP32 logits per sequence of a step: of every token that decodes, of the last one of a prompt."""
     return LOGIT_BYTES * model.vocab * (workload.tokens_per_pass if workload.decodes else 1.0)
-
-
-def _has_experts(shard: StageShard) -> NDArray[np.bool_]:
-    return np.asarray(sum(count * isinstance(layer.ffn, MoeFfn) for layer, count in shard.layers)) > 0
 
 
 def replica_memory(
@@ -179,19 +194,17 @@ def replica_memory(
         else:
             each = math.ceil(row / gpus) if most is None else most[index]
             capacity = min(domain_hbm_bytes(deployment, stage).values())
-        weights, cache = shard_bytes(
-            model, workload, shard, tp=float(tp), slots=each, context=workload.context
-        )
-        passing = workspace_bytes(
+        weights, cache, passing = shard_bytes(
             model,
             workload,
+            shard,
             tp=float(tp),
+            each=each,
             ranks=float(gpus),
             slots=float(np.sum(row)),
             crosses=len(deployment.domain_set(stage)) > 1,
-            moe=_has_experts(shard),
+            context=workload.context,
         )
-        passing = passing + shard.last * logit_bytes(model, workload)
         held = total / gpus
         memories.append(
             StageMemory(
@@ -248,17 +261,19 @@ def even_memory(
     routed:
         Whether routed experts are held, and tokens sent to them.
     """
-    shard, experts = held or model.whole, model.moe.experts if model.moe else 0
-    slots = np.maximum(shape.slots, experts)
-    context = shape.context if workload.decodes else shape.prompt_length
-    each = np.ceil(slots / shape.ep) / shape.moe_tp * routed
-    weights, cache = shard_bytes(model, workload, shard, tp=shape.tp, slots=each, context=context)
-    crosses = np.asarray(shape.gpus) > np.asarray(shape.domain_gpus)
-    moe = routed & _has_experts(shard)
-    passing = workspace_bytes(
-        model, workload, tp=shape.tp, ranks=shape.gpus, slots=slots, crosses=crosses, moe=moe
+    slots = np.maximum(shape.slots, model.moe.experts if model.moe else 0)
+    weights, cache, passing = shard_bytes(
+        model,
+        workload,
+        held or model.whole,
+        tp=shape.tp,
+        each=np.ceil(slots / shape.ep) / shape.moe_tp * routed,
+        ranks=shape.gpus,
+        slots=slots,
+        crosses=np.asarray(shape.gpus) > np.asarray(shape.domain_gpus),
+        context=shape.context if workload.decodes else shape.prompt_length,
+        routed=routed,
     )
-    passing = passing + shard.last * logit_bytes(model, workload)
     return weights, in_flight * cache + at_once * passing
 
 

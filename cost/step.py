@@ -16,7 +16,7 @@ from cost.quantity import Quantity
 from cost.terms.dense import add_head
 from cost.terms.overhead import ENGINE, add_step_delays
 from cost.terms.registry import TERMS
-from cost.terms.work import FIXED, LayerStep, Parts, PlacedStep, StepCost
+from cost.terms.work import FIXED, LayerStep, Parts, PlacedExperts, StepCost
 from cost.workload import StepShape
 from topology.units import added
 
@@ -27,71 +27,70 @@ def even_step(
     machine: Machine,
     held: StageShard | None = None,
     *,
+    placed: PlacedExperts | None = None,
     overlap: bool = False,
 ) -> StepCost:
-    """Return what a step costs where experts are loaded evenly but for ``shape.imbalance``.
+    """Return what a step costs where experts are loaded evenly but for ``shape.imbalance``, or as they are placed.
 
     Every attribute of ``shape`` and of ``held`` may be an array: all configurations are computed at once.
-    ``held`` is what the stage holds of the model; None: all of it. ``overlap``: in two half batches.
+
+    Parameters
+    ----------
+    held:
+        What the stage holds of the model; None: all of it.
+    placed:
+        The experts of one stage as a placement has them.
+    overlap:
+        In two half batches.
     """
-    whole = priced(even_parts(model, shape, machine, held), machine.efficiency, machine.rates)
+    parts = even_parts(model, shape, machine, held, placed=placed is not None)
+    whole = priced(parts, machine.efficiency, machine.rates)
+    if placed is not None:
+        for term in TERMS.values():
+            if term.of_placement is not None:
+                term.of_placement(whole, placed, shape)
     if not overlap:
         return whole
-    return overlapped(whole, even_step(model, shape.halved, machine, held), machine.efficiency["overlap"])
+    half = even_step(model, shape.halved, machine, held, placed=placed)
+    return overlapped(whole, half, machine.efficiency["overlap"])
 
 
-def even_parts(model: Model, shape: StepShape, machine: Machine, held: StageShard | None = None) -> Parts:
-    """Return the parts of :func:`even_step`, before it is said what kernels reach."""
+def even_parts(
+    model: Model, shape: StepShape, machine: Machine, held: StageShard | None = None, *, placed: bool = False
+) -> Parts:
+    """Return the parts of :func:`even_step`, before it is said what kernels reach.
+
+    ``placed``: but for what a placement of the experts says.
+    """
     held = held or model.whole
     parts = Parts()
-    _add_layers(parts, model, held.layers, shape, machine)
-    _add_ends(parts, model, shape, machine, held.last)
+    _add_layers(parts, model, held.layers, shape, machine, placed=placed)
+    if np.any(np.asarray(held.last) > 0):
+        _add_ends(parts, model, shape, machine, held.last)
     return parts
 
 
 def batch_cost(
     deployment: Deployment, stage: StageSpec, sequences: float, tp: int, use: ExpertUse | None, *, last: bool
 ) -> StepCost:
-    """Return what ``sequences`` per GPU cost on one stage, in two half batches where that was asked for."""
-    workload, gpus = deployment.workload, len(stage.gpus)
+    """Return what ``sequences`` per GPU cost on one stage, in two half batches where that was asked for.
+
+    ``use``: the experts' part of the stage's MoE layers, in order; None for a dense stage. ``last``: whether the
+    stage holds the output head.
+    """
+    gpus, model = len(stage.gpus), deployment.model
     slots = 0.0 if use is None else float(gpus * np.bincount(use.slot_gpu).max())
     group = StepShape(
         tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, domain_gpus=deployment.smallest_part(stage)
     )
-    shape = group.under(workload, sequences)
-    cost = stage_cost(deployment, stage, shape=shape, use=use, last=last)
-    if not workload.overlap:
-        return cost
-    halved = stage_cost(deployment, stage, shape=shape.halved, use=use, last=last)
-    return overlapped(cost, halved, deployment.machine(stage).efficiency["overlap"])
-
-
-def stage_cost(
-    deployment: Deployment, stage: StageSpec, *, shape: StepShape, use: ExpertUse | None, last: bool
-) -> StepCost:
-    """Return what one micro-batch costs on ``stage``.
-
-    Parameters
-    ----------
-    shape:
-        What the micro-batch processes per GPU, over the GPUs of the stage.
-    use:
-        The experts' part of the stage's MoE layers, in order; None for a dense stage.
-    last:
-        Whether the stage holds the output head.
-    """
-    model, machine = deployment.model, deployment.machine(stage)
-    parts = Parts()
-    _add_layers(parts, model, model.kind_counts(stage.layers), shape, machine, placed=True)
-    if last:
-        _add_ends(parts, model, shape, machine, 1.0)
-    cost = priced(parts, machine.efficiency, machine.rates)
-    if use is not None:
-        at = PlacedStep(deployment, stage, use, float(shape.tokens), shape.attention_dp)
-        for term in TERMS.values():
-            if term.of_placement is not None:
-                term.of_placement(cost, at)
-    return cost
+    return even_step(
+        model,
+        group.under(deployment.workload, sequences),
+        deployment.machine(stage),
+        StageShard(tuple(model.kind_counts(stage.layers)), last=float(last)),
+        placed=None if use is None else PlacedExperts(deployment, stage, use),
+        overlap=deployment.workload.overlap,
+    )
 
 
 def overlapped(whole: StepCost, half: StepCost, share: Quantity) -> StepCost:

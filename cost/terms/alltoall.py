@@ -15,7 +15,7 @@ from cost.model import Model, MoeFfn
 from cost.quantity import Quantity
 from cost.terms.alltoall_kernel import alltoall_seconds, vector_bytes, wire_bytes
 from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes, placed_volumes
-from cost.terms.work import LayerStep, LinkPart, Parts, PlacedStep, StepCost, Term
+from cost.terms.work import LayerStep, LinkPart, Parts, PlacedExperts, StepCost, Term
 from cost.workload import StepShape
 
 
@@ -177,13 +177,14 @@ def _add(parts: Parts, at: LayerStep) -> None:
             parts.links.append(replace(part, layers=at.count))
 
 
-def _add_placed(cost: StepCost, at: PlacedStep) -> None:
+def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape) -> None:
     """Both ways of every MoE layer; nothing is sent where one attention group has all tokens."""
-    if not np.any(np.asarray(at.groups) > 1):
+    if not np.any(np.asarray(shape.attention_dp) > 1):
         return
     machine, domain = at.deployment.machine(at.stage), at.deployment.domains(at.stage)
     weight = at.use.repeats / at.use.share.shape[0]
-    for part in alltoall_parts(at.deployment.model, at.use, tokens=at.tokens, domain=domain, machine=machine):
+    tokens = float(shape.tokens)
+    for part in alltoall_parts(at.deployment.model, at.use, tokens=tokens, domain=domain, machine=machine):
         cost.add_spread(part, weight, machine.rates)
 
 

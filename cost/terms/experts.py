@@ -20,7 +20,7 @@ from cost.terms.work import (
     HBM,
     LayerStep,
     Parts,
-    PlacedStep,
+    PlacedExperts,
     StepCost,
     Term,
     Work,
@@ -153,12 +153,12 @@ def _add(parts: Parts, at: LayerStep) -> None:
         parts.works.append(replace(work, layers=at.count))
 
 
-def _add_placed(cost: StepCost, at: PlacedStep) -> None:
+def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape) -> None:
     """Experts of each layer: the step waits for the GPU that takes longest; the mean over scenarios is counted."""
     model, use, machine = at.deployment.model, at.use, at.deployment.machine(at.stage)
     moe = next(ffn for i in at.stage.layers if isinstance(ffn := model.layers[i].ffn, MoeFfn))
     rates, weights, own = machine.rates, model.precision["experts"], at.deployment.gpu_rates(at.stage)
-    tokens, hidden = at.tokens * use.gpus, model.expert_hidden
+    tokens, hidden = float(shape.tokens) * use.gpus, model.expert_hidden
     work = placed_expert_work(moe, use, tokens=tokens, hidden=hidden, weights=weights, rates=rates)
     compute, read = work.seconds(machine.efficiency)
     compute_s, read_s = work.least_compute_s, work.memory_s

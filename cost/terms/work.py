@@ -64,7 +64,7 @@ class Term:
     sends: bool = False
     delays: tuple[str, ...] = ()
     of_layer: Callable[[Parts, LayerStep], None] = _nothing
-    of_placement: Callable[[StepCost, PlacedStep], None] | None = None
+    of_placement: Callable[[StepCost, PlacedExperts, StepShape], None] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,14 +79,12 @@ class LayerStep:
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedStep:
-    """The experts of a stage as they are placed, at ``tokens`` tokens per GPU in ``groups`` attention groups."""
+class PlacedExperts:
+    """The experts of a stage as they are placed."""
 
     deployment: Deployment
     stage: StageSpec
     use: ExpertUse
-    tokens: float
-    groups: Quantity
 
 
 def filling(columns: Quantity, flop_per_s: float, hbm_bytes_per_s: float) -> Quantity:

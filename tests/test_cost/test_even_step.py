@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.resolve import resolve_model
-from cost.step import batch_cost, even_parts, even_step, overlapped, stage_cost
+from cost.step import batch_cost, even_parts, even_step, overlapped
 from cost.terms.registry import TERMS
-from cost.terms.work import StepCost
+from cost.terms.work import PlacedExperts, StepCost
 from cost.workload import StepShape, Workload
 from topology import resolve_cluster
 
@@ -124,7 +124,7 @@ def test_deepseek_v3_on_a_rack_both_ways():
     from cost.dispatch import balanced_use
 
     use = balanced_use(58, np.full(72, 4), 256, 8)
-    placed = stage_cost(where, stage, shape=shape, use=use, last=True)
+    placed = even_step(model, shape, where.machine(stage), placed=PlacedExperts(where, stage, use))
     assert float(placed.total_s) == pytest.approx(float(even.total_s))
     assert 0 < float(even.lower_s) < float(even.total_s) < 1
 

@@ -10,9 +10,11 @@ from cost.deployment import Deployment
 from cost.dispatch import expert_use
 from cost.layout import StageSpec
 from cost.loads import ExpertLoads
+from cost.model import StageShard
 from cost.resolve import resolve_model
-from cost.step import stage_cost
+from cost.step import even_step
 from cost.terms.pipeline import hop_seconds
+from cost.terms.work import PlacedExperts
 from cost.workload import StepShape, Workload
 from topology import resolve_cluster
 
@@ -26,6 +28,13 @@ def shape_of(where, stage, *, tokens=3.0, tp=1):
         context=where.workload.context,
         domain_gpus=where.smallest_part(stage),
     )
+
+
+def stage_cost(where, stage, *, shape, use, last):
+    """One micro-batch of ``shape`` on a stage whose experts are placed."""
+    shard = StageShard(tuple(where.model.kind_counts(stage.layers)), last=float(last))
+    placed = None if use is None else PlacedExperts(where, stage, use)
+    return even_step(where.model, shape, where.machine(stage), shard, placed=placed)
 
 
 def cost_of(toy, where, *, tokens=3.0, tp=1, slots=None, last=True):

@@ -203,6 +203,8 @@ class Deployment:
 
     def smallest_part(self, stage: StageSpec) -> int:
         """GPUs of ``stage`` in the scale-up domain that holds fewest of them."""
+        if len(self.domain_set(stage)) == 1:
+            return len(stage.gpus)
         return int(np.unique(self.domains(stage), return_counts=True)[1].min())
 
     def numbered(self, what: Literal["gpu", "node", "rack"]) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,20 +94,16 @@ def shard_bytes(
     model: Model,
     workload: Workload,
     shard: StageShard,
+    shape: StepShape,
     *,
-    tp: Quantity,
     each: Quantity,
-    ranks: Quantity,
-    slots: Quantity,
-    crosses: ArrayLike,
-    context: Quantity,
     routed: bool = True,
 ) -> tuple[Quantity, Quantity, Quantity]:
     """Bytes of weights, of one sequence's cache, and of a step's workspace for each, on a GPU of a stage.
 
-    ``each``: expert copies of a layer on the GPU; ``routed``: whether tokens are sent to experts at all; the rest as
-    for :func:`workspace_bytes`.
+    ``each``: expert copies of a layer on the GPU; ``routed``: whether tokens are sent to experts at all.
     """
+    tp, context = shape.tp, shape.context if workload.decodes else shape.prompt_length
     size = weight_sizes(model)
     weights: Quantity = 0.0
     cache: Quantity = 0.0
@@ -121,35 +117,25 @@ def shard_bytes(
     weights = weights + shard.last * head * size["head"] / tp
     weights = weights + shard.last * model.final_norm_params * size["norm"]
     moe = np.asarray(sum(count * isinstance(layer.ffn, MoeFfn) for layer, count in shard.layers)) > 0
-    passing = workspace_bytes(
-        model, workload, tp=tp, ranks=ranks, slots=slots, crosses=crosses, moe=routed & moe
-    )
+    passing = workspace_bytes(model, workload, shape, moe=routed & moe)
     return weights, cache, passing + shard.last * logit_bytes(model, workload)
 
 
-def workspace_bytes(
-    model: Model,
-    workload: Workload,
-    *,
-    tp: Quantity,
-    ranks: Quantity,
-    slots: Quantity,
-    crosses: ArrayLike,
-    moe: ArrayLike,
-) -> Quantity:
-    """Workspace of one GPU per sequence of a step, without logits; arrays broadcast. ``moe``: the stage has experts.
+def workspace_bytes(model: Model, workload: Workload, shape: StepShape, *, moe: ArrayLike) -> Quantity:
+    """Workspace of one GPU per sequence of a step, without logits; ``moe``: the stage has experts.
 
     Activations and all-to-all buffers. Decode in one domain: a buffer takes one vector from every rank, in and out;
-    across domains (``crosses``) DeepEP's low-latency layout holds a BF16 vector for each of the group's ``slots``, to
+    across domains DeepEP's low-latency layout holds a BF16 vector for each of the group's ``slots``, to
     send and to receive, twice (double buffering). Prefill: a buffer for the vectors that arrive, at most one for each
     expert of a token, in and out.
     """
-    tokens: Quantity = ACTIVATION_VECTORS * tp * model.hidden * 2.0
+    tokens: Quantity = ACTIVATION_VECTORS * shape.tp * model.hidden * 2.0
     if model.moe is not None and np.any(moe):
         pair = sum(vector_bytes(model.expert_hidden, model.precision["experts"]))
-        spread = np.asarray(moe) & (np.asarray(ranks) > 1)
+        ranks = np.asarray(shape.gpus)
+        spread, crosses = np.asarray(moe) & (ranks > 1), ranks > np.asarray(shape.domain_gpus)
         inside = ranks if workload.decodes else np.minimum(ranks, model.moe.top_k)
-        apart = 4 * slots * model.expert_hidden * 2.0 if workload.decodes else inside * pair
+        apart = 4 * shape.slots * model.expert_hidden * 2.0 if workload.decodes else inside * pair
         tokens = tokens + np.where(spread, np.where(crosses, apart, inside * pair), 0.0)
     return tokens * workload.tokens_per_pass
 
@@ -194,17 +180,14 @@ def replica_memory(
         else:
             each = math.ceil(row / gpus) if most is None else most[index]
             capacity = min(domain_hbm_bytes(deployment, stage).values())
-        weights, cache, passing = shard_bytes(
-            model,
-            workload,
-            shard,
+        group = StepShape(
             tp=float(tp),
-            each=each,
-            ranks=float(gpus),
+            attention_dp=gpus / tp,
             slots=float(np.sum(row)),
-            crosses=len(deployment.domain_set(stage)) > 1,
-            context=workload.context,
+            domain_gpus=deployment.smallest_part(stage),
         )
+        shape = group.under(workload, 1.0)
+        weights, cache, passing = shard_bytes(model, workload, shard, shape, each=each)
         held = total / gpus
         memories.append(
             StageMemory(
@@ -262,17 +245,10 @@ def even_memory(
         Whether routed experts are held, and tokens sent to them.
     """
     slots = np.maximum(shape.slots, model.moe.experts if model.moe else 0)
+    shape = replace(shape, slots=slots)
+    each = np.ceil(slots / shape.ep) / shape.moe_tp * routed
     weights, cache, passing = shard_bytes(
-        model,
-        workload,
-        held or model.whole,
-        tp=shape.tp,
-        each=np.ceil(slots / shape.ep) / shape.moe_tp * routed,
-        ranks=shape.gpus,
-        slots=slots,
-        crosses=np.asarray(shape.gpus) > np.asarray(shape.domain_gpus),
-        context=shape.context if workload.decodes else shape.prompt_length,
-        routed=routed,
+        model, workload, held or model.whole, shape, each=each, routed=routed
     )
     return weights, in_flight * cache + at_once * passing
 

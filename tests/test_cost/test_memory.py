@@ -15,7 +15,7 @@ from cost.memory import (
     workspace_bytes,
 )
 from cost.resolve import resolve_model
-from cost.workload import Workload
+from cost.workload import StepShape, Workload
 from topology import resolve_cluster
 
 FP8 = 1 + 4 / 128**2  # one FP32 scale for each block of 128 x 128
@@ -223,7 +223,7 @@ def test_longer_contexts_wider_caches_and_more_slots_take_no_less(toy, context, 
 
 def test_all_to_all_buffers_of_latent_moe_hold_the_narrow_vector():
     model = resolve_model("kimi-k3")
-    where = {"tp": 1.0, "slots": 16.0, "crosses": False, "moe": True}
-    alone, many = (workspace_bytes(model, Workload(), ranks=ranks, **where) for ranks in (1.0, 8.0))
+    shapes = [StepShape(attention_dp=ranks, slots=16.0, domain_gpus=ranks) for ranks in (1.0, 8.0)]
+    alone, many = (workspace_bytes(model, Workload(), shape, moe=True) for shape in shapes)
     # in FP8 with a scale for 128 values to the experts, in BF16 back, one of each for every rank
     assert float(many - alone) == 8 * (3584 * (1 + 4 / 128) + 3584 * 2)

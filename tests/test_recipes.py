@@ -296,8 +296,6 @@ def test_add_an_importer_of_topologies(house: House) -> None:
         from topology.importers.source import Source
         from topology.spec import RawNode
 
-        KIND = "pairs"
-
 
         def read_pairs(source: Source) -> WholeFound:
             """Return the whole graph."""
@@ -314,10 +312,10 @@ def test_add_an_importer_of_topologies(house: House) -> None:
                 figure = Figure(float(rate) * 1e9, "byte/s", Evidence.USER, source.name, f"{rate} GB/s")
                 latency = Figure(1e-6, "s", Evidence.ASSUMED, "example", "1 us")
                 links.append(WholeLink((a, b), 1, figure, True, "pair", latency))
-            return WholeFound(source.name, KIND, tuple(nodes.values()), tuple(links))
+            return WholeFound(tuple(nodes.values()), tuple(links))
 
 
-        FORMAT = Format(KIND, read_pairs, in_text=lambda text: text.startswith("pair "))
+        FORMAT = Format("pairs", read_pairs, in_text=lambda text: text.startswith("pair "))
         ''',
     )
     house.edit(

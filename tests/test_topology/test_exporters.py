@@ -13,7 +13,7 @@ import yaml
 from topology.errors import InputError
 from topology.exporters import EXPORT_SUFFIXES, cluster_to_yaml, write_topology
 from topology.importers import ImportOptions, import_files
-from topology.importers.slurm import read_slurm_yaml
+from topology.importers.registry import read_found
 from topology.importers.source import read_source
 from topology.resolve import resolve_cluster
 
@@ -91,7 +91,7 @@ def test_suffix_decides_and_others_are_refused(tmp_path: Path) -> None:
 def test_slurm_tree_puts_each_host_under_one_leaf(tmp_path: Path, name: str, hosts: int, leaves: int) -> None:
     cluster = resolve_cluster(name)
     write_topology(cluster, tmp_path / "topology.yaml")
-    found = read_slurm_yaml(read_source(tmp_path / "topology.yaml", "tree"))
+    found = read_found(read_source(tmp_path / "topology.yaml", "tree"), None)
     assert list(found.hosts) == list(dict.fromkeys(gpu.node for gpu in cluster.gpus))
     assert len(found.hosts) == hosts == len(found.ports)
     assert sum(level == 1 for level in found.switches.values()) == leaves
@@ -103,7 +103,7 @@ def test_slurm_blocks_are_domains_of_several_hosts(tmp_path: Path) -> None:
     data = {row["topology"]: row for row in yaml.safe_load((tmp_path / "topology.yaml").read_text())}
     assert data["tree"]["cluster_default"] is True
     assert data["block"]["block"]["block_sizes"] == [18, 36, 72]
-    found = read_slurm_yaml(read_source(tmp_path / "topology.yaml", "block"))
+    found = read_found(read_source(tmp_path / "topology.yaml", "block"), None)
     assert len(set(found.domains.values())) == 4
     assert found.domains["d2.n17"] == "d2"
 
@@ -125,14 +125,13 @@ TREE = (
 def test_a_tree_survives_import_and_export(tmp_path: Path) -> None:
     """An irregular tree to a cluster, to a Slurm YAML, and back: the same switches, hosts and levels."""
     from topology.build import build_cluster
-    from topology.importers.slurm import read_slurm_conf
 
     (tmp_path / "topology.conf").write_text(TREE)
     imported = import_files([str(tmp_path / "topology.conf")], ImportOptions(gpu="hgx-h100"))
     assert imported.spec.raw is not None
     write_topology(build_cluster(imported.spec), tmp_path / "topology.yaml")
-    first = read_slurm_conf(read_source(tmp_path / "topology.conf"))
-    second = read_slurm_yaml(read_source(tmp_path / "topology.yaml", "tree"))
+    first = read_found(read_source(tmp_path / "topology.conf"), None)
+    second = read_found(read_source(tmp_path / "topology.yaml", "tree"), None)
     assert {(port.host, port.switch) for port in first.ports} == {
         (port.host, port.switch) for port in second.ports
     }

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from topology.errors import InputError
-from topology.importers.ibnetdiscover import read_ibnetdiscover
-from topology.importers.registry import kind_of
+from topology.importers.registry import kind_of, read_found
 from topology.importers.source import Source
 
 
 def read(fabric: Any) -> Any:
     source = Source("ib.out", fabric if isinstance(fabric, str) else fabric.text())
     assert kind_of(source) == "ibnetdiscover"
-    return read_ibnetdiscover(source)
+    return read_found(source, None)
 
 
 def test_hosts_rails_and_pods_of_two_naming_schemes(ib_rails: Any) -> None:
@@ -165,7 +164,7 @@ def test_all_nics_on_one_leaf_are_no_rails(ib_rails: Any) -> None:
 )
 def test_damage_is_one_line_with_its_place(ib_rails: Any, damage: Any, problem: str) -> None:
     with pytest.raises(InputError, match=problem) as caught:
-        read_ibnetdiscover(Source("ib.out", damage(ib_rails().text())))
+        read_found(Source("ib.out", damage(ib_rails().text())), "ibnetdiscover")
     assert str(caught.value).startswith("ib.out: ")
     assert "\n" not in str(caught.value)
 

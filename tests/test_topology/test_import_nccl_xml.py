@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from topology.errors import InputError
-from topology.importers.nccl_xml import read_nccl_xml
-from topology.importers.registry import kind_of
+from topology.importers.registry import kind_of, read_found
 from topology.importers.source import Source
 
 CHIPS = {"0000:1a:00.0": 4, "0000:1b:00.0": 5, "0000:1c:00.0": 5, "0000:1d:00.0": 4}
@@ -37,7 +36,7 @@ def system(*gpus: str, version: str = "1") -> str:
 def read(text: str):
     source = Source("topo.xml", text)
     assert kind_of(source) == "nccl-xml"
-    return read_nccl_xml(source)
+    return read_found(source, None)
 
 
 def test_switch_chips_are_told_apart() -> None:
@@ -157,7 +156,7 @@ def test_two_ports_of_one_nic_are_two() -> None:
 def test_damage_is_one_line_with_its_place(damage: object, problem: str) -> None:
     assert callable(damage)
     with pytest.raises(InputError) as caught:
-        read_nccl_xml(Source("topo.xml", damage(system(gpu(0), gpu(1)))))
+        read_found(Source("topo.xml", damage(system(gpu(0), gpu(1)))), "nccl-xml")
     assert str(caught.value).startswith("topo.xml: ")
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)

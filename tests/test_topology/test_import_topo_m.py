@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from topology.errors import InputError
-from topology.importers.registry import kind_of
+from topology.importers.registry import kind_of, read_found
 from topology.importers.source import Source
-from topology.importers.topo_m import read_topo_m
 
 TRAILING = ["CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
 
@@ -36,12 +35,12 @@ def pairs(count: int, cell: str) -> dict[tuple[int, int], str]:
 def read(text: str) -> object:
     source = Source("topo.txt", text)
     assert kind_of(source) == "topo-m"
-    return read_topo_m(source)
+    return read_found(source, None)
 
 
 @pytest.mark.parametrize("tabs", [True, False])
 def test_equal_counts_to_all_are_a_switch_not_a_mesh(tabs: bool) -> None:
-    node = read_topo_m(Source("t", matrix(gpus(8), pairs(8, "NV18"), tabs=tabs)))
+    node = read_found(Source("t", matrix(gpus(8), pairs(8, "NV18"), tabs=tabs)), "topo-m")
     assert node.hidden
     assert node.chips == ("switch",)
     assert sorted(node.links) == [(f"GPU{i}", "switch", 18) for i in range(8)]
@@ -49,26 +48,28 @@ def test_equal_counts_to_all_are_a_switch_not_a_mesh(tabs: bool) -> None:
 
 
 def test_few_links_to_each_peer_are_direct() -> None:
-    node = read_topo_m(Source("t", matrix(gpus(4), pairs(4, "NV4"))))
+    node = read_found(Source("t", matrix(gpus(4), pairs(4, "NV4"))), "topo-m")
     assert not node.hidden
     assert len(node.links) == 6
     assert {count for _, _, count in node.links} == {4}
 
 
 def test_a_bridged_pair_is_direct_however_many_links() -> None:
-    assert read_topo_m(Source("t", matrix(gpus(2), pairs(2, "NV12")))).links == (("GPU0", "GPU1", 12),)
+    assert read_found(Source("t", matrix(gpus(2), pairs(2, "NV12"))), "topo-m").links == (
+        ("GPU0", "GPU1", 12),
+    )
 
 
 def test_unequal_links_are_direct_ones() -> None:
     cells = pairs(4, "NV1") | {(0, 1): "NV2", (2, 3): "NV2", (0, 3): "SYS"}
-    node = read_topo_m(Source("t", matrix(gpus(4), cells)))
+    node = read_found(Source("t", matrix(gpus(4), cells)), "topo-m")
     assert ("GPU0", "GPU1", 2) in node.links
     assert all({a, b} != {"GPU0", "GPU3"} for a, b, _ in node.links)
 
 
 def test_a_gpu_without_nvlink_is_named_and_kept() -> None:
     cells = pairs(8, "NV18") | {(min(3, j), max(3, j)): "NODE" for j in range(8) if j != 3}
-    node = read_topo_m(Source("t", matrix(gpus(8), cells)))
+    node = read_found(Source("t", matrix(gpus(8), cells)), "topo-m")
     assert node.gpus == tuple(gpus(8))
     assert [link[0] for link in node.links] == [f"GPU{i}" for i in range(8) if i != 3]
     assert len(node.anomalies) == 1
@@ -77,7 +78,7 @@ def test_a_gpu_without_nvlink_is_named_and_kept() -> None:
 
 def test_a_gpu_with_fewer_links_keeps_its_count() -> None:
     cells = pairs(8, "NV18") | {(min(2, j), max(2, j)): "NV16" for j in range(8) if j != 2}
-    node = read_topo_m(Source("t", matrix(gpus(8), cells)))
+    node = read_found(Source("t", matrix(gpus(8), cells)), "topo-m")
     assert ("GPU2", "switch", 16) in node.links
     assert ("GPU1", "switch", 18) in node.links
     assert "GPU2 has 16 NVLinks, the other GPUs 18" in node.anomalies[0]
@@ -87,7 +88,7 @@ def test_nics_beside_gpus_need_not_be_in_order() -> None:
     names = [*gpus(2), "NIC0", "NIC1", "NIC2"]
     cells = {(0, 1): "NV18", (0, 3): "PIX", (1, 2): "PXB"}
     legend = "\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_3\n  NIC2: mlx5_bond_0\n"
-    node = read_topo_m(Source("t", matrix(names, cells, legend=legend)))
+    node = read_found(Source("t", matrix(names, cells, legend=legend)), "topo-m")
     assert [(nic.name, nic.near) for nic in node.nics] == [
         ("mlx5_0", (1,)),
         ("mlx5_3", (0,)),
@@ -97,7 +98,7 @@ def test_nics_beside_gpus_need_not_be_in_order() -> None:
 
 def test_old_drivers_name_nics_in_the_columns() -> None:
     text = "\tGPU0\tmlx5_0\tCPU Affinity\nGPU0\t X \tPIX\t0-7\nmlx5_0\tPIX\t X \t\n"
-    node = read_topo_m(Source("t", text))
+    node = read_found(Source("t", text), "topo-m")
     assert [(nic.name, nic.near) for nic in node.nics] == [("mlx5_0", (0,))]
 
 
@@ -109,7 +110,7 @@ def test_cells_and_names_that_run_together() -> None:
         .replace("NV18\t X", "NV18 X")
     )
     assert glued != text
-    assert read_topo_m(Source("t", glued)) == read_topo_m(Source("t", text))
+    assert read_found(Source("t", glued), "topo-m") == read_found(Source("t", text), "topo-m")
 
 
 def test_terminal_codes_windows_ends_and_a_prompt(tmp_path: object) -> None:
@@ -125,17 +126,17 @@ def test_terminal_codes_windows_ends_and_a_prompt(tmp_path: object) -> None:
         .replace("\n", "\r\n")
         .encode()
     )
-    assert read_topo_m(read_source(path)).links == (("GPU0", "GPU1", 4),)
+    assert read_found(read_source(path), "topo-m").links == (("GPU0", "GPU1", 4),)
 
 
 def test_missing_trailing_columns_are_no_error() -> None:
     text = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNODE\tPHB\t0\nGPU1\tNODE\t X \tSYS\t0\nNIC0\tPHB\tSYS\t X\n"
-    assert read_topo_m(Source("t", text)).link_kind == "pcie"
+    assert read_found(Source("t", text), "topo-m").link_kind == "pcie"
 
 
 def test_sockets_come_from_the_cells() -> None:
     cells = {(0, 1): "NODE", (2, 3): "PIX"} | {(i, j): "SYS" for i in (0, 1) for j in (2, 3)}
-    assert read_topo_m(Source("t", matrix(gpus(4), cells))).sockets == ("0", "0", "1", "1")
+    assert read_found(Source("t", matrix(gpus(4), cells)), "topo-m").sockets == ("0", "0", "1", "1")
 
 
 @pytest.mark.parametrize(
@@ -161,6 +162,6 @@ def test_damage_is_named_with_its_line(damage: object, line: int, problem: str) 
     assert callable(damage)
     text = damage(matrix(gpus(4), pairs(4, "NV4")).replace("PHB\t", "PHB\t"))
     with pytest.raises(InputError) as caught:
-        read_topo_m(Source("topo.txt", text))
+        read_found(Source("topo.txt", text), "topo-m")
     assert str(caught.value).startswith(f"topo.txt: line {line}: "), str(caught.value)
     assert problem in str(caught.value)

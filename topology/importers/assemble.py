@@ -9,14 +9,12 @@ from dataclasses import dataclass, field, replace
 from topology.catalog import fabric_names
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
-from topology.importers.found import FabricFound, NodeFound, Nodes, TrunkFound, WholeFound
+from topology.importers.found import FabricFound, NodeFound, Nodes, TrunkFound, WholeFound, switch_kind
 from topology.importers.hosts import Draft, add_domain, add_nics, check_nics, gpu_count
 from topology.importers.merge import domains_of
 from topology.importers.parts import Parts, ask_all
 from topology.spec import FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity
-
-_KINDS = ("leaf", "spine", "core")
 
 
 @dataclass
@@ -81,7 +79,7 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
     for label, hosts in domains.items():
         add_domain(draft, label, {host: nodes[host] for host in hosts}, parts)
     for name, level in fabric.switches.items():
-        draft.node(RawNode(name, _KINDS[min(level, 3) - 1], rail=fabric.switch_rails.get(name)))
+        draft.node(RawNode(name, switch_kind(level), rail=fabric.switch_rails.get(name)))
     notes += add_nics(draft, fabric, nodes, parts)
     _add_trunks(draft, fabric, parts)
     return Assembled(draft.topology(), domains, notes, anomalies)

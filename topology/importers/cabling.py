@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from topology.figures import Figure
-from topology.importers.found import FabricFound, PortFound, TrunkFound, unlike
+from topology.importers.found import FabricFound, PortFound, TrunkFound, levels_above, unlike
+from topology.importers.source import Source
 
 _GENERIC = (
     "localhost",
@@ -46,17 +47,14 @@ class Adapter:
 
 
 def cabled_fabric(
-    place: str,
-    kind: str,
+    source: Source,
     switches: Sequence[str],
     adapters: Sequence[Adapter],
     trunks: Mapping[tuple[str, str], int],
     rates: Mapping[tuple[str, str], Figure],
-    notes: tuple[str, ...],
-    anomalies: tuple[str, ...],
 ) -> FabricFound:
     """Return the fabric of named switches and adapters."""
-    cabling = _Cabling(place, list(adapters))
+    cabling = _Cabling(source, list(adapters))
     cabling.leave_out_management()
     cabling.rank()
     cabling.find_pods()
@@ -64,11 +62,16 @@ def cabled_fabric(
     cabling.find_leaf_rails()
     cabling.leave_out_foreign()
     cabling.place_unnamed()
-    levels = _levels(switches, {adapter.switch for adapter in cabling.adapters}, trunks)
-    adrift = [name for name in switches if name not in levels]
-    found = [*anomalies, *cabling.anomalies, *cabling.audit(), *_uplinks(place, levels, trunks)]
-    if adrift:
-        found.append(f"{place}: {_listed(adrift)}: no host is reached from there; left out.")
+    joined: dict[str, set[str]] = defaultdict(set)
+    for a, b in trunks:
+        joined[a].add(b)
+        joined[b].add(a)
+    leaves = {adapter.switch for adapter in cabling.adapters}
+    levels = levels_above((name for name in switches if name in leaves), joined)
+    cabling.audit()
+    source.anomalies += _uplinks(source.name, levels, trunks)
+    if adrift := [name for name in switches if name not in levels]:
+        source.anomalies.append(f"{source.name}: {_listed(adrift)}: no host is reached from there; left out.")
     hosts: dict[str, str] = {}
     for adapter in cabling.adapters:
         hosts.setdefault(adapter.host, adapter.place)
@@ -77,8 +80,6 @@ def cabled_fabric(
         for a in sorted(cabling.adapters, key=_order)
     )
     return FabricFound(
-        place=place,
-        kind=kind,
         hosts=dict(sorted(hosts.items(), key=lambda item: _natural(item[0]))),
         switches=levels,
         ports=ports,
@@ -90,19 +91,15 @@ def cabled_fabric(
         pods=cabling.host_pods(),
         switch_rails=cabling.leaf_rails,
         rails=cabling.rails,
-        notes=(*notes, *cabling.notes),
-        anomalies=tuple(found),
     )
 
 
 class _Cabling:
     """Adapters on their way from descriptions to hosts with rails."""
 
-    def __init__(self, place: str, adapters: list[Adapter]) -> None:
-        self.place = place
+    def __init__(self, source: Source, adapters: list[Adapter]) -> None:
+        self.place, self.notes, self.anomalies = source.name, source.notes, source.anomalies
         self.adapters = adapters
-        self.notes: list[str] = []
-        self.anomalies: list[str] = []
         self.pod_of: dict[str, int] = {}
         self.leaf_rails: dict[str, int] = {}
         self.rails = 0
@@ -266,32 +263,31 @@ class _Cabling:
             given.update({adapter.guid: name for adapter in members})
         return len(groups)
 
-    def audit(self) -> list[str]:
-        """Return adapters on a leaf of another rail, rails without a leaf, and hosts that miss a rail."""
+    def audit(self) -> None:
+        """Tell adapters on a leaf of another rail, rails without a leaf, and hosts that miss a rail."""
         if not self.leaf_rails:
             cabled = _in_order(unlike(Counter(adapter.host for adapter in self.adapters)))
-            return [
+            self.anomalies += [
                 f"{self.place}: {host} has {count} cabled NICs, most hosts have {usual}."
                 for host, count, usual in cabled
             ]
-        found = []
+            return
         for adapter in sorted(self.adapters, key=_order):
             rail = self.leaf_rails.get(adapter.switch)
             if adapter.rail is not None and rail is not None and adapter.rail != rail:
                 others = sum(a.switch == adapter.switch and a.rail == rail for a in self.adapters)
-                found.append(
+                self.anomalies.append(
                     f"{adapter.place}: {adapter.host} {adapter.nic} (rail {adapter.rail}) is on {adapter.switch}, "
                     f"a leaf of rail {rail} ({others} others there)."
                 )
+        self._audit_rails()
         pods = _in_order(unlike(Counter(self.host_pods().values())))
-        small = [
+        self.anomalies += [
             f"{self.place}: {pod} has {size} hosts, most pods have {usual}." for pod, size, usual in pods
         ]
-        return found + self._missing() + small
 
-    def _missing(self) -> list[str]:
-        """Return rails that a pod has no leaf for, and hosts with no adapter on a rail their pod has."""
-        found = []
+    def _audit_rails(self) -> None:
+        """Tell rails that a pod has no leaf for, and hosts with no adapter on a rail their pod has."""
         pods = self.host_pods()
         members: dict[str, list[str]] = defaultdict(list)
         for host, pod in pods.items():
@@ -307,15 +303,14 @@ class _Cabling:
             for rail in range(self.rails):
                 without = [host for host in hosts if rail not in have[host]]
                 if rail not in pod_rails[pod]:
-                    found.append(
+                    self.anomalies.append(
                         f"{self.place}: {pod} ({hosts[0]} ...) has no leaf of rail {rail}; {len(without)} of its "
                         f"{len(hosts)} hosts have no NIC on it."
                     )
                 elif without:
-                    found.append(
+                    self.anomalies.append(
                         f"{self.place}: {pod}: no NIC of rail {rail} is cabled at {_listed(without)}."
                     )
-        return found
 
     def host_pods(self) -> dict[str, str]:
         """Return the pod of each host: that of most of its leaves."""
@@ -326,26 +321,6 @@ class _Cabling:
             host: f"pod{count.most_common(1)[0][0]}"
             for host, count in sorted(votes.items(), key=lambda item: _natural(item[0]))
         }
-
-
-def _levels(
-    switches: Sequence[str], leaves: set[str], trunks: Mapping[tuple[str, str], int]
-) -> dict[str, int]:
-    """Return the level of each switch: 1 with hosts, then one more with each hop; none where no host is reached."""
-    above: dict[str, set[str]] = defaultdict(set)
-    for a, b in trunks:
-        above[a].add(b)
-        above[b].add(a)
-    levels = {name: 1 for name in switches if name in leaves}
-    edge = list(levels)
-    while edge:
-        edge = [
-            other
-            for name in edge
-            for other in sorted(above[name])
-            if other not in levels and not levels.update({other: levels[name] + 1})
-        ]
-    return levels
 
 
 def _uplinks(place: str, levels: Mapping[str, int], trunks: Mapping[tuple[str, str], int]) -> list[str]:

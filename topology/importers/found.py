@@ -23,8 +23,21 @@ class NicFound:
     rate: Figure | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What is told of every file; :func:`topology.importers.registry.read_found` fills it in.
+
+    ``place`` is the file's name; ``notes`` say what was counted in it, ``anomalies`` what is unlike its siblings.
+    """
+
+    place: str = ""
+    kind: str = ""
+    notes: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
-class NodeFound:
+class NodeFound(Found):
     """The inside of one host.
 
     ``links`` join GPUs (``gpus``) and switch chips (``chips``) by name, with a count. With ``hidden`` the one
@@ -33,8 +46,6 @@ class NodeFound:
     its PCIe link where the file has it. ``devices`` counts GPUs that the file only shows as PCI devices.
     """
 
-    place: str
-    kind: str
     gpus: tuple[str, ...]
     chips: tuple[str, ...]
     links: tuple[tuple[str, str, int], ...]
@@ -47,8 +58,6 @@ class NodeFound:
     devices: int = 0
     sm: str = ""
     hosts: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    anomalies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,7 @@ class TrunkFound:
 
 
 @dataclass(frozen=True)
-class FabricFound:
+class FabricFound(Found):
     """Hosts, the switches they hang on, and the scale-up domains they are in.
 
     ``hosts`` gives the place of each host in the file, ``switches`` the level of each switch (1: leaf), ``domains``
@@ -82,8 +91,6 @@ class FabricFound:
     ``infiniband`` whether rates are InfiniBand's.
     """
 
-    place: str
-    kind: str
     hosts: Mapping[str, str]
     switches: Mapping[str, int] = field(default_factory=dict)
     ports: tuple[PortFound, ...] = ()
@@ -95,8 +102,6 @@ class FabricFound:
     switch_rails: Mapping[str, int] = field(default_factory=dict)
     rails: int = 0
     infiniband: bool = False
-    notes: tuple[str, ...] = ()
-    anomalies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,18 +117,13 @@ class WholeLink:
 
 
 @dataclass(frozen=True)
-class WholeFound:
+class WholeFound(Found):
     """A file that describes everything but what the GPUs are."""
 
-    place: str
-    kind: str
     nodes: tuple[RawNode, ...]
     links: tuple[WholeLink, ...]
-    notes: tuple[str, ...] = ()
-    anomalies: tuple[str, ...] = ()
 
 
-Found = NodeFound | FabricFound | WholeFound
 Nodes = Mapping[str, NodeFound | None]
 """The dump of each host; None where there is none and the system of the catalog is taken."""
 
@@ -141,10 +141,34 @@ class Format:
     in_data: Callable[[object], bool] | None = None
 
 
-def unlike(counts: Mapping[str, int]) -> list[tuple[str, int, int]]:
-    """Return the names whose count is not the commonest one, each with its count and the commonest."""
+def unlike(counts: Mapping[str, int], *, majority: bool = False) -> list[tuple[str, int, int]]:
+    """Return the names whose count is not the commonest one, each with its count and the commonest.
+
+    With ``majority`` none where no count is that of more than half.
+    """
     usual = commonest(counts.values()) or 0
+    if majority and 2 * sum(count == usual for count in counts.values()) <= len(counts):
+        return []
     return [(name, count, usual) for name, count in counts.items() if count != usual]
+
+
+def switch_kind(level: int) -> str:
+    """Return the kind of a switch ``level`` levels above the hosts (1: a leaf)."""
+    return ("leaf", "spine", "core")[min(level, 3) - 1]
+
+
+def levels_above(leaves: Iterable[str], joined: Mapping[str, Iterable[str]]) -> dict[str, int]:
+    """Return the level of every switch: 1 of leaves, then one more with each hop; none of what is not reached."""
+    levels = dict.fromkeys(leaves, 1)
+    edge = list(levels)
+    while edge:
+        edge = [
+            other
+            for name in edge
+            for other in sorted(joined.get(name, ()))
+            if other not in levels and not levels.update({other: levels[name] + 1})
+        ]
+    return levels
 
 
 def commonest(values: Iterable[T]) -> T | None:

@@ -12,7 +12,6 @@ from topology.importers.found import FabricFound, Format
 from topology.importers.source import Source
 from topology.reading import shown
 
-KIND = "ibnetdiscover"
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d+)\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
 _PORT = re.compile(
     r'\[(\d+)\](?:\[ext \d+\])?(?:\([0-9a-fA-F]+\))?\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\](?:\[ext \d+\])?'
@@ -66,15 +65,14 @@ def read_ibnetdiscover(source: Source) -> FabricFound:
     _check_ends(source, devices)
     names = _switch_names(devices)
     adapters = _adapters(source, devices, names)
-    notes = [_counted(devices)]
+    source.notes.append(_counted(devices))
     sharp = sum(device.kind == "Ca" and _SHARP in device.name for device in devices.values())
     if sharp:
-        notes.append(f"{sharp} SHARP aggregation nodes (inside switches): left out.")
+        source.notes.append(f"{sharp} SHARP aggregation nodes (inside switches): left out.")
     if routers := sum(device.kind == "Rt" for device in devices.values()):
-        notes.append(f"{routers} routers: left out.")
+        source.notes.append(f"{routers} routers: left out.")
     trunks: Counter[tuple[str, str]] = Counter()
     rates: dict[tuple[str, str], Figure] = {}
-    slow: list[str] = []
     for device in devices.values():
         for far, _, rate, line in device.cables.values():
             if device.kind == "Switch" and far in names and device.guid < far:
@@ -82,16 +80,13 @@ def read_ibnetdiscover(source: Source) -> FabricFound:
                 figure = _figure(source, rate, line)
                 old = rates.setdefault(ends, figure)
                 if figure.value != old.value:
-                    slow.append(
-                        f"{source.name}: line {line}: {ends[0]} to {ends[1]} runs at {rate}, another link of the two "
+                    source.anomalies.append(
+                        f"{source.at(line)}: {ends[0]} to {ends[1]} runs at {rate}, another link of the two "
                         f"at {old.text}; both are taken at the slower."
                     )
                     rates[ends] = min(old, figure, key=lambda f: f.value)
                 trunks[ends] += 1
-    fabric = cabled_fabric(
-        source.name, KIND, tuple(names.values()), adapters, trunks, rates, tuple(notes), tuple(slow)
-    )
-    return replace(fabric, infiniband=True)
+    return replace(cabled_fabric(source, tuple(names.values()), adapters, trunks, rates), infiniband=True)
 
 
 def _devices(source: Source) -> dict[str, _Device]:
@@ -210,4 +205,4 @@ def _counted(devices: dict[str, _Device]) -> str:
     return f"{kinds['Switch']} switches, {kinds['Ca']} adapters, {cables} cables."
 
 
-FORMAT = Format(KIND, read_ibnetdiscover, in_text=looks_like_ibnetdiscover)
+FORMAT = Format("ibnetdiscover", read_ibnetdiscover, in_text=looks_like_ibnetdiscover)

@@ -19,12 +19,11 @@ from networkx.utils import UnionFind
 
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
-from topology.importers.found import Format, WholeFound, WholeLink
+from topology.importers.found import Format, WholeFound, WholeLink, levels_above, switch_kind
 from topology.importers.source import Source
 from topology.reading import Fields, shown
 from topology.spec import RawNode
 
-KIND = "infragraph"
 _MOST_NODES = 300_000
 _MOST_EDGES = 1_000_000
 _SLICE = re.compile(r"([\w./-]+?)(?:\[(\d*)(?::(\d*))?\])?")
@@ -282,7 +281,6 @@ class _Graph:
         self._nodes: dict[str, RawNode] = {}
         self._wires: Counter[tuple[str, str, str, bool]] = Counter()
         self._rates: dict[str, tuple[Figure | None, Figure | None]] = {}
-        self._anomalies: list[str] = []
         self._add_instances(data)
         if not any(device.xpus for device, _ in self._instances.values()):
             raise source.error(None, "no instance has a component of the kind xpu: there are no GPUs in it.")
@@ -304,9 +302,10 @@ class _Graph:
             for (a, b, link, up), count in self._wires.items()
         )
         gpus = sum(node.kind == "gpu" for node in self._nodes.values())
-        notes = (f"{gpus} xpus, {len(self._nodes) - gpus} other nodes, {self._wires.total()} links.",)
-        nodes = _with_domains(list(self._nodes.values()), links)
-        return WholeFound(self._source.name, KIND, nodes, links, notes, tuple(self._anomalies))
+        self._source.notes.append(
+            f"{gpus} xpus, {len(self._nodes) - gpus} other nodes, {self._wires.total()} links."
+        )
+        return WholeFound(_with_domains(list(self._nodes.values()), links), links)
 
     def _add_instances(self, data: Fields) -> None:
         """Add instances; one whose device is not described is left out if nothing is cabled to it."""
@@ -323,7 +322,7 @@ class _Graph:
                 raise InputError(
                     f"{row.where}: device {device} is not among the devices, but edges use {name}."
                 )
-            self._anomalies.append(
+            self._source.anomalies.append(
                 f"{row.where}: device {device} of {name} is not described, and nothing is cabled to it; left out."
             )
 
@@ -403,19 +402,18 @@ class _Graph:
         """Add switch devices: scale-up where xpus hang on them directly, else by hops from the hosts."""
         up = {end for a, b, _, scale_up in self._wires if scale_up for end in (a, b) if end in switches}
         hosts = {name for name, node in self._nodes.items() if node.kind in ("gpu", "nic")}
-        level = [name for name in switches if name not in up and neighbours.get(name, set()) & hosts]
-        levels = dict.fromkeys(level, 1)
-        while level:
-            above = {other for name in level for other in neighbours[name] if other in switches}
-            level = sorted(above - levels.keys() - up)
-            levels.update(dict.fromkeys(level, max(levels.values()) + 1))
+        joined = {name: neighbours[name] & switches.keys() - up for name in switches if name in neighbours}
+        leaves = [name for name in joined if name not in up and neighbours[name] & hosts]
+        levels = levels_above(leaves, joined)
         for name in switches:
             if name in up:
                 self._add_node(RawNode(name, "switch"))
             elif name in levels:
-                self._add_node(RawNode(name, ("leaf", "spine", "core")[min(levels[name], 3) - 1]))
+                self._add_node(RawNode(name, switch_kind(levels[name])))
             else:
-                self._anomalies.append(f"{self._source.name}: switch {name} is cabled to nothing; left out.")
+                self._source.anomalies.append(
+                    f"{self._source.name}: switch {name} is cabled to nothing; left out."
+                )
 
 
 def _with_domains(nodes: Sequence[RawNode], links: tuple[WholeLink, ...]) -> tuple[RawNode, ...]:
@@ -434,4 +432,4 @@ def _with_domains(nodes: Sequence[RawNode], links: tuple[WholeLink, ...]) -> tup
     )
 
 
-FORMAT = Format(KIND, read_infragraph, in_data=looks_like_infragraph)
+FORMAT = Format("infragraph", read_infragraph, in_data=looks_like_infragraph)

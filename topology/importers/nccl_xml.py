@@ -16,7 +16,6 @@ from topology.importers.found import Format, NicFound, NodeFound, commonest
 from topology.importers.source import Source
 from topology.reading import Element, parse_xml, shown
 
-KIND = "nccl-xml"
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _GPU_CLASS = "0x0302"
 _GT = re.compile(r"(\d+(?:\.\d+)?) GT/s(?: PCIe)?")
@@ -104,23 +103,24 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
     _check_dev(host)
     host.gpus.sort(key=lambda gpu: int(gpu.elements[0].attributes.get("dev", "0")))
     names = {gpu.busid: f"GPU{i}" for i, gpu in enumerate(host.gpus)}
-    anomalies = [
-        f"{source.name}: a fragment: the root is not <system>, so other GPUs may be missing."
-    ] * fragment
+    if fragment:
+        source.anomalies.append(
+            f"{source.name}: a fragment: the root is not <system>, so other GPUs may be missing."
+        )
     links = _Links(source, names, {gpu.busid: gpu.elements for gpu in host.gpus})
-    anomalies += [*_unlike_links(host, names, links.found), *links.anomalies, *_unlike_nics(host)]
-    notes = [f"{len(host.gpus)} GPUs and {len(host.nets)} NIC ports."]
+    source.anomalies += [*_unlike_links(host, names, links.found), *_unlike_nics(host)]
+    source.notes.append(f"{len(host.gpus)} GPUs and {len(host.nets)} NIC ports.")
     devices = sum(n for kind, n in host.devices.items() if kind.startswith(_GPU_CLASSES))
     if not host.gpus:
-        notes.append(
+        source.notes.append(
             f"No <gpu> (a static file, that NCCL completes at run time): 0 GPUs, {devices} PCI devices of a GPU's "
             "class."
         )
     if any(len(gpu.elements) > 1 for gpu in host.gpus):
-        notes.append("Two <gpu> in one PCI device are the dies of one package, and counted as one GPU.")
+        source.notes.append(
+            "Two <gpu> in one PCI device are the dies of one package, and counted as one GPU."
+        )
     return NodeFound(
-        place=source.name,
-        kind=KIND,
         gpus=tuple(names.values()),
         chips=tuple(dict.fromkeys(links.chips.values())),
         links=tuple((a, b, count) for (a, b), count in links.found.items()),
@@ -132,8 +132,6 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
         pcie=tuple(gpu.pcie for gpu in host.gpus),
         devices=devices,
         sm=_sm(host),
-        notes=tuple(notes),
-        anomalies=tuple(anomalies),
     )
 
 
@@ -147,7 +145,6 @@ class _Links:
         self, source: Source, names: Mapping[str, str], packages: Mapping[str, Sequence[Element]]
     ) -> None:
         self._source, self._names = source, names
-        self.anomalies: list[str] = []
         self.tags: set[str] = set()
         to_chip: Counter[tuple[str, str]] = Counter()
         to_gpu: Counter[tuple[str, str]] = Counter()
@@ -181,7 +178,9 @@ class _Links:
                     continue
                 target, count = self._target(link, busid), link.count("count", most=_MOST_LINKS)
                 if target == busid:
-                    self.anomalies.append(f"{link.where}: {self._names[busid]} links to itself; left out.")
+                    self._source.anomalies.append(
+                        f"{link.where}: {self._names[busid]} links to itself; left out."
+                    )
                 else:
                     own[link.tag, target] += count
             package |= own
@@ -293,4 +292,4 @@ def _is_xml(text: str) -> bool:
     return text.lstrip().startswith("<") and "<interserver_route" not in text[:2000]
 
 
-FORMAT = Format(KIND, read_nccl_xml, in_text=_is_xml)
+FORMAT = Format("nccl-xml", read_nccl_xml, in_text=_is_xml)

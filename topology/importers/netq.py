@@ -9,8 +9,6 @@ from topology.importers.found import FabricFound, Format, PortFound, TrunkFound,
 from topology.importers.source import Source
 from topology.reading import Fields, shown
 
-KIND = "netq"
-
 
 def looks_like_netq(data: object) -> bool:
     """Whether data have NetQ's links."""
@@ -107,26 +105,24 @@ class _Graph:
         wired = {port.host for port in self.ports}
         if not wired:
             raise self.source.error(None, "has no cable between a host and a switch.")
-        lone = [
+        self.source.anomalies += [
             f"{place}: host {host} has no cable; left out."
             for host, place in hosts.items()
             if host not in wired
         ]
+        self._add_unlike()
         cables = f"{len(self.ports)} cables of hosts, {self.trunks.total()} of switches"
+        self.source.notes.append(f"{len(switches)} switches, {len(wired)} hosts, {cables}.")
         return FabricFound(
-            place=name,
-            kind=KIND,
             hosts={host: place for host, place in hosts.items() if host in wired},
             switches=switches,
             ports=tuple(sorted(self.ports, key=lambda port: (port.host, port.nic))),
             trunks=tuple(TrunkFound(ends, count) for ends, count in self.trunks.items()),
-            notes=(f"{len(switches)} switches, {len(wired)} hosts, {cables}.",),
-            anomalies=(*lone, *self._unlike()),
         )
 
-    def _unlike(self) -> list[str]:
-        """Return hosts with another number of cables than most, and switches of unlike uplinks."""
-        found = [
+    def _add_unlike(self) -> None:
+        """Tell hosts with another number of cables than most, and switches of unlike uplinks."""
+        self.source.anomalies += [
             f"{self.source.name}: host {host} has {count} cables, most have {usual}."
             for host, count, usual in unlike(Counter(port.host for port in self.ports))
         ]
@@ -134,11 +130,11 @@ class _Graph:
         for (lower, _), count in self.trunks.items():
             up[lower] += count
         most = max(up.values(), default=0)
-        return found + [
+        self.source.anomalies += [
             f"{self.source.name}: switch {name} has {count} uplinks, another of its tier has {most}."
             for name, count in up.items()
             if count != most
         ]
 
 
-FORMAT = Format(KIND, read_netq, in_data=looks_like_netq)
+FORMAT = Format("netq", read_netq, in_data=looks_like_netq)

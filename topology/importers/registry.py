@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from topology.errors import InputError
 from topology.importers import ibnetdiscover, infragraph, nccl_xml, netq, simai, slurm, topo_m, topograph
@@ -72,4 +73,7 @@ def read_found(source: Source, kind: str | None) -> Found:
     """
     if kind is not None and kind not in KINDS:
         raise InputError(f"`kind` {kind}: not one of {', '.join(KINDS)}.")
-    return FORMATS[KINDS.index(kind or kind_of(source))].read(source)
+    kind = kind or kind_of(source)
+    found = FORMATS[KINDS.index(kind)].read(source)
+    notes, anomalies = tuple(source.notes), tuple(source.anomalies)
+    return replace(found, place=source.name, kind=kind, notes=notes, anomalies=anomalies)

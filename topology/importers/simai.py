@@ -10,7 +10,6 @@ from topology.importers.source import Source
 from topology.reading import shown
 from topology.spec import RawNode
 
-KIND = "simai"
 _HEAD = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+([A-Za-z]\S*)\s*")
 _LINK = re.compile(
     r"\s*(\d+)\s+(\d+)\s+(\d+(?:\.\d+)?)Gbps\s+(\d+(?:\.\d+)?(?:e-?\d+)?)(ns|us|ms|s)\s+(\S+)\s*"
@@ -66,15 +65,10 @@ def read_simai(source: Source) -> WholeFound:
         described.append(
             RawNode(_name(i, kinds), "spine" if i in spines else kind, server, server, rail=rail)
         )
-    return WholeFound(
-        source.name,
-        KIND,
-        tuple(described),
-        tuple(found),
-        notes=(
-            f"{gpus} GPUs ({head[6]}), {per_host} a server, {chips} NVSwitches, {switches} switches, {links} links.",
-        ),
+    source.notes.append(
+        f"{gpus} GPUs ({head[6]}), {per_host} a server, {chips} NVSwitches, {switches} switches, {links} links."
     )
+    return WholeFound(tuple(described), tuple(found))
 
 
 def _link(
@@ -110,4 +104,4 @@ def _name(number: int, kinds: dict[int, str]) -> str:
     return f"{'gpu' if kinds[number] == 'gpu' else 'nvswitch' if kinds[number] == 'switch' else 'switch'}{number}"
 
 
-FORMAT = Format(KIND, read_simai, in_text=looks_like_simai)
+FORMAT = Format("simai", read_simai, in_text=looks_like_simai)

@@ -6,18 +6,15 @@ Both name hosts and switches alone: GPUs, rates and how many links a switch has 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from topology.importers.found import FabricFound, Format
+from topology.importers.found import FabricFound, Format, unlike
 from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
 from topology.reading import Fields, shown
 
-CONF = "slurm-conf"
-YAML = "slurm-yaml"
 _PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
 _FIRST = re.compile(r"^\s*(SwitchName|BlockName|RingName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
 _KEYS = ("switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes", "ringname")
@@ -51,14 +48,13 @@ def read_slurm_conf(source: Source) -> FabricFound:
     """
     switches: dict[str, SwitchRow] = {}
     blocks: dict[str, _Block] = {}
-    notes: list[str] = []
     speeds = False
     for number, line in _joined(source):
         pairs = _pairs(source, number, line)
         first = next(iter(pairs))
         speeds = speeds or "linkspeed" in pairs
         if first == "blocksizes":
-            notes.append(f"BlockSizes {pairs['blocksizes']}.")
+            source.notes.append(f"BlockSizes {pairs['blocksizes']}.")
         elif first == "switchname":
             _switch(source, number, pairs, switches)
         elif first in ("blockname", "ringname"):
@@ -68,7 +64,9 @@ def read_slurm_conf(source: Source) -> FabricFound:
             hosts = expand_hosts(pairs["nodes"], source.at(number)) if "nodes" in pairs else []
             blocks[name] = _Block(source.at(number), number, hosts)
             if first == "ringname":
-                notes.append(f"Ring {name}: an order of its hosts for scheduling; it says nothing of cables.")
+                source.notes.append(
+                    f"Ring {name}: an order of its hosts for scheduling; it says nothing of cables."
+                )
         else:
             raise source.error(
                 number, f"a line begins with SwitchName, BlockName, RingName or BlockSizes, not {first}."
@@ -79,9 +77,9 @@ def read_slurm_conf(source: Source) -> FabricFound:
         )
     if switches:
         if speeds:
-            notes.append("LinkSpeed is not used: Slurm leaves its unit open.")
-        return tree_found(source, CONF, switches, notes=(_counted(switches), *notes))
-    return _blocks(source, CONF, blocks, notes)
+            source.notes.append("LinkSpeed is not used: Slurm leaves its unit open.")
+        return _tree(source, switches)
+    return _blocks(source, blocks)
 
 
 def read_slurm_yaml(source: Source) -> FabricFound:
@@ -101,23 +99,24 @@ def read_slurm_yaml(source: Source) -> FabricFound:
             raise source.error(None, f"duplicate topology {shown(one.name('topology'))}.")
         rows[one.name("topology")] = one
     chosen = _chosen(source, rows)
-    row, notes = rows[chosen], [f"Topology {chosen}."]
+    row = rows[chosen]
+    source.notes.append(f"Topology {chosen}.")
     if len(rows) > 1:
         others = [name for name in rows if name != chosen]
-        notes.append(f"Left out: {', '.join(others)} (option `topology` NAME takes another).")
+        source.notes.append(f"Left out: {', '.join(others)} (option `topology` NAME takes another).")
     kinds = [kind for kind in ("tree", "block", "ring", "torus3d", "flat") if row.has(kind)]
     if len(kinds) != 1:
         raise source.error(None, f"topology {chosen} needs exactly one of tree, block, ring, torus3d, flat.")
     if kinds[0] == "tree":
-        return _yaml_tree(source, row.sub("tree"), notes)
+        return _yaml_tree(source, row.sub("tree"))
     if kinds[0] == "block":
-        return _yaml_blocks(source, row.sub("block"), notes)
+        return _yaml_blocks(source, row.sub("block"))
     lists = _node_lists(row.get(kinds[0]))
     hosts = {host: row.where for text in lists for host in expand_hosts(text, row.where)}
     if not hosts:
         raise source.error(None, f"topology {chosen} is {kinds[0]}: it names no hosts and no switches.")
-    notes.append(f"A {kinds[0]} topology names hosts and no switches.")
-    return FabricFound(source.name, YAML, hosts, notes=tuple(notes))
+    source.notes.append(f"A {kinds[0]} topology names hosts and no switches.")
+    return FabricFound(hosts)
 
 
 def _chosen(source: Source, rows: Mapping[str, Fields]) -> str:
@@ -135,7 +134,7 @@ def _chosen(source: Source, rows: Mapping[str, Fields]) -> str:
     )
 
 
-def _yaml_tree(source: Source, tree: Fields, notes: list[str]) -> FabricFound:
+def _yaml_tree(source: Source, tree: Fields) -> FabricFound:
     """Return what a tree of a ``topology.yaml`` says."""
     switches: dict[str, SwitchRow] = {}
     for item in tree.subs("switches", empty=True):
@@ -147,14 +146,14 @@ def _yaml_tree(source: Source, tree: Fields, notes: list[str]) -> FabricFound:
             for key in ("children", "nodes")
         )
         switches[name] = SwitchRow(item.where, None, children, hosts)
-    return tree_found(source, YAML, switches, notes=(_counted(switches), *notes))
+    return _tree(source, switches)
 
 
-def _yaml_blocks(source: Source, block: Fields, notes: list[str]) -> FabricFound:
+def _yaml_blocks(source: Source, block: Fields) -> FabricFound:
     """Return what the blocks of a ``topology.yaml`` say."""
     sizes = block.get("block_sizes")
     if isinstance(sizes, list):
-        notes.append(f"Block sizes {', '.join(str(size)[:12] for size in sizes[:8])}.")
+        source.notes.append(f"Block sizes {', '.join(str(size)[:12] for size in sizes[:8])}.")
     blocks: dict[str, _Block] = {}
     for item in block.subs("blocks", empty=True):
         name = item.name("block")
@@ -162,7 +161,7 @@ def _yaml_blocks(source: Source, block: Fields, notes: list[str]) -> FabricFound
             raise source.error(None, f"{item.where}: duplicate block {name}.")
         hosts = expand_hosts(item.name("nodes"), item.where) if item.has("nodes") else []
         blocks[name] = _Block(item.where, None, hosts)
-    return _blocks(source, YAML, blocks, notes)
+    return _blocks(source, blocks)
 
 
 def _switch(source: Source, number: int, pairs: dict[str, str], switches: dict[str, SwitchRow]) -> None:
@@ -180,14 +179,13 @@ def _switch(source: Source, number: int, pairs: dict[str, str], switches: dict[s
         switches[name] = SwitchRow(where, number, children, hosts)
 
 
-def _blocks(source: Source, kind: str, blocks: Mapping[str, _Block], notes: list[str]) -> FabricFound:
+def _blocks(source: Source, blocks: Mapping[str, _Block]) -> FabricFound:
     """Return hosts and the block each is in."""
     hosts: dict[str, str] = {}
     domains: dict[str, str] = {}
-    anomalies = []
     for name, block in blocks.items():
         if not block.hosts:
-            anomalies.append(f"{block.place}: block {name} has no hosts (a placeholder).")
+            source.anomalies.append(f"{block.place}: block {name} has no hosts (a placeholder).")
         for host in block.hosts:
             if host in domains:
                 raise source.error(
@@ -197,22 +195,19 @@ def _blocks(source: Source, kind: str, blocks: Mapping[str, _Block], notes: list
     if not hosts:
         raise source.error(None, "its blocks have no hosts; is the file cut?")
     sizes = {name: len(block.hosts) for name, block in blocks.items() if block.hosts}
-    usual, times = Counter(sizes.values()).most_common(1)[0]
-    if times > len(sizes) / 2:
-        anomalies += [
-            f"{blocks[name].place}: block {name} has {size} hosts, most blocks have {usual}."
-            for name, size in sizes.items()
-            if size != usual
-        ]
-    notes.insert(0, f"{len(sizes)} blocks, {len(hosts)} hosts.")
-    return FabricFound(
-        source.name, kind, hosts, domains=domains, blocks=True, notes=tuple(notes), anomalies=tuple(anomalies)
-    )
+    source.anomalies += [
+        f"{blocks[name].place}: block {name} has {size} hosts, most blocks have {usual}."
+        for name, size, usual in unlike(sizes, majority=True)
+    ]
+    source.notes.insert(0, f"{len(sizes)} blocks, {len(hosts)} hosts.")
+    return FabricFound(hosts, domains=domains, blocks=True)
 
 
-def _counted(switches: dict[str, SwitchRow]) -> str:
+def _tree(source: Source, switches: dict[str, SwitchRow]) -> FabricFound:
+    """Return the tree of switches."""
     hosts = {host for row in switches.values() for host in row.hosts}
-    return f"{len(switches)} switches, {len(hosts)} hosts."
+    source.notes.insert(0, f"{len(switches)} switches, {len(hosts)} hosts.")
+    return tree_found(source, switches)
 
 
 def _joined(source: Source) -> list[tuple[int, str]]:
@@ -262,5 +257,5 @@ def _node_lists(value: object) -> list[str]:
     return []
 
 
-CONF_FORMAT = Format(CONF, read_slurm_conf, in_text=looks_like_slurm_conf)
-YAML_FORMAT = Format(YAML, read_slurm_yaml, in_data=looks_like_slurm_yaml)
+CONF_FORMAT = Format("slurm-conf", read_slurm_conf, in_text=looks_like_slurm_conf)
+YAML_FORMAT = Format("slurm-yaml", read_slurm_yaml, in_data=looks_like_slurm_yaml)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -20,16 +20,19 @@ _ESCAPES = re.compile(
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Source:
     """One file: ``name`` as messages call it, and its text without terminal codes and carriage returns.
 
-    ``topology`` is the one that the user chose, of a file that has several.
+    ``topology`` is the one that the user chose, of a file that has several. Its importer adds to ``notes`` what it
+    counted, and to ``anomalies`` what is unlike its siblings.
     """
 
     name: str
     text: str
     topology: str | None = None
+    notes: list[str] = field(default_factory=list)
+    anomalies: list[str] = field(default_factory=list)
 
     @cached_property
     def lines(self) -> list[str]:

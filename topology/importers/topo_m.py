@@ -18,7 +18,6 @@ from topology.importers.found import Format, NicFound, NodeFound
 from topology.importers.source import Source
 from topology.reading import shown
 
-KIND = "topo-m"
 _CELL = r"(?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC)"
 _CELLS = re.compile(rf"{_CELL}+")
 _ONE_CELL = re.compile(_CELL)
@@ -50,13 +49,11 @@ def read_topo_m(source: Source) -> NodeFound:
     matrix = _matrix(source)
     gpus = tuple(name for name in matrix.columns if name.startswith("GPU"))
     nics = tuple(name for name in matrix.columns if not name.startswith("GPU"))
+    source.notes.append(f"{len(gpus)} GPUs and {len(nics)} NICs.")
     fabric = _fabric(source, matrix, gpus)
-    notes = [f"{len(gpus)} GPUs and {len(nics)} NICs.", *fabric.notes]
     if fabric.kind == "pcie" and len(gpus) > 1:
-        notes.append("No NVLink (if this is `topo -mp`, it hides NVLink).")
+        source.notes.append("No NVLink (if this is `topo -mp`, it hides NVLink).")
     return NodeFound(
-        place=source.name,
-        kind=KIND,
         gpus=gpus,
         chips=fabric.chips,
         links=fabric.links,
@@ -71,8 +68,6 @@ def read_topo_m(source: Source) -> NodeFound:
             for nic in nics
         ),
         sockets=_sockets(matrix, gpus),
-        notes=tuple(notes),
-        anomalies=fabric.anomalies,
     )
 
 
@@ -94,8 +89,6 @@ class _Fabric:
     kind: str
     chips: tuple[str, ...] = ()
     links: tuple[tuple[str, str, int], ...] = ()
-    notes: tuple[str, ...] = ()
-    anomalies: tuple[str, ...] = ()
 
 
 def _header_line(lines: list[str]) -> int | None:
@@ -234,24 +227,24 @@ def _fabric(source: Source, matrix: _Matrix, gpus: tuple[str, ...]) -> _Fabric:
     )
     full = Counter(most.values()).most_common(1)[0][0]
     if switched:
-        anomalies = tuple(
-            f"{source.name}: line {matrix.lines[gpu]}: {gpu} has "
+        source.anomalies += [
+            f"{source.at(matrix.lines[gpu])}: {gpu} has "
             f"{f'{most[gpu]} NVLinks' if most[gpu] else 'no NVLink'}, the other GPUs {full}."
             for gpu in gpus
             if most[gpu] != full
-        )
-        note = (
+        ]
+        source.notes.append(
             f"NV{full} to every peer is one bundle that all peers share: switches, not {full} links for each."
         )
-        links = tuple((gpu, "switch", most[gpu]) for gpu in joined)
-        return _Fabric("nvlink", ("switch",), links, (note,), anomalies)
+        return _Fabric("nvlink", ("switch",), tuple((gpu, "switch", most[gpu]) for gpu in joined))
     links = tuple((a, b, nv[a, b]) for a, b in combinations(gpus, 2) if (a, b) in nv)
-    anomalies = tuple(
-        f"{source.name}: line {matrix.lines[gpu]}: {gpu} has no NVLink, other GPUs have."
+    source.anomalies += [
+        f"{source.at(matrix.lines[gpu])}: {gpu} has no NVLink, other GPUs have."
         for gpu in gpus
         if not most[gpu]
-    )
-    return _Fabric("nvlink", (), links, (f"{len(links)} pairs of GPUs joined directly.",), anomalies)
+    ]
+    source.notes.append(f"{len(links)} pairs of GPUs joined directly.")
+    return _Fabric("nvlink", (), links)
 
 
 def _sockets(matrix: _Matrix, gpus: tuple[str, ...]) -> tuple[str, ...]:
@@ -269,4 +262,4 @@ def _sockets(matrix: _Matrix, gpus: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(order[joined[gpu]] for gpu in gpus)
 
 
-FORMAT = Format(KIND, read_topo_m, in_text=looks_like_topo_m)
+FORMAT = Format("topo-m", read_topo_m, in_text=looks_like_topo_m)

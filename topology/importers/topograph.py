@@ -14,8 +14,6 @@ from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
 from topology.reading import Fields
 
-KIND = "topograph"
-
 
 def looks_like_topograph(data: object) -> bool:
     """Whether data have the keys of a model or of the graph engine."""
@@ -45,7 +43,6 @@ def _model(source: Source, data: Fields) -> FabricFound:
     children, named_blocks = _switches(data)
     hosts: dict[str, list[str]] = {name: [] for name in children}
     domains: dict[str, str] = {}
-    anomalies: list[str] = []
     seen: dict[str, str] = {}
     for block in [*data.subs("blocks", empty=True), *data.subs("capacity_blocks", empty=True)]:
         members = [
@@ -59,14 +56,14 @@ def _model(source: Source, data: Fields) -> FabricFound:
                 raise source.error(None, f"{block.where}: host {host} is in {seen[host]} already.")
             seen[host] = block.where
         if switch is None:
-            anomalies.append(f"{block.where}: {len(members)} hosts under no switch; left out.")
+            source.anomalies.append(f"{block.where}: {len(members)} hosts under no switch; left out.")
             continue
         hosts[switch] += members
         if (domain := _domain(block)) is not None:
             domains.update(dict.fromkeys(members, domain))
     if not any(hosts.values()):
         raise source.error(None, "its blocks have no hosts under a switch; is the file cut?")
-    return _found(source, children, hosts, domains, anomalies)
+    return _found(source, children, hosts, domains)
 
 
 def _switches(data: Fields) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -117,7 +114,7 @@ def _graph(source: Source, data: Fields) -> FabricFound:
         if (domain := _domain(row)) is not None:
             domains[host] = domain
     children = {name: list(below.get(name, ())) for name in dict.fromkeys([*hosts, *below])}
-    return _found(source, children, hosts, domains, [])
+    return _found(source, children, hosts, domains)
 
 
 def _found(
@@ -125,7 +122,6 @@ def _found(
     children: dict[str, list[str]],
     hosts: dict[str, list[str]],
     domains: dict[str, str],
-    anomalies: list[str],
 ) -> FabricFound:
     """Return the tree of switches with children and hosts."""
     rows = {
@@ -133,8 +129,8 @@ def _found(
         for name, below in children.items()
     }
     count, named = len(set(domains.values())), {host for row in rows.values() for host in row.hosts}
-    notes = (f"{len(rows)} switches, {len(named)} hosts, {count} accelerator domains.",)
-    return tree_found(source, KIND, rows, domains=domains, notes=notes, anomalies=tuple(anomalies))
+    source.notes.append(f"{len(rows)} switches, {len(named)} hosts, {count} accelerator domains.")
+    return tree_found(source, rows, domains)
 
 
-FORMAT = Format(KIND, read_topograph, in_data=looks_like_topograph)
+FORMAT = Format("topograph", read_topograph, in_data=looks_like_topograph)

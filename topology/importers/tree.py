@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from topology.importers.found import FabricFound, PortFound, TrunkFound
+from topology.importers.found import FabricFound, PortFound, TrunkFound, unlike
 from topology.importers.source import Source
 
 
@@ -50,13 +49,7 @@ class _Levels:
 
 
 def tree_found(
-    source: Source,
-    kind: str,
-    rows: Mapping[str, SwitchRow],
-    *,
-    domains: Mapping[str, str] | None = None,
-    notes: tuple[str, ...] = (),
-    anomalies: tuple[str, ...] = (),
+    source: Source, rows: Mapping[str, SwitchRow], domains: Mapping[str, str] | None = None
 ) -> FabricFound:
     """Return the fabric that a tree describes.
 
@@ -69,7 +62,7 @@ def tree_found(
     levels = _Levels(source, rows)
     for name in rows:
         levels.of(name)
-    hosts, ports, found = _hosts(rows)
+    hosts, ports = _hosts(source, rows)
     if not hosts:
         raise source.error(None, "its switches have no hosts; is the file cut?")
     parents: dict[str, list[str]] = {}
@@ -79,17 +72,18 @@ def tree_found(
     roots = [name for name in rows if name not in parents]
     if len(roots) > 1:
         some = f"{', '.join(roots[:6])}{', ...' * (len(roots) > 6)}"
-        found.append(f"{source.name}: {len(roots)} switches have no parent: {some}.")
+        source.anomalies.append(f"{source.name}: {len(roots)} switches have no parent: {some}.")
+    leaves = {name: len(row.hosts) for name, row in rows.items() if levels.found[name] == 1 and row.hosts}
+    source.anomalies += [
+        f"{rows[name].place}: leaf {name} has {count} hosts, most leaves have {usual}."
+        for name, count, usual in unlike(leaves, majority=True)
+    ]
     return FabricFound(
-        place=source.name,
-        kind=kind,
         hosts=hosts,
         switches=dict(levels.found),
         ports=tuple(ports),
         trunks=tuple(TrunkFound((child, parent)) for child, above in parents.items() for parent in above),
         domains=domains or {},
-        notes=notes,
-        anomalies=(*anomalies, *found, *_unlike(rows, levels.found)),
     )
 
 
@@ -105,35 +99,19 @@ def _check_children(source: Source, rows: Mapping[str, SwitchRow]) -> None:
             raise source.error(row.line, f"switch {name} is its own child.")
 
 
-def _hosts(rows: Mapping[str, SwitchRow]) -> tuple[dict[str, str], list[PortFound], list[str]]:
-    """Return hosts and where they hang, with a line for each that hangs on two switches."""
+def _hosts(source: Source, rows: Mapping[str, SwitchRow]) -> tuple[dict[str, str], list[PortFound]]:
+    """Return hosts and where they hang, the first of several switches."""
     hosts: dict[str, str] = {}
     ports: list[PortFound] = []
-    found: list[str] = []
     for name, row in rows.items():
         if not row.switches and not row.hosts:
-            found.append(f"{row.place}: switch {name} has nothing below it.")
+            source.anomalies.append(f"{row.place}: switch {name} has nothing below it.")
         for host in row.hosts:
             if host in hosts:
-                found.append(
+                source.anomalies.append(
                     f"{row.place}: host {host} is under {name} too; only its first switch is used ({hosts[host]})."
                 )
                 continue
             hosts[host] = row.place
             ports.append(PortFound(host, name, row.place))
-    return hosts, ports, found
-
-
-def _unlike(rows: Mapping[str, SwitchRow], levels: Mapping[str, int]) -> list[str]:
-    """Return leaves whose number of hosts is not that of most leaves."""
-    leaves = {name: len(row.hosts) for name, row in rows.items() if levels[name] == 1 and row.hosts}
-    if len(leaves) < 3:
-        return []
-    usual, times = Counter(leaves.values()).most_common(1)[0]
-    if times <= len(leaves) // 2:
-        return []
-    return [
-        f"{rows[name].place}: leaf {name} has {count} hosts, most leaves have {usual}."
-        for name, count in leaves.items()
-        if count != usual
-    ]
+    return hosts, ports

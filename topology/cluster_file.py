@@ -19,15 +19,15 @@ from topology.catalog import (
 )
 from topology.catalog.shapes import shaped
 from topology.errors import InputError
-from topology.fabric_file import read_fabric, stand_in_latency, user_figure
-from topology.figures import Evidence, Figure
+from topology.fabric_file import given_figure, read_fabric, stand_in_latency, user_figure
+from topology.figures import Figure
 from topology.plausible import check_gpu_figures, check_links, check_raw_links
 from topology.raw import check_raw
 from topology.reading import Fields, load_yaml, nearest
 from topology.schema import read, read_fault
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
 from topology.structures import STRUCTURES, check_domain
-from topology.units import format_quantity, parse_quantity
+from topology.units import format_quantity
 
 _SCALE_UP = ({"gpu"}, {"gpu", "switch"}, {"switch"})
 
@@ -233,9 +233,8 @@ def _fabric(row: Fields, gpu: GpuSpec, dimension: int | None = None) -> FabricSp
     if dimension is None:
         link = user_figure(row, "link", "byte/s", row.where)
     else:
-        text = row.get("link")[dimension]
-        value = parse_quantity(text, "byte/s", row.at(f"link[{dimension}]"))
-        link = Figure(value, "byte/s", Evidence.USER, row.where, str(text))
+        where = row.at(f"link[{dimension}]")
+        link = given_figure(row.get("link")[dimension], "byte/s", where, row.where)
     known = systems_of(gpu.name)
     kind = row.text("link_kind", known[0].fabric.kind if known else "link")
     name = f"scale-up {format_quantity(link.value, 'byte/s')}"

@@ -30,8 +30,12 @@ _RADIX = {50e9: 64, 100e9: 144}
 def user_figure(fields: Fields, key: str, unit: str, file: str) -> Figure:
     """Return one figure that the file's owner vouches for."""
     text = fields.text(key) if isinstance(fields.get(key), str) else fields.need(key)
-    value = parse_quantity(text, unit, fields.at(key))
-    return Figure(value, unit, Evidence.USER, file, str(text))
+    return given_figure(text, unit, fields.at(key), file)
+
+
+def given_figure(text: object, unit: str, where: str, source: str | None = None) -> Figure:
+    """Return the figure that a user wrote at ``where``, in the file or option ``source`` (else ``where``)."""
+    return Figure(parse_quantity(text, unit, where), unit, Evidence.USER, source or where, str(text))
 
 
 def stand_in_latency(fields: Fields | None = None, *, scale_up: bool) -> Figure:

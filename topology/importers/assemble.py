@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from topology.catalog import fabric_names
 from topology.errors import InputError
@@ -13,18 +13,18 @@ from topology.importers.found import FabricFound, NodeFound, Nodes, TrunkFound, 
 from topology.importers.hosts import Draft, add_domain, add_nics, check_nics, gpu_count
 from topology.importers.merge import domains_of
 from topology.importers.parts import Parts, ask_all
-from topology.spec import FabricSpec, RawNode, RawTopology
+from topology.spec import ClusterSpec, FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity
 
 
 @dataclass
 class Assembled:
-    """A raw graph, the hosts of each domain, what was taken from named parts, and what is unlike."""
+    """A raw graph and the hosts of each domain; where all is regular, its short form and the hosts in its order."""
 
     raw: RawTopology
-    domains: dict[str, list[str]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    anomalies: list[str] = field(default_factory=list)
+    domains: dict[str, list[str]]
+    short: ClusterSpec | None = None
+    hosts: Sequence[str] = ()
 
 
 def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
@@ -38,33 +38,31 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
     host = node.hosts[0] if node.hosts else "node0"
     _check_count(node, host, parts)
     add_domain(draft, host, {host: node}, parts)
-    anomalies = []
     system, gpus = parts.system, gpu_count(node, parts)
     rack_scale = system is not None and system.gpus > system.gpus_per_node
     if system is not None and rack_scale and system.gpus > gpus and node.hidden:
-        anomalies.append(
+        parts.anomalies.append(
             f"{node.place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}: the other hosts are not "
             "in this file; add a Slurm block file or the fabric's."
         )
     elif node.beyond and system is None:
-        anomalies.append(
+        parts.anomalies.append(
             f"{node.place}: its links go to switches that may join other hosts, which this file does not show."
         )
     if not node.gpus:
-        anomalies.append(
+        parts.anomalies.append(
             f"{node.place}: 0 GPUs, {node.devices} PCI devices taken as GPUs; their links are the catalog's."
         )
-    notes = []
     if system is not None and not rack_scale and system.gpus_per_node != gpus:
-        notes.append(f"{gpus} GPUs in this host; one of {system.part} has {system.gpus_per_node}.")
+        parts.note(f"{gpus} GPUs in this host; one of {system.part} has {system.gpus_per_node}.")
     if node.nics:
         rates = sorted({nic.rate.text for nic in node.nics if nic.rate})
         of_rate = f" of {', '.join(rates)}" if rates else ""
-        notes.append(
+        parts.note(
             f"{len(node.nics)} NIC ports{of_rate} lead nowhere in this file: left out; add the fabric's file (Slurm "
             "topology, ibnetdiscover, ...) to join them."
         )
-    return Assembled(draft.topology(), {host: [host]}, notes, anomalies)
+    return Assembled(draft.topology(), {host: [host]})
 
 
 def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assembled:
@@ -73,16 +71,16 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
     for host, node in nodes.items():
         if node is not None:
             _check_count(node, host, parts)
-    anomalies = check_nics(fabric, nodes)
-    domains, notes = domains_of(fabric, nodes, parts)
+    check_nics(fabric, nodes, parts)
+    domains = domains_of(fabric, nodes, parts)
     draft = Draft()
     for label, hosts in domains.items():
         add_domain(draft, label, {host: nodes[host] for host in hosts}, parts)
     for name, level in fabric.switches.items():
         draft.node(RawNode(name, switch_kind(level), rail=fabric.switch_rails.get(name)))
-    notes += add_nics(draft, fabric, nodes, parts)
+    add_nics(draft, fabric, nodes, parts)
     _add_trunks(draft, fabric, parts)
-    return Assembled(draft.topology(), domains, notes, anomalies)
+    return Assembled(draft.topology(), domains)
 
 
 def _check_count(node: NodeFound, host: str, parts: Parts) -> None:

@@ -191,8 +191,8 @@ def _add_mesh(draft: Draft, host: str, parts: Parts) -> None:
             draft.link(gpu_id(host, a), gpu_id(host, b), parts.scale_up, system.links_per_neighbour)
 
 
-def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> list[str]:
-    """Link the GPUs of every host to the leaves its NICs are cabled to; return what was taken as it is not said.
+def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
+    """Link the GPUs of every host to the leaves its NICs are cabled to.
 
     A NIC that several GPUs share is a node of its own, reached at its own rate: the PCIe below it is taken as no
     narrower.
@@ -201,7 +201,6 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> l
     for port in fabric.ports:
         by_host[port.host].append(port)
     usual = Counter(len(ports) for ports in by_host.values()).most_common(1)[0][0] if by_host else 0
-    notes: dict[str, None] = {}
     for host, ports in by_host.items():
         if host not in nodes:
             continue
@@ -211,16 +210,15 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> l
             _whole_host(draft, host, gpus, ports[0], node, parts)
             continue
         for number, port in enumerate(ports):
-            members = _members(fabric, port, number, node, gpus, usual, notes)
+            members = _members(fabric, port, number, node, gpus, usual, parts)
             rate = port.rate
             if rate is None and node is not None:
                 rate = next((nic.rate for nic in node.nics if nic.name == port.nic), None)
             _connect(draft, host, port, members, parts.nic(rate))
-    return list(notes)
 
 
-def check_nics(fabric: FabricFound, nodes: Nodes) -> list[str]:
-    """Compare the NICs of each host in the fabric with those of its dump; return NICs that are not cabled.
+def check_nics(fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
+    """Compare the NICs of each host in the fabric with those of its dump; NICs that are not cabled are told.
 
     Raises
     ------
@@ -231,7 +229,6 @@ def check_nics(fabric: FabricFound, nodes: Nodes) -> list[str]:
     for port in fabric.ports:
         if port.nic:
             by_host[port.host].append(port)
-    found: list[str] = []
     for host, ports in by_host.items():
         node = nodes.get(host)
         if node is None or not node.nics:
@@ -251,10 +248,9 @@ def check_nics(fabric: FabricFound, nodes: Nodes) -> list[str]:
         cabled = {_base(port.nic, names) for port in ports}
         missing = [nic.name for nic in node.nics if nic.near and nic.name not in cabled] if known else []
         if missing:
-            found.append(
+            parts.anomalies.append(
                 f"{node.place}: {host}: {', '.join(missing)} beside a GPU, but {fabric.place} has no cable there."
             )
-    return found
 
 
 def _base(nic: str, names: set[str]) -> str:
@@ -282,31 +278,31 @@ def _members(
     node: NodeFound | None,
     gpus: int,
     usual: int,
-    notes: dict[str, None],
+    parts: Parts,
 ) -> list[int]:
     """Return the GPUs that a port serves."""
     if node is not None and node.nics:
         base = _base(port.nic, {nic.name for nic in node.nics})
         near = next((nic.near for nic in node.nics if nic.name == base), None)
         if near:
-            notes["NIC to GPU: as the node's dump places them on PCIe."] = None
+            parts.note("NIC to GPU: as the node's dump places them on PCIe.")
             return list(near)
     if fabric.rails and port.rail is not None:
         if fabric.rails == gpus:
-            notes["NIC to GPU: rail r serves GPU r of its node (no file says; they are as many)."] = None
+            parts.note("NIC to GPU: rail r serves GPU r of its node (no file says; they are as many).")
             return [port.rail]
-        return _shared(port.rail, fabric.rails, gpus, port, notes)
-    return _shared(number, max(usual, number + 1), gpus, port, notes)
+        return _shared(port.rail, fabric.rails, gpus, port, parts)
+    return _shared(number, max(usual, number + 1), gpus, port, parts)
 
 
-def _shared(number: int, count: int, gpus: int, port: PortFound, notes: dict[str, None]) -> list[int]:
+def _shared(number: int, count: int, gpus: int, port: PortFound, parts: Parts) -> list[int]:
     """Spread ``count`` NICs over ``gpus`` GPUs in order."""
     if count >= gpus and count % gpus == 0:
-        notes[f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which)."] = None
+        parts.note(f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which).")
         return [number * gpus // count]
     if gpus % count == 0:
         each = gpus // count
-        notes[f"NIC to GPU: each NIC serves {each} GPUs, in order (no file says which)."] = None
+        parts.note(f"NIC to GPU: each NIC serves {each} GPUs, in order (no file says which).")
         return list(range(number * each, (number + 1) * each))
     raise InputError(
         f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says which is whose; add the "

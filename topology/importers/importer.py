@@ -71,18 +71,21 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
     found = [_read(path, options) for path in paths]
     infiniband = any(one.infiniband for one in found if isinstance(one, FabricFound))
     parts = Parts(options, _sm(found), infiniband=infiniband)
-    name = options.name or _default_name(paths)
-    assembled, unlike, spec, order = _cluster(name, found, parts)
-    unusual = _unusual_rates(assembled)
+    parts.anomalies += [line for one in found for line in one.anomalies]
+    name = options.name or _hosts_and_path(paths[0])[1].stem or "imported"
+    assembled = _assemble(name, found, parts)
+    if unusual := _unusual_rates(assembled):
+        parts.anomalies.append(unusual)
+    spec = assembled.short
     if spec is None:
         spec = raw_cluster_spec(name, assembled.raw, (), " and ".join(one.place for one in found))
     return Imported(
         spec=spec,
         files=tuple(FileRead(one.place, one.kind, _lines(one.notes)) for one in found),
         domains=assembled.domains,
-        hosts=tuple(order),
-        taken=_lines([*parts.taken, *assembled.notes, *(f"Not needed: {name}." for name in parts.unused())]),
-        anomalies=_lines([*unlike, *assembled.anomalies, *([unusual] if unusual else [])]),
+        hosts=tuple(assembled.hosts),
+        taken=_lines([*parts.taken, *parts.notes, *(f"Not needed: {name}." for name in parts.unused())]),
+        anomalies=_lines(parts.anomalies),
         rates_unusual=bool(unusual),
     )
 
@@ -92,39 +95,36 @@ def _lines(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(printable(text) for text in texts)
 
 
-def _cluster(
-    name: str, found: Sequence[Found], parts: Parts
-) -> tuple[Assembled, list[str], ClusterSpec | None, list[str]]:
-    """Return the raw graph, what is unlike in the files, and the short form with its hosts in order, if any."""
-    fabric, nodes, unlike = merge_found(found, parts.options.hosts)
-    unlike = [line for one in found for line in one.anomalies] + unlike
+def _assemble(name: str, found: Sequence[Found], parts: Parts) -> Assembled:
+    """Return the raw graph, with the short form where nothing is unlike its siblings and all is regular."""
+    fabric, nodes = merge_found(found, parts)
     if isinstance(found[0], WholeFound):
-        return assemble_whole(found[0], parts), unlike, None, []
+        return assemble_whole(found[0], parts)
     if fabric is None:
         node = next(one for one in found if isinstance(one, NodeFound))
         assembled = assemble_node(node, parts)
-        odd = unlike or assembled.anomalies
-        return assembled, unlike, None if odd else regular_node(name, node, parts), []
-    if parts.options.hosts is not None:
-        most = max(len(one.hosts) for one in found if isinstance(one, FabricFound))
-        gone = most - len(fabric.hosts)
-        parts.take(f"Hosts with GPUs: {parts.options.hosts} (option `hosts`); {gone} others left out.")
+        if not parts.anomalies:
+            assembled.short = regular_node(name, node, parts)
+        return assembled
     assembled = assemble_fabric(fabric, nodes, parts)
     if not fabric.switches:
-        spec = unswitched(name, fabric, nodes, assembled.domains, parts)
-        return assembled, unlike, spec, [host for hosts in assembled.domains.values() for host in hosts]
-    odd = unlike or assembled.anomalies
-    short = None if odd else regular_fabric(name, fabric, nodes, assembled, parts)
-    return assembled, unlike, *(short or (None, []))
+        assembled.short = unswitched(name, fabric, nodes, assembled.domains, parts)
+        assembled.hosts = [host for hosts in assembled.domains.values() for host in hosts]
+    elif not parts.anomalies and (short := regular_fabric(name, fabric, nodes, assembled, parts)):
+        assembled.short, assembled.hosts = short
+    return assembled
+
+
+def _hosts_and_path(text: str) -> tuple[str | None, Path]:
+    """Return the hosts that the user names for a file, if so, and its path."""
+    named, equals, path = text.partition("=")
+    return (named, Path(path)) if equals and not Path(text).exists() else (None, Path(text))
 
 
 def _read(text: str, options: ImportOptions) -> Found:
     """Read one file, with the hosts it is of where the user names them."""
-    hosts: tuple[str, ...] = ()
-    path = Path(text)
-    if "=" in text and not path.exists():
-        named, _, rest = text.partition("=")
-        hosts, path = tuple(expand_hosts(named, f"{text}")), Path(rest)
+    named, path = _hosts_and_path(text)
+    hosts = () if named is None else tuple(expand_hosts(named, text))
     found = read_found(read_source(path, options.topology), options.kind)
     if not hosts:
         return found
@@ -142,12 +142,6 @@ def _sm(found: Sequence[Found]) -> str:
             f"{a.place} says compute capability {a.sm}, {b.place} {b.sm}: nodes of two generations."
         )
     return next(iter(stated), "")
-
-
-def _default_name(paths: Sequence[str]) -> str:
-    """Name a cluster after the first file."""
-    first = Path(paths[0].partition("=")[2] if "=" in paths[0] and not Path(paths[0]).exists() else paths[0])
-    return first.stem or "imported"
 
 
 def _unusual_rates(assembled: Assembled) -> str:

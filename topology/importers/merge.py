@@ -15,13 +15,14 @@ from topology.importers.hosts import gpu_count
 from topology.importers.parts import AskError, Parts
 from topology.spec import DomainSpec
 
-Merged = tuple[FabricFound | None, dict[str, NodeFound | None], list[str]]
 _UNNAMED = "unnamed-"
 _MOST_LISTED = 6
 
 
-def merge_found(found: Sequence[Found], hosts: str | None = None) -> Merged:
-    """Return the fabric (if any), the dump of each host, and what is unlike; ``hosts`` are those with GPUs.
+def merge_found(
+    found: Sequence[Found], parts: Parts
+) -> tuple[FabricFound | None, dict[str, NodeFound | None]]:
+    """Return the fabric (if any) and the dump of each host.
 
     Raises
     ------
@@ -36,18 +37,26 @@ def merge_found(found: Sequence[Found], hosts: str | None = None) -> Merged:
         raise InputError(
             f"{whole[0].place}: describes a whole cluster, so {other.place} cannot be added to it."
         )
-    anomalies: list[str] = []
-    fabric = _one_fabric(fabrics, anomalies)
+    fabric = _one_fabric(fabrics, parts)
     if fabric is None:
         if len(nodes) > 1:
             raise InputError(
                 f"{nodes[0].place} and {nodes[1].place}: two nodes and no file that says how they are joined; add "
                 "the fabric's (Slurm topology, ibnetdiscover, ...)."
             )
-        return None, {}, anomalies
-    if hosts is not None:
-        fabric = _only(fabric, expand_hosts(hosts, "option `hosts`"))
-    return fabric, _by_host(fabric, nodes, anomalies), anomalies
+        return None, {}
+    if (hosts := parts.options.hosts) is not None:
+        every, fabric = fabric, _only(fabric, expand_hosts(hosts, "option `hosts`"))
+        gone = len(every.hosts) - len(fabric.hosts)
+        parts.take(f"Hosts with GPUs: {hosts} (option `hosts`); {gone} others left out.")
+    by_host = _by_host(fabric, nodes)
+    own = {host: node for host, node in by_host.items() if node is not None}
+    parts.anomalies += [
+        f"{own[host].place}: {host} has {count} {what}, most hosts have {usual}."
+        for what in ("GPUs", "NICs")
+        for host, count, usual in unlike({h: len(getattr(node, what.lower())) for h, node in own.items()})
+    ]
+    return fabric, by_host
 
 
 def _only(fabric: FabricFound, hosts: Sequence[str]) -> FabricFound:
@@ -65,7 +74,7 @@ def _only(fabric: FabricFound, hosts: Sequence[str]) -> FabricFound:
     )
 
 
-def _one_fabric(fabrics: Sequence[FabricFound], anomalies: list[str]) -> FabricFound | None:
+def _one_fabric(fabrics: Sequence[FabricFound], parts: Parts) -> FabricFound | None:
     """Return one fabric of several files: at most one has switches, at most one domains."""
     if not fabrics:
         return None
@@ -83,20 +92,18 @@ def _one_fabric(fabrics: Sequence[FabricFound], anomalies: list[str]) -> FabricF
             raise InputError(
                 f"{base.place} and {other.place}: both name domains of hosts, and differ; give one."
             )
-        _same_hosts(base, other, anomalies)
+        _same_hosts(base, other, parts)
         domains = base.domains or {h: d for h, d in other.domains.items() if h in base.hosts}
         base = replace(
             base,
             domains=_spread_to_unnamed(base, domains),
             domains_place=base.domains_place if base.domains else other.place,
             blocks=base.blocks if base.domains else other.blocks,
-            notes=(*base.notes, *other.notes),
-            anomalies=(*base.anomalies, *other.anomalies),
         )
     return base
 
 
-def _same_hosts(base: FabricFound, other: FabricFound, anomalies: list[str]) -> None:
+def _same_hosts(base: FabricFound, other: FabricFound, parts: Parts) -> None:
     """Check that two files are of the same hosts."""
     unnamed = [host for host in base.hosts if host.startswith(_UNNAMED)]
     only_other = [host for host in other.hosts if host not in base.hosts]
@@ -113,7 +120,7 @@ def _same_hosts(base: FabricFound, other: FabricFound, anomalies: list[str]) -> 
         )
     if only_other:
         more = ", ..." * (len(only_other) > _MOST_LISTED)
-        anomalies.append(
+        parts.anomalies.append(
             f"{other.place}: {', '.join(only_other[:_MOST_LISTED])}{more} are not named in {base.place}, which has "
             f"{len(unnamed)} hosts without a name."
         )
@@ -134,9 +141,7 @@ def _spread_to_unnamed(base: FabricFound, domains: Mapping[str, str]) -> dict[st
     return known
 
 
-def _by_host(
-    fabric: FabricFound, nodes: Sequence[NodeFound], anomalies: list[str]
-) -> dict[str, NodeFound | None]:
+def _by_host(fabric: FabricFound, nodes: Sequence[NodeFound]) -> dict[str, NodeFound | None]:
     """Return the dump of each host: the one given for it, or named like it, else the one for all."""
     own: dict[str, NodeFound] = {}
     general: list[NodeFound] = []
@@ -164,18 +169,7 @@ def _by_host(
             f"{fabric.hosts[first]}: host {first} has no dump of its own, and {some.place} is of another; add one "
             "for all hosts, or write HOSTS=FILE."
         )
-    anomalies += _unlike(by_host)
     return by_host
-
-
-def _unlike(by_host: dict[str, NodeFound | None]) -> list[str]:
-    """Return hosts whose dump has another number of GPUs or NICs than most."""
-    own = {host: node for host, node in by_host.items() if node is not None}
-    return [
-        f"{own[host].place}: {host} has {count} {what}, most hosts have {usual}."
-        for what in ("GPUs", "NICs")
-        for host, count, usual in unlike({h: len(getattr(node, what.lower())) for h, node in own.items()})
-    ]
 
 
 def _stem(place: str) -> str:
@@ -184,8 +178,8 @@ def _stem(place: str) -> str:
     return path.stem if path.suffix in (".txt", ".xml", ".log", ".out") else path.name
 
 
-def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> tuple[dict[str, list[str]], list[str]]:
-    """Return hosts by domain, domains in the order of their first host, and what was taken.
+def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> dict[str, list[str]]:
+    """Return hosts by domain, domains in the order of their first host.
 
     Raises
     ------
@@ -194,24 +188,23 @@ def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> tuple[dict[st
     AskError
         If domains hold several hosts and nothing says which.
     """
-    system, notes = parts.system, []
+    system = parts.system
     wide = _wide(system, nodes)
+    place = fabric.domains_place or fabric.place
+    what = "blocks" if fabric.blocks else "accelerator domains"
     how = parts.options.domains
     if how == "node" or (how is None and not wide):
         if fabric.domains and how is None:
-            what = "Blocks" if fabric.blocks else "Accelerator domains"
-            place = fabric.domains_place or fabric.place
-            notes.append(
-                f"{what} of {place} hold several hosts, but each host is a scale-up domain of its own."
+            parts.note(
+                f"{what.capitalize()} of {place} hold several hosts, but each host is a scale-up domain of its own."
             )
-        return {host: [host] for host in nodes}, notes
+        return {host: [host] for host in nodes}
     if how == "leaf":
         labels = _by_leaf(fabric)
-        notes.append("Domains: hosts under the same leaves (option `domains` leaf).")
+        parts.note("Domains: hosts under the same leaves (option `domains` leaf).")
     elif fabric.domains:
         labels = {host: label for host, label in fabric.domains.items() if host in nodes}
-        what = "blocks" if fabric.blocks else "accelerator domains"
-        notes.append(f"Domains: the {what} of {fabric.domains_place or fabric.place}.")
+        parts.note(f"Domains: the {what} of {place}.")
     elif (
         parts.options.gpu
         and system is not None
@@ -219,7 +212,7 @@ def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> tuple[dict[st
         and design.nodes_per_pod * system.gpus_per_node == system.gpus
     ):
         labels = _by_leaf(fabric)
-        notes.append(
+        parts.note(
             f"Domains: hosts under the same leaves, as catalog system {system.part} is cabled (one set of leaves a "
             "domain)."
         )
@@ -231,7 +224,7 @@ def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> tuple[dict[st
     for host in nodes:
         groups[labels.get(host, host)].append(host)
     _check_sizes(fabric, groups, nodes, parts)
-    return dict(groups), notes
+    return dict(groups)
 
 
 def _wide(system: DomainSpec | None, nodes: Nodes) -> bool:

@@ -19,14 +19,14 @@ from topology.catalog import (
     load_domain,
     load_fabric,
     load_gpu,
-    load_scale_out,
     systems_of,
 )
 from topology.errors import InputError
-from topology.figures import Evidence, Figure
+from topology.fabric_file import given_figure, stand_in_latency
+from topology.figures import Figure
 from topology.reading import nearest
 from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
-from topology.units import format_quantity, parse_quantity
+from topology.units import format_quantity
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,6 @@ class ImportOptions:
 
 
 _SCALE_OUT = ("ib", "ethernet", "roce", "efa", "scale-out")
-_STAND_IN = "hgx-h100"
 _SM = {
     "90": ("h100-sxm", "h800-sxm", "h20-sxm", "h200-sxm"),
     "100": ("b200-sxm", "gb200"),
@@ -123,9 +122,11 @@ def missing(place: str, options: Mapping[str, str]) -> InputError:
 
 
 class Parts:
-    """Named parts of the catalog and rates of the user, with a line for each that was used (``taken``).
+    """Named parts of the catalog and rates of the user, and the report of what was made of them and the files.
 
-    What neither files nor the user say is asked for: an :class:`AskError` names it, and the option to give.
+    ``taken`` has a line for each part or rate that was used, ``notes`` for what was assumed where files are silent,
+    ``anomalies`` for what is unlike its siblings. What neither files nor the user say is asked for: an
+    :class:`AskError` names it, and the option to give.
     """
 
     def __init__(self, options: ImportOptions, sm: str = "", *, infiniband: bool = False) -> None:
@@ -133,6 +134,8 @@ class Parts:
         self.sm = sm
         self.infiniband = infiniband
         self.taken: dict[str, None] = {}
+        self.notes: dict[str, None] = {}
+        self.anomalies: list[str] = []
         self._used: set[str] = set()
         fabrics = {name: load_fabric(name) for name in options.fabrics}
         self._outer = next((name for name, one in fabrics.items() if one.kind in _SCALE_OUT), None)
@@ -142,6 +145,10 @@ class Parts:
         """Note what was taken that no file says."""
         self.taken[line] = None
 
+    def note(self, line: str) -> None:
+        """Note, once, what was assumed or left out where no file says more."""
+        self.notes[line] = None
+
     def _given(self, name: str, what: str, suffix: str = "") -> Figure | None:
         """Return the rate that the user gave by an option, if so."""
         text, option = getattr(self.options, name), f"option `{name}`"
@@ -149,7 +156,7 @@ class Parts:
             return None
         self.take(f"{what}: {text}{suffix} ({option}).")
         self._used.add(name)
-        return Figure(parse_quantity(text, "byte/s", option), "byte/s", Evidence.USER, option, text)
+        return given_figure(text, "byte/s", option)
 
     @cached_property
     def named_system(self) -> str | None:
@@ -171,9 +178,7 @@ class Parts:
         elif name in gpu_names():
             gpu = load_gpu(name)
         elif hbm is not None:
-            memory = Figure(
-                parse_quantity(hbm, "byte", "option `hbm`"), "byte", Evidence.USER, "option `hbm`", hbm
-            )
+            memory = given_figure(hbm, "byte", "option `hbm`")
             gpu = GpuSpec(name, name, "user", "user", 1, {"hbm_bytes": memory})
         else:
             raise InputError(
@@ -316,17 +321,11 @@ class Parts:
                     return FabricSpec(name, fabric.kind, rate, fabric.latency_s)
         speed = format_quantity(rate.value * 8, "byte/s").replace("B/s", "b/s")
         name = f"{'ib' if self.infiniband else 'nic'} {speed}"
-        return FabricSpec(name, "link", rate, stand_in_latency())
+        return FabricSpec(name, "link", rate, stand_in_latency(scale_up=False))
 
     def inner_fabric(self, name: str, rate: Figure, *, scale_up: bool = False) -> FabricSpec:
         """Return a link inside a host or domain; its latency is the stand-in for such links."""
         return FabricSpec(name, "link", rate, stand_in_latency(scale_up=scale_up))
-
-
-def stand_in_latency(*, scale_up: bool = False) -> Figure:
-    """Return the latency of a link where no file states it, as in cluster files."""
-    stand_in = load_domain(_STAND_IN) if scale_up else load_scale_out(_STAND_IN)
-    return stand_in.fabric.latency_s
 
 
 def _rate(fabric: FabricSpec) -> str:

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from topology.build import check_cluster
+from topology.build import build_cluster, check_cluster
 from topology.catalog import systems_of
 from topology.errors import InputError
+from topology.fabric_file import stand_in_latency
 from topology.fabrics import check_scale_out
 from topology.importers.assemble import Assembled
 from topology.importers.found import FabricFound, NodeFound, Nodes
-from topology.importers.parts import Parts, missing, stand_in_latency
+from topology.importers.parts import Parts, missing
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, ScaleOutSpec
 from topology.structures import check_domain
 from topology.units import format_quantity
@@ -273,13 +274,13 @@ def _as_read(kind: str, nic: FabricSpec) -> FabricSpec:
     """Return a NIC as a cluster file describes it: by the kind of fabric and its rate."""
     figure = nic.link_bytes_per_s
     text = figure.text or format_quantity(figure.value, "byte/s", 12)
-    return FabricSpec(f"{kind} {text}", "scale-out", replace(figure, text=text), stand_in_latency())
+    return FabricSpec(
+        f"{kind} {text}", "scale-out", replace(figure, text=text), stand_in_latency(scale_up=False)
+    )
 
 
 def _same_graph(spec: ClusterSpec, assembled: Assembled) -> bool:
     """Whether the short form has as many nodes of each kind, and links of each rate between kinds, as was found."""
-    from topology.build import build_cluster
-
     graph = build_cluster(spec).graph
     kinds: dict[str, str] = {node: data["kind"] for node, data in graph.nodes(data=True)}
     built: Counter[tuple[str, str, int, float]] = Counter()

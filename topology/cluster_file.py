@@ -118,9 +118,7 @@ def _faults(fields: Fields) -> tuple[Fault, ...]:
     for row in fields.subs("broken"):
         fault = read_fault(row)
         if fault.factor == 0 and "factor" in row:
-            raise InputError(
-                f"{row.at('factor')}: 0 must be greater than zero; leave it out for what is down."
-            )
+            row.fail("factor", "0 must be greater than zero; leave it out for what is down.")
         row.done()
         if fault.link is not None and frozenset(fault.link) in links:
             raise InputError(f"{row.where}: duplicate link {list(fault.link)}.")
@@ -148,7 +146,7 @@ def _catalog_part(row: Fields, gpus: _Gpus) -> DomainSpec:
     domain = replace(domain, gpu=gpus(domain.gpu.name, row.where))
     if "gpus" in row:
         if domain.structure == "torus":
-            raise InputError(f"{row.at('gpus')}: a torus has a shape, not a count; write `shape: [4, 4, 8]`.")
+            row.fail("gpus", "a torus has a shape, not a count; write `shape: [4, 4, 8]`.")
         domain = replace(domain, gpus=row.count("gpus", most=domain.gpus))
     return domain
 
@@ -247,7 +245,6 @@ def _raw(fields: Fields, gpus: _Gpus) -> RawTopology:
     for row in fields.subs("nodes"):
         gpu = gpus(row.text("gpu"), row.where) if "gpu" in row else None
         nodes.append(read(RawNode, row, gpu=gpu))
-        row.done()
     kinds = {node.id: node.kind for node in nodes}
     raw = RawTopology(tuple(nodes), tuple(_link(row, kinds) for row in fields.subs("links", empty=True)))
     check_raw(raw, fields.where)

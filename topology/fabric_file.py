@@ -190,9 +190,7 @@ def _fat_tree(asked: _Asked) -> ScaleOutSpec:
     if "cores" in row:
         cores = row.count("cores")
         if cores % spines:
-            raise InputError(
-                f"{row.at('cores')}: {cores} cores do not fill one group for each of {spines} spines."
-            )
+            row.fail("cores", f"{cores} cores do not fill one group for each of {spines} spines.")
         return replace(tree, cores=cores // spines if pods > 1 else 0)
     if pods == 1:
         return tree

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from topology.errors import InputError, printable
 from topology.figures import Evidence
@@ -18,7 +18,6 @@ T = TypeVar("T")
 DEEPEST = 64
 _LONGEST_BYTES = 32_000_000
 _LONGEST_SHOWN = 60
-_MOST = 1_000_000
 _MOST_ELEMENTS = 200_000
 
 MakeError = Callable[[int | None, str], Exception]
@@ -46,37 +45,52 @@ class Fields:
     Each reader raises an ``InputError`` with the place and the key where the value is missing or of the wrong type.
     """
 
+    most = 1_000_000
+    """The largest whole number, where no other limit is given."""
+
     def __init__(self, data: object, where: str) -> None:
-        if not isinstance(data, dict):
+        if not isinstance(data, Mapping):
             raise InputError(f"{where}: expected a mapping of keys to values, found {_kind(data)}.")
-        self._data: Mapping[Any, Any] = data
-        self._asked: set[str] = set()
+        self.data: Mapping[Any, Any] = data
+        self.asked: set[str] = set()
         self._known: set[str] = set()  # keys that could be there: what an unknown one may have meant
         self.where = where
 
     def __contains__(self, key: str) -> bool:
         self._known.add(key)
-        return key in self._data
+        return key in self.data
 
     def has(self, key: str) -> bool:
         """Whether the key is there and not null."""
-        return key in self and self._data[key] is not None
+        return key in self and self.data[key] is not None
 
     def at(self, key: str) -> str:
         """Return the place of ``key``, for messages."""
         return f"{self.where}: {key}"
 
+    def fail(self, key: str, problem: str) -> NoReturn:
+        """Raise InputError: ``problem`` is what is wrong with ``key``."""
+        raise InputError(f"{self.at(key)}: {problem}")
+
+    def must_be(self, key: str, what: str) -> NoReturn:
+        """Raise InputError: the value of ``key`` is not what it must be."""
+        raise _wrong(self.data.get(key), self.at(key), what)
+
     def get(self, key: str, default: object = None) -> Any:
         """Return the raw value of an optional key."""
-        self._asked.add(key)
-        return self._data.get(key, default)
+        self.asked.add(key)
+        return self.data.get(key, default)
 
     def need(self, key: str) -> Any:
         """Return the raw value of a key that must be there."""
-        self._asked.add(key)
-        if key not in self._data or self._data[key] is None:
+        self.asked.add(key)
+        if self.data.get(key) is None:
             raise InputError(f"{self.where}: needs the key `{key}`.")
-        return self._data[key]
+        return self.data[key]
+
+    def figure_of(self, key: str) -> object:
+        """Return the raw value of a key that should be a number."""
+        return self.need(key)
 
     def text(self, key: str, default: str | None = None) -> str:
         """Return a text that is not empty; ``default`` where the key is absent."""
@@ -88,11 +102,11 @@ class Fields:
         """Return a name: a text, or a number as its digits (not everybody quotes names like 17)."""
         return _name(self.need(key), self.at(key))
 
-    def choice(self, key: str, known: Iterable[str]) -> str:
-        """Return a text that is one of ``known``."""
-        value = self.text(key)
+    def choice(self, key: str, known: Iterable[str], default: str | None = None) -> str:
+        """Return a text that is one of ``known``; ``default`` where the key is absent."""
+        value = self.text(key, default)
         if value not in known:
-            raise InputError(f"{self.at(key)}: {shown(value)} is not one of {', '.join(known)}.")
+            self.fail(key, f"{shown(value)} is not one of {', '.join(known)}.")
         return value
 
     def evidence(self, key: str = "kind") -> Evidence:
@@ -100,9 +114,7 @@ class Fields:
         labels = {kind.label: kind for kind in Evidence}
         label = self.text(key)
         if label not in labels:
-            raise InputError(
-                f"{self.at(key)}: {shown(label)} is no kind of evidence; {nearest(label, labels)}"
-            )
+            self.fail(key, f"{shown(label)} is no kind of evidence; {nearest(label, labels)}")
         return labels[label]
 
     def name_list(self, key: str) -> list[str]:
@@ -115,63 +127,68 @@ class Fields:
         if value is None:
             return []
         if not isinstance(value, list):
-            raise InputError(f"{self.at(key)}: {shown(value)} must be a list.")
+            self.must_be(key, "a list")
         return value
 
     def source(self, sources: Mapping[str, str], key: str = "source") -> str:
         """Return the text of the one of the file's ``sources`` that ``key`` names."""
         name = self.text(key)
         if name not in sources:
-            raise InputError(f"{self.at(key)}: {shown(name)} is not among the file's sources.")
+            self.fail(key, f"{shown(name)} is not among the file's sources.")
         return sources[name]
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of texts, empty where the key is absent."""
         value = self.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise InputError(f"{self.at(key)}: must be a list of texts.")
+            self.fail(key, "must be a list of texts.")
         return tuple(_text(item, self.at(key)) for item in value)
 
     def pair(self, key: str, example: str = "like [g0, s0]") -> tuple[str, str]:
         """Return the ids of the two ends of a link."""
         ends = self.texts(key)
         if len(ends) != 2:
-            raise InputError(f"{self.at(key)}: must be the ids of its two ends, {example}.")
+            self.fail(key, f"must be the ids of its two ends, {example}.")
         return ends[0], ends[1]
 
-    def count(self, key: str, default: int | None = None, *, least: int = 1, most: int = _MOST) -> int:
+    def count(self, key: str, default: int | None = None, *, least: int = 1, most: int | None = None) -> int:
         """Return a whole number from ``least`` to ``most``; ``default`` where the key is absent."""
         if default is not None and key not in self:
             return default
-        return _whole(self.need(key), self.at(key), least, most)
+        return _whole(self.figure_of(key), self.at(key), least, self.most if most is None else most)
 
     def counts(self, key: str) -> tuple[int, ...]:
         """Return a list of whole numbers of at least one."""
-        value = self.need(key)
-        if not isinstance(value, list) or not value:
-            raise InputError(
-                f"{self.at(key)}: {shown(value)} must be a list of whole numbers, like [5, 5, 4, 4]."
-            )
-        return tuple(_whole(item, self.at(key), 1, _MOST) for item in value)
+        items = self._filled(key, "a list of whole numbers, like [5, 5, 4, 4]")
+        return tuple(_whole(item, self.at(key), 1, self.most) for item in items)
 
-    def number(self, key: str, default: float | None = None) -> float:
-        """Return a finite number greater than zero; ``default`` where the key is absent."""
+    def number(
+        self, key: str, default: float | None = None, *, most: float = math.inf, zero: bool = False
+    ) -> float:
+        """Return a finite number above zero, with ``zero`` zero too; ``default`` where the key is absent."""
         if default is not None and key not in self:
             return default
-        return _positive(self.need(key), self.at(key))
+        return _number(self.figure_of(key), self.at(key), most, zero=zero)
 
     def numbers(self, key: str) -> tuple[float, ...]:
         """Return a list of finite numbers greater than zero."""
+        items = self._filled(key, "a list of numbers, like [1, 4]")
+        return tuple(_number(item, self.at(key)) for item in items)
+
+    def _filled(self, key: str, what: str) -> list[Any]:
+        """Return a list that is not empty."""
         value = self.need(key)
         if not isinstance(value, list) or not value:
-            raise InputError(f"{self.at(key)}: {shown(value)} must be a list of numbers, like [1, 4].")
-        return tuple(_positive(item, self.at(key)) for item in value)
+            self.must_be(key, what)
+        return value
 
-    def flag(self, key: str) -> bool:
-        """Return true or false, false where the key is absent."""
-        value = self.get(key, default=False)
+    def flag(self, key: str, default: bool | None = False) -> bool:
+        """Return true or false; ``default`` where the key is absent."""
+        if default is not None and key not in self:
+            return default
+        value = self.need(key)
         if not isinstance(value, bool):
-            raise InputError(f"{self.at(key)}: {shown(value)} must be true or false.")
+            self.must_be(key, "true or false")
         return value
 
     def flags(self, key: str, size: int = 0) -> tuple[bool, ...]:
@@ -180,59 +197,68 @@ class Fields:
         if isinstance(value, bool) and size:
             return (value,) * size
         if not isinstance(value, list) or not all(isinstance(item, bool) for item in value):
-            one = "true, false, or " if size else ""
-            raise InputError(f"{self.at(key)}: {shown(value)} must be {one}a list of true and false.")
+            self.must_be(key, f"{'true, false, or ' if size else ''}a list of true and false")
         return tuple(value)
 
-    def sub(self, key: str) -> Fields:
+    def sub(self, key: str) -> Self:
         """Return the mapping under ``key``."""
-        return Fields(self.need(key), self.at(key))
+        return type(self)(self.need(key), self.at(key))
 
     def by_name(self, key: str, read: Callable[[Fields, str], T]) -> dict[str, T]:
         """Return what ``read`` (such as ``Fields.text``) makes of each key of the mapping under ``key``."""
         found = self.sub(key)
         return {name: read(found, name) for name in found.names()}
 
-    def subs(self, key: str, *, empty: bool = False) -> list[Fields]:
+    def subs(self, key: str, *, empty: bool = False) -> list[Self]:
         """Return the list of mappings under ``key``; with ``empty`` it may be absent or have no entries."""
         value = self.items(key) if empty else self.need(key)
         if not isinstance(value, list) or not (value or empty):
-            raise InputError(
-                f"{self.at(key)}: must be a list{'' if empty else ' with at least one entry'}, found {_kind(value)}."
-            )
-        return [Fields(item, f"{self.where}: {key}[{i}]") for i, item in enumerate(value)]
+            some = "" if empty else " with at least one entry"
+            self.fail(key, f"must be a list{some}, found {_kind(value)}.")
+        return [type(self)(item, f"{self.where}: {key}[{i}]") for i, item in enumerate(value)]
 
     def names(self) -> tuple[str, ...]:
         """Return all keys as texts, and take them as asked for."""
-        for key in self._data:
+        for key in self.data:
             if not isinstance(key, str):
                 raise InputError(f"{self.where}: the key {shown(key)} must be a text.")
-        self._asked.update(self._data)
-        return tuple(self._data)
+        self.asked.update(self.data)
+        return tuple(self.data)
 
     def done(self) -> None:
         """Refuse keys that nobody asked for."""
-        for key in self._data:
-            if key not in self._asked:
-                known = nearest(str(key), self._asked | self._known)
+        for key in self.data:
+            if key not in self.asked:
+                known = nearest(str(key), self.asked | self._known)
                 raise InputError(f"{self.where}: unknown key `{str(key)[:_LONGEST_SHOWN]}`; {known}")
 
 
-def _positive(value: object, where: str) -> float:
-    """Return a finite number greater than zero."""
+def _wrong(value: object, where: str, what: str) -> InputError:
+    return InputError(f"{where}: {shown(value)} must be {what}.")
+
+
+def _number(value: object, where: str, most: float = math.inf, *, zero: bool = False) -> float:
+    """Return a finite number within limits."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
-            if 0 < (number := float(value)) < math.inf:
+            number = float(value)
+            if math.isfinite(number) and (number > 0 or (zero and number == 0)) and number <= most:
                 return number
         except OverflowError:
             pass
-    raise InputError(f"{where}: {shown(value)} must be a number greater than zero.")
+    limit = "of 0 or more" if zero else "greater than zero"
+    if most < math.inf:
+        limit = f"from 0 to {most:g}" if zero else f"greater than zero, at most {most:g}"
+    unit = (
+        ", without a unit" if isinstance(value, str) and value[:1].isdigit() and value[-1].isalpha() else ""
+    )
+    raise _wrong(value, where, f"a number {limit}{unit}")
 
 
 def _whole(value: object, where: str, least: int, most: int) -> int:
     """Return a whole number within limits."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"{where}: {shown(value)} must be a whole number from {least} to {most}.")
+        raise _wrong(value, where, f"a whole number from {least} to {most}")
     return value
 
 
@@ -446,7 +472,7 @@ class Element:
             raise InputError(f"{self.where}: <{self.tag}> has no `{name}`.")
         return _name(value, f"{self.where}: <{self.tag}> {name}")
 
-    def count(self, name: str, *, least: int = 1, most: int = _MOST) -> int:
+    def count(self, name: str, *, least: int = 1, most: int = Fields.most) -> int:
         """Return an attribute that is a whole number from ``least`` to ``most``."""
         text = self.text(name)
         if not text.isdecimal() or len(text) > 12 or not least <= int(text) <= most:

@@ -44,12 +44,11 @@ def spec_from_dict(data: Mapping[str, Any], where: str = "cluster") -> ClusterSp
     if given.get("raw") is not None:
         for key in ("domains", "scale_out"):  # they follow from the graph
             given.get(key)
-        faults = tuple(_whole(Fault, row, None) for row in given.subs("faults", empty=True))
+        faults = tuple(_entry(Fault, row, None) for row in given.subs("faults", empty=True))
         spec = raw_cluster_spec(given.text("name"), _read_raw(given.sub("raw")), faults, where)
         given.done()
         return spec
     spec = check_cluster(read(ClusterSpec, given), where)
-    given.done()
     if spec.faults:
         build_cluster(spec)
     return spec
@@ -113,7 +112,7 @@ def _schema(kind: Any) -> list[tuple[Field[Any], Any, str]]:
 
 
 def read(kind: type[_T], given: Fields, tables: Tables | None = None, **known: Any) -> _T:
-    """Return a dataclass of :mod:`topology.spec` from the keys of ``given``; the caller refuses what is left in it.
+    """Return a dataclass of :mod:`topology.spec` from the keys of ``given``; nothing else may be left in it.
 
     Parameters
     ----------
@@ -129,7 +128,7 @@ def read(kind: type[_T], given: Fields, tables: Tables | None = None, **known: A
     Raises
     ------
     InputError
-        If a key is missing, or a value is of the wrong type or cannot be.
+        If a key is missing or unknown, or a value is of the wrong type or cannot be.
     """
     values = dict(known)
     for field, hint, owner in _schema(kind):
@@ -139,6 +138,7 @@ def read(kind: type[_T], given: Fields, tables: Tables | None = None, **known: A
         needed = field.default is MISSING or (owner and not rule.get("brief"))
         if needed or name in given:
             values[name] = _value(hint, given, name, rule, tables)
+    given.done()
     found = kind(**values)
     for sort, check in _CHECKS.items():
         if isinstance(found, sort):
@@ -163,16 +163,18 @@ def _value(hint: Any, given: Fields, key: str, rule: Mapping[str, Any], tables: 
         found: list[Any] = []
         for row in given.subs(key, empty=not rule.get("repeated")):
             count = row.count("count") if rule.get("repeated") else 1
-            found += [_whole(get_args(hint)[0], row, tables)] * count
+            found += [_entry(get_args(hint)[0], row, tables)] * count
         return tuple(found)
-    return _whole(hint, given.sub(key), tables)
+    return _entry(hint, given.sub(key), tables)
 
 
-def _whole(hint: Any, given: Fields, tables: Tables | None) -> Any:
-    """Return what a whole mapping says; nothing may be left in it."""
+def _entry(hint: Any, given: Fields, tables: Tables | None) -> Any:
+    """Return what a whole mapping says."""
     if get_origin(hint) is Mapping:
-        return {name: _whole(get_args(hint)[1], given.sub(name), tables) for name in given.names()}
-    found = _PARTS[hint](given) if hint in _PARTS else read(hint, given, tables)
+        return {name: _entry(get_args(hint)[1], given.sub(name), tables) for name in given.names()}
+    if hint not in _PARTS:
+        return read(hint, given, tables)
+    found = _PARTS[hint](given)
     given.done()
     return found
 
@@ -182,7 +184,7 @@ def _read_figure(given: Fields) -> Figure:
     value = UNPUBLISHED if given.get("value", 0) is None else given.number("value")
     text = given.get("text", "")
     if not isinstance(text, str):
-        raise InputError(f"{given.at('text')}: {shown(text)} must be a text.")
+        given.fail("text", f"{shown(text)} must be a text.")
     return Figure(value, unit, given.evidence(), given.text("source"), text)
 
 
@@ -199,14 +201,15 @@ def read_fault(given: Fields) -> Fault:
     gpu = given.text("gpu") if "gpu" in given else None
     link = None if gpu is not None else given.pair("link", "like [d0.n0.g1, d0.s3]")
     if link is not None and link[0] == link[1]:
-        raise InputError(f"{given.at('link')}: must have two ends that differ.")
+        given.fail("link", "must have two ends that differ.")
     factor = given.get("factor", 0)
     if isinstance(factor, bool) or factor != 0:
         factor = given.number("factor")
     if factor > 1:
-        raise InputError(
-            f"{given.at('factor')}: {factor:g} must be above 0 and at most 1, the part of its rate that is left "
-            "(leave it out for what is down)."
+        given.fail(
+            "factor",
+            f"{factor:g} must be above 0 and at most 1, the part of its rate that is left "
+            "(leave it out for what is down).",
         )
     return Fault(gpu, link, float(factor))
 
@@ -214,22 +217,20 @@ def read_fault(given: Fields) -> Fault:
 def _read_raw(given: Fields) -> RawTopology:
     kinds = {"gpus": GpuSpec, "fabrics": FabricSpec}
     tables = {
-        key: [_whole(kind, row, None) for row in given.subs(key, empty=True)] for key, kind in kinds.items()
+        key: [_entry(kind, row, None) for row in given.subs(key, empty=True)] for key, kind in kinds.items()
     }
-    raw = read(RawTopology, given, tables)
-    given.done()
-    return raw
+    return read(RawTopology, given, tables)
 
 
 def _check_domain(domain: DomainSpec, given: Fields) -> None:
     if domain.structure == "raw":
-        raise InputError(f"{given.at('structure')}: a raw domain needs the graph that it is in, under `raw`.")
+        given.fail("structure", "a raw domain needs the graph that it is in, under `raw`.")
     check_domain(domain, given.where)
 
 
 def _check_scale_out(scale_out: ScaleOutSpec, given: Fields) -> None:
     if scale_out.kind == "raw":
-        raise InputError(f"{given.at('kind')}: a raw fabric needs the graph that it is in, under `raw`.")
+        given.fail("kind", "a raw fabric needs the graph that it is in, under `raw`.")
     check_scale_out(scale_out, given.where)
 
 

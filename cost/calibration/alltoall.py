@@ -158,7 +158,7 @@ def _leg(fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str])
     figures = {}
     for key in fields.names():
         if key not in _UNITS:
-            raise InputError(f"{fields.at(key)}: no such coefficient; known: {', '.join(_UNITS)}.")
+            fields.fail(key, f"no such coefficient; known: {', '.join(_UNITS)}.")
         if isinstance(fields.get(key), str):
             figures[key] = _shared(fields.text(key), _UNITS[key], fields.at(key), shared)
             continue
@@ -185,7 +185,7 @@ def _figure(fields: Fields, unit: str, texts: Mapping[str, str]) -> Figure:
     if unit == "1":
         value = fields.number("value")
         if value > 1:
-            raise InputError(f"{fields.at('value')}: {value} is no fraction of a link's rate.")
+            fields.fail("value", f"{value} is no fraction of a link's rate.")
         text = f"{value:.3g}"
     else:
         text = fields.text("value")

@@ -188,7 +188,7 @@ class ErrorTable:
 def _known(fields: Fields, key: str, known: Iterable[str]) -> str:
     value, choices = fields.text(key), tuple(known)
     if value not in choices:
-        raise InputError(f"{fields.at(key)}: {value!r}; {nearest(value, choices)}")
+        fields.fail(key, f"{value!r}; {nearest(value, choices)}")
     return value
 
 
@@ -198,7 +198,7 @@ def _cells_of(engines: Fields) -> dict[tuple[str, str], Cell]:
         phases = engines.sub(engine)
         for phase in phases.names():
             if phase not in PHASES:
-                raise InputError(f"{phases.at(phase)}: no such phase; {nearest(phase, PHASES)}")
+                phases.fail(phase, f"no such phase; {nearest(phase, PHASES)}")
             found[engine, phase] = _cell(phases.sub(phase))
     for engine in (ANY_ENGINE, EACH_ENGINE):
         if (engine, ANY_PHASE) not in found:
@@ -239,7 +239,7 @@ def _number(fields: Fields, key: str, least: float, most: float = math.inf) -> f
     right = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
     if not right or not least <= value <= most:
         upper = f" to {most:g}" if most < math.inf else " on"
-        raise InputError(f"{fields.at(key)}: {value!r} must be a number from {least:g}{upper}.")
+        fields.fail(key, f"{value!r} must be a number from {least:g}{upper}.")
     return float(value)
 
 

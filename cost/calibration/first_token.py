@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from cost.calibration.serving import ANY_ENGINE
 from cost.quantity import Quantity
-from topology.errors import InputError
 from topology.reading import Fields, load_yaml
 
 PATH = Path(__file__).with_name("first_token.yaml")
@@ -168,17 +167,17 @@ def read_first_token(data: object) -> FirstTokenCalibration:
     source, fit = file.text("source"), file.by_name("fit", Fields.number)
     knots = file.numbers("knots")
     if len(knots) < 2 or any(b <= a for a, b in pairwise(knots)):
-        raise InputError(f"{file.at('knots')}: expected two or more rising counts of requests.")
+        file.fail("knots", "expected two or more rising counts of requests.")
     found = {name: _loaded(fields, knots) for name, fields in file.by_name("engines", Fields.sub).items()}
     if ANY_ENGINE not in found:
-        raise InputError(f"{file.at('engines')}: {ANY_ENGINE} is missing.")
+        file.fail("engines", f"{ANY_ENGINE} is missing.")
     two_pools = _loaded(file.sub("two_pools"), knots)
     queue = file.sub("queue")
     factors = {}
     for phase in ("aggregated", "disaggregated"):
         pair = queue.numbers(phase)
         if len(pair) != 2 or pair[0] > pair[1]:
-            raise InputError(f"{queue.at(phase)}: expected two factors that rise.")
+            queue.fail(phase, "expected two factors that rise.")
         factors[phase] = (pair[0], pair[1])
     queue.done()
     file.done()
@@ -190,14 +189,10 @@ def _loaded(fields: Fields, knots: tuple[float, ...]) -> Loaded:
     fixed_s = fields.number("fixed_s")
     fields.done()
     if {len(low), len(middle), len(high)} != {len(knots)}:
-        raise InputError(
-            f"{fields.at('low')}: low, middle and high need a factor for each of {len(knots)} knots."
-        )
+        fields.fail("low", f"low, middle and high need a factor for each of {len(knots)} knots.")
     for factors in zip(low, middle, high, strict=True):
         if list(factors) != sorted(factors):
-            raise InputError(
-                f"{fields.at('low')}: {', '.join(map(str, factors))} must rise from low to high."
-            )
+            fields.fail("low", f"{', '.join(map(str, factors))} must rise from low to high.")
     return Loaded(fixed_s, knots, low, middle, high)
 
 

@@ -115,21 +115,19 @@ def _rate(fields: Fields, sources: Mapping[str, str], homes: Mapping[str, str]) 
     chip, peak, kernel = fields.text("chip"), fields.text("peak"), fields.text("kernel")
     source, text = fields.source(sources), fields.text("rate")
     if chip not in homes:
-        raise InputError(f"{fields.at('chip')}: {chip!r} is in no architecture; {nearest(chip, homes)}")
+        fields.fail("chip", f"{chip!r} is in no architecture; {nearest(chip, homes)}")
     if peak not in _PEAKS or (peak == "hbm_bytes_per_s") != coefficient.startswith("hbm."):
-        raise InputError(f"{fields.at('peak')}: {peak!r} is no peak that {coefficient} is a fraction of.")
+        fields.fail("peak", f"{peak!r} is no peak that {coefficient} is a fraction of.")
     gpu, unit = load_gpu(chip), GPU_FIGURES[peak]
     if peak not in gpu.figures:
-        raise InputError(f"{fields.at('peak')}: the catalog has no {peak} of {chip}.")
+        fields.fail("peak", f"the catalog has no {peak} of {chip}.")
     most = gpu.figures[peak]
     rate = parse_quantity(text, unit, fields.at("rate"))
     value, kind = fields.number("value"), fields.evidence()
     if kind is not Evidence.MEASURED:
-        raise InputError(f"{fields.at('kind')}: a kernel's rate is measured, not {kind.label}.")
+        fields.fail("kind", f"a kernel's rate is measured, not {kind.label}.")
     if value > 1 or abs(value - rate / most.value) > _ROUNDING:
-        raise InputError(
-            f"{fields.at('value')}: {value} is not {text} over {most.text} of {chip}: {rate / most.value:.3f}."
-        )
+        fields.fail("value", f"{value} is not {text} over {most.text} of {chip}: {rate / most.value:.3f}.")
     note = f"; {fields.text('note')}" if "note" in fields else ""
     fields.done()
     origin = f"{source} ({kernel} on {chip}: {text} of {most.text}{note})"
@@ -241,7 +239,7 @@ def read_unmeasured(data: object, where: str = "unmeasured chips") -> Mapping[st
         if "like" in fields:
             other = fields.text("like")
             if other not in chips:
-                raise InputError(f"{fields.at('like')}: {other!r} doesn't stand above {chip}.")
+                fields.fail("like", f"{other!r} doesn't stand above {chip}.")
             alike = {name: _as_of(other, figure) for name, figure in chips[other].items()}
         fields.done()
         chips[chip] = {**alike, **found, **_published(chip)}
@@ -267,9 +265,9 @@ def _assumed_fraction(fields: Fields, name: str, chip: str, sources: Mapping[str
         raise InputError(f"{fields.where}: a rate was published, which goes before what is assumed.")
     value, kind, source = fields.number("value"), fields.evidence(), fields.source(sources)
     if kind is not Evidence.ASSUMED:
-        raise InputError(f"{fields.at('kind')}: without a rate it is assumed, not {kind.label}.")
+        fields.fail("kind", f"without a rate it is assumed, not {kind.label}.")
     if not 0 < value <= 1:
-        raise InputError(f"{fields.at('value')}: {value} is no fraction.")
+        fields.fail("value", f"{value} is no fraction.")
     note = f"; {fields.text('note')}" if "note" in fields else ""
     fields.done()
     return Figure(value, "1", kind, f"{source}{note}", f"{value:g}")

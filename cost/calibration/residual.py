@@ -190,11 +190,11 @@ def read_residual(data: object, rows: Iterable[list[str]]) -> Residual:
     file = Fields(data, "residual")
     source, count, length = file.text("source"), file.count("rows"), file.number("length")
     if length > 1:
-        raise InputError(f"{file.at('length')}: {length:g} must be at most 1.")
+        file.fail("length", f"{length:g} must be at most 1.")
     errors = {name: _error(fields) for name, fields in file.by_name("errors", Fields.sub).items()}
     for name in ("cross_validated", "model_left_out", "chip_left_out"):
         if name not in errors:
-            raise InputError(f"{file.at('errors')}: {name}: it is missing.")
+            file.fail("errors", f"{name}: it is missing.")
     centres = file.count("centres")
     file.done()
     found = _centres(rows)
@@ -209,7 +209,7 @@ def _error(fields: Fields) -> ResidualError:
     for name in ("physics", "corrected"):
         pair = fields.numbers(name)
         if len(pair) != 2:
-            raise InputError(f"{fields.at(name)}: expected two figures, median and mean.")
+            fields.fail(name, "expected two figures, median and mean.")
         pairs.append((pair[0], pair[1]))
     fields.done()
     return ResidualError(*pairs)

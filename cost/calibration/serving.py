@@ -207,12 +207,12 @@ def _points(fields: Fields, *, rates: bool) -> dict[str, list[tuple[float, float
         given = fields.need(name)
         points = [_pair(item, fields.at(name)) for item in given] if isinstance(given, list) else []
         if not points or any(after[0] <= before[0] for before, after in pairwise(points)):
-            raise InputError(f"{fields.at(name)}: expected pairs [figure, value], figures rising.")
+            fields.fail(name, "expected pairs [figure, value], figures rising.")
         if rates and any(value > 1 for _, value in points):
-            raise InputError(f"{fields.at(name)}: {max(v for _, v in points)} is no fraction of a peak.")
+            fields.fail(name, f"{max(v for _, v in points)} is no fraction of a peak.")
         order = [x * y for x, y in points] if rates else [-y for _, y in points]
         if any(after < before for before, after in pairwise(order)):
-            raise InputError(f"{fields.at(name)}: a better figure would give a slower kernel.")
+            fields.fail(name, "a better figure would give a slower kernel.")
         found[name] = points
     return found
 
@@ -233,7 +233,7 @@ def _shared(fields: Fields) -> dict[str, float]:
         _known(name, fields)
         found[name] = fields.number(name)
         if found[name] > 1 and is_fraction(name):
-            raise InputError(f"{fields.at(name)}: {found[name]} is no fraction of a peak.")
+            fields.fail(name, f"{found[name]} is no fraction of a peak.")
     return found
 
 
@@ -241,13 +241,13 @@ def _factors(fields: Fields) -> dict[str, float]:
     found = {name: fields.number(name) for name in fields.names()}
     for name in found:
         if name not in ("compute", "memory", "delay"):
-            raise InputError(f"{fields.at(name)}: no such factor; expected compute, memory or delay.")
+            fields.fail(name, "no such factor; expected compute, memory or delay.")
     return found
 
 
 def _known(name: str, fields: Fields) -> None:
     if name not in COEFFICIENTS:
-        raise InputError(f"{fields.at(name)}: no such coefficient; {nearest(name, COEFFICIENTS)}")
+        fields.fail(name, f"no such coefficient; {nearest(name, COEFFICIENTS)}")
 
 
 @cache

@@ -36,22 +36,22 @@ _OWN = "rackplan"
 
 def _unwrap(top: Facts) -> tuple[Facts, tuple[str, ...]]:
     """Return the language model's part of a multimodal config, and what is left out."""
-    omitted = tuple(dict.fromkeys(name for key, name in _TOWERS.items() if top.has(key) and top.config[key]))
+    omitted = tuple(dict.fromkeys(name for key, name in _TOWERS.items() if top.has(key) and top.data[key]))
     inner = [key for key in _INNER if top.has(key)]
     if not inner:
         top.ignore(*_TOWERS)
         return top, omitted
     if len(inner) > 1:
-        top.fail(inner[1], f"absent, for {inner[0]} describes the language model")
-    text = top.section(inner[0])
-    unnamed = _UNNAMED.get(str(top.config.get("model_type")))
-    if unnamed is not None and "model_type" not in text.config:
-        text.config = {**text.config, "model_type": unnamed}
-    if "tie_word_embeddings" in top.config:
-        outer, within = top.config["tie_word_embeddings"], text.config.get("tie_word_embeddings")
+        top.must_be(inner[1], f"absent, for {inner[0]} describes the language model")
+    text = top.sub(inner[0])
+    unnamed = _UNNAMED.get(str(top.data.get("model_type")))
+    if unnamed is not None and "model_type" not in text.data:
+        text.data = {**text.data, "model_type": unnamed}
+    if "tie_word_embeddings" in top.data:
+        outer, within = top.data["tie_word_embeddings"], text.data.get("tie_word_embeddings")
         if within is not None and within != outer:
-            text.fail("tie_word_embeddings", f"what the outer config says ({shown(outer)})")
-        text.config = {**text.config, "tie_word_embeddings": outer}
+            text.must_be("tie_word_embeddings", f"what the outer config says ({shown(outer)})")
+        text.data = {**text.data, "tie_word_embeddings": outer}
     return text, omitted
 
 
@@ -64,7 +64,7 @@ def _check_kind(facts: Facts) -> None:
         return
     names = facts.items("architectures")
     if not all(isinstance(name, str) for name in names):
-        facts.fail("architectures", "a list of class names")
+        facts.must_be("architectures", "a list of class names")
     if names and not any(str(name).endswith(_CAUSAL) for name in names):
         facts.refuse(
             f"architectures is {shown(names)}: only a language model with an output head is modelled."
@@ -120,7 +120,7 @@ def _parts(top: Facts) -> tuple[Facts, Decoder, tuple[str, ...], tuple[str, ...]
     if text is not top:
         _check_kind(text)
     name = _row_name(text)
-    text.config = {**text.config, "model_type": name}
+    text.data = {**text.data, "model_type": name}
     decoder = FAMILIES[name].decoder(text)
     text.ignore("expert_dtype", "quantization_config")
     notes = check_unread(text, name)

@@ -32,14 +32,14 @@ INDEXED = ("indexed_attention", "deepseek_sparse_attention")
 
 
 def _shared_experts(f: Facts) -> int:
-    if "n_shared_experts" not in f.config:
+    if "n_shared_experts" not in f.data:
         f.count("n_shared_experts")  # absent is not null: its default differs between definitions
     return f.whole("n_shared_experts", default=0)
 
 
 def _grouped_choice(f: Facts) -> bool:
     f.ignore("n_group", "topk_group")
-    return f.config.get("topk_method") != "greedy"
+    return f.data.get("topk_method") != "greedy"
 
 
 DEEPSEEK_MOE = Routed(
@@ -54,12 +54,12 @@ def latent(f: Facts, hidden: int) -> Latent:
     """Read latent attention; ``q_lora_rank`` may be null, then queries are projected directly."""
     heads = f.count("num_attention_heads", most=MOST_HEADS)
     f.ignore("num_key_value_heads", "head_dim")
-    if "q_lora_rank" not in f.config:
+    if "q_lora_rank" not in f.data:
         f.count("q_lora_rank")  # absent is not null: V2-Lite writes null where it has no rank
     q_rank = f.count_or_none("q_lora_rank")
     kv_rank, rope, nope = f.count("kv_lora_rank"), f.whole("qk_rope_head_dim"), f.count("qk_nope_head_dim")
     if f.has("qk_head_dim") and f.count("qk_head_dim") != nope + rope:
-        f.fail("qk_head_dim", f"qk_nope_head_dim + qk_rope_head_dim ({nope + rope})")
+        f.must_be("qk_head_dim", f"qk_nope_head_dim + qk_rope_head_dim ({nope + rope})")
     norms = (q_rank or 0) + kv_rank
     biases = norms + rope + hidden if f.flag("attention_bias", default=False) else 0
     return Latent(
@@ -90,7 +90,7 @@ def _indexed(f: Facts, hidden: int, layers: int, *, pool: int = 1) -> list[Index
     """Read latent attention with an index for each layer; ``pool``: tokens that a key of the index stands for."""
     base = latent(f, hidden)
     if base.q_rank is None:
-        f.fail("q_lora_rank", "a number: the index takes its queries from that latent")
+        f.must_be("q_lora_rank", "a number: the index takes its queries from that latent")
     dim = f.count("index_head_dim")
     pooling = pool * dim if pool > 1 else 0  # the weight of each place in a pool
     return [
@@ -112,11 +112,11 @@ def _own_index(f: Facts, layers: int) -> list[bool]:
     if listed == "indexer_types":
         f.ignore("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset")
     if f.has(listed):
-        if listed == "indexer_types" or isinstance(f.config[listed], list):
+        if listed == "indexer_types" or isinstance(f.data[listed], list):
             return f.layers_with(listed, layers, "full", "shared")
         letters = f.text(listed)
         if len(letters) != layers or set(letters) - {"F", "S"}:
-            f.fail(listed, f"one F (full) or S (shared) for each of {layers} layers")
+            f.must_be(listed, f"one F (full) or S (shared) for each of {layers} layers")
         return [letter == "F" for letter in letters]
     every, skip = f.count("index_topk_freq", default=1), f.whole("index_skip_topk_offset", default=2)
     return [max(index - skip + 1, 0) % every == 0 for index in range(layers)]
@@ -146,7 +146,7 @@ def v4_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     else:
         first = f.whole("num_hash_layers")
         if first > layers:
-            f.fail("num_hash_layers", f"at most the number of layers ({layers})")
+            f.must_be("num_hash_layers", f"at most the number of layers ({layers})")
         hashed = [index < first for index in range(layers)]
     by_hash, by_router = (replace(DEEPSEEK_MOE, router_bias=bias).one(f, hidden) for bias in (False, True))
     return [by_hash if flag else by_router for flag in hashed]
@@ -164,11 +164,11 @@ def v4_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     ratios = f.items("compress_ratios")
     drafts = f.whole("num_nextn_predict_layers", default=0)
     if len(ratios) not in (layers, layers + drafts):
-        f.fail(
+        f.must_be(
             "compress_ratios",
             f"a list with one entry for each of {layers} layers (and {drafts} draft layers)",
         )
-    f.config = {**f.config, "compress_ratios": ratios[:layers]}
+    f.data = {**f.data, "compress_ratios": ratios[:layers]}
     by_rate: dict[object, str] = {rate: kind for kind, rate in _V4_RATES.items()}
     return [
         _v4_layer(f, hidden, by_rate[rate]) for rate in f.per_layer("compress_ratios", layers, [*by_rate])
@@ -183,7 +183,7 @@ def _v4_rate(f: Facts, kind: str) -> int:
     if f.has(single):
         return f.count(single)
     if f.has("compress_rates"):
-        return f.section("compress_rates").count(kind, default=_V4_RATES[kind])
+        return f.sub("compress_rates").count(kind, default=_V4_RATES[kind])
     return _V4_RATES[kind]
 
 
@@ -220,7 +220,7 @@ def gated_delta(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     if f.has("layer_types"):
         listed = f.layers_with("layer_types", layers, FULL, LINEAR)
         if every is not None and full != listed:
-            f.fail("full_attention_interval", "what layer_types says, or absent")
+            f.must_be("full_attention_interval", "what layer_types says, or absent")
         full = listed
     quadratic = _GATED_FULL.one(f, hidden)
     linear = GatedDelta(
@@ -251,14 +251,14 @@ _DELTA_KEYS = {
 def _kimi_delta(f: Facts, hidden: int) -> tuple[KimiDelta, Facts]:
     """Read Kimi delta attention, and return the section it stands in (the config itself where its keys are flat)."""
     f.ignore("linear_attn_config", "linear_lower_bound", *_DELTA_KEYS.values())
-    section = f.section("linear_attn_config") if f.has("linear_attn_config") else f
+    section = f.sub("linear_attn_config") if f.has("linear_attn_config") else f
     heads, dim, kernel = (
         section.count(flat if section is f else within) for within, flat in _DELTA_KEYS.items()
     )
     full_gate = section is not f and section.flag("use_full_rank_gate", default=False)
     if section is not f:
         section.ignore("gate_lower_bound", "safe_gate", "kda_layers", "full_attn_layers")
-        check_unread(section, str(f.config.get("model_type")))
+        check_unread(section, str(f.data.get("model_type")))
     return KimiDelta.of(hidden, heads, dim, kernel, full_gate=full_gate), section
 
 
@@ -274,10 +274,10 @@ def kimi_names(f: Facts) -> None:
     """Give Kimi's keys the names that DeepSeek's have."""
     for old, new in _KIMI_NAMES.items():
         f.ignore(old)
-        if f.config.get(old) is not None:
-            if f.config.get(new, f.config[old]) != f.config[old]:
-                f.fail(new, f"the same as {old}, which means the same")
-            f.config = {**f.config, new: f.config[old]}
+        if f.data.get(old) is not None:
+            if f.data.get(new, f.data[old]) != f.data[old]:
+                f.must_be(new, f"the same as {old}, which means the same")
+            f.data = {**f.data, new: f.data[old]}
 
 
 def kimi_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
@@ -290,7 +290,7 @@ def kimi_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
         first, full = section.items("kda_layers"), section.items("full_attn_layers")
         numbers = [each for each in (*first, *full) if isinstance(each, int) and not isinstance(each, bool)]
         if len(numbers) != len(first) + len(full) or sorted(numbers) != list(range(1, layers + 1)):
-            section.fail("full_attn_layers", f"the layers from 1 to {layers} that are not in kda_layers")
+            section.must_be("full_attn_layers", f"the layers from 1 to {layers} that are not in kda_layers")
         linear = [index + 1 in first for index in range(layers)]
     return [delta if flag else wide for flag in linear]
 
@@ -365,21 +365,21 @@ def _m3_index(f: Facts, layers: int) -> tuple[list[bool], Facts]:
     """Whether each layer reads blocks, and the section that describes the index (the config itself where flat)."""
     if not f.has("sparse_attention_config"):
         return f.layers_with("layer_types", layers, _BLOCKS, FULL), f
-    section = f.section("sparse_attention_config")
+    section = f.sub("sparse_attention_config")
     if not section.flag("use_sparse_attention", default=True):
         return [False] * layers, section
     flags = section.layers_with("sparse_attention_freq", layers, 1, 0)
     section.choice("sparse_score_type", ("max",), "max")
     if section.whole("sparse_init_block", default=0):
-        section.fail("sparse_init_block", "0: blocks at the start that are always read are not modelled")
+        section.must_be("sparse_init_block", "0: blocks at the start that are always read are not modelled")
     if section.has("sparse_disable_index_value"):
         without = section.layers_with("sparse_disable_index_value", layers, 1, 0)
         if any(flag and not off for flag, off in zip(flags, without, strict=True)):
-            section.fail(
+            section.must_be(
                 "sparse_disable_index_value", "1 in every sparse layer: values of the index are not modelled"
             )
     if f.has("layer_types") and f.layers_with("layer_types", layers, _BLOCKS, FULL) != flags:
-        f.fail("layer_types", "what sparse_attention_freq says, or absent")
+        f.must_be("layer_types", "what sparse_attention_freq says, or absent")
     return flags, section
 
 
@@ -415,7 +415,7 @@ def checked_mimo(f: Facts) -> None:
     for key in ("num_attention_heads", "head_dim", "v_head_dim"):
         expected = f.count(key)
         if f.has(f"swa_{key}") and f.count(f"swa_{key}") != expected:
-            f.fail(f"swa_{key}", f"{expected}, as in the other layers")
+            f.must_be(f"swa_{key}", f"{expected}, as in the other layers")
 
 
 def mimo_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
@@ -446,11 +446,11 @@ def mimo_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
 def checked_gemma4(f: Facts) -> None:
     """Refuse a Gemma 4 that sees what follows, or does not say whether each layer has embeddings."""
     if f.has("use_bidirectional_attention") and f.text("use_bidirectional_attention") != "vision":
-        f.fail(
+        f.must_be(
             "use_bidirectional_attention", "'vision' or null: a model that sees what follows does not decode"
         )
     # Absent is not off: this class has them on by default, the unified one never.
-    if f.config.get("model_type") == "gemma4_text" and "hidden_size_per_layer_input" not in f.config:
+    if f.data.get("model_type") == "gemma4_text" and "hidden_size_per_layer_input" not in f.data:
         f.count("hidden_size_per_layer_input")
     f.ignore("vocab_size_per_layer_input")
 
@@ -464,7 +464,7 @@ def gemma4_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuer
     """Layers with a window, and wider ones that see everything; the last may have no cache of their own."""
     kinds = f.per_layer("layer_types", layers, (FULL, SLIDING))
     if kinds[-1] != FULL:
-        f.fail("layer_types", f"{FULL} in the last layer")
+        f.must_be("layer_types", f"{FULL} in the last layer")
     first_shared = layers - _gemma4_shared(f, layers)
     heads = f.count("num_attention_heads", most=MOST_HEADS)
     kv_heads = f.count("num_key_value_heads", most=MOST_HEADS)
@@ -476,7 +476,7 @@ def gemma4_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuer
         f.divides(each, heads, "the key and value heads must divide num_attention_heads")
     narrow, wide, window = f.count("head_dim"), f.count("global_head_dim"), f.count("sliding_window")
     if first_shared < layers and set(kinds[:first_shared]) != set(kinds):
-        f.fail(
+        f.must_be(
             "num_kv_shared_layers", "few enough that a layer of each kind comes before the ones that share"
         )
     return [
@@ -545,7 +545,7 @@ def gemma4_embedding(f: Facts, hidden: int) -> int:  # noqa: ARG001 - as every r
 
 def checked_mistral(f: Facts) -> None:
     """Refuse a Mistral that says nothing of windows: the class default is 4,096, and later models mean none."""
-    if "sliding_window" not in f.config and not f.has("layer_types"):
+    if "sliding_window" not in f.data and not f.has("layer_types"):
         f.count("sliding_window")
 
 
@@ -556,14 +556,14 @@ _GEMMA3 = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, 
 
 def with_gemma3_defaults(f: Facts) -> None:
     """Fill in what Gemma 3's published configs leave out."""
-    f.config = {**_GEMMA3, **f.config}
+    f.data = {**_GEMMA3, **f.data}
 
 
 def dbrx_kv_heads(f: Facts) -> int:
     """Return DBRX's key and value heads, which a flat key may repeat."""
-    kv_heads = f.section("attn_config").count("kv_n_heads")
+    kv_heads = f.sub("attn_config").count("kv_n_heads")
     if f.count("num_key_value_heads", default=kv_heads) != kv_heads:
-        f.fail("num_key_value_heads", f"attn_config.kv_n_heads ({kv_heads}), or absent")
+        f.must_be("num_key_value_heads", f"attn_config.kv_n_heads ({kv_heads}), or absent")
     return kv_heads
 
 
@@ -571,14 +571,14 @@ def checked_opt(f: Facts) -> None:
     """Refuse OPT-350M, whose embedding is narrower than its layers."""
     hidden = f.count("hidden_size")
     if f.count("word_embed_proj_dim", default=hidden) != hidden:
-        f.fail(
+        f.must_be(
             "word_embed_proj_dim", f"hidden_size ({hidden}): projections around the layers are not modelled"
         )
 
 
 def checked_mpt(f: Facts) -> None:
     """Refuse MPT's forms with learned positions, normed queries or grouped heads."""
-    attn = f.section("attn_config")
+    attn = f.sub("attn_config")
     if not attn.flag("alibi", default=True) or attn.flag("qk_ln", default=False):
         f.refuse(
             "MPT with learned positions (alibi false) or normed queries and keys (qk_ln) is not modelled."
@@ -608,14 +608,14 @@ def hunyuan_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     """Hunyuan-A13B: one shared part as wide as an expert; some keys are lists with one entry a layer."""
     inner = f.count("intermediate_size")
     for key, allowed in (("moe_intermediate_size", inner), ("num_shared_expert", 1)):
-        if f.has(key) and f.config[key] != allowed:
+        if f.has(key) and f.data[key] != allowed:
             f.per_layer(key, layers, (allowed,))
-    if f.has("moe_topk") and isinstance(f.config["moe_topk"], list):
+    if f.has("moe_topk") and isinstance(f.data["moe_topk"], list):
         values = f.items("moe_topk")
         if not values:
-            f.fail("moe_topk", "a number or one number a layer")
+            f.must_be("moe_topk", "a number or one number a layer")
         f.per_layer("moe_topk", layers, (values[0],))
-        f.config = {**f.config, "moe_topk": values[0]}
+        f.data = {**f.data, "moe_topk": values[0]}
     return _HUNYUAN_MOE(f, hidden, layers)
 
 

@@ -1,12 +1,12 @@
-"""Typed access to the keys of a config: every key is checked when read, and what was read is remembered."""
+"""The keys of a config: checked when read as any input is, and what was read is remembered."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Final, NoReturn
 
 from topology.errors import InputError
-from topology.reading import shown
+from topology.reading import Fields, shown
 
 # No published model comes near these; a value beyond them is a slip, and would only exhaust memory.
 MOST = 1 << 24
@@ -17,27 +17,17 @@ REQUIRED: Final = None
 """The default of a key without default."""
 
 
-class Facts:
-    """The keys of one config object: of somebody else's, so unlike :class:`topology.reading.Fields` null is absent.
+class Facts(Fields):
+    """The keys of one config object: of somebody else's, so unlike in other input null is absent.
 
-    Keys that nobody asked for are judged at the end (:func:`cost.config.unmodelled.check_unread`), not one by one.
-
-    Parameters
-    ----------
-    config:
-        The object, as JSON gave it.
-    where:
-        How messages call it (a path or a name, and the section).
+    Keys that nobody asked for are judged at the end (:func:`cost.config.unmodelled.check_unread`), not refused.
     """
 
-    def __init__(self, config: Mapping[str, object], where: str) -> None:
-        self.config = config
-        self.where = where
-        self.used: set[str] = set()
+    most = MOST
 
-    def fail(self, key: str, must: str) -> NoReturn:
-        """Raise InputError: the value of ``key`` is not what it ``must`` be."""
-        raise InputError(f"{self.where}: {key} is {shown(self.config.get(key))}; it must be {must}.")
+    def __contains__(self, key: str) -> bool:
+        self.asked.add(key)
+        return self.data.get(key) is not None
 
     def refuse(self, why: str) -> NoReturn:
         """Raise InputError naming the part of the architecture that is not modelled."""
@@ -45,84 +35,51 @@ class Facts:
 
     def ignore(self, *keys: str) -> None:
         """Say that ``keys`` are known and do not change what is counted."""
-        self.used.update(keys)
+        self.asked.update(keys)
 
-    def has(self, key: str) -> bool:
-        """Whether ``key`` is there and not null."""
-        self.used.add(key)
-        return self.config.get(key) is not None
+    def need(self, key: str) -> Any:
+        """Return the raw value of a key that a model cannot be read without."""
+        if key in self:
+            return self.data[key]
+        missing = "is null" if key in self.data else "is missing"
+        kind = self.data.get("model_type")
+        model = f"a {kind} model" if isinstance(kind, str) else "a model"
+        raise InputError(f"{self.where}: {key} {missing}, and {model} cannot be read without it.")
 
-    def _value(self, key: str, default: object = REQUIRED) -> Any:
-        self.used.add(key)
-        value = self.config.get(key)
-        if value is not None:
-            return value
-        if default is REQUIRED:
-            missing = "is null" if key in self.config else "is missing"
-            kind = self.config.get("model_type")
-            model = f"a {kind} model" if isinstance(kind, str) else "a model"
-            raise InputError(f"{self.where}: {key} {missing}, and {model} cannot be read without it.")
-        return default
+    def one_of(self, *keys: str) -> str:
+        """Return the first of ``keys`` that is there: they are names of one thing, so all must say the same."""
+        self.ignore(*keys)
+        first, *others = [key for key in keys if key in self] or keys[:1]
+        for other in others:
+            if self.data[other] != self.data[first]:
+                self.must_be(other, f"the same as {first} ({shown(self.data[first])}), which means the same")
+        return first
 
-    def count(self, *keys: str, default: int | None = REQUIRED, least: int = 1, most: int = MOST) -> int:
-        """Return the whole number under the first of ``keys`` that is there (they are names of one thing)."""
-        present = [key for key in keys if self.config.get(key) is not None]
-        self.used.update(keys)
-        key = present[0] if present else keys[0]
-        for other in present[1:]:
-            if self.config[other] != self.config[key]:
-                self.fail(other, f"the same as {key} ({shown(self.config[key])}), which means the same")
-        value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            self.fail(key, "a whole number")
-        if not least <= value <= most:
-            self.fail(key, f"between {least:,} and {most:,}")
-        return value
-
-    def whole(self, *keys: str, default: int | None = REQUIRED, most: int = MOST) -> int:
+    def whole(self, key: str, default: int | None = REQUIRED, *, most: int = MOST) -> int:
         """Return a whole number that may be 0."""
-        return self.count(*keys, default=default, least=0, most=most)
+        return self.count(key, default, least=0, most=most)
 
     def count_or_none(self, key: str) -> int | None:
         """Return a positive whole number, or None where the key is null or absent."""
-        return self.count(key) if self.has(key) else None
+        return self.count(key) if key in self else None
 
-    def flag(self, key: str, *, default: bool | None = REQUIRED) -> bool:
-        """Return true or false."""
-        value = self._value(key, default)
-        if not isinstance(value, bool):
-            self.fail(key, "true or false")
-        return value
+    def flag(self, key: str, default: bool | None = REQUIRED) -> bool:
+        """Return true or false; without a default the key must be there."""
+        return super().flag(key, default)
 
-    def text(self, key: str, default: str | None = REQUIRED) -> str:
-        """Return a string."""
-        value = self._value(key, default)
-        if not isinstance(value, str):
-            self.fail(key, "a string")
-        return value
-
-    def choice(self, key: str, allowed: Collection[str], default: str | None = REQUIRED) -> str:
-        """Return a string that is one of ``allowed``."""
-        value = self.text(key, default)
-        if value not in allowed:
-            self.fail(key, f"one of {', '.join(sorted(allowed))}")
-        return value
-
-    def items(self, key: str) -> list[object]:
-        """Return a list."""
-        value = self._value(key)
-        if not isinstance(value, list):
-            self.fail(key, "a list")
-        return value
+    def items(self, key: str) -> list[Any]:
+        """Return a list that must be there."""
+        self.need(key)
+        return super().items(key)
 
     def layer_ids(self, key: str, layers: int) -> frozenset[int]:
         """Return the layer ids listed under ``key`` (none where it is null or absent)."""
-        if not self.has(key):
+        if key not in self:
             return frozenset()
         ids = self.items(key)
         for item in ids:
             if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < layers:
-                self.fail(key, f"a list of layer ids from 0 to {layers - 1}, and {shown(item)} is none")
+                self.must_be(key, f"a list of layer ids from 0 to {layers - 1}, and {shown(item)} is none")
         return frozenset(item for item in ids if isinstance(item, int))
 
     def per_layer(self, key: str, layers: int, allowed: Collection[object]) -> list[object]:
@@ -145,13 +102,6 @@ class Facts:
     def layers_with(self, key: str, layers: int, wanted: object, *others: object) -> list[bool]:
         """Return whether each layer's entry under ``key`` is ``wanted``; it may also be one of ``others``."""
         return [value == wanted for value in self.per_layer(key, layers, (*others, wanted))]
-
-    def section(self, key: str) -> Facts:
-        """Return the object under ``key``."""
-        value = self._value(key)
-        if not isinstance(value, Mapping):
-            self.fail(key, "an object")
-        return Facts(value, f"{self.where}, {key}")
 
     def layers(self, key: str = "num_hidden_layers") -> int:
         """Return the number of layers."""

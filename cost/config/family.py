@@ -53,8 +53,8 @@ class Count:
 
     def __call__(self, f: Facts) -> int:
         """Read the number."""
-        found = f.section(self.section) if self.section else f
-        return found.count(*self.keys, default=self.default, least=self.least, most=self.most)
+        found = f.sub(self.section) if self.section else f
+        return found.count(found.one_of(*self.keys), self.default, least=self.least, most=self.most)
 
 
 def experts_in(*keys: str) -> Count:
@@ -117,7 +117,7 @@ def switched_windows(f: Facts, layers: int) -> list[int | None]:
     f.ignore("sliding_window", "max_window_layers")
     if not f.flag("use_sliding_window", default=False):
         if f.has("layer_types") and SLIDING in f.per_layer("layer_types", layers, (FULL, SLIDING)):
-            f.fail("use_sliding_window", f"true, for layer_types has {SLIDING}")
+            f.must_be("use_sliding_window", f"true, for layer_types has {SLIDING}")
         return [None] * layers
     if f.has("layer_types"):
         return windows_by_type(f, layers)
@@ -249,11 +249,13 @@ def after_first(f: Facts, layers: int, *, default_dense: int | None = None) -> l
         return f.layers_with("mlp_layer_types", layers, "sparse", "dense")
     dense = f.whole("first_k_dense_replace", default=default_dense)
     if dense >= layers:
-        f.fail("first_k_dense_replace", f"less than the number of layers ({layers}), or no layer has experts")
-    if f.has("moe_layer_freq") and isinstance(f.config["moe_layer_freq"], list):
+        f.must_be(
+            "first_k_dense_replace", f"less than the number of layers ({layers}), or no layer has experts"
+        )
+    if f.has("moe_layer_freq") and isinstance(f.data["moe_layer_freq"], list):
         flags = f.layers_with("moe_layer_freq", layers, 1, 0)
         if any(flags[:dense]):
-            f.fail(
+            f.must_be(
                 "moe_layer_freq", f"0 in the first {dense} layers, which first_k_dense_replace says are dense"
             )
         return flags
@@ -348,9 +350,9 @@ class Routed:
         groups, top_groups = f.count("n_group", default=1), f.count("topk_group", default=1)
         per_group = f.divides(groups, experts, "n_group must divide the number of experts")
         if top_groups > groups:
-            f.fail("topk_group", f"no more than n_group ({groups})")
+            f.must_be("topk_group", f"no more than n_group ({groups})")
         if top_k > top_groups * per_group:
-            f.fail(
+            f.must_be(
                 "topk_group",
                 f"large enough for {top_k} experts a token, and {top_groups} x {per_group} is not",
             )
@@ -463,7 +465,7 @@ class Family:
         for key, (only, must) in self.must.items():
             found = f.flag(key, default=only) if isinstance(only, bool) else f.whole(key, default=only)
             if found != only:
-                f.fail(key, must)
+                f.must_be(key, must)
         hidden, count = self.hidden(f), f.layers(self.layers)
         ffns = self.ffn(f, hidden, count)
         attentions = self.attention(f, hidden, count)

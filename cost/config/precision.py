@@ -190,7 +190,7 @@ def _stored(top: Facts, text: Facts) -> tuple[str, str]:
             if facts.has(key):
                 value = facts.text(key).removeprefix("torch.")
                 if value not in _TORCH:
-                    facts.fail(key, f"one of {', '.join(_TORCH)}")
+                    facts.must_be(key, f"one of {', '.join(_TORCH)}")
                 return _TORCH[value], key
     return "bf16", ""
 
@@ -220,8 +220,8 @@ def _by_scheme(scheme: Scheme, decoder: Decoder, stored: str) -> dict[str, str]:
 def _section(top: Facts, text: Facts) -> Facts | None:
     """Return the quantiser's section, in the outer or the inner config."""
     for facts in (top, text):
-        if facts.has("quantization_config") and facts.config["quantization_config"]:
-            return facts.section("quantization_config")
+        if facts.has("quantization_config") and facts.data["quantization_config"]:
+            return facts.sub("quantization_config")
     return None
 
 

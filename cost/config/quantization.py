@@ -54,7 +54,7 @@ def _names(f: Facts, *keys: str) -> tuple[str, ...]:
             values = f.items(key)
             for value in values:
                 if not isinstance(value, str):
-                    f.fail(key, "a list of module names")
+                    f.must_be(key, "a list of module names")
             return tuple(str(value) for value in values)
     return ()
 
@@ -68,8 +68,8 @@ def _fp8(f: Facts) -> Scheme:
         known = {(_FP8_BLOCK, _FP8_BLOCK): "fp8", (1, _MX_BLOCK): "mxfp8"}
         dtype = next((name for shape, name in known.items() if block == list(shape)), "")
         if not dtype:
-            f.fail("weight_block_size", "[128, 128] or [1, 32]")
-    if f.has("quantized_layers") and f.config["quantized_layers"]:
+            f.must_be("weight_block_size", "[128, 128] or [1, 32]")
+    if f.has("quantized_layers") and f.data["quantized_layers"]:
         return Scheme("fp8, some modules by modelopt", (*_by_module(f), Rule(dtype)), kept)
     return Scheme("fp8", (Rule(dtype),), kept)
 
@@ -101,13 +101,13 @@ def _weight_only(f: Facts, bits_key: str, group_key: str, *, zero_points: bool) 
     if bits == 8:
         return "int8"
     if bits != 4:
-        f.fail(bits_key, "4 or 8")
+        f.must_be(bits_key, "4 or 8")
     return _int4(f, group, zero_points=zero_points)
 
 
 def _gptq(f: Facts) -> Scheme:
     """GPTQ: packed zero points in every group."""
-    if f.has("dynamic") and f.config["dynamic"]:
+    if f.has("dynamic") and f.data["dynamic"]:
         f.refuse("quantization_config: GPTQ's per-module `dynamic` rules are not modelled; give `weights`.")
     dtype = _weight_only(f, "bits", "group_size", zero_points=True)
     kept = _names(f, "modules_to_not_convert")
@@ -124,7 +124,7 @@ def _awq(f: Facts) -> Scheme:
 
 def _compressed_dtype(f: Facts, group: Facts) -> str:
     """Return the format of one of compressed-tensors' groups."""
-    weights = group.section("weights")
+    weights = group.sub("weights")
     bits, kind = weights.count("num_bits"), weights.choice("type", ("float", "int"))
     strategy = weights.text("strategy", "tensor")
     size = weights.count("group_size", default=-1, least=-1)
@@ -137,20 +137,20 @@ def _compressed_dtype(f: Facts, group: Facts) -> str:
     if kind == "float" and bits == 8:
         if strategy == "block":
             if weights.items("block_structure") != [_FP8_BLOCK, _FP8_BLOCK]:
-                weights.fail("block_structure", "[128, 128]")
+                weights.must_be("block_structure", "[128, 128]")
             return "fp8"
         return "mxfp8" if size == _MX_BLOCK else "fp8-row"
     if kind == "float" and bits == 4 and size in (16, _MX_BLOCK):
         return "nvfp4" if size == 16 else "mxfp4"
-    return weights.fail("num_bits", "4 or 8 in a known grouping")
+    return weights.must_be("num_bits", "4 or 8 in a known grouping")
 
 
 def _compressed(f: Facts) -> Scheme:
     """compressed-tensors: groups of targets, each with its format."""
-    groups = f.section("config_groups")
+    groups = f.sub("config_groups")
     rules = []
-    for name in groups.config:
-        group = groups.section(name)
+    for name in groups.names():
+        group = groups.sub(name)
         targets = _names(group, "targets")
         if not group.has("weights"):
             continue
@@ -163,8 +163,8 @@ def _compressed(f: Facts) -> Scheme:
 
 def _modelopt(f: Facts) -> Scheme:
     """NVIDIA ModelOpt, in ``quantization_config`` or in a file of its own (``hf_quant_config.json``)."""
-    inner = f.section("quantization") if f.has("quantization") else f
-    if inner.has("quantized_layers") and inner.config["quantized_layers"]:
+    inner = f.sub("quantization") if f.has("quantization") else f
+    if inner.has("quantized_layers") and inner.data["quantized_layers"]:
         return Scheme("modelopt, module by module", _by_module(inner))
     algorithm = inner.text("quant_algo")
     kept = _names(inner, "exclude_modules", "ignore")
@@ -174,16 +174,16 @@ def _modelopt(f: Facts) -> Scheme:
 def _modelopt_dtype(f: Facts) -> str:
     algorithm = f.text("quant_algo")
     if algorithm not in _MODELOPT:
-        f.fail("quant_algo", f"one of {', '.join(_MODELOPT)} (`weights` says the precision without it)")
+        f.must_be("quant_algo", f"one of {', '.join(_MODELOPT)} (`weights` says the precision without it)")
     return _MODELOPT[algorithm]
 
 
 def _by_module(f: Facts) -> tuple[Rule, ...]:
     """Return one rule a format from ModelOpt's table of modules."""
-    table = f.section("quantized_layers")
+    table = f.sub("quantized_layers")
     targets: dict[str, list[str]] = {}
-    for name in table.config:
-        targets.setdefault(_modelopt_dtype(table.section(name)), []).append(name)
+    for name in table.names():
+        targets.setdefault(_modelopt_dtype(table.sub(name)), []).append(name)
     return tuple(Rule(dtype, tuple(names)) for dtype, names in targets.items())
 
 
@@ -212,7 +212,7 @@ def read_scheme(f: Facts) -> Scheme:
     method = f.text("quant_method", "modelopt" if by_modelopt else "")
     if method not in _READERS:
         f.refuse(
-            f"quant_method is {shown(f.config.get('quant_method'))}, which is not modelled "
+            f"quant_method is {shown(f.data.get('quant_method'))}, which is not modelled "
             f"(known: {', '.join(sorted(_READERS))}); give `weights` to say the precision yourself."
         )
     return _READERS[method](f)

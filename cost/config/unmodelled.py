@@ -49,11 +49,11 @@ def _inactive(value: object) -> bool:
 
 def _twin(facts: Facts, key: str) -> str | None:
     """Return a read key that ``key`` repeats: one name holds the other, and both the same large number."""
-    value = facts.config[key]
+    value = facts.data[key]
     if isinstance(value, bool) or not isinstance(value, int) or value < _LEAST_TWIN:
         return None
-    for other in sorted(facts.used):
-        if facts.config.get(other) == value and (other in key or key in other):
+    for other in sorted(facts.asked):
+        if facts.data.get(other) == value and (other in key or key in other):
             return other
     return None
 
@@ -67,8 +67,8 @@ def check_unread(facts: Facts, family: str) -> tuple[str, ...]:
         If an unread key would change the architecture: then the counts would be wrong.
     """
     notes = []
-    for key, value in facts.config.items():
-        if key in facts.used or _inactive(value) or is_harmless(key):
+    for key, value in facts.data.items():
+        if key in facts.asked or _inactive(value) or is_harmless(key):
             continue
         twin = _twin(facts, key)
         if twin:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NoReturn
 
 from topology.errors import InputError
-from topology.reading import nearest, read_text
+from topology.reading import Fields, nearest, read_text, shown
 
 _LONGEST_FILE_BYTES = 256_000_000
 _LARGEST = 1e15
@@ -20,93 +18,84 @@ _SMALLEST = 1e-15
 """Of a measured figure: errors are divided by it."""
 
 
-class Row:
-    """The cells of one row; blank cells and ``-`` mean "not given"."""
+class Row(Fields):
+    """The cells of one row; blank cells and ``-`` are absent, figures are read from their text."""
+
+    most = 1_000_000_000
 
     def __init__(self, cells: Mapping[str, str], where: str) -> None:
-        self._cells = cells
-        self.where = where
+        texts = {column: cell.strip() for column, cell in cells.items()}
+        given = {column: text for column, text in texts.items() if text not in ("", "-", "\N{EN DASH}")}
+        super().__init__(given, where)
 
-    def fail(self, column: str, problem: str) -> NoReturn:
-        """Raise the error of this cell."""
-        raise InputError(f"{self.where}, column {column}: {problem}")
+    def at(self, key: str) -> str:
+        """Return the place of a cell, for messages."""
+        return f"{self.where}, column {key}"
 
-    def text(self, column: str) -> str:
-        """Return the text of a cell, "" where it is blank."""
-        found = self._cells.get(column, "").strip()
-        return "" if found in ("-", "\N{EN DASH}") else found
-
-    def need(self, column: str) -> str:
+    def need(self, key: str) -> str:
         """Return the text of a cell that must not be blank."""
-        found = self.text(column)
-        if not found:
-            self.fail(column, "it is blank; every row needs it.")
-        return found
+        if key not in self:
+            self.fail(key, "it is blank; every row needs it.")
+        return str(self.data[key])
 
-    def number(self, column: str, default: float = 0.0, *, most: float = _LARGEST) -> float:
-        """Return a finite number from 0 to ``most``, ``default`` where the cell is blank."""
-        text = self.text(column)
-        if not text:
-            return default
+    def figure_of(self, key: str) -> object:
+        """Return the number that a cell spells; its text where it spells none."""
+        text = self.need(key)
         try:
             value = float(text.replace(",", ""))
         except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or not 0 <= value <= most:
-            limit = f"from 0 to {most:g}" if most < _LARGEST else "of 0 or more"
-            self.fail(column, f"{text!r} must be a number {limit}, without a unit.")
-        return value
+            return text
+        return int(value) if value.is_integer() else value
 
-    def figure(self, column: str) -> float:
+    def text(self, key: str, default: str | None = "") -> str:
+        """Return the text of a cell, of several lines too; by default "" where it is blank."""
+        return self.need(key) if default is None or key in self else default
+
+    def number(
+        self, key: str, default: float | None = 0.0, *, most: float = _LARGEST, zero: bool = True
+    ) -> float:
+        """Return a number from 0 to ``most``, by default 0 where the cell is blank."""
+        return super().number(key, default, most=most, zero=zero)
+
+    def figure(self, key: str) -> float:
         """Return a measured figure, 0 where the cell is blank or says so."""
-        value = self.number(column)
+        value = self.number(key)
         if 0 < value < _SMALLEST:
-            self.fail(
-                column, f"{self.text(column)!r} is too small for a measurement; the least is {_SMALLEST:g}."
-            )
+            self.fail(key, f"{self.text(key)!r} is too small for a measurement; the least is {_SMALLEST:g}.")
         return value
 
-    def count(self, column: str, default: int = 0) -> int:
-        """Return a whole number of 0 or more, ``default`` where the cell is blank."""
-        value = self.number(column, float(default))
-        if value != int(value):
-            self.fail(column, f"{self.text(column)!r} must be a whole number.")
-        return int(value)
+    def count(self, key: str, default: int | None = 0, *, least: int = 0, most: int | None = None) -> int:
+        """Return a whole number, by default 0 where the cell is blank."""
+        return super().count(key, default, least=least, most=most)
 
-    def positive(self, column: str) -> float:
+    def positive(self, key: str) -> float:
         """Return a number above 0 that must be there."""
-        self.need(column)
-        value = self.figure(column)
-        if value <= 0:
-            self.fail(column, f"{self.text(column)!r} must be a number above 0, without a unit.")
-        return value
+        self.number(key, None, zero=False)
+        return self.figure(key)
 
-    def named(self, column: str, names: Mapping[str, str], default: str = "") -> str:
+    def named(self, key: str, names: Mapping[str, str], default: str = "") -> str:
         """Return the name that the cell spells (:func:`spellings`), ``default`` where it is blank."""
         return self.known(
-            column,
-            lambda text: names.get(_plain(text).replace("-", "_")),
-            sorted(set(names.values())),
-            default,
+            key, lambda text: names.get(_plain(text).replace("-", "_")), sorted(set(names.values())), default
         )
 
-    def flag(self, column: str) -> bool:
+    def flag(self, key: str, default: bool | None = False) -> bool:
         """Return what a yes-or-no cell says, blank being no."""
-        key = self.text(column).lower()
-        if key not in _YES and key not in _NO:
-            self.fail(column, f"{self.text(column)!r} must be yes or no.")
-        return key in _YES
+        if key not in self:
+            return bool(default)
+        word = self.text(key).lower()
+        if word not in _YES and word not in _NO:
+            self.must_be(key, "yes or no")
+        return word in _YES
 
-    def known(
-        self, column: str, read: Callable[[str], str | None], names: Iterable[str], default: str
-    ) -> str:
+    def known(self, key: str, read: Callable[[str], str | None], names: Iterable[str], default: str) -> str:
         """Return what ``read`` makes of the cell, ``default`` where it is blank."""
-        text = self.text(column)
+        text = self.text(key)
         if not text:
             return default
         found = read(text)
         if found is None:
-            self.fail(column, f"unknown value {text!r}; {nearest(text, names)}")
+            self.fail(key, f"unknown value {shown(text)}; {nearest(text, names)}")
         return found
 
 
@@ -297,4 +286,4 @@ def dtype_name(text: str) -> str | None:
 
 
 _YES = frozenset({"yes", "y", "true", "t", "1", "on", "tbo", "dbo"})
-_NO = frozenset({"", "no", "n", "false", "f", "0", "off", "none", "sbo"})
+_NO = frozenset({"no", "n", "false", "f", "0", "off", "none", "sbo"})

@@ -47,7 +47,7 @@ def test_a_row_is_all_that_a_family_takes():
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("use_gate", True, "use_gate is True; it must be false: gates are not modelled."),
+        ("use_gate", True, "use_gate: True must be false: gates are not modelled."),
         (
             "n_shared_experts",
             None,

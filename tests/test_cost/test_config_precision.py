@@ -182,20 +182,20 @@ def test_weights_make_an_unknown_quantiser_readable():
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "weight_block_size is [64, 64]"),
-        ({"quant_method": "fp8", "modules_to_not_convert": "lm_head"}, "modules_to_not_convert is 'lm_head'"),
+        ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "weight_block_size: [64, 64]"),
+        ({"quant_method": "fp8", "modules_to_not_convert": "lm_head"}, "modules_to_not_convert: 'lm_head'"),
         ({"quant_method": "fp8", "modules_to_not_convert": [1]}, "must be a list of module names"),
-        ({"quant_method": "gptq", "bits": 3, "group_size": 128}, "bits is 3; it must be 4 or 8"),
+        ({"quant_method": "gptq", "bits": 3, "group_size": 128}, "bits: 3 must be 4 or 8"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 100}, "groups of 100 is not known"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"x": 1}}, "`dynamic` rules"),
-        ({"quant_method": "awq", "bits": "4", "group_size": 128}, "bits is '4'"),
-        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "quant_algo is 'W4A8_AWQ'"),
+        ({"quant_method": "awq", "bits": "4", "group_size": 128}, "bits: '4'"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "quant_algo: 'W4A8_AWQ'"),
         ({"quant_method": "compressed-tensors"}, "config_groups is missing"),
-        (compressed({"num_bits": 3, "type": "int"}), "num_bits is 3"),
-        (compressed({"num_bits": 8, "type": "ternary"}), "type is 'ternary'"),
+        (compressed({"num_bits": 3, "type": "int"}), "num_bits: 3"),
+        (compressed({"num_bits": 8, "type": "ternary"}), "type: 'ternary'"),
         (compressed({"num_bits": 8, "type": "float"}, ignore=("re:(",)), "is no regular expression"),
         ({"bits": 4}, "quant_method is None, which is not modelled"),
-        ([1], "quantization_config is [1]; it must be an object"),
+        ([1], "quantization_config: expected a mapping of keys to values"),
     ],
 )
 def test_wrong_sections_are_one_line(section, words):

@@ -127,7 +127,7 @@ def test_infinities_pass_until_they_are_read(tmp_path):
     path.write_text(json.dumps({**GOOD, "time_step_limit": [0.0, float("inf")]}))
     assert load_object(path)["time_step_limit"][1] == float("inf")
     path.write_text(json.dumps({**GOOD, "hidden_size": float("inf")}))
-    with pytest.raises(InputError, match="hidden_size is inf"):
+    with pytest.raises(InputError, match="hidden_size: inf"):
         resolve_model(str(path))
 
 

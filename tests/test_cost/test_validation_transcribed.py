@@ -174,7 +174,7 @@ def test_a_row_without_a_figure_gives_none(tmp_path):
     ("cells", "says"),
     [
         ({"phase": "training"}, "column phase: unknown value 'training'"),
-        ({"n_chips": "many"}, "row 2, column n_chips: 'many' must be a number"),
+        ({"n_chips": "many"}, "row 2, column n_chips: 'many' must be a whole number"),
         ({"model": ""}, "column model: it is blank"),
     ],
 )

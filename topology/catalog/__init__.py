@@ -79,15 +79,13 @@ class FigureFile:
         """
         fields = entry.sub(key)
         text = f"{fields.number('value'):g}" if unit == "1" else fields.text("value")
-        source = fields.text("source")
-        if source not in self._sources:
-            raise InputError(f"{fields.at('source')}: {source!r} is not among the file's sources.")
+        source = fields.source(self._sources)
         note = f" ({fields.text('note')})" if "note" in fields else ""
         if text == _UNPUBLISHED_TEXT:
             value = UNPUBLISHED
         else:
             value = float(text) if unit == "1" else parse_quantity(text, unit, fields.at("value"))
-        figure = Figure(value, unit, fields.evidence(), f"{self._sources[source]}{note}", text)
+        figure = Figure(value, unit, fields.evidence(), f"{source}{note}", text)
         fields.done()
         return figure
 
@@ -124,9 +122,7 @@ def load_gpu(name: str) -> GpuSpec:
     """
     file = _file("gpus")
     fields = file.entry(name, "GPU")
-    gpu = read(GpuSpec, fields, name=name, figures=file.figures(fields.sub("figures"), GPU_FIGURES))
-    fields.done()
-    return gpu
+    return read(GpuSpec, fields, name=name, figures=file.figures(fields.sub("figures"), GPU_FIGURES))
 
 
 @cache
@@ -142,9 +138,7 @@ def load_fabric(name: str) -> FabricSpec:
     fields = file.entry(name, "fabric")
     rate = file.figure(fields, "link_bytes_per_s", "byte/s")
     latency = file.figure(fields, "latency_s", "s")
-    fabric = read(FabricSpec, fields, name=name, link_bytes_per_s=rate, latency_s=latency)
-    fields.done()
-    return fabric
+    return read(FabricSpec, fields, name=name, link_bytes_per_s=rate, latency_s=latency)
 
 
 def system_entry(name: str) -> Fields:
@@ -175,7 +169,7 @@ def load_domain(name: str) -> DomainSpec:
         links += [row.count("links")] * row.count("chips")
         row.done()
     figures = fields.sub("figures") if "figures" in fields else Fields({}, fields.where)
-    domain = read(
+    return read(
         DomainSpec,
         fields,
         part=name,
@@ -186,8 +180,6 @@ def load_domain(name: str) -> DomainSpec:
         figures=_file("systems").figures(figures, _SYSTEM_FIGURES),
         dimension_fabrics=tuple(load_fabric(fabric) for fabric in fields.texts("dimension_fabrics")),
     )
-    fields.done()
-    return domain
 
 
 @cache
@@ -231,6 +223,4 @@ def find_scale_out(name: str) -> ScaleOutSpec | None:
         return None
     fields = entry.sub("scale_out")
     fabric, hosts = load_fabric(fields.text("fabric")), fields.count("pod")
-    scale_out = read(ScaleOutSpec, fields, fabric=fabric, nodes_per_pod=hosts)
-    fields.done()
-    return scale_out
+    return read(ScaleOutSpec, fields, fabric=fabric, nodes_per_pod=hosts)

@@ -38,12 +38,7 @@ def load_shapes(name: str) -> Shapes | None:
         If the catalog has no system of that name.
     """
     fields = system_entry(name)
-    if "shapes" not in fields:
-        return None
-    row = fields.sub("shapes")
-    shapes = read(Shapes, row)
-    row.done()
-    return shapes
+    return read(Shapes, fields.sub("shapes")) if "shapes" in fields else None
 
 
 def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> DomainSpec:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TypeVar
 
+from topology.draw.canvas import SMALL_POINTS, Sheet, text_width
 from topology.draw.painter import Painter
 from topology.draw.parts import Group, Host, Pod, Shape
 from topology.spec import DomainSpec
@@ -17,6 +18,7 @@ _OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152
 _LONGEST_BLOCK, _KEPT_ROWS = 18, 6
 _MOST_SHAPES, _MOST_GROUPS = 8, 3
 _MOST_BLOCKS = 3
+_LEAST_HEADER = 28
 
 Thing = TypeVar("Thing")
 
@@ -243,6 +245,38 @@ def _rows(names: Sequence[str], hosts: Sequence[Host], *, every_row: bool) -> tu
     if unlike > 0:
         last.append(Row(f"{unlike} more rows that differ", odd[0].host, unlike))
     return (*kept, *last)
+
+
+def header_width(painter: Painter, rows: Sequence[Row], shared: str = "") -> int:
+    """Return the width of the row headers; ``shared`` is the tag that the block has as a whole."""
+    texts = [_row_header(painter, row, shared) for row in rows if not row.more]
+    return max([_LEAST_HEADER, *(text_width(text, SMALL_POINTS) + 4 for text in texts)])
+
+
+def _row_header(painter: Painter, row: Row, shared: str) -> str:
+    """Return the header of a row: the host or domain, and its tag if the block does not have that one as a whole."""
+    tag = painter.same_tag(painter.places(row.host))
+    return row.header if tag == shared else f"{row.header} {tag}".rstrip()
+
+
+def add_rows(
+    painter: Painter,
+    sheet: Sheet,
+    rows: Sequence[Row],
+    columns: int,
+    cell_width: int,
+    header: int,
+    shared: str = "",
+) -> None:
+    """Add a row for each host, with its header, its GPUs and what is wrong with them."""
+    for row in rows:
+        if row.more:
+            sheet.line(row.header, 14, colspan=columns + 1, size=SMALL_POINTS, bold=True)
+            continue
+        text = _row_header(painter, row, shared)
+        painter.host_rows(sheet, painter.places(row.host), columns, cell_width, header=(text, header))
+        faults = painter.fault_rows(painter.names(row.host), columns + 1, 2, width=sheet.width - 8)
+        sheet.add_all(faults, 12)
 
 
 def _kind(domain: DomainSpec) -> tuple[object, ...]:

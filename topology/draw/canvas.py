@@ -16,10 +16,12 @@ Point = tuple[float, float]
 FONT = "DejaVu Sans"
 INK = "#1a1a1a"
 QUIET = "#767676"
+OUTLINE = "#8a8a8a"
 FAULT = "#c00000"
 FAULT_FILL = "#fde8e8"
 NVLINK = "#4f7a00"
 NVLINK_FILL = "#e3efcc"
+BAND_INK = "#2f4a00"
 # Okabe-Ito, its yellow darkened to show as a line on white: told apart by colour-blind readers.
 RAILS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b5a300", "#4d4d4d")
 _DARK_RAILS = ("#0072b2", "#d55e00", "#4d4d4d", "#009e73")
@@ -70,7 +72,7 @@ def fitting(text: str, width: float, points: float) -> str:
     return f"{text}..."
 
 
-TEXT_POINTS = 9
+TEXT_POINTS, SMALL_POINTS = 9, 8
 _TITLE_POINTS = 13
 _TITLE_ROW, _LINE_ROW = 24, 14
 
@@ -103,19 +105,25 @@ def _html(attributes: dict[str, object]) -> str:
 class Canvas:
     """Collects boxes and links; :meth:`source` writes them as DOT. Lengths are points, y grows downwards.
 
-    The title is above y = 0, its left edge at ``left``.
+    The title is above y = 0.
     """
 
     title: str
-    subtitles: Sequence[str]
-    left: float = 0.0
+    subtitles: Sequence[str] = ()
     _nodes: list[str] = field(default_factory=list)
     _edges: list[str] = field(default_factory=list)
 
-    def box(self, name: str, at: Point, size: Point, html: str, tooltip: str = "") -> None:
+    def box(self, name: str, at: Point, size: Point, html: str) -> None:
         """Draw an HTML-like table with its top left corner at ``at``."""
-        tips = {"tooltip": tooltip} if tooltip else {}
-        self._node(name, at, size, f"label=<{html}>", shape="plain", **tips)
+        x, y = at[0] + size[0] / 2, -(at[1] + size[1] / 2)
+        sized = {"width": f"{size[0] / 72:.4f}", "height": f"{size[1] / 72:.4f}"} if size[0] else {}
+        attributes = {"pos": f"{x:.2f},{y:.2f}", **sized, "shape": "plain"}
+        written = ", ".join(f'{key}="{value}"' for key, value in attributes.items())
+        self._nodes.append(f'  "{safe(name)}" [{written}, label=<{html}>];')
+
+    def sheet(self, name: str, at: Point, sheet: Sheet) -> None:
+        """Draw a sheet with its top left corner at ``at``."""
+        self.box(name, at, (sheet.width, sheet.height), sheet.html)
 
     def text(self, name: str, centre: Point, lines: Sequence[str], ink: str = INK) -> None:
         """Write lines of text around a point, on the background's own white."""
@@ -125,25 +133,13 @@ class Canvas:
         self.box(name, centre, (0, 0), table(rows, bgcolor="#ffffff", cellpadding=1))
 
     def note(
-        self,
-        name: str,
-        at: Point,
-        lines: Sequence[str],
-        *,
-        ink: str = INK,
-        points: float = TEXT_POINTS,
-        bold: bool = False,
-    ) -> float:
-        """Write left-aligned lines with their top left corner at ``at``; return the height they take."""
+        self, name: str, at: Point, lines: Sequence[str], ink: str = INK, points: int = TEXT_POINTS
+    ) -> None:
+        """Write left-aligned lines with their top left corner at ``at``."""
         row = round(points * 1.6)
-        width = max((text_width(line, points, bold=bold) for line in lines), default=0) + 4
-        rows = [
-            [cell(line, ink=ink, size=points, bold=bold, align="left", width=width, height=row)]
-            for line in lines
-        ]
-        if rows:
-            self.box(name, at, (width, row * len(rows)), table(rows, bgcolor="#ffffff"))
-        return float(row * len(rows))
+        width = max(text_width(line, points) for line in lines) + 4
+        rows = [[cell(line, ink=ink, size=points, align="left", width=width, height=row)] for line in lines]
+        self.box(name, at, (width, row * len(rows)), table(rows, bgcolor="#ffffff"))
 
     def link(
         self, tail: str, head: str, colour: str, width: float = 1.0, style: str = "solid", tip: str = ""
@@ -178,29 +174,23 @@ class Canvas:
         ]
         rows += [[cell(line, ink="#404040", align="left", height=_LINE_ROW)] for line in self.subtitles]
         tall = _TITLE_ROW + _LINE_ROW * len(self.subtitles)
-        self.box("title", (self.left, -16.0 - tall), (width, tall), table(rows))
-
-    def _node(self, name: str, at: Point, size: Point, label: str, **style: str) -> None:
-        """Write one node; ``at`` is its top left corner."""
-        x, y = at[0] + size[0] / 2, -(at[1] + size[1] / 2)
-        sized = {"width": f"{size[0] / 72:.4f}", "height": f"{size[1] / 72:.4f}"} if size[0] else {}
-        attributes = {"pos": f"{x:.2f},{y:.2f}", **sized, **style}
-        written = ", ".join(f'{key}="{safe(value)}"' for key, value in attributes.items())
-        self._nodes.append(f'  "{safe(name)}" [{written}, {label}];')
+        self.box("title", (0.0, -16.0 - tall), (width, tall), table(rows))
 
 
 @dataclass
 class Sheet:
-    """Rows of cells with one point between them; ``width`` in points."""
+    """A bordered table of rows of cells with one point between them; ``width`` and ``height`` in points."""
 
     width: float
+    color: str
+    dashed: bool = False
+    height: float = 4.0
     _rows: list[Sequence[str]] = field(default_factory=list)
-    _height: float = 4.0
 
     def add(self, cells: Sequence[str], height: float) -> None:
         """Add a row whose cells are ``height`` points high."""
         self._rows.append(cells)
-        self._height += height + 1
+        self.height += height + 1
 
     def line(self, text: object, height: float, **attributes: object) -> None:
         """Add a row of one cell of text."""
@@ -217,13 +207,8 @@ class Sheet:
             self.add(row, height)
 
     @property
-    def height(self) -> float:
-        """Height of the table in points."""
-        return self._height
-
-    def html(self, **attributes: object) -> str:
-        """Return the table; its cells stand one point apart, a border of one point around it."""
-        return table(
-            self._rows,
-            **{"border": 1, "cellspacing": 1, "bgcolor": "#ffffff", "width": round(self.width), **attributes},
-        )
+    def html(self) -> str:
+        """The table; its cells stand one point apart, a border of one point around it."""
+        style = {"style": "dashed"} if self.dashed else {}
+        size: dict[str, object] = {"border": 1, "cellspacing": 1, "width": round(self.width)}
+        return table(self._rows, bgcolor="#ffffff", color=self.color, **size, **style)

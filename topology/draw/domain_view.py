@@ -6,12 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from math import isnan
 
-from topology.draw.blocks import Block, by_shape, rack_blocks
+from topology.draw.blocks import Block, add_rows, by_shape, header_width, rack_blocks
 from topology.draw.canvas import (
+    BAND_INK,
     FAULT,
     NVLINK,
     NVLINK_FILL,
-    Canvas,
+    OUTLINE,
     Point,
     Sheet,
     cell,
@@ -19,13 +20,13 @@ from topology.draw.canvas import (
     table,
     text_width,
 )
-from topology.draw.captions import broken_lines, own_links, planes_text, plural, rate_text, switch_word
-from topology.draw.painter import Painter
+from topology.draw.captions import own_links, planes_text, plural, rate_text, switch_word
+from topology.draw.painter import Ends, Painter
 from topology.draw.parts import Host
 from topology.spec import DomainSpec
 from topology.units import format_quantity
 
-_CELL, _HEADER, _ROW = 24, 28, 14
+_CELL, _ROW = 24, 14
 _GAP, _REACH = 14, 40
 _BAND_HEIGHT = 74
 _MOST_WIDE = 1140
@@ -38,18 +39,15 @@ class _Grid:
     """A table of hosts, and the hosts whose links to the band are drawn as one."""
 
     name: str
-    width: float
-    height: float
-    html: str
+    sheet: Sheet
     hosts: list[Host]
-    dashed: bool = False
 
 
-def draw_domain_view(canvas: Canvas, painter: Painter, number: int) -> None:
+def draw_domain_view(painter: Painter, number: int) -> None:
     """Draw one domain: trays where it is one rack, racks where it is several."""
     domain = painter.cluster.spec.domains[number]
     grids = _grids(painter, number)
-    wide = max(grid.width for grid in grids)
+    wide = max(grid.sheet.width for grid in grids)
     fit = min(4, int(_MOST_WIDE // (wide + _GAP)))
     per_row = -(-len(grids) // 2) if len(grids) > fit else len(grids)
     above, below = grids[:per_row], grids[per_row:]
@@ -57,41 +55,32 @@ def draw_domain_view(canvas: Canvas, painter: Painter, number: int) -> None:
     narrowest = max(text_width(line, 11, bold=True) for line in band) + 20
     width = max(per_row * (wide + _GAP), narrowest)
     step = width / per_row  # ports stand in line with the middles of the grids
-    top = max(grid.height for grid in above)
+    top = max(grid.sheet.height for grid in above)
     band_at = top + _REACH
-    canvas.box("band", (0.0, band_at), (width, _BAND_HEIGHT), _band(painter, band, per_row, width, number))
-    said: set[tuple[str, ...]] = set()
+    html = _band(painter, band, per_row, width, number)
+    painter.canvas.box("band", (0.0, band_at), (width, _BAND_HEIGHT), html)
     for row, side in ((above, "t"), (below, "b")):
         for column, grid in enumerate(row):
-            x = step * column + (step - grid.width) / 2
-            y = top - grid.height if side == "t" else band_at + _BAND_HEIGHT + _REACH
-            canvas.box(grid.name, (x, y), (grid.width, grid.height), grid.html)
+            x = step * column + (step - grid.sheet.width) / 2
+            y = top - grid.sheet.height if side == "t" else band_at + _BAND_HEIGHT + _REACH
+            painter.canvas.sheet(grid.name, (x, y), grid.sheet)
             here, there = ("foot:s", "n") if side == "t" else ("head:n", "s")
-            _bundle(canvas, painter, grid, number, (f"{grid.name}:{here}", f"band:{side}{column}:{there}"))
-            middle = (x + grid.width / 2 + 5, band_at - _REACH / 2 if side == "t" else y - _REACH / 2)
-            _say(canvas, painter, grid, middle, said)
-    bottom = band_at + _BAND_HEIGHT + (_REACH + max((g.height for g in below), default=-_REACH))
-    painter.draw_legend(canvas, (0.0, bottom + 20))
+            middle = (x + grid.sheet.width / 2, band_at - _REACH / 2 if side == "t" else y - _REACH / 2)
+            _bundle(painter, grid, number, (f"{grid.name}:{here}", f"band:{side}{column}:{there}"), middle)
+    bottom = band_at + _BAND_HEIGHT + (_REACH + max((g.sheet.height for g in below), default=-_REACH))
+    painter.draw_legend((0.0, bottom + 20))
 
 
-def _bundle(canvas: Canvas, painter: Painter, grid: _Grid, number: int, ends: tuple[str, str]) -> None:
-    """Draw the scale-up links of a grid as one line."""
+def _bundle(painter: Painter, grid: _Grid, number: int, ends: Ends, middle: Point) -> None:
+    """Draw the scale-up links of a grid as one line, and say once how many they are."""
     links = painter.fold.scale_up_links(grid.hosts)
     if not links.count:
         return
     pairs = painter.around(painter.gpu_ids(grid.hosts), [chip.id for chip in painter.fold.chips(number)])
-    colour, width = painter.bundle(pairs, NVLINK, 1.0 + min(4.0, links.count / 72))
-    style = "dashed" if grid.dashed or links.degraded else "solid"
-    canvas.link(*ends, colour, width=width, style=style, tip=painter.busy(pairs, "busy"))
-
-
-def _say(canvas: Canvas, painter: Painter, grid: _Grid, at: Point, said: set[tuple[str, ...]]) -> None:
-    """Write count x rate = total beside a bundle, the first time that it comes."""
-    lines = broken_lines(painter.fold.scale_up_links(grid.hosts).text().removesuffix(" each way"))
-    if tuple(lines) in said or grid.dashed or not painter.fold.scale_up_links(grid.hosts).count:
-        return
-    said.add(tuple(lines))
-    canvas.note(f"said {grid.name}", (at[0], at[1] - 13 * len(lines) / 2), lines, ink="#2f4a00", points=8)
+    width, dashed = 1.0 + min(4.0, links.count / 72), grid.sheet.dashed or links.degraded
+    painter.link(*ends, pairs, colour=NVLINK, width=width, dashed=dashed)
+    if not grid.sheet.dashed:
+        painter.say(middle, links, ink=BAND_INK)
 
 
 def _grids(painter: Painter, number: int) -> list[_Grid]:
@@ -101,7 +90,8 @@ def _grids(painter: Painter, number: int) -> list[_Grid]:
     if len(blocks) == 1 and len(hosts) <= _MOST_TRAYS and max(host.places for host in hosts) <= 8:
         return [_tray(painter, host) for host in hosts]
     columns = max(block.columns for block in blocks)
-    most = max(2, 2 * int(_MOST_WIDE // (_width(painter, blocks, columns) + _GAP)))
+    header = max(header_width(painter, block.rows) for block in blocks)
+    most = max(2, 2 * int(_MOST_WIDE // (header + columns * (_CELL + 1) + 4 + _GAP)))
     if len(blocks) > most or max(len(block.rows) for block in blocks) > _LONGEST_GRID:
         rows = [row for block in blocks for row in block.rows]
         size = min(_LONGEST_GRID, max(-(-len(rows) // most), 12))
@@ -138,14 +128,14 @@ def _tray(painter: Painter, host: Host) -> _Grid:
     names = painter.names(host)
     size = max(_CELL, -(-(text_width(title, 9, bold=True) + 4) // columns))
     width = columns * (size + 1) + 3
-    sheet = Sheet(width)
+    sheet = Sheet(width, OUTLINE)
     sheet.line(title, 16, bold=True, colspan=columns, port="head")
     painter.host_rows(sheet, places, columns, size, height=20)
     if painter.plain and len(places) == columns:
         sheet.add([_rail(painter, place, size) for place in places], 12)
     sheet.add_all(painter.fault_rows(names, columns, width=width - 8), 12)
     sheet.line("", 2, colspan=columns, port="foot")
-    return _Grid(host.id.replace(":", ";"), width, sheet.height, sheet.html(color="#8a8a8a"), [host])
+    return _Grid(host.id.replace(":", ";"), sheet, [host])
 
 
 def _rail(painter: Painter, place: int | str, width: int) -> str:
@@ -156,48 +146,30 @@ def _rail(painter: Painter, place: int | str, width: int) -> str:
     return painter.rail_cell(rail, width, f"r{rail}", height=12)
 
 
-def _width(painter: Painter, blocks: list[Block], columns: int) -> float:
-    """Return the width of a rack's grid."""
-    headers = [
-        text_width(_header(painter, row.header, row.host), 8) for block in blocks for row in block.rows
-    ]
-    return max(_HEADER, *(width + 2 for width in headers)) + columns * (_CELL + 1) + 4
-
-
-def _header(painter: Painter, header: str, host: Host) -> str:
-    """Return the header of a row: the host, and what the overlay says it belongs to."""
-    return f"{header} {painter.same_tag(painter.places(host))}".strip()
-
-
 def _rack(painter: Painter, name: str, block: Block) -> _Grid:
     """Return the grid of one rack: a row for each host, a column for each GPU in it."""
     columns = block.columns
-    width = max(_width(painter, [block], columns), text_width(block.title, 9, bold=True) + 10)
-    header = width - columns * (_CELL + 1) - 4
-    sheet = Sheet(width)
+    cells = columns * (_CELL + 1) + 4
+    width = max(header_width(painter, block.rows) + cells, text_width(block.title, 9, bold=True) + 10)
+    sheet = Sheet(width, OUTLINE)
     sheet.line(block.title, 16, bold=True, colspan=columns + 1, port="head")
     rails = [painter.rail_cell(c, _CELL, f"r{c}") for c in range(columns)]
     if painter.cluster.spec.raw is None:
-        sheet.add([cell("", width=round(header)), *rails], _ROW)
-    for row in block.rows:
-        text, places = _header(painter, row.header, row.host), painter.places(row.host)
-        painter.host_rows(sheet, places, columns, _CELL, header=(text, round(header)))
-        sheet.add_all(painter.fault_rows(painter.names(row.host), columns + 1, 2, width=width - 8), 12)
+        sheet.add([cell("", width=width - cells), *rails], _ROW)
+    add_rows(painter, sheet, block.rows, columns, _CELL, width - cells)
     sheet.line("", 1, colspan=columns + 1, port="foot")
-    return _Grid(name, width, sheet.height, sheet.html(color="#8a8a8a"), [row.host for row in block.rows])
+    return _Grid(name, sheet, [row.host for row in block.rows])
 
 
 def _note(painter: Painter, name: str, title: str, hosts: list[Host]) -> _Grid:
     """Return a dashed box in the place of some hosts."""
-    gpus = [i for host in hosts for i in host.gpus]
-    lines = [title, f"{hosts[0].id} to {hosts[-1].id}", plural(len(gpus), "GPU")]
-    lines += [text for text in (painter.range_text(gpus), painter.tag(gpus)) if text]
+    lines = [title, f"{hosts[0].id} to {hosts[-1].id}", *painter.summed_up(hosts)]
     width = max(text_width(line, 9, bold=True) for line in lines) + 14
-    sheet = Sheet(width)
+    sheet = Sheet(width, NVLINK, dashed=True)
     sheet.line("", 2, port="head")
     sheet.lines(lines, 15, width - 4)
     sheet.line("", 2, port="foot")
-    return _Grid(name, width, sheet.height, sheet.html(color=NVLINK, style="dashed"), hosts, dashed=True)
+    return _Grid(name, sheet, hosts)
 
 
 def _band_lines(painter: Painter, domain: DomainSpec, number: int) -> list[str]:

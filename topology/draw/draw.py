@@ -92,9 +92,9 @@ def dot_source(
     usage = Usage(cluster, traffic) if traffic is not None else None
     opened = None if chosen == "fabric" else number
     shown = [i for i, gpu in enumerate(cluster.gpus) if opened in (None, gpu.domain)]
-    painter = Painter(cluster, folded, marks, overlay, usage, shown)
-    canvas = Canvas(title(cluster), [])
-    notes = _draw(canvas, painter, chosen, number)
+    canvas = Canvas(title(cluster))
+    painter = Painter(canvas, cluster, folded, marks, overlay, usage, shown)
+    notes = _draw(painter, chosen, number)
     canvas.subtitles = [
         *subtitles(cluster, opened),
         physical_line(cluster),
@@ -105,28 +105,28 @@ def dot_source(
     return canvas.source()
 
 
-def _draw(canvas: Canvas, painter: Painter, level: str, number: int) -> list[str]:
+def _draw(painter: Painter, level: str, number: int) -> list[str]:
     """Draw one level; return lines that say what it shows and leaves out."""
     domain = painter.cluster.spec.domains[number]
     if level == "fabric":
-        FabricView(canvas, painter).draw()
+        FabricView(painter).draw()
     elif level == "nodes":
-        draw_raw_view(canvas, painter, list(painter.cluster.graph))
+        draw_raw_view(painter, list(painter.cluster.graph))
     elif domain.structure == "torus":
-        draw_torus_view(canvas, painter, number)
+        draw_torus_view(painter, number)
         return torus_notes(domain)
     elif level == "gpu" and domain.structure in ("raw", "two-tier"):
         names, words = nodes_of_host(painter, number)
-        draw_raw_view(canvas, painter, names)
+        draw_raw_view(painter, names)
         return [words]
     elif domain.structure == "mesh":
-        draw_mesh_view(canvas, painter, number)
+        draw_mesh_view(painter, number)
         return [f"Each two GPUs: {each_way(domain.links_per_neighbour, domain.fabric)}"]
     elif level == "gpu":
-        draw_gpu_view(canvas, painter, number)
+        draw_gpu_view(painter, number)
         return _gpu_notes(painter, number)
     else:
-        draw_domain_view(canvas, painter, number)
+        draw_domain_view(painter, number)
     return []
 
 
@@ -183,9 +183,9 @@ def draw_kinds_view(canvas: Canvas, cluster: Cluster) -> None:
         domain = specs[kind]
         lines = [f"{count:,} x {domain.title}", f"{plural(domain.gpus, 'GPU')} each; {own_links(domain)}"]
         width = max(text_width(line, 9, bold=True) for line in lines) + 16
-        sheet = Sheet(width)
+        sheet = Sheet(width, NVLINK)
         sheet.lines(lines, 16, width - 8)
-        canvas.box(f"kind{i}", (0.0, y), (width, sheet.height), sheet.html(color=NVLINK))
+        canvas.sheet(f"kind{i}", (0.0, y), sheet)
         y += sheet.height + 14
     left = len(kinds) - min(len(kinds), _MOST_KINDS)
     notes = [f"and {left} more kinds"] if left else []

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from topology.draw.blocks import Block, Section, choose
-from topology.draw.canvas import FAULT, INK, NVLINK, NVLINK_FILL, QUIET, Canvas, Point, cell, fitting, table
+from topology.draw.canvas import BAND_INK, FAULT, INK, NVLINK, NVLINK_FILL, QUIET, Point, cell, fitting, table
 from topology.draw.captions import broken_lines, ids_text, plural, scale_up_words
 from topology.draw.painter import Painter
 from topology.draw.parts import Links, Switch, most_common
-from topology.draw.pod_view import BAND_INK, BlockView, PodView, block_links, leaf_port, measure
+from topology.draw.pod_view import GAP, BlockView, PodView, block_links, leaf_port, measure
 from topology.units import format_number
 
-_GAP, _POD_GAP = 12, 26
+_POD_GAP = 26
 _BAR, _DROP = 40, 76
 _MARGIN = 150
 _MOST_WIDE = 1140
@@ -48,10 +48,9 @@ class _Part:
 class FabricView:
     """Places the parts from top to bottom; each kind of bundle is labelled where it comes first."""
 
-    def __init__(self, canvas: Canvas, painter: Painter) -> None:
-        self.canvas, self.painter = canvas, painter
+    def __init__(self, painter: Painter) -> None:
+        self.canvas, self.painter = painter.canvas, painter
         self.sections = choose(painter)
-        self.said: set[tuple[str, ...]] = set()
         self.captions: list[list[str]] = []
         self.direct = any(switch.far.count for switch in painter.fold.tier("router"))
         self.first_word = "router" if painter.fold.tier("router") else "leaf"
@@ -69,7 +68,7 @@ class FabricView:
             y += _BAR + _DROP
         for i, line in enumerate(lines):
             y = self._line(line, y, first=i == 0) + _LINE_GAP
-        self.painter.draw_legend(self.canvas, (0.0, y - _LINE_GAP + 20))
+        self.painter.draw_legend((0.0, y - _LINE_GAP + 20))
 
     def _lines(self) -> list[list[_Part]]:
         """Measure all columns and break them into lines that fit a screen."""
@@ -103,7 +102,7 @@ class FabricView:
             self._caption(y + _BAR / 2, ["between groups"] if self.direct else ["spine"], INK)
             self._caption(y + _BAR + _DROP / 2, self._uplink_words() if first else [], QUIET)
         views = [view for part in parts for view in part.views]
-        leaf_height = max(view.leaf_height for view in views)
+        leaf_height = max(view.leaves.height for view in views)
         block_at = leaf_at + leaf_height + _DROP
         self._caption(leaf_at + 19, self._leaf_words(), INK)
         self._caption(leaf_at + leaf_height + _DROP / 2, self._downlink_words() if first else [], QUIET)
@@ -115,9 +114,8 @@ class FabricView:
             for i, view in enumerate(part.views):
                 if spined:
                     self._uplinks(part, i, view, y + _BAR)
-                self._pod(
-                    view, leaf_at + leaf_height - view.leaf_height, block_at, bundled=rails > _MOST_RAIL_LINKS
-                )
+                own_at = leaf_at + leaf_height - view.leaves.height
+                self._pod(view, own_at, block_at, bundled=rails > _MOST_RAIL_LINKS)
             self._shared_band(part, block_at)
         shared = any(self._shared_runs(part) for part in parts)
         return block_at + max(view.height for view in views) + (28 if shared else 0)
@@ -142,11 +140,11 @@ class FabricView:
         links = Links.sum(spine.up for spine in group.spines)
         if links.count and not first and not part.continued:
             text = f"to the cores: {links.text()}"
-            self.canvas.note(f"{part.bar}.up", (part.left, y - 15), [text], ink=QUIET, points=8)
+            self.canvas.note(f"{part.bar}.up", (part.left, y - 15), [text], QUIET, 8)
         elif links.count and not part.continued:
             pairs = [(s.id, core) for s in group.spines for core in sorted(s.above)]
-            self._link(f"core:p{part.number}:s", f"{part.bar}:up:n", 3.0, pairs)
-            self._say(((part.left + part.right) / 2, y - _DROP / 2), links, "core")
+            self.painter.link(f"core:p{part.number}:s", f"{part.bar}:up:n", pairs, width=3.0)
+            self.painter.say(((part.left + part.right) / 2, y - _DROP / 2), links, kind="core")
 
     def _bar(
         self,
@@ -201,29 +199,24 @@ class FabricView:
         pairs = [
             (leaf.id, above) for leaf, above in every if not self.direct or group_of[above] != leaf.group
         ]
-        style = "dashed" if links.degraded or not view.column.open else "solid"
-        self._link(f"{part.bar}:p{number}:s", f"{view.name}:up:n", 2.0, pairs, style)
+        dashed = links.degraded or not view.column.open
+        self.painter.link(f"{part.bar}:p{number}:s", f"{view.name}:up:n", pairs, width=2.0, dashed=dashed)
         if view.column.open:
-            self._say((view.x + view.width / 2, y + _DROP / 2), links, "up")
+            self.painter.say((view.x + view.width / 2, y + _DROP / 2), links, kind="up")
 
     def _pod(self, view: PodView, leaf_at: float, block_at: float, *, bundled: bool) -> None:
         """Draw the leaves and blocks of one column, and the links between them."""
         centre = view.x + view.width / 2
-        self.canvas.box(
-            view.name,
-            (centre - view.leaf_width / 2, leaf_at),
-            (view.leaf_width, view.leaf_height),
-            view.leaves,
-        )
-        x = centre - (sum(block.width + _GAP for block in view.blocks) - _GAP) / 2
+        self.canvas.sheet(view.name, (centre - view.leaves.width / 2, leaf_at), view.leaves)
+        x = centre - (sum(block.sheet.width + GAP for block in view.blocks) - GAP) / 2
         for b, block in enumerate(view.blocks):
             name = f"{view.name}.b{b}"
-            self.canvas.box(name, (x, block_at), (block.width, block.height), block.html)
+            self.canvas.sheet(name, (x, block_at), block.sheet)
             if view.by_rail and block.block is not None and not bundled and block.by_rail:
                 self._rails(view, block.block, name)
             else:
-                self._downlink(view, block, name, x + block.width / 2, block_at)
-            x += block.width + _GAP
+                self._downlink(view, block, name, x + block.sheet.width / 2, block_at)
+            x += block.sheet.width + GAP
 
     def _rails(self, view: PodView, block: Block, name: str) -> None:
         """Draw one link for each rail of a block."""
@@ -233,7 +226,7 @@ class FabricView:
             pairs = [(leaf.id, name) for name in ids if graph.has_edge(leaf.id, name)]
             if pairs and leaf.rail is not None:
                 ends = (f"{view.name}:{leaf_port(leaf.id)}:s", f"{name}:r{leaf.rail}:n")
-                self._link(*ends, 1.5, pairs, colour=self.painter.rail(leaf.rail))
+                self.painter.link(*ends, pairs, width=1.5, colour=self.painter.rail(leaf.rail))
 
     def _downlink(self, view: PodView, block: BlockView, name: str, x: float, block_at: float) -> None:
         """Draw one bundle from the leaves to a block, or to what is left out."""
@@ -247,45 +240,16 @@ class FabricView:
         if not links.count:
             return
         pairs = self.painter.around([leaf.id for pod in pods for leaf in pod.leaves], ids)
-        self._link(
-            f"{view.name}:foot:s",
-            f"{name}:head:n",
-            3.0 if shown else 2.0,
-            pairs,
-            "solid" if shown else "dashed",
-        )
+        ends, width = (f"{view.name}:foot:s", f"{name}:head:n"), 3.0 if shown else 2.0
+        self.painter.link(*ends, pairs, width=width, dashed=not shown)
         if shown:
-            self._say((x, block_at - _DROP / 2), links, "down")
+            self.painter.say((x, block_at - _DROP / 2), links, kind="down")
 
     def _ids(self, block: Block) -> list[str]:
         """Return the ids of the working GPUs of a block, drawn or alike."""
         numbers = (*block.numbers, *block.alike)
         hosts = [host for n in numbers for host in self.painter.fold.hosts_by_domain[n]]
         return self.painter.gpu_ids(hosts)
-
-    def _link(
-        self,
-        tail: str,
-        head: str,
-        width: float,
-        pairs: Sequence[tuple[str, str]],
-        style: str = "solid",
-        colour: str = QUIET,
-    ) -> None:
-        """Draw a bundle: as given, or coloured by how busy its busiest link is."""
-        colour, width = self.painter.bundle(pairs, colour, width)
-        tip = self.painter.busy(pairs, "of the time busy")
-        self.canvas.link(tail, head, colour, width=width, style=style, tip=tip)
-
-    def _say(self, at: Point, links: Links, kind: str) -> None:
-        """Write count x rate = total beside a bundle, the first time that it comes."""
-        lines = broken_lines(links.text().removesuffix(" each way"))
-        if (kind, *lines) in self.said:
-            return
-        self.said.add((kind, *lines))
-        self.canvas.note(
-            f"said{len(self.said)}", (at[0] + 6, at[1] - 13 * len(lines) / 2), lines, ink=QUIET, points=8
-        )
 
     def _shared_runs(self, part: _Part) -> list[list[PodView]]:
         """Return the runs of columns that show parts of one domain each."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import cos, isnan, log2, pi, sin
 
-from topology.draw.canvas import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, Canvas, Point, cell, table
+from topology.draw.canvas import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, OUTLINE, Point, cell, table
 from topology.draw.captions import each_way
 from topology.draw.domain_view import draw_domain_view
-from topology.draw.painter import Painter, Place
+from topology.draw.painter import Ends, Painter, Place
 from topology.draw.parts import Host, Links, Switch
 from topology.spec import DomainSpec
 from topology.units import format_quantity
@@ -42,7 +42,7 @@ def opened_hosts(painter: Painter, number: int) -> list[Host]:
     return hosts if places * len(painter.fold.chips(number)) <= MOST_LINKS else hosts[:1]
 
 
-def draw_gpu_view(canvas: Canvas, painter: Painter, number: int) -> None:
+def draw_gpu_view(painter: Painter, number: int) -> None:
     """Draw one domain link by link; a link has the colour of its GPU's rail."""
     domain = painter.cluster.spec.domains[number]
     places = [place for host in opened_hosts(painter, number) for place in painter.places(host)]
@@ -54,13 +54,14 @@ def draw_gpu_view(canvas: Canvas, painter: Painter, number: int) -> None:
     chip_x, gpu_x = _spread(wide, len(bundles), chip_width), _spread(wide, len(places), _GPU_WIDTH)
     for b, (bundle, x) in enumerate(zip(bundles, chip_x, strict=True)):
         html = _chip(painter, domain, bundle, chip_width, len(places))
-        canvas.box(f"chip{b}", (x, 0.0), (chip_width, _CHIP_HEIGHT), html)
+        painter.canvas.box(f"chip{b}", (x, 0.0), (chip_width, _CHIP_HEIGHT), html)
     for g, (place, x) in enumerate(zip(places, gpu_x, strict=True)):
-        canvas.box(f"gpu{g}", (x, down), (_GPU_WIDTH, _GPU_HEIGHT), _with_ports(painter, place, len(bundles)))
+        html = _with_ports(painter, place, len(bundles))
+        painter.canvas.box(f"gpu{g}", (x, down), (_GPU_WIDTH, _GPU_HEIGHT), html)
         for b, bundle in enumerate(bundles):
             middle = _port_middle(chip_x[b], chip_width, x, (g, len(places)), (b, len(bundles)))
-            _link(canvas, painter, (f"chip{b}:g{g}:s", f"gpu{g}:s{b}:n"), place, bundle, middle)
-    painter.draw_legend(canvas, (0.0, down + _GPU_HEIGHT + 20))
+            _link(painter, (f"chip{b}:g{g}:s", f"gpu{g}:s{b}:n"), place, bundle, middle)
+    painter.draw_legend((0.0, down + _GPU_HEIGHT + 20))
 
 
 def _port_middle(
@@ -72,9 +73,7 @@ def _port_middle(
     return top + (foot - top) * 0.75, _CHIP_HEIGHT + _DROP * 0.75
 
 
-def _link(
-    canvas: Canvas, painter: Painter, ends: tuple[str, str], place: Place, bundle: _Bundle, middle: Point
-) -> None:
+def _link(painter: Painter, ends: Ends, place: Place, bundle: _Bundle, middle: Point) -> None:
     """Draw the links of one GPU to one bundle of chips; what is not as built is red or dashed, with a word."""
     if isinstance(place, str):
         return
@@ -94,13 +93,10 @@ def _link(
     width = 1.0 if isnan(rate) or rate <= 0 else max(0.8, min(3.0, 0.8 + 0.4 * log2(max(rate / 25e9, 1))))
     colour = FAULT if "broken" in word else painter.rail(gpu.rail)
     pairs = [(gpu.id, chip.id) for chip, edge in zip(bundle.chips, edges, strict=True) if edge is not None]
-    if pairs:
-        colour, width = painter.bundle(pairs, colour, width)
-    canvas.link(
-        *ends, colour, width=width, style="dashed" if word else "solid", tip=f"{gpu.id}: {links.text()}"
-    )
+    tip = f"{gpu.id}: {links.text()}"
+    painter.link(*ends, pairs or None, colour=colour, width=width, dashed=bool(word), tip=tip)
     if word:
-        canvas.text(f"word {ends[0]}", middle, [word], FAULT)
+        painter.canvas.text(f"word {ends[0]}", middle, [word], FAULT)
 
 
 def _spread(wide: float, boxes: int, width: float) -> list[float]:
@@ -177,7 +173,7 @@ def _gpu_rows(painter: Painter, place: int, inside: int, heights: tuple[int, int
 
 def _box(painter: Painter, place: int, rows: list[list[str]]) -> str:
     """Return the box of a GPU, red where something is wrong with it."""
-    colour = FAULT if painter.marks.of(painter.cluster.gpus[place].id) else "#8a8a8a"
+    colour = FAULT if painter.marks.of(painter.cluster.gpus[place].id) else OUTLINE
     return table(rows, border=1, color=colour, bgcolor="#ffffff")
 
 
@@ -191,11 +187,11 @@ MOST_IN_CIRCLE = 12
 _MESH_WIDTH, _MESH_HEIGHT = 92, 50
 
 
-def draw_mesh_view(canvas: Canvas, painter: Painter, number: int) -> None:
+def draw_mesh_view(painter: Painter, number: int) -> None:
     """Draw one domain whose GPUs are linked to each other."""
     places = [place for host in painter.fold.hosts_by_domain[number] for place in painter.places(host)]
     if len(places) > MOST_IN_CIRCLE:
-        draw_domain_view(canvas, painter, number)
+        draw_domain_view(painter, number)
         return
     across, down = max(190.0, 34.0 * len(places)), max(130.0, 22.0 * len(places))
     middles = {}
@@ -210,18 +206,14 @@ def draw_mesh_view(canvas: Canvas, painter: Painter, number: int) -> None:
             html = _broken(place, inside, (24, 24))
         else:
             html = _box(painter, place, _gpu_rows(painter, place, inside, (16, 13)))
-        canvas.box(f"gpu{g}", corner, (_MESH_WIDTH, _MESH_HEIGHT), html)
+        painter.canvas.box(f"gpu{g}", corner, (_MESH_WIDTH, _MESH_HEIGHT), html)
     for a, b in combinations(range(len(places)), 2):
-        _pair(canvas, painter, (a, b), (places[a], places[b]), middles)
-    painter.draw_legend(canvas, (0.0, 2 * down + _MESH_HEIGHT + 20))
+        _pair(painter, (a, b), (places[a], places[b]), middles)
+    painter.draw_legend((0.0, 2 * down + _MESH_HEIGHT + 20))
 
 
 def _pair(
-    canvas: Canvas,
-    painter: Painter,
-    ends: tuple[int, int],
-    places: tuple[Place, Place],
-    middles: dict[int, Point],
+    painter: Painter, ends: tuple[int, int], places: tuple[Place, Place], middles: dict[int, Point]
 ) -> None:
     """Draw the links between two GPUs; what is not as built is red or dashed, with a word."""
     one, two = places
@@ -229,15 +221,19 @@ def _pair(
         return
     a, b = painter.cluster.gpus[one].id, painter.cluster.gpus[two].id
     edge = painter.cluster.graph.get_edge_data(a, b)
-    colour, width, word, links = FAULT, 1.4, "broken", Links()
-    if edge is not None:
-        colour, width = painter.bundle([(a, b)], NVLINK, width)
-        links = Links.of([edge])
-        word = f"x {edge['health']:.3g}" if links.degraded else ""
-    style = "dashed" if word else "solid"
-    canvas.link(
-        f"gpu{ends[0]}", f"gpu{ends[1]}", colour, width=width, style=style, tip=f"{a} - {b}: {links.text()}"
+    links = Links() if edge is None else Links.of([edge])
+    word = "broken" if edge is None else f"x {edge['health']:.3g}" if links.degraded else ""
+    painter.link(
+        f"gpu{ends[0]}",
+        f"gpu{ends[1]}",
+        None if edge is None else [(a, b)],
+        colour=FAULT if edge is None else NVLINK,
+        width=1.4,
+        dashed=bool(word),
+        tip=f"{a} - {b}: {links.text()}",
     )
     if word:
         (x1, y1), (x2, y2) = middles[ends[0]], middles[ends[1]]
-        canvas.text(f"word{ends[0]}.{ends[1]}", (x1 + (x2 - x1) * 0.38, y1 + (y2 - y1) * 0.38), [word], FAULT)
+        painter.canvas.text(
+            f"word{ends[0]}.{ends[1]}", (x1 + (x2 - x1) * 0.38, y1 + (y2 - y1) * 0.38), [word], FAULT
+        )

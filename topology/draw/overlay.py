@@ -144,11 +144,6 @@ class Usage:
         """Return the share of the busiest of ``links``; 0 if there are none."""
         return max((self.share(a, b) for a, b in links), default=0.0)
 
-    def around(self, nodes: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
-        """Return the links between ``nodes`` and ``others``."""
-        far = set(others)
-        return [(a, b) for a in nodes for b in self._graph[a] if b in far]
-
     def inside(self, domains: Iterable[int]) -> list[tuple[str, str]]:
         """Return the scale-up links of some domains."""
         wanted = set(domains)

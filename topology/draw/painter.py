@@ -13,6 +13,7 @@ from topology.draw.canvas import (
     FAULT_FILL,
     INK,
     QUIET,
+    SMALL_POINTS,
     TEXT_POINTS,
     Canvas,
     Point,
@@ -24,8 +25,9 @@ from topology.draw.canvas import (
     table,
     text_width,
 )
+from topology.draw.captions import broken_lines, plural
 from topology.draw.overlay import Overlay, Ramp, Usage
-from topology.draw.parts import Fold, Host, Pod, natural
+from topology.draw.parts import Fold, Host, Links, Pod, natural
 from topology.units import format_number
 
 _MOST_NAMED = 4
@@ -130,17 +132,18 @@ def _named(names: Sequence[str], word: str) -> str:
     return f"{text} and {more} more {word}" if more > 0 else text
 
 
-_SMALL_POINTS = 8
 _LABEL_CHARACTERS = 4
 _LEGEND_HEIGHT = 20
 Place = int | str
+Ends = tuple[str, str]
 
 
 class Painter:
-    """Draws GPU cells of one cluster; with an overlay or traffic, colour is the value and rails are grey."""
+    """Draws parts of one cluster on a canvas; with an overlay or traffic, colour is the value and rails are grey."""
 
     def __init__(
         self,
+        canvas: Canvas,
         cluster: Cluster,
         folded: Fold,
         marks: Marks,
@@ -148,7 +151,8 @@ class Painter:
         usage: Usage | None = None,
         shown: Sequence[int] | None = None,
     ) -> None:
-        self.cluster, self.fold, self.marks = cluster, folded, marks
+        self.canvas, self.cluster, self.fold, self.marks = canvas, cluster, folded, marks
+        self._said: set[tuple[str, ...]] = set()
         self.overlay, self.usage = overlay, usage
         self.ramp = None
         if overlay is not None:
@@ -176,21 +180,47 @@ class Painter:
         parts = (*(host.id for host in pod.hosts), *(leaf.id for leaf in pod.leaves))
         return any(name in self.odd for name in parts)
 
-    def bundle(self, links: Sequence[tuple[str, str]], colour: str, width: float) -> tuple[str, float]:
-        """Return colour and width of a bundle of links: as given, or how busy its busiest is; red: the bottleneck."""
+    def colour(self, pairs: Sequence[Ends], plain: str) -> str:
+        """Return the colour of a bundle of links: ``plain``, or how busy its busiest is; red: the bottleneck."""
         if self.usage is None:
-            return colour, width
-        share = self.usage.busiest(links)
-        bottleneck = self.usage.holds_bottleneck(links)
-        return FAULT if bottleneck else self.usage.colour(share), self.usage.width(share)
+            return plain
+        return FAULT if self.usage.holds_bottleneck(pairs) else self.usage.colour(self.usage.busiest(pairs))
 
-    def busy(self, links: Sequence[tuple[str, str]], words: str) -> str:
-        """Return how busy a bundle of links is, nothing without traffic."""
-        return "" if self.usage is None else f"{self.usage.busiest(links) * 100:.0f} % {words}"
+    def link(
+        self,
+        tail: str,
+        head: str,
+        pairs: Sequence[Ends] | None,
+        *,
+        colour: str = QUIET,
+        width: float = 1.0,
+        dashed: bool = False,
+        tip: str = "",
+    ) -> None:
+        """Draw a bundle of links: ``pairs`` are the ends of each, None where traffic means nothing for it.
 
-    def around(self, nodes: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
+        With traffic, colour and width are how busy its busiest link is, and so is the tip where none is given.
+        """
+        if self.usage is not None and pairs is not None:
+            share = self.usage.busiest(pairs)
+            colour, width = self.colour(pairs, colour), self.usage.width(share)
+            tip = tip or f"{share * 100:.0f} % of the time busy"
+        self.canvas.link(tail, head, colour, width=width, style="dashed" if dashed else "solid", tip=tip)
+
+    def say(self, at: Point, links: Links, ink: str = QUIET, kind: str = "") -> None:
+        """Write count x rate = total right of a point, the first time that it comes for bundles of its ``kind``."""
+        lines = broken_lines(links.text().removesuffix(" each way"))
+        if (kind, *lines) not in self._said:
+            self._said.add((kind, *lines))
+            corner = (at[0] + 6, at[1] - 13 * len(lines) / 2)
+            self.canvas.note(f"said{len(self._said)}", corner, lines, ink, 8)
+
+    def around(self, nodes: Iterable[str], others: Iterable[str]) -> list[Ends]:
         """Return the links between ``nodes`` and ``others``, where traffic asks for them."""
-        return [] if self.usage is None else self.usage.around(nodes, others)
+        if self.usage is None:
+            return []
+        far, graph = set(others), self.cluster.graph
+        return [(a, b) for a in nodes for b in graph[a] if b in far]
 
     def rail(self, number: int | None) -> str:
         """Return the colour of a rail: grey where the colours mean something else."""
@@ -227,7 +257,7 @@ class Painter:
         size: dict[str, object] = {
             "width": width,
             "height": height,
-            "size": _SMALL_POINTS,
+            "size": SMALL_POINTS,
             "href": "#",
             "border": 1,
         }
@@ -251,12 +281,14 @@ class Painter:
             **size,
         )
 
-    def range_text(self, gpus: Sequence[int]) -> str:
-        """Return the least and largest value of some GPUs, nothing where there are no values."""
-        if self.overlay is None or self.overlay.values is None or not gpus:
-            return ""
-        values = [self.overlay.values[i] for i in gpus]
-        return f"{format_number(min(values))} to {format_number(max(values))}"
+    def summed_up(self, hosts: Iterable[Host]) -> list[str]:
+        """Return lines for the GPUs of hosts that are not drawn: how many, their values from to, their tags."""
+        gpus = [i for host in hosts for i in host.gpus]
+        lines = [plural(len(gpus), "GPU")]
+        if self.overlay is not None and self.overlay.values is not None and gpus:
+            values = [self.overlay.values[i] for i in gpus]
+            lines.append(f"{format_number(min(values))} to {format_number(max(values))}")
+        return [*lines, tag] if (tag := self.tag(gpus)) else lines
 
     def tags(self, places: Iterable[Place]) -> list[str]:
         """Return the different tags that the overlay gives to ``places``, in order."""
@@ -279,7 +311,7 @@ class Painter:
         if len(self.tags(places)) < 2:
             return []
         runs = [list(run) for _, run in groupby(places, key=lambda place: self.same_tag([place]))]
-        return [cell(self.tag(run), colspan=len(run), size=_SMALL_POINTS, height=12) for run in runs]
+        return [cell(self.tag(run), colspan=len(run), size=SMALL_POINTS, height=12) for run in runs]
 
     def host_rows(
         self,
@@ -294,7 +326,7 @@ class Painter:
         text, wide = header or ("", 0)
         for start in range(0, len(places), columns):
             part = places[start : start + columns]
-            first = cell("" if start else text, width=wide, size=_SMALL_POINTS, align="left")
+            first = cell("" if start else text, width=wide, size=SMALL_POINTS, align="left")
             cells = [self.gpu(place, width, height) for place in part]
             sheet.add([first, *cells] if header else cells, height)
             if tags := self.tag_row(part):
@@ -305,7 +337,7 @@ class Painter:
         colour = self.rail(rail)
         ports = {"port": port} if port else {}
         ink = ink_on(colour) if self.plain and rail is not None else "#ffffff"
-        return cell(text, width=width, height=height, bgcolor=colour, ink=ink, size=_SMALL_POINTS, **ports)
+        return cell(text, width=width, height=height, bgcolor=colour, ink=ink, size=SMALL_POINTS, **ports)
 
     def fault_rows(
         self,
@@ -319,18 +351,18 @@ class Painter:
         """Return rows of a table that say in red what is wrong with ``names``, cut to ``width`` points."""
         lines = self.marks.lines(names, most, full=full)
         if width is not None:
-            lines = [fitting(line, width, _SMALL_POINTS) for line in lines]
-        return [[cell(line, colspan=columns, ink=FAULT, size=_SMALL_POINTS, height=12)] for line in lines]
+            lines = [fitting(line, width, SMALL_POINTS) for line in lines]
+        return [[cell(line, colspan=columns, ink=FAULT, size=SMALL_POINTS, height=12)] for line in lines]
 
-    def draw_legend(self, canvas: Canvas, at: Point) -> None:
+    def draw_legend(self, at: Point) -> None:
         """Draw what the colours and tags mean, its top left corner at ``at``."""
         x, y = at
         html, width = self._ramp_legend() if self.usage is None else self.usage.legend()
         if html:
-            canvas.box("legend", (x, y), (width, _LEGEND_HEIGHT), html)
+            self.canvas.box("legend", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT + 6
         if self.overlay is not None and self.overlay.key:
-            canvas.note("key", (x, y), list(self.overlay.key))
+            self.canvas.note("key", (x, y), list(self.overlay.key))
 
     def _ramp_legend(self) -> tuple[str, int]:
         """Return the legend of the overlay as a table, and its width; nothing where there is none."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topology.draw.blocks import Block, Column, Row
+from topology.draw.blocks import Block, Column, add_rows, header_width
 from topology.draw.canvas import (
+    BAND_INK,
     FAULT,
     FAULT_FILL,
     NVLINK,
     NVLINK_FILL,
     QUIET,
+    SMALL_POINTS,
     Sheet,
     cell,
     fitting,
@@ -20,42 +22,45 @@ from topology.draw.captions import common_head, ids_text, plural, ranges, scale_
 from topology.draw.painter import Painter
 from topology.draw.parts import Links, Pod, Switch
 
-_LEAF_TEXT = 8
 _MOST_CELLS = 16
 
 
-def leaf_box(
+def _leaf_box(
     painter: Painter, pod: Pod, inner: float, cell_width: int, rails: tuple[int, int] | None
-) -> tuple[str, float, float]:
-    """Return the table of the leaves of a pod, its width and height.
+) -> Sheet:
+    """Return the table of the leaves of a pod.
 
     ``inner`` is the width of what is below; ``rails`` the width of its row headers and how many rails it has,
     None where the leaves are not to stand in line with rails.
     """
     leaves = pod.leaves
     if not leaves:
-        return _no_leaf(inner)
+        sheet = Sheet(inner, QUIET)
+        text = "no link to the fabric"
+        sheet.line(text, 14, width=round(inner) - 4, port="up", size=SMALL_POINTS, ink=FAULT)
+        sheet.line("", 1, port="foot")
+        return sheet
     title, local = _title(leaves), _local(leaves)
     names = [leaf.id for leaf in leaves]
     texts = [title, local, *painter.marks.lines(names)]
-    wide = float(max(70, *(text_width(text, _LEAF_TEXT) + 10 for text in texts)))
+    wide = float(max(70, *(text_width(text, SMALL_POINTS) + 10 for text in texts)))
     if rails is not None:
         wide = inner
         rows, span = [_rail_row(painter, leaves, cell_width, *rails)], rails[1] + 1
     else:
         rows, span, wide = _plain_rows(painter, leaves, cell_width, max(wide, min(inner, 300)))
-    sheet = Sheet(wide)
-    title = fitting(title, wide - 6, _LEAF_TEXT) if rails else title
-    sheet.line(title, 14, colspan=span, size=_LEAF_TEXT, port="up", width=round(wide) - 4)
+    sheet = Sheet(wide, QUIET)
+    title = fitting(title, wide - 6, SMALL_POINTS) if rails else title
+    sheet.line(title, 14, colspan=span, size=SMALL_POINTS, port="up", width=round(wide) - 4)
     sheet.add_all(rows, 16)
     word = "router" if leaves[0].tier == "router" else "leaf"
     left = len(leaves) - _MOST_CELLS
     for text in (f"and {plural(left, word)} more" if left > 0 and not rails else "", local):
         if text:
-            sheet.line(text, 12, colspan=span, size=_LEAF_TEXT)
+            sheet.line(text, 12, colspan=span, size=SMALL_POINTS)
     sheet.add_all(painter.fault_rows(names, span, width=wide - 8), 12)
     sheet.line("", 1, colspan=span, port="foot")
-    return sheet.html(color=QUIET), wide, sheet.height
+    return sheet
 
 
 def leaf_port(name: str) -> str:
@@ -70,10 +75,10 @@ def _rail_row(painter: Painter, leaves: list[Switch], cell_width: int, header: i
     for rail in range(rails):
         leaf = by_rail.get(rail)
         if leaf is None:
-            cells.append(cell("none", width=cell_width, height=16, ink=FAULT, size=_LEAF_TEXT))
+            cells.append(cell("none", width=cell_width, height=16, ink=FAULT, size=SMALL_POINTS))
             continue
         name = _short(leaf, leaves)
-        fits = text_width(name, _LEAF_TEXT) <= cell_width
+        fits = text_width(name, SMALL_POINTS) <= cell_width
         cells.append(_leaf(painter, leaf, name if fits else f"l{rail}", cell_width))
     return cells
 
@@ -84,14 +89,16 @@ def _plain_rows(
     """Return rows of cells, how many cells a row has, and the width; a single leaf has no cell."""
     shown = leaves[:_MOST_CELLS] if len(leaves) > 1 else []
     names = [_short(leaf, leaves) for leaf in shown]
-    size = max([cell_width, *(text_width(name, _LEAF_TEXT) + 4 for name in names)])
+    size = max([cell_width, *(text_width(name, SMALL_POINTS) + 4 for name in names)])
     per_row = max(1, min(len(shown), int(max(wide, 150) // (size + 1))))
     wide = max(
-        wide if len(shown) > 1 else 0.0, text_width(_title(leaves), _LEAF_TEXT) + 10, per_row * (size + 1) + 3
+        wide if len(shown) > 1 else 0.0,
+        text_width(_title(leaves), SMALL_POINTS) + 10,
+        per_row * (size + 1) + 3,
     )
     wide = max(
         wide,
-        *(text_width(line, _LEAF_TEXT) + 10 for line in ["", *painter.marks.lines(x.id for x in leaves)]),
+        *(text_width(line, SMALL_POINTS) + 10 for line in ["", *painter.marks.lines(x.id for x in leaves)]),
     )
     size = (round(wide) - 3) // per_row - 1
     cells = [_leaf(painter, leaf, name, size) for leaf, name in zip(shown, names, strict=True)]
@@ -104,18 +111,9 @@ def _leaf(painter: Painter, leaf: Switch, name: str, width: int) -> str:
     words = painter.marks.of(leaf.id)
     if not words:
         return painter.rail_cell(leaf.rail, width, name, port=port, height=16)
-    style = {"bgcolor": FAULT_FILL, "ink": FAULT, "border": 1, "color": FAULT, "size": _LEAF_TEXT}
+    style = {"bgcolor": FAULT_FILL, "ink": FAULT, "border": 1, "color": FAULT, "size": SMALL_POINTS}
     tip = "; ".join([leaf.id, *words])
     return cell(name, width=width, height=16, port=port, tooltip=tip, href="#", **style)
-
-
-def _no_leaf(inner: float) -> tuple[str, float, float]:
-    """Return the placeholder of leaves where there are none."""
-    sheet = Sheet(inner)
-    text = "no link to the fabric"
-    sheet.line(text, 14, width=round(inner) - 4, port="up", size=_LEAF_TEXT, ink=FAULT)
-    sheet.line("", 1, port="foot")
-    return sheet.html(color=QUIET), inner, sheet.height
 
 
 def _short(leaf: Switch, leaves: list[Switch]) -> str:
@@ -140,7 +138,6 @@ def _local(leaves: list[Switch]) -> str:
     return f"each to the others: {links.text().removesuffix(' each way')}" if links.count else ""
 
 
-BAND_INK = "#2f4a00"
 GAP = 12
 _PLACEHOLDER = 158
 _LONGEST_ROW = 16
@@ -151,9 +148,7 @@ class BlockView:
     """One block of GPUs as a table."""
 
     block: Block | None
-    html: str
-    width: float
-    height: float
+    sheet: Sheet
     by_rail: bool = False
     header: int = 28
     columns: int = 0
@@ -165,9 +160,7 @@ class PodView:
 
     column: Column
     name: str
-    leaves: str
-    leaf_width: float
-    leaf_height: float
+    leaves: Sheet
     blocks: list[BlockView]
     width: float
     x: float = 0.0
@@ -180,7 +173,7 @@ class PodView:
     @property
     def height(self) -> float:
         """Height of the highest block."""
-        return max(view.height for view in self.blocks)
+        return max(view.sheet.height for view in self.blocks)
 
     @property
     def by_rail(self) -> bool:
@@ -195,13 +188,13 @@ def measure(painter: Painter, column: Column, cell_width: int) -> PodView:
     if not column.open:
         return _placeholder(painter, column)
     blocks = [_block(painter, pod, block, cell_width) for block in column.blocks]
-    inner = sum(view.width + GAP for view in blocks) - GAP
+    inner = sum(view.sheet.width + GAP for view in blocks) - GAP
     only = blocks[0] if len(blocks) == 1 and blocks[0].by_rail else None
     if only and max(leaf.rail or 0 for leaf in pod.leaves) >= only.columns:
         only = None
     rails = (only.header, only.columns) if only else None
-    leaves, wide, tall = leaf_box(painter, pod, inner, cell_width, rails)
-    return PodView(column, f"pod{pod.number}", leaves, wide, tall, blocks, max(inner, wide))
+    leaves = _leaf_box(painter, pod, inner, cell_width, rails)
+    return PodView(column, f"pod{pod.number}", leaves, blocks, max(inner, leaves.width))
 
 
 def block_links(pod: Pod, block: Block) -> Links:
@@ -212,31 +205,22 @@ def block_links(pod: Pod, block: Block) -> Links:
     return Links.sum(links for host in hosts for links in host.up.values())
 
 
-def _header(painter: Painter, rows: list[Row], shared: str) -> int:
-    """Return the width of the row headers."""
-    texts = [_row_header(painter, row, shared) for row in rows if not row.more]
-    return max([28, *(text_width(text, _LEAF_TEXT) + 4 for text in texts)])
-
-
-def _row_header(painter: Painter, row: Row, shared: str) -> str:
-    """Return the header of a row: the host or domain, and its tag if the block does not have that one as a whole."""
-    tag = painter.same_tag(painter.places(row.host))
-    return row.header if tag == shared else f"{row.header} {tag}".rstrip()
-
-
 def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockView:
     """Return the grid of one block: its rails above, its scale-up band below if it is a whole domain."""
     columns = min(block.columns, _LONGEST_ROW)
     shared = painter.same_tag(i for host in block.hosts for i in host.gpus)
-    header = _header(painter, list(block.rows), shared)
+    header = header_width(painter, block.rows, shared)
     title = f"{block.title}, {shared}" if shared else block.title
     if block.alike:
         title = f"{title} (x {len(block.alike) + 1} alike)"
     band = _band(painter, block) if block.whole else []
-    texts = [text_width(title, 9, bold=True) + 8, *(text_width(line, _LEAF_TEXT) + 12 for line, _, _ in band)]
+    texts = [
+        text_width(title, 9, bold=True) + 8,
+        *(text_width(line, SMALL_POINTS) + 12 for line, _, _ in band),
+    ]
     wide = max(header + columns * (cell_width + 1) + 4, 130, *texts)
     header = round(wide) - columns * (cell_width + 1) - 4
-    sheet = Sheet(wide)
+    sheet = Sheet(wide, NVLINK)
     span = columns + 1
     rails = {painter.cluster.gpus[i].rail for host in block.hosts for i in host.gpus}
     cabled = {leaf.rail for leaf in pod.leaves if leaf.rail is not None}
@@ -245,7 +229,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
         cells = [
             painter.rail_cell(r, cell_width, f"r{r}", port=f"r{r}", height=13)
             if r in cabled
-            else cell(f"r{r}", width=cell_width, height=13, size=_LEAF_TEXT, ink=FAULT, bgcolor=FAULT_FILL)
+            else cell(f"r{r}", width=cell_width, height=13, size=SMALL_POINTS, ink=FAULT, bgcolor=FAULT_FILL)
             for r in range(columns)
         ]
         sheet.add([cell("", width=header, port="head"), *cells], 13)
@@ -255,17 +239,11 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     if block.alike:
         others = sorted(set(block.alike) - set(block.numbers))
         if others:
-            sheet.line(f"and {ranges(others)}", 13, colspan=span, size=_LEAF_TEXT)
-    for row in block.rows:
-        if row.more:
-            sheet.line(row.header, 14, colspan=span, size=_LEAF_TEXT, bold=True)
-            continue
-        text = _row_header(painter, row, shared)
-        painter.host_rows(sheet, painter.places(row.host), columns, cell_width, header=(text, header))
-        sheet.add_all(painter.fault_rows(painter.names(row.host), span, most=2), 12)
+            sheet.line(f"and {ranges(others)}", 13, colspan=span, size=SMALL_POINTS)
+    add_rows(painter, sheet, block.rows, columns, cell_width, header, shared)
     for line, fill, ink in band:
-        sheet.line(line, 13, colspan=span, bgcolor=fill, size=_LEAF_TEXT, ink=ink)
-    return BlockView(block, sheet.html(color=NVLINK), wide, sheet.height, by_rail, header, columns)
+        sheet.line(line, 13, colspan=span, bgcolor=fill, size=SMALL_POINTS, ink=ink)
+    return BlockView(block, sheet, by_rail, header, columns)
 
 
 def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
@@ -296,7 +274,6 @@ def _placeholder(painter: Painter, column: Column) -> PodView:
     hosts = [host for pod in pods for host in pod.hosts]
     leaves = [leaf for pod in pods for leaf in pod.leaves]
     domains = sorted({host.domain for host in hosts})
-    gpus = sum(len(host.gpus) for host in hosts)
     spread = not column.same_domain and len(domains) < len(pods)
     alike = plural(len(domains), "domain") if spread else f"{len(pods):,}"
     alike = f"{alike} more" if len(pods) == 1 else alike
@@ -306,19 +283,15 @@ def _placeholder(painter: Painter, column: Column) -> PodView:
         lines.append("of the same domain" if len(domains) == 1 else "of the same domains")
     else:
         lines += [f"{plural(len(domains), 'more domain')}", ranges(domains)]
-    lines.append(plural(gpus, "GPU"))
-    numbers = [i for host in hosts for i in host.gpus]
-    lines += [text for text in (painter.range_text(numbers), painter.tag(numbers)) if text]
+    lines += painter.summed_up(hosts)
     word = "router" if leaves and leaves[0].tier == "router" else "leaf"
     above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), word)
     wide = max(_PLACEHOLDER, *(text_width(line, 9, bold=True) + 14 for line in lines))
-    head = Sheet(wide)
-    head.line(above, 20, width=wide - 4, port="up", size=_LEAF_TEXT)
+    head = Sheet(wide, QUIET, dashed=True)
+    head.line(above, 20, width=wide - 4, port="up", size=SMALL_POINTS)
     head.line("", 1, port="foot")
-    body = Sheet(wide)
+    body = Sheet(wide, NVLINK, dashed=True)
     body.line("", 6, port="head")
     body.lines(lines, 15, wide - 4)
     body.line("", 6)
-    name = f"more{pods[0].number}"
-    view = BlockView(None, body.html(color=NVLINK, style="dashed"), wide, body.height)
-    return PodView(column, name, head.html(color=QUIET, style="dashed"), wide, head.height, [view], wide)
+    return PodView(column, f"more{pods[0].number}", head, [BlockView(None, body)], wide)

@@ -13,14 +13,14 @@ from topology.draw.canvas import (
     FAULT_FILL,
     NVLINK,
     NVLINK_FILL,
+    OUTLINE,
     QUIET,
-    Canvas,
     Point,
     cell,
     table,
     text_width,
 )
-from topology.draw.painter import Painter
+from topology.draw.painter import Ends, Painter
 from topology.draw.parts import Links, natural
 from topology.units import format_quantity
 
@@ -77,9 +77,9 @@ def nodes_of_host(painter: Painter, number: int) -> tuple[list[str], str]:
     return names, f"Drawn here: {which} and the switches next to it"
 
 
-def draw_raw_view(canvas: Canvas, painter: Painter, names: Sequence[str]) -> None:
+def draw_raw_view(painter: Painter, names: Sequence[str]) -> None:
     """Draw ``names`` and all links among them, kinds from top to bottom."""
-    part = painter.cluster.graph.subgraph(names)
+    canvas, part = painter.canvas, painter.cluster.graph.subgraph(names)
     rows = _rows(painter, names)
     widest = max(_row_width(painter, row) for row in rows)
     y, where = 0.0, {}
@@ -98,11 +98,11 @@ def draw_raw_view(canvas: Canvas, painter: Painter, names: Sequence[str]) -> Non
     ends = [tuple(sorted(link, key=natural)) for link in part.edges]
     for a, b in sorted(ends, key=lambda link: (natural(link[0]), natural(link[1]))):
         if not _is_peer(part, a, b):
-            _link(canvas, painter, (a, b), part.edges[a, b], where, said)
+            _link(painter, (a, b), part.edges[a, b], where, said)
     for a, b in broken:
         canvas.link(_box_name(a), _box_name(b), FAULT, width=1.0, style="dashed")
         canvas.text(f"broken {a} {b}", _middle(where[a], where[b]), ["broken"], FAULT)
-    painter.draw_legend(canvas, (0.0, y - _DROP + 20))
+    painter.draw_legend((0.0, y - _DROP + 20))
 
 
 def _box_name(name: str) -> str:
@@ -174,7 +174,7 @@ def _box(painter: Painter, name: str, width: int) -> str:
     lines = _lines(painter, name)
     words = painter.marks.of(name)
     kind = painter.cluster.graph.nodes[name]["kind"]
-    colours = {"switch": (NVLINK_FILL, NVLINK), "gpu": ("#ffffff", "#8a8a8a")}
+    colours = {"switch": (NVLINK_FILL, NVLINK), "gpu": ("#ffffff", OUTLINE)}
     fill, line = (FAULT_FILL, FAULT) if words else colours.get(kind, ("#ececec", QUIET))
     tall = _HEIGHT // len(lines)
     inks = [FAULT if text in words[:1] else None for text in lines]
@@ -188,9 +188,8 @@ def _box(painter: Painter, name: str, width: int) -> str:
 
 
 def _link(
-    canvas: Canvas,
     painter: Painter,
-    ends: tuple[str, str],
+    ends: Ends,
     edge: Mapping[str, Any],
     where: Mapping[str, Point],
     said: set[tuple[str, ...]],
@@ -201,20 +200,18 @@ def _link(
     graph = painter.cluster.graph
     rail = next((graph.nodes[n]["rail"] for n in ends if graph.nodes[n].get("rail") is not None), None)
     colour = NVLINK if "switch" in (graph.nodes[a]["kind"], graph.nodes[b]["kind"]) else painter.rail(rail)
-    colour, width = painter.bundle([ends], colour, 1.4)
-    style = "dashed" if links.degraded else "solid"
-    canvas.link(
-        _box_name(a), _box_name(b), colour, width=width, style=style, tip=f"{a} - {b}: {links.text()}"
-    )
+    tip = f"{a} - {b}: {links.text()}"
+    boxes = (_box_name(a), _box_name(b))
+    painter.link(*boxes, [ends], colour=colour, width=1.4, dashed=links.degraded, tip=tip)
     key = (*sorted((graph.nodes[a]["kind"], graph.nodes[b]["kind"])), links.text())
     middle = _middle(where[a], where[b])
     if links.degraded:
-        canvas.text(f"slow {a} {b}", middle, [f"x {edge['health']:.3g}"], FAULT)
+        painter.canvas.text(f"slow {a} {b}", middle, [f"x {edge['health']:.3g}"], FAULT)
     elif key not in said:
         said.add(key)
         rate = format_quantity(edge["bytes_per_s"], "byte/s")
         text = links.text().partition(" = ")[0].removesuffix(" each way") if edge["count"] > 1 else rate
-        canvas.text(f"said {len(said)}", middle, [text], QUIET)
+        painter.canvas.text(f"said {len(said)}", middle, [text], QUIET)
 
 
 def _middle(a: Point, b: Point) -> Point:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from topology.draw.canvas import FAULT, NVLINK, QUIET, Canvas, Point, Sheet, cell
-from topology.draw.captions import broken_lines, plural, rate_text
+from topology.draw.canvas import FAULT, NVLINK, OUTLINE, Sheet, cell
+from topology.draw.captions import plural, rate_text
 from topology.draw.painter import Painter, Place
 from topology.draw.parts import Links
 from topology.spec import DomainSpec
@@ -26,47 +26,33 @@ class _Plane:
     """One plane: the places that share their last coordinates, or ``alike`` planes like the one before."""
 
     rest: Coordinate
-    width: float
-    height: float
-    html: str
+    sheet: Sheet
     alike: int = 0
 
 
-def draw_torus_view(canvas: Canvas, painter: Painter, number: int) -> None:
+def draw_torus_view(painter: Painter, number: int) -> None:
     """Draw one torus domain."""
     grid = _Grid(painter, number)
     planes = grid.planes()
     x = y = 0.0
     row_height = 0.0
     for i, plane in enumerate(planes):
-        if x > 0 and x + plane.width > _MOST_WIDE:
+        width, height = plane.sheet.width, plane.sheet.height
+        if x > 0 and x + width > _MOST_WIDE:
             x, y, row_height = 0.0, y + row_height + 30, 0.0
-        lower = (planes[0].height - plane.height) / 2 if plane.alike else 0.0
-        canvas.box(f"plane{i}", (x, y + lower), (plane.width, plane.height), plane.html)
-        row_height = max(row_height, plane.height)
-        after = planes[i + 1] if i + 1 < len(planes) else None
-        if after is not None:
-            same_row = x + plane.width + _GAP + after.width <= _MOST_WIDE
-            if same_row:
-                corner = (x + plane.width, y)
-                _between(canvas, grid, plane, (f"plane{i}", f"plane{i + 1}"), corner, first=i == 0)
-        x += plane.width + _GAP
-    painter.draw_legend(canvas, (0.0, y + row_height + 20))
-
-
-def _between(
-    canvas: Canvas, grid: _Grid, plane: _Plane, names: tuple[str, str], corner: Point, *, first: bool
-) -> None:
-    """Draw the links from one plane to the next as one bundle, and say once how many they are."""
-    links, pairs = grid.to_next(plane.rest)
-    if not links.count:
-        return
-    colour, width = grid.painter.bundle(pairs, NVLINK, 3.0)
-    style = "dashed" if links.degraded else "solid"
-    canvas.link(f"{names[0]}:mid:e", f"{names[1]}:mid:w", colour, width=width, style=style)
-    if first:
-        lines = broken_lines(links.text().removesuffix(" each way"))
-        canvas.note("planes", (corner[0] + 2, corner[1] + plane.height / 2 - 32), lines, ink=QUIET, points=8)
+        lower = (planes[0].sheet.height - height) / 2 if plane.alike else 0.0
+        painter.canvas.sheet(f"plane{i}", (x, y + lower), plane.sheet)
+        row_height = max(row_height, height)
+        x += width + _GAP
+        if i + 1 == len(planes) or x + planes[i + 1].sheet.width > _MOST_WIDE:
+            continue
+        links, pairs = grid.to_next(plane.rest)
+        if links.count:
+            ends = (f"plane{i}:mid:e", f"plane{i + 1}:mid:w")
+            painter.link(*ends, pairs, colour=NVLINK, width=3.0, dashed=links.degraded)
+            if i == 0:
+                painter.say((width - 4, height / 2 - 19), links)
+    painter.draw_legend((0.0, y + row_height + 20))
 
 
 class _Grid:
@@ -124,11 +110,11 @@ class _Grid:
 
     def _alike(self, count: int) -> _Plane:
         """Return the placeholder for planes that are like the one before."""
-        sheet = Sheet(118)
+        sheet = Sheet(118, NVLINK, dashed=True)
         gpus = count * self.rows * self.columns
         sheet.line(f"x {plural(count, 'plane')} alike", 18, bold=True, width=114, port="mid")
         sheet.line(plural(gpus, "GPU"), 16, width=114)
-        return _Plane((), 118, sheet.height, sheet.html(color=NVLINK, style="dashed"), count)
+        return _Plane((), sheet, count)
 
     def _plane(self, rest: Coordinate) -> _Plane:
         """Return one plane: a row for each place along x, a column for each along y, bars for links."""
@@ -141,7 +127,7 @@ class _Grid:
         title = f"{', '.join(names) or 'x down, y across'} {tag}".strip()
         span = 2 * columns + 1
         width = columns * (_CELL + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4
-        sheet = Sheet(width)
+        sheet = Sheet(width, OUTLINE)
         sheet.line(title, 15, bold=True, colspan=span)
         sheet.add(self._down_row(-1, rest, columns), _STUB)
         for row in range(rows):
@@ -156,7 +142,7 @@ class _Grid:
         members = [self.ids[at] for at in self.ids if at[2:] == rest]
         for line in self.painter.fault_rows(self.painter.marks.odd_names(members), span, 4, full=True):
             sheet.add(line, 12)
-        return _Plane(rest, width, sheet.height, sheet.html(color="#8a8a8a", cellspacing=1), 0)
+        return _Plane(rest, sheet)
 
     def _at(self, row: int, column: int, rest: Coordinate) -> Coordinate:
         """Return a place of the torus."""
@@ -194,7 +180,7 @@ class _Grid:
             return blank
         data = self.painter.cluster.graph.get_edge_data(self.ids[a], self.ids[b])
         broken = data is None or data["health"] < 1
-        colour = FAULT if broken else self.painter.bundle([(self.ids[a], self.ids[b])], NVLINK, 0)[0]
+        colour = FAULT if broken else self.painter.colour([(self.ids[a], self.ids[b])], NVLINK)
         tip = f"{self.ids[a]} - {self.ids[b]}"
         bar = (
             f'<table border="0" cellborder="0" cellspacing="0" cellpadding="0" fixedsize="true" '

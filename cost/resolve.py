@@ -12,6 +12,7 @@ from cost.config.build import load_object, model_from_config
 from cost.model import Model
 from topology.errors import InputError
 from topology.reading import Fields, load_yaml
+from topology.schema import read
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"
 _CONFIG_FILE = "config.json"
@@ -35,10 +36,10 @@ class Published:
     """
 
     total: str
-    active: str
-    total_counts: str
-    active_counts: str
     sources: tuple[str, ...]
+    active: str = ""
+    total_counts: str = ""
+    active_counts: str = ""
 
 
 @cache
@@ -85,15 +86,7 @@ def published(name: str) -> Published:
     """
     known = _known(name)
     facts = Fields(_entry(known)["published"], f"catalog model {known}: published")
-    found = Published(
-        total=facts.text("total"),
-        active=facts.text("active", ""),
-        total_counts=facts.text("total_counts", ""),
-        active_counts=facts.text("active_counts", ""),
-        sources=facts.texts("sources"),
-    )
-    facts.done()
-    return found
+    return read(Published, facts)
 
 
 def _from_catalog(name: str, weights: str | None) -> Model:

@@ -163,16 +163,23 @@ class Fields:
         return tuple(_whole(item, self.at(key), 1, self.most) for item in items)
 
     def number(
-        self, key: str, default: float | None = None, *, most: float = math.inf, zero: bool = False
+        self,
+        key: str,
+        default: float | None = None,
+        *,
+        least: float | None = None,
+        most: float = math.inf,
     ) -> float:
-        """Return a finite number above zero, with ``zero`` zero too; ``default`` where the key is absent."""
+        """Return a finite number above zero, or from ``least`` on; ``default`` where the key is absent."""
         if default is not None and key not in self:
             return default
-        return _number(self.figure_of(key), self.at(key), most, zero=zero)
+        return _number(self.figure_of(key), self.at(key), least, most)
 
-    def numbers(self, key: str) -> tuple[float, ...]:
-        """Return a list of finite numbers greater than zero."""
+    def numbers(self, key: str, size: int = 0) -> tuple[float, ...]:
+        """Return a list of finite numbers greater than zero, ``size`` of them if given."""
         items = self._filled(key, "a list of numbers, like [1, 4]")
+        if size and len(items) != size:
+            self.must_be(key, f"a list of {size} numbers")
         return tuple(_number(item, self.at(key)) for item in items)
 
     def _filled(self, key: str, what: str) -> list[Any]:
@@ -203,6 +210,18 @@ class Fields:
     def sub(self, key: str) -> Self:
         """Return the mapping under ``key``."""
         return type(self)(self.need(key), self.at(key))
+
+    def part(self, key: str, read: Callable[[Fields], T]) -> T:
+        """Return what ``read`` makes of the mapping under ``key``, in which it must ask for every key."""
+        inner = self.sub(key)
+        found = read(inner)
+        inner.done()
+        return found
+
+    def parts(self, key: str, read: Callable[[Fields], T]) -> dict[str, T]:
+        """Return what ``read`` makes of each mapping in the one under ``key``, every key of which it must ask for."""
+        found = self.sub(key)
+        return {name: found.part(name, read) for name in found.names()}
 
     def by_name(self, key: str, read: Callable[[Fields, str], T]) -> dict[str, T]:
         """Return what ``read`` (such as ``Fields.text``) makes of each key of the mapping under ``key``."""
@@ -237,18 +256,20 @@ def _wrong(value: object, where: str, what: str) -> InputError:
     return InputError(f"{where}: {shown(value)} must be {what}.")
 
 
-def _number(value: object, where: str, most: float = math.inf, *, zero: bool = False) -> float:
+def _number(value: object, where: str, least: float | None = None, most: float = math.inf) -> float:
     """Return a finite number within limits."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             number = float(value)
-            if math.isfinite(number) and (number > 0 or (zero and number == 0)) and number <= most:
+            above = number > 0 if least is None else number >= least
+            if math.isfinite(number) and above and number <= most:
                 return number
         except OverflowError:
             pass
-    limit = "of 0 or more" if zero else "greater than zero"
-    if most < math.inf:
-        limit = f"from 0 to {most:g}" if zero else f"greater than zero, at most {most:g}"
+    if least is None:
+        limit = "greater than zero" + (f", at most {most:g}" if most < math.inf else "")
+    else:
+        limit = f"of {least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
     unit = (
         ", without a unit" if isinstance(value, str) and value[:1].isdigit() and value[-1].isalpha() else ""
     )

@@ -112,7 +112,7 @@ def _schema(kind: Any) -> list[tuple[Field[Any], Any, str]]:
 
 
 def read(kind: type[_T], given: Fields, tables: Tables | None = None, **known: Any) -> _T:
-    """Return a dataclass of :mod:`topology.spec` from the keys of ``given``; nothing else may be left in it.
+    """Return a dataclass, such as those of :mod:`topology.spec`, from the keys of ``given``; no other may be there.
 
     Parameters
     ----------
@@ -155,8 +155,9 @@ def _value(hint: Any, given: Fields, key: str, rule: Mapping[str, Any], tables: 
     if "table" in rule and tables is not None:
         table = tables[rule["table"]]
         return table[given.count(key, least=0, most=len(table) - 1)]
-    if hint is int:
-        return given.count(key, least=rule.get("least", 1))
+    if hint in (int, float):
+        limits = {name: rule[name] for name in ("least", "most") if name in rule}
+        return given.count(key, **limits) if hint is int else given.number(key, **limits)
     if hint in _READERS:
         return _READERS[hint](given, key)
     if get_origin(hint) is tuple:
@@ -236,12 +237,13 @@ def _check_scale_out(scale_out: ScaleOutSpec, given: Fields) -> None:
 
 _READERS: Mapping[Any, Callable[[Fields, str], Any]] = {
     str: Fields.text,
-    float: Fields.number,
     bool: Fields.flag,
     tuple[str, ...]: Fields.texts,
     tuple[bool, ...]: Fields.flags,
     tuple[int, ...]: lambda given, key: () if given.need(key) == [] else given.counts(key),
     tuple[str, str]: Fields.pair,
+    tuple[float, ...]: Fields.numbers,
+    tuple[float, float]: lambda given, key: given.numbers(key, 2),
 }
 _PARTS: Mapping[type, Callable[[Fields], Any]] = {Figure: _read_figure, Fault: read_fault}
 _CHECKS: Mapping[type, Callable[[Any, Fields], None]] = {

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from cost.terms.alltoall_kernel import Leg
 from cost.terms.alltoall_volumes import FAMILIES, Family, require_family
+from topology.catalog import read_figure
 from topology.errors import InputError
 from topology.figures import Figure
 from topology.reading import Fields, load_yaml
-from topology.units import parse_quantity
+from topology.schema import read
 
 PATH = Path(__file__).with_name("alltoall.yaml")
 
@@ -118,14 +119,9 @@ def read_kernels(data: object) -> dict[str, Kernel]:
     """
     file = Fields(data, "all-to-all coefficients")
     texts = file.by_name("sources", Fields.text)
-    shared = {
-        name: _figure(entry, entry.text("unit"), texts)
-        for name, entry in file.by_name("shared", Fields.sub).items()
-    }
-    kernels = {
-        name: _kernel(name, entry, shared, texts)
-        for name, entry in file.by_name("kernels", Fields.sub).items()
-    }
+    shared = file.parts("shared", lambda entry: _figure(entry, entry.text("unit"), texts))
+    table = file.by_name("kernels", Fields.sub)
+    kernels = {name: _kernel(name, entry, shared, texts) for name, entry in table.items()}
     file.get("errors")  # of the fit and of its cross-validation, for readers
     file.done()
     return kernels
@@ -133,24 +129,21 @@ def read_kernels(data: object) -> dict[str, Kernel]:
 
 def _kernel(name: str, fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str]) -> Kernel:
     fit = fields.sub("fit") if "fit" in fields else None
-    words = fields.get("words", [])
-    found = Kernel(
+    return read(
+        Kernel,
+        fields,
         name=name,
         family=require_family(fields.text("family")),
-        text=fields.text("text"),
-        fabrics=fields.texts("fabrics"),
         dispatch=_leg(fields.sub("dispatch"), shared, texts),
         combine=_leg(fields.sub("combine"), shared, texts),
-        standard=fields.flag("standard"),
-        notify_s=_figure(fields.sub("notify_s"), "s", texts) if "notify_s" in fields else None,
+        notify_s=fields.part("notify_s", lambda one: _figure(one, "s", texts))
+        if "notify_s" in fields
+        else None,
         rows=fit.count("rows") if fit else 0,
-        median_error=float(fit.need("median_error")) if fit else 0.0,
-        worst_error=float(fit.need("worst_error")) if fit else 0.0,
-        words=tuple(tuple(group) for group in words),
-        many_tokens=fields.get("many_tokens", ""),
+        median_error=fit.number("median_error", least=0) if fit else 0.0,
+        worst_error=fit.number("worst_error", least=0) if fit else 0.0,
+        words=tuple(tuple(group) for group in fields.get("words", [])),
     )
-    fields.done()
-    return found
 
 
 def _leg(fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str]) -> Leg:
@@ -169,6 +162,7 @@ def _leg(fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str])
             entry.done()
         else:
             figures[key] = _figure(entry, _UNITS[key], texts)
+            entry.done()
     return Leg(**figures)
 
 
@@ -181,17 +175,10 @@ def _shared(name: str, unit: str, where: str, shared: Mapping[str, Figure]) -> F
 
 
 def _figure(fields: Fields, unit: str, texts: Mapping[str, str]) -> Figure:
-    kind, source = fields.evidence(), fields.source(texts)
-    if unit == "1":
-        value = fields.number("value")
-        if value > 1:
-            fields.fail("value", f"{value} is no fraction of a link's rate.")
-        text = f"{value:.3g}"
-    else:
-        text = fields.text("value")
-        value = parse_quantity(text, unit, fields.at("value"))
-    fields.done()
-    return Figure(value, unit, kind, source, text)
+    found = read_figure(fields, unit, texts)
+    if unit == "1" and found.value > 1:
+        fields.fail("value", f"{found.value} is no fraction of a link's rate.")
+    return replace(found, text=f"{found.value:.3g}") if unit == "1" else found
 
 
 def find_kernel(name: str, *, tokens: float = 0.0, up_fabric: str = "", crosses: bool = False) -> KernelUse:

@@ -6,9 +6,8 @@ docs/calibration.md.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from cost.machine import Efficiency
 from topology.catalog import load_gpu
 from topology.errors import InputError
 from topology.reading import Fields, load_yaml, nearest
+from topology.schema import read
 
 PATH = Path(__file__).with_name("errors.yaml")
 EACH_ENGINE = "named"
@@ -53,11 +53,11 @@ class ErrorFigures:
         The least factor f with 80 % of the rows measured within ``[predicted / f, predicted * f]``; at least 1.
     """
 
-    median: float
-    mean: float
-    within_20_percent: float
-    bias: float
-    band: float
+    median: float = field(metadata={"least": 0.0})
+    mean: float = field(metadata={"least": 0.0})
+    within_20_percent: float = field(metadata={"least": 0.0, "most": 1.0})
+    bias: float = field(metadata={"least": -1.0})
+    band: float = field(metadata={"least": 1.0})
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Cell:
     rows: int
     in_sample: ErrorFigures
     cross_validated: ErrorFigures
-    left_out: ErrorFigures | None
+    left_out: ErrorFigures | None = None
 
 
 @dataclass(frozen=True)
@@ -207,40 +207,11 @@ def _cells_of(engines: Fields) -> dict[tuple[str, str], Cell]:
 
 
 def _cells(fields: Fields, key: str) -> dict[str, Cell]:
-    return {name: _cell(one) for name, one in fields.by_name(key, Fields.sub).items()}
+    return fields.parts(key, _cell)
 
 
 def _cell(fields: Fields) -> Cell:
-    found = Cell(
-        fields.count("rows"),
-        _figures(fields.sub("in_sample")),
-        _figures(fields.sub("cross_validated")),
-        _figures(fields.sub("left_out")) if "left_out" in fields else None,
-    )
-    fields.done()
-    return found
-
-
-def _figures(fields: Fields) -> ErrorFigures:
-    found = ErrorFigures(
-        _number(fields, "median", 0.0),
-        _number(fields, "mean", 0.0),
-        _number(fields, "within_20_percent", 0.0, 1.0),
-        _number(fields, "bias", -1.0),
-        _number(fields, "band", 1.0),
-    )
-    fields.done()
-    return found
-
-
-def _number(fields: Fields, key: str, least: float, most: float = math.inf) -> float:
-    """A number from ``least`` on; zero may be one, which :meth:`Fields.number` refuses."""
-    value = fields.need(key)
-    right = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
-    if not right or not least <= value <= most:
-        upper = f" to {most:g}" if most < math.inf else " on"
-        fields.fail(key, f"{value!r} must be a number from {least:g}{upper}.")
-    return float(value)
+    return read(Cell, fields)
 
 
 @cache

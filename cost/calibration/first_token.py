@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cost.calibration.serving import ANY_ENGINE
 from cost.quantity import Quantity
 from topology.reading import Fields, load_yaml
+from topology.schema import read
 
 PATH = Path(__file__).with_name("first_token.yaml")
 DOMINATES = 2.0
@@ -168,32 +169,31 @@ def read_first_token(data: object) -> FirstTokenCalibration:
     knots = file.numbers("knots")
     if len(knots) < 2 or any(b <= a for a, b in pairwise(knots)):
         file.fail("knots", "expected two or more rising counts of requests.")
-    found = {name: _loaded(fields, knots) for name, fields in file.by_name("engines", Fields.sub).items()}
+    found = file.parts("engines", lambda fields: _loaded(fields, knots))
     if ANY_ENGINE not in found:
         file.fail("engines", f"{ANY_ENGINE} is missing.")
-    two_pools = _loaded(file.sub("two_pools"), knots)
+    two_pools = file.part("two_pools", lambda fields: _loaded(fields, knots))
     queue = file.sub("queue")
     factors = {}
     for phase in ("aggregated", "disaggregated"):
-        pair = queue.numbers(phase)
-        if len(pair) != 2 or pair[0] > pair[1]:
+        low, high = queue.numbers(phase, 2)
+        if low > high:
             queue.fail(phase, "expected two factors that rise.")
-        factors[phase] = (pair[0], pair[1])
+        factors[phase] = (low, high)
     queue.done()
     file.done()
     return FirstTokenCalibration(source, fit, found, two_pools, factors)
 
 
 def _loaded(fields: Fields, knots: tuple[float, ...]) -> Loaded:
-    low, middle, high = (fields.numbers(name) for name in ("low", "middle", "high"))
-    fixed_s = fields.number("fixed_s")
-    fields.done()
+    found = read(Loaded, fields, knots=knots)
+    low, middle, high = found.low, found.middle, found.high
     if {len(low), len(middle), len(high)} != {len(knots)}:
         fields.fail("low", f"low, middle and high need a factor for each of {len(knots)} knots.")
     for factors in zip(low, middle, high, strict=True):
         if list(factors) != sorted(factors):
             fields.fail("low", f"{', '.join(map(str, factors))} must rise from low to high.")
-    return Loaded(fixed_s, knots, low, middle, high)
+    return found
 
 
 @cache

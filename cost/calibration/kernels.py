@@ -233,8 +233,8 @@ def read_unmeasured(data: object, where: str = "unmeasured chips") -> Mapping[st
     for chip, fields in table.items():
         if chip not in gpu_names():
             raise InputError(f"{fields.where}: no such GPU in the catalog; {nearest(chip, gpu_names())}")
-        given = fields.by_name("fractions", Fields.sub)
-        found = {name: _assumed_fraction(one, name, chip, texts) for name, one in given.items()}
+        given = fields.sub("fractions")
+        found = {name: _assumed_fraction(given.sub(name), name, chip, texts) for name in given.names()}
         alike: Mapping[str, Figure] = {}
         if "like" in fields:
             other = fields.text("like")
@@ -263,11 +263,9 @@ def _assumed_fraction(fields: Fields, name: str, chip: str, sources: Mapping[str
         raise InputError(f"{fields.where}: no fraction of a chip's peak; {nearest(name, KERNEL_FRACTIONS)}")
     if name in _published(chip):
         raise InputError(f"{fields.where}: a rate was published, which goes before what is assumed.")
-    value, kind, source = fields.number("value"), fields.evidence(), fields.source(sources)
+    value, kind, source = fields.number("value", most=1), fields.evidence(), fields.source(sources)
     if kind is not Evidence.ASSUMED:
         fields.fail("kind", f"without a rate it is assumed, not {kind.label}.")
-    if not 0 < value <= 1:
-        fields.fail("value", f"{value} is no fraction.")
     note = f"; {fields.text('note')}" if "note" in fields else ""
     fields.done()
     return Figure(value, "1", kind, f"{source}{note}", f"{value:g}")

@@ -22,6 +22,7 @@ from cost.calibration.serving import ANY_ENGINE, engine_names, require_engine
 from cost.quantity import Quantity
 from topology.errors import InputError, MissingFigureError
 from topology.reading import Fields, load_yaml, nearest
+from topology.schema import read
 from topology.units import added
 
 Array = NDArray[np.float64]
@@ -188,10 +189,8 @@ def read_residual(data: object, rows: Iterable[list[str]]) -> Residual:
         If something is missing, not known or no finite number; if a row is short, long or a duplicate.
     """
     file = Fields(data, "residual")
-    source, count, length = file.text("source"), file.count("rows"), file.number("length")
-    if length > 1:
-        file.fail("length", f"{length:g} must be at most 1.")
-    errors = {name: _error(fields) for name, fields in file.by_name("errors", Fields.sub).items()}
+    source, count, length = file.text("source"), file.count("rows"), file.number("length", most=1)
+    errors = file.parts("errors", lambda fields: read(ResidualError, fields))
     for name in ("cross_validated", "model_left_out", "chip_left_out"):
         if name not in errors:
             file.fail("errors", f"{name}: it is missing.")
@@ -202,17 +201,6 @@ def read_residual(data: object, rows: Iterable[list[str]]) -> Residual:
     if seen != centres:
         raise InputError(f"residual.csv: {seen} centres; residual.yaml says {centres}: they are of two fits.")
     return Residual(source, count, length, errors, found)
-
-
-def _error(fields: Fields) -> ResidualError:
-    pairs = []
-    for name in ("physics", "corrected"):
-        pair = fields.numbers(name)
-        if len(pair) != 2:
-            fields.fail(name, "expected two figures, median and mean.")
-        pairs.append((pair[0], pair[1]))
-    fields.done()
-    return ResidualError(*pairs)
 
 
 def _centres(rows: Iterable[list[str]]) -> dict[Kind, Centres]:

@@ -204,8 +204,7 @@ def _points(fields: Fields, *, rates: bool) -> dict[str, list[tuple[float, float
     found = {}
     for name in fields.names():
         _known(name, fields)
-        given = fields.need(name)
-        points = [_pair(item, fields.at(name)) for item in given] if isinstance(given, list) else []
+        points = [_pair(item, fields.at(name)) for item in fields.items(name)]
         if not points or any(after[0] <= before[0] for before, after in pairwise(points)):
             fields.fail(name, "expected pairs [figure, value], figures rising.")
         if rates and any(value > 1 for _, value in points):

@@ -52,10 +52,15 @@ class Row(Fields):
         return self.need(key) if default is None or key in self else default
 
     def number(
-        self, key: str, default: float | None = 0.0, *, most: float = _LARGEST, zero: bool = True
+        self,
+        key: str,
+        default: float | None = 0.0,
+        *,
+        least: float | None = 0.0,
+        most: float = _LARGEST,
     ) -> float:
         """Return a number from 0 to ``most``, by default 0 where the cell is blank."""
-        return super().number(key, default, most=most, zero=zero)
+        return super().number(key, default, least=least, most=most)
 
     def figure(self, key: str) -> float:
         """Return a measured figure, 0 where the cell is blank or says so."""
@@ -70,7 +75,7 @@ class Row(Fields):
 
     def positive(self, key: str) -> float:
         """Return a number above 0 that must be there."""
-        self.number(key, None, zero=False)
+        self.number(key, None, least=None)
         return self.figure(key)
 
     def named(self, key: str, names: Mapping[str, str], default: str = "") -> str:

@@ -105,7 +105,7 @@ def test_chips_that_cannot_be_are_refused(chip, change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"value": 1.2}, r"1\.2 is no fraction"),
+        ({"value": 1.2}, r"1\.2 must be a number greater than zero, at most 1"),
         ({"kind": "measured"}, "without a rate it is assumed, not measured"),
         ({"source": "hearsay"}, "'hearsay' is not among the file's sources"),
     ],

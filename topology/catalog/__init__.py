@@ -77,17 +77,27 @@ class FigureFile:
         InputError
             If it cannot be read, or names a source that the file does not have.
         """
-        fields = entry.sub(key)
-        text = f"{fields.number('value'):g}" if unit == "1" else fields.text("value")
-        source = fields.source(self._sources)
-        note = f" ({fields.text('note')})" if "note" in fields else ""
-        if text == _UNPUBLISHED_TEXT:
-            value = UNPUBLISHED
-        else:
-            value = float(text) if unit == "1" else parse_quantity(text, unit, fields.at("value"))
-        figure = Figure(value, unit, fields.evidence(), f"{source}{note}", text)
-        fields.done()
-        return figure
+        return entry.part(key, lambda fields: read_figure(fields, unit, self._sources))
+
+
+def read_figure(fields: Fields, unit: str, sources: Mapping[str, str]) -> Figure:
+    """Return the figure that a mapping of value, kind, source and an optional note gives.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or names none of ``sources``.
+    """
+    source = fields.source(sources)
+    note = f" ({fields.text('note')})" if "note" in fields else ""
+    if unit == "1":
+        value = fields.number("value")
+        text = f"{value:g}"
+    else:
+        text = fields.text("value")
+        known = text != _UNPUBLISHED_TEXT
+        value = parse_quantity(text, unit, fields.at("value")) if known else UNPUBLISHED
+    return Figure(value, unit, fields.evidence(), f"{source}{note}", text)
 
 
 @cache

@@ -14,7 +14,7 @@ from cost.calibration.alltoall import Kernel
 from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
 from cost.layout import StageSpec
-from cost.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates
+from cost.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates, unlike_gpus
 from cost.model import Model, MoeFfn
 from cost.workload import Workload
 from topology.cluster import Cluster
@@ -40,6 +40,11 @@ class _Views:
     machines: dict[tuple[_RatesKey, Efficiency | None, str, str], Machine] = field(default_factory=dict)
     gpu_rates: dict[tuple[_Gpus, Efficiency | None, str, str], GpuRates | None] = field(default_factory=dict)
     numbers: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    @cached_property
+    def unlike(self) -> dict[int, tuple[float, int]]:
+        """What sets GPUs apart from others of their kind."""
+        return unlike_gpus(self.cluster)
 
     @cached_property
     def router(self) -> Router:
@@ -200,6 +205,13 @@ class Deployment:
         if stage.gpus not in known:
             known[stage.gpus] = frozenset(self.domains(stage).tolist())
         return known[stage.gpus]
+
+    def unlike(self, stage: StageSpec) -> tuple[tuple[int, tuple[float, int]], ...]:
+        """Which GPUs of ``stage`` are unlike others of their kind, by place, and in what (:func:`unlike_gpus`)."""
+        marks = self._known.unlike
+        return tuple(
+            (place, marks[gpu]) for place, gpu in enumerate(stage.gpus * bool(marks)) if gpu in marks
+        )
 
     def smallest_part(self, stage: StageSpec) -> int:
         """GPUs of ``stage`` in the scale-up domain that holds fewest of them."""

@@ -275,6 +275,24 @@ def slowest_factor(cluster: Cluster, gpus: Sequence[int]) -> dict[int, float]:
     return slow
 
 
+def unlike_gpus(cluster: Cluster) -> dict[int, tuple[float, int]]:
+    """Return what sets GPUs apart from others of their kind, by GPU: slower chips, and all of a domain with faults.
+
+    Groups whose GPUs in the same places are equally unlike cost the same.
+    """
+    spec = cluster.spec
+    faulty = {end.partition(".")[0] for fault in spec.faults if fault.link for end in fault.link}
+    if not spec.slow_gpus and not faulty and spec.raw is None:
+        return {}
+    found = {}
+    for index, gpu in enumerate(cluster.gpus):
+        rate = spec.slow_gpus.get(gpu.id, 1.0) if spec.raw is None else cluster.scale_up_bytes_per_s(index)
+        apart = gpu.id.partition(".")[0] in faulty
+        if apart or rate != 1.0:
+            found[index] = rate, index if apart else -1
+    return found
+
+
 def _scale_up(cluster: Cluster, gpus: Sequence[int], slowest: float) -> float:
     """Return scale-up bytes/s of the GPU that has least, less what is broken."""
     if math.isnan(slowest):

@@ -209,15 +209,12 @@ def _replica_key(
 
 
 def _where(deployment: Deployment, stage: StageSpec) -> object:
-    """What a stage costs by, besides layers and experts: how its GPUs share domains, their kind and speed."""
+    """What a stage costs by, besides layers and experts: how its GPUs share domains, their kind and faults."""
     spec = deployment.cluster.spec
     domains = deployment.domains(stage)
     order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
     kinds = tuple(id(spec.domains[d]) for d in dict.fromkeys(domains.tolist()))
-    slow = tuple(
-        spec.slow_gpus.get(deployment.cluster.gpus[gpu].id, 1.0) for gpu in stage.gpus * bool(spec.slow_gpus)
-    )
-    return order, kinds, slow
+    return order, kinds, deployment.unlike(stage)
 
 
 def _stage_key(deployment: Deployment, stage: StageSpec, use: ExpertUse | None) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.layout import StageSpec
+from cost.machine import unlike_gpus
 from cost.model import Model, MoeFfn
 from cost.terms.experts import expert_columns
 from topology.cluster import Cluster
@@ -120,21 +121,21 @@ def arrangements(cluster: Cluster, model: Model) -> list[Arrangement]:
 
     Where domains differ in size, one stage on each domain comes last.
     """
-    domains = domain_gpus(cluster)
+    domains, unlike = domain_gpus(cluster), unlike_gpus(cluster)
     found = []
     most = min(MOST_STAGES, len(model.layers))
     for size in group_sizes(domains):
         groups = equal_groups(domains, size)
         parts = [_parts(cluster, group) for group in groups]
         found += [
-            _arrangement(cluster, replicas_of(groups, stages), replicas_of(parts, stages))
+            _arrangement(cluster, unlike, replicas_of(groups, stages), replicas_of(parts, stages))
             for stages in _divisors(len(groups))
             if stages <= most
         ]
     sizes = {len(domain) for domain in domains}
     if model.moe is not None and len(sizes) > 1 and len(domains) <= most:
         parts = [_parts(cluster, domain) for domain in domains]
-        found.append(_arrangement(cluster, (tuple(domains),), (tuple(parts),), cut=False))
+        found.append(_arrangement(cluster, unlike, (tuple(domains),), (tuple(parts),), cut=False))
     return found
 
 
@@ -145,6 +146,7 @@ def _parts(cluster: Cluster, group: Group) -> tuple[tuple[int, int], ...]:
 
 def _arrangement(
     cluster: Cluster,
+    unlike: Mapping[int, object],
     replicas: tuple[tuple[Group, ...], ...],
     parts: Sequence[Sequence[tuple[tuple[int, int], ...]]],
     *,
@@ -157,7 +159,9 @@ def _arrangement(
     for index, stages in enumerate(parts):
         where = [frozenset(domain for domain, _ in group) for group in stages]
         joints = tuple(len(a | b) == 1 for a, b in zip(where, [*where[1:], where[0]], strict=True))
-        key = tuple(tuple((kinds[domain], gpus) for domain, gpus in group) for group in stages), joints
+        inside = (gpu for group in replicas[index] * bool(unlike) for gpu in group)
+        marks = tuple((place, unlike[gpu]) for place, gpu in enumerate(inside) if gpu in unlike)
+        key = tuple(tuple((kinds[domain], gpus) for domain, gpus in group) for group in stages), joints, marks
         first.setdefault(key, index)
         count[key] += 1
         runs.update(gpus for group in stages for _, gpus in group)

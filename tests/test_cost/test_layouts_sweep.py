@@ -23,6 +23,7 @@ from topology.spec import ClusterSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from topology import FabricSpec, Figure
 
@@ -408,3 +409,22 @@ def scaled(fabric: FabricSpec, factor: float) -> FabricSpec:
 
 def times(figure: Figure, factor: float) -> Figure:
     return replace(figure, value=figure.value * factor)
+
+
+@pytest.mark.parametrize("fault", ["{gpu: d1.n0.g3, factor: 0.5}", "{link: [d1.n0.g3, d1.s0], factor: 0.5}"])
+def test_replicas_with_a_slow_gpu_or_link_set_the_step(tmp_path: Path, fault: str) -> None:
+    path = tmp_path / "faulty.yaml"
+    path.write_text(
+        "name: faulty\ndomains: [{part: hgx-h100, count: 2}]\nfabric: {kind: rail, nic: 400 Gb/s}\n"
+        f"broken: [{fault}]\n"
+    )
+    whole = swept("mixtral-8x7b", "hgx-h100@16")
+    found = sweep(Deployment(resolve_cluster(str(path)), resolve_model("mixtral-8x7b"), WORKLOAD))
+    row, same = (
+        np.flatnonzero((one.ep == 8) & (one.tp == 1) & (one.replicas == 2) & (one.batch == 64))[0]
+        for one in (found, whole)
+    )
+    assert found.step_s[row] > whole.step_s[same]
+    score = scorer_of(found, row, None).at(64)
+    assert score.step_s == pytest.approx(found.step_s[row])
+    assert score.tok_s_per_gpu == pytest.approx(found.tok_s_per_gpu[row])

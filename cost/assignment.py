@@ -9,6 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def sum_by_gpu(values: NDArray[np.float64], slot_gpu: NDArray[np.int32], gpus: int) -> NDArray[np.float64]:
+    """Sum of each GPU's slots, ``[..., slots]`` to ``[..., gpus]``; 0 for a GPU without slots."""
+    starts = np.searchsorted(slot_gpu, np.arange(gpus))
+    ended = np.concatenate([values, np.zeros((*values.shape[:-1], 1))], axis=-1)
+    sums = np.add.reduceat(ended, starts, axis=-1)
+    return np.where(np.bincount(slot_gpu, minlength=gpus) > 0, sums, 0.0)
+
+
 @dataclass(frozen=True, eq=False)
 class Assignment:
     """Experts in the slots of one EP group, for some layers.
@@ -68,9 +76,7 @@ class Assignment:
         self, load: NDArray[np.float64], shares: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
         """Return the load of each GPU, ``[layers, gpus]``; arguments as for :meth:`slot_load`."""
-        starts = np.searchsorted(self.slot_gpu, np.arange(self.gpus))
-        sums = np.add.reduceat(np.pad(self.slot_load(load, shares), ((0, 0), (0, 1))), starts, axis=1)
-        return np.where(self.slots_per_gpu > 0, sums, 0.0)
+        return sum_by_gpu(self.slot_load(load, shares), self.slot_gpu, self.gpus)
 
     def balancedness(
         self, load: NDArray[np.float64], shares: NDArray[np.float64] | None = None

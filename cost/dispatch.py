@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.assignment import Assignment
+from cost.assignment import Assignment, sum_by_gpu
 from cost.loads import ExpertLoads
 from topology.errors import InputError
 
@@ -308,9 +308,7 @@ class ExpertUse:
         """
         chance = np.clip(self.top_k * self.slot_share, 0.0, 1.0)
         touched = -np.expm1(tokens * np.log1p(-np.minimum(chance, 1 - 1e-15)))
-        starts = np.searchsorted(self.slot_gpu, np.arange(self.gpus))
-        sums = np.add.reduceat(np.pad(touched, ((0, 0), (0, 0), (0, 1))), starts, axis=2)
-        return np.where(np.bincount(self.slot_gpu, minlength=self.gpus) > 0, sums, 0.0)
+        return sum_by_gpu(touched, self.slot_gpu, self.gpus)
 
     def token_share(self) -> NDArray[np.float64]:
         """Fraction of the tokens that a GPU receives, one copy a GPU, ``[scenarios, layers, gpus]``.
@@ -357,9 +355,8 @@ def expert_use(
         else slot_shares(assignment, split, load=scenario, nodes=nodes, speed=speed)
         for scenario in fraction
     ]
-    scenarios = list(zip(fraction, shares, strict=True))
-    share = np.stack([assignment.gpu_load(scenario, part) for scenario, part in scenarios])
-    slot_share = np.stack([assignment.slot_load(scenario, part) for scenario, part in scenarios])
+    slot_share = np.stack([assignment.slot_load(*each) for each in zip(fraction, shares, strict=True)])
+    share = sum_by_gpu(slot_share, assignment.slot_gpu, assignment.gpus)
     return ExpertUse(share, slot_share, assignment.slot_gpu, assignment.experts, top_k)
 
 

@@ -15,7 +15,7 @@ from cost.dtypes import multiply_dtype
 from cost.layout import Layout, StageSpec
 from cost.memory import StageMemory, replica_max_batch, replica_memory
 from cost.step import batch_cost
-from cost.terms.pipeline import BUBBLE, HOPS, hops
+from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
 from cost.terms.work import IMBALANCE, StepCost, totals
 from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence, weakest
@@ -233,11 +233,7 @@ def _replica_cost(
     tp: int,
     keys: Sequence[object],
 ) -> _ReplicaCost:
-    """Time for one token of every sequence of a replica.
-
-    With ``p`` stages, ``p`` micro-batches go round: the slowest stage serves each of them once, or one of them
-    passes every stage and every hop, whichever takes longer.
-    """
+    """Time for one token of every sequence of a replica: one pass, its hops and the bubble."""
     total = sum(len(stage.gpus) for stage in stages)
     depth = len(stages)
     batch = deployment.workload.batch
@@ -265,7 +261,7 @@ def _replica_cost(
         hops_floor_s += peak_s
         _add(parts, (HOPS.name, fabric), hop_s)
     if depth > 1:
-        bubble_s = max(0.0, depth * max(seconds) - added(seconds) - hops_s)
+        bubble_s = float(bubble_seconds(depth, max(seconds), added(seconds), hops_s))
         _add(parts, (BUBBLE.name, IMBALANCE), bubble_s)
     lower = max(added(floors) + hops_floor_s, depth * max(floors))
     floor_s = {resource: value for resource, value in busy.items() if value}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +19,9 @@ from cost.layouts.candidates import (
 )
 from cost.layouts.partition import variants_of
 from cost.layouts.result import Sweep
-from cost.layouts.stages import Pipelines, Pricer, StageSeconds, pipelines_of
+from cost.layouts.stages import Columns, Pipelines, Pricer, pipelines_of
 from cost.memory import batch_room
-from cost.terms.pipeline import BUBBLE, HOPS
+from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds
 from cost.terms.work import IMBALANCE
 from cost.workload import CHUNK_TOKENS
 from topology.errors import InputError
@@ -142,7 +142,7 @@ def sweep(
         found = found.joined(_price(pricer, table, pipelines, *more, imbalance))
         layout, batch = np.concatenate([layout, more[0]]), np.concatenate([batch, more[1]])
     kept = _best_splits(table, variants, layout, batch, found["step_s"])
-    layout, batch, found = layout[kept], batch[kept], found.rows(kept)
+    layout, batch, found = layout[kept], batch[kept], found.take(kept)
     return _result(
         deployment,
         variants,
@@ -163,32 +163,6 @@ def _room(pricer: Pricer, table: LayoutTable, pipelines: Pipelines) -> tuple[Arr
     hbm, runs = stages.hbm_bytes[rows], runs_of(owner)
     short = runs.max(np.asarray(memory[0] + memory[1] / tp - USABLE_HBM * hbm))
     return runs.min(np.asarray(batch_room(memory, hbm))), np.min(short, initial=np.inf)
-
-
-@dataclass(frozen=True, eq=False)
-class _Priced:
-    """Columns of each configuration: ``step_s``, ``lower_s``, ``tok_s``, and seconds by ``term`` and by ``limit``."""
-
-    columns: Mapping[tuple[str, str], Array]
-
-    def __getitem__(self, kind: str) -> Array:
-        return self.columns[kind, ""]
-
-    def named(self, kind: str) -> dict[str, Array]:
-        """Seconds of every ``term`` or ``limit``."""
-        return {name: value for (found, name), value in self.columns.items() if found == kind}
-
-    def rows(self, which: Index) -> _Priced:
-        """Some of them, in this order."""
-        return _Priced({key: value[which] for key, value in self.columns.items()})
-
-    def joined(self, other: _Priced) -> _Priced:
-        """Both after each other; a part that one of them lacks takes no time there."""
-        none, nor = np.zeros(len(self["step_s"])), np.zeros(len(other["step_s"]))
-        keys = {**self.columns, **other.columns}
-        return _Priced(
-            {key: np.concatenate([self.columns.get(key, none), other.columns.get(key, nor)]) for key in keys}
-        )
 
 
 def _best_splits(
@@ -212,7 +186,7 @@ def _price(
     layout: Index,
     batch: Array,
     imbalance: float | None,
-) -> _Priced:
+) -> Columns:
     """Layouts of their replicas: the slowest says how long a step takes, all of them count for throughput."""
     owner, rows = pipelines.rows(table.variant[layout])
     stages, of = pipelines.stages, layout[owner]
@@ -226,40 +200,40 @@ def _price(
     tokens = batch[of] * pricer.deployment.workload.tokens_per_step
     tok_s = pipelines.alike[pipeline] * pipelines.gpus[pipeline] * tokens / lines["step_s"]
     replicas = runs_of(of)
-    slowest = lines.rows(replicas.argmax(lines["step_s"]))
-    return _Priced({**slowest.columns, ("tok_s", ""): replicas.sum(tok_s)})
+    slowest = lines.take(replicas.argmax(lines["step_s"]))
+    return Columns(slowest.rows, {**slowest.table, ("tok_s", ""): replicas.sum(tok_s)})
 
 
 def _lines(
-    seconds: StageSeconds, runs: Runs, times: Array, pipelines: Pipelines, pipeline: Index, batch: Array
-) -> _Priced:
+    seconds: Columns, runs: Runs, times: Array, pipelines: Pipelines, pipeline: Index, batch: Array
+) -> Columns:
     """Pipelines of their stages and hops (:mod:`cost.score`: one micro-batch for each stage goes round)."""
     depth, hops = pipelines.depth[pipeline], pipelines.hops
-    one_pass, slowest = runs.sum(times * seconds.total), runs.max(seconds.total)
-    terms = {name: runs.sum(times * value) for name, value in seconds.terms.items()}
-    limits = {name: runs.sum(times * value) for name, value in seconds.limits.items()}
-    hops_s = np.zeros(len(pipeline))
+    total, lower = seconds["step_s"], seconds["lower_s"]
+    found = {key: runs.sum(times * value) for key, value in seconds.table.items()}
+    one_pass_s, hops_s = found["step_s", ""], np.zeros(len(pipeline))
     for fabric, fixed in hops.fixed.items():
         hop_s = fixed[pipeline] + batch * hops.slope[fabric][pipeline]
-        limits[fabric] = limits.get(fabric, 0.0) + hop_s
+        found["limit", fabric] = found.get(("limit", fabric), 0.0) + hop_s
         hops_s = hops_s + hop_s
-    bubble_s = np.maximum(0.0, depth * slowest - one_pass - hops_s)
+    bubble_s = np.asarray(bubble_seconds(depth, runs.max(total), one_pass_s, hops_s))
     if np.any(depth > 1):
-        terms |= {HOPS.name: hops_s, BUBBLE.name: bubble_s}
-        limits[IMBALANCE] = bubble_s
-    step_s = one_pass + hops_s + bubble_s
-    hop_floor_s = batch * hops.peak[pipeline]
-    lower_s = np.maximum(runs.sum(times * seconds.lower) + hop_floor_s, depth * runs.max(seconds.lower))
-    named = {("term", name): value for name, value in terms.items()}
-    named |= {("limit", name): value for name, value in limits.items()}
-    return _Priced({("step_s", ""): step_s, ("lower_s", ""): lower_s, **named})
+        found |= {
+            ("term", HOPS.name): hops_s,
+            ("term", BUBBLE.name): bubble_s,
+            ("limit", IMBALANCE): bubble_s,
+        }
+    found["step_s", ""] = one_pass_s + hops_s + bubble_s
+    peak_s = found["lower_s", ""] + batch * hops.peak[pipeline]
+    found["lower_s", ""] = np.maximum(peak_s, depth * runs.max(lower))
+    return Columns(len(pipeline), found)
 
 
 def _result(
     deployment: Deployment,
     variants: Sequence[Variant],
     table: LayoutTable,
-    found: _Priced,
+    found: Columns,
     configurations: tuple[Index, Array, Array],
     *,
     shortage: float,

@@ -186,7 +186,8 @@ def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
         return pricer.shape(table, rows, tp=tp, moe_tp=single, batch=np.full(len(rows), batch))
 
     found = [
-        pricer.seconds(table, rows, shape(batch, whole=whole), held).total for batch, whole in TYPICAL[phase]
+        pricer.seconds(table, rows, shape(batch, whole=whole), held)["step_s"]
+        for batch, whole in TYPICAL[phase]
     ]
     weights, cache = pricer.memory(table, rows, shape(1.0, whole=False), held, passing=False)
     found.append(np.asarray(weights + cache) / table.hbm_bytes[rows])

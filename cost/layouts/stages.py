@@ -97,23 +97,47 @@ class StageTable:
         return StageShard(tuple(kinds), self.first[rows], self.last[rows])
 
 
-class StageSeconds:
-    """Seconds of stages, ``[rows]`` each: in all, at least, by part and by what binds."""
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Figures of rows side by side by kind and name: ``step_s`` and ``lower_s``, seconds by ``term`` and ``limit``.
 
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self.total = np.zeros(rows)
-        self.lower = np.zeros(rows)
-        self.terms: dict[str, Array] = {}
-        self.limits: dict[str, Array] = {}
+    A part that no row has is no column: it takes no time.
+    """
+
+    rows: int
+    table: dict[tuple[str, str], Array] = field(default_factory=dict)
+
+    @classmethod
+    def of_steps(cls, rows: int) -> Columns:
+        """Rows whose steps :meth:`put` enters."""
+        return cls(rows, {("step_s", ""): np.zeros(rows), ("lower_s", ""): np.zeros(rows)})
+
+    def __getitem__(self, kind: str) -> Array:
+        return self.table[kind, ""]
+
+    def named(self, kind: str) -> dict[str, Array]:
+        """Seconds of every ``term`` or ``limit``."""
+        return {name: value for (found, name), value in self.table.items() if found == kind}
 
     def put(self, where: Index, cost: StepCost) -> None:
-        """Enter the seconds of the rows ``where``."""
-        self.total[where], self.lower[where] = cost.total_s, cost.lower_s
-        for into, found in ((self.terms, cost.terms_s), (self.limits, cost.limits_s)):
-            for name, seconds in found.items():
-                if np.any(np.asarray(seconds)):
-                    into.setdefault(name, np.zeros(self._rows))[where] = seconds
+        """Enter what a step of the rows ``where`` costs."""
+        terms = {("term", name): seconds for name, seconds in cost.terms_s.items()}
+        limits = {("limit", name): seconds for name, seconds in cost.limits_s.items()}
+        found = {("step_s", ""): cost.total_s, ("lower_s", ""): cost.lower_s, **terms, **limits}
+        for key, seconds in found.items():
+            if not key[1] or np.any(np.asarray(seconds)):
+                self.table.setdefault(key, np.zeros(self.rows))[where] = seconds
+
+    def take(self, which: Index) -> Columns:
+        """Some of the rows, in this order."""
+        return Columns(len(which), {key: value[which] for key, value in self.table.items()})
+
+    def joined(self, other: Columns) -> Columns:
+        """The rows of both, one after the other."""
+        none, nor = np.zeros(self.rows), np.zeros(other.rows)
+        keys = {**self.table, **other.table}
+        both = {key: np.concatenate([self.table.get(key, none), other.table.get(key, nor)]) for key in keys}
+        return Columns(self.rows + other.rows, both)
 
 
 @dataclass(eq=False)
@@ -206,13 +230,13 @@ class Pricer:
         model, workload = self.deployment.model, self.deployment.workload
         return even_memory(model, workload, shape, held, in_flight=stages.in_flight[rows], at_once=at_once)
 
-    def seconds(self, stages: StageTable, rows: Index, shape: StepShape, held: StageShard) -> StageSeconds:
+    def seconds(self, stages: StageTable, rows: Index, shape: StepShape, held: StageShard) -> Columns:
         """Return what a step of each of the stages ``rows`` costs, experts balanced.
 
         A GPU with one expert copy more than others is the one that the step waits for.
         """
         shape = replace(shape, slots=np.ceil(shape.slots / shape.ep) * shape.ep)
-        found, machine = StageSeconds(len(rows)), stages.machine[rows]
+        found, machine = Columns.of_steps(len(rows)), stages.machine[rows]
         for index, what in enumerate(self.machines):
             where = np.flatnonzero(machine == index)
             if len(where):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from cost.deployment import Deployment
 from cost.layout import StageSpec
+from cost.quantity import Quantity
 from cost.terms.work import Term
 
 ACTIVATION_BYTES = 2.0
@@ -49,6 +52,14 @@ def hops(
         hidden = deployment.model.hidden
         moved = tokens * TOKEN_ID_BYTES if after is stages[0] else tokens * hidden * ACTIVATION_BYTES
         yield hop_seconds(deployment, stage, after, moved=moved)
+
+
+def bubble_seconds(depth: Quantity, slowest_s: Quantity, one_pass_s: Quantity, hops_s: Quantity) -> Quantity:
+    """Seconds that ``depth`` micro-batches going round wait for the slowest of as many stages.
+
+    It serves each of them once, or one of them passes every stage and every hop, whichever takes longer.
+    """
+    return np.maximum(0.0, depth * slowest_s - one_pass_s - hops_s)
 
 
 HOPS = Term("pipeline_hops", "#aa4466", behind=("links.hop",), meaning="hand-overs between stages")

@@ -21,19 +21,10 @@ import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index
 from placement.bounds import lower_bound, priced
-from placement.failure_domains import (
-    can_be_apart,
-    domain_slots,
-    domains_used,
-    each_alone,
-    in_domains,
-    most_in_domain,
-    over_cap,
-)
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import Problem
-from placement.replication import counts_fit, replicate, room
+from placement.replication import replicate
 from placement.result import ExpertResult
 from placement.scenario_search import descend
 from placement.stop import Stop
@@ -61,18 +52,18 @@ def place_spread(problem: Problem, place: Place, stop: Stop) -> ExpertResult:
         If the slots cannot be filled with copies spread evenly.
     """
     average = problem.average
-    if each_alone(average):
+    if average.each_alone:
         return place(problem, stop)
     free = problem.without_spread()
     lowest = lower_bound(free)
-    if not can_be_apart(average):
-        if domains_used(average) == 1:
-            domain_slots(average)  # raises: a second copy in the only domain is worth nothing
+    if not average.can_be_apart:
+        if average.domains_used == 1:
+            _ = average.domain_slots  # raises: a second copy in the only domain is worth nothing
         return _all_evenly(problem, place(free, stop))
     apart = _with_bound(place(problem, stop), free, lowest)
-    if domains_used(average) == 1:
+    if average.domains_used == 1:
         return apart
-    fits = counts_fit(replicate(free.highest), room(domain_slots(average)))
+    fits = average.counts_fit(replicate(free.highest))
     rows = np.flatnonzero(~fits & (apart.max_load > lowest * (1 + LEAST_GAIN)))
     return _best_of(problem, apart, rows, place(free.rows(rows), stop.within(0.0))) if rows.size else apart
 
@@ -143,10 +134,10 @@ def _spread(problem: Problem, slot_expert: Experts) -> tuple[Experts, Bools]:
 
 def _result(problem: Problem, base: ExpertResult, slot_expert: Experts, evenly: Index) -> ExpertResult:
     average = problem.average
-    if over_cap(average, slot_expert).any():
+    if average.over_cap(slot_expert).any():
         raise AssertionError("copies are not spread over failure domains, which is a defect of rackplan")
     assignment = average.assignment(slot_expert)
-    words = f"copies spread evenly over {domains_used(average)} failure domains in {evenly.size} layers"
+    words = f"copies spread evenly over {average.domains_used} failure domains in {evenly.size} layers"
     log = (*base.log, *([words] if evenly.size else []))
     max_load = problem.evaluate(assignment)
     return _judged(replace(base, assignment=assignment, max_load=max_load, log=log))
@@ -169,7 +160,7 @@ def spread_evenly(problem: Problem, slot_expert: Experts) -> tuple[Experts, Bool
     another count helps is returned as it came, and False in the second array ``[layers]``. Deterministic.
     """
     repaired = slot_expert.astype(np.int32)
-    fine = over_cap(problem, repaired) == 0
+    fine = problem.over_cap(repaired) == 0
     for layer in np.flatnonzero(~fine).tolist():
         one = _Layer(problem, problem.mean[layer], repaired[layer].copy())
         if one.repair():
@@ -183,15 +174,14 @@ class _Layer:
     def __init__(self, problem: Problem, load: Floats, row: Experts) -> None:
         self.problem, self.load, self.row = problem, load, row
         self.gpu, self.domain = problem.slot_gpu, problem.failure_domain[problem.slot_gpu]
-        self.domains = domains_used(problem)
         self.index = np.arange(row.size)
         self.rows = replace(problem, loads=load[None, :])
         self._count()
 
     def _count(self) -> None:
-        self.there = in_domains(self.rows, self.row[None, :])[0]
+        self.there = self.rows.in_domains(self.row[None, :])[0]
         self.copies = self.there.sum(axis=0)
-        self.most = most_in_domain(self.copies, self.domains)
+        self.most = self.problem.most_in_domain(self.copies)
         self.on_gpu = np.zeros((self.problem.gpus, self.problem.experts), dtype=bool)
         self.on_gpu[self.gpu, self.row] = True
         self.share = self.load / self.copies
@@ -283,11 +273,11 @@ class _Layer:
     def _one_more(self, over: Index) -> bool:
         """Give an expert above its cap one more copy if that raises it, for one that can best do with one fewer."""
         there, copies = self.there, self.copies
-        raised = most_in_domain(copies + 1, self.domains)
+        raised = self.problem.most_in_domain(copies + 1)
         experts = np.unique(self.row[over])
         experts = experts[raised[experts] > self.most[experts]]
         experts = experts[np.argsort(-self.load[experts], kind="stable")]  # ties are not for names to decide
-        left = most_in_domain(copies - 1, self.domains)
+        left = self.problem.most_in_domain(copies - 1)
         beyond = there > left
         spared = (copies > 1) & (there - 1 <= left) & (beyond.sum(axis=0) - beyond == 0)
         fine = spared[self.domain, self.row] & ~self.on_gpu[self.gpu][:, experts].T
@@ -302,7 +292,7 @@ class _Layer:
 
     def _exchange(self, over: Index) -> bool:
         """Turn the lightest copy above its cap into one of the heaviest expert that may have one more there."""
-        more = most_in_domain(self.copies + 1, self.domains)
+        more = self.problem.most_in_domain(self.copies + 1)
         fine = (self.there < more)[self.domain[over]] & ~self.on_gpu[self.gpu[over]]
         fine[np.arange(over.size), self.row[over]] = False
         gain = np.where(fine, self.load / (self.copies + 1), -1.0) - self.share[self.row[over]][:, None]

@@ -10,7 +10,7 @@ import numpy as np
 
 from placement.arrays import Bools, Floats, Index
 from placement.problem import Problem
-from placement.replication import most_copies, replicate
+from placement.replication import replicate
 
 
 def lower_bound(problem: Problem) -> Floats:
@@ -73,7 +73,7 @@ def neighbours(problem: Problem) -> Floats:
     others = np.cumsum(np.sort(problem.slots_per_gpu[problem.slots_per_gpu > 0]) - 1)
     speed = np.cumsum(fastest(problem))
     best = np.full(loads.shape, np.inf)
-    for c in range(1, most_copies(problem) + 1):
+    for c in range(1, problem.most_copies + 1):
         single = max(0, int(others[c - 1]) - 2 * (spare - c + 1))
         if single > experts - 1:
             continue  # more single copies of other experts than there are: c copies are impossible
@@ -157,7 +157,7 @@ def _out_of_reach(problem: Problem, loads: Floats, target: Floats) -> Bools:
     price = (target[:, None] / slots * _PRICES)[:, :, None, None]
     rent = price * _RENTS[None, None, :, None]
     top = target[:, None, None, None] - (slots - 1) * price
-    load, most = loads[:, None, None, :], most_copies(problem)
+    load, most = loads[:, None, None, :], problem.most_copies
     least = np.full(np.broadcast_shapes(load.shape, rent.shape), np.inf)
     near = np.clip(load / top, 1, most)
     # Convex up to load / price copies and concave from there: the smallest is at one of these counts.

@@ -15,11 +15,9 @@ from itertools import combinations
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index
-from placement.failure_domains import domain_slots
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import Problem
-from placement.replication import counts_fit, room
 from placement.scenario_search import descend, smooth_load
 
 _POWER = 32  # of the norm of GPU loads that ranks exchanges: near the largest load, but sees the others
@@ -108,7 +106,7 @@ def _promising(problem: Problem, slot_expert: Experts, layer: int, tried: int) -
     ).reshape(-1, 2)
     pairs = np.concatenate([more, fewer]).astype(np.int64)
     new, slot = pairs[:, 0], pairs[:, 1]
-    fine = ~held[domain[gpu[slot]], new]
+    fine = ~held[domain[gpu[slot]], new] & (copies[new] < problem.most_copies)
     new, slot = new[fine], slot[fine]
     if new.size == 0:
         return np.empty((0, row.size), dtype=np.int32)
@@ -151,7 +149,7 @@ def best_of_all_counts(problem: Problem) -> Experts:
     edges = np.pad(bars.reshape(ways, problem.experts - 1), ((0, 0), (1, 1)))
     edges[:, -1] = problem.slots
     counts = np.diff(edges, axis=1)
-    counts = counts[counts_fit(counts, room(domain_slots(problem)))]
+    counts = counts[problem.counts_fit(counts)]
     size = max(1, _ROWS_AT_ONCE // counts.shape[0])
     best = []
     for start in range(0, problem.layers, size):
@@ -218,7 +216,12 @@ def _drawn(problem: Problem, slot_expert: Experts, rng: np.random.Generator) -> 
             old = int(rng.choice(average.experts, p=fewer))
             slot = int(rng.choice(np.flatnonzero(row == old)))
             held = domain[row == new]
-            if copies[layer, old] > 1 and new != old and domain[slot] not in held:
+            if (
+                copies[layer, old] > 1
+                and new != old
+                and domain[slot] not in held
+                and held.size < average.most_copies
+            ):
                 changed = row.copy()
                 changed[slot] = new
                 rows.append(layer)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Ints
-from placement.failure_domains import each_alone
 from placement.problem import Problem
 from placement.stop import Stop
 
@@ -273,7 +272,7 @@ class _Search:
         self.share = problem.mean * scale / start.copies
         self.gpu_load = start.gpu_load(problem.mean) * scale / problem.speed
         self.alike = problem.equal_speeds
-        self.spread = not each_alone(problem)
+        self.spread = not problem.each_alone
         self.failures = np.zeros(problem.layers, dtype=np.int64)
         self.tried = self.gained = 0
 

@@ -19,7 +19,6 @@ from cost.dispatch import source_shares
 from placement.anti_affinity import spread_evenly
 from placement.arrays import Bools, Experts, Floats, Index
 from placement.bounds import lower_bound
-from placement.failure_domains import can_be_apart, domains_used, in_domains, legal, most_in_domain
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
 from placement.problem import EQUAL, Problem
@@ -80,7 +79,7 @@ def _keep_up(result: ExpertResult, problem: Problem, slot_expert: Experts) -> li
         if ahead.size == 0:
             continue
         part = problem.rows(ahead)
-        spread = distinct_copies if can_be_apart(problem) else spread_evenly
+        spread = distinct_copies if problem.can_be_apart else spread_evenly
         apart, fits = spread(part, theirs[ahead])
         after = part.evaluate(apart)
         better = fits & (after * (1 + slack) < value[ahead] * (1 - EQUAL))
@@ -97,7 +96,7 @@ def _connected(problem: Problem, own: Experts, bound: Floats) -> Experts:
     Of such layers those made without failure domains are spread evenly, and taken where they are as good.
     """
     slot_expert = own.copy()
-    lies_apart = legal(problem, own) if can_be_apart(problem) else np.zeros(len(own), dtype=bool)
+    lies_apart = problem.legal(own) if problem.can_be_apart else np.zeros(len(own), dtype=bool)
     for evenly, rows in ((False, np.flatnonzero(lies_apart)), (True, np.flatnonzero(~lies_apart))):
         if rows.size == 0:
             continue
@@ -205,8 +204,8 @@ def promising_swaps(problem: Problem, row: Experts, slot_load: Floats, *, most: 
     mine = np.flatnonzero(gpu == hot)
     other = np.flatnonzero(gpu != hot)
     domain = problem.failure_domain[gpu]
-    there = in_domains(problem, row[None, :])[0]
-    full = there >= most_in_domain(there.sum(axis=0), domains_used(problem))
+    there = problem.in_domains(row[None, :])[0]
+    full = there >= problem.most_in_domain(there.sum(axis=0))
     moved = slot_load[mine][:, None] - slot_load[other][None, :]
     cold, here = gpu[other], domain[mine][:, None]
     peak = np.maximum((busy[hot] - moved) / speed[hot], (busy[cold] + moved) / speed[cold])

@@ -12,7 +12,6 @@ from placement.arrays import Experts, Floats, Index, Ints
 from placement.baselines import Baseline
 from placement.bounds import priced
 from placement.copy_exchange import best_of_all_counts, few_counts, recount
-from placement.failure_domains import each_alone, legal
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
 from placement.problem import EQUAL, WIDE, Problem, keep_better
@@ -106,7 +105,7 @@ def _not_behind(
     if not ahead.any():
         return log
     # A rival that knows nothing of failure domains is not worth a hard search where it breaks them.
-    behind = np.flatnonzero(ahead & (legal(problem, rival.slot_expert) | each_alone(problem)))
+    behind = np.flatnonzero(ahead & (problem.legal(rival.slot_expert) | problem.each_alone))
     if behind.size:
         better = _descend_from(problem, slot_expert, rival.slot_expert, behind)
         recount(problem, slot_expert, behind, rounds=_HARD_ROUNDS, tried=_HARD_TRIED)

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
-from placement.failure_domains import domains_used, each_alone, most_in_domain
 from placement.problem import Problem
 
 _SPLIT_SLOTS = 4  # up to so many slots a GPU every split of a pair is looked at (70), above it every swap
@@ -179,7 +178,7 @@ class _Descent:
         speed = problem.speed[used]
         self.alike = bool((speed == speed[0]).all())
         self.speed = np.ones(used.size) if self.alike else speed
-        self.apart = not each_alone(problem)
+        self.apart = not problem.each_alone
         self.domain = problem.failure_domain[used]
         self.experts = problem.experts
         self.most = self._most_in_domain(problem)
@@ -193,7 +192,7 @@ class _Descent:
         if not self.apart:
             return np.empty((0, 0), dtype=np.int64)
         copies = problem.assignment(self.slot_expert).copies
-        most: Ints = most_in_domain(copies, domains_used(problem))
+        most: Ints = problem.most_in_domain(copies)
         return np.pad(most, ((0, 0), (0, 1)), constant_values=self.table.size)
 
     def run(self, close: float) -> Experts:

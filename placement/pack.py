@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
-from placement.failure_domains import domain_slots, each_alone
 from placement.problem import Problem
-from placement.replication import counts_fit, room
 
 EMPTY = -1  # a slot that holds nothing yet
 
@@ -22,7 +20,7 @@ def pack(problem: Problem, copies: Ints) -> Experts:
     Raises
     ------
     ValueError
-        If the counts cannot be placed (:func:`placement.replication.counts_fit` is false).
+        If the counts cannot be placed (:meth:`Problem.counts_fit` is false).
     """
     packing = _Packing(problem, problem.mean / copies)
     order = in_order(problem, copies)
@@ -53,7 +51,7 @@ class _Packing:
         self.rows = np.arange(problem.layers)
         self.slot_expert = np.full((problem.layers, problem.slots), EMPTY, dtype=np.int32)
         self.fill = np.zeros((problem.layers, problem.gpus), dtype=np.int64)
-        self.alone = each_alone(problem)
+        self.alone = problem.each_alone
         # Which domain has which number matters to nobody: alone, a GPU's is its own.
         self.domain = np.arange(problem.gpus) if self.alone else problem.failure_domain
         self.alike = problem.equal_speeds
@@ -125,7 +123,7 @@ def make_room(problem: Problem, slot_expert: Experts, expert: int) -> int:
     ValueError
         If there is no such chain.
     """
-    slots = domain_slots(problem)
+    slots = problem.domain_slots
     holds = np.zeros((slots.size, problem.experts), dtype=bool)
     filled = slot_expert != EMPTY
     holds[problem.failure_domain[problem.slot_gpu[filled]], slot_expert[filled]] = True
@@ -191,18 +189,11 @@ def distinct_copies(problem: Problem, slot_expert: Experts) -> tuple[Experts, Bo
     A layer with more copies of an expert than domains (or counts that fit the slots in no other way) is returned
     as it came, and False in the second array ``[layers]``.
     """
-    fits = counts_fit(problem.assignment(slot_expert).copies, room(domain_slots(problem)))
+    fits = problem.counts_fit(problem.assignment(slot_expert).copies)
     repaired = slot_expert.astype(np.int32)
-    for layer in np.flatnonzero(fits & _twice(problem, repaired)):
+    for layer in np.flatnonzero(fits & ~problem.apart(repaired)):
         _repair(problem, repaired[layer])
     return repaired, fits
-
-
-def _twice(problem: Problem, slot_expert: Experts) -> Bools:
-    """Whether some failure domain holds an expert twice, ``[layers]``."""
-    held = np.sort(slot_expert + problem.failure_domain[problem.slot_gpu] * problem.experts, axis=1)
-    twice: Bools = (held[:, 1:] == held[:, :-1]).any(axis=1)
-    return twice
 
 
 def _repair(problem: Problem, row: Experts) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cost.assignment import Assignment
 from cost.dispatch import DispatchPolicy, lp_level, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.options import Objective, require_objective
-from topology.errors import InputError
+from topology.errors import InfeasibleError, InputError
 from topology.old_names import serve_old_names
 
 serve_old_names(__name__)  # expert_problem
@@ -23,6 +24,9 @@ WIDE = 5e-3
 
 EQUAL = 1e-9
 """Relative: an objective that near to its bound is its bound, up to rounding."""
+
+_CELLS = 1 << 22  # of [layers, domains, experts] in one part
+_Copies = TypeVar("_Copies", int, "Ints")
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +211,131 @@ class Problem:
     def evaluate(self, placement: Assignment | Experts) -> Floats:
         """Return the objective of each layer, ``[layers]``: :meth:`peaks`, the mean or the worst over scenarios."""
         return self.over_scenarios(self.peaks(placement))
+
+    @cached_property
+    def each_alone(self) -> bool:
+        """Whether each GPU is a failure domain of its own."""
+        return self.spread is None or self.domains == self.gpus
+
+    @cached_property
+    def domains(self) -> int:
+        """Failure domains, those without slots too."""
+        return int(self.failure_domain.max()) + 1
+
+    @cached_property
+    def domains_used(self) -> int:
+        """Failure domains that have slots."""
+        return int(np.unique(self.failure_domain[self.slots_per_gpu > 0]).size)
+
+    @cached_property
+    def _domain_slots(self) -> Ints:
+        slots: Ints = np.bincount(self.failure_domain, weights=self.slots_per_gpu).astype(np.int64)
+        return slots
+
+    @property
+    def can_be_apart(self) -> bool:
+        """Whether the slots can be filled with no expert twice in a failure domain: the rule where copies are few."""
+        return bool(self._domain_slots.max() <= self.experts)
+
+    @property
+    def domain_slots(self) -> Ints:
+        """Slots of each failure domain, int64 ``[domains]``, where each holds an expert once at most.
+
+        Any distinct experts of a domain can be dealt out to its GPUs, so that what can be placed at all is decided
+        by these numbers alone.
+
+        Raises
+        ------
+        InfeasibleError
+            If a domain has more slots than there are experts: it would hold two copies of one.
+        """
+        slots = self._domain_slots
+        worst = int(np.argmax(slots))
+        if not self.can_be_apart:
+            raise InfeasibleError(
+                f"a failure domain of {int((self.failure_domain == worst).sum())} GPUs has {int(slots[worst])} "
+                f"slots for {self.experts} experts, so it would hold two copies of one: spread over smaller "
+                f"domains (`spread` node or gpu), or give it at most {self.experts} slots."
+            )
+        return slots
+
+    @cached_property
+    def room(self) -> Ints:
+        """Most copies that any 1, 2, 3... experts can have together, none twice in a failure domain, ``[experts]``.
+
+        Entry ``k - 1`` is the sum over domains of ``min(slots, k)``. Errors as of :attr:`domain_slots`.
+        """
+        slots = self.domain_slots
+        ks = np.arange(1, self.experts + 1)
+        total: Ints = np.minimum(slots[None, :], ks[:, None]).sum(axis=1)
+        return total
+
+    @property
+    def most_copies(self) -> int:
+        """Most copies that an expert can have with no two in a failure domain, and one of each other expert."""
+        return min(self.slots - self.experts + 1, int(self.room[0]))
+
+    def counts_fit(self, copies: Ints) -> Bools:
+        """Whether counts ``[layers, experts]`` fit :attr:`room` (Gale and Ryser's condition), ``[layers]``."""
+        most = np.cumsum(-np.sort(-copies, axis=1), axis=1)
+        fits: Bools = np.all(most <= self.room, axis=1)
+        return fits
+
+    def most_in_domain(self, copies: Ints) -> Ints:
+        """Most copies in one failure domain of experts with so many (:func:`most_in_domain`), in any shape."""
+        return most_in_domain(copies, self.domains_used)
+
+    def in_domains(self, slot_expert: Experts) -> Ints:
+        """Copies of each expert in each failure domain, ``[layers, domains, experts]``, of ``[layers, slots]``."""
+        rows = np.arange(len(slot_expert))[:, None] * self.domains
+        key = (rows + self.failure_domain[self.slot_gpu]) * self.experts + slot_expert
+        count = np.bincount(key.ravel(), minlength=len(slot_expert) * self.domains * self.experts)
+        return count.reshape(-1, self.domains, self.experts)
+
+    def over_cap(self, slot_expert: Experts) -> Ints:
+        """Copies above :meth:`most_in_domain` and second ones of a GPU, ``[layers]``; 0 where legal.
+
+        ``slot_expert`` ``[layers, slots]`` names experts that exist, each at least once.
+        """
+        twice = _again(slot_expert, self.slot_gpu, self.experts)
+        if self.each_alone:
+            return twice
+        over = np.zeros(len(slot_expert), dtype=np.int64)
+        size = max(1, _CELLS // (self.domains * self.experts))
+        for start in range(0, len(slot_expert), size):
+            there = self.in_domains(slot_expert[start : start + size])
+            most = self.most_in_domain(there.sum(axis=1))
+            over[start : start + size] = np.maximum(there - most[:, None], 0).sum(axis=(1, 2))
+        return over + twice
+
+    def apart(self, slot_expert: Experts) -> Bools:
+        """Whether no failure domain holds an expert twice, ``[layers]``, of ``[layers, slots]``."""
+        apart: Bools = _again(slot_expert, self.failure_domain[self.slot_gpu], self.experts) == 0
+        return apart
+
+    def legal(self, slot_expert: Experts) -> Bools:
+        """Whether each row of ``slot_expert`` ``[layers, slots]`` has every expert, and none twice in a domain."""
+        known = ((slot_expert >= 0) & (slot_expert < self.experts)).all(axis=1)
+        found = np.sort(slot_expert, axis=1)
+        distinct = 1 + (found[:, 1:] != found[:, :-1]).sum(axis=1)
+        fine: Bools = known & self.apart(slot_expert) & (distinct == self.experts)
+        return fine
+
+
+def most_in_domain(copies: _Copies, domains: int) -> _Copies:
+    """Most copies of an expert with ``copies`` of them in one of ``domains`` failure domains that have slots.
+
+    One where there are enough domains, else an even part of them, rounded up: ``ceil(copies / domains)``. In a
+    single domain one, so that a second copy, which would not outlive it, is never legal there.
+    """
+    return -(-copies // (domains if domains > 1 else copies + (copies == 0)))
+
+
+def _again(slot_expert: Experts, place: NDArray[np.integer], experts: int) -> Ints:
+    """Copies of an expert beyond the first in a place, ``[layers]``; ``place`` is that of each slot."""
+    held = np.sort(slot_expert + place.astype(np.int64) * experts, axis=1)
+    again: Ints = (held[:, 1:] == held[:, :-1]).sum(axis=1)
+    return again
 
 
 def make_problem(

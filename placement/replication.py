@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placement.arrays import Bools, Floats, Ints
-from placement.failure_domains import domain_slots
+from placement.arrays import Floats, Ints
 from placement.problem import Problem
 
 
@@ -22,7 +21,7 @@ def replicate(problem: Problem, *, least: int = 1) -> Ints:
 
     Greedy: the next copy goes to the expert with the largest load per copy (ties: the lowest id) among those
     whose next copy can still be placed with no two in one failure domain. The legal counts are the bases of a
-    polymatroid (:func:`room`), on which this greedy makes the largest load per copy as small as any legal
+    polymatroid (:attr:`Problem.room`), on which this greedy makes the largest load per copy as small as any legal
     counts can: counts that did better would give the worst expert a copy more, and so another expert a copy
     fewer than the greedy gave it, when its load per copy was no smaller than the worst one's.
 
@@ -31,8 +30,8 @@ def replicate(problem: Problem, *, least: int = 1) -> Ints:
     InfeasibleError
         If a failure domain has more slots than there are experts.
     """
-    slots = domain_slots(problem)
-    loads, limit = problem.mean, room(slots)
+    slots = problem.domain_slots
+    loads = problem.mean
     copies = np.full(loads.shape, least, dtype=np.int64)
     share = loads / least
     rows = np.arange(problem.layers)
@@ -42,37 +41,13 @@ def replicate(problem: Problem, *, least: int = 1) -> Ints:
         best = np.argmax(share[open_rows], axis=1)
         copies[open_rows, best] += 1
         # Where slots differ by one at most, any counts up to the number of domains can be placed.
-        legal = copies[open_rows, best] <= limit[0] if even else counts_fit(copies[open_rows], limit)
+        legal = copies[open_rows, best] <= problem.room[0] if even else problem.counts_fit(copies[open_rows])
         fit, full = open_rows[legal], open_rows[~legal]
         share[fit, best[legal]] = loads[fit, best[legal]] / copies[fit, best[legal]]
         copies[full, best[~legal]] -= 1
         share[full, best[~legal]] = -1.0  # once blocked, always blocked: the limit is submodular
         left[fit] -= 1
     return copies
-
-
-def room(slots: Ints) -> Ints:
-    """Most copies that any 1, 2, 3... experts can have together, ``slots`` being those of each failure domain.
-
-    Entry ``k - 1`` is the sum over domains of ``min(slots, k)``: a domain holds one copy of each at most.
-    """
-    ks = np.arange(1, int(slots.max()) + 1)
-    total: Ints = np.minimum(slots[None, :], ks[:, None]).sum(axis=1)
-    return total
-
-
-def counts_fit(copies: Ints, limit: Ints) -> Bools:
-    """Whether counts ``[layers, experts]`` can be placed, ``[layers]`` (Gale and Ryser's condition)."""
-    most = np.cumsum(-np.sort(-copies, axis=1), axis=1)
-    bound = np.full(copies.shape[1], limit[-1])
-    bound[: limit.size] = limit[: copies.shape[1]]
-    fits: Bools = np.all(most <= bound, axis=1)
-    return fits
-
-
-def most_copies(problem: Problem) -> int:
-    """Most copies that an expert can have: one a failure domain, and one of each other expert."""
-    return min(problem.slots - problem.experts + 1, int((domain_slots(problem) > 0).sum()))
 
 
 _SQUARINGS = 6  # counts rank by the norm of order 2 ** 6 of GPU loads: near the largest, but sees the others
@@ -105,9 +80,9 @@ class _Search:
     def __init__(self, problem: Problem, loads: Floats) -> None:
         self.problem = problem
         self.loads = loads
-        slots = domain_slots(problem)
-        self.most = most_copies(problem)
-        self.limit = None if int(slots.max() - slots.min()) <= 1 else room(slots)
+        slots = problem.domain_slots
+        self.most = problem.most_copies
+        self.even = int(slots.max() - slots.min()) <= 1
 
     def anneal(self, copies: Ints, tried: int, spent: Callable[[], float], rng: np.random.Generator) -> Ints:
         """Search from ``copies`` ``[layers, experts]`` and return the best counts met."""
@@ -151,8 +126,8 @@ class _Search:
         layers, tried, experts = copies.shape
         flat = copies.reshape(-1, experts)
         legal = (flat.min(axis=1) > 0) & (flat.max(axis=1) <= self.most)
-        if self.limit is not None:
-            legal &= counts_fit(flat, self.limit)
+        if not self.even:
+            legal &= self.problem.counts_fit(flat)
         values = np.full(flat.shape[0], np.inf)
         row = np.repeat(np.arange(layers), tried)
         which = np.flatnonzero(legal)

@@ -11,7 +11,6 @@ import numpy as np
 from cost.assignment import Assignment
 from placement.arrays import Experts, Floats
 from placement.baselines import Baseline
-from placement.failure_domains import over_cap
 from placement.problem import Problem, proven
 from placement.verify import verify_experts
 
@@ -82,7 +81,7 @@ def checked_result(
     assignment = problem.assignment(slot_expert)
     there = np.sort(assignment.slot_expert, axis=1)
     complete = (np.diff(there, axis=1) > 0).sum(axis=1) + 1 == problem.experts
-    if not complete.all() or there.min() < 0 or over_cap(problem, slot_expert).any():
+    if not complete.all() or there.min() < 0 or problem.over_cap(slot_expert).any():
         wrong = verify_experts(assignment, problem) or ["copies share a failure domain"]
         raise AssertionError(f"the placement found is not legal, which is a defect of rackplan: {wrong[0]}")
     max_load = problem.evaluate(assignment)

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
-from placement.failure_domains import domains_used, in_domains, most_in_domain
 from placement.problem import Problem
 
 SHARPNESS = {"mean": 60.0, "worst": 80.0}
@@ -116,8 +115,8 @@ class _State:
         self.on_gpu[rows, self.gpu[None, :], slot_expert] = True
         self.alone = average.spread is None  # each GPU is a failure domain of its own
         if not self.alone:
-            self.in_domain = in_domains(average, slot_expert).astype(np.int32)
-            self.most = most_in_domain(assignment.copies, domains_used(average))  # swaps change no counts
+            self.in_domain = average.in_domains(slot_expert).astype(np.int32)
+            self.most = average.most_in_domain(assignment.copies)  # swaps change no counts
         self.offsets = np.arange(int(average.slots_per_gpu.max()))
 
     def step(self, active: Index) -> Index:

@@ -15,7 +15,6 @@ from placement.bounds import lower_bound
 from placement.copy_exchange import exchange_drawn, recount
 from placement.cpsat import cores, improve
 from placement.dispatch_refinement import cut_short, fit_to_split
-from placement.failure_domains import legal
 from placement.fast_path import TRIED, fast_placement
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
@@ -51,7 +50,7 @@ def solve(
     that. The fast path is deterministic; a ``stop`` without seconds (or none) runs it alone. Every layer is at least
     as balanced as in each EPLB baseline (of several loads: planned on the mean load), except where that one puts two
     copies in one failure domain and wins by it; the log names such layers. Copies are spread over failure domains as
-    :func:`placement.failure_domains.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
+    :func:`placement.problem.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
     which holds better on loads not seen; their order changes nothing, and equal ones are one.
 
     Parameters
@@ -281,7 +280,7 @@ def _keep_up(problem: Problem, slot_expert: Experts, rivals: Mapping[str, Baseli
             continue
         average = problem.average.rows(ahead)
         apart, fits = distinct_copies(average, rival.assignment.slot_expert[ahead])
-        fine = fits & legal(average, apart)
+        fine = fits & average.legal(apart)
         ahead, apart = ahead[fine], apart[fine]
         if ahead.size == 0:
             continue

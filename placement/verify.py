@@ -10,8 +10,8 @@ import numpy as np
 from cost.assignment import Assignment
 from cost.memory import replica_memory
 from placement.arrays import Ints
-from placement.failure_domains import most_in_domain, stage_domains
-from placement.problem import Problem
+from placement.failure_domains import stage_domains
+from placement.problem import Problem, most_in_domain
 from placement.scoring import moe_rows
 from topology.errors import InputError
 

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
-from placement.failure_domains import domains_used, most_in_domain
 from placement.migrate.front import TaskFront
 from placement.migrate.task import MigrationTask
 
@@ -47,7 +46,7 @@ class Cycles:
     """
 
     def __init__(self, task: MigrationTask, start: Experts, target: Floats, rng: np.random.Generator) -> None:
-        problem = task.problem
+        self.problem = problem = task.problem
         self.experts, self.gpus, self.layers = problem.experts, problem.gpus, problem.layers
         self.width = int(problem.slots_per_gpu.max())
         offset = np.arange(self.width)
@@ -63,7 +62,6 @@ class Cycles:
         self.rng = rng
         self.domain = problem.failure_domain
         self.shared = bool(np.bincount(self.domain).max() > 1)
-        self.domains = domains_used(problem)
         self.working = np.flatnonzero(problem.slots_per_gpu > 0)
         self.rows = np.arange(self.layers)
 
@@ -250,7 +248,7 @@ class Cycles:
 
     def _most(self, count: Ints) -> Ints:
         """Most copies in one failure domain of experts with so many, ``[layers, experts + 1]``, at least 1."""
-        most: Ints = np.maximum(most_in_domain(count, self.domains), 1)
+        most: Ints = np.maximum(self.problem.most_in_domain(count), 1)
         return most
 
 

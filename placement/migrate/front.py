@@ -107,14 +107,14 @@ class TaskFront(Front):
     def __init__(self, task: MigrationTask, start: Experts) -> None:
         super().__init__([[] for _ in range(task.problem.layers)])
         self.task = task
-        self.allowed = task.sharing(start)
+        self.allowed = task.problem.over_cap(start)
         self.add(np.arange(task.problem.layers), start)
 
     def add(self, layers: Index, slot_expert: Experts) -> None:
         """Add placements ``[n, slots]`` of ``layers`` ``[n]``, but those beaten or sharing more failure domains."""
         part = self.task.rows(layers)
         moves, (value, balance) = part.moves(slot_expert), part.judged(slot_expert)
-        fine = part.sharing(slot_expert) <= self.allowed[layers]
+        fine = part.problem.over_cap(slot_expert) <= self.allowed[layers]
         for i in np.flatnonzero(fine):
             row = slot_expert[i].copy()
             _insert(

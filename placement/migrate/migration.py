@@ -113,10 +113,10 @@ def migrate(
 def _start(task: MigrationTask, fresh: Experts, seed: int) -> Experts:
     """Return the placement with the fewest moves; the fresh one where copies cannot be spread from there."""
     start = restore(task, seed=seed)
-    crowded = np.flatnonzero(task.sharing(start) > 0)
+    crowded = np.flatnonzero(task.problem.over_cap(start) > 0)
     if crowded.size:
         start[crowded] = spread_evenly(task.problem.rows(crowded), start[crowded])[0]
-    near = task.sharing(start) > task.sharing(fresh)
+    near = task.problem.over_cap(start) > task.problem.over_cap(fresh)
     start[near] = fresh[near]
     return start
 

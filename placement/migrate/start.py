@@ -42,14 +42,14 @@ def restore(task: MigrationTask, *, seed: int = 0) -> Experts:
     lacking = homeless.any(axis=1) | (task.old == EMPTY).any(axis=1)
     for layer in np.flatnonzero(lacking):
         _fill(task, int(layer), slot_expert[layer])
-    changed = np.flatnonzero((slot_expert != task.old).any(axis=1) | (task.sharing(slot_expert) > 0))
+    changed = np.flatnonzero((slot_expert != task.old).any(axis=1) | (task.problem.over_cap(slot_expert) > 0))
     if changed.size:
         part = task.rows(changed)
         target = np.ones((task.problem.scenarios, changed.size))
         cycles = Cycles(part, slot_expert[changed], target, np.random.default_rng(seed))
         for _ in range(_TRIES):
             cycles.run(_ROUNDS, _FREE, 0.9)
-            if not part.sharing(cycles.slot_expert).any():
+            if not part.problem.over_cap(cycles.slot_expert).any():
                 break
         slot_expert[changed] = cycles.slot_expert
     return slot_expert

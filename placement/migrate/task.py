@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
-from placement.failure_domains import each_alone, over_cap
 from placement.pack import EMPTY
 from placement.problem import Problem
 from topology.errors import InputError
@@ -58,16 +57,6 @@ class MigrationTask:
         """Experts that a GPU must hold and does not hold now, int64 ``[layers]``, of ``[layers, slots]``."""
         moves: Ints = self.new(slot_expert).sum(axis=1)
         return moves
-
-    def sharing(self, slot_expert: Experts) -> Ints:
-        """Copies above what their failure domain may hold of their expert, ``[layers]``, of ``[layers, slots]``."""
-        problem = self.problem
-        if not each_alone(problem):
-            return over_cap(problem, slot_expert)
-        place = slot_expert.astype(np.int64) * problem.gpus + problem.failure_domain[problem.slot_gpu]
-        place.sort(axis=1)
-        shared: Ints = (np.diff(place, axis=1) == 0).sum(axis=1)
-        return shared
 
     def judged(self, slot_expert: Experts) -> tuple[Floats, Floats]:
         """Return the objective of each layer, and mean over largest GPU load: mean or worst of scenarios."""

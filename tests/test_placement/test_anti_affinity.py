@@ -18,12 +18,11 @@ from cost.workload import Workload
 from helpers import few_layers
 from placement.anti_affinity import spread_evenly
 from placement.dispatch_refinement import fit_to_split
-from placement.failure_domains import most_in_domain, over_cap
 from placement.options import PlanOptions
 from placement.pack import pack
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
-from placement.problem import Problem, make_problem, spread_slots
+from placement.problem import Problem, make_problem, most_in_domain, spread_slots
 from placement.replication import replicate
 from placement.result import ExpertResult
 from placement.solve import _one_load, solve
@@ -222,4 +221,4 @@ def test_plans_over_two_racks(tmp_path: Path) -> None:
 def test_over_cap_counts() -> None:
     problem = Problem(np.ones((2, 3)), np.array([2, 2, 2]), spread=np.array([0, 0, 1]))
     rows = np.array([[0, 1, 0, 2, 1, 2], [0, 1, 1, 2, 0, 1]], dtype=np.int32)
-    assert over_cap(problem, rows).tolist() == [1, 0]
+    assert problem.over_cap(rows).tolist() == [1, 0]

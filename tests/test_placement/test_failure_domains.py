@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cost.deployment import Deployment
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from placement.failure_domains import domain_slots, each_alone, legal, over_cap, require_apart, stage_domains
+from placement.failure_domains import require_apart, stage_domains
 from placement.problem import Problem
 from placement.verify import verify_experts
 from topology import resolve_cluster
@@ -92,16 +92,16 @@ def test_what_cannot_be_spread_is_refused_and_nothing_else(slots: tuple[int, ...
 
 def test_slots_of_domains() -> None:
     problem = Problem(np.ones((1, 6)), np.array([2, 1, 3, 0]), spread=np.array([7, 7, 2, 2]))
-    assert domain_slots(problem).tolist() == [3, 3]  # numbered by their ids: 2, then 7
-    assert not each_alone(problem)
-    assert each_alone(Problem(np.ones((1, 2)), np.array([1, 1]), spread=np.array([9, 4])))
-    assert each_alone(Problem(np.ones((1, 2)), np.array([1, 1])))
+    assert problem.domain_slots.tolist() == [3, 3]  # numbered by their ids: 2, then 7
+    assert not problem.each_alone
+    assert Problem(np.ones((1, 2)), np.array([1, 1]), spread=np.array([9, 4])).each_alone
+    assert Problem(np.ones((1, 2)), np.array([1, 1])).each_alone
 
 
 def test_too_many_slots_in_a_domain() -> None:
     problem = Problem(np.ones((1, 3)), np.array([2, 2, 1]), spread=np.array([0, 0, 1]))
     with pytest.raises(InfeasibleError, match="2 GPUs has 4 slots for 3 experts"):
-        domain_slots(problem)
+        _ = problem.domain_slots
 
 
 @settings(deadline=None, max_examples=200)
@@ -117,8 +117,8 @@ def test_legal_is_what_verify_says(seed: int) -> None:
     if seed % 3 == 0:  # distinct on each GPU, so that not all rows are illegal
         row[0] = np.concatenate([rng.permutation(experts)[:held] for held in slots])
     fine = verify_experts(problem.assignment(row), problem) == []
-    assert legal(problem, row.astype(np.int32))[0] <= fine
+    assert problem.legal(row.astype(np.int32))[0] <= fine
     if spread is None:
-        assert legal(problem, row.astype(np.int32))[0] == fine
+        assert problem.legal(row.astype(np.int32))[0] == fine
     if np.array_equal(np.unique(row), np.arange(experts)):
-        assert (over_cap(problem, row.astype(np.int32))[0] == 0) == fine
+        assert (problem.over_cap(row.astype(np.int32))[0] == 0) == fine

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from placement.bounds import largest_copy, lower_bound, mean_load, neighbours, priced
 from placement.copy_exchange import recount
-from placement.failure_domains import can_be_apart, each_alone, legal
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import Problem, make_problem, spread_slots
@@ -83,9 +82,9 @@ def test_against_brute_force() -> None:
         assert result.max_load[0] >= best * (1 - 1e-9), seed
         checked += 1
         optimal += result.max_load[0] <= best * (1 + 1e-9)
-        alone += each_alone(problem)
-        best_alone += each_alone(problem) and result.max_load[0] <= best * (1 + 1e-9)
-        if not can_be_apart(problem):
+        alone += problem.each_alone
+        best_alone += problem.each_alone and result.max_load[0] <= best * (1 + 1e-9)
+        if not problem.can_be_apart:
             continue
         apart = exact(problem, problem.mean[0], once=True)
         assert result.max_load[0] <= apart * 1.05
@@ -129,13 +128,13 @@ def test_exchanges_of_pairs_and_copies_stay_legal_and_never_worsen(seed: int) ->
         return
     start = pack(problem, copies)
     end = swap_down(problem, start)
-    assert legal(problem, start).all()
-    assert legal(problem, end).all()
+    assert problem.legal(start).all()
+    assert problem.legal(end).all()
     assert (problem.assignment(end).copies == copies).all()
     assert (problem.evaluate(end) <= problem.evaluate(start) * (1 + 1e-12)).all()
     after = end.copy()
     recount(problem, after, np.arange(3), rounds=3)
-    assert legal(problem, after).all()
+    assert problem.legal(after).all()
     assert (problem.evaluate(after) <= problem.evaluate(end) * (1 + 1e-12)).all()
 
 

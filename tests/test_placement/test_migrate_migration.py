@@ -180,9 +180,9 @@ def test_copies_in_one_failure_domain_are_moved_to_others() -> None:
     problem = make_problem(loads, np.full(4, 2), None, np.array([0, 0, 1, 1]))
     old = np.array([[0, 1, 0, 2, 3, 4, 5, 3], [0, 1, 2, 3, 4, 5, 0, 1]], dtype=np.int32)
     task = migration_task(problem, old)
-    assert task.sharing(old).tolist() == [2, 0]
+    assert task.problem.over_cap(old).tolist() == [2, 0]
     found = migrate([task], only_restore=True)
-    assert task.sharing(check(task, found)).tolist() == [0, 0]
+    assert task.problem.over_cap(check(task, found)).tolist() == [0, 0]
     assert found.moves == 2  # one swap between the domains
 
 

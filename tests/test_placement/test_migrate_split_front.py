@@ -146,7 +146,7 @@ def test_budgets_and_failure_domains_are_kept(
         found = migrate([task], max_moves=most)
         again = migrate([task], max_moves=most)
     assert found.moves <= most
-    assert task.sharing(check(task, found)).max() == 0
+    assert task.problem.over_cap(check(task, found)).max() == 0
     assert np.array_equal(found.placements[0].slot_expert, again.placements[0].slot_expert)
 
 

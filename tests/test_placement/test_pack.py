@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from placement.local_search import swap_down
 from placement.pack import EMPTY, distinct_copies, make_room, pack
 from placement.problem import Problem, fewest_redundant, make_problem, spread_slots
-from placement.replication import counts_fit, replicate, room
+from placement.replication import replicate
 from placement.verify import verify_experts
 from topology.errors import InputError
 
@@ -31,7 +31,7 @@ def problems(draw: st.DrawFn) -> Problem:
 @given(problems())
 def test_any_problem_gets_a_legal_placement(problem: Problem) -> None:
     copies = replicate(problem)
-    assert counts_fit(copies, room(problem.slots_per_gpu)).all()
+    assert problem.counts_fit(copies).all()
     packed = pack(problem, copies)
     assert verify_experts(problem.assignment(packed), problem) == []
     assert (problem.assignment(packed).copies == copies).all()

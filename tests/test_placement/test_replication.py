@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.copy_exchange import best_of_all_counts, few_counts
-from placement.failure_domains import domain_slots, legal
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import Problem, make_problem, spread_slots
-from placement.replication import counts_fit, exact_fold, packed_loads, replicate, room, search_counts
+from placement.replication import exact_fold, packed_loads, replicate, search_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,10 +53,10 @@ def test_counts_are_legal_and_no_worse_by_the_quick_packing(seed: int) -> None:
     problem = make_problem(rng.lognormal(0, 1.5, (3, experts)), slots)
     start = replicate(problem)
     found = search_counts(problem, start, tried=6, spent=steps(15), seed=seed)
-    assert counts_fit(found, room(domain_slots(problem))).all()
+    assert problem.counts_fit(found).all()
     assert (found.sum(axis=1) == problem.slots).all()
     assert (found >= 1).all()
-    assert legal(problem, pack(problem, found)).all()
+    assert problem.legal(pack(problem, found)).all()
 
 
 def test_names_of_experts_and_other_layers_change_nothing() -> None:
@@ -89,7 +88,7 @@ def test_all_counts_where_they_are_few() -> None:
     assert few_counts(problem)
     assert not few_counts(make_problem(np.ones((1, 64)), spread_slots(64, 8, 8)))
     row = best_of_all_counts(problem)
-    assert legal(problem, row).all()
+    assert problem.legal(row).all()
     assert problem.evaluate(row)[0] * 1450 / 8 == pytest.approx(590 / 3)
     small = make_problem([[0.0, 0.5, 2.0, 1.5]], np.full(4, 2))
     assert small.evaluate(best_of_all_counts(small))[0] == pytest.approx(1.0)

@@ -10,7 +10,7 @@ import pytest
 from placement.baselines import baselines
 from placement.bounds import largest_copy, lower_bound, mean_load, neighbours
 from placement.problem import Problem, make_problem
-from placement.replication import counts_fit, replicate, room
+from placement.replication import replicate
 from placement.solve import solve
 
 SHAPES = [  # experts, slots of each GPU
@@ -87,7 +87,7 @@ def test_counts_fit_is_exact(experts: int, slots: tuple[int, ...]) -> None:
         for sets in legal_assignments(experts, slots)
     }
     every = [c for c in product(range(1, len(slots) + 2), repeat=experts) if sum(c) == sum(slots)]
-    fits = counts_fit(np.array(every), room(np.array(slots)))
+    fits = Problem(np.ones((1, experts)), np.array(slots)).counts_fit(np.array(every))
     assert {c for c, fit in zip(every, fits, strict=True) if fit} == placed
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from placement.bounds import lower_bound
-from placement.failure_domains import legal
 from placement.pack import pack
 from placement.problem import (
     Problem,
@@ -34,7 +33,7 @@ def test_it_improves_every_wide_layer(layers: int) -> None:
     rows = start(problem)
     stop = Stop(1.5)
     found, log = search(problem, rows, lower_bound(problem), stop, seed=3)
-    assert legal(problem, found).all()
+    assert problem.legal(found).all()
     assert not stop.interrupted
     assert (problem.evaluate(found) < 0.95 * problem.evaluate(rows)).all()
     assert any("other copy counts" in line for line in log)

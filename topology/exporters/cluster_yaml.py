@@ -10,6 +10,7 @@ import json
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -85,17 +86,10 @@ def _own_gpus(spec: ClusterSpec) -> dict[str, dict[str, Figure]]:
 def _raw(raw: RawTopology) -> list[str]:
     """Return nodes and links."""
     kinds = {node.id: node.kind for node in raw.nodes}
-    nodes = []
-    for node in raw.nodes:
-        row: dict[str, object] = {
-            "id": node.id,
-            "kind": node.kind,
-            "domain": node.domain,
-            "node": node.node,
-            "rack": node.rack,
-        }
-        row |= {"rail": node.rail, "gpu": node.gpu and node.gpu.name}
-        nodes.append({key: value for key, value in row.items() if value is not None})
+    nodes = [
+        plain(replace(node, gpu=None)) | ({} if node.gpu is None else {"gpu": node.gpu.name})
+        for node in raw.nodes
+    ]
     links = []
     for link in raw.links:
         count = {"count": link.count} if link.count > 1 else {}

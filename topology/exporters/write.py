@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
@@ -13,27 +13,17 @@ from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.exporters.slurm_yaml import slurm_topology_yaml
 from topology.files import write_whole
+from topology.graph import EDGE_ATTRIBUTES, NODE_ATTRIBUTES
 
-_GRAPH_KEYS = {"name": "string", "broken_gpus": "string", "broken_links": "string"}
-_NODE_KEYS = {
-    "kind": "string",
-    "domain": "int",
-    "node": "string",
-    "rack": "string",
-    "rail": "int",
-    "plane": "int",
-    "pod": "int",
-    "coordinate": "string",
+_KEYS = {
+    "graph": ("name", "broken_gpus", "broken_links"),
+    "node": NODE_ATTRIBUTES,
+    "edge": EDGE_ATTRIBUTES,
 }
-_EDGE_KEYS = {
-    "fabric": "string",
-    "kind": "string",
-    "count": "int",
-    "link_bytes_per_s": "double",
-    "health": "double",
-    "bytes_per_s": "double",
-    "latency_s": "double",
-}
+_TYPES = dict.fromkeys(("domain", "rail", "plane", "pod", "count"), "int") | dict.fromkeys(
+    ("link_bytes_per_s", "health", "bytes_per_s", "latency_s"), "double"
+)
+"""GraphML type of an attribute that is no string."""
 _HEAD = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'
     '<graphml xmlns="http://graphml.graphdrawing.org/xmlns" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
@@ -62,18 +52,19 @@ def graphml(cluster: Cluster) -> str:
 
 def _graphml_lines(cluster: Cluster) -> Iterator[str]:
     yield _HEAD
-    for scope, keys in (("graph", _GRAPH_KEYS), ("node", _NODE_KEYS), ("edge", _EDGE_KEYS)):
-        for name, kind in keys.items():
+    for scope, keys in _KEYS.items():
+        for name in keys:
+            kind = _TYPES.get(name, "string")
             yield f'  <key id="{scope[0]}_{name}" for="{scope}" attr.name="{name}" attr.type="{kind}"/>'
     yield '  <graph edgedefault="undirected">'
     yield from _graphml_data("g", _graph_values(cluster), "    ")
     for node, data in cluster.graph.nodes(data=True):
         yield f"    <node id={quoteattr(node)}>"
-        yield from _graphml_data("n", _values(data, _NODE_KEYS), "      ")
+        yield from _graphml_data("n", _values(data, NODE_ATTRIBUTES), "      ")
         yield "    </node>"
     for a, b, data in cluster.graph.edges(data=True):
         yield f"    <edge source={quoteattr(a)} target={quoteattr(b)}>"
-        yield from _graphml_data("e", _values(data, _EDGE_KEYS), "      ")
+        yield from _graphml_data("e", _values(data, EDGE_ATTRIBUTES), "      ")
         yield "    </edge>"
     yield "  </graph>"
     yield "</graphml>"
@@ -89,9 +80,9 @@ def node_link_json(cluster: Cluster) -> str:
 
     ``nodes`` have an ``id``, ``links`` a ``source`` and a ``target``.
     """
-    nodes = ({"id": node, **_values(data, _NODE_KEYS)} for node, data in cluster.graph.nodes(data=True))
+    nodes = ({"id": node, **_values(data, NODE_ATTRIBUTES)} for node, data in cluster.graph.nodes(data=True))
     links = (
-        {"source": a, "target": b, **_values(data, _EDGE_KEYS)}
+        {"source": a, "target": b, **_values(data, EDGE_ATTRIBUTES)}
         for a, b, data in cluster.graph.edges(data=True)
     )
     head = {"directed": False, "multigraph": False, "graph": _graph_values(cluster)}
@@ -115,7 +106,7 @@ def _graph_values(cluster: Cluster) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
 
 
-def _values(data: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+def _values(data: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Return the known attributes of a node or edge, without those that are None or that nobody has published."""
     values = {}
     for key in keys:

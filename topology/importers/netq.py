@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from topology.errors import InputError
 from topology.importers.found import FabricFound, Format, PortFound, TrunkFound, unlike
 from topology.importers.source import Source
 from topology.reading import Fields, shown
@@ -58,9 +59,9 @@ class _Graph:
         """Add a device; hosts are those that are no switch."""
         key, name = device.name("id"), device.name("name")
         if key in self.names:
-            raise self.source.error(None, f"{device.where}: duplicate device {key}.")
+            raise InputError(f"{device.where}: duplicate device {key}.")
         if name in self.called:
-            raise self.source.error(None, f"{device.where}: two devices are called {name}.")
+            raise InputError(f"{device.where}: two devices are called {name}.")
         self.names[key] = name
         self.called.add(name)
         tier = device.count("tier", least=-1, most=16)
@@ -70,28 +71,22 @@ class _Graph:
         """Add the cables of one bundle."""
         cables, size = link.subs("compounded_links", empty=True), link.get("size")
         if size is not None and size != len(cables):
-            raise self.source.error(
-                None, f"{link.where}: size is {shown(size)}, but {len(cables)} cables are listed."
-            )
+            raise InputError(f"{link.where}: size is {shown(size)}, but {len(cables)} cables are listed.")
         for cable in cables:
             ends = [(end.name("node"), end.name("interface")) for end in cable.subs("interfaces", empty=True)]
             if len(ends) != 2:
-                raise self.source.error(None, f"{cable.where}: {len(ends)} ends; a cable has two.")
+                raise InputError(f"{cable.where}: {len(ends)} ends; a cable has two.")
             for device, interface in ends:
                 if device not in self.names:
-                    raise self.source.error(
-                        None, f"{cable.where}: device {shown(device)} is not among the nodes."
-                    )
+                    raise InputError(f"{cable.where}: device {shown(device)} is not among the nodes.")
                 if first := self.seen.get((device, interface)):
                     name = f"{self.names[device]} {interface}"
-                    raise self.source.error(
-                        None, f"{cable.where}: {name} is cabled twice (first in {first})."
-                    )
+                    raise InputError(f"{cable.where}: {name} is cabled twice (first in {first}).")
                 self.seen[device, interface] = cable.where
             (low, nic), (high, _) = sorted(ends, key=lambda end: self.tiers[end[0]])
             a, b = self.names[low], self.names[high]
             if self.tiers[high] < 0:
-                raise self.source.error(None, f"{cable.where}: joins two hosts, {a} and {b}.")
+                raise InputError(f"{cable.where}: joins two hosts, {a} and {b}.")
             if self.tiers[low] < 0:
                 self.ports.append(PortFound(a, b, cable.where, nic=nic))
             else:

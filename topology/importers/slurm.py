@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from topology.errors import InputError
 from topology.importers.found import FabricFound, Format, unlike
 from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
@@ -18,14 +18,6 @@ from topology.reading import Fields, shown
 _PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
 _FIRST = re.compile(r"^\s*(SwitchName|BlockName|RingName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
 _KEYS = ("switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes", "ringname")
-
-
-class _Block(NamedTuple):
-    """A block: its place in the file, and its hosts."""
-
-    place: str
-    line: int | None
-    hosts: list[str]
 
 
 def looks_like_slurm_conf(text: str) -> bool:
@@ -47,7 +39,7 @@ def read_slurm_conf(source: Source) -> FabricFound:
         If a line cannot be read, a name is duplicate, or switches and blocks are mixed.
     """
     switches: dict[str, SwitchRow] = {}
-    blocks: dict[str, _Block] = {}
+    blocks: dict[str, SwitchRow] = {}
     speeds = False
     for number, line in _joined(source):
         pairs = _pairs(source, number, line)
@@ -56,13 +48,16 @@ def read_slurm_conf(source: Source) -> FabricFound:
         if first == "blocksizes":
             source.notes.append(f"BlockSizes {pairs['blocksizes']}.")
         elif first == "switchname":
-            _switch(source, number, pairs, switches)
+            if "switches" not in pairs and "nodes" not in pairs:
+                raise source.error(
+                    number, f"switch {pairs[first]} has neither Nodes nor Switches; is the line cut?"
+                )
+            row = _row(source.at(number), pairs.get("switches"), pairs.get("nodes"))
+            for name in expand_hosts(pairs[first], row.place):
+                _add(source, switches, "switch", name, row)
         elif first in ("blockname", "ringname"):
             name = pairs[first]
-            if name in blocks:
-                raise source.error(number, f"duplicate block {name} (first in line {blocks[name].line}).")
-            hosts = expand_hosts(pairs["nodes"], source.at(number)) if "nodes" in pairs else []
-            blocks[name] = _Block(source.at(number), number, hosts)
+            _add(source, blocks, "block", name, _row(source.at(number), None, pairs.get("nodes")))
             if first == "ringname":
                 source.notes.append(
                     f"Ring {name}: an order of its hosts for scheduling; it says nothing of cables."
@@ -138,14 +133,8 @@ def _yaml_tree(source: Source, tree: Fields) -> FabricFound:
     """Return what a tree of a ``topology.yaml`` says."""
     switches: dict[str, SwitchRow] = {}
     for item in tree.subs("switches", empty=True):
-        name = item.name("switch")
-        if name in switches:
-            raise source.error(None, f"{item.where}: duplicate switch {name}.")
-        children, hosts = (
-            tuple(expand_hosts(item.name(key), item.where)) if item.has(key) else ()
-            for key in ("children", "nodes")
-        )
-        switches[name] = SwitchRow(item.where, None, children, hosts)
+        children, nodes = (item.name(key) if item.has(key) else None for key in ("children", "nodes"))
+        _add(source, switches, "switch", item.name("switch"), _row(item.where, children, nodes))
     return _tree(source, switches)
 
 
@@ -154,32 +143,28 @@ def _yaml_blocks(source: Source, block: Fields) -> FabricFound:
     sizes = block.get("block_sizes")
     if isinstance(sizes, list):
         source.notes.append(f"Block sizes {', '.join(str(size)[:12] for size in sizes[:8])}.")
-    blocks: dict[str, _Block] = {}
+    blocks: dict[str, SwitchRow] = {}
     for item in block.subs("blocks", empty=True):
-        name = item.name("block")
-        if name in blocks:
-            raise source.error(None, f"{item.where}: duplicate block {name}.")
-        hosts = expand_hosts(item.name("nodes"), item.where) if item.has("nodes") else []
-        blocks[name] = _Block(item.where, None, hosts)
+        nodes = item.name("nodes") if item.has("nodes") else None
+        _add(source, blocks, "block", item.name("block"), _row(item.where, None, nodes))
     return _blocks(source, blocks)
 
 
-def _switch(source: Source, number: int, pairs: dict[str, str], switches: dict[str, SwitchRow]) -> None:
-    """Add one ``SwitchName`` line."""
-    where = source.at(number)
-    if "switches" not in pairs and "nodes" not in pairs:
-        raise source.error(
-            number, f"switch {pairs['switchname']} has neither Nodes nor Switches; is the line cut?"
-        )
-    children = tuple(expand_hosts(pairs["switches"], where)) if "switches" in pairs else ()
-    hosts = tuple(expand_hosts(pairs["nodes"], where)) if "nodes" in pairs else ()
-    for name in expand_hosts(pairs["switchname"], where):
-        if name in switches:
-            raise source.error(number, f"duplicate switch {name} (first in line {switches[name].line}).")
-        switches[name] = SwitchRow(where, number, children, hosts)
+def _row(place: str, switches: str | None, hosts: str | None) -> SwitchRow:
+    """Return a switch or block with the names of two hostlists, either of which may be absent."""
+    names = (() if text is None else tuple(expand_hosts(text, place)) for text in (switches, hosts))
+    return SwitchRow(place, *names)
 
 
-def _blocks(source: Source, blocks: Mapping[str, _Block]) -> FabricFound:
+def _add(source: Source, rows: dict[str, SwitchRow], what: str, name: str, row: SwitchRow) -> None:
+    """Add a switch or block under its name, which must be new."""
+    if name in rows:
+        first = rows[name].place.removeprefix(f"{source.name}: ")
+        raise InputError(f"{row.place}: duplicate {what} {name} (first in {first}).")
+    rows[name] = row
+
+
+def _blocks(source: Source, blocks: Mapping[str, SwitchRow]) -> FabricFound:
     """Return hosts and the block each is in."""
     hosts: dict[str, str] = {}
     domains: dict[str, str] = {}
@@ -188,8 +173,8 @@ def _blocks(source: Source, blocks: Mapping[str, _Block]) -> FabricFound:
             source.anomalies.append(f"{block.place}: block {name} has no hosts (a placeholder).")
         for host in block.hosts:
             if host in domains:
-                raise source.error(
-                    block.line, f"host {host} is in block {name}, and in {domains[host]} already."
+                raise InputError(
+                    f"{block.place}: host {host} is in block {name}, and in {domains[host]} already."
                 )
             hosts[host], domains[host] = block.place, name
     if not hosts:

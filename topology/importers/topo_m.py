@@ -50,16 +50,16 @@ def read_topo_m(source: Source) -> NodeFound:
     gpus = tuple(name for name in matrix.columns if name.startswith("GPU"))
     nics = tuple(name for name in matrix.columns if not name.startswith("GPU"))
     source.notes.append(f"{len(gpus)} GPUs and {len(nics)} NICs.")
-    fabric = _fabric(source, matrix, gpus)
-    if fabric.kind == "pcie" and len(gpus) > 1:
+    chips, links = _scale_up(source, matrix, gpus)
+    if not links and len(gpus) > 1:
         source.notes.append("No NVLink (if this is `topo -mp`, it hides NVLink).")
     return NodeFound(
         gpus=gpus,
-        chips=fabric.chips,
-        links=fabric.links,
-        hidden=bool(fabric.chips),
+        chips=chips,
+        links=links,
+        hidden=bool(chips),
         beyond=False,
-        link_kind=fabric.kind,
+        link_kind="nvlink" if links else "pcie",
         nics=tuple(
             NicFound(
                 matrix.names.get(nic, nic),
@@ -80,15 +80,6 @@ class _Matrix:
     lines: Mapping[str, int]
     affinity: Mapping[str, str]
     names: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class _Fabric:
-    """Scale-up links read from the cells."""
-
-    kind: str
-    chips: tuple[str, ...] = ()
-    links: tuple[tuple[str, str, int], ...] = ()
 
 
 def _header_line(lines: list[str]) -> int | None:
@@ -206,8 +197,10 @@ def _check(source: Source, matrix: _Matrix, header: int) -> None:
             )
 
 
-def _fabric(source: Source, matrix: _Matrix, gpus: tuple[str, ...]) -> _Fabric:
-    """Decide from the NV cells between switch, direct links and none."""
+def _scale_up(
+    source: Source, matrix: _Matrix, gpus: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[tuple[str, str, int], ...]]:
+    """Return switch chips and links, deciding from the NV cells between a switch, direct links and none."""
     nv = {
         pair: int(matrix.cells[pair][2:])
         for pair in permutations(gpus, 2)
@@ -217,7 +210,7 @@ def _fabric(source: Source, matrix: _Matrix, gpus: tuple[str, ...]) -> _Fabric:
         if count == 0:
             raise source.error(matrix.lines[a], f"row {a}, column {b} is NV0: no links at all.")
     if not nv:
-        return _Fabric("pcie")
+        return (), ()
     most = {gpu: max((nv[gpu, other] for other in gpus if (gpu, other) in nv), default=0) for gpu in gpus}
     joined = [gpu for gpu in gpus if most[gpu]]
     switched = (
@@ -236,7 +229,7 @@ def _fabric(source: Source, matrix: _Matrix, gpus: tuple[str, ...]) -> _Fabric:
         source.notes.append(
             f"NV{full} to every peer is one bundle that all peers share: switches, not {full} links for each."
         )
-        return _Fabric("nvlink", ("switch",), tuple((gpu, "switch", most[gpu]) for gpu in joined))
+        return ("switch",), tuple((gpu, "switch", most[gpu]) for gpu in joined)
     links = tuple((a, b, nv[a, b]) for a, b in combinations(gpus, 2) if (a, b) in nv)
     source.anomalies += [
         f"{source.at(matrix.lines[gpu])}: {gpu} has no NVLink, other GPUs have."
@@ -244,7 +237,7 @@ def _fabric(source: Source, matrix: _Matrix, gpus: tuple[str, ...]) -> _Fabric:
         if not most[gpu]
     ]
     source.notes.append(f"{len(links)} pairs of GPUs joined directly.")
-    return _Fabric("nvlink", (), links)
+    return (), links
 
 
 def _sockets(matrix: _Matrix, gpus: tuple[str, ...]) -> tuple[str, ...]:

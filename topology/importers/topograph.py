@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from topology.errors import InputError
 from topology.importers.found import FabricFound, Format
 from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
@@ -50,10 +51,10 @@ def _model(source: Source, data: Fields) -> FabricFound:
         ]
         switch = block.name("switch") if block.has("switch") else named_blocks.get(str(block.get("name")))
         if switch is not None and switch not in children:
-            raise source.error(None, f"{block.where}: switch {switch} is not among `switches`.")
+            raise InputError(f"{block.where}: switch {switch} is not among `switches`.")
         for host in members:
             if host in seen:
-                raise source.error(None, f"{block.where}: host {host} is in {seen[host]} already.")
+                raise InputError(f"{block.where}: host {host} is in {seen[host]} already.")
             seen[host] = block.where
         if switch is None:
             source.anomalies.append(f"{block.where}: {len(members)} hosts under no switch; left out.")
@@ -104,10 +105,10 @@ def _graph(source: Source, data: Fields) -> FabricFound:
     for row in data.subs("instances", empty=True):
         host, layers = row.name("id"), row.name_list("network_layers")
         if host in seen:
-            raise source.error(None, f"{row.where}: duplicate host {host}.")
+            raise InputError(f"{row.where}: duplicate host {host}.")
         seen.add(host)
         if not layers:
-            raise source.error(None, f"{row.where}: host {host} has no network_layers.")
+            raise InputError(f"{row.where}: host {host} has no network_layers.")
         hosts.setdefault(layers[0], []).append(host)
         for lower, upper in pairwise(layers):
             below.setdefault(upper, {})[lower] = None
@@ -125,7 +126,7 @@ def _found(
 ) -> FabricFound:
     """Return the tree of switches with children and hosts."""
     rows = {
-        name: SwitchRow(f"{source.name}: switch {name}", None, tuple(below), tuple(hosts.get(name, ())))
+        name: SwitchRow(f"{source.name}: switch {name}", tuple(below), tuple(hosts.get(name, ())))
         for name, below in children.items()
     }
     count, named = len(set(domains.values())), {host for row in rows.values() for host in row.hosts}

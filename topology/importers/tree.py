@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from topology.errors import InputError
 from topology.importers.found import FabricFound, PortFound, TrunkFound, unlike
 from topology.importers.source import Source
 
@@ -14,38 +15,29 @@ class SwitchRow:
     """One switch of a tree: where it is in the file, the switches and hosts below it."""
 
     place: str
-    line: int | None
     switches: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
 
 
-@dataclass
-class _Levels:
-    """Level of each switch, found from the hosts up; ``path`` is where the walk is, to see cycles."""
-
-    source: Source
-    rows: Mapping[str, SwitchRow]
-    found: dict[str, int] = field(default_factory=dict)
-
-    def of(self, start: str) -> int:
-        """Return the level of ``start``: one above the highest switch below it."""
+def _levels(rows: Mapping[str, SwitchRow]) -> dict[str, int]:
+    """Return the level of each switch, found from the hosts up: one above the highest switch below it."""
+    levels: dict[str, int] = {}
+    for start in rows:
         stack = [start]
-        path: set[str] = set()
+        path: set[str] = set()  # where the walk is, to see cycles
         while stack:
             name = stack[-1]
-            row = self.rows[name]
-            below = [child for child in row.switches if child not in self.found]
+            row = rows[name]
+            below = [child for child in row.switches if child not in levels]
             path.add(name)
             if below:
                 if below[0] in path:
-                    raise self.source.error(
-                        row.line, f"switch {below[0]} is above and below {name}: a cycle."
-                    )
+                    raise InputError(f"{row.place}: switch {below[0]} is above and below {name}: a cycle.")
                 stack.append(below[0])
                 continue
-            self.found[name] = 1 + max((self.found[child] for child in row.switches), default=0)
+            levels[name] = 1 + max((levels[child] for child in row.switches), default=0)
             path.discard(stack.pop())
-        return self.found[start]
+    return levels
 
 
 def tree_found(
@@ -58,10 +50,15 @@ def tree_found(
     InputError
         If a child is not defined, or switches form a cycle.
     """
-    _check_children(source, rows)
-    levels = _Levels(source, rows)
-    for name in rows:
-        levels.of(name)
+    for name, row in rows.items():
+        for child in row.switches:
+            if child not in rows:
+                raise InputError(
+                    f"{row.place}: switch {name} has the child {child}, which is not defined; is the file cut?"
+                )
+        if name in row.switches:
+            raise InputError(f"{row.place}: switch {name} is its own child.")
+    levels = _levels(rows)
     hosts, ports = _hosts(source, rows)
     if not hosts:
         raise source.error(None, "its switches have no hosts; is the file cut?")
@@ -73,30 +70,18 @@ def tree_found(
     if len(roots) > 1:
         some = f"{', '.join(roots[:6])}{', ...' * (len(roots) > 6)}"
         source.anomalies.append(f"{source.name}: {len(roots)} switches have no parent: {some}.")
-    leaves = {name: len(row.hosts) for name, row in rows.items() if levels.found[name] == 1 and row.hosts}
+    leaves = {name: len(row.hosts) for name, row in rows.items() if levels[name] == 1 and row.hosts}
     source.anomalies += [
         f"{rows[name].place}: leaf {name} has {count} hosts, most leaves have {usual}."
         for name, count, usual in unlike(leaves, majority=True)
     ]
     return FabricFound(
         hosts=hosts,
-        switches=dict(levels.found),
+        switches=levels,
         ports=tuple(ports),
         trunks=tuple(TrunkFound((child, parent)) for child, above in parents.items() for parent in above),
         domains=domains or {},
     )
-
-
-def _check_children(source: Source, rows: Mapping[str, SwitchRow]) -> None:
-    """Every child is defined, and is not its own parent."""
-    for name, row in rows.items():
-        for child in row.switches:
-            if child not in rows:
-                raise source.error(
-                    row.line, f"switch {name} has the child {child}, which is not defined; is the file cut?"
-                )
-        if name in row.switches:
-            raise source.error(row.line, f"switch {name} is its own child.")
 
 
 def _hosts(source: Source, rows: Mapping[str, SwitchRow]) -> tuple[dict[str, str], list[PortFound]]:

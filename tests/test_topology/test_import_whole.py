@@ -253,7 +253,10 @@ def damaged(change: Any) -> str:
             "device 'h7' is not among the nodes",
         ),
         (lambda d: d["nodes"][0]["compounded_nodes"][0].update(tier="low"), "tier: 'low' must be"),
-        (lambda d: d["nodes"][0]["compounded_nodes"][0].update(name="dgx-1"), r"^whole.txt: \[0\]: .*two devices are called dgx-1"),
+        (
+            lambda d: d["nodes"][0]["compounded_nodes"][0].update(name="dgx-1"),
+            r"^whole.txt: \[0\]: .* are called dgx-1",
+        ),
         (lambda d: d.update(links=d["links"][2:]), "no cable between a host and a switch"),
     ],
 )

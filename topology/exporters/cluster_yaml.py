@@ -10,7 +10,6 @@ import json
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -86,8 +85,9 @@ def _own_gpus(spec: ClusterSpec) -> dict[str, dict[str, Figure]]:
 def _raw(raw: RawTopology) -> list[str]:
     """Return nodes and links."""
     kinds = {node.id: node.kind for node in raw.nodes}
+    keys = ("id", "kind", "domain", "node", "rack", "rail", "gpu")
     nodes = [
-        plain(replace(node, gpu=None)) | ({} if node.gpu is None else {"gpu": node.gpu.name})
+        {k: v.name if k == "gpu" else v for k in keys if (v := getattr(node, k)) is not None}
         for node in raw.nodes
     ]
     links = []

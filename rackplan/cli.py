@@ -15,7 +15,7 @@ import typer
 
 from rackplan import __version__
 from rackplan.commands import clusters, data, engines, plan, sweep
-from rackplan.options import INTERRUPTED
+from rackplan.options import INTERRUPTED, flat
 from rackplan.output import print_error
 from topology.errors import RackplanError, printable
 
@@ -74,7 +74,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "validate": data.validate,
 }
 for name, command in COMMANDS.items():
-    app.command(name=name)(_saying_interrupted(command))
+    app.command(name=name)(_saying_interrupted(flat(command)))
 
 
 def _version(show: bool) -> None:

@@ -6,17 +6,20 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from topology.errors import InputError
 
 if TYPE_CHECKING:
+    from cost.deployment import Deployment
     from cost.loads import ExpertLoads
     from cost.model import Model
-    from cost.workload import Workload
     from topology.cluster import Cluster
 
 
@@ -33,8 +36,6 @@ def arg(metavar: str, help: str) -> Any:  # noqa: A002 - typer's word
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
-ENGINES = "sglang, trtllm, vllm-ascend or vllm"
-"""Engines of :mod:`placement.engines.registry`, in words."""
 DEFAULT_LOADS = "lognormal:0.63"
 """The spread of eight real DeepSeek-V3 workloads."""
 _LONG_BYTES = 2**24
@@ -45,28 +46,7 @@ ModelName = Annotated[str, opt("--model", "Catalog name, or path of a Hugging Fa
 ClusterName = Annotated[str, opt("--cluster", "Catalog name, name@GPUS or a YAML file.", "C")]
 ObjectiveName = Annotated[str, opt("--objective", "Over several --loads: the mean or the worst of them.")]
 SplitName = Annotated[str, opt("--split", "How the engine splits an expert's tokens: even, source or lp.")]
-Context = Annotated[int, opt("--context", "Tokens already in each sequence; prefill: of each prompt.")]
-Batch = Annotated[
-    int,
-    opt(
-        "--batch",
-        "Sequences per GPU in use; 0: the largest that fits (prefill: prompts of 8,192 tokens in all).",
-    ),
-]
 Phase = Annotated[str, opt("--phase", "decode or prefill.")]
-DraftTokens = Annotated[int, opt("--draft-tokens", "Tokens that each sequence drafts in a step.", "K")]
-AcceptLength = Annotated[
-    float | None,
-    opt(
-        "--accept-length",
-        "Tokens that a step yields on average, drafts included: 1 to K + 1. [as fitted to served requests, "
-        "for 1 to 3 drafts]",
-        "A",
-    ),
-]
-Overlap = Annotated[
-    bool, opt("--overlap/--no-overlap", "Two half batches take turns at computing and sending.")
-]
 SparseAttention = Annotated[
     str,
     opt(
@@ -75,9 +55,6 @@ SparseAttention = Annotated[
         "sqrt|N",
         show_default=False,
     ),
-]
-Engine = Annotated[
-    str, opt("--engine", "Engine whose fixed delays count; default: between those measured.", "NAME")
 ]
 Loads = Annotated[
     list[str] | None,
@@ -97,35 +74,118 @@ Windows = Annotated[
         show_default=False,
     ),
 ]
-Weights = Annotated[str | None, opt("--weights", "Format of the weights.", "DTYPE")]
-KvDtype = Annotated[str, opt("--kv-dtype", "Format of the KV cache.", "DTYPE")]
 Seed = Annotated[int, opt("--seed", "Seed of synthetic loads and of the search.")]
 JsonFlag = Annotated[bool, opt("--json", "Print one JSON object on standard output.")]
 OutputFolder = Annotated[Path, opt("-o --output", "Folder for the results.", "DIR")]
 
 
-def workload(
-    context: int,
-    batch: int,
-    kv_dtype: str,
-    phase: str,
-    draft_tokens: int,
-    accept_length: float | None,
-    overlap: bool,
-    sparse_attention: str = "",
-) -> Workload:
-    """Return the workload that the options ask for; what a step yields as given, else as measured for so many drafts.
+class Group:
+    """Options that belong together: a dataclass whose fields are options; :func:`flat` gives them to a command."""
 
-    Raises
-    ------
-    InputError
-        If they cannot be used together, or nobody measured so many drafts.
-    """
-    from cost.calibration.serving import accept_length as measured
-    from cost.workload import Workload
 
-    accepted = measured(draft_tokens) if accept_length is None else accept_length
-    return Workload(context, batch, kv_dtype, phase, draft_tokens, accepted, overlap, sparse_attention)
+@dataclass(frozen=True, kw_only=True)
+class Serving(Group):
+    """What is served: the phase and its size."""
+
+    phase: Phase = "decode"
+    context: Annotated[int, opt("--context", "Tokens already in each sequence; prefill: of each prompt.")] = (
+        4096
+    )
+    batch: Annotated[
+        int,
+        opt(
+            "--batch",
+            "Sequences per GPU in use; 0: the largest that fits (prefill: prompts of 8,192 tokens in all).",
+        ),
+    ] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pricing(Group):
+    """How a step is priced: an option here is one of every command that prices a workload."""
+
+    weights: Annotated[str | None, opt("--weights", "Format of the weights.", "DTYPE")] = None
+    kv_dtype: Annotated[str, opt("--kv-dtype", "Format of the KV cache.", "DTYPE")] = "bf16"
+    draft_tokens: Annotated[
+        int, opt("--draft-tokens", "Tokens that each sequence drafts in a step.", "K")
+    ] = 0
+    accept_length: Annotated[
+        float | None,
+        opt(
+            "--accept-length",
+            "Tokens that a step yields on average, drafts included: 1 to K + 1. [as fitted to served requests, "
+            "for 1 to 3 drafts]",
+            "A",
+        ),
+    ] = None
+    overlap: Annotated[
+        bool, opt("--overlap/--no-overlap", "Two half batches take turns at computing and sending.")
+    ] = False
+    sparse_attention: SparseAttention = ""
+    engine: Annotated[
+        str, opt("--engine", "Engine whose fixed delays count; default: between those measured.", "NAME")
+    ] = ""
+
+    def deployment(self, model: str, cluster: str | Cluster, serving: Serving) -> Deployment:
+        """Return what is priced; what a step yields is as given, else as measured for so many drafts.
+
+        Raises
+        ------
+        InputError
+            If the options cannot be used together, nobody measured so many drafts, or a name means nothing.
+        """
+        from cost.calibration.serving import accept_length
+        from cost.deployment import Deployment
+        from cost.resolve import resolve_model
+        from cost.workload import Workload
+        from topology.resolve import resolve_cluster
+
+        work = Workload(
+            context=serving.context,
+            batch=serving.batch,
+            kv_dtype=self.kv_dtype,
+            phase=serving.phase,
+            draft_tokens=self.draft_tokens,
+            accept_length=accept_length(self.draft_tokens)
+            if self.accept_length is None
+            else self.accept_length,
+            overlap=self.overlap,
+            sparse_attention=self.sparse_attention,
+        )
+        resolved = resolve_model(model, weights=self.weights)
+        where = resolve_cluster(cluster) if isinstance(cluster, str) else cluster
+        return Deployment(where, resolved, work, engine=self.engine)
+
+
+def flat(command: Callable[..., None]) -> Callable[..., None]:
+    """Return ``command`` as typer reads it: in place of a parameter that is a group stand the group's options."""
+    groups: dict[str, tuple[Callable[..., Group], list[Parameter]]] = {}
+    options: list[Parameter] = []
+    for one in _typed(command):
+        found = [one]
+        if isinstance(one.annotation, type) and issubclass(one.annotation, Group):
+            found = _typed(one.annotation)
+            groups[one.name] = one.annotation, found
+        options += found
+
+    @wraps(command)
+    def called(**given: object) -> None:
+        for name, (group, fields) in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields})
+        command(**given)
+
+    called.__annotations__ = {one.name: one.annotation for one in options}
+    called.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    return called
+
+
+def _typed(of: Callable[..., object]) -> list[Parameter]:
+    """Return the parameters of a function or a dataclass, by name, with their annotations as objects."""
+    hints = get_type_hints(of, include_extras=True)
+    return [
+        one.replace(annotation=hints[one.name], kind=Parameter.KEYWORD_ONLY)
+        for one in signature(of).parameters.values()
+    ]
 
 
 def model_loads(

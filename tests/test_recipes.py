@@ -89,6 +89,7 @@ def test_the_recipes_are_these() -> None:
         "Add an engine's plan file",
         "Add a section to a report",
         "Add a column or a key to an output",
+        "Add an option",
     } <= set(RECIPES)
 
 
@@ -355,17 +356,12 @@ def test_add_the_plan_file_of_an_engine(house: House) -> None:
                 """See :class:`Engine`."""
                 del launch
                 return []
+
+
+        ENGINE = Toy()
         ''',
     )
-    house.edit(
-        "placement/engines/registry.py",
-        (
-            "from placement.engines.trtllm import Trtllm\n",
-            "from placement.engines.toy import Toy\nfrom placement.engines.trtllm import Trtllm\n",
-        ),
-        ("(Sglang(), ", "(Toy(), Sglang(), "),
-    )
-    house.edit("rackplan/options.py", ('ENGINES = "sglang, ', 'ENGINES = "toy, sglang, '))
+    house.edit("placement/engines/__init__.py", ('NAMES = ("sglang", ', 'NAMES = ("toy", "sglang", '))
     asked = ("--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--redundant", 8, "--batch", 4)
     house.rackplan("plan", *asked, "--time-limit", 0, "-o", "out")
     assert "toy --map map.json" in house.rackplan("export", "out/plan.json", "--to", "toy", "-o", "map.json")
@@ -374,7 +370,7 @@ def test_add_the_plan_file_of_an_engine(house: House) -> None:
     )
     assert json.loads(checked)["right"] is True
     assert "toy, sglang" in house.rackplan("export", "--help")
-    house.follows("Add an engine's plan file", most=3)
+    house.follows("Add an engine's plan file")
 
 
 def test_add_a_section_to_a_report(house: House) -> None:
@@ -438,3 +434,26 @@ def test_add_a_column_to_an_output(house: House) -> None:
     data = json.loads(house.rackplan(*asked, "--json"))
     assert '"layers": 32' in json.dumps(data)
     house.follows("Add a column or a key to an output")
+
+
+def test_add_an_option_to_the_commands_that_price_a_workload(house: House) -> None:
+    """How much of the context is in the cache."""
+    house.edit(
+        "rackplan/options.py",
+        (
+            '    sparse_attention: SparseAttention = ""\n    engine:',
+            (
+                '    sparse_attention: SparseAttention = ""\n'
+                '    cached: Annotated[float, opt("--cached", "Part of the context in the cache.", "F")] = 1.0\n'
+                "    engine:"
+            ),
+        ),
+        ("context=serving.context,", "context=round(serving.context * self.cached),"),
+    )
+    for command in ("plan", "sweep", "compare", "import-plan"):
+        told = " ".join(house.rackplan(command, "--help").split())
+        assert "--cached F Part of the context in the cache. [default: 1.0] --engine" in told
+    asked = ("sweep", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--context")
+    half = house.rackplan(*asked, 4096, "--cached", 0.5)
+    assert half == house.rackplan(*asked, 2048) != house.rackplan(*asked, 4096)
+    house.follows("Add an option")

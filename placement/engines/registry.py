@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
+from placement.engines import NAMES
 from placement.engines.engine import Engine
 from placement.engines.findings import BAD, Finding, first_of, require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.phy2log import inspect_phy2log
-from placement.engines.sglang import Sglang
 from placement.engines.strict_text import require_file
-from placement.engines.trtllm import Trtllm
-from placement.engines.vllm import Vllm
-from placement.engines.vllm_ascend import VllmAscend
 from topology.errors import InputError
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Sglang(), Trtllm(), VllmAscend(), Vllm())}
+ENGINES: dict[str, Engine] = {
+    name: import_module(f"placement.engines.{name.replace('-', '_')}").ENGINE for name in NAMES
+}
 PHY2LOG = "npy"
 MOST_RANKS = 1 << 20
 

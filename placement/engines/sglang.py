@@ -183,3 +183,6 @@ def _other_keys(data: dict[object, object]) -> list[Finding]:
         else ""
     )
     return [Finding("keys", text, "refused")] if others else []
+
+
+ENGINE = Sglang()

@@ -183,3 +183,6 @@ def _slots(slots: object, rows: dict[object, object]) -> list[Finding]:
             text = f"{len(row)} slots, {SLOTS} says {str(slots)[:24]}: ValueError at the start"
             return [Finding(f"layer {str(layer)[:24]}", text, "refused")]
     return []
+
+
+ENGINE = Trtllm()

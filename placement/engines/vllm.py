@@ -144,3 +144,6 @@ def _sizes(record: dict[str, object], rows: list[object], facts: ModelFacts) -> 
             text = f"{str(said)[:24]}, but the rows have {wanted}: ValueError at the start"
             found.append(Finding(key, text, "refused"))
     return found
+
+
+ENGINE = Vllm()

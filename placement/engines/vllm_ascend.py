@@ -181,3 +181,6 @@ def _devices(entry: object, place: str, ranks: int) -> list[object]:
             raise NoRowsError(place, what)
         row += held
     return row
+
+
+ENGINE = VllmAscend()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rackplan import options
-from rackplan.options import arg, opt
+from rackplan.options import Group, arg, opt
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,46 +105,54 @@ def traffic(
     show(traffic_view(target, sent, loads), json=json)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Told(Group):
+    """What files of a cluster do not say."""
+
+    kind: Annotated[str | None, opt("--from", "Kind of the files, if not told by content.", "KIND")] = None
+    gpu: Annotated[str | None, opt("--gpu", "GPU or system of the catalog.", "NAME")] = None
+    gpus_per_node: Annotated[
+        int | None, opt("--gpus-per-node", "GPUs under one host.", "N", min=1, max=1024)
+    ] = None
+    fabric: Annotated[
+        list[str] | None,
+        opt("--fabric", "Fabric of the catalog for scale-up links or NICs; repeatable.", "NAME"),
+    ] = None
+    nic: Annotated[str | None, opt("--nic", "One NIC, like '400 Gb/s'.", "RATE")] = None
+    uplink: Annotated[str | None, opt("--uplink", "One link between switches.", "RATE")] = None
+    oversubscription: Annotated[
+        float | None,
+        opt("--oversubscription", "Downlink over uplink rate of a leaf, where not counted.", "R"),
+    ] = None
+    pcie: Annotated[str | None, opt("--pcie", "PCIe of a GPU, where NVLink does not join all.", "RATE")] = (
+        None
+    )
+    socket_link: Annotated[
+        str | None, opt("--socket-link", "Link between the sockets of a host.", "RATE")
+    ] = None
+    hbm: Annotated[str | None, opt("--hbm", "Memory of a GPU that the catalog does not have.", "BYTES")] = (
+        None
+    )
+    domains: Annotated[
+        str | None, opt("--domains", "leaf or node: which hosts share a scale-up domain.", "HOW")
+    ] = None
+    hosts: Annotated[str | None, opt("--hosts", "Hosts with GPUs, like n[1-64], if not all are.", "LIST")] = (
+        None
+    )
+    topology: Annotated[str | None, opt("--topology", "Which topology of a Slurm topology.yaml.", "NAME")] = (
+        None
+    )
+    name: Annotated[str | None, opt("--name", "Name of the cluster; default: the first file's.")] = None
+
+
 def import_(
+    *,
     files: Annotated[
         list[str],
         arg("FILE...", "Files of one cluster; HOSTS=FILE for a node's dump that is of certain hosts."),
     ],
     output: Annotated[Path, opt("-o --output", "The cluster YAML to write.", "FILE")],
-    kind: Annotated[str | None, opt("--from", "Kind of the files, if not told by content.", "KIND")] = None,
-    gpu: Annotated[str | None, opt("--gpu", "GPU or system of the catalog.", "NAME")] = None,
-    gpus_per_node: Annotated[
-        int | None, opt("--gpus-per-node", "GPUs under one host.", "N", min=1, max=1024)
-    ] = None,
-    fabric: Annotated[
-        list[str] | None,
-        opt("--fabric", "Fabric of the catalog for scale-up links or NICs; repeatable.", "NAME"),
-    ] = None,
-    nic: Annotated[str | None, opt("--nic", "One NIC, like '400 Gb/s'.", "RATE")] = None,
-    uplink: Annotated[str | None, opt("--uplink", "One link between switches.", "RATE")] = None,
-    oversubscription: Annotated[
-        float | None,
-        opt("--oversubscription", "Downlink over uplink rate of a leaf, where not counted.", "R"),
-    ] = None,
-    pcie: Annotated[
-        str | None, opt("--pcie", "PCIe of a GPU, where NVLink does not join all.", "RATE")
-    ] = None,
-    socket_link: Annotated[
-        str | None, opt("--socket-link", "Link between the sockets of a host.", "RATE")
-    ] = None,
-    hbm: Annotated[
-        str | None, opt("--hbm", "Memory of a GPU that the catalog does not have.", "BYTES")
-    ] = None,
-    domains: Annotated[
-        str | None, opt("--domains", "leaf or node: which hosts share a scale-up domain.", "HOW")
-    ] = None,
-    hosts: Annotated[
-        str | None, opt("--hosts", "Hosts with GPUs, like n[1-64], if not all are.", "LIST")
-    ] = None,
-    topology: Annotated[
-        str | None, opt("--topology", "Which topology of a Slurm topology.yaml.", "NAME")
-    ] = None,
-    name: Annotated[str | None, opt("--name", "Name of the cluster; default: the first file's.")] = None,
+    told: Told,
     json: options.JsonFlag = False,
 ) -> None:
     """Make a cluster file from what other tools print.
@@ -160,23 +169,8 @@ def import_(
 
     if output.suffix.lower() not in (".yaml", ".yml"):
         raise InputError(f"-o {output}: the cluster file must end in .yaml.")
-    asked = ImportOptions(
-        kind=kind,
-        gpu=gpu,
-        gpus_per_node=gpus_per_node,
-        fabrics=tuple(fabric or ()),
-        nic=nic,
-        uplink=uplink,
-        pcie=pcie,
-        socket_link=socket_link,
-        hbm=hbm,
-        oversubscription=oversubscription,
-        domains=domains,
-        hosts=hosts,
-        topology=topology,
-        name=name,
-    )
-    imported = import_files(files, asked)
+    known = dict(vars(told))
+    imported = import_files(files, ImportOptions(fabrics=tuple(known.pop("fabric") or ()), **known))
     text = cluster_to_yaml(
         imported.spec,
         [with_flags(line) for line in import_comments(imported, __version__)],

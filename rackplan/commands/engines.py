@@ -7,17 +7,19 @@ from typing import Annotated
 
 import typer
 
+from placement.engines import NAMES
 from rackplan import options
 from rackplan.options import arg, opt
 from topology.errors import InputError
 
+ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
 NOT_RIGHT = 2
 """Exit code of a check that found a plan file wrong."""
 
 
 def export(
     plan: options.PlanFile,
-    to: Annotated[str, opt("--to", f"{options.ENGINES}.", "ENGINE")],
+    to: Annotated[str, opt("--to", f"{ENGINES}.", "ENGINE")],
     output: Annotated[Path, opt("-o --output", "The file; one that exists is left alone.", "FILE")],
     json: options.JsonFlag = False,
 ) -> None:
@@ -37,15 +39,14 @@ def export(
 
 
 def import_plan(
+    *,
     file: Annotated[Path, arg("FILE", "A plan as an engine loads it, or phy2log.npy.")],
-    kind: Annotated[str, opt("--from", f"npy, {options.ENGINES}.", "KIND")],
+    kind: Annotated[str, opt("--from", f"npy, {ENGINES}.", "KIND")],
     model: options.ModelName,
     cluster: options.ClusterName,
     output: options.OutputFolder,
     loads: options.Loads = None,
-    phase: options.Phase = "decode",
-    context: options.Context = 4096,
-    batch: options.Batch = 0,
+    serving: options.Serving,
     objective: options.ObjectiveName = "mean",
     split: options.SplitName = "even",
     ep: Annotated[
@@ -53,12 +54,7 @@ def import_plan(
     ] = None,
     tp: Annotated[int, opt("--tp", "Tensor-parallel width.")] = 1,
     stages: Annotated[int, opt("--stages", "Pipeline stages.")] = 1,
-    weights: options.Weights = None,
-    kv_dtype: options.KvDtype = "bf16",
-    draft_tokens: options.DraftTokens = 0,
-    accept_length: options.AcceptLength = None,
-    overlap: options.Overlap = False,
-    engine: options.Engine = "",
+    pricing: options.Pricing,
     seed: options.Seed = 0,
     json: options.JsonFlag = False,
 ) -> None:
@@ -66,9 +62,7 @@ def import_plan(
 
     Reads it strictly, scores it; writes plan.json, report.html and topology.svg.
     """
-    from cost.deployment import Deployment
     from cost.dispatch import require_policy
-    from cost.resolve import resolve_model
     from placement.engines.import_plan import default_ranks, imported_plan
     from placement.engines.mapping import model_facts
     from placement.engines.registry import read_mapping
@@ -76,35 +70,23 @@ def import_plan(
     from rackplan.commands.plan import write_plan
     from rackplan.output import output_folder, show
     from rackplan.views.plan import plan_view
-    from topology.resolve import resolve_cluster
 
-    asked = PlanOptions(
-        time_limit_s=0.0,
-        seed=seed,
-        ep=ep,
-        tp=tp,
-        stages=stages,
-        objective=require_objective(objective),
-        split=require_policy(split),
-    )
-    work = options.workload(context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap)
-    deployment = Deployment(
-        resolve_cluster(cluster), resolve_model(model, weights=weights), work, engine=engine
-    )
+    over, policy = require_objective(objective), require_policy(split)
+    asked = PlanOptions(None, None, 0.0, seed, ep, tp, stages, objective=over, split=policy)
+    deployment = pricing.deployment(model, cluster, serving)
     mapping = read_mapping(file, kind, model_facts(deployment.model), default_ranks(deployment, asked))
     expert_loads = options.model_loads(deployment.model, loads or [], seed)
     if expert_loads is None:
         raise InputError(f"{deployment.model.name} has no routed experts.")
-    note = f"imported from {file} ({kind})"
     with output_folder(output) as folder:
-        plan = imported_plan(deployment, mapping, expert_loads, asked, note)
+        plan = imported_plan(deployment, mapping, expert_loads, asked, f"imported from {file} ({kind})")
         files = write_plan(plan, folder, options.digests([str(file), model, cluster, *(loads or [])]))
         show(plan_view(plan, files), json=json)
 
 
 def check(
     file: Annotated[Path, arg("FILE", "A plan as an engine loads it.")],
-    engine: Annotated[str, opt("--for", f"{options.ENGINES}.", "ENGINE")],
+    engine: Annotated[str, opt("--for", f"{ENGINES}.", "ENGINE")],
     model: options.ModelName,
     gpus: Annotated[int, opt("--gpus", "GPUs of the EP group.", "N")],
     json: options.JsonFlag = False,

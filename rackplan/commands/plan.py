@@ -5,32 +5,28 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from rackplan import options
-from rackplan.options import arg, opt
+from rackplan.options import Group, arg, opt
 from topology.errors import InputError
 
 if TYPE_CHECKING:
+    from placement.migrate.replan import ReplanOptions
+    from placement.options import PlanOptions
     from placement.plan import Plan
     from rackplan.views.blocks import Block
 
-Spread = Annotated[str, opt("--spread", "Copies of an expert lie in different gpu, node or rack.")]
 
+@dataclass(frozen=True, kw_only=True)
+class Asked(Group):
+    """What is asked of a plan."""
 
-def plan(
-    model: options.ModelName,
-    cluster: options.ClusterName,
-    output: options.OutputFolder,
-    loads: options.Loads = None,
-    windows: options.Windows = None,
-    phase: options.Phase = "decode",
-    context: options.Context = 4096,
-    batch: options.Batch = 0,
-    tpot_ms: Annotated[float | None, opt("--tpot-ms", "Longest time per output token, in ms.")] = None,
+    tpot_ms: Annotated[float | None, opt("--tpot-ms", "Longest time per output token, in ms.")] = None
     redundant: Annotated[
         str | None,
         opt(
@@ -38,20 +34,49 @@ def plan(
             "Extra expert copies per layer; default: fewest that divide; auto: most throughput.",
             "N|auto",
         ),
-    ] = None,
-    objective: options.ObjectiveName = "mean",
-    spread: Spread = "gpu",
-    split: options.SplitName = "even",
-    ep: Annotated[int | None, opt("--ep", "GPUs that a layer's experts are spread over.")] = None,
-    tp: Annotated[int | None, opt("--tp", "Tensor-parallel width.")] = None,
-    stages: Annotated[int | None, opt("--stages", "Pipeline stages.")] = None,
-    weights: options.Weights = None,
-    kv_dtype: options.KvDtype = "bf16",
-    draft_tokens: options.DraftTokens = 0,
-    accept_length: options.AcceptLength = None,
-    overlap: options.Overlap = False,
-    sparse_attention: options.SparseAttention = "",
-    engine: options.Engine = "",
+    ] = None
+    objective: options.ObjectiveName = "mean"
+    spread: Annotated[str, opt("--spread", "Copies of an expert lie in different gpu, node or rack.")] = "gpu"
+    split: options.SplitName = "even"
+    ep: Annotated[int | None, opt("--ep", "GPUs that a layer's experts are spread over.")] = None
+    tp: Annotated[int | None, opt("--tp", "Tensor-parallel width.")] = None
+    stages: Annotated[int | None, opt("--stages", "Pipeline stages.")] = None
+
+    def plan_options(self, time_limit_s: float | None, seed: int) -> PlanOptions:
+        """Return them for the planner.
+
+        Raises
+        ------
+        InputError
+            If one of them cannot be used.
+        """
+        from cost.dispatch import require_policy
+        from placement.options import PlanOptions, require_objective, require_spread
+
+        return PlanOptions(
+            None if self.redundant is None else _copies(self.redundant),
+            None if self.tpot_ms is None else self.tpot_ms / 1e3,
+            time_limit_s,
+            seed,
+            self.ep,
+            self.tp,
+            self.stages,
+            spread=require_spread(self.spread),
+            objective=require_objective(self.objective),
+            split=require_policy(self.split),
+        )
+
+
+def plan(
+    *,
+    model: options.ModelName,
+    cluster: options.ClusterName,
+    output: options.OutputFolder,
+    loads: options.Loads = None,
+    windows: options.Windows = None,
+    serving: options.Serving,
+    asked: Asked,
+    pricing: options.Pricing,
     time_limit: Annotated[
         float | None, opt("--time-limit", "Seconds of search; 0: fast path only; default: what it is worth.")
     ] = None,
@@ -59,39 +84,18 @@ def plan(
     json: options.JsonFlag = False,
 ) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
-    from cost.deployment import Deployment
-    from cost.dispatch import require_policy
-    from cost.resolve import resolve_model
-    from placement.options import PlanOptions, require_objective, require_spread
     from placement.planner import make_plan
     from rackplan.output import output_folder, show
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
-    from topology.resolve import resolve_cluster
 
-    asked = PlanOptions(
-        None if redundant is None else _copies(redundant),
-        None if tpot_ms is None else tpot_ms / 1e3,
-        time_limit,
-        seed,
-        ep,
-        tp,
-        stages,
-        spread=require_spread(spread),
-        objective=require_objective(objective),
-        split=require_policy(split),
-    )
-    work = options.workload(
-        context, batch, kv_dtype, phase, draft_tokens, accept_length, overlap, sparse_attention
-    )
-    deployment = Deployment(
-        resolve_cluster(cluster), resolve_model(model, weights=weights), work, engine=engine
-    )
+    wanted = asked.plan_options(time_limit, seed)
+    deployment = pricing.deployment(model, cluster, serving)
     expert_loads = options.model_loads(deployment.model, loads or [], seed, windows)
     with output_folder(output) as folder:
         with progress() as reporter:
             made = make_plan(
-                deployment, expert_loads, asked, on_progress=reporter.layers, on_stage=reporter.stage
+                deployment, expert_loads, wanted, on_progress=reporter.layers, on_stage=reporter.stage
             )
             reporter.stage("writing")
             files = write_plan(made, folder, options.digests([model, cluster, *(loads or [])]))
@@ -99,17 +103,16 @@ def plan(
     _say_interrupted(made, "plan")
 
 
-def replan(
-    plan: Annotated[Path, arg("PLAN", "The plan.json that runs.")],
-    output: options.OutputFolder,
-    loads: options.Loads = None,
-    windows: options.Windows = None,
+@dataclass(frozen=True, kw_only=True)
+class Change(Group):
+    """What is asked of a re-plan."""
+
     lost: Annotated[
         list[str] | None,
         opt("--lost", "GPU, node, rack or domain that is gone (d0.n3.g1, d0.n3); repeatable.", "ID"),
-    ] = None,
-    max_moves: Annotated[int | None, opt("--max-moves", "Most copies to move, over all layers.", "N")] = None,
-    max_bytes: Annotated[str | None, opt("--max-bytes", 'Most bytes to move, or "200 GB".', "N")] = None,
+    ] = None
+    max_moves: Annotated[int | None, opt("--max-moves", "Most copies to move, over all layers.", "N")] = None
+    max_bytes: Annotated[str | None, opt("--max-bytes", 'Most bytes to move, or "200 GB".', "N")] = None
     spread: Annotated[
         str | None,
         opt(
@@ -117,34 +120,55 @@ def replan(
             "Copies of an expert in different gpu, node or rack. [as in the plan]",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     objective: Annotated[
         str | None,
         opt("--objective", "mean or worst over several loads. [as in the plan]", show_default=False),
-    ] = None,
+    ] = None
     time_limit: Annotated[
         float, opt("--time-limit", "Seconds to search; 0: one pass, the same every time.")
-    ] = 10.0,
+    ] = 10.0
+
+    def replan_options(self, seed: int) -> ReplanOptions:
+        """Return them for the re-plan.
+
+        Raises
+        ------
+        InputError
+            If one of them cannot be used.
+        """
+        from placement.migrate.replan import ReplanOptions
+        from placement.options import require_objective, require_spread
+
+        return ReplanOptions(
+            lost=tuple(self.lost or ()),
+            max_moves=self.max_moves,
+            max_bytes=None if self.max_bytes is None else options.amount(self.max_bytes, "--max-bytes"),
+            spread=None if self.spread is None else require_spread(self.spread),
+            objective=None if self.objective is None else require_objective(self.objective),
+            time_limit_s=self.time_limit,
+            seed=seed,
+        )
+
+
+def replan(
+    *,
+    plan: Annotated[Path, arg("PLAN", "The plan.json that runs.")],
+    output: options.OutputFolder,
+    loads: options.Loads = None,
+    windows: options.Windows = None,
+    change: Change,
     seed: options.Seed = 0,
     json: options.JsonFlag = False,
 ) -> None:
     """Re-plan for other loads or lost GPUs, few moves. Writes plan.json, moves.json, report.html and topology.svg."""
-    from placement.migrate.replan import ReplanOptions, replan_plan
-    from placement.options import require_objective, require_spread
+    from placement.migrate.replan import replan_plan
     from placement.plan_file import plan_to_json, read_plan
     from rackplan.output import output_folder, show
     from rackplan.progress import progress
     from rackplan.views.replan import moves_data, replan_section, replan_view
 
-    asked = ReplanOptions(
-        lost=tuple(lost or ()),
-        max_moves=max_moves,
-        max_bytes=None if max_bytes is None else options.amount(max_bytes, "--max-bytes"),
-        spread=None if spread is None else require_spread(spread),
-        objective=None if objective is None else require_objective(objective),
-        time_limit_s=time_limit,
-        seed=seed,
-    )
+    asked = change.replan_options(seed)
     if output.resolve() == plan.resolve().parent:
         raise InputError(
             f"-o {output}: it is the folder of {plan}, which would be overwritten; choose another."

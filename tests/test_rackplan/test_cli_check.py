@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from placement.engines.registry import ENGINES
-from rackplan import options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,10 +20,6 @@ ROWS = [[slot % 8 for slot in range(16)] for _ in range(32)]
 def write(tmp_path: Path, data: object) -> str:
     (tmp_path / "x.json").write_text(json.dumps(data))
     return "x.json"
-
-
-def test_the_help_lists_the_engines_of_the_registry() -> None:
-    assert re.split(", | or ", options.ENGINES) == list(ENGINES)
 
 
 def test_a_good_file(run: Run, tmp_path: Path) -> None:

@@ -168,13 +168,18 @@ class DomainSpec:
         return self.dimension_fabrics or (self.fabric,) * len(self.shape)
 
     @property
+    def scale_up_links(self) -> list[tuple[int, FabricSpec]]:
+        """Scale-up links of one GPU with their fabric: in a torus along each dimension, of an inner GPU."""
+        if self.structure == "torus":
+            return list(zip(self.links_per_dimension, self.fabric_of_dimension, strict=True))
+        mesh = self.structure == "mesh"
+        count = self.links_per_neighbour * (self.gpus - 1) if mesh else sum(self.links_per_switch)
+        return [(count, self.fabric)]
+
+    @property
     def links_per_gpu(self) -> int:
         """Scale-up links of one GPU (of an inner one, in a torus that does not wrap; not known of a raw one)."""
-        if self.structure == "mesh":
-            return self.links_per_neighbour * (self.gpus - 1)
-        if self.structure == "torus":
-            return sum(self.links_per_dimension)
-        return sum(self.links_per_switch)
+        return sum(count for count, _ in self.scale_up_links)
 
     @property
     def scale_up_bytes_per_s(self) -> float:
@@ -184,10 +189,7 @@ class DomainSpec:
         """
         if self.structure == "raw":
             return self.raw_bytes_per_s
-        if self.structure == "torus":
-            pairs = zip(self.links_per_dimension, self.fabric_of_dimension, strict=True)
-            return added(links * fabric.link_bytes_per_s.value for links, fabric in pairs)
-        return self.links_per_gpu * self.fabric.link_bytes_per_s.value
+        return added(links * fabric.link_bytes_per_s.value for links, fabric in self.scale_up_links)
 
 
 @dataclass(frozen=True)

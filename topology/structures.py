@@ -1,4 +1,4 @@
-"""Structures of a scale-up domain (switch, two-tier, mesh, torus): what each must satisfy, and how its links run."""
+"""Structures of a scale-up domain (switch, two-tier, mesh, torus): its rules, its links, its words."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ LARGEST_MESH_GPUS = 256  # GPUs x GPUs links; nobody builds a full mesh as large
 
 
 class Structure(NamedTuple):
-    """How one structure is checked (domain, place for messages) and added to a graph (number, domain, GPUs)."""
+    """How one structure is checked (domain, place for messages), added to a graph (number, domain, GPUs) and told."""
 
     check: Callable[[DomainSpec, str], None]
     add: Callable[[nx.Graph[str], int, DomainSpec, Sequence[Gpu]], None]
+    words: Callable[[DomainSpec], str]
 
 
 def check_domain(domain: DomainSpec, where: str) -> DomainSpec:
@@ -48,6 +49,11 @@ def check_domain(domain: DomainSpec, where: str) -> DomainSpec:
         )
     STRUCTURES[domain.structure].check(domain, where)
     return domain
+
+
+def structure_words(domain: DomainSpec) -> str:
+    """Return how the GPUs of a domain are joined; those of a raw graph as its file says."""
+    return "as in its file" if domain.structure == "raw" else STRUCTURES[domain.structure].words(domain)
 
 
 def add_gpus(
@@ -100,6 +106,13 @@ def _add_switched(graph: nx.Graph[str], number: int, domain: DomainSpec, gpus: S
         graph.add_edges_from((gpu.id, chip, attributes) for gpu in gpus)
 
 
+def _switched_words(domain: DomainSpec) -> str:
+    if domain.links_bundled:
+        return "switched; the number of chips and links is not published"
+    chips = len(domain.links_per_switch)
+    return f"{chips} switch chip{'s' * (chips != 1)}"
+
+
 def _check_two_tier(domain: DomainSpec, where: str) -> None:
     _check_switched(domain, where)
     if domain.upper_switches < 1:
@@ -136,6 +149,11 @@ def _add_two_tier(graph: nx.Graph[str], number: int, domain: DomainSpec, gpus: S
             cable(graph, domain.fabric, chip, above, links * domain.gpus_per_node, turn)
 
 
+def _two_tier_words(domain: DomainSpec) -> str:
+    planes, chips = len(domain.links_per_switch), domain.upper_switches
+    return f"{planes} planes of {domain.nodes} + {chips} switch chips in two tiers"
+
+
 def cable(
     graph: nx.Graph[str], fabric: FabricSpec, below: str, above: Sequence[str], links: int, turn: int
 ) -> None:
@@ -161,6 +179,10 @@ def _add_mesh(graph: nx.Graph[str], _number: int, domain: DomainSpec, gpus: Sequ
     add_gpus(graph, gpus)
     attributes = edge_attributes(domain.fabric, domain.links_per_neighbour)
     graph.add_edges_from((a.id, b.id, attributes) for a, b in combinations(gpus, 2))
+
+
+def _mesh_words(_domain: DomainSpec) -> str:
+    return "full mesh without a switch"
 
 
 def _check_torus(domain: DomainSpec, where: str) -> None:
@@ -242,9 +264,15 @@ def _add_torus(graph: nx.Graph[str], _number: int, domain: DomainSpec, gpus: Seq
         )
 
 
+def _torus_words(domain: DomainSpec) -> str:
+    kinds = ("ring" if wrap else "line" for wrap in domain.wrap)
+    rings = (f"{size} {kind}" for size, kind in zip(domain.shape, kinds, strict=True))
+    return f"torus {' x '.join(map(str, domain.shape))} ({', '.join(rings)})"
+
+
 STRUCTURES = {
-    "switch": Structure(_check_switched, _add_switched),
-    "two-tier": Structure(_check_two_tier, _add_two_tier),
-    "mesh": Structure(_check_mesh, _add_mesh),
-    "torus": Structure(_check_torus, _add_torus),
+    "switch": Structure(_check_switched, _add_switched, _switched_words),
+    "two-tier": Structure(_check_two_tier, _add_two_tier, _two_tier_words),
+    "mesh": Structure(_check_mesh, _add_mesh, _mesh_words),
+    "torus": Structure(_check_torus, _add_torus, _torus_words),
 }

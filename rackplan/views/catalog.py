@@ -26,6 +26,7 @@ from topology.errors import InputError
 from topology.figures import Figure
 from topology.physical import Physical, Total, growth, physical_limits
 from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
+from topology.structures import structure_words
 from topology.units import added, format_number
 
 _GPU_COLUMNS = ("bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_bytes", "hbm_bytes_per_s")
@@ -199,7 +200,7 @@ def _cluster(name: str) -> View:
     figures, shown = _figures({**domain.figures, **_link_figures(domain, out)})
     gpu, limits = _gpu(domain.gpu), _physical(resolve_cluster(name))
     ratio = _rates(domain, out)[2]
-    size = f"{domain.gpus} GPUs, {domain.gpus_per_node} a node, {_structure(domain)}"
+    size = f"{domain.gpus} GPUs, {domain.gpus_per_node} a node, {structure_words(domain)}"
     head = [
         Lines([f"{name}: {domain.title} ({domain.status})"]),
         Text(size, "domain"),
@@ -332,27 +333,6 @@ def _physical(cluster: Cluster) -> View:
     return View(blocks, data)
 
 
-def _structure(domain: DomainSpec) -> str:
-    """How the GPUs of a domain are joined."""
-    if domain.structure == "torus":
-        rings = [
-            f"{size} {'ring' if wrap else 'line'}"
-            for size, wrap in zip(domain.shape, domain.wrap, strict=True)
-        ]
-        return f"torus {' x '.join(str(size) for size in domain.shape)} ({', '.join(rings)})"
-    if domain.structure == "mesh":
-        return "full mesh without a switch"
-    if domain.structure == "two-tier":
-        hosts = domain.gpus // domain.gpus_per_node
-        planes = len(domain.links_per_switch)
-        return f"{planes} planes of {hosts} + {domain.upper_switches} switch chips in two tiers"
-    if domain.structure == "raw":
-        return "as in its file"
-    if domain.links_bundled:
-        return "switched; the number of chips and links is not published"
-    return _many(len(domain.links_per_switch), "switch chip")
-
-
 def _scale_up(domain: DomainSpec) -> str:
     """Links of one GPU and what they carry: ``18 x 50 GB/s = 900 GB/s``."""
     if domain.links_bundled:
@@ -361,13 +341,9 @@ def _scale_up(domain: DomainSpec) -> str:
     total = format_quantity(domain.scale_up_bytes_per_s, "byte/s")
     if domain.structure == "raw":
         return f"{domain.fabric.name}: {total} at least"
-    if domain.structure == "torus":
-        pairs = zip(domain.links_per_dimension, domain.fabric_of_dimension, strict=True)
-    else:
-        pairs = zip((domain.links_per_gpu,), (domain.fabric,), strict=True)
     links = [
         f"{sum(count for count, _ in run)} x {format_quantity(fabric.link_bytes_per_s.value, 'byte/s')}"
-        for fabric, run in ((fabric, list(run)) for fabric, run in groupby(pairs, key=lambda pair: pair[1]))
+        for fabric, run in groupby(domain.scale_up_links, key=lambda pair: pair[1])
     ]
     return f"{domain.fabric.name}: {' + '.join(links)} = {total}"
 
@@ -375,7 +351,7 @@ def _scale_up(domain: DomainSpec) -> str:
 def _domains(cluster: Cluster) -> str:
     runs = [(domain, len(list(run))) for domain, run in groupby(cluster.spec.domains)]
     return "; ".join(
-        f"{count} x {domain.gpus} {domain.title} ({_structure(domain)})" for domain, count in runs
+        f"{count} x {domain.gpus} {domain.title} ({structure_words(domain)})" for domain, count in runs
     )
 
 

@@ -190,12 +190,17 @@ def fitting_shapes(
             if slots is None or (key := tuple(row.tobytes() for row in slots)) in found:
                 continue
             found[key] = None
-            batch = min(
-                largest_batch(deployment.with_batch(1), groups, tp=shape.tp, slots=slots)
-                for groups in _kinds_of_replicas(deployment, shape)
-            )
+            batch = batch_that_fits(deployment, shape, slots)
             if batch >= 1:
                 yield Fitting(shape, slots, batch)
+
+
+def batch_that_fits(deployment: Deployment, shape: Shape, slots: Sequence[Ints]) -> int:
+    """Return the largest batch for which the layers can be split so that every replica fits in HBM; 0 where none."""
+    return min(
+        largest_batch(deployment.with_batch(1), groups, tp=shape.tp, slots=slots)
+        for groups in _kinds_of_replicas(deployment, shape)
+    )
 
 
 def _kinds_of_replicas(deployment: Deployment, shape: Shape) -> Iterable[tuple[tuple[int, ...], ...]]:

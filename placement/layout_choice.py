@@ -8,21 +8,17 @@ from dataclasses import dataclass, replace
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.dispatch import DispatchPolicy
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.score import LayoutScorer, Score
 from placement.arrays import Ints
-from placement.fitting import (
-    Fitted,
-    fitted_layouts,
-)
+from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.options import PlanOptions
 from placement.partition import last_where
 from placement.placing import Known, StageGroup, place_stages
 from placement.result import ExpertResult
-from placement.scoring import placement_scorer, score_placement
+from placement.scoring import placement_scorer
 from placement.stop import Stop
 
 MOST_PLACED = 80
@@ -125,7 +121,10 @@ def place(
     thorough: bool = False,
     known: Known | None = None,
 ) -> Placed:
-    """Place the experts of a candidate, see :func:`placement.placing.place_stages`."""
+    """Place the experts of a candidate (:func:`placement.placing.place_stages`).
+
+    It has the largest batch, up to the candidate's, that meets the time per token with its experts as placed.
+    """
     deployment, layout = candidate.deployment, candidate.layout
     experts: list[Assignment | None] = [None] * layout.stages
     groups: list[StageGroup] = []
@@ -136,24 +135,14 @@ def place(
         )
     # an LP is never behind an even split, and takes too long for every layout that is tried
     split = "even" if options.split == "lp" and not thorough else options.split
-    candidate = _within_tpot(candidate, experts, loads, options.tpot_s, split)
-    score, balancedness = score_placement(candidate.deployment, layout, experts, loads, split)
-    return Placed(candidate, tuple(experts), tuple(groups), tuple(results), score, balancedness)
-
-
-def _within_tpot(
-    candidate: Candidate,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads | None,
-    tpot_s: float | None,
-    split: DispatchPolicy,
-) -> Candidate:
-    """Return the candidate at the largest batch that meets the time per token with its experts as placed."""
-    if tpot_s is None or candidate.fitted.fixed:
-        return candidate
-    scorer, _ = placement_scorer(candidate.deployment, candidate.layout, experts, loads, split)
-    batch = batch_within(scorer, candidate.deployment.workload.batch, tpot_s)
-    return replace(candidate, deployment=candidate.deployment.with_batch(max(1, batch)))
+    scorer, balancedness = placement_scorer(deployment, layout, experts, loads, split)
+    batch = deployment.workload.batch
+    if options.tpot_s is not None and not candidate.fitted.fixed:
+        batch = max(1, batch_within(scorer, batch, options.tpot_s))
+    if batch != deployment.workload.batch:  # how fast unlike GPUs are depends on it
+        candidate = replace(candidate, deployment=deployment.with_batch(batch))
+        scorer, balancedness = placement_scorer(candidate.deployment, layout, experts, loads, split)
+    return Placed(candidate, tuple(experts), tuple(groups), tuple(results), scorer.at(batch), balancedness)
 
 
 def batch_within(scorer: LayoutScorer, most: int, tpot_s: float | None, *, least: int = 1) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from cost.deployment import USABLE_HBM, Deployment
 from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import StageSpec
-from cost.layouts.partition import best_cuts
+from cost.layouts.partition import best_cuts, run_sums
 from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory, weight_sizes
 from cost.model import Layer, MoeFfn
 from cost.step import batch_cost
@@ -84,47 +84,24 @@ class StageProblem:
         return np.array(rows) + self.fixed_memory
 
 
-@dataclass(frozen=True)
-class StageResult:
-    """Runs of layers, the largest stage time recomputed from them, and what none can be below (seconds)."""
-
-    ranges: tuple[range, ...]
-    largest_s: float
-    bound_s: float
-    status: str
-
-
-def solve_stages(problem: StageProblem) -> StageResult:
-    """Return the split of the layers whose slowest stage is fastest.
-
-    Notes
-    -----
-    The sweep's dynamic programme (:func:`cost.layouts.partition.best_cuts`), over the runs that fit.
+def solve_stages(problem: StageProblem) -> tuple[range, ...]:
+    """Return the run of layers of each stage of the split whose slowest stage is fastest, of those that fit: exact.
 
     Raises
     ------
     InfeasibleError
         If no contiguous split respects the memory of the stages.
     """
-    runs = np.stack([_run_seconds(problem, stage) for stage in range(problem.stages)])
-    least, found = best_cuts(runs)
+    units = run_sums(np.ceil(problem.memory.T / MEMORY_UNIT), np.zeros(problem.stages))
+    room = (problem.capacity - problem.fixed_memory) // MEMORY_UNIT
+    seconds = run_sums(problem.seconds.T, problem.fixed_seconds)
+    least, found = best_cuts(np.where(units <= room[:, None, None], seconds, np.inf))
     if not np.isfinite(least):
         raise InfeasibleError(
             f"no split of {problem.layers} layers into {problem.stages} consecutive stages fits in HBM "
             f"({problem.capacity.min() / 1e9:.1f} GB usable on the smallest GPU)."
         )
-    largest = float(problem.stage_seconds(found).max())
-    return StageResult(found, largest, largest, "OPTIMAL")
-
-
-def _run_seconds(problem: StageProblem, stage: int) -> Floats:
-    """Seconds of layers ``j`` to ``i - 1`` on ``stage``, ``[j, i]``; infinite where there is none or no room."""
-    seconds = np.concatenate(([0.0], np.cumsum(problem.seconds[:, stage])))
-    units = np.concatenate(([0.0], np.cumsum(np.ceil(problem.memory[:, stage] / MEMORY_UNIT))))
-    room = (problem.capacity[stage] - problem.fixed_memory[stage]) // MEMORY_UNIT
-    run = problem.fixed_seconds[stage] + seconds[None, :] - seconds[:, None]
-    fits = (units[None, :] - units[:, None] <= room) & np.triu(np.ones(run.shape, dtype=bool), k=1)
-    return np.where(fits, run, np.inf)
+    return found
 
 
 Groups = Sequence[tuple[int, ...]]
@@ -227,5 +204,4 @@ def split_layers(
     layers = len(deployment.model.layers)
     if len(groups) == 1:
         return (range(layers),)
-
-    return solve_stages(stage_problem(deployment, groups, tp=tp, slots=slots)).ranges
+    return solve_stages(stage_problem(deployment, groups, tp=tp, slots=slots))

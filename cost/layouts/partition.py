@@ -36,14 +36,14 @@ def balanced_ranges(
         The same of what is balanced next: of the splits whose largest stage is as small as can be, the one that is
         best in this.
     """
-    runs = _runs(layers, fixed)
+    runs = run_sums(layers, fixed)
     largest, found = best_cuts(runs)
     if then is None:
         return found
-    return best_cuts(np.where(runs > largest * (1 + _ALIKE), np.inf, _runs(*then)))[1]
+    return best_cuts(np.where(runs > largest * (1 + _ALIKE), np.inf, run_sums(*then)))[1]
 
 
-def _runs(layers: NDArray[np.float64], fixed: NDArray[np.float64]) -> NDArray[np.float64]:
+def run_sums(layers: NDArray[np.float64], fixed: NDArray[np.float64]) -> NDArray[np.float64]:
     """What layers ``i`` to ``j - 1`` take on each stage, ``[stages, i, j]``; infinite where there are none."""
     count = layers.shape[1]
     ends = np.concatenate([np.zeros((len(layers), 1)), np.cumsum(layers, axis=1)], axis=1)

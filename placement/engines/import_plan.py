@@ -11,9 +11,9 @@ from cost.layout import Layout
 from cost.loads import ExpertLoads
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.failures import find_failures
-from placement.fitting import Shape, enumerate_shapes
+from placement.fitting import Shape, batch_that_fits, enumerate_shapes
 from placement.options import PlanOptions
-from placement.partition import largest_batch, split_layers, stage_specs
+from placement.partition import split_layers, stage_specs
 from placement.plan import Plan
 from placement.scoring import placement_proof, score_placement, score_rivals
 from placement.verify import verify_plan
@@ -113,10 +113,7 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
     """Return the deployment at the batch asked for, or the largest, and the layers on the groups of ``shape``."""
     groups = shape.replicas[0]
     slots = [np.full(mapping.ranks, mapping.slots_per_rank, dtype=np.int64) for _ in groups]
-    most = min(
-        largest_batch(deployment.with_batch(1), members, tp=shape.tp, slots=slots)
-        for members in dict.fromkeys(shape.replicas)
-    )
+    most = batch_that_fits(deployment, shape, slots)
     batch = deployment.workload.wanted_batch(most)
     if most < 1:
         raise InfeasibleError(
@@ -130,10 +127,7 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
             f"HBM capacity binds: `batch` {batch} does not fit; the largest that fits is {most} sequences per GPU."
         )
     deployment = deployment.with_batch(batch)
-    if len(groups) == 1:
-        ranges = [range(len(deployment.model.layers))]
-    else:
-        ranges = list(split_layers(deployment, groups, tp=shape.tp, slots=slots))
+    ranges = split_layers(deployment, groups, tp=shape.tp, slots=slots)
     return deployment, Layout(
         tuple(tuple(stage_specs(members, ranges)) for members in shape.replicas), shape.tp
     )

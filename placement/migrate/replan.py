@@ -143,43 +143,23 @@ def replan_plan(
     spread, objective = options.spread or plan.spread, options.objective or plan.objective
     lost = lost_gpus(plan, options.lost)
     left = degraded(plan, lost)
-    deployment, layout, replicas = left.deployment, left.layout, len(left.layout.replicas)
-    tasks = _tasks(left, loads, spread, objective, plan.split)
+    tasks = _Tasks(left, loads, plan.split, _tasks(left, loads, spread, objective, plan.split))
     size = _expert_bytes(plan)
-    most = _budget(options, replicas, max(size.values()))
+    most = _budget(options, tasks.replicas, max(size.values()))
     stop = Stop(options.time_limit_s, on_progress)
     found = migrate(
-        list(tasks.values()),
+        list(tasks.of_stage.values()),
         max_moves=most,
         only_restore=bool(lost) and most is None,
         stop=stop,
         seed=options.seed,
     )
-
-    def scored(rows: Sequence[Experts]) -> tuple[tuple[Assignment | None, ...], Score, dict[int, float]]:
-        placed = {
-            index: task.problem.assignment(row)
-            for (index, task), row in zip(tasks.items(), rows, strict=True)
-        }
-        experts = tuple(placed.get(index) for index in range(layout.stages))
-        return experts, *score_placement(deployment, layout, experts, loads, plan.split)
-
     placed = [each.slot_expert for each in found.placements]
     start, fresh = [each.start for each in found.placements], [each.fresh for each in found.placements]
-    experts, score, balancedness = scored(placed)
-    (_, old_score, restored), (_, fresh_score, afresh) = scored(start), scored(fresh)
+    old_score, restored = tasks.score(start)
+    fresh_score, afresh = tasks.score(fresh)
     new = replace(
-        plan,
-        deployment=deployment,
-        layout=layout,
-        experts=experts,
-        loads=loads,
-        score=score,
-        balancedness=balancedness,
-        proof=placement_proof(deployment, layout, experts, loads, objective, plan.split),
-        scenarios=None,
-        failures=None,
-        passed_over="",
+        _new_plan(plan, tasks, placed, objective),
         options={
             **{name: value for name, value in plan.options.items() if name != "imported"},
             "spread": spread,
@@ -189,7 +169,7 @@ def replan_plan(
         },
         notes=(*left.notes, *found.log),
         baselines={
-            **score_rivals(deployment, layout, experts, loads, plan.split),
+            **score_rivals(left.deployment, left.layout, tasks.experts(placed), loads, plan.split),
             "old plan" if not lost else "restored": BaselineScore("", restored, old_score),
             "fresh plan": BaselineScore("", afresh, fresh_score),
         },
@@ -200,27 +180,75 @@ def replan_plan(
     wrong = verify_plan(new)
     if wrong:
         raise AssertionError(f"the re-plan is illegal, please report it: {wrong[0]}")
-    steps = _steps(plan, new, tasks, placed, size)
-
-    def moves(rows: Sequence[Experts]) -> int:
-        return replicas * sum(
-            int(task.moves(row).sum()) for task, row in zip(tasks.values(), rows, strict=True)
-        )
-
+    steps = _steps(plan, new, tasks.of_stage, placed, size)
     return Replanned(
         plan=new,
         steps=tuple(steps),
         expert_bytes=size,
         before=None if lost else mean_of(restored.values()),
         restored=mean_of(restored.values()),
-        after=mean_of(balancedness.values()),
+        after=mean_of(new.balancedness.values()),
         fresh=mean_of(afresh.values()),
-        needed=moves(start),
-        fresh_moves=moves(fresh),
-        copies=replicas * sum(rows.size for rows in placed),
+        needed=tasks.moves(start),
+        fresh_moves=tasks.moves(fresh),
+        copies=tasks.replicas * sum(rows.size for rows in placed),
         lost_copies=left.lost_copies,
-        front=tuple(replace(point, moves=point.moves * replicas) for point in found.curve),
-        transfer=transfers(deployment.cluster, steps, size),
+        front=tuple(replace(point, moves=point.moves * tasks.replicas) for point in found.curve),
+        transfer=transfers(left.deployment.cluster, steps, size),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Tasks:
+    """The task of each stage that has experts; placements are one ``[layers, slots]`` for each of them, in order."""
+
+    left: Degraded
+    loads: ExpertLoads
+    split: DispatchPolicy
+    of_stage: dict[int, MigrationTask]
+
+    @property
+    def replicas(self) -> int:
+        """Replicas that hold the same."""
+        return len(self.left.layout.replicas)
+
+    def experts(self, rows: Sequence[Experts]) -> tuple[Assignment | None, ...]:
+        """Return a placement by stage."""
+        placed = {
+            index: task.problem.assignment(row)
+            for (index, task), row in zip(self.of_stage.items(), rows, strict=True)
+        }
+        return tuple(placed.get(index) for index in range(self.left.layout.stages))
+
+    def score(self, rows: Sequence[Experts]) -> tuple[Score, dict[int, float]]:
+        """Return the score and the balancedness by layer of a placement."""
+        return score_placement(
+            self.left.deployment, self.left.layout, self.experts(rows), self.loads, self.split
+        )
+
+    def moves(self, rows: Sequence[Experts]) -> int:
+        """Return the moves that a placement takes, over all replicas."""
+        return self.replicas * sum(
+            int(task.moves(row).sum()) for task, row in zip(self.of_stage.values(), rows, strict=True)
+        )
+
+
+def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts], objective: Objective) -> Plan:
+    """Return ``plan`` with what is left and a new placement, scored; what was found for the old one is gone."""
+    deployment, layout, experts = tasks.left.deployment, tasks.left.layout, tasks.experts(placed)
+    score, balancedness = tasks.score(placed)
+    return replace(
+        plan,
+        deployment=deployment,
+        layout=layout,
+        experts=experts,
+        loads=tasks.loads,
+        score=score,
+        balancedness=balancedness,
+        proof=placement_proof(deployment, layout, experts, tasks.loads, objective, tasks.split),
+        scenarios=None,
+        failures=None,
+        passed_over="",
     )
 
 

@@ -6,6 +6,7 @@ its GPUs sending equal parts side by side. What a receiving group copies among i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Generic, TypeVar
 
@@ -361,54 +362,39 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         raise InputError("rate matching: give a sweep of decode and one of prefill, in that order.")
     if osl < 1:
         raise InputError(f"`osl` {osl}: expected 1 token or more.")
-    clusters = decode.deployment.cluster, prefill.deployment.cluster
-    shared = clusters[0] is clusters[1]
-    rooms = _Room.of(clusters[0]), _Room.of(clusters[1])
+    rooms = _Rooms.of(decode.deployment.cluster, prefill.deployment.cluster)
     path = path or kv_path(decode.deployment, prefill.deployment)
     first = _First.of(decode, prefill, path, fetch)
-    rate_d = decode_derate.value * _rate(decode) * decode.deployment.workload.tokens_per_step / osl
-    rate_d = np.minimum(rate_d, decode.gpus * path.bytes_per_s / first.cache_bytes)
-    rate_p = np.minimum(
-        prefill_derate.value * _rate(prefill), prefill.gpus * path.bytes_per_s / first.cache_bytes
-    )
-    if fetch is not None and first.fetched_bytes:
-        rate_p = np.minimum(rate_p, prefill.gpus * fetch.bytes_per_s / first.fetched_bytes)
+    moved, fetched = (path, first.cache_bytes), (fetch, first.fetched_bytes)
+    answers = decode_derate.value * decode.deployment.workload.tokens_per_step / osl
+    decoders = _Workers.of(decode, answers, moved)
+    prefillers = _Workers.of(prefill, prefill_derate.value, moved, fetched)
     wanted = np.flatnonzero(decode.tok_s_per_user >= (1 / tpot_s if tpot_s else 0.0))
-    best_d = np.zeros(len(wanted), dtype=np.int64)
-    best_p, partner = np.zeros_like(best_d), np.zeros_like(best_d)
+    matched = np.zeros((3, len(wanted)), dtype=np.int64)
     # which prefill keeps the limit depends on the decode side only by how fast it receives a cache
     for receive_s in np.unique(first.receive_s[wanted]):
         able = first.seconds(slice(None), receive_s) <= (np.inf if ttft_s is None else ttft_s)
-        rows = np.flatnonzero(first.receive_s[wanted] == receive_s)
-        of = wanted[rows]
-        workers = _Workers(decode.gpus[of], decode.stages[of], rate_d[of])
-        for index in _worth_trying(prefill, rate_p, able):
-            one = _Workers(prefill.gpus[index], prefill.stages[index], rate_p[index])
-            x_d, x_p = _most(workers, one, rooms, shared=shared)
-            used = x_d * workers.gpus + x_p * one.gpus
-            before = best_d[rows] * workers.gpus + best_p[rows] * prefill.gpus[partner[rows]]
-            better = (x_d > best_d[rows]) | ((x_d == best_d[rows]) & (x_d > 0) & (used < before))
-            best_d[rows[better]], best_p[rows[better]] = x_d[better], x_p[better]
-            partner[rows[better]] = index
-    found = np.flatnonzero(best_d > 0)
-    rows, partner = wanted[found], partner[found]
-    gpus = rooms[0].gpus if shared else rooms[0].gpus + rooms[1].gpus
+        tried = _worth_trying(prefill.step_s, prefillers, able)
+        alike = first.receive_s[wanted] == receive_s
+        matched[:, alike] = _partners(decoders.some(wanted[alike]), prefillers, tried, rooms)
+    matches = matched[0] > 0
+    rows, (count_d, count_p, partner) = wanted[matches], matched[:, matches]
     soonest = first.seconds(slice(None), np.min(first.receive_s, initial=np.inf))
     return RateMatches(
         isl=prefill.deployment.workload.context,
         osl=osl,
-        gpus=gpus,
+        gpus=rooms.gpus,
         prefill=partner,
         decode=rows,
-        prefill_workers=best_p[found],
-        decode_workers=best_d[found],
-        requests_per_s=best_d[found] * rate_d[rows],
+        prefill_workers=count_p,
+        decode_workers=count_d,
+        requests_per_s=count_d * decoders.requests_per_s[rows],
         tok_s_per_user=decode.tok_s_per_user[rows],
         prefill_s=prefill.step_s[partner],
         transfer_s=first.transfer_s(partner, first.receive_s[rows]),
         fetch_s=first.fetch_s[partner],
-        prefill_gpus=best_p[found] * prefill.gpus[partner],
-        decode_gpus=best_d[found] * decode.gpus[rows],
+        prefill_gpus=count_p * prefill.gpus[partner],
+        decode_gpus=count_d * decode.gpus[rows],
         cache_bytes=first.cache_bytes,
         path=path,
         fetched_bytes=first.fetched_bytes,
@@ -454,21 +440,29 @@ class _First:
         return self.fetch_s[prefill] + self.step_s[prefill] + self.transfer_s(prefill, receive_s)
 
 
-def _rate(sweep: Sweep) -> Array:
-    """Sequences that one replica finishes a step of, per second."""
-    return sweep.batch * sweep.gpus / sweep.step_s
-
-
 @dataclass(frozen=True, eq=False)
 class _Workers:
-    """GPUs and stages of a worker, and requests that it serves per second; numbers or arrays."""
+    """GPUs and stages of workers, and requests that each serves per second."""
 
-    gpus: Index | np.int64
-    stages: Index | np.int64
-    requests_per_s: Array | np.float64
+    gpus: Index
+    stages: Index
+    requests_per_s: Array
+
+    @classmethod
+    def of(cls, sweep: Sweep, requests: float, *moved: tuple[CachePath | None, float]) -> _Workers:
+        """Return the workers of a sweep, ``requests`` done by a sequence's step; each moves bytes over paths."""
+        rate = requests * sweep.batch * sweep.gpus / sweep.step_s
+        for path, count in moved:
+            if path is not None and count:
+                rate = np.minimum(rate, sweep.gpus * path.bytes_per_s / count)
+        return cls(sweep.gpus, sweep.stages, rate)
+
+    def some(self, index: Index | int) -> _Workers:
+        """Return those at ``index``."""
+        return _Workers(self.gpus[index], self.stages[index], self.requests_per_s[index])
 
     @property
-    def group(self) -> Index | np.int64:
+    def group(self) -> Index:
         """GPUs of one stage."""
         return self.gpus // self.stages
 
@@ -514,14 +508,50 @@ class _Room:
         fits = np.where(other_wide > 1, left // other_wide, left * other_each + begun // others.group)
         return np.where(left < 0, -1, fits // others.stages)
 
-    def _groups(self, size: Index | np.int64) -> tuple[Index, Index]:
+    def _groups(self, size: Index) -> tuple[Index, Index]:
         """Groups of ``size`` GPUs in a domain, and domains of a group."""
         return np.maximum(1, self.size // size), np.maximum(1, size // self.size)
 
 
-def _most(
-    decode: _Workers, prefill: _Workers, rooms: tuple[_Room, _Room], *, shared: bool
-) -> tuple[Index, Index]:
+@dataclass(frozen=True)
+class _Rooms:
+    """The room of both pools, which is one and the same where they share a cluster."""
+
+    decode: _Room
+    prefill: _Room
+    shared: bool
+
+    @classmethod
+    def of(cls, decode: Cluster, prefill: Cluster) -> _Rooms:
+        return cls(_Room.of(decode), _Room.of(prefill), decode is prefill)
+
+    @property
+    def gpus(self) -> int:
+        return self.decode.gpus if self.shared else self.decode.gpus + self.prefill.gpus
+
+    def left(self, count: Index, decode: _Workers, prefill: _Workers) -> Index:
+        """Prefill workers that fit where there are ``count`` decode workers."""
+        return self.decode.beside(count, decode, prefill) if self.shared else self.prefill.most(prefill)
+
+
+def _partners(decode: _Workers, prefill: _Workers, tried: Sequence[int], rooms: _Rooms) -> Index:
+    """Most decode workers of each kind, as many prefill workers as they need, and of which kind, ``[3, decode]``.
+
+    The kind is the one of ``tried`` that leaves room for most decode workers, then the one with fewest GPUs.
+    """
+    best = np.zeros((3, len(decode.gpus)), dtype=np.int64)
+    gpus = np.zeros(len(decode.gpus), dtype=np.int64)
+    for index in tried:
+        one = prefill.some(index)
+        count_d, count_p = _most(decode, one, rooms)
+        used = count_d * decode.gpus + count_p * one.gpus
+        better = (count_d > best[0]) | ((count_d == best[0]) & (count_d > 0) & (used < gpus))
+        best = np.where(better, np.stack([count_d, count_p, np.full_like(count_d, index)]), best)
+        gpus = np.where(better, used, gpus)
+    return best
+
+
+def _most(decode: _Workers, prefill: _Workers, rooms: _Rooms) -> tuple[Index, Index]:
     """Most decode workers that enough prefill workers find room beside, and how many those are."""
 
     def needed(count: Index) -> Index:
@@ -529,10 +559,9 @@ def _most(
         return np.ceil(wanted * (1 - 1e-12)).astype(np.int64)
 
     def fits(count: Index) -> NDArray[np.bool_]:
-        room = rooms[0].beside(count, decode, prefill) if shared else rooms[1].most(prefill)
-        return np.asarray(needed(count) <= room)
+        return np.asarray(needed(count) <= rooms.left(count, decode, prefill))
 
-    low, high = np.zeros_like(decode.gpus), rooms[0].most(decode) + 1
+    low, high = np.zeros_like(decode.gpus), rooms.decode.most(decode) + 1
     # `low` workers fit and `high` do not; more workers never leave more room
     while np.any(high - low > 1):
         middle = (low + high) // 2
@@ -541,20 +570,17 @@ def _most(
     return low, needed(low)
 
 
-def _worth_trying(prefill: Sweep, rate: Array, keeps: NDArray[np.bool_]) -> list[int]:
+def _worth_trying(step_s: Array, prefill: _Workers, keeps: NDArray[np.bool_]) -> list[int]:
     """Prefill configurations that keep the limit and that no smaller worker beats."""
+    rate = prefill.requests_per_s
     able = np.flatnonzero(keeps)
-    fastest = able[np.lexsort((prefill.step_s[able], -rate[able]))]
+    fastest = able[np.lexsort((step_s[able], -rate[able]))]
     sizes = np.stack([prefill.gpus[fastest], prefill.stages[fastest]])
     best = fastest[np.sort(np.unique(sizes, axis=1, return_index=True)[1])]
     kept: list[int] = []
+    group = prefill.group
     for index in sorted(best.tolist(), key=lambda i: (prefill.gpus[i], prefill.stages[i])):
-        group = prefill.gpus[index] // prefill.stages[index]
-        beaten = any(
-            rate[other] >= rate[index] and group % (prefill.gpus[other] // prefill.stages[other]) == 0
-            for other in kept
-        )
-        if not beaten:
+        if not any(rate[one] >= rate[index] and group[index] % group[one] == 0 for one in kept):
             kept.append(index)
     return kept
 

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -104,37 +105,56 @@ class Row(Fields):
         return found
 
 
-def table_of(path: str | Path) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of a CSV file; rows without any text are dropped.
+@dataclass(frozen=True)
+class Table:
+    """A CSV file: the names of its columns, and its cells."""
 
-    Raises
-    ------
-    InputError
-        If it cannot be read, is not UTF-8 text, or has no header.
-    """
-    where = str(path)
-    try:
-        text = read_text(Path(path), where, most_bytes=_LONGEST_FILE_BYTES)
-        table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    except csv.Error as error:
-        raise InputError(f"{where}: not a CSV file ({error}).") from None
-    if not table or not any(cell.strip() for cell in table[0]):
-        raise InputError(f"{where}: has no header line with the names of the columns.")
-    return [cell.strip() for cell in table[0]], table[1:]
+    path: str | Path
+    header: tuple[str, ...]
+    cells: Sequence[Sequence[str]]
 
+    @classmethod
+    def read(cls, path: str | Path) -> Table:
+        """Read a CSV file.
 
-def rows_of(path: str | Path, header: Sequence[str], table: Sequence[Sequence[str]]) -> Iterator[Row]:
-    """Yield the rows that are not empty, numbered as a spreadsheet numbers them (the header is row 1)."""
-    for number, cells in enumerate(table, start=2):
-        if not any(cell.strip() for cell in cells):
-            continue
-        where = f"{path}: row {number}"
-        if len(cells) != len(header):
-            raise InputError(
-                f"{where}: {len(cells)} cells, but the header names {len(header)} columns; "
-                "quote cells that hold commas."
-            )
-        yield Row(dict(zip(header, cells, strict=True)), where)
+        Raises
+        ------
+        InputError
+            If it cannot be read, is not UTF-8 text, or has no header.
+        """
+        where = str(path)
+        try:
+            text = read_text(Path(path), where, most_bytes=_LONGEST_FILE_BYTES)
+            table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+        except csv.Error as error:
+            raise InputError(f"{where}: not a CSV file ({error}).") from None
+        if not table or not any(cell.strip() for cell in table[0]):
+            raise InputError(f"{where}: has no header line with the names of the columns.")
+        return cls(path, tuple(cell.strip() for cell in table[0]), table[1:])
+
+    def rows(self, needed: Sequence[str] = ()) -> Iterator[Row]:
+        """Yield the rows that are not empty, numbered as a spreadsheet numbers them (the header is row 1).
+
+        Raises
+        ------
+        InputError
+            If a ``needed`` column is missing, or a row has more or fewer cells than the header.
+        """
+        for name in needed:
+            if name not in self.header:
+                raise InputError(
+                    f"{self.path}: the column {name} is missing; such a file has {', '.join(needed)}."
+                )
+        for number, cells in enumerate(self.cells, start=2):
+            if not any(cell.strip() for cell in cells):
+                continue
+            where = f"{self.path}: row {number}"
+            if len(cells) != len(self.header):
+                raise InputError(
+                    f"{where}: {len(cells)} cells, but the header names {len(self.header)} columns; "
+                    "quote cells that hold commas."
+                )
+            yield Row(dict(zip(self.header, cells, strict=True)), where)
 
 
 # How publications write models, chips, formats and yes or no, and what the catalog calls them.
@@ -264,7 +284,7 @@ def cluster_name(text: str) -> tuple[str, int]:
     if stripped.lower().endswith((".yaml", ".yml")):
         return stripped, 0
     head, _, count = stripped.partition("@")
-    gpus = int(count) if count.strip().isascii() and count.strip().isdigit() else 0
+    gpus = int(count) if re.fullmatch(r"\s*[0-9]{1,9}\s*", count) else 0
     candidate = _plain(head)
     known = cluster_names()
     while candidate:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cost.calibration.serving import MOST_DRAFTS
-from cost.validation.cells import Row, cluster_name, dtype_name, model_name, rows_of, spellings
+from cost.validation.cells import Row, Table, cluster_name, dtype_name, model_name, spellings
 from cost.validation.point import NO_LAYOUT, AllToAll, Point, Pool
 from cost.validation.recipes import with_unstated_drafts
 from topology.errors import InputError
@@ -173,7 +175,7 @@ def is_points(header: Sequence[str]) -> bool:
     return {"quantity", "measured"} <= {column_of(name) for name in header}
 
 
-def points_from_table(path: str | Path, header: Sequence[str], table: Sequence[Sequence[str]]) -> list[Point]:
+def points_from_table(table: Table) -> list[Point]:
     """Read the cells of a file of our format.
 
     Raises
@@ -181,14 +183,11 @@ def points_from_table(path: str | Path, header: Sequence[str], table: Sequence[S
     InputError
         If a column or a value is not known; the message names the row and the column.
     """
-    names = [_column(path, name) for name in header]
+    names = tuple(_column(table.path, name) for name in table.header)
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{path}: duplicate column {name} in the header.")
-    for name in NEEDED:
-        if name not in names:
-            raise InputError(f"{path}: the column {name} is missing; every file needs {', '.join(NEEDED)}.")
-    return [_point(row) for row in rows_of(path, names, table)]
+            raise InputError(f"{table.path}: duplicate column {name} in the header.")
+    return [_point(row) for row in replace(table, header=names).rows(NEEDED)]
 
 
 def _column(path: str | Path, name: str) -> str:
@@ -219,7 +218,7 @@ def _point(row: Row) -> Point:
         cluster=cluster,
         model=model,
         gpus=row.count("gpus", counted),
-        pool=Pool(ep=_alltoall_ep(row)) if phase == "alltoall" else read_pool(row),
+        pool=Pool(ep=row.count("ep", None, least=2)) if phase == "alltoall" else read_pool(row),
         prefill_pool=read_pool(row, "prefill_") if phase == "disaggregated" else None,
         weights=_dtype(row, "weights", named),
         experts_dtype=_dtype(row, "experts_dtype"),
@@ -291,8 +290,8 @@ def _drafts(row: Row) -> tuple[int | None, float]:
     text = row.text("draft_tokens").lower()
     drafts: int | None = None
     if text.startswith("mtp"):
-        digits = text.removeprefix("mtp").strip(" -=x")
-        drafts = int(digits) if digits.isascii() and digits.isdigit() else None
+        digits = re.fullmatch(r"mtp[ \-=x]*([0-9]{1,9})[ \-=x]*", text)
+        drafts = int(digits[1]) if digits else None
     elif text in ("no", "false", "off", "none", UNKNOWN):
         drafts = 0
     elif text not in ("yes", "true", "on"):
@@ -308,21 +307,14 @@ def _drafts(row: Row) -> tuple[int | None, float]:
     return drafts, accepted
 
 
-def _alltoall_ep(row: Row) -> int:
-    ep = row.count("ep")
-    if ep < 2:
-        row.fail("ep", f"{row.text('ep')!r} must be 2 or more: the GPUs that exchange tokens.")
-    return ep
-
-
 def _alltoall(row: Row, model: str) -> AllToAll:
     shape = _shape(row, model)
     return AllToAll(
         kernel=row.need("kernel"),
         tokens=row.positive("tokens_per_gpu"),
-        hidden=row.count("hidden") or shape["hidden"] or int(row.positive("hidden")),
-        experts=row.count("experts") or shape["experts"] or int(row.positive("experts")),
-        top_k=row.count("top_k") or shape["top_k"] or int(row.positive("top_k")),
+        hidden=row.count("hidden") or shape["hidden"] or row.count("hidden", None, least=1),
+        experts=row.count("experts") or shape["experts"] or row.count("experts", None, least=1),
+        top_k=row.count("top_k") or shape["top_k"] or row.count("top_k", None, least=1),
         dispatch_dtype=_dtype(row, "dispatch_dtype", "fp8"),
         combine_dtype=_dtype(row, "combine_dtype", "bf16"),
         groups=row.count("groups", shape["groups"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cost.validation.cells import table_of
+from cost.validation.cells import Table
 from cost.validation.point import Point
 from cost.validation.points_csv import is_points, points_from_table
 from cost.validation.silicon import is_silicon, silicon_from_table
@@ -42,10 +42,10 @@ def read_measurements(path: str | Path) -> list[Point]:
 
 def read_counted(path: str | Path) -> tuple[list[Point], int]:
     """Return the points of a file and its rows: other forms than ours have several figures a row."""
-    header, table = table_of(path)
+    table = Table.read(path)
     for fits, read in _FORMS:
-        if fits(header):
-            return read(path, header, table), sum(any(map(str.strip, cells)) for cells in table)
+        if fits(table.header):
+            return read(table), sum(any(map(str.strip, cells)) for cells in table.cells)
     raise InputError(
         f"{path}: neither measured points (columns id, quantity, measured, phase, cluster, ...: see "
         "docs/measurements.md) nor the silicon sample (silicon_tpot_ms, ...) nor a table of published throughput "

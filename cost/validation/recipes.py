@@ -16,7 +16,7 @@ from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
 
-from cost.validation.cells import Row, rows_of, table_of
+from cost.validation.cells import Row, Table
 from cost.validation.point import Point, Pool
 
 PATH = Path(__file__).parent / "data" / "recipes.csv"
@@ -216,9 +216,8 @@ def unstated_drafts(
 
 @cache
 def _recipes() -> Mapping[Key, list[Recipe]]:
-    header, table = table_of(PATH)
     found = defaultdict(list)
-    for row in rows_of(PATH, header, table):
+    for row in Table.read(PATH).rows():
         recipe = _read(row)
         names = (row.need("chip"), row.need("engine"), row.need("model"), row.need("precision"))
         for requests in row.need("requests").split():

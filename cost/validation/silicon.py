@@ -32,12 +32,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache, partial
-from pathlib import Path
 
-from cost.validation.cells import Row, cluster_name, model_name, rows_of, spellings
+from cost.validation.cells import Row, Table, cluster_name, model_name, spellings
 from cost.validation.point import Point, Pool
 from cost.validation.recipes import Label, Recipe, label_of, launched_cache, plain_image
-from topology.errors import InputError
 
 # medians of the recorded counts: pools with tensor-parallel attention by engine, narrow and wide data-parallel pools
 _TP_WORKERS = {"sglang": 1}
@@ -226,7 +224,7 @@ _DUMP = (
     "db-dump"  # of a database without drafting runs: equal rows of other origins scatter below, never they
 )
 _JOINED = "layout of the public configuration with the row's key"
-_CONCURRENCY = re.compile(r"silicon_concurrency=(\d+)")
+_CONCURRENCY = re.compile(r"silicon_concurrency=(\d{1,9})")
 _MEASURED = re.compile(r"measured=(\d{4}-\d\d-\d\d)")
 _IMAGE = re.compile(r"(?:image=|; )([^\s;=]+/[^\s;=]+:[^\s;]+)$")
 _CHIP = re.compile(r"[a-z]+\d+")
@@ -243,9 +241,7 @@ def is_silicon(header: Sequence[str]) -> bool:
     return "silicon_tpot_ms" in header
 
 
-def silicon_from_table(
-    path: str | Path, header: Sequence[str], table: Sequence[Sequence[str]]
-) -> list[Point]:
+def silicon_from_table(table: Table) -> list[Point]:
     """Read the silicon sample; a row gives a point of ``tpot_ms`` and one of ``ttft_ms``, both with its id.
 
     Raises
@@ -253,11 +249,8 @@ def silicon_from_table(
     InputError
         If a column is missing or a value cannot be read; the message names the row and the column.
     """
-    for name in _NEEDED:
-        if name not in header:
-            raise InputError(f"{path}: the column {name} of the silicon sample is missing.")
     points: list[Point] = []
-    for row in rows_of(path, header, table):
+    for row in table.rows(_NEEDED):
         point = _point(row)
         points += [point, replace(point, quantity="ttft_ms", measured=row.positive("silicon_ttft_ms"))]
     return points
@@ -307,8 +300,8 @@ def _point(row: Row) -> Point:
         draft_tokens=drafts or 0,
         accept_length=0.0 if drafts else 1.0,
         drafts_recorded=drafts is not None,
-        isl=int(row.positive("isl")),
-        osl=int(row.positive("osl")),
+        isl=row.count("isl", None, least=1),
+        osl=row.count("osl", None, least=1),
         engine=row.text("backend"),
         engine_version=row.text("backend_version"),
         notes=note,
@@ -323,7 +316,7 @@ def _label(row: Row, model: str, concurrency: int, pool: Pool, prefill: Pool | N
     image, day = _IMAGE.search(origin), _MEASURED.search(origin)
     key = (
         *(chip[0], row.text("backend"), _SAME_RUNS.get(model, model), row.text("precision")),
-        *(int(row.positive("isl")), int(row.positive("osl")), concurrency),
+        *(row.count("isl", None, least=1), row.count("osl", None, least=1), concurrency),
     )
     if prefill is None:
         fits = partial(fits_engine, _recorded(row), pool)
@@ -336,9 +329,16 @@ def _label(row: Row, model: str, concurrency: int, pool: Pool, prefill: Pool | N
         fits,
         disaggregated=prefill is not None,
         image=plain_image(image[1]) if image else "",
-        day=date.fromisoformat(day[1]) if day else None,
+        day=_date(row, day[1]) if day else None,
         drafting=not origin.startswith(_DUMP),
     )
+
+
+def _date(row: Row, text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        row.fail("silicon_data_source", f"{text} is no date.")
 
 
 def _recorded(row: Row, prefix: str = "") -> Recorded:

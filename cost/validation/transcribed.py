@@ -10,13 +10,11 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from cost.model import Model
-from cost.validation.cells import Row, cluster_name, dtype_name, model_name, rows_of, spellings
+from cost.validation.cells import Row, Table, cluster_name, dtype_name, model_name, spellings
 from cost.validation.point import Point, Pool
 from cost.validation.recipes import with_unstated_drafts
-from topology.errors import InputError
 
 TRANSCRIBED = (
     *("id", "source", "model", "chip", "n_chips", "domain_size", "phase", "parallelism", "weight_dtype"),
@@ -37,6 +35,7 @@ _PHASES = spellings(
 )
 _SPLIT_ENGINES = re.compile(r"\b(dynamo|mori|disagg\w*|prefill|pd)\b", re.IGNORECASE)
 _SIDE = {"prefill": r"\b(?:prefill|ctx|context)\b", "decode": r"\b(?:decode|gen|generation)\b"}
+_WHOLE, _REAL = r"(\d{1,9})", r"(\d{1,9}(?:\.\d{1,9})?)"
 _KIND = r"(?:DEP|TEP|ETP|TP|DP|EP|PP)[- ]?"
 _OVERLAP = re.compile(r"(?<!no )\b(?:TBO|DBO|two-batch|dual-batch|micro-?batch)\b", re.IGNORECASE)
 _ENGINES = {
@@ -118,32 +117,38 @@ def _spaced(text: str) -> str:
     return re.sub(rf"(\d+)\s*x\s*(?={_KIND}\d)", r"\1 x ", text, flags=re.IGNORECASE)
 
 
+def _count(pattern: str, text: str) -> int:
+    """Return the whole number at the ``#`` of a pattern, 0 where the text has no such words."""
+    found = re.search(pattern.replace("#", _WHOLE), text, re.IGNORECASE)
+    return int(found[1]) if found else 0
+
+
+def _number(pattern: str, text: str) -> float:
+    """Return the number at the ``#`` of a pattern, 0 where the text has no such words."""
+    found = re.search(pattern.replace("#", _REAL), text, re.IGNORECASE)
+    return float(found[1]) if found else 0.0
+
+
 def _words(text: str, wide: int = 0) -> Words:
     """What one pool's words say; ``wide`` are the GPUs of "large EP" without a number."""
 
-    def number(pattern: str) -> int:
-        found = re.search(pattern, text, re.IGNORECASE)
-        return int(found.group(1)) if found else 0
-
     def kind(name: str) -> int:
-        return number(rf"(?<![A-Z<=]){name}[- ]?(\d+)")
+        return _count(rf"(?<![A-Z<=]){name}[- ]?#", text)
 
     both, narrow = kind("DEP"), kind("TEP")
     tp, dp, ep = kind("TP") or narrow, kind("DP") or both, kind("EP") or both or narrow
-    workers, instances = number(rf"(\d+) x (?={_KIND}\d)"), number(r"\bx (\d+) instances")
-    gpus = number(r"\b(\d+) ?GPUs?\b")
+    workers, instances = _count(rf"# x (?={_KIND}\d)", text), _count(r"\bx # instances", text)
+    gpus = _count(r"\b# ?GPUs?\b", text)
     if re.search(r"\bDP ?\+ ?EP\b", text):
         ep = dp = gpus
     if not (tp or dp or ep):
-        ep = number(r"\b(\d+) ranks\b") or wide
+        ep = _count(r"\b# ranks\b", text) or wide
     return Words(
         tp, dp, ep, kind("ETP"), kind("PP"), workers or instances, gpus * instances if instances else gpus
     )
 
 
-def transcribed_from_table(
-    path: str | Path, header: Sequence[str], table: Sequence[Sequence[str]]
-) -> list[Point]:
+def transcribed_from_table(table: Table) -> list[Point]:
     """Return the points of such a table; a row gives a point for each of its figures.
 
     Where a row gives a time per token and neither batch nor concurrency, that time is the condition of its
@@ -154,12 +159,7 @@ def transcribed_from_table(
     InputError
         If a column is missing or a value cannot be read; the message names the row and the column.
     """
-    for name in TRANSCRIBED:
-        if name not in header:
-            raise InputError(
-                f"{path}: the column {name} is missing; such tables have {', '.join(TRANSCRIBED)}."
-            )
-    return [point for row in rows_of(path, header, table) for point in _points(row)]
+    return [point for row in table.rows(TRANSCRIBED) for point in _points(row)]
 
 
 def _points(row: Row) -> list[Point]:
@@ -238,7 +238,7 @@ def _configuration(row: Row) -> Point:
         isl=0 if decodes else length,
         osl=osl or (_usual_answer(phase)),
         context=float(length) if decodes else 0.0,
-        cache_hit=_percent(notes, r"([\d.]+) ?% cache hit"),
+        cache_hit=_cache_hit(notes),
         overlap=bool(_OVERLAP.search(said)),
         draft_tokens=drafts or 0,
         drafts_recorded=recorded,
@@ -272,17 +272,17 @@ def _model(name: str) -> Model | None:
 
 
 def _slots(said: str, model: str, pools: dict[str, Words]) -> int:
-    stated = re.search(r"(\d+) slots", said)
+    stated = _count("# slots", said)
     if stated:
-        return int(stated.group(1))
-    more, found = re.search(r"(\d+) redundant", said), _model(model)
+        return stated
+    more, found = _count("# redundant", said), _model(model)
     if not more or found is None or found.moe is None:
         return 0
-    return max(found.moe.experts + int(more.group(1)), *(one.ep for one in pools.values()))
+    return max(found.moe.experts + more, *(one.ep for one in pools.values()))
 
 
 def _concurrency(said: str, pool: Pool, gpus: int) -> int:
-    found = re.search(r"\bconcurrency (?:up to )?~?(\d[\d,]*)(\s*/\s*GPU)?", said, re.IGNORECASE)
+    found = re.search(r"\bconcurrency (?:up to )?~?(\d[\d,]{0,11})(\s*/\s*GPU)?", said, re.IGNORECASE)
     if not found:
         return 0
     number = int(found.group(1).replace(",", ""))
@@ -293,7 +293,7 @@ def _batch_cap(notes: str, chip: str, dies: int) -> float:
     """The batch per GPU that a row says is the most of its chip: ``batch cap 36 (GB300) / 20 (GB200)``."""
     if "batch cap" not in notes:
         return 0.0
-    for number, name in re.findall(r"(\d+) \(([^)]+)\)", notes.split("batch cap", 1)[1]):
+    for number, name in re.findall(rf"{_WHOLE} \(([^)]+)\)", notes.split("batch cap", 1)[1]):
         if name.lower() in chip.lower():
             return float(number) / dies
     return 0.0
@@ -307,17 +307,13 @@ def _of_batch_cap(notes: str) -> Words:
 
 def _limit(said: str) -> float:
     """The slowest time per token that the row allows, in ms: ``TPOT<50ms``, ``TPS/user ~23``."""
-    tpot = re.search(r"TPOT\s*(?:<=?|~)\s*([\d.]+)\s*ms", said, re.IGNORECASE)
-    if tpot:
-        return float(tpot.group(1))
-    speed = re.search(r"(?:TPS|tok/s)\s*/\s*user\s*(?:>=?|~)?\s*([\d.]+\d|\d)", said, re.IGNORECASE)
-    return 1e3 / float(speed.group(1)) if speed and float(speed.group(1)) > 0 else 0.0
+    speed = _number(r"(?:TPS|tok/s)\s*/\s*user\s*(?:>=?|~)?\s*#", said)
+    return _number(r"TPOT\s*(?:<=?|~)\s*#\s*ms", said) or (1e3 / speed if speed else 0.0)
 
 
-def _percent(text: str, pattern: str) -> float:
-    found = re.search(pattern, text, re.IGNORECASE)
-    counted = re.search(r"\bincl", text, re.IGNORECASE)
-    return min(0.99, float(found.group(1)) / 100) if found and counted else 0.0
+def _cache_hit(notes: str) -> float:
+    counted = re.search(r"\bincl", notes, re.IGNORECASE)
+    return min(0.99, _number("# ?% cache hit", notes) / 100) if counted else 0.0
 
 
 def _drafts(notes: str) -> tuple[int | None, float, bool]:
@@ -334,22 +330,23 @@ def _drafts(notes: str) -> tuple[int | None, float, bool]:
         return 0, 1.0, True
     drafts = None
     for pattern, less in (
-        (r"(\d+) draft tokens?", 0),
-        (r"(\d+) draft steps?", 0),
-        (r"(\d+) tokens/step", 1),
-        (r"mtp-?(\d+)", 0),
+        ("# draft tokens?", 0),
+        ("# draft steps?", 0),
+        ("# tokens/step", 1),
+        ("mtp-?#", 0),
     ):
-        found = re.search(pattern, notes, re.IGNORECASE)
-        if found and int(found.group(1)) > less:
-            drafts = int(found.group(1)) - less
+        if (said := _count(pattern, notes)) > less:
+            drafts = said - less
             break
-    length = re.search(r"accept(?:ance)?(?: length)? ([\d.]+\d)(?:\s*-\s*([\d.]+\d))?", notes, re.IGNORECASE)
-    share = re.search(r"([\d.]+) ?% accept", notes, re.IGNORECASE)
+    length = re.search(
+        rf"accept(?:ance)?(?: length)? {_REAL}(?:\s*-\s*{_REAL})?(?![\d.]*%)", notes, re.IGNORECASE
+    )
+    share = _number("# ?% accept", notes)
     if length:
         first = float(length.group(1))
         accepted = (first + float(length.group(2) or first)) / 2
     elif share:
-        accepted = 1 + (drafts or 1) * float(share.group(1)) / 100
+        accepted = 1 + (drafts or 1) * share / 100
     else:
         return drafts, 0.0, True
     return drafts, max(1.0, accepted if drafts is None else min(accepted, 1.0 + drafts)), True
@@ -374,8 +371,7 @@ def _domain(row: Row, notes: str, cluster: str, dies: int) -> int:
     from topology.catalog import cluster_names
     from topology.resolve import resolve_cluster
 
-    partial = re.search(r"(\d+)-GPU partial rack", notes)
-    size = int(partial.group(1)) if partial else row.count("domain_size") * dies
+    size = _count("#-GPU partial rack", notes) or row.count("domain_size") * dies
     if not size or cluster not in cluster_names():
         return 0
     return 0 if resolve_cluster(cluster).spec.domains[0].gpus == size else size
@@ -383,7 +379,7 @@ def _domain(row: Row, notes: str, cluster: str, dies: int) -> int:
 
 def _nic(notes: str) -> float:
     """Scale-out bytes/s per GPU of ``4x400G NIC/node`` (nodes of 8 GPUs, Gb/s)."""
-    found = re.search(r"(\d+)x(\d+)G NIC/node", notes)
+    found = re.search(rf"{_WHOLE}x{_WHOLE}G NIC/node", notes)
     return int(found.group(1)) * int(found.group(2)) / 8 * 1e9 / _NODE if found else 0.0
 
 

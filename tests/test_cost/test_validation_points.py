@@ -309,7 +309,7 @@ def test_alltoall_takes_the_layer_of_a_model(tmp_path):
     assert plain.alltoall == AllToAll("DeepEP LL", 128, 4096, 128, 4, "fp8", "fp8")
     assert "column hidden: it is blank" in refusal(tmp_path, **ALLTOALL)
     assert "has no routed experts" in refusal(tmp_path, **ALLTOALL, model="llama-3.1-8b")
-    assert "column ep: '1'" in refusal(tmp_path, **(ALLTOALL | {"ep": "1"}))
+    assert "column ep: 1 must be a whole number from 2" in refusal(tmp_path, **(ALLTOALL | {"ep": "1"}))
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,10 @@ def test_drafts_are_not_recorded_in_dated_dumps(tmp_path):
         ({"tp_size": "2.5"}, "column tp_size: 2.5 must be a whole number"),
         ({"mode": "serve"}, "column mode: unknown value 'serve'"),
         ({"model_path": ""}, "column model_path: it is blank"),
+        (
+            {"silicon_data_source": "dump;measured=2025-13-01"},
+            "column silicon_data_source: 2025-13-01 is no date",
+        ),
     ],
 )
 def test_refusals_name_row_and_column(tmp_path, change, says):
@@ -268,7 +272,9 @@ def test_refusals_name_row_and_column(tmp_path, change, says):
 
 def test_a_missing_column_is_named(tmp_path):
     path = write(tmp_path, BASE, columns=[name for name in COLUMNS if name != "moe_ep_size"])
-    with pytest.raises(InputError, match="the column moe_ep_size of the silicon sample is missing"):
+    with pytest.raises(
+        InputError, match="the column moe_ep_size is missing; such a file has id, silicon_data_source"
+    ):
         read_measurements(path)
 
 

@@ -166,6 +166,21 @@ def test_what_cells_and_notes_say(tmp_path, cells, expected):
     assert {name: getattr(point, name) for name in expected} == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    "notes",
+    [
+        "MTP, accept length 1.2.3",
+        "MTP, acceptance ..5",
+        "..% cache hit incl",
+        "TPOT<=..ms",
+        f"concurrency {'9' * 5000}, {'9' * 5000} slots, batch cap {'9' * 5000} (H800)",
+    ],
+)
+def test_odd_numbers_in_words_are_read_or_left(tmp_path, notes):
+    (point,) = read(tmp_path, notes=notes)
+    assert point.measured > 0
+
+
 def test_a_row_without_a_figure_gives_none(tmp_path):
     assert read(tmp_path, tok_s_per_gpu="") == []
 

@@ -63,6 +63,24 @@ class Attention(Protocol):
         ...
 
 
+class Projected:
+    """What attentions have in common: weights by projection, and a cache that every rank has all of."""
+
+    @property
+    def modules(self) -> dict[str, int]:
+        """Weights of each projection by name."""
+        raise NotImplementedError
+
+    @property
+    def matmul_params(self) -> int:
+        """All projections."""
+        return sum(self.modules.values())
+
+    def kv_shards(self, tp: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
+        """Return 1: one latent or key-value head for all heads, which tensor parallelism replicates."""
+        return 1
+
+
 @dataclass(frozen=True)
 class DenseFfn:
     """A feed-forward part that every token goes through."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cost.model import Projected
 from cost.quantity import Quantity, at_most, mean_prompt_span, span
 
 
 @dataclass(frozen=True)
-class GroupedQuery:
+class GroupedQuery(Projected):
     """Query heads that share ``kv_heads`` key and value heads (Ainslie et al. 2023, "GQA").
 
     Attributes
@@ -61,11 +62,6 @@ class GroupedQuery:
             "o": self.heads * self.value_dim * self.hidden,
         }
 
-    @property
-    def matmul_params(self) -> int:
-        """Projections of queries (and gate), keys, values and output."""
-        return sum(self.modules.values())
-
     def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """``kv_heads * (head_dim + value_dim)`` elements a token, ``2 * n_kv * d`` where both are alike."""
         return self.read_bytes(context, kv_bytes) if self.own_cache else 0.0
@@ -116,10 +112,7 @@ class BlockSparse(GroupedQuery):
     block: int = 0
     top_blocks: int = 0
 
-    @property
-    def kind(self) -> str:
-        """``bsa``."""
-        return "bsa"
+    kind = "bsa"
 
     @property
     def modules(self) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cost.model import Projected
 from cost.quantity import Quantity, mean_prompt_span, span
 
 # The index keeps its keys in FP8 with one FP32 scale per 128 elements, whatever the KV cache dtype
@@ -12,8 +13,12 @@ INDEX_SCALE_BYTES = 4
 _INDEX_BLOCK = 128
 
 
+def _index_key_bytes(dim: int) -> float:
+    return dim + INDEX_SCALE_BYTES * dim / _INDEX_BLOCK
+
+
 @dataclass(frozen=True)
-class Latent:
+class Latent(Projected):
     """Keys and values rebuilt from one latent a token (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 
     Attributes
@@ -40,10 +45,7 @@ class Latent:
     gated: bool = False
     other_params: int = 0
 
-    @property
-    def kind(self) -> str:
-        """``mla``."""
-        return "mla"
+    kind = "mla"
 
     @property
     def modules(self) -> dict[str, int]:
@@ -58,11 +60,6 @@ class Latent:
             "kv_b": self.kv_rank * self.heads * (self.nope + self.value_dim),
             "o": self.heads * self.value_dim * self.hidden,
         }
-
-    @property
-    def matmul_params(self) -> int:
-        """All projections (DeepSeek-V3: 187.1 M); absorbed decode multiplies with the up-projection by halves."""
-        return sum(self.modules.values())
 
     def latent_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Latents of ``context`` tokens: 576 elements each in DeepSeek-V3."""
@@ -92,10 +89,6 @@ class Latent:
         """Scores and weighted values over ``tokens`` keys and values rebuilt from their latents."""
         return 2 * self.heads * (self.nope + self.rope + self.value_dim) * tokens
 
-    def kv_shards(self, tp: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
-        """Return 1: the latent belongs to all heads, tensor parallelism replicates it."""
-        return 1
-
 
 @dataclass(frozen=True)
 class IndexedLatent(Latent):
@@ -119,10 +112,7 @@ class IndexedLatent(Latent):
     own_index: bool = True
     pool: int = 1
 
-    @property
-    def kind(self) -> str:
-        """``dsa``."""
-        return "dsa"
+    kind = "dsa"
 
     @property
     def modules(self) -> dict[str, int]:
@@ -139,10 +129,7 @@ class IndexedLatent(Latent):
 
     def index_bytes(self, context: Quantity) -> Quantity:
         """Index keys of ``context`` tokens in FP8: 128 + 4 bytes each, one for every ``pool`` tokens."""
-        if not self.own_index:
-            return 0.0
-        each = self.index_dim + INDEX_SCALE_BYTES * self.index_dim / _INDEX_BLOCK
-        return each / self.pool * context
+        return _index_key_bytes(self.index_dim) / self.pool * context if self.own_index else 0.0
 
     def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Latents and index keys of every token."""
@@ -170,7 +157,7 @@ _STATE_BYTES = 4  # tokens waiting to be compressed are kept in FP32, as keys an
 
 
 @dataclass(frozen=True)
-class CompressedAttention:
+class CompressedAttention(Projected):
     """One key-value head shared by all query heads (keys are the values), over three kinds of entry.
 
     They are the last ``window`` tokens; one entry for every ``rate`` tokens; and, where ``top_k`` is set, an
@@ -231,11 +218,6 @@ class CompressedAttention:
         }
 
     @property
-    def matmul_params(self) -> int:
-        """All projections."""
-        return sum(self.modules.values())
-
-    @property
     def other_params(self) -> int:
         """Norms of the latent and of keys, sinks, and each compressor's position bias and norm."""
         each = sum(self.rate * self._overlap * width + width for width in self._compressors)
@@ -253,8 +235,7 @@ class CompressedAttention:
 
     def index_bytes(self, context: Quantity) -> Quantity:
         """Index keys in FP8 with one FP32 scale per 128 elements, one for each entry."""
-        each = self.index_dim + INDEX_SCALE_BYTES * self.index_dim / _INDEX_BLOCK
-        return each * self.entries(context) if self.top_k else 0.0
+        return _index_key_bytes(self.index_dim) * self.entries(context) if self.top_k else 0.0
 
     def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Window, entries, index keys, and the state of the compressors."""
@@ -284,7 +265,3 @@ class CompressedAttention:
         seen = mean_prompt_span(context, self.window) + read
         index = 2 * self.index_heads * self.index_dim * entries / 2 if self.top_k else 0.0
         return 4 * self.heads * self.head_dim * seen + index
-
-    def kv_shards(self, tp: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
-        """One key-value head for all: tensor parallelism replicates it."""
-        return 1

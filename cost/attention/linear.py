@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cost.model import Projected
 from cost.quantity import Quantity, at_most
 
 _STATE_BYTES = 4  # the recurrent state is kept in FP32 (`mamba_ssm_dtype` of Qwen3.5's config)
@@ -13,7 +14,7 @@ _CHUNK = 64
 
 
 @dataclass(frozen=True)
-class GatedDelta:
+class GatedDelta(Projected):
     """Gated DeltaNet (Yang et al. 2024, arXiv:2412.06464) as in Qwen3-Next and Qwen3.5.
 
     Attributes
@@ -31,10 +32,7 @@ class GatedDelta:
     value_dim: int
     kernel: int
 
-    @property
-    def kind(self) -> str:
-        """``linear``."""
-        return "linear"
+    kind = "linear"
 
     @property
     def heads(self) -> int:
@@ -62,11 +60,6 @@ class GatedDelta:
             "ba": self.hidden * 2 * self.value_heads,
             "out": self._values * self.hidden,
         }
-
-    @property
-    def matmul_params(self) -> int:
-        """All projections."""
-        return sum(self.modules.values())
 
     @property
     def other_params(self) -> int:
@@ -119,10 +112,7 @@ class KimiDelta(GatedDelta):
         """Return ``heads`` heads with a state ``head_dim x head_dim`` each."""
         return cls(hidden, heads, head_dim, heads, head_dim, kernel, full_gate)
 
-    @property
-    def kind(self) -> str:
-        """``kda``."""
-        return "kda"
+    kind = "kda"
 
     @property
     def modules(self) -> dict[str, int]:

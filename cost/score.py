@@ -39,10 +39,6 @@ class Score:
         Output tokens (prefill: input tokens) per second over all GPUs given, and over those in use.
     tok_s_per_user:
         Output (prefill: input) tokens per second of one sequence.
-    bound_by:
-        The resource that most of ``step_s`` is spent on.
-    terms_s, limits_s:
-        ``step_s`` by part and by resource.
     parts_s:
         ``step_s`` by part and resource: what binds each part, and for how long.
     floor_s:
@@ -67,9 +63,6 @@ class Score:
     tok_s_per_gpu: float
     tok_s_per_gpu_used: float
     tok_s_per_user: float
-    bound_by: str
-    terms_s: Mapping[str, float]
-    limits_s: Mapping[str, float]
     parts_s: Mapping[tuple[str, str], float]
     floor_s: Mapping[str, float]
     hbm_bytes: Mapping[str, float]
@@ -79,6 +72,21 @@ class Score:
     tokens_per_step: float = 1.0
     tokens: str = "output"
     what_if: str = ""
+
+    @cached_property
+    def terms_s(self) -> Mapping[str, float]:
+        """``step_s`` by part."""
+        return totals(self.parts_s, 0)
+
+    @cached_property
+    def limits_s(self) -> Mapping[str, float]:
+        """``step_s`` by resource."""
+        return totals(self.parts_s, 1)
+
+    @property
+    def bound_by(self) -> str:
+        """The resource that most of ``step_s`` is spent on."""
+        return max(self.limits_s, key=lambda name: self.limits_s[name])
 
     @property
     def tpot_s(self) -> float:
@@ -150,7 +158,11 @@ class LayoutScorer:
             raise InputError(f"`batch` {batch}: a step is scored at 1 sequence per GPU or more.")
         limit = self.max_batch
         if batch > limit:
-            raise InfeasibleError(_does_not_fit(batch, limit, self._memories))
+            need, usable = self._fullest(batch).used(batch) / 1e9, self._fullest(batch).usable / 1e9
+            raise InfeasibleError(
+                f"HBM capacity binds: batch {batch} needs {need:.1f} GB per GPU and {usable:.1f} GB are usable, "
+                f"{need - usable:.1f} GB too few; the largest batch that fits is {limit}."
+            )
         deployment, layout = self._deployment.with_batch(batch), self._layout
         costs = {
             key: _replica_cost(deployment, layout.replicas[i], self._uses[i], layout.tp, key[0])
@@ -161,21 +173,15 @@ class LayoutScorer:
         sequences = [batch * sum(len(stage.gpus) for stage in stages) for stages in layout.replicas]
         each = deployment.workload.tokens_per_step
         tok_s = added(n * each / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
-        stages = [memory for memories in self._memories for memory in memories]
-        fullest = min(stages, key=lambda memory: memory.usable - memory.used(batch))
-        limits = totals(slowest.parts_s, 1)
         return Score(
             step_s=slowest.step_s,
             lower_step_s=slowest.lower_step_s,
             tok_s_per_gpu=tok_s / len(deployment.cluster.gpus),
             tok_s_per_gpu_used=tok_s / layout.gpus_used,
             tok_s_per_user=each / slowest.step_s,
-            bound_by=max(limits, key=lambda name: limits[name]),
-            terms_s=totals(slowest.parts_s, 0),
-            limits_s=limits,
             parts_s=slowest.parts_s,
             floor_s=slowest.floor_s,
-            hbm_bytes=fullest.breakdown(batch),
+            hbm_bytes=self._fullest(batch).breakdown(batch),
             batch=batch,
             max_batch=limit,
             evidence=self._evidence,
@@ -184,19 +190,15 @@ class LayoutScorer:
             what_if=deployment.workload.what_if,
         )
 
+    def _fullest(self, batch: int) -> StageMemory:
+        """Memory of the stage with least left."""
+        stages = (memory for memories in self._memories for memory in memories)
+        return min(stages, key=lambda memory: memory.usable - memory.used(batch))
+
 
 def _slots_per_gpu(use: ExpertUse | None, stage: StageSpec) -> NDArray[np.int64]:
     slot_gpu = np.zeros(0, dtype=np.int64) if use is None else use.slot_gpu
     return np.bincount(slot_gpu, minlength=len(stage.gpus))
-
-
-def _does_not_fit(batch: int, limit: int, memories: Sequence[Sequence[StageMemory]]) -> str:
-    fullest = min((m for stages in memories for m in stages), key=lambda m: m.usable - m.used(batch))
-    need, usable = fullest.used(batch) / 1e9, fullest.usable / 1e9
-    return (
-        f"HBM capacity binds: batch {batch} needs {need:.1f} GB per GPU and {usable:.1f} GB are usable, "
-        f"{need - usable:.1f} GB too few; the largest batch that fits is {limit}."
-    )
 
 
 def _replica_key(

@@ -140,18 +140,9 @@ def sweep(
     more = batches_between(layout, batch, table.tp[layout], speed=1 / found["step_s"], rate=found["tok_s"])
     if len(more[0]):
         found = found.joined(_price(pricer, table, pipelines, *more, imbalance))
-        layout, batch = np.concatenate([layout, more[0]]), np.concatenate([batch, more[1]])
-    kept = _best_splits(table, variants, layout, batch, found["step_s"])
-    layout, batch, found = layout[kept], batch[kept], found.take(kept)
-    return _result(
-        deployment,
-        variants,
-        table,
-        found,
-        (layout, batch, most),
-        shortage=0.0 if chosen.any() else float(shortage),
-        imbalance=imbalance,
-    )
+    found = found.take(_best_splits(table, variants, found))
+    lacking = 0.0 if chosen.any() else max(0.0, float(shortage))
+    return _result(deployment, variants, table, found, most, shortage=lacking, imbalance=imbalance)
 
 
 def _room(pricer: Pricer, table: LayoutTable, pipelines: Pipelines) -> tuple[Array, np.float64]:
@@ -165,16 +156,15 @@ def _room(pricer: Pricer, table: LayoutTable, pipelines: Pipelines) -> tuple[Arr
     return runs.min(np.asarray(batch_room(memory, hbm))), np.min(short, initial=np.inf)
 
 
-def _best_splits(
-    table: LayoutTable, variants: Sequence[Variant], layout: Index, batch: Array, step_s: Array
-) -> Index:
+def _best_splits(table: LayoutTable, variants: Sequence[Variant], found: Columns) -> Index:
     """Rows by layout and batch, without those that another split of the layers beats on the same GPUs and batch."""
+    layout, batch = found["layout"], found["batch"]
     number: dict[int, int] = {}
     arrangement = np.array(
         [number.setdefault(id(v.arrangement), len(number)) for v in variants], dtype=np.int64
     )
     keys = arrangement[table.variant[layout]], table.tp[layout], table.moe_tp[layout], batch
-    order = np.lexsort((step_s, *reversed(keys)))
+    order = np.lexsort((found["step_s"], *reversed(keys)))
     kept = order[runs_of(*(key[order] for key in keys)).start]
     return np.asarray(kept[np.lexsort((batch[kept], layout[kept]))])
 
@@ -201,7 +191,8 @@ def _price(
     tok_s = pipelines.alike[pipeline] * pipelines.gpus[pipeline] * tokens / lines["step_s"]
     replicas = runs_of(of)
     slowest = lines.take(replicas.argmax(lines["step_s"]))
-    return Columns(slowest.rows, {**slowest.table, ("tok_s", ""): replicas.sum(tok_s)})
+    asked = {("layout", ""): layout, ("batch", ""): batch, ("tok_s", ""): replicas.sum(tok_s)}
+    return Columns(slowest.rows, {**slowest.table, **asked})
 
 
 def _lines(
@@ -234,12 +225,12 @@ def _result(
     variants: Sequence[Variant],
     table: LayoutTable,
     found: Columns,
-    configurations: tuple[Index, Array, Array],
+    most: Array,
     *,
     shortage: float,
     imbalance: float | None,
 ) -> Sweep:
-    layout, batch, most = configurations
+    layout = found["layout"]
     variant = table.variant[layout]
     what = [one.arrangement for one in variants]
     figures = [(one.group, one.gpus_used, len(one.replicas), one.stages) for one in what]
@@ -257,7 +248,7 @@ def _result(
         stages=stages,
         replicas=replicas,
         gpus=used // replicas,
-        batch=batch,
+        batch=found["batch"],
         max_batch=most[layout],
         step_s=found["step_s"],
         lower_step_s=found["lower_s"],
@@ -266,6 +257,6 @@ def _result(
         limits=tuple(limits),
         terms_s=found.named("term"),
         variants=tuple(variants),
-        shortage_bytes=max(0.0, shortage),
+        shortage_bytes=shortage,
         imbalance=imbalance,
     )

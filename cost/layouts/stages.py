@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,18 +102,20 @@ class StageTable:
 class Columns:
     """Figures of rows side by side by kind and name: ``step_s`` and ``lower_s``, seconds by ``term`` and ``limit``.
 
+    Besides, of configurations, their ``layout`` and ``batch``, and ``tok_s``.
+
     A part that no row has is no column: it takes no time.
     """
 
     rows: int
-    table: dict[tuple[str, str], Array] = field(default_factory=dict)
+    table: dict[tuple[str, str], NDArray[Any]] = field(default_factory=dict)
 
     @classmethod
     def of_steps(cls, rows: int) -> Columns:
         """Rows whose steps :meth:`put` enters."""
         return cls(rows, {("step_s", ""): np.zeros(rows), ("lower_s", ""): np.zeros(rows)})
 
-    def __getitem__(self, kind: str) -> Array:
+    def __getitem__(self, kind: str) -> NDArray[Any]:
         return self.table[kind, ""]
 
     def named(self, kind: str) -> dict[str, Array]:

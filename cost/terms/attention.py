@@ -55,45 +55,43 @@ def attention_works(
             rates=rates,
         )
     ]
+    if shape.decodes:
+        works.append(_decode_scores(attention, shape, kv_dtype, rates))
+    if shape.prefills:
+        works.append(_prompt_scores(attention, shape, kv_dtype, rates))
+    return works
+
+
+def _decode_scores(attention: Attention, shape: StepShape, kv_dtype: str, rates: Rates) -> Work:
     eight = rates.unit.get(kv_dtype) == "fp8"
     flop_per_s = rates.flop_per_s[kv_dtype if eight else "bf16"]
-    if shape.decodes:
-        read = attention.read_bytes(shape.context, cache_bytes_per_element(kv_dtype))
-        cache = shape.sequences * shape.tp * read / attention.kv_shards(shape.tp)
-        flop = shape.sequences * shape.queries * attention.decode_flop(shape.context)
-        works.append(
-            Work(
-                "attention",
-                "attention.decode.fp8" if eight else "attention.decode.bf16",
-                "hbm.cache",
-                flop / flop_per_s,
-                cache / rates.hbm_bytes_per_s,
-                wider=(("attention.decode.bf16", rates.flop_per_s["bf16"] / flop_per_s),) if eight else (),
-                uneven=_uneven(shape),
-            )
-        )
-    if shape.prefills:
-        flop = shape.prompt_tokens * attention.prefill_flop(shape.prompt_length)
-        cache = 0.0 * flop
-        if np.any(np.asarray(shape.prompt_cached) > 0):
-            length, cached = shape.prompt_length, shape.prompt_cached
-            prompts = shape.prompt_tokens / (length - cached)
-            seen = length * attention.prefill_flop(length) - cached * attention.prefill_flop(cached)
-            rebuilt = attention.modules["kv_b"] if attention.kind == "mla" else 0
-            flop = prompts * (seen + 2 * rebuilt * cached)
-            held = attention.cache_bytes(cached, cache_bytes_per_element(kv_dtype))
-            cache = prompts * shape.tp * held / attention.kv_shards(shape.tp)
-        flop_per_s = rates.flop_per_s["bf16"]
-        works.append(
-            Work(
-                "attention",
-                "attention.prefill",
-                "hbm.cache",
-                flop / flop_per_s,
-                cache / rates.hbm_bytes_per_s,
-            )
-        )
-    return works
+    read = attention.read_bytes(shape.context, cache_bytes_per_element(kv_dtype))
+    cache = shape.sequences * shape.tp * read / attention.kv_shards(shape.tp)
+    flop = shape.sequences * shape.queries * attention.decode_flop(shape.context)
+    return Work(
+        "attention",
+        "attention.decode.fp8" if eight else "attention.decode.bf16",
+        "hbm.cache",
+        flop / flop_per_s,
+        cache / rates.hbm_bytes_per_s,
+        wider=(("attention.decode.bf16", rates.flop_per_s["bf16"] / flop_per_s),) if eight else (),
+        uneven=_uneven(shape),
+    )
+
+
+def _prompt_scores(attention: Attention, shape: StepShape, kv_dtype: str, rates: Rates) -> Work:
+    flop = shape.prompt_tokens * attention.prefill_flop(shape.prompt_length)
+    cache = 0.0 * flop
+    if np.any(np.asarray(shape.prompt_cached) > 0):
+        length, cached = shape.prompt_length, shape.prompt_cached
+        prompts = shape.prompt_tokens / (length - cached)
+        seen = length * attention.prefill_flop(length) - cached * attention.prefill_flop(cached)
+        rebuilt = attention.modules["kv_b"] if attention.kind == "mla" else 0
+        flop = prompts * (seen + 2 * rebuilt * cached)
+        held = attention.cache_bytes(cached, cache_bytes_per_element(kv_dtype))
+        cache = prompts * shape.tp * held / attention.kv_shards(shape.tp)
+    seconds = flop / rates.flop_per_s["bf16"], cache / rates.hbm_bytes_per_s
+    return Work("attention", "attention.prefill", "hbm.cache", *seconds)
 
 
 def _add(parts: Parts, at: LayerStep) -> None:

@@ -44,6 +44,29 @@ def expert_columns(moe: MoeFfn, hidden: int) -> float:
     return moe.expert_params / (MATRICES * hidden)
 
 
+def _work(
+    moe: MoeFfn,
+    pairs: Quantity,
+    touched: Quantity,
+    *,
+    parts: Quantity = 1.0,
+    hidden: int,
+    weights: str,
+    rates: Rates,
+) -> Work:
+    """Work for ``pairs`` of tokens and experts on a GPU that reads ``touched`` experts, each cut into ``parts``."""
+    return weight_work(
+        "experts",
+        "experts",
+        "hbm.experts",
+        flop=2 * moe.expert_params * pairs / parts,
+        read=touched * moe.expert_params * bytes_per_param(weights) / parts,
+        columns=expert_columns(moe, hidden) / parts,
+        weights=weights,
+        rates=rates,
+    )
+
+
 def placed_expert_work(
     moe: MoeFfn, use: ExpertUse, *, tokens: float, hidden: int, weights: str, rates: Rates
 ) -> Work:
@@ -60,16 +83,8 @@ def placed_expert_work(
     the weights of each slot that some token uses.
     """
     pairs = tokens * moe.top_k * use.share
-    return weight_work(
-        "experts",
-        "experts",
-        "hbm.experts",
-        flop=2 * moe.expert_params * pairs,
-        read=use.touched_slots(tokens) * moe.expert_params * bytes_per_param(weights),
-        columns=expert_columns(moe, hidden),
-        weights=weights,
-        rates=rates,
-    )
+    touched = use.touched_slots(tokens)
+    return _work(moe, pairs, touched, hidden=hidden, weights=weights, rates=rates)
 
 
 def _touched(chance: Quantity, tokens: Quantity, skew: Quantity) -> Quantity:
@@ -98,19 +113,7 @@ def even_expert_work(moe: MoeFfn, shape: StepShape, *, hidden: int, weights: str
     tokens = np.where(np.asarray(shape.skew) > 0, fresh * shape.gpus, group)
     touched = slots / shape.ep * _touched(moe.top_k / slots, tokens, shape.skew)
     pairs = shape.imbalance * group * moe.top_k / shape.ep
-    flop = 2 * moe.expert_params * pairs / shape.moe_tp
-    read = touched * moe.expert_params * bytes_per_param(weights) / shape.moe_tp
-    columns = expert_columns(moe, hidden) / shape.moe_tp
-    return weight_work(
-        "experts",
-        "experts",
-        "hbm.experts",
-        flop=flop,
-        read=read,
-        columns=columns,
-        weights=weights,
-        rates=rates,
-    )
+    return _work(moe, pairs, touched, parts=shape.moe_tp, hidden=hidden, weights=weights, rates=rates)
 
 
 def expert_speed(

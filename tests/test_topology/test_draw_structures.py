@@ -16,7 +16,7 @@ import yaml
 
 from topology import InputError, resolve_cluster
 from topology.draw import TrafficOverlay, draw_cluster
-from topology.draw.fold import fold
+from topology.draw.fold import Fold
 from topology.routes import link_loads, pattern_traffic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -321,12 +321,12 @@ def test_a_raw_host_is_drawn_node_by_node(tmp_path: Path) -> None:
 
 
 def test_the_fold_finds_identical_parts() -> None:
-    folded = fold(resolve_cluster("gb200-nvl72@288"))
+    folded = Fold(resolve_cluster("gb200-nvl72@288"))
     assert len(folded.pods) == 4
     assert len({pod.shape for pod in folded.pods}) == 1
     assert len(set(folded.domain_shapes)) == 1
     assert all(leaf.up.count == leaf.down.count == 18 for pod in folded.pods for leaf in pod.leaves)
-    partial = fold(resolve_cluster("gb200-nvl72@116"))
+    partial = Fold(resolve_cluster("gb200-nvl72@116"))
     assert len({pod.shape for pod in partial.pods}) == 2
 
 

@@ -8,7 +8,7 @@ from math import isnan
 
 from topology.cluster import Cluster
 from topology.draw.canvas import fitting
-from topology.draw.parts import Fold
+from topology.draw.fold import Fold
 from topology.figures import Evidence, weakest
 from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
 from topology.units import format_quantity

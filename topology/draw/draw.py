@@ -11,10 +11,9 @@ from topology.draw.canvas import NVLINK, Canvas, Sheet, text_width
 from topology.draw.captions import each_way, own_links, physical_line, plural, subtitles, title
 from topology.draw.domain_view import draw_domain_view
 from topology.draw.fabric_view import FabricView
-from topology.draw.fold import fold
 from topology.draw.gpu_view import draw_gpu_view, draw_mesh_view, links_note, opened_hosts
-from topology.draw.overlay import Overlay, TrafficOverlay, Usage
-from topology.draw.painter import Marks, Painter
+from topology.draw.overlay import Overlay, TrafficOverlay
+from topology.draw.painter import Painter
 from topology.draw.raw_view import draw_raw_view, fits, nodes_of_host
 from topology.draw.render import FORMATS, render
 from topology.draw.torus_view import draw_torus_view, torus_notes
@@ -87,20 +86,16 @@ def dot_source(
         canvas = Canvas(title(cluster), subtitles(cluster, None))
         draw_kinds_view(canvas, cluster)
         return canvas.source()
-    folded = fold(cluster)
-    marks = Marks(cluster, folded)
-    usage = Usage(cluster, traffic) if traffic is not None else None
     opened = None if chosen == "fabric" else number
-    shown = [i for i, gpu in enumerate(cluster.gpus) if opened in (None, gpu.domain)]
     canvas = Canvas(title(cluster))
-    painter = Painter(canvas, cluster, folded, marks, overlay, usage, shown)
+    painter = Painter(canvas, cluster, overlay, traffic, opened)
     notes = _draw(painter, chosen, number)
     canvas.subtitles = [
         *subtitles(cluster, opened),
         physical_line(cluster),
         *notes,
-        *marks.summary(),
-        *(usage.subtitles() if usage else []),
+        *painter.marks.summary(),
+        *(painter.usage.subtitles() if painter.usage else []),
     ]
     return canvas.source()
 

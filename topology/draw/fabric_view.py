@@ -59,7 +59,7 @@ class FabricView:
         """Draw all domains of the cluster and the fabric between them."""
         lines = self._lines()
         y = 0.0
-        cores = self.painter.fold.cores
+        cores = self.painter.fold.tier("core")
         if cores:
             right = max(part.right for line in lines for part in line)
             ports = [(part.left + part.right) / 2 for part in lines[0]]

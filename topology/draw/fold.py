@@ -9,53 +9,96 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from networkx.utils import UnionFind
 
 from topology.cluster import Cluster
-from topology.draw.parts import Fold, Group, Host, Links, Pod, Shape, Switch, natural
+from topology.draw.parts import Group, Host, Links, Pod, Shape, Switch, natural
 
 _TIERS = ("core", "spine", "leaf", "router")
 _INSIDE = ("nic", "pcie", "host")
 
 
-def fold(cluster: Cluster) -> Fold:
-    """Fold the graph of ``cluster``."""
-    folder = _Folder(cluster)
-    folder.read_edges()
-    return folder.result()
+class Fold:
+    """Hosts, switches and groups of pods of a cluster: the graph is read once, then what it holds is grouped.
 
-
-class _Folder:
-    """Reads the graph once, then groups what it read."""
+    Attributes
+    ----------
+    hosts, switches:
+        Hosts in order, switches by id.
+    groups:
+        Pods under the same spines.
+    domain_shapes:
+        The same for domains that are alike.
+    gpu_links:
+        Scale-up links of each GPU.
+    degraded:
+        Ends and health of each link below its rate.
+    owner:
+        The host of each GPU and part of a host, by id.
+    number:
+        Number of each GPU by its id.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.graph = cluster.graph
+        self._gpus, self._graph, self._specs = cluster.gpus, cluster.graph, cluster.spec.domains
+        self._ends: dict[str, Counter[Shape]] = defaultdict(Counter)
         self.number = {gpu.id: i for i, gpu in enumerate(cluster.gpus)}
-        self.hosts = _hosts(cluster)
-        self.owner = self._owners()
+        by_id = _hosts(cluster)
+        self.hosts = list(by_id.values())
+        self.owner = self._owners(by_id)
         self.switches = self._switches()
         self.gpu_links = [Links() for _ in cluster.gpus]
         self.degraded: list[tuple[str, str, float]] = []
-        self.ends: dict[str, Counter[Shape]] = defaultdict(Counter)
+        self._read_edges()
+        self._host_shapes()
+        self.domain_shapes = self._domain_shapes()
+        self.groups = self._groups(self._pods())
 
-    def _owners(self) -> dict[str, Host]:
+    @property
+    def pods(self) -> list[Pod]:
+        """All pods, in order."""
+        return [pod for group in self.groups for pod in group.pods]
+
+    def chips(self, domain: int, tier: str = "chip") -> list[Switch]:
+        """Scale-up switch chips of a domain, in order; ``tier`` is ``chip`` or ``upper``."""
+        return [s for s in self.switches.values() if s.tier == tier and s.domain == domain]
+
+    @cached_property
+    def hosts_by_domain(self) -> list[list[Host]]:
+        """Hosts of each domain, in order."""
+        found: list[list[Host]] = [[] for _ in self._specs]
+        for host in self.hosts:
+            found[host.domain].append(host)
+        return found
+
+    def chip_ids(self, domains: Iterable[int]) -> list[str]:
+        """Ids of all scale-up switch chips of some domains."""
+        return [s.id for number in domains for tier in ("chip", "upper") for s in self.chips(number, tier)]
+
+    def scale_up_links(self, hosts: Iterable[Host]) -> Links:
+        """Scale-up links of the GPUs of some hosts."""
+        return Links.sum(self.gpu_links[i] for host in hosts for i in host.gpus)
+
+    def tier(self, name: str) -> list[Switch]:
+        """Switches of a tier, in order."""
+        return [s for s in self.switches.values() if s.tier == name]
+
+    def _owners(self, hosts: Mapping[str, Host]) -> dict[str, Host]:
         """Return the host of every GPU, NIC, PCIe switch and host processor."""
-        owner: dict[str, Host] = {}
-        for i, gpu in enumerate(self.cluster.gpus):
-            owner[self.cluster.gpus[i].id] = self.hosts[gpu.node]
-        inside = [n for n, data in self.graph.nodes(data=True) if data["kind"] in _INSIDE]
+        owner = {gpu.id: hosts[gpu.node] for gpu in self._gpus}
+        inside = [n for n, data in self._graph.nodes(data=True) if data["kind"] in _INSIDE]
         for name in inside:
-            host = self.hosts.get(self.graph.nodes[name].get("node") or "")
+            host = hosts.get(self._graph.nodes[name].get("node") or "")
             if host is not None:
                 owner[name] = host
         left = [name for name in inside if name not in owner]
         while left:  # those that do not say: the host of a neighbour
             found = {}
             for name in left:
-                near = next((owner[n] for n in sorted(self.graph[name]) if n in owner), None)
+                near = next((owner[n] for n in sorted(self._graph[name]) if n in owner), None)
                 if near is not None:
                     found[name] = near
             if not found:
@@ -67,12 +110,12 @@ class _Folder:
     def _switches(self) -> dict[str, Switch]:
         """Return every switch with its tier; a plain switch outside all domains is a leaf if hosts hang on it."""
         found: dict[str, Switch] = {}
-        for name, data in self.graph.nodes(data=True):
+        for name, data in self._graph.nodes(data=True):
             if name in self.owner or data["kind"] == "gpu":
                 continue
             tier, domain = data["kind"], data.get("domain")
             if tier == "switch":
-                domains = {self.owner[n].domain for n in self.graph[name] if n in self.owner}
+                domains = {self.owner[n].domain for n in self._graph[name] if n in self.owner}
                 linked, alone = ("leaf", "spine") if domain is None else ("chip", "upper")
                 tier = linked if domains else alone
             elif tier not in _TIERS:
@@ -83,9 +126,9 @@ class _Folder:
             found[name] = Switch(name, tier, domain, data.get("rail"), group)
         return dict(sorted(found.items(), key=lambda item: natural(item[0])))
 
-    def read_edges(self) -> None:
+    def _read_edges(self) -> None:
         """Add every edge to what it joins."""
-        for a, b, edge in self.graph.edges(data=True):
+        for a, b, edge in self._graph.edges(data=True):
             one, two = self.owner.get(a), self.owner.get(b)
             if edge["health"] < 1:
                 self.degraded.append((a, b, edge["health"]))
@@ -100,7 +143,7 @@ class _Folder:
 
     def _note(self, name: str, kind: str, edge: Mapping[str, Any]) -> None:
         """Add one link end to the shape of its owner."""
-        self.ends[name][kind, edge["count"], edge["link_bytes_per_s"], edge.get("health", 1.0)] += 1
+        self._ends[name][kind, edge["count"], edge["link_bytes_per_s"], edge.get("health", 1.0)] += 1
 
     def _inside(self, a: str, b: str, edge: Mapping[str, Any], *, same: bool) -> None:
         """Add a link between two GPUs, or inside a host."""
@@ -131,48 +174,28 @@ class _Folder:
             low.up.add(edge)
             low.above.add(high.id)
 
-    def result(self) -> Fold:
-        """Group hosts to pods, pods to groups, and give each its shape."""
-        hosts = list(self.hosts.values())
-        self._host_shapes(hosts)
-        domain_shapes = self._domain_shapes(hosts)
-        pods = self._pods(hosts)
-        groups = self._groups(pods, domain_shapes)
-        cores = [s for s in self.switches.values() if s.tier == "core"]
-        return Fold(
-            hosts,
-            self.switches,
-            groups,
-            cores,
-            domain_shapes,
-            self.gpu_links,
-            self.degraded,
-            self.owner,
-            self.number,
-        )
-
-    def _host_shapes(self, hosts: list[Host]) -> None:
+    def _host_shapes(self) -> None:
         """Give each host its shape: its GPUs and everything inside, each with its links."""
         inside: dict[str, list[str]] = defaultdict(list)
         for name, host in self.owner.items():
             if name not in self.number:
                 inside[host.id].append(name)
         known: dict[Shape, Shape] = {}  # equal shapes become one object: cheaper to hash and to keep
-        for host in hosts:
-            parts = [self._end_shape(self.cluster.gpus[i].id, self.cluster.gpus[i].rail) for i in host.gpus]
+        for host in self.hosts:
+            parts = [self._end_shape(self._gpus[i].id, self._gpus[i].rail) for i in host.gpus]
             others = sorted(self._end_shape(name, 0) for name in inside.get(host.id, ()))
-            part = self.cluster.spec.domains[host.domain].gpu.name
+            part = self._specs[host.domain].gpu.name
             shape = (part, len(host.broken), *parts, *others)
             host.shape = known.setdefault(shape, shape)
 
     def _end_shape(self, name: str, rail: int | None) -> Shape:
         """Return the shape of one GPU or part of a host."""
-        return (-1 if rail is None else rail, *sorted(self.ends[name].items()))
+        return (-1 if rail is None else rail, *sorted(self._ends[name].items()))
 
-    def _domain_shapes(self, hosts: list[Host]) -> list[Shape]:
+    def _domain_shapes(self) -> list[Shape]:
         """Return the shape of each domain."""
-        of: list[list[Shape]] = [[] for _ in self.cluster.spec.domains]
-        for host in hosts:
+        of: list[list[Shape]] = [[] for _ in self._specs]
+        for host in self.hosts:
             of[host.domain].append(host.shape)
         chips: list[list[Shape]] = [[] for _ in of]
         for switch in self.switches.values():
@@ -180,22 +203,22 @@ class _Folder:
                 chips[switch.domain].append(switch.shape)
         names: dict[object, int] = {}
         shapes: list[Shape] = []
-        for spec, inner, outer in zip(self.cluster.spec.domains, of, chips, strict=True):
+        for spec, inner, outer in zip(self._specs, of, chips, strict=True):
             key = (spec.part, spec.gpu.name, spec.structure, spec.shape, tuple(inner), tuple(outer))
             shapes.append((names.setdefault(key, len(names)),))
         return shapes
 
-    def _pods(self, hosts: list[Host]) -> list[Pod]:
+    def _pods(self) -> list[Pod]:
         """Put hosts that share a leaf, or a group of routers, into pods."""
         joined: UnionFind[str] = UnionFind()
         beside: dict[int, str] = {}
-        for host in sorted(hosts, key=lambda host: not host.up):
+        for host in sorted(self.hosts, key=lambda host: not host.up):
             joined.union(host.id, *(self.switches[leaf].group for leaf in host.up))
             if not host.up:  # without a link to the fabric: drawn beside the others of its domain
                 joined.union(beside.get(host.domain, host.id), host.id)
             beside.setdefault(host.domain, host.id)
         members: dict[str, list[Host]] = defaultdict(list)
-        for host in hosts:
+        for host in self.hosts:
             members[joined[host.id]].append(host)
         leaves: dict[str, list[Switch]] = defaultdict(list)
         for switch in self.switches.values():
@@ -205,7 +228,7 @@ class _Folder:
         pods = [Pod(n, part, leaves.get(root, [])) for n, (root, part) in enumerate(members.items())]
         return pods + [Pod(len(pods) + n, [], leaves[root]) for n, root in enumerate(alone)]
 
-    def _groups(self, pods: list[Pod], domain_shapes: list[Shape]) -> list[Group]:
+    def _groups(self, pods: list[Pod]) -> list[Group]:
         """Put pods under the same spines together, and give pods and groups their shapes."""
         joined: UnionFind[str] = UnionFind()
         spines = {s.id for s in self.switches.values() if s.tier == "spine"}
@@ -220,7 +243,7 @@ class _Folder:
             joined.union(*(f"pod {number}" for number in domain))
         members: dict[str, list[Pod]] = defaultdict(list)
         for pod in pods:
-            pod.shape = _pod_shape(pod, parts, domain_shapes)
+            pod.shape = _pod_shape(pod, parts, self.domain_shapes)
             members[joined[f"pod {pod.number}"]].append(pod)
         over: dict[str, list[Switch]] = defaultdict(list)
         for name in self.switches:

@@ -26,8 +26,9 @@ from topology.draw.canvas import (
     text_width,
 )
 from topology.draw.captions import broken_lines, plural
-from topology.draw.overlay import Overlay, Ramp, Usage
-from topology.draw.parts import Fold, Host, Links, Pod, natural
+from topology.draw.fold import Fold
+from topology.draw.overlay import Overlay, Ramp, TrafficOverlay, Usage
+from topology.draw.parts import Host, Links, Pod, natural
 from topology.units import format_number
 
 _MOST_NAMED = 4
@@ -139,27 +140,32 @@ Ends = tuple[str, str]
 
 
 class Painter:
-    """Draws parts of one cluster on a canvas; with an overlay or traffic, colour is the value and rails are grey."""
+    """Draws parts of one cluster on a canvas; with an overlay or traffic, colour is the value and rails are grey.
+
+    ``opened`` is the one domain that is drawn, None for all.
+    """
 
     def __init__(
         self,
         canvas: Canvas,
         cluster: Cluster,
-        folded: Fold,
-        marks: Marks,
-        overlay: Overlay | None = None,
-        usage: Usage | None = None,
-        shown: Sequence[int] | None = None,
+        overlay: Overlay | None,
+        traffic: TrafficOverlay | None,
+        opened: int | None,
     ) -> None:
-        self.canvas, self.cluster, self.fold, self.marks = canvas, cluster, folded, marks
+        self.canvas, self.cluster = canvas, cluster
+        self.fold = Fold(cluster)
+        self.marks = Marks(cluster, self.fold)
+        self.overlay = overlay
+        self.usage = Usage(cluster, traffic) if traffic is not None else None
         self._said: set[tuple[str, ...]] = set()
-        self.overlay, self.usage = overlay, usage
         self.ramp = None
         if overlay is not None:
             overlay.check(len(cluster.gpus))
-            chosen = range(len(cluster.gpus)) if shown is None else shown
             if overlay.values is not None:
-                self.ramp = Ramp([overlay.values[i] for i in chosen], overlay.spans)
+                values = zip(cluster.gpus, overlay.values, strict=True)
+                shown = [value for gpu, value in values if opened in (None, gpu.domain)]
+                self.ramp = Ramp(shown, overlay.spans)
 
     @property
     def plain(self) -> bool:

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import isnan, nan
 from typing import Any
 
@@ -175,47 +174,3 @@ class Group:
     pods: list[Pod]
     spines: list[Switch]
     shape: Shape = ()
-
-
-@dataclass
-class Fold:
-    """What :func:`fold` found."""
-
-    hosts: list[Host]
-    switches: dict[str, Switch]
-    groups: list[Group]
-    cores: list[Switch]
-    domain_shapes: list[Shape]
-    gpu_links: list[Links]
-    degraded: list[tuple[str, str, float]]
-    owner: dict[str, Host]
-    number: dict[str, int]
-
-    @property
-    def pods(self) -> list[Pod]:
-        """All pods, in order."""
-        return [pod for group in self.groups for pod in group.pods]
-
-    def chips(self, domain: int, tier: str = "chip") -> list[Switch]:
-        """Scale-up switch chips of a domain, in order; ``tier`` is ``chip`` or ``upper``."""
-        return [s for s in self.switches.values() if s.tier == tier and s.domain == domain]
-
-    @cached_property
-    def hosts_by_domain(self) -> list[list[Host]]:
-        """Hosts of each domain, in order."""
-        found: list[list[Host]] = [[] for _ in self.domain_shapes]
-        for host in self.hosts:
-            found[host.domain].append(host)
-        return found
-
-    def chip_ids(self, domains: Iterable[int]) -> list[str]:
-        """Ids of all scale-up switch chips of some domains."""
-        return [s.id for number in domains for tier in ("chip", "upper") for s in self.chips(number, tier)]
-
-    def scale_up_links(self, hosts: Iterable[Host]) -> Links:
-        """Scale-up links of the GPUs of some hosts."""
-        return Links.sum(self.gpu_links[i] for host in hosts for i in host.gpus)
-
-    def tier(self, name: str) -> list[Switch]:
-        """Switches of a tier, in order."""
-        return [s for s in self.switches.values() if s.tier == name]

@@ -157,21 +157,11 @@ def transfers(cluster: Cluster, steps: Sequence[Step], expert_bytes: Mapping[int
         pairs[pair] = pairs.get(pair, 0.0) + expert_bytes[step.layer]
     if not pairs:
         return Transfers(0.0, amounts, "")
-    from topology.routes import Router, Traffic
+    from topology.routes import Pairs, Router, Traffic
 
-    none = np.zeros(0, dtype=np.int64)
     sources, targets = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
-    traffic = Traffic(
-        "moves",
-        len(cluster.gpus),
-        none,
-        0.0,
-        sources,
-        targets,
-        np.array(list(pairs.values())),
-        None,
-        none,
-    )
+    amounts_sent = Pairs(sources, targets, np.array(list(pairs.values())))
+    traffic = Traffic("moves", len(cluster.gpus), pairs=amounts_sent)
     try:
         loads = Router(cluster).loads(traffic)
     except MissingFigureError:

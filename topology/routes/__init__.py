@@ -5,6 +5,7 @@ link of a mesh, in dimension order on a torus; between domains over all fewest-h
 the domain.
 """
 
+from topology.routes.demand import Pairs
 from topology.routes.link_loads import (
     Link,
     LinkGroup,
@@ -21,6 +22,7 @@ __all__ = [
     "Link",
     "LinkGroup",
     "LinkLoads",
+    "Pairs",
     "Router",
     "TierLoad",
     "Traffic",

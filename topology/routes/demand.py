@@ -23,6 +23,13 @@ def summed(index: Ints, amounts: Floats, size: int) -> Floats:
     return np.bincount(index, amounts, size).astype(np.float64)
 
 
+def ones_at(rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
+    """Return a sparse matrix of ``shape`` with a one at each place given, added up where a place comes twice."""
+    from scipy.sparse import csr_array
+
+    return csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+
+
 class Demand(Protocol):
     """Bytes between terminals."""
 
@@ -68,9 +75,7 @@ class Pairs(NamedTuple):
         return self
 
 
-def no_pairs() -> Pairs:
-    """Return an empty list of pairs."""
-    return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+NO_PAIRS = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 def joined(*parts: Pairs) -> Pairs:
@@ -107,10 +112,7 @@ class OuterDemand:
 
     def between(self, labels: Ints, classes: int) -> Floats:
         """Bytes from class to class."""
-        from scipy.sparse import csr_array
-
-        n = len(labels)
-        member = csr_array((np.ones(n), (np.arange(n), labels)), shape=(n, classes))
+        member = ones_at(np.arange(len(labels)), labels, (len(labels), classes))
         return self._product(self.senders @ member, self.receivers @ member)
 
     def pairs(self) -> Pairs:
@@ -129,12 +131,10 @@ class OuterDemand:
 
 def uniform_demand(members: NDArray[np.bool_], amount: float) -> OuterDemand:
     """Return ``amount`` bytes from each member to every other one."""
-    from scipy.sparse import csr_array
-
     chosen = np.flatnonzero(members)
-    count, n = len(chosen), len(members)
-    rows = csr_array((np.ones(count), (np.arange(count), chosen)), shape=(count, n))
-    return OuterDemand(rows, rows, csr_array(np.ones((1, count))), amount)
+    each = np.arange(len(chosen))
+    rows = ones_at(each, chosen, (len(chosen), len(members)))
+    return OuterDemand(rows, rows, ones_at(np.zeros_like(each), each, (1, len(chosen))), amount)
 
 
 @dataclass(frozen=True)
@@ -157,4 +157,4 @@ class Demands:
 
     def pairs(self) -> Pairs:
         """Every pair with bytes; a pair may come several times."""
-        return joined(no_pairs(), *(part.pairs() for part in self.parts))
+        return joined(NO_PAIRS, *(part.pairs() for part in self.parts))

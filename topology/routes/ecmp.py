@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from topology.errors import InputError
-from topology.routes.demand import Demand, summed
-from topology.routes.network import Bools, Floats, Ints, Network
+from topology.routes.demand import Demand, Pairs, summed
+from topology.routes.network import Bools, Floats, Ints, Network, connected_parts
 
 
 @dataclass(frozen=True)
@@ -186,13 +186,8 @@ class _Ends:
     @cached_property
     def _plane(self) -> Ints:
         """``[nodes]`` part of the network that a node is in when the terminals are taken away."""
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import connected_components
-
         inner = (self._place[self._tail] < 0) & (self._place[self._head] < 0)
-        shape = (len(self._net.names),) * 2
-        joined = csr_array((np.ones(int(inner.sum())), (self._tail[inner], self._head[inner])), shape=shape)
-        return np.asarray(connected_components(joined, directed=False)[1], dtype=np.int64)
+        return connected_parts(self._tail[inner], self._head[inner], len(self._net.names))
 
 
 _CHUNK_CELLS = 4_000_000  # links x destinations held at once
@@ -222,6 +217,14 @@ class EcmpResult:
     labels: Ints
     missing: Bools
 
+    def lost(self, pairs: Pairs) -> Bools:
+        """Return which of some pairs have no route."""
+        return np.asarray(self.missing[self.labels[pairs.sources], self.labels[pairs.targets]])
+
+    def seconds(self, pairs: Pairs) -> Floats:
+        """Return the seconds of the longest route of each of some pairs."""
+        return np.asarray(self.latency_s[self.labels[pairs.sources], self.labels[pairs.targets]])
+
 
 def route_ecmp(
     network: Network, links: Ints, terminals: Ints, demand: Demand, *, forward: bool = False
@@ -239,10 +242,10 @@ def route_ecmp(
     return EcmpResult(load, router.tier_bytes, router.latency_s, small.labels, router.missing)
 
 
-def _pushed(small: Contracted, demand: Demand, tiers: int) -> _Router:
+def _pushed(small: Contracted, demand: Demand, tiers: int) -> _Flow:
     """Push a demand through a contracted network."""
     between = demand.between(small.labels, small.classes)
-    router = _Router(small, tiers)
+    router = _Flow(small, tiers)
     wanted = np.flatnonzero(between.any(axis=0))
     step = max(1, _CHUNK_CELLS // max(1, len(small.tail)))
     for first in range(0, len(wanted), step):
@@ -253,7 +256,7 @@ def _pushed(small: Contracted, demand: Demand, tiers: int) -> _Router:
     return router
 
 
-class _Router:
+class _Flow:
     """Pushes bytes through a contracted network, a set of destinations at a time."""
 
     def __init__(self, small: Contracted, tiers: int) -> None:
@@ -351,6 +354,15 @@ class Routed:
     longest_s: float = 0.0
     notes: list[str] = field(default_factory=list)
 
+    @classmethod
+    def over(cls, network: Network, links: Ints, result: EcmpResult) -> Routed:
+        """Return what was routed over some links of a network."""
+        found = nothing_routed(network)
+        found.load_bytes[links] = result.load_bytes
+        found.tier_bytes = result.tier_bytes
+        found.longest_s = float(result.latency_s.max(initial=0.0))
+        return found
+
     def add(self, other: Routed) -> None:
         """Add what other bytes did."""
         self.load_bytes += other.load_bytes
@@ -389,30 +401,28 @@ def route_first_way(
         left = None
         if result.missing.any():
             pairs = demand.pairs()
-            bad = result.missing[result.labels[pairs.sources], result.labels[pairs.targets]]
+            bad = result.lost(pairs)
             left = pairs.where(bad)
             if bad.all():
                 demand = left
                 continue
             demand = pairs.where(~bad)
             result = route_ecmp(network, attempt.links, terminals, demand, forward=attempt.forward)
-        one = nothing_routed(network)
-        one.load_bytes[attempt.links] = result.load_bytes
-        one.tier_bytes = result.tier_bytes
-        one.longest_s = float(result.latency_s.max(initial=0.0))
+        one = Routed.over(network, attempt.links, result)
         one.notes = [attempt.note] if attempt.note else []
         found.add(one)
         if left is None:
             return found
         demand = left
-    sources, targets, _ = demand.pairs()
-    raise unreachable(network, terminals[sources], terminals[targets], where)
+    sources, targets, amounts = demand.pairs()
+    raise unreachable(network, Pairs(terminals[sources], terminals[targets], amounts), where)
 
 
-def unreachable(network: Network, sources: Ints, targets: Ints, where: str) -> InputError:
+def unreachable(network: Network, pairs: Pairs, where: str) -> InputError:
     """Return the error that names the first of some pairs of GPUs which no route joins."""
-    a, b = network.names[sources[0]], network.names[targets[0]]
-    more = f" (nor do {len(sources) - 1:,} other pairs)" if len(sources) > 1 else ""
+    a, b = network.names[pairs.sources[0]], network.names[pairs.targets[0]]
+    count = len(pairs.sources) - 1
+    more = f" (nor do {count:,} other pairs)" if count else ""
     return InputError(
         f"traffic: GPU {a} does not reach GPU {b} {where}{more}; mend the links, or give the GPU as broken."
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
-from topology.routes.demand import Pairs, joined, no_pairs
+from topology.routes.demand import NO_PAIRS, Pairs, joined
 from topology.routes.ecmp import Routed, nothing_routed
 from topology.routes.network import Bools, Floats, Network, network_of
 from topology.routes.scale_out import ScaleOut
@@ -217,7 +217,7 @@ class Router:
             )
         members = np.zeros(net.gpus, dtype=bool)
         members[traffic.uniform] = True
-        found = self._route(no_pairs(), members, traffic.uniform_bytes)
+        found = self._route(NO_PAIRS, members, traffic.uniform_bytes)
         none = np.zeros(net.gpus, dtype=bool)
         for pairs in traffic.blocks():
             found.add(self._route(pairs, none, 0.0))
@@ -236,7 +236,7 @@ class Router:
         """Route pairs, and ``amount`` bytes between any two members."""
         domain = self._net.domain[: self._net.gpus]
         inside = domain[pairs.sources] == domain[pairs.targets]
-        found, hops = nothing_routed(self._net), no_pairs()
+        found, hops = nothing_routed(self._net), NO_PAIRS
         if self._out is not None:
             found, hops = self._between(self._out, pairs.where(~inside), members, amount)
         found.add(self._up.route(joined(pairs.where(inside), hops), members, amount))

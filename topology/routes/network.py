@@ -103,6 +103,15 @@ class Network:
         return np.where(keys[at] == wanted, order[at], -1)
 
 
+def connected_parts(tail: Ints, head: Ints, nodes: int) -> Ints:
+    """Return ``[nodes]`` the number of the connected part that each node is in, by the given links."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    joined = csr_array((np.ones(len(tail)), (tail, head)), shape=(nodes, nodes))
+    return np.asarray(connected_components(joined, directed=False)[1], dtype=np.int64)
+
+
 def network_of(cluster: Cluster) -> Network:
     """Return the graph of ``cluster`` as arrays.
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from topology.cluster import Gpu
-from topology.routes.demand import Demand, Demands, OuterDemand, Pairs, joined, no_pairs, summed
+from topology.routes.demand import NO_PAIRS, Demand, Demands, OuterDemand, Pairs, joined, ones_at, summed
 from topology.routes.ecmp import EcmpResult, Routed, nothing_routed, route_ecmp, unreachable
-from topology.routes.network import Bools, Floats, Ints, Network
+from topology.routes.network import Bools, Floats, Ints, Network, connected_parts
 from topology.routes.scale_up import ScaleUp
 
 
@@ -80,7 +80,7 @@ class Orphans:
         who = np.flatnonzero(members)
         lost = np.flatnonzero(members & self.mask)
         if amount <= 0 or not len(lost):
-            return no_pairs()
+            return NO_PAIRS
         there = np.repeat(lost, len(who)), np.tile(who, len(lost))
         rest = np.flatnonzero(members & ~self.mask)
         back = np.repeat(rest, len(lost)), np.tile(lost, len(rest))
@@ -92,7 +92,7 @@ class Orphans:
         """Return the pairs between those who stand in, and the hops to and from them inside domains."""
         affected = self.mask[pairs.sources] | self.mask[pairs.targets]
         if not affected.any():
-            return pairs, no_pairs()
+            return pairs, NO_PAIRS
         out: list[tuple[int, int, float]] = []
         hops: list[tuple[int, int, float]] = []
         for source, target, amount in zip(*(part.tolist() for part in pairs.where(affected)), strict=True):
@@ -120,14 +120,10 @@ def links_between_domains(network: Network) -> Ints:
     GPUs do not forward, so switches that reach the GPUs of one domain only lead nowhere, and neither do links
     between GPUs of one domain.
     """
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
     nodes, gpus = len(network.names), network.gpus
     tail, head = network.tail, network.head
     inner = (tail >= gpus) & (head >= gpus)
-    joined = csr_array((np.ones(int(inner.sum())), (tail[inner], head[inner])), shape=(nodes, nodes))
-    _, part = connected_components(joined, directed=False)
+    part = connected_parts(tail[inner], head[inner], nodes)
     least, most = np.full(nodes, nodes), np.full(nodes, -1)
     hanging = (tail < gpus) & (head >= gpus)
     np.minimum.at(least, part[head[hanging]], network.domain[tail[hanging]])
@@ -176,7 +172,7 @@ class ScaleOut:
         several = len(np.unique(self._domain[members])) > 1
         uniform = self._uniform(members, amount) if amount > 0 and several else None
         if uniform is None and not len(pairs.sources):
-            return nothing_routed(net), no_pairs()
+            return nothing_routed(net), NO_PAIRS
         row = pairs.sources * self._rails + self._rail[pairs.targets]
         entry, which = self._entries(row)
         amounts = pairs.amounts[which] * self._relays.data[entry]
@@ -185,18 +181,14 @@ class ScaleOut:
         demand = Demands(parts)
         result = route_ecmp(net, self._links, np.arange(net.gpus), demand)
         if result.missing.any():
-            sources, targets, _ = demand.pairs()
-            bad = result.missing[result.labels[sources], result.labels[targets]]
-            raise unreachable(net, sources[bad], targets[bad], "over the fabric between their domains")
-        found = nothing_routed(net)
-        found.load_bytes[self._links] = result.load_bytes
-        found.tier_bytes = result.tier_bytes
+            every = demand.pairs()
+            raise unreachable(net, every.where(result.lost(every)), "over the fabric between their domains")
+        found = Routed.over(net, self._links, result)
         to_rail = summed(row, pairs.amounts, net.gpus * self._rails)
         if uniform is not None:
             to_rail += amount * self._uniform_to_rail(members)
         hops, hop_s = self._hops(to_rail)
-        out_s = result.latency_s[result.labels[handed.sources], result.labels[handed.targets]]
-        found.longest_s = float((hop_s[entry] + out_s).max(initial=0.0))
+        found.longest_s = float((hop_s[entry] + result.seconds(handed)).max(initial=0.0))
         if uniform is not None:
             longest = self._uniform_longest(uniform, members, result, hop_s)
             found.longest_s = max(found.longest_s, longest)
@@ -227,11 +219,9 @@ class ScaleOut:
         senders = csr_array((self._relays.data[entry], (group, self._relays.indices[entry])), shape=shape)
         who = np.flatnonzero(members)
         place = self._domain[who] * self._rails + self._rail[who]
-        receivers = csr_array((np.ones(len(who)), (place, who)), shape=shape)
-        kinds = csr_array(
-            (np.ones(groups), (np.arange(groups) % self._rails, np.arange(groups))),
-            shape=(self._rails, groups),
-        )
+        receivers = ones_at(place, who, shape)
+        each = np.arange(groups)
+        kinds = ones_at(each % self._rails, each, (self._rails, groups))
         return OuterDemand(senders, receivers, kinds, amount)
 
     def _uniform_to_rail(self, members: Bools) -> Floats:
@@ -256,12 +246,9 @@ class ScaleOut:
         self, uniform: OuterDemand, members: Bools, result: EcmpResult, hop_s: Floats
     ) -> float:
         """Return the seconds of the longest route of the uniform part, with the hop inside the domain."""
-        from scipy.sparse import csr_array
-
         labels, classes = result.labels, len(result.latency_s)
         gpus = self._net.gpus
-        member = csr_array((np.ones(gpus), (np.arange(gpus), labels)), shape=(gpus, classes))
-        receivers = uniform.receivers @ member
+        receivers = uniform.receivers @ ones_at(np.arange(gpus), labels, (gpus, classes))
         everyone = (uniform.kinds @ receivers).toarray()
         entry, group = self._groups(members)
         # groups of GPUs that hand over on one class of links, with the longest hop to them

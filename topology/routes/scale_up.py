@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from topology.routes.demand import Demands, Pairs, joined, no_pairs, summed, uniform_demand
+from topology.routes.demand import NO_PAIRS, Demands, Pairs, joined, summed, uniform_demand
 from topology.routes.ecmp import Attempt, Routed, nothing_routed, route_ecmp, route_first_way
 from topology.routes.network import Bools, Floats, Ints, Network
 from topology.routes.torus import Torus, torus_of
@@ -186,8 +186,7 @@ class GraphRoutes:
         demand = Pairs(sources, targets, np.ones(len(sources)))
         for attempt in self.attempts:
             result = route_ecmp(self.network, attempt.links, self.gpus, demand, forward=attempt.forward)
-            here = result.latency_s[result.labels[sources], result.labels[targets]]
-            found = np.where(np.isinf(found), here, found)
+            found = np.where(np.isinf(found), result.seconds(demand), found)
             if np.isfinite(found).all():
                 break
         return found
@@ -248,7 +247,7 @@ class TorusRoutes:
         if not self._whole and amount > 0:
             pairs, amount = joined(pairs, uniform_demand(members, amount).pairs()), 0.0
         found = nothing_routed(self.network)
-        left = no_pairs()
+        left = NO_PAIRS
         if not self._whole:
             bad = torus.blocked(pairs.sources, pairs.targets)
             left, pairs = pairs.where(bad), pairs.where(~bad)

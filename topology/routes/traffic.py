@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from topology.errors import InputError
 from topology.reading import nearest
-from topology.routes.demand import Pairs
+from topology.routes.demand import NO_PAIRS, Pairs
 from topology.routes.network import Floats, Ints
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random")
@@ -47,7 +47,7 @@ class Traffic:
         GPUs of the cluster.
     uniform:
         Numbers of the GPUs that each send ``uniform_bytes`` to every other of them.
-    sources, targets, amounts:
+    pairs:
         Further pairs, with the bytes of each.
     matrix, members:
         Further bytes ``[members, members]`` between the GPUs numbered ``members``.
@@ -55,13 +55,11 @@ class Traffic:
 
     name: str
     gpus: int
-    uniform: Ints
-    uniform_bytes: float
-    sources: Ints
-    targets: Ints
-    amounts: Floats
-    matrix: Floats | _RandomRows | None
-    members: Ints
+    uniform: Ints = field(default_factory=lambda: NO_PAIRS.sources)
+    uniform_bytes: float = 0.0
+    pairs: Pairs = NO_PAIRS
+    matrix: Floats | _RandomRows | None = None
+    members: Ints = field(default_factory=lambda: NO_PAIRS.sources)
 
     @property
     def total_bytes(self) -> float:
@@ -83,9 +81,9 @@ class Traffic:
 
     def blocks(self) -> Iterator[Pairs]:
         """Yield all pairs but the uniform part, a few million at a time."""
-        moving = (self.sources != self.targets) & (self.amounts > 0)
+        moving = (self.pairs.sources != self.pairs.targets) & (self.pairs.amounts > 0)
         if moving.any():
-            yield Pairs(self.sources, self.targets, self.amounts).where(moving)
+            yield self.pairs.where(moving)
         if self.matrix is None:
             return
         count = len(self.members)
@@ -133,19 +131,18 @@ def pattern_traffic(
         raise InputError(f"bytes per GPU: {bytes_per_gpu:g} must be greater than zero and finite.")
     who = _members(members, gpus)
     n = len(who)
-    none = np.zeros(0, dtype=np.int64)
     if pattern == "all-to-all":
-        return Traffic(pattern, gpus, who, bytes_per_gpu / (n - 1), none, none, np.zeros(0), None, none)
+        return Traffic(pattern, gpus, who, bytes_per_gpu / (n - 1))
     if pattern == "random":
         rows = _RandomRows(seed, n, bytes_per_gpu)
-        return Traffic(f"random (seed {seed})", gpus, none, 0.0, none, none, np.zeros(0), rows, who)
+        return Traffic(f"random (seed {seed})", gpus, matrix=rows, members=who)
     here = np.arange(n)
     if pattern == "incast":
         sources, targets = here[1:], np.zeros(n - 1, dtype=np.int64)
     else:
         sources, targets = here, (here + (1 if pattern == "ring" else n // 2)) % n
     amounts = np.full(len(sources), float(bytes_per_gpu))
-    return Traffic(pattern, gpus, none, 0.0, who[sources], who[targets], amounts, None, none)
+    return Traffic(pattern, gpus, pairs=Pairs(who[sources], who[targets], amounts))
 
 
 def traffic_matrix(
@@ -176,8 +173,7 @@ def traffic_matrix(
                 f"{where}: bytes from GPU {first + bad[0]} to GPU {bad[1]} are {rows[tuple(bad)]}; "
                 "they must be finite and not negative."
             )
-    none = np.zeros(0, dtype=np.int64)
-    traffic = Traffic(name, gpus, none, 0.0, none, none, np.zeros(0), np.asarray(matrix), who)
+    traffic = Traffic(name, gpus, matrix=np.asarray(matrix), members=who)
     if next(traffic.blocks(), None) is None:
         raise InputError(f"{where}: no bytes between different GPUs; there is nothing to route.")
     return traffic

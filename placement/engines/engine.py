@@ -98,9 +98,11 @@ class Engine(ABC):
         """Return the lines to start it with."""
 
     def warnings(self, launch: Launch) -> list[str]:
-        """Return what a person should know before starting it so."""
-        del launch
-        return []
+        """Return what a person should know before starting it so: that it splits otherwise than the plan expects."""
+        if launch.split in self.splits:
+            return []
+        made = f"the plan was made for split {launch.split}, {self.title.partition(' ')[0]} splits evenly"
+        return [f"{made}: make it with rackplan plan `split` even"]
 
     def cannot_hold(self, mapping: ExpertMapping) -> str:
         """Return why it cannot hold a mapping, and the option that avoids it; empty where it can."""

@@ -22,6 +22,11 @@ _SHOWN = 24
 """Characters of a value that a message repeats."""
 
 
+def and_more(count: int, words: str = "") -> str:
+    """Return how many more there are than the first of ``count``; nothing where it is the only one."""
+    return f" (and {count - 1:,} more{words})" if count > 1 else ""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing about a plan file: where, what, and whether the engine refuses it or goes wrong."""
@@ -60,8 +65,9 @@ class Outcome:
 
     def of(self, where: str, *what: str) -> list[Finding]:
         """Return one finding for all of ``what``: the first, and how many more; none where nothing is wrong."""
-        more = f" (and {len(what) - 1:,} more such)" if len(what) > 1 else ""
-        return [Finding(where, f"{what[0]}{more}: {self.words}", self.kind)] if what else []
+        if not what:
+            return []
+        return [Finding(where, f"{what[0]}{and_more(len(what), ' such')}: {self.words}", self.kind)]
 
 
 @dataclass(frozen=True)
@@ -103,8 +109,7 @@ def inspect_rows(given: Rows, rules: RowRules, facts: ModelFacts, ranks: int) ->
     if not any(finding.kind in BAD for finding in found):
         kept = table if given.moe is None else table[list(given.moe)]
         mapping = ExpertMapping(kept, facts.moe_layers, facts.experts, ranks)
-        doubled = mapping.doubled() if rules.twice is not None else []
-        if doubled and rules.twice is not None:
+        if rules.twice is not None and (doubled := mapping.doubled()):
             layer, rank, _ = doubled[0]
             found += rules.twice.of(
                 f"layer {layer}, rank {rank}", *(f"expert {row[2]} twice" for row in doubled)
@@ -192,8 +197,7 @@ def require_sound(path: Path, engine: str, inspected: Inspected) -> ExpertMappin
 
 def first_of(bad: Sequence[Finding], words: str, hint: str = "") -> str:
     """Return ``words`` with the first of what is wrong, and how many more there are."""
-    more = f" (and {len(bad) - 1} more{hint})" if len(bad) > 1 else ""
-    text = f"{words}: {bad[0].where}: {bad[0].what}{more}"
+    text = f"{words}: {bad[0].where}: {bad[0].what}{and_more(len(bad), hint)}"
     return text if text.endswith("?") else f"{text}."
 
 

@@ -97,16 +97,9 @@ def _shape(deployment: Deployment, ranks: int, stages: int, tp: int) -> Shape:
         groups = shape.replicas[0]
         if shape.tp == tp and len(groups) == stages and all(len(group) == ranks for group in groups):
             return shape
-    size = ranks * stages
-    count = len(deployment.cluster.gpus) // size
-    replicas = tuple(
-        tuple(
-            tuple(range(replica * size + stage * ranks, replica * size + (stage + 1) * ranks))
-            for stage in range(stages)
-        )
-        for replica in range(count)
-    )
-    return Shape(replicas, tp)
+    count = len(deployment.cluster.gpus) // (ranks * stages)
+    gpus = np.arange(count * stages * ranks).reshape(count, stages, ranks).tolist()
+    return Shape(tuple(tuple(tuple(group) for group in replica) for replica in gpus), tp)
 
 
 def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> tuple[Deployment, Layout]:
@@ -118,9 +111,8 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
     if most < 1:
         raise InfeasibleError(
             f"HBM capacity binds: {deployment.model.name} with {mapping.slots_per_rank} slots per layer on each of "
-            f"{mapping.ranks} GPUs of {deployment.cluster.name} does not fit even at batch 1; give "
-            f"`stages`, a larger "
-            "`ep` on more GPUs, a smaller `weights` or a shorter `context`."
+            f"{mapping.ranks} GPUs of {deployment.cluster.name} does not fit even at batch 1; give `stages`, a "
+            "larger `ep` on more GPUs, a smaller `weights` or a shorter `context`."
         )
     if batch > most:
         raise InfeasibleError(

@@ -45,8 +45,8 @@ class Sglang(Engine):
         negative=Outcome("wrong", "SGLang counts from the end: -1 is its last expert"),
         absent=Outcome(
             "wrong",
-            "nobody checks; static dispatch divides by zero at the start, dynamic sends its "
-            "tokens to a slot of another",
+            "nobody checks; static dispatch divides by zero at the start, dynamic sends its tokens to a slot of "
+            "another",
         ),
         divisible=Outcome("refused", "SGLang asserts that slots divide by --ep-size"),
         fewer=Outcome("refused", "--ep-num-redundant-experts would be negative"),
@@ -113,21 +113,17 @@ class Sglang(Engine):
         found = []
         if launch.split == "even":
             found.append(
-                "the plan expects an even split: without --ep-dispatch-algorithm dynamic SGLang "
-                "splits by source rank "
-                "(static) where an all-to-all backend runs; a plan for static is made with "
-                "rackplan plan `split` source"
+                "the plan expects an even split: without --ep-dispatch-algorithm dynamic SGLang splits by source "
+                "rank (static) where an all-to-all backend runs; a plan for static is made with rackplan plan "
+                "`split` source"
             )
         if launch.split == "source" and launch.ep % max(1, launch.nodes // launch.stages):
             found.append("static dispatch takes EP size / nodes GPUs for a node, which does not divide here")
         if launch.split == "lp" and launch.model_type not in _LP_MODELS:
             found.append(
-                "SGLang allows --ep-dispatch-algorithm lp for the DeepSeek-V2/V3 family alone, "
-                f"and {launch.model} may "
-                "not be of it; a plan for dynamic is made with rackplan plan `split` even"
+                f"SGLang allows --ep-dispatch-algorithm lp for the DeepSeek-V2/V3 family alone, and {launch.model} "
+                "may not be of it; a plan for dynamic is made with rackplan plan `split` even"
             )
-        if launch.file.endswith(".json") is False:
-            found.append("SGLang reads the file only where its path ends in .json")
         return found
 
 
@@ -169,20 +165,13 @@ def _torch(path: Path) -> object:
 def _other_keys(data: dict[object, object]) -> list[Finding]:
     """Return what is wrong with the keys of a file that has the one that counts."""
     if KEY not in data and COUNT in data:
-        text = (
-            "a recording of loads, not a plan: SGLang would run its own EPLB on it; "
-            "plan with rackplan plan `loads` FILE"
-        )
-        raise NoRowsError(COUNT, text, "wrong")
+        text = "a recording of loads, not a plan: SGLang would run its own EPLB on it"
+        raise NoRowsError(COUNT, f"{text}; plan with rackplan plan `loads` FILE", "wrong")
     if KEY not in data:
         raise NoRowsError("keys", f"neither {KEY} nor {COUNT}: SGLang fails with NotImplementedError")
-    others = [str(key)[:40] for key in data if key != KEY]
-    text = (
-        f"{others[0]!r} stands beside {KEY}: SGLang passes every key on and fails with TypeError"
-        if others
-        else ""
-    )
-    return [Finding("keys", text, "refused")] if others else []
+    other = next((str(key)[:40] for key in data if key != KEY), None)
+    text = f"{other!r} stands beside {KEY}: SGLang passes every key on and fails with TypeError"
+    return [] if other is None else [Finding("keys", text, "refused")]
 
 
 ENGINE = Sglang()

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from placement.engines.engine import Engine, Launch
-from placement.engines.findings import BAD, Finding, NoRowsError, Outcome, RowRules, Rows, whole_of
+from placement.engines.findings import BAD, Finding, NoRowsError, Outcome, RowRules, Rows, and_more, whole_of
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_yaml
 
@@ -113,17 +113,11 @@ class Trtllm(Engine):
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
-        found = []
-        if launch.split != "even":
-            found.append(
-                f"the plan was made for split {launch.split}, TensorRT-LLM splits evenly: make it with rackplan plan "
-                "`split` even"
-            )
+        found = super().warnings(launch)
         if launch.tp > 1:
             found.append(
-                f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has "
-                "one group per GPU: make "
-                "it with rackplan plan `tp` 1"
+                f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has one group per GPU: "
+                "make it with rackplan plan `tp` 1"
             )
         if launch.model_type not in _BALANCED:
             found.append(
@@ -158,17 +152,15 @@ def _layers(rows: dict[object, object], facts: ModelFacts) -> list[Finding]:
     strange = [key for key in rows if type(key) is not int or key not in set(facts.moe_layers)]
     found = []
     if strange:
-        more = f" (and {len(strange) - 1} more)" * (len(strange) > 1)
+        more = and_more(len(strange))
         text = f"{facts.name} has no such MoE layer{more}; nobody reads it: a plan of another model?"
         if type(strange[0]) is not int and whole_of(strange[0]) in facts.moe_layers:
             text = f"not a whole number{more}, and is read as {whole_of(strange[0])}"
         found.append(Finding(f"layer {str(strange[0])[:24]}", text, "wrong"))
     if absent:
-        more = f" (and {len(absent) - 1} more)" * (len(absent) > 1)
-        hint = ""
-        if set(rows) == set(range(len(facts.moe_layers))):
-            hint = "; keys are absolute layer ids, these count MoE layers from 0"
-        text = f"absent{more}: KeyError when the layer is built{hint}"
+        counted = set(rows) == set(range(len(facts.moe_layers)))
+        hint = "; keys are absolute layer ids, these count MoE layers from 0" if counted else ""
+        text = f"absent{and_more(len(absent))}: KeyError when the layer is built{hint}"
         found.append(Finding(f"layer {absent[0]}", text, "refused"))
     return found
 

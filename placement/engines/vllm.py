@@ -87,13 +87,7 @@ class Vllm(Engine):
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
-        found = [f"NOT RELEASED: {_UNRELEASED}"]
-        if launch.split != "even":
-            found.append(
-                f"the plan was made for split {launch.split}, vLLM splits evenly: make it with "
-                "rackplan plan `split` even"
-            )
-        return found
+        return [f"NOT RELEASED: {_UNRELEASED}", *super().warnings(launch)]
 
 
 def _record(path: Path) -> dict[str, object]:

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from placement.engines.engine import Engine, Launch
-from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
+from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows, and_more
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json
 
@@ -48,10 +48,10 @@ class VllmAscend(Engine):
         doubled = mapping.doubled()
         if doubled:
             layer, rank, expert = doubled[0]
-            more = f" (and {len(doubled) - 1} more such)" if len(doubled) > 1 else ""
             return (
-                f"layer {layer}, rank {rank} holds expert {expert} twice{more}, and vllm-ascend has one place per "
-                "expert and device; rackplan replan, or a fresh rackplan plan, puts no two copies on a GPU"
+                f"layer {layer}, rank {rank} holds expert {expert} twice{and_more(len(doubled), ' such')}, and "
+                "vllm-ascend has one place per expert and device; rackplan replan, or a fresh rackplan plan, puts no "
+                "two copies on a GPU"
             )
         return (
             "" if mapping.ranks > 1 else "EP size 1: vllm-ascend reads no map then; plan with `ep` 2 or more"
@@ -117,17 +117,12 @@ class VllmAscend(Engine):
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
-        old = (
-            "model runner V1 alone reads the map (VLLM_USE_V2_MODEL_RUNNER unset or 0), and its "
-            "documentation announces "
-            "the removal of static EPLB"
-        )
-        found = [old]
+        runner = "model runner V1 alone reads the map (VLLM_USE_V2_MODEL_RUNNER unset or 0)"
+        found = [f"{runner}, and its documentation announces the removal of static EPLB"]
         if launch.split != "even" and launch.redundant:
             found.append(
-                f"the plan was made for split {launch.split}; rank r takes copy r mod copies "
-                "here, wherever it is, which "
-                "is nearly even: a plan of rackplan plan `split` even fits better"
+                f"the plan was made for split {launch.split}; rank r takes copy r mod copies here, wherever it is, "
+                "which is nearly even: a plan of rackplan plan `split` even fits better"
             )
         return found
 

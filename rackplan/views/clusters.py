@@ -127,7 +127,7 @@ def _duration(value: float) -> str:
 
 def import_view(imported: Imported, output: Path) -> View:
     """Return what ``rackplan import`` says."""
-    files = [f"{file.name} ({file.kind}): {' '.join(file.notes)}" for file in imported.files]
+    files = [f"{file.place} ({file.kind}): {' '.join(file.notes)}" for file in imported.files]
     count = len(imported.anomalies)
     taken: list[Block] = [
         Text("Taken from you or the catalog, as no file says it"),
@@ -151,7 +151,7 @@ def import_view(imported: Imported, output: Path) -> View:
 def import_comments(imported: Imported, version: str) -> list[str]:
     """Return the comments at the top of the cluster file."""
     lines = [f"Imported by rackplan {version}."]
-    lines += [f"Read {file.name} ({file.kind}): {' '.join(file.notes)}" for file in imported.files]
+    lines += [f"Read {file.place} ({file.kind}): {' '.join(file.notes)}" for file in imported.files]
     lines += [f"Taken: {taken}" for taken in imported.taken]
     lines += [f"Unlike the rest: {anomaly}" for anomaly in imported.anomalies]
     if imported.hosts:
@@ -167,7 +167,7 @@ def _import_data(imported: Imported, output: Path) -> dict[str, Any]:
         "domains": len(imported.spec.domains),
         "hosts": sum(len(hosts) for hosts in imported.domains.values()),
         "read": [
-            {"name": file.name, "kind": file.kind, "notes": list(file.notes)} for file in imported.files
+            {"name": file.place, "kind": file.kind, "notes": list(file.notes)} for file in imported.files
         ],
         "taken": list(imported.taken),
         "anomalies": list(imported.anomalies),

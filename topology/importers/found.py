@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from topology.figures import Figure
@@ -102,6 +103,14 @@ class FabricFound(Found):
     switch_rails: Mapping[str, int] = field(default_factory=dict)
     rails: int = 0
     infiniband: bool = False
+
+    @cached_property
+    def ports_by_host(self) -> dict[str, list[PortFound]]:
+        """The ports of each host that has any, in order."""
+        by_host: dict[str, list[PortFound]] = {}
+        for port in self.ports:
+            by_host.setdefault(port.host, []).append(port)
+        return by_host
 
 
 @dataclass(frozen=True)

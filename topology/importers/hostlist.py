@@ -80,9 +80,10 @@ def _runs(numbers: list[str]) -> Iterator[str]:
         first = last = number
 
 
-def _items(text: str, where: str) -> Iterator[str]:
-    """Yield what is between commas outside brackets."""
+def _items(text: str, where: str) -> list[str]:
+    """Return what is between commas outside brackets: names without spaces and control characters."""
     depth, start = 0, 0
+    items: list[str] = []
     for i, char in enumerate(text):
         if char == "[":
             depth += 1
@@ -91,21 +92,16 @@ def _items(text: str, where: str) -> Iterator[str]:
         if depth not in (0, 1):
             raise InputError(f"{where}: the brackets of hostlist {shown(text)} do not match.")
         if char == "," and depth == 0:
-            yield from _item(text[start:i], text, where)
+            items.append(text[start:i].strip())
             start = i + 1
     if depth:
         raise InputError(f"{where}: hostlist {shown(text)} has a bracket that does not close; is it cut?")
-    yield from _item(text[start:], text, where)
-
-
-def _item(item: str, text: str, where: str) -> Iterator[str]:
-    """Yield one name, refusing none at all, and spaces and control characters inside."""
-    item = item.strip()
-    if not item or re.search(r"\s", item) or printable(item) != item:
+    items.append(text[start:].strip())
+    if any(not item or re.search(r"\s", item) or printable(item) != item for item in items):
         raise InputError(
             f"{where}: hostlist {shown(text)} has an empty name, a space or a control character."
         )
-    yield item
+    return items
 
 
 def _pieces(item: str, where: str) -> list[list[str]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from networkx.utils import UnionFind
 
 from topology.errors import InputError
-from topology.importers.found import FabricFound, NodeFound, Nodes, PortFound
+from topology.importers.found import FabricFound, NodeFound, Nodes, PortFound, commonest
 from topology.importers.parts import Parts, ask_all
 from topology.spec import DomainSpec, FabricSpec, RawLink, RawNode, RawTopology
 
@@ -197,11 +196,8 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> N
     A NIC that several GPUs share is a node of its own, reached at its own rate: the PCIe below it is taken as no
     narrower.
     """
-    by_host: dict[str, list[PortFound]] = defaultdict(list)
-    for port in fabric.ports:
-        by_host[port.host].append(port)
-    usual = Counter(len(ports) for ports in by_host.values()).most_common(1)[0][0] if by_host else 0
-    for host, ports in by_host.items():
+    usual = commonest(len(ports) for ports in fabric.ports_by_host.values()) or 0
+    for host, ports in fabric.ports_by_host.items():
         if host not in nodes:
             continue
         node = nodes[host]
@@ -225,13 +221,9 @@ def check_nics(fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
     InputError
         If a cabled NIC is not in the dump, or there are more cabled ports than NICs.
     """
-    by_host: dict[str, list[PortFound]] = defaultdict(list)
-    for port in fabric.ports:
-        if port.nic:
-            by_host[port.host].append(port)
-    for host, ports in by_host.items():
-        node = nodes.get(host)
-        if node is None or not node.nics:
+    for host, every in fabric.ports_by_host.items():
+        node, ports = nodes.get(host), [port for port in every if port.nic]
+        if node is None or not node.nics or not ports:
             continue
         names = {nic.name for nic in node.nics}
         known = [port for port in ports if _base(port.nic, names) in names]

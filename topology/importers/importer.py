@@ -26,15 +26,6 @@ from topology.spec import ClusterSpec
 
 
 @dataclass(frozen=True)
-class FileRead:
-    """One file: its name, kind, and what was counted in it."""
-
-    name: str
-    kind: str
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Imported:
     """An imported cluster.
 
@@ -45,7 +36,7 @@ class Imported:
     """
 
     spec: ClusterSpec
-    files: tuple[FileRead, ...]
+    files: tuple[Found, ...]
     domains: dict[str, list[str]]
     hosts: tuple[str, ...]
     taken: tuple[str, ...]
@@ -81,7 +72,7 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
         spec = raw_cluster_spec(name, assembled.raw, (), " and ".join(one.place for one in found))
     return Imported(
         spec=spec,
-        files=tuple(FileRead(one.place, one.kind, _lines(one.notes)) for one in found),
+        files=tuple(found),
         domains=assembled.domains,
         hosts=tuple(assembled.hosts),
         taken=_lines([*parts.taken, *parts.notes, *(f"Not needed: {name}." for name in parts.unused())]),

@@ -108,16 +108,10 @@ def _same_hosts(base: FabricFound, other: FabricFound, parts: Parts) -> None:
     unnamed = [host for host in base.hosts if host.startswith(_UNNAMED)]
     only_other = [host for host in other.hosts if host not in base.hosts]
     only_base = [host for host in base.hosts if host not in other.hosts and host not in unnamed]
-    if only_base:
-        raise InputError(
-            f"{base.hosts[only_base[0]]}: host {only_base[0]} is not in {other.place}"
-            f"{f' (nor are {len(only_base) - 1} others)' if len(only_base) > 1 else ''}."
-        )
-    if len(only_other) > len(unnamed):
-        raise InputError(
-            f"{other.hosts[only_other[0]]}: host {only_other[0]} is not in {base.place}"
-            f"{f' (nor are {len(only_other) - 1} others)' if len(only_other) > 1 else ''}."
-        )
+    for has, lacks, lone, most in ((base, other, only_base, 0), (other, base, only_other, len(unnamed))):
+        if len(lone) > most:
+            rest = f" (nor are {len(lone) - 1} others)" if len(lone) > 1 else ""
+            raise InputError(f"{has.hosts[lone[0]]}: host {lone[0]} is not in {lacks.place}{rest}.")
     if only_other:
         more = ", ..." * (len(only_other) > _MOST_LISTED)
         parts.anomalies.append(

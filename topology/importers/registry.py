@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from topology.errors import InputError
+from topology.errors import InputError, printable
 from topology.importers import ibnetdiscover, infragraph, nccl_xml, netq, simai, slurm, topo_m, topograph
 from topology.importers.found import Found
 from topology.importers.source import Source
@@ -75,5 +75,5 @@ def read_found(source: Source, kind: str | None) -> Found:
         raise InputError(f"`kind` {kind}: not one of {', '.join(KINDS)}.")
     kind = kind or kind_of(source)
     found = FORMATS[KINDS.index(kind)].read(source)
-    notes, anomalies = tuple(source.notes), tuple(source.anomalies)
+    notes, anomalies = (tuple(map(printable, lines)) for lines in (source.notes, source.anomalies))
     return replace(found, place=source.name, kind=kind, notes=notes, anomalies=anomalies)

@@ -165,16 +165,13 @@ def _rail(
     fabric: FabricFound, assembled: Assembled, domain: DomainSpec, parts: Parts
 ) -> tuple[list[str], ScaleOutSpec] | None:
     """Return rails: in each pod one leaf a rail, every host on all of them, leaves evenly on all spines."""
-    members: dict[str, list[str]] = defaultdict(list)
-    for host, pod in fabric.pods.items():
-        members[pod].append(host)
-    size = {len(hosts) for hosts in members.values()}
+    members = Counter(fabric.pods.values())
+    size = set(members.values())
     spines = [name for name, level in fabric.switches.items() if level == 2]
     leaves = [name for name, level in fabric.switches.items() if level == 1]
     if len(size) != 1 or max(fabric.switches.values()) != 2 or fabric.rails != domain.gpus_per_node:
         return None
-    each = {(trunk.ends, trunk.count) for trunk in fabric.trunks}
-    counts = {count for _, count in each}
+    counts = {trunk.count for trunk in fabric.trunks}
     if (
         len(fabric.trunks) != len(leaves) * len(spines)
         or len(counts) != 1
@@ -182,9 +179,8 @@ def _rail(
     ):
         return None
     count = counts.pop()
-    rates = {port.rate.value for port in fabric.ports if port.rate} | {
-        t.rate.value for t in fabric.trunks if t.rate
-    }
+    figures = [*(port.rate for port in fabric.ports), *(trunk.rate for trunk in fabric.trunks)]
+    rates = {figure.value for figure in figures if figure}
     first = fabric.ports[0].rate
     if len(rates) != 1 or first is None or count is None:
         return None
@@ -193,7 +189,9 @@ def _rail(
     if any(a in number and number[a] != fabric.switch_rails[leaf] for a, leaf in pairs):
         return None
     per_pod = size.pop()
-    order = [host for hosts in _domains_by_pod(fabric, assembled) for host in hosts]
+    place = {pod: number for number, pod in enumerate(dict.fromkeys(fabric.pods.values()))}
+    by_pod = sorted(assembled.domains.values(), key=lambda hosts: place.get(fabric.pods.get(hosts[0], ""), 0))
+    order = [host for hosts in by_pod for host in hosts]
     return order, ScaleOutSpec(
         kind="rail",
         fabric=_as_read("rail", parts.nic(first)),
@@ -202,12 +200,6 @@ def _rail(
         spines=len(spines),
         oversubscription=per_pod / (count * len(spines)),
     )
-
-
-def _domains_by_pod(fabric: FabricFound, assembled: Assembled) -> list[Sequence[str]]:
-    """Return the hosts of each domain, domains of one pod together."""
-    place = {pod: number for number, pod in enumerate(dict.fromkeys(fabric.pods.values()))}
-    return sorted(assembled.domains.values(), key=lambda hosts: place.get(fabric.pods.get(hosts[0], ""), 0))
 
 
 def _tree(

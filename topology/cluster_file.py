@@ -72,7 +72,7 @@ class _Gpus:
             for name in table.names():
                 row = table.sub(name)
                 own = {
-                    key: user_figure(row, key, unit, fields.where)
+                    key: user_figure(row, key, unit, source=fields.where)
                     for key, unit in GPU_FIGURES.items()
                     if key in row
                 }
@@ -83,7 +83,7 @@ class _Gpus:
         if "prices" in fields:
             prices = fields.sub("prices")
             for name in prices.names():
-                price = user_figure(prices, name, "USD/h", fields.where)
+                price = user_figure(prices, name, "USD/h", source=fields.where)
                 self._own.setdefault(name, {})["usd_per_h"] = price
 
     def __call__(self, name: str, where: str) -> GpuSpec:
@@ -229,7 +229,7 @@ def default_node_shape(shape: Sequence[int], gpus_per_node: int, where: str) -> 
 def _fabric(row: Fields, gpu: GpuSpec, dimension: int | None = None) -> FabricSpec:
     """Return the scale-up fabric of a domain, or of one dimension of a torus."""
     if dimension is None:
-        link = user_figure(row, "link", "byte/s", row.where)
+        link = user_figure(row, "link", "byte/s")
     else:
         where = row.at(f"link[{dimension}]")
         link = given_figure(row.get("link")[dimension], "byte/s", where, row.where)
@@ -264,15 +264,12 @@ def _link(row: Fields, kinds: Mapping[str, str]) -> RawLink:
             f"{row.where}: link {list(ends)}: needs its `rate` per direction, like 50 GB/s, or the `fabric` of a "
             f"catalog entry{unknown}."
         )
-    if known is not None:
-        rate = user_figure(row, "rate", "byte/s", row.where) if "rate" in row else known.link_bytes_per_s
-        latency = user_figure(row, "latency", "s", row.where) if "latency" in row else known.latency_s
-        fabric = FabricSpec(known.name, known.kind, rate, latency)
-    else:
-        rate = user_figure(row, "rate", "byte/s", row.where)
-        scale_up = {kinds.get(end) for end in ends} in _SCALE_UP
-        name = named or f"{'scale-up' if scale_up else 'link'} {format_quantity(rate.value, 'byte/s')}"
-        fabric = FabricSpec(name, "link", rate, stand_in_latency(row, scale_up=scale_up))
+    scale_up = {kinds.get(end) for end in ends} in _SCALE_UP
+    rate = user_figure(row, "rate", "byte/s", default=known.link_bytes_per_s if known else None)
+    usual = known.latency_s if known else stand_in_latency(scale_up=scale_up)
+    latency = user_figure(row, "latency", "s", default=usual)
+    name = named or f"{'scale-up' if scale_up else 'link'} {format_quantity(rate.value, 'byte/s')}"
+    fabric = FabricSpec(name, known.kind if known else "link", rate, latency)
     count = row.count("count", 1)
     row.done()
     return RawLink(ends, fabric, count)

@@ -27,10 +27,14 @@ _REFERENCE = (
 _RADIX = {50e9: 64, 100e9: 144}
 
 
-def user_figure(fields: Fields, key: str, unit: str, file: str) -> Figure:
-    """Return one figure that the file's owner vouches for."""
+def user_figure(
+    fields: Fields, key: str, unit: str, *, source: str | None = None, default: Figure | None = None
+) -> Figure:
+    """Return one figure that the file's owner vouches for, or the default where there is one and the key is not."""
+    if default is not None and key not in fields:
+        return default
     text = fields.text(key) if isinstance(fields.get(key), str) else fields.need(key)
-    return given_figure(text, unit, fields.at(key), file)
+    return given_figure(text, unit, fields.at(key), source or fields.where)
 
 
 def given_figure(text: object, unit: str, where: str, source: str | None = None) -> Figure:
@@ -40,9 +44,8 @@ def given_figure(text: object, unit: str, where: str, source: str | None = None)
 
 def stand_in_latency(fields: Fields | None = None, *, scale_up: bool) -> Figure:
     """Return the latency of a hop: the file's, or the catalog's stand-in (which says that it is one)."""
-    if fields is not None and "latency" in fields:
-        return user_figure(fields, "latency", "s", fields.where)
-    return (load_domain(_REFERENCE) if scale_up else load_scale_out(_REFERENCE)).fabric.latency_s
+    usual = (load_domain(_REFERENCE) if scale_up else load_scale_out(_REFERENCE)).fabric.latency_s
+    return usual if fields is None else user_figure(fields, "latency", "s", default=usual)
 
 
 def read_fabric(
@@ -83,7 +86,7 @@ class _Asked:
         self.gpus_per_node = max(domain.gpus_per_node for domain in domains)
         self.hosts = sum(domain.nodes for domain in domains)
         kind = row.text("kind")
-        nic = user_figure(row, "nic", "byte/s", row.where)
+        nic = user_figure(row, "nic", "byte/s")
         leaves, spines = self._oversubscription(kind)
         self.blank = ScaleOutSpec(  # its switches still to come
             kind=kind,

@@ -49,8 +49,7 @@ def check_links(row: Fields, domain: DomainSpec) -> None:
     for fabric in dict.fromkeys(fabrics):
         rate = fabric.link_bytes_per_s.value
         wrong = _against_catalog(rate, links, total, known) if known else _against_kind(rate, fabric.kind)
-        if wrong:
-            raise InputError(f'{row.at("link")}: "{fabric.link_bytes_per_s.text}": {wrong} {_INSIST}')
+        _refuse(row.at("link"), fabric.link_bytes_per_s, wrong)
 
 
 def check_nic(row: Fields, scale_out: ScaleOutSpec, parts: Sequence[object]) -> None:
@@ -64,7 +63,8 @@ def check_nic(row: Fields, scale_out: ScaleOutSpec, parts: Sequence[object]) -> 
     if row.flag("rate_checked"):
         return
     _check_latency(scale_out.fabric.latency_s, row.at("latency"))
-    rate, text = scale_out.fabric.link_bytes_per_s.value, scale_out.fabric.link_bytes_per_s.text
+    nic = scale_out.fabric.link_bytes_per_s
+    rate = nic.value
     designs = [find_scale_out(part) for part in parts if isinstance(part, str)]
     known = [design.fabric.link_bytes_per_s.value for design in designs if design is not None]
     low, high = _NIC_RANGE
@@ -74,8 +74,7 @@ def check_nic(row: Fields, scale_out: ScaleOutSpec, parts: Sequence[object]) -> 
     elif rate < low or (known and rate <= min(known) / 7.9):
         usual = f" (the part has {_other_unit(min(known))})" if known else ""
         wrong = f"{_gb(rate)} is less than such a NIC has{usual}; {_other_unit(rate * 8)} was probably meant."
-    if wrong:
-        raise InputError(f'{row.at("nic")}: "{text}": {wrong} {_INSIST}')
+    _refuse(row.at("nic"), nic, wrong)
 
 
 def check_raw_links(raw: RawTopology, where: str) -> None:
@@ -103,8 +102,7 @@ def check_raw_links(raw: RawTopology, where: str) -> None:
             wrong = _against_catalog(rate, links[ends[0]], totals[ends[0]], _published(gpus[ends[0]]))
         else:
             wrong = _against_kind(rate, link.fabric.kind)
-        if wrong:
-            raise InputError(f'{place}: "{link.fabric.link_bytes_per_s.text}": {wrong} {_INSIST}')
+        _refuse(place, link.fabric.link_bytes_per_s, wrong)
 
 
 def check_gpu_figures(row: Fields, gpu: GpuSpec, own: Mapping[str, Figure]) -> None:
@@ -129,11 +127,8 @@ def check_gpu_figures(row: Fields, gpu: GpuSpec, own: Mapping[str, Figure]) -> N
             meant = "eight times off: bits and bytes mixed"
         elif ratio > 500 or ratio < 1 / 500:
             meant = "a prefix off"
-        if meant:
-            raise InputError(
-                f'{row.at(key)}: "{figure.text}": the catalog has {format_quantity(known, figure.unit)} for '
-                f"{gpu.name}; this is {meant}. {_INSIST}"
-            )
+        has = f"the catalog has {format_quantity(known, figure.unit)} for {gpu.name}"
+        _refuse(row.at(key), figure, f"{has}; this is {meant}." if meant else "")
 
 
 def _published(gpu: GpuSpec) -> list[DomainSpec]:
@@ -187,7 +182,13 @@ def _against_kind(rate: float, kind: str) -> str:
 def _check_latency(latency: Figure, where: str) -> None:
     """Refuse a latency of one hop that no network has."""
     if not 1e-9 <= latency.value <= 1e-3:
-        raise InputError(f'{where}: "{latency.text}": one hop takes between 1 ns and 1 ms. {_INSIST}')
+        _refuse(where, latency, "one hop takes between 1 ns and 1 ms.")
+
+
+def _refuse(where: str, figure: Figure, wrong: str) -> None:
+    """Refuse a figure with what is wrong with it, if anything is."""
+    if wrong:
+        raise InputError(f'{where}: "{figure.text}": {wrong} {_INSIST}')
 
 
 def _near(value: float, other: float) -> bool:

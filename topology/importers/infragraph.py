@@ -27,13 +27,16 @@ from topology.spec import RawNode
 _MOST_NODES = 300_000
 _MOST_EDGES = 1_000_000
 _SLICE = re.compile(r"([\w./-]+?)(?:\[(\d*)(?::(\d*))?\])?")
-_GIGA_BYTES = {
-    "gigabytes_per_second": 1.0,
-    "giga_bytes_per_second": 1.0,
-    "gigabits_per_second": 1 / 8,
-    "giga_bits_per_second": 1 / 8,
+_BYTES, _BITS = (1e9, "GB/s"), (1e9 / 8, "Gb/s")
+_RATES = {
+    "gigabytes_per_second": _BYTES,
+    "giga_bytes_per_second": _BYTES,
+    "gigabits_per_second": _BITS,
+    "giga_bits_per_second": _BITS,
 }
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}
+_TIMES = {"ns": (1e-9, "ns"), "us": (1e-6, "us"), "ms": (1e-3, "ms")}
+_UNITS = {"bandwidth": ("byte/s", _RATES), "latency": ("s", _TIMES)}
+"""What a link may say: the unit of each figure, and by key the factor to it and the unit as people write it."""
 
 Part = tuple[str, int]
 """A component or instance, and its number."""
@@ -252,21 +255,15 @@ def _too_large(where: str) -> InputError:
 def _link_figures(source: Source, link: Fields) -> tuple[Figure | None, Figure | None]:
     """Return rate and latency of a link, None where the file has none (transfers per second are no rate)."""
     holder = link.sub("physical") if link.has("physical") else link
-    rate = latency = None
     where = f"{source.name}, link {link.name('name')}"
-    if holder.has("bandwidth"):
-        bandwidth = holder.sub("bandwidth")
-        for key, factor in _GIGA_BYTES.items():
-            if bandwidth.has(key):
-                value, unit = bandwidth.number(key), "GB/s" if factor == 1 else "Gb/s"
-                rate = Figure(value * factor * 1e9, "byte/s", Evidence.USER, where, f"{value:g} {unit}")
-    if holder.has("latency"):
-        times = holder.sub("latency")
-        for key, factor in _SECONDS.items():
-            if times.has(key):
-                value = times.number(key)
-                latency = Figure(value * factor, "s", Evidence.USER, where, f"{value:g} {key}")
-    return rate, latency
+    figures: dict[str, Figure] = {}
+    for what, (unit, known) in _UNITS.items():
+        given = holder.sub(what) if holder.has(what) else None
+        for key, (factor, word) in known.items():
+            if given is not None and given.has(key):
+                value = given.number(key)
+                figures[what] = Figure(value * factor, unit, Evidence.USER, where, f"{value:g} {word}")
+    return figures.get("bandwidth"), figures.get("latency")
 
 
 class _Graph:

@@ -82,9 +82,7 @@ def regular_fabric(
     if domain is None or len(sizes) != 1:
         return None
     domain = replace(domain, gpus=domain.gpus_per_node * sizes.pop())
-    shape = (
-        _rail(fabric, assembled, domain, parts) if fabric.switch_rails else _tree(fabric, assembled, domain)
-    )
+    shape = _rail(fabric, assembled, parts) if fabric.switch_rails else _tree(fabric, assembled, domain)
     if shape is None:
         return None
     order, out = shape
@@ -161,28 +159,16 @@ def _as_part(
     return replace(system, gpus=gpus) if _SAME(system) == _SAME(domain) else domain
 
 
-def _rail(
-    fabric: FabricFound, assembled: Assembled, domain: DomainSpec, parts: Parts
-) -> tuple[list[str], ScaleOutSpec] | None:
-    """Return rails: in each pod one leaf a rail, every host on all of them, leaves evenly on all spines."""
-    members = Counter(fabric.pods.values())
-    size = set(members.values())
-    spines = [name for name, level in fabric.switches.items() if level == 2]
-    leaves = [name for name, level in fabric.switches.items() if level == 1]
-    if len(size) != 1 or max(fabric.switches.values()) != 2 or fabric.rails != domain.gpus_per_node:
-        return None
-    counts = {trunk.count for trunk in fabric.trunks}
-    if (
-        len(fabric.trunks) != len(leaves) * len(spines)
-        or len(counts) != 1
-        or len(leaves) != len(members) * fabric.rails
-    ):
-        return None
-    count = counts.pop()
-    figures = [*(port.rate for port in fabric.ports), *(trunk.rate for trunk in fabric.trunks)]
-    rates = {figure.value for figure in figures if figure}
-    first = fabric.ports[0].rate
-    if len(rates) != 1 or first is None or count is None:
+def _rail(fabric: FabricFound, assembled: Assembled, parts: Parts) -> tuple[list[str], ScaleOutSpec] | None:
+    """Return rails: in each pod one leaf a rail, every host on all of them, leaves evenly on all spines.
+
+    That links are as many and as fast as in such a fabric is seen when its graph is compared.
+    """
+    size = set(Counter(fabric.pods.values()).values())
+    spines = sum(level == 2 for level in fabric.switches.values())
+    count = fabric.trunks[0].count if fabric.trunks else None
+    rate = fabric.ports[0].rate
+    if len(size) != 1 or not spines or rate is None or count is None:
         return None
     number = {node.id: node.rail for node in assembled.raw.nodes if node.kind == "gpu"}
     pairs = [link.between for link in assembled.raw.links if link.between[1] in fabric.switch_rails]
@@ -194,11 +180,11 @@ def _rail(
     order = [host for hosts in by_pod for host in hosts]
     return order, ScaleOutSpec(
         kind="rail",
-        fabric=_as_read("rail", parts.nic(first)),
+        fabric=_as_read("rail", parts.nic(rate)),
         nic_links_per_gpu=1,
         nodes_per_pod=per_pod,
-        spines=len(spines),
-        oversubscription=per_pod / (count * len(spines)),
+        spines=spines,
+        oversubscription=per_pod / (count * spines),
     )
 
 

@@ -270,6 +270,8 @@ def _number(value: object, where: str, least: float | None = None, most: float =
         limit = "greater than zero" + (f", at most {most:g}" if most < math.inf else "")
     else:
         limit = f"of {least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
+    if least == -math.inf:
+        limit = f"of at most {most:g}" if most < math.inf else "that is finite"
     unit = (
         ", without a unit" if isinstance(value, str) and value[:1].isdigit() and value[-1].isalpha() else ""
     )

@@ -21,8 +21,9 @@ from cost.calibration.kernels import architecture_of, architectures
 from cost.calibration.serving import ANY_ENGINE, engine_names, require_engine
 from cost.quantity import Quantity
 from topology.errors import InputError, MissingFigureError
-from topology.reading import Fields, load_yaml, nearest
+from topology.reading import Fields, load_yaml
 from topology.schema import read
+from topology.table import Table
 from topology.units import added
 
 Array = NDArray[np.float64]
@@ -208,35 +209,17 @@ def _centres(rows: Iterable[list[str]]) -> dict[Kind, Centres]:
     if tuple(head) != COLUMNS:
         raise InputError(f"residual.csv: the first line must be {','.join(COLUMNS)}.")
     known: dict[Kind, dict[tuple[float, ...], float]] = {}
-    for number, cells in enumerate(lines, 2):
-        where = f"residual.csv, line {number}"
-        if len(cells) != len(COLUMNS):
-            raise InputError(f"{where}: {len(cells)} cells; expected {len(COLUMNS)}.")
-        kind = _kind(cells[:3], where)
-        *features, coefficient = (
-            _number(text, name, where) for text, name in zip(cells[3:], COLUMNS[3:], strict=True)
+    for row in Table("residual.csv", COLUMNS, lines).rows():
+        kind = Kind(
+            row.choice("phase", PHASES),
+            row.choice("engine", engine_names()),
+            row.choice("architecture", architectures()),
         )
+        shares = [row.number(name, None, most=1) for name in SHARES]
+        others = [row.number(name, None, least=-math.inf) for name in COLUMNS[3 + len(SHARES) :]]
+        *features, coefficient = (*shares, *others)
         mine = known.setdefault(kind, {})
         if tuple(features) in mine:
-            raise InputError(f"{where}: duplicate centre.")
+            raise InputError(f"{row.where}: duplicate centre.")
         mine[tuple(features)] = coefficient
     return {kind: Centres(np.array([*mine]), np.array([*mine.values()])) for kind, mine in known.items()}
-
-
-def _kind(cells: list[str], where: str) -> Kind:
-    for text, name, choices in zip(cells, COLUMNS, (PHASES, engine_names(), architectures()), strict=False):
-        if text not in choices:
-            raise InputError(f"{where}, column {name}: {text!r} is not known; {nearest(text, choices)}")
-    return Kind(*cells)
-
-
-def _number(text: str, name: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{where}, column {name}: {text!r} must be a number.")
-    if name in SHARES and not 0 <= value <= 1:
-        raise InputError(f"{where}, column {name}: {text} is no share of a step.")
-    return value

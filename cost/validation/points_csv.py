@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from cost.calibration.serving import MOST_DRAFTS
-from cost.validation.cells import Row, Table, cluster_name, dtype_name, model_name, spellings
+from cost.validation.names import cluster_name, dtype_name, model_name
 from cost.validation.point import NO_LAYOUT, AllToAll, Point, Pool
 from cost.validation.recipes import with_unstated_drafts
 from topology.errors import InputError
 from topology.reading import nearest
+from topology.table import Row, Table, spellings
 
 COLUMNS = {
     "id": "name of the row",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cost.validation.cells import Table
 from cost.validation.point import Point
 from cost.validation.points_csv import is_points, points_from_table
 from cost.validation.silicon import is_silicon, silicon_from_table
 from cost.validation.transcribed import is_transcribed, transcribed_from_table
 from topology.errors import InputError
+from topology.table import Table
 
 _DATA = Path(__file__).parent / "data"
 _NOT_SERVED = ("recipes.csv", "sparse_kernels.csv")

@@ -16,8 +16,8 @@ from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
 
-from cost.validation.cells import Row, Table
 from cost.validation.point import Point, Pool
+from topology.table import Row, Table
 
 PATH = Path(__file__).parent / "data" / "recipes.csv"
 COLUMNS = (

@@ -33,9 +33,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache, partial
 
-from cost.validation.cells import Row, Table, cluster_name, model_name, spellings
+from cost.validation.names import cluster_name, model_name
 from cost.validation.point import Point, Pool
 from cost.validation.recipes import Label, Recipe, label_of, launched_cache, plain_image
+from topology.table import Row, Table, spellings
 
 # medians of the recorded counts: pools with tensor-parallel attention by engine, narrow and wide data-parallel pools
 _TP_WORKERS = {"sglang": 1}

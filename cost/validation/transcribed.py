@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cost.model import Model
-from cost.validation.cells import Row, Table, cluster_name, dtype_name, model_name, spellings
+from cost.validation.names import cluster_name, dtype_name, model_name
 from cost.validation.point import Point, Pool
 from cost.validation.recipes import with_unstated_drafts
+from topology.table import Row, Table, spellings
 
 TRANSCRIBED = (
     *("id", "source", "model", "chip", "n_chips", "domain_size", "phase", "parallelism", "weight_dtype"),

@@ -131,14 +131,14 @@ def changed(place, text):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([changed(0, "decode")], "line 2, column phase: 'decode' is not known"),
-        ([changed(1, "trtlm")], "column engine: 'trtlm' is not known; .*trtllm"),
+        ([changed(0, "decode")], "row 2, column phase: 'decode' is not one of"),
+        ([changed(1, "trtlm")], "column engine: 'trtlm' is not one of .*trtllm"),
         ([changed(2, "volta")], "column architecture"),
-        ([changed(3, "1.5")], "column attention: 1.5 is no share"),
+        ([changed(3, "1.5")], "column attention: 1.5 must be a number from 0 to 1"),
         ([changed(9, "many")], "column batch: 'many' must be a number"),
-        ([changed(len(ROW) - 1, "nan")], "column coefficient: 'nan' must be a number"),
-        ([ROW[:-1]], "14 cells; expected 15"),
-        ([ROW, ROW], "line 3: duplicate centre"),
+        ([changed(len(ROW) - 1, "nan")], "column coefficient: nan must be a number"),
+        ([ROW[:-1]], "row 2: 14 cells, but the header names 15 columns"),
+        ([ROW, ROW], "row 3: duplicate centre"),
     ],
 )
 def test_bad_rows_are_named(rows, message):

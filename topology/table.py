@@ -1,4 +1,4 @@
-"""Cells of a CSV of measurements: strictly read, in whichever spelling publications have."""
+"""CSV files, read as strictly as other input: each row is the fields of its columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from topology.errors import InputError
@@ -17,6 +16,8 @@ _LONGEST_FILE_BYTES = 256_000_000
 _LARGEST = 1e15
 _SMALLEST = 1e-15
 """Of a measured figure: errors are divided by it."""
+_YES = frozenset({"yes", "y", "true", "t", "1", "on", "tbo", "dbo"})
+_NO = frozenset({"no", "n", "false", "f", "0", "off", "none", "sbo"})
 
 
 class Row(Fields):
@@ -82,7 +83,10 @@ class Row(Fields):
     def named(self, key: str, names: Mapping[str, str], default: str = "") -> str:
         """Return the name that the cell spells (:func:`spellings`), ``default`` where it is blank."""
         return self.known(
-            key, lambda text: names.get(_plain(text).replace("-", "_")), sorted(set(names.values())), default
+            key,
+            lambda text: names.get(plain_words(text).replace("-", "_")),
+            sorted(set(names.values())),
+            default,
         )
 
     def flag(self, key: str, default: bool | None = False) -> bool:
@@ -157,158 +161,12 @@ class Table:
             yield Row(dict(zip(self.header, cells, strict=True)), where)
 
 
-# How publications write models, chips, formats and yes or no, and what the catalog calls them.
-
-
 def spellings(names: Mapping[str, str]) -> dict[str, str]:
     """Return the name of each spelling, from names and their other spellings (with spaces between)."""
     return {word: name for name, words in names.items() for word in (name, *words.split())}
 
 
-_FORMATS = spellings(
-    {
-        "fp8": "fp8-block block-fp8 w8a8-fp8 e4m3",
-        "nvfp4": "fp4 nv-fp4",
-        "mxfp4": "",
-        "mxfp8": "",
-        "bf16": "bfloat16",
-        "fp16": "float16",
-        "fp32": "",
-        "int8": "w8a8",
-        "int4": "int4-wo w4a16 awq gptq",
-    }
-)
-# Precisions at the end of a model's name tell the weights; the rest only what the weights were tuned for.
-_PRECISION_SUFFIX = re.compile(
-    r"-(nvfp4|mxfp4|mxfp8|fp4|fp8|bf16|awq|gptq|int4|int8|w4a16|w8a8)(-dynamic|-v\d+)?$"
-)
-_PLAIN_SUFFIX = re.compile(
-    r"-(instruct|chat|base|hf|it|thinking|exp|terminus|block|preview|v0\.\d|\d{4}|\d+(\.\d+)?t|\d+e)$"
-)
-_MODEL_ALIASES = {
-    "deepseek": "deepseek-v3",
-    "deepseek-671b": "deepseek-v3",
-    "deepseek-v3-671b": "deepseek-v3",
-    "deepseek-r1-671b": "deepseek-r1",
-    "deepseek-v3/r1": "deepseek-v3",
-    "deepseek-v3-r1": "deepseek-v3",
-    "deepseek-r1/v3": "deepseek-r1",
-    "deepseek-r1-v3": "deepseek-r1",
-    "dsv3": "deepseek-v3",
-    "dsr1": "deepseek-r1",
-    "dsv4-pro": "deepseek-v4-pro",
-    "deepseek-v4": "deepseek-v4-pro",
-    "gpt-oss": "gpt-oss-120b",
-    "kimi": "kimi-k2",
-}
-_CHIP_CLUSTERS = spellings(
-    {
-        **{f"hgx-{chip}": chip for chip in ("h100", "h800", "h20", "h200", "b200", "b300")},
-        "gb200-nvl72": "gb200",
-        "gb300-nvl72": "gb300",
-        "vr-nvl72": "rubin vr200",
-        "mi300x": "",
-        "mi325x": "",
-        "mi355x": "",
-        "helios-72": "mi455x",
-        "cm384": "ascend-910c 910c cloudmatrix cloudmatrix384 cloudmatrix-384",
-        "trn2-ultra": "trainium2 trn2",
-        "tpu-v5p": "",
-        "tpu-v6e": "",
-        "tpu-v7": "",
-    }
-)
-_CHIP_SUFFIX = re.compile(r"-(sxm\d?|nvl\d+(x\d+)?|hgx|dgx|\d+gb?|oam|pod|die|npu)$")
-_CHIP_PREFIX = re.compile(r"^(nvidia|amd|huawei|google|hgx|dgx|geforce)-")
-
-
-def _plain(text: str) -> str:
-    """Lower case, words joined by single hyphens, remarks in brackets dropped."""
+def plain_words(text: str) -> str:
+    """Return ``text`` in lower case, its words joined by single hyphens and remarks in brackets dropped."""
     text = re.sub(r"\([^)]*\)", " ", text.lower())
     return re.sub(r"[\s_]+", "-", text.strip()).strip("-")
-
-
-@lru_cache(maxsize=512)
-def model_name(text: str) -> tuple[str, str]:
-    """Return the catalog name that ``text`` means, and the format of the weights that it names ("" for none).
-
-    ``deepseek-ai/DeepSeek-R1`` is ``deepseek-r1``; ``nvidia/DeepSeek-R1-NVFP4`` is ``deepseek-r1`` with weights
-    in ``nvfp4``. The path of a ``config.json``, and a name that the catalog does not know, come back as given.
-    """
-    from cost.resolve import model_names
-
-    stripped = text.strip()
-    if stripped.lower().endswith(".json"):
-        return stripped, ""
-    known = model_names()
-    candidate, weights = _plain(stripped), ""
-    if "/" in candidate and candidate not in _MODEL_ALIASES:
-        candidate = _after_owner(candidate)
-    while candidate:
-        candidate = candidate.removeprefix("meta-") if candidate.startswith("meta-llama") else candidate
-        if candidate in known:
-            return candidate, weights
-        if candidate in _MODEL_ALIASES:
-            return _MODEL_ALIASES[candidate], weights
-        precision = _PRECISION_SUFFIX.search(candidate)
-        shorter = (precision or _PLAIN_SUFFIX.search(candidate)) and _shorten(candidate)
-        if not shorter:
-            break
-        if precision:
-            weights = _FORMATS[precision.group(1)]
-        candidate = shorter
-    return stripped, ""
-
-
-def _after_owner(candidate: str) -> str:
-    """Drop the owner of ``owner/model``; a second model after a slash (``deepseek-v3/r1``) is none."""
-    owner, _, rest = candidate.partition("/")
-    return f"{owner}/{rest}" if re.fullmatch(r"[vr]\d+", rest) else rest
-
-
-def _shorten(candidate: str) -> str:
-    shorter = _PRECISION_SUFFIX.sub("", candidate)
-    return shorter if shorter != candidate else _PLAIN_SUFFIX.sub("", candidate)
-
-
-@lru_cache(maxsize=256)
-def cluster_name(text: str) -> tuple[str, int]:
-    """Return the catalog name of the cluster or chip that ``text`` means, and the count after ``@`` (0 for none).
-
-    ``H800``, ``hgx-h800``, ``h800_sxm`` and ``H800-80G`` are all ``hgx-h800``. The path of a cluster YAML, and a
-    name that the catalog does not know, come back as given.
-    """
-    from topology.catalog import cluster_names
-
-    stripped = text.strip()
-    if stripped.lower().endswith((".yaml", ".yml")):
-        return stripped, 0
-    head, _, count = stripped.partition("@")
-    gpus = int(count) if re.fullmatch(r"\s*[0-9]{1,9}\s*", count) else 0
-    candidate = _plain(head)
-    known = cluster_names()
-    while candidate:
-        if candidate in known:
-            return candidate, gpus
-        if candidate in _CHIP_CLUSTERS:
-            return _CHIP_CLUSTERS[candidate], gpus
-        shorter = _CHIP_SUFFIX.sub("", candidate)
-        shorter = shorter if shorter != candidate else _CHIP_PREFIX.sub("", candidate)
-        if shorter == candidate:
-            break
-        candidate = shorter
-    return head.strip(), gpus
-
-
-def dtype_name(text: str) -> str | None:
-    """Return the name that :mod:`cost.dtypes` has for a format; None where there is none."""
-    from cost.dtypes import DTYPES
-
-    key = _plain(text)
-    if key in DTYPES or "*" in key:
-        return key
-    return _FORMATS.get(key)
-
-
-_YES = frozenset({"yes", "y", "true", "t", "1", "on", "tbo", "dbo"})
-_NO = frozenset({"no", "n", "false", "f", "0", "off", "none", "sbo"})

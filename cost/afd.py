@@ -16,6 +16,7 @@ Where ``m T`` is the largest these are ``(A + E + D + C) + T (m L - 1)`` over ``
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from cost.deployment import USABLE_HBM, Deployment
 from cost.layout import StageSpec
 from cost.layouts.candidates import batch_grid, domain_gpus, equal_groups, group_sizes
 from cost.layouts.result import Sweep
+from cost.layouts.stages import Columns
 from cost.machine import Machine
 from cost.memory import batch_room, even_memory, weight_sizes
 from cost.model import Layer, Model, MoeFfn
@@ -234,45 +236,35 @@ def afd_sweep(deployment: Deployment, *, imbalance: float | None = 1.0) -> AfdSw
         raise InputError(f"`afd`: {model.name} has no routed experts to put elsewhere.")
     if workload.overlap:
         raise InputError("`afd`: its micro-batches overlap already; leave `overlap` out.")
-    rows = _candidates(deployment)
-    pieces = [_price(deployment, *row, imbalance=imbalance) for row in rows]
-    names = [name for piece in pieces for name in piece]
-
-    def column(name: str) -> Array:
-        return np.concatenate(
-            [np.zeros(0), *(piece.get(name, np.zeros(len(piece["tp"]))) for piece in pieces)]
-        )
-
-    def whole(name: str) -> Index:
-        return column(name).astype(np.int64)
-
-    fabrics = [name for name in dict.fromkeys(names) if name.startswith("by ")]
-    by = {name[3:]: column(name) for name in fabrics}
-    step_s, batch = column("step_s"), column("batch")
-    gpus, replicas = column("gpus"), column("replicas")
-    tok_s = batch * gpus * replicas * workload.tokens_per_step / np.maximum(step_s, 1e-30)
+    pieces = [_price(deployment, *each, imbalance=imbalance) for each in _candidates(deployment)]
+    found = reduce(Columns.joined, pieces, Columns(0))
+    tp, gpus, replicas, experts, micro = (
+        found[name].astype(np.int64) for name in ("tp", "gpus", "replicas", "experts", "micro")
+    )
+    step_s, limits, one = found["step_s"], found.named("limit"), np.ones(found.rows, dtype=np.int64)
+    tok_s = found["batch"] * gpus * replicas * workload.tokens_per_step / np.maximum(step_s, 1e-30)
     return AfdSweep(
         deployment=deployment,
-        layout=np.arange(len(step_s)),
-        tp=whole("tp"),
-        attention_dp=(column("attention") / np.maximum(column("tp"), 1)).astype(np.int64),
-        ep=whole("experts"),
-        moe_tp=np.ones(len(step_s), dtype=np.int64),
-        stages=np.ones(len(step_s), dtype=np.int64),
-        replicas=whole("replicas"),
-        gpus=whole("gpus"),
-        batch=batch,
-        max_batch=column("most"),
+        layout=np.arange(found.rows),
+        tp=tp,
+        attention_dp=(found["attention"] / np.maximum(tp, 1)).astype(np.int64),
+        ep=experts,
+        moe_tp=one,
+        stages=one,
+        replicas=replicas,
+        gpus=gpus,
+        batch=found["batch"],
+        max_batch=found["most"],
         step_s=step_s,
-        lower_step_s=column("lower_s"),
+        lower_step_s=found["lower_s"],
         tok_s=tok_s,
-        bound_by=np.argmax(list(by.values()), axis=0) if by else np.zeros(0, dtype=np.int64),
-        limits=tuple(by),
-        terms_s={"attention_side": column("busy_s"), "waiting": step_s - column("busy_s")},
+        bound_by=np.argmax(list(limits.values()), axis=0) if limits else one,
+        limits=tuple(limits),
+        terms_s={"attention_side": found["busy_s"], "waiting": step_s - found["busy_s"]},
         variants=(),
-        shortage_bytes=0.0 if len(step_s) else _shortage(deployment),
+        shortage_bytes=0.0 if found.rows else _shortage(deployment),
         imbalance=imbalance,
-        micro_batches=whole("micro"),
+        micro_batches=micro,
     )
 
 
@@ -301,7 +293,7 @@ def _price(
     sides: list[int],
     *,
     imbalance: float | None,
-) -> dict[str, Array]:
+) -> Columns:
     """All widths, batches and micro-batches of groups of one size, as columns."""
     model = deployment.model
     machine = deployment.machine(StageSpec(group, range(len(model.layers))))
@@ -329,7 +321,7 @@ def _price(
     stated = StepShape(ep=experts, imbalance=0.0 if imbalance is None else imbalance)
     uneven = with_imbalance(stated, "decode").imbalance
     shape = AfdShape(attention, experts, tp, grid[place] / tp, micro, crosses, uneven)
-    return {
+    table = {
         "tp": tp,
         "attention": attention,
         "experts": experts,
@@ -338,11 +330,12 @@ def _price(
         "replicas": np.full(len(row), float(replicas)),
         "batch": shape.sequences * micro * attention / (attention + experts),
         "most": most[row] * micro / tp * attention / (attention + experts),
-        **_step(deployment, machine, shape),
     }
+    named = {(name, ""): value for name, value in table.items()}
+    return Columns(len(row), named | _step(deployment, machine, shape))
 
 
-def _step(deployment: Deployment, machine: Machine, shape: AfdShape) -> dict[str, Array]:
+def _step(deployment: Deployment, machine: Machine, shape: AfdShape) -> dict[tuple[str, str], Array]:
     """Seconds of a step, its lower bound, and seconds by what may bind it, as columns."""
     model, workload = deployment.model, deployment.workload
     queries = 1.0 + workload.draft_tokens
@@ -377,13 +370,13 @@ def _step(deployment: Deployment, machine: Machine, shape: AfdShape) -> dict[str
         step, busy, trips = (value + count * cost.total_s for value in (step, busy, trips))
         lower = lower + count * cost.lower_s
     return {
-        "step_s": step + fill,
-        "lower_s": lower,
-        "busy_s": busy,
-        "by attention side": busy,
-        "by expert side": experts,
-        "by round trip": trips,
-        f"by {machine.rates.out_fabric if shape.crosses else machine.rates.up_fabric}": links,
+        ("step_s", ""): step + fill,
+        ("lower_s", ""): lower,
+        ("busy_s", ""): busy,
+        ("limit", "attention side"): busy,
+        ("limit", "expert side"): experts,
+        ("limit", "round trip"): trips,
+        ("limit", machine.rates.out_fabric if shape.crosses else machine.rates.up_fabric): links,
     }
 
 

@@ -200,14 +200,14 @@ def _lines(
 ) -> Columns:
     """Pipelines of their stages and hops (:mod:`cost.score`: one micro-batch for each stage goes round)."""
     depth, hops = pipelines.depth[pipeline], pipelines.hops
-    total, lower = seconds["step_s"], seconds["lower_s"]
     found = {key: runs.sum(times * value) for key, value in seconds.table.items()}
-    one_pass_s, hops_s = found["step_s", ""], np.zeros(len(pipeline))
+    none = np.zeros(len(pipeline))
+    one_pass_s, hops_s = found.get(("step_s", ""), none), none
     for fabric, fixed in hops.fixed.items():
         hop_s = fixed[pipeline] + batch * hops.slope[fabric][pipeline]
         found["limit", fabric] = found.get(("limit", fabric), 0.0) + hop_s
         hops_s = hops_s + hop_s
-    bubble_s = np.asarray(bubble_seconds(depth, runs.max(total), one_pass_s, hops_s))
+    bubble_s = np.asarray(bubble_seconds(depth, runs.max(seconds["step_s"]), one_pass_s, hops_s))
     if np.any(depth > 1):
         found |= {
             ("term", HOPS.name): hops_s,
@@ -215,8 +215,8 @@ def _lines(
             ("limit", IMBALANCE): bubble_s,
         }
     found["step_s", ""] = one_pass_s + hops_s + bubble_s
-    peak_s = found["lower_s", ""] + batch * hops.peak[pipeline]
-    found["lower_s", ""] = np.maximum(peak_s, depth * runs.max(lower))
+    peak_s = found.get(("lower_s", ""), none) + batch * hops.peak[pipeline]
+    found["lower_s", ""] = np.maximum(peak_s, depth * runs.max(seconds["lower_s"]))
     return Columns(len(pipeline), found)
 
 

@@ -110,13 +110,8 @@ class Columns:
     rows: int
     table: dict[tuple[str, str], NDArray[Any]] = field(default_factory=dict)
 
-    @classmethod
-    def of_steps(cls, rows: int) -> Columns:
-        """Rows whose steps :meth:`put` enters."""
-        return cls(rows, {("step_s", ""): np.zeros(rows), ("lower_s", ""): np.zeros(rows)})
-
     def __getitem__(self, kind: str) -> NDArray[Any]:
-        return self.table[kind, ""]
+        return self.table.get((kind, ""), np.zeros(self.rows))
 
     def named(self, kind: str) -> dict[str, Array]:
         """Seconds of every ``term`` or ``limit``."""
@@ -239,7 +234,7 @@ class Pricer:
         A GPU with one expert copy more than others is the one that the step waits for.
         """
         shape = replace(shape, slots=np.ceil(shape.slots / shape.ep) * shape.ep)
-        found, machine = Columns.of_steps(len(rows)), stages.machine[rows]
+        found, machine = Columns(len(rows)), stages.machine[rows]
         for index, what in enumerate(self.machines):
             where = np.flatnonzero(machine == index)
             if len(where):

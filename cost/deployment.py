@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ from topology.routes import Router, uniform_bytes_per_s
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
 
-_Gpus = tuple[int, ...]
-_RatesKey = tuple[str, _Gpus | frozenset[int]]
+_View = TypeVar("_View")
 
 
 @dataclass(eq=False)
@@ -34,22 +33,13 @@ class _Views:
 
     cluster: Cluster
     model: Model
-    domains: dict[_Gpus, NDArray[np.int64]] = field(default_factory=dict)
-    domain_sets: dict[_Gpus, frozenset[int]] = field(default_factory=dict)
-    rates: dict[_RatesKey, Rates] = field(default_factory=dict)
-    machines: dict[tuple[_RatesKey, Efficiency | None, str, str], Machine] = field(default_factory=dict)
-    gpu_rates: dict[tuple[_Gpus, Efficiency | None, str, str], GpuRates | None] = field(default_factory=dict)
-    numbers: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    found: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
-    @cached_property
-    def unlike(self) -> dict[int, tuple[float, int]]:
-        """What sets GPUs apart from others of their kind."""
-        return unlike_gpus(self.cluster)
-
-    @cached_property
-    def router(self) -> Router:
-        """Routes between the cluster's GPUs."""
-        return Router(self.cluster)
+    def once(self, make: Callable[[], _View], *key: object) -> _View:
+        """Return what ``make`` made the first time that it was asked for under ``key``."""
+        if key not in self.found:
+            self.found[key] = make()
+        return cast(_View, self.found[key])
 
 
 @dataclass(frozen=True)
@@ -109,16 +99,17 @@ class Deployment:
 
     def machine(self, stage: StageSpec) -> Machine:
         """What ``stage`` runs on: its rates, what its slowest chip reaches of them, and its all-to-all kernels."""
-        known = self._known.machines
-        key = self._rates_key(stage), self.efficiency, self.engine, self.workload.phase
-        if key not in known:
+
+        def made() -> Machine:
             rates = self.rates(stage)
             domains = (self.cluster.spec.domains[domain] for domain in self.domain_set(stage))
             gpu = next(domain.gpu for domain in domains if domain.gpu.name == rates.chip)
             efficiency = self.efficiency or calibrated(gpu, self.engine)
             kernels = kernels_for(rates, self.workload.phase)
-            known[key] = Machine(rates, efficiency, kernels, self.workload.kv_dtype)
-        return known[key]
+            return Machine(rates, efficiency, kernels, self.workload.kv_dtype)
+
+        key = self._rates_key(stage), self.efficiency, self.engine, self.workload.phase
+        return self._known.once(made, "machine", *key)
 
     def kernel(self, stage: StageSpec, *, tp: int = 1) -> Kernel | None:
         """The kernel that sends tokens to the experts of ``stage``; None where nothing is sent.
@@ -134,16 +125,17 @@ class Deployment:
 
     def rates(self, stage: StageSpec) -> Rates:
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
-        known, key = self._known.rates, self._rates_key(stage)
-        if key not in known:
+
+        def made() -> Rates:
             dtypes = [*self.model.precision.values(), "bf16", self.workload.kv_dtype]
             rates = stage_rates(self.cluster, stage.gpus, dtypes)
-            if self._routed(stage):
-                rates = replace(rates, alltoall_bytes_per_s=self._uniform(stage, rates.up_bytes_per_s))
-            known[key] = rates
-        return known[key]
+            if not self._routed(stage):
+                return rates
+            return replace(rates, alltoall_bytes_per_s=self._uniform(stage, rates.up_bytes_per_s))
 
-    def _rates_key(self, stage: StageSpec) -> _RatesKey:
+        return self._known.once(made, "rates", self._rates_key(stage))
+
+    def _rates_key(self, stage: StageSpec) -> tuple[str, tuple[int, ...] | frozenset[int]]:
         """Equal for stages of the same rates: of the same domains, or of the same GPUs where those differ inside."""
         apart = self._routed(stage) or bool(self.cluster.spec.slow_gpus)
         return self.workload.kv_dtype, stage.gpus if apart else self.domain_set(stage)
@@ -155,7 +147,8 @@ class Deployment:
 
     def _uniform(self, stage: StageSpec, alone: float) -> float:
         """All-to-all bytes/s among the GPUs of a stage in one domain, the slowest such group; from the routes."""
-        where, gpus, router = self.domains(stage), np.array(stage.gpus), self._known.router
+        where, gpus = self.domains(stage), np.array(stage.gpus)
+        router = self._known.once(lambda: Router(self.cluster), "router")
         groups = [gpus[where == domain].tolist() for domain in np.unique(where)]
         return min(
             (uniform_bytes_per_s(self.cluster, group, router) for group in groups if len(group) > 1),
@@ -167,10 +160,8 @@ class Deployment:
         spec = self.cluster.spec
         if not spec.slow_gpus and len({domain.gpu.name for domain in spec.domains}) == 1:
             return None
-        known, key = self._known.gpu_rates, (stage.gpus, self.efficiency, self.engine, self.workload.kv_dtype)
-        if key not in known:
-            known[key] = self._compared(stage)
-        return known[key]
+        key = stage.gpus, self.efficiency, self.engine, self.workload.kv_dtype
+        return self._known.once(lambda: self._compared(stage), "GPU rates", *key)
 
     def _compared(self, stage: StageSpec) -> GpuRates | None:
         spec, gpus = self.cluster.spec, [self.cluster.gpus[gpu] for gpu in stage.gpus]
@@ -194,21 +185,18 @@ class Deployment:
 
     def domains(self, stage: StageSpec) -> NDArray[np.int64]:
         """Scale-up domain of each GPU of ``stage``, ``[gpus]``."""
-        known, gpus = self._known.domains, self.cluster.gpus
-        if stage.gpus not in known:
-            known[stage.gpus] = np.array([gpus[gpu].domain for gpu in stage.gpus], dtype=np.int64)
-        return known[stage.gpus]
+        gpus = self.cluster.gpus
+        return self._known.once(
+            lambda: np.array([gpus[gpu].domain for gpu in stage.gpus], dtype=np.int64), "domains", stage.gpus
+        )
 
     def domain_set(self, stage: StageSpec) -> frozenset[int]:
         """Scale-up domains that ``stage`` lies in."""
-        known = self._known.domain_sets
-        if stage.gpus not in known:
-            known[stage.gpus] = frozenset(self.domains(stage).tolist())
-        return known[stage.gpus]
+        return self._known.once(lambda: frozenset(self.domains(stage).tolist()), "domain set", stage.gpus)
 
     def unlike(self, stage: StageSpec) -> tuple[tuple[int, tuple[float, int]], ...]:
         """Which GPUs of ``stage`` are unlike others of their kind, by place, and in what (:func:`unlike_gpus`)."""
-        marks = self._known.unlike
+        marks = self._known.once(lambda: unlike_gpus(self.cluster), "unlike")
         return tuple(
             (place, marks[gpu]) for place, gpu in enumerate(stage.gpus * bool(marks)) if gpu in marks
         )
@@ -221,9 +209,10 @@ class Deployment:
 
     def numbered(self, what: Literal["gpu", "node", "rack"]) -> NDArray[np.int64]:
         """Number of the GPU, node or rack of each GPU of the cluster, in order of appearance, ``[gpus]``."""
-        known = self._known.numbers
-        if what not in known:
+
+        def made() -> NDArray[np.int64]:
             names = [{"gpu": gpu.id, "node": gpu.node, "rack": gpu.rack}[what] for gpu in self.cluster.gpus]
             number = {name: index for index, name in enumerate(dict.fromkeys(names))}
-            known[what] = np.array([number[name] for name in names], dtype=np.int64)
-        return known[what]
+            return np.array([number[name] for name in names], dtype=np.int64)
+
+        return self._known.once(made, "numbers", what)

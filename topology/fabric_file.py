@@ -145,10 +145,14 @@ class _Asked:
             f"oversubscription {oversubscription:g}; give a larger `radix`."
         )
 
-    def fewest(self, links: int, below: int) -> int | None:
+    def fewest(self, links: int, below: int, what: str, above: str, remedy: str) -> int:
         """Return the fewest switches with ports for as many ``links`` from each of ``below``, spread evenly."""
-        counts = (n for n in range(1, links + 1) if links % n == 0 and below * (links // n) <= self.ports)
-        return next(counts, None)
+        for count in range(1, links + 1):
+            if links % count == 0 and below * (links // count) <= self.ports:
+                return count
+        raise InputError(
+            f"{self.where}: {below} {what} need {below} ports of each {above}, and one has {self.ports}; {remedy}."
+        )
 
 
 def _rail(asked: _Asked) -> ScaleOutSpec:
@@ -170,13 +174,8 @@ def _leaf_spine(asked: _Asked) -> ScaleOutSpec:
     leaves = ceil(asked.hosts / asked.nodes_per_leaf)
     if "spines" in asked.row:
         return replace(one, spines=asked.row.count("spines"))
-    spines = asked.fewest(uplinks, leaves)
-    if spines is None:
-        raise InputError(
-            f"{asked.where}: {leaves} leaves need {leaves} ports of each spine, and one has {asked.ports}; use "
-            "`kind: fat-tree`, or say how many planes there are, like `spines: 4`."
-        )
-    return replace(one, spines=spines)
+    remedy = "use `kind: fat-tree`, or say how many planes there are, like `spines: 4`"
+    return replace(one, spines=asked.fewest(uplinks, leaves, "leaves", "spine", remedy))
 
 
 def _fat_tree(asked: _Asked) -> ScaleOutSpec:
@@ -197,13 +196,9 @@ def _fat_tree(asked: _Asked) -> ScaleOutSpec:
         return replace(tree, cores=cores // spines if pods > 1 else 0)
     if pods == 1:
         return tree
-    cores_each = asked.fewest(uplinks_of_spine(tree, asked.where, asked.gpus_per_node), pods)
-    if cores_each is None:
-        raise InputError(
-            f"{asked.where}: {pods} pods need {pods} ports of each core, and one has {asked.ports}; use larger pods "
-            "(`leaves_per_pod`) or switches (`radix`)."
-        )
-    return replace(tree, cores=cores_each)
+    links = uplinks_of_spine(tree, asked.where, asked.gpus_per_node)
+    remedy = "use larger pods (`leaves_per_pod`) or switches (`radix`)"
+    return replace(tree, cores=asked.fewest(links, pods, "pods", "core", remedy))
 
 
 def _dragonfly(asked: _Asked) -> ScaleOutSpec:

@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from topology.figures import Figure
 from topology.importers.found import FabricFound, PortFound, TrunkFound, levels_above, unlike
@@ -30,6 +31,7 @@ _GENERIC = (
 )
 _MANAGEMENT = re.compile(r"(^|[^a-z])c?ufm([^a-z]|$)", re.IGNORECASE)
 _MOST_LISTED = 12
+_Row = TypeVar("_Row", bound=tuple[Any, ...])
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def cabled_fabric(
         for a in sorted(cabling.adapters, key=_order)
     )
     return FabricFound(
-        hosts=dict(sorted(hosts.items(), key=lambda item: _natural(item[0]))),
+        hosts=dict(_in_order(hosts.items())),
         switches=levels,
         ports=ports,
         trunks=tuple(
@@ -106,12 +108,10 @@ class _Cabling:
 
     def leave_out_management(self) -> None:
         """Leave out hosts whose name says that they manage the fabric."""
-        gone = [adapter for adapter in self.adapters if _MANAGEMENT.search(adapter.host)]
+        gone = {adapter.host for adapter in self.adapters if _MANAGEMENT.search(adapter.host)}
         if gone:
-            self.notes.append(
-                f"Management hosts without GPUs ({_listed(sorted({a.host for a in gone}))}): left out."
-            )
-            self.adapters = [adapter for adapter in self.adapters if not _MANAGEMENT.search(adapter.host)]
+            self.notes.append(f"Management hosts without GPUs ({_listed(sorted(gone))}): left out.")
+            self.adapters = [adapter for adapter in self.adapters if adapter.host not in gone]
 
     def rank(self) -> None:
         """Give each named adapter its rail: the rank of its number in its naming scheme."""
@@ -299,7 +299,7 @@ class _Cabling:
                 have[adapter.host].add(adapter.rail)
         for leaf, rail in self.leaf_rails.items():
             pod_rails[f"pod{self.pod_of[leaf]}"].add(rail)
-        for pod, hosts in sorted(members.items(), key=lambda item: _natural(item[0])):
+        for pod, hosts in _in_order(members.items()):
             for rail in range(self.rails):
                 without = [host for host in hosts if rail not in have[host]]
                 if rail not in pod_rails[pod]:
@@ -317,10 +317,7 @@ class _Cabling:
         votes: dict[str, Counter[int]] = defaultdict(Counter)
         for adapter in self.adapters:
             votes[adapter.host][self.pod_of[adapter.switch]] += 1
-        return {
-            host: f"pod{count.most_common(1)[0][0]}"
-            for host, count in sorted(votes.items(), key=lambda item: _natural(item[0]))
-        }
+        return {host: f"pod{count.most_common(1)[0][0]}" for host, count in _in_order(votes.items())}
 
 
 def _uplinks(place: str, levels: Mapping[str, int], trunks: Mapping[tuple[str, str], int]) -> list[str]:
@@ -334,16 +331,12 @@ def _uplinks(place: str, levels: Mapping[str, int], trunks: Mapping[tuple[str, s
             reach[lower].add(upper)
     found = []
     for level in sorted(set(levels.values())):
-        own = [name for name in levels if levels[name] == level]
-        if not any(up[name] for name in own):
-            continue
-        usual = Counter(up[name] for name in own).most_common(1)[0][0]
-        wide = max(len(reach[name]) for name in own)
+        counts = {name: up[name] for name in levels if levels[name] == level}
+        wide = max(len(reach[name]) for name in counts)
         found += [
-            f"{place}: {name} has {up[name]} uplinks to {len(reach[name])} switches; most have {usual}, the widest "
+            f"{place}: {name} has {count} uplinks to {len(reach[name])} switches; most have {usual}, the widest "
             f"reach {wide}."
-            for name in sorted(own, key=_natural)
-            if up[name] != usual
+            for name, count, usual in _in_order(unlike(counts))
         ]
     return found
 
@@ -359,7 +352,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _in_order(rows: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+def _in_order(rows: Iterable[_Row]) -> list[_Row]:
     """Sort rows by the names that they begin with."""
     return sorted(rows, key=lambda row: _natural(row[0]))
 

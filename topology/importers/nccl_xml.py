@@ -211,14 +211,12 @@ def _unlike_links(host: _Host, names: Mapping[str, str], links: Mapping[tuple[st
         for end in counts.keys() & ends:
             counts[end] += count
     usual = commonest(counts.values()) or max(counts.values(), default=0)
-    found = []
-    for gpu in host.gpus:
-        have = counts[names[gpu.busid]]
-        if have != usual:
-            words = f"{have} scale-up links" if have else "no scale-up link"
-            where = f"{gpu.elements[0].where}: {names[gpu.busid]} ({gpu.busid})"
-            found.append(f"{where} has {words}, other GPUs {usual}.")
-    return found
+    return [
+        f"{gpu.elements[0].where}: {names[gpu.busid]} ({gpu.busid}) has "
+        f"{f'{have} scale-up links' if have else 'no scale-up link'}, other GPUs {usual}."
+        for gpu, have in zip(host.gpus, counts.values(), strict=True)
+        if have != usual
+    ]
 
 
 def _unlike_nics(host: _Host) -> list[str]:

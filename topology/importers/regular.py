@@ -202,11 +202,7 @@ def _tree(
         on_leaf[port.switch].append(port.host)
     leaves = [name for name, level in levels.items() if level == 1]
     per_leaf = {len(on_leaf[name]) for name in leaves}
-    if (
-        any(port.nic for port in fabric.ports)
-        or len(per_leaf) != 1
-        or any(levels[name] != 1 for name in on_leaf)
-    ):
+    if any(port.nic for port in fabric.ports) or len(per_leaf) != 1:
         return None
     nic = next((link for link in assembled.raw.links if link.between[1] in levels), None)
     up = sum(link.count for link in assembled.raw.links if link.between[0] == leaves[0])
@@ -224,9 +220,9 @@ def _tree(
     pods: dict[str, list[str]] = defaultdict(list)
     for leaf in leaves:
         pods[parents[leaf][0]].append(leaf)
-    if len({len(pod) for pod in pods.values()}) != 1 or sum(level == 3 for level in levels.values()) != 1:
-        return None
     per_pod = len(next(iter(pods.values())))
+    if any(len(pod) != per_pod for pod in pods.values()):
+        return None
     out = replace(
         base,
         kind="fat-tree",

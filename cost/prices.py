@@ -25,9 +25,9 @@ _CATALOG = Path(__file__).parent / "catalog"
 
 
 @cache
-def figure_file(stem: str, table: str) -> FigureFile:
-    """Return the table of one of the files in the catalog, read once."""
-    return FigureFile(_CATALOG / f"{stem}.yaml", table)
+def figure_file(stem: str, table: str, what: str = "name") -> FigureFile:
+    """Return the table of one of the files in the catalog, read once; messages call an entry ``what``."""
+    return FigureFile(_CATALOG / f"{stem}.yaml", table, what)
 
 
 Batch = TypeVar("Batch", float, "NDArray[np.float64]")
@@ -205,7 +205,11 @@ class CacheTier:
 
 def cache_tier_names() -> tuple[str, ...]:
     """Names of the catalog's tiers besides HBM, fastest first."""
-    return figure_file("cache_tiers", "tiers").names
+    return _tiers().names
+
+
+def _tiers() -> FigureFile:
+    return figure_file("cache_tiers", "tiers", "cache tier")
 
 
 @cache
@@ -217,9 +221,7 @@ def cache_tier(name: str) -> CacheTier:
     InputError
         If the catalog has none of that name.
     """
-    file = figure_file("cache_tiers", "tiers")
-    if name not in file.names:
-        raise InputError(f"unknown cache tier {name!r}; {nearest(name, file.names)}")
+    file = _tiers()
     entry = file.entry(name)
     title = entry.text("title")
     figures = file.figures(entry, _TIER_UNITS)

@@ -138,7 +138,7 @@ class ErrorTable:
         self.rows_of: dict[str, str] = {}
         self.chips: dict[str, dict[tuple[str, str], Cell]] = {}
         for name, chip in file.by_name("chips", Fields.sub).items():
-            self.rows_of[name] = _known(chip, "rows_of", KINDS)
+            self.rows_of[name] = chip.choice("rows_of", KINDS)
             self.chips[name] = _cells_of(chip.sub("engines"))
             chip.done()
         self.strata = _cells(file, "strata")
@@ -185,13 +185,6 @@ class ErrorTable:
         return f"of decoding, since prefill alone has {rows} published figures"
 
 
-def _known(fields: Fields, key: str, known: Iterable[str]) -> str:
-    value, choices = fields.text(key), tuple(known)
-    if value not in choices:
-        fields.fail(key, f"{value!r}; {nearest(value, choices)}")
-    return value
-
-
 def _cells_of(engines: Fields) -> dict[tuple[str, str], Cell]:
     found = {}
     for engine in engines.names():
@@ -199,7 +192,7 @@ def _cells_of(engines: Fields) -> dict[tuple[str, str], Cell]:
         for phase in phases.names():
             if phase not in PHASES:
                 phases.fail(phase, f"no such phase; {nearest(phase, PHASES)}")
-            found[engine, phase] = _cell(phases.sub(phase))
+            found[engine, phase] = read(Cell, phases.sub(phase))
     for engine in (ANY_ENGINE, EACH_ENGINE):
         if (engine, ANY_PHASE) not in found:
             raise InputError(f"{engines.where}: {engine}: {ANY_PHASE}: is missing.")
@@ -207,11 +200,7 @@ def _cells_of(engines: Fields) -> dict[tuple[str, str], Cell]:
 
 
 def _cells(fields: Fields, key: str) -> dict[str, Cell]:
-    return fields.parts(key, _cell)
-
-
-def _cell(fields: Fields) -> Cell:
-    return read(Cell, fields)
+    return fields.parts(key, lambda cell: read(Cell, cell))
 
 
 @cache

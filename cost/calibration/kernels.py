@@ -79,8 +79,7 @@ def read_kernel_rates(data: object, where: str = "kernel rates") -> KernelFigure
     """
     file = Fields(data, where)
     texts = file.by_name("sources", Fields.text)
-    table = file.sub("architectures")
-    chips = {name: table.texts(name) for name in table.names()}
+    chips = file.by_name("architectures", Fields.texts)
     homes = {chip: name for name, members in chips.items() for chip in members}
     without = {
         name: _reasons(fields, name, chips) for name, fields in file.by_name("without", Fields.sub).items()

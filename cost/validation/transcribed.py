@@ -183,28 +183,12 @@ def _configuration(row: Row) -> Point:
     cluster, _ = cluster_name(row.need("chip"))
     dies = 2 if cluster == _TWO_DIES else 1
     model, named = model_name(row.need("model"))
-    phase = row.known("phase", lambda text: _PHASES.get(text.lower()), _PHASES, "")
     row.need("phase")
+    row_phase = row.known("phase", lambda text: _PHASES.get(text.lower()), _PHASES, "")
     gpus = row.count("n_chips") * dies
-    pools = parallel_words(words, gpus)
-    if phase == "e2e":
-        split = "" not in pools or bool(_SPLIT_ENGINES.search(said))
-        phase = "disaggregated" if split else "aggregated"
-    if phase in ("decode", "aggregated") and len(pools) == 2:
-        phase = "disaggregated"
-    slots = _slots(said, model, pools)
-    prefill = None
-    if phase == "disaggregated":
-        first, last = pools.get("prefill", Words()), pools.get("decode", pools.get("", Words()))
-        if last == Words():
-            last = _of_batch_cap(notes)
-        prefill, pool = first.pool(), last.pool(slots=slots)
-        prefill_gpus = first.gpus if prefill.best else 0
-    else:
-        chosen = pools.get("") or pools.get(phase) or next(iter(pools.values()))
-        pool, prefill_gpus = chosen.pool(gpus, slots), 0
-        gpus = 0 if pool.gpus > gpus else gpus
-    batch, concurrency = row.number("batch_per_gpu") / dies, _concurrency(said, pool, gpus)
+    ran = _pools(row_phase, parallel_words(words, gpus), said, model, gpus)
+    phase, pool, prefill = ran.phase, ran.pool, ran.prefill
+    batch, concurrency = row.number("batch_per_gpu") / dies, _concurrency(said, pool, ran.gpus)
     drafts, accepted, recorded = _drafts(notes)
     length, osl, told = row.count("isl_or_context"), row.count("osl"), []
     if not length:
@@ -226,10 +210,10 @@ def _configuration(row: Row) -> Point:
         phase=phase,
         cluster=cluster,
         model=model,
-        gpus=gpus,
-        prefill_gpus=prefill_gpus,
-        pool=pool,
-        prefill_pool=prefill,
+        gpus=ran.gpus,
+        prefill_gpus=ran.prefill_gpus,
+        pool=ran.pool,
+        prefill_pool=ran.prefill,
         weights=_weights(row, model, cluster) or named,
         kv_dtype=dtype_name(row.text("kv_dtype")) or "",
         batch=0.0 if phase == "prefill" else batch,
@@ -253,6 +237,36 @@ def _configuration(row: Row) -> Point:
         notes="; ".join(filter(None, [notes, *told])),
     )
     return with_unstated_drafts(point) if drafts is None else point
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """How a run was laid out: its phase, the pool that decodes or serves both, what prefills, GPUs of the figure."""
+
+    phase: str
+    pool: Pool
+    gpus: int
+    prefill: Pool | None = None
+    prefill_gpus: int = 0
+
+
+def _pools(phase: str, pools: dict[str, Words], said: str, model: str, gpus: int) -> _Ran:
+    """Return the pools that the words name; two of them are two phases apart, whatever the row calls it."""
+    if phase == "e2e":
+        split = "" not in pools or bool(_SPLIT_ENGINES.search(said))
+        phase = "disaggregated" if split else "aggregated"
+    if phase in ("decode", "aggregated") and len(pools) == 2:
+        phase = "disaggregated"
+    slots = _slots(said, model, pools)
+    if phase != "disaggregated":
+        chosen = pools.get("") or pools.get(phase) or next(iter(pools.values()))
+        pool = chosen.pool(gpus, slots)
+        return _Ran(phase, pool, 0 if pool.gpus > gpus else gpus)
+    first, last = pools.get("prefill", Words()), pools.get("decode", pools.get("", Words()))
+    if last == Words():
+        last = _of_batch_cap(said)
+    prefill = first.pool()
+    return _Ran(phase, last.pool(slots=slots), gpus, prefill, first.gpus if prefill.best else 0)
 
 
 def _usual_length() -> int:

@@ -109,7 +109,7 @@ def test_a_figure_can_be_edited() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(InputError, match=r"unknown cache tier 'disc'; did you mean disk"):
+    with pytest.raises(InputError, match=r'unknown cache tier "disc"; did you mean disk'):
         cache_tier("disc")
     with pytest.raises(InputError, match="at least one tier"):
         tier_spans([], recompute_usd_per_byte=1.0)

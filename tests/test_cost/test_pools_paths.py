@@ -78,5 +78,5 @@ def test_what_has_no_figure_is_said() -> None:
         host_path(deployment("tpu-v5p"), "ddr5")
     with pytest.raises(MissingFigureError, match="take another tier"):
         host_path(deployment("hgx-h100"), "disk")
-    with pytest.raises(InputError, match="unknown cache tier 'tape'"):
+    with pytest.raises(InputError, match='unknown cache tier "tape"'):
         host_path(deployment("hgx-h100"), "tape")

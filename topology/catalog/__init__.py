@@ -35,9 +35,10 @@ _SYSTEM_FIGURES = {
 
 
 class FigureFile:
-    """A YAML file of figures: ``sources`` by key, and one table of entries by name."""
+    """A YAML file of figures: ``sources`` by key, and one table of entries by name; messages call one ``what``."""
 
-    def __init__(self, path: Path, table: str) -> None:
+    def __init__(self, path: Path, table: str, what: str = "name") -> None:
+        self._what = what
         where = f"catalog {path.name}"
         fields = Fields(load_yaml(path, where), where)
         self._sources = fields.by_name("sources", Fields.text)
@@ -45,16 +46,16 @@ class FigureFile:
         self.names = self._table.names()
         fields.done()
 
-    def entry(self, name: str, what: str = "name") -> Fields:
+    def entry(self, name: str) -> Fields:
         """Return the entry called ``name``.
 
         Raises
         ------
         InputError
-            If there is none; the message calls it ``what`` and offers the nearest.
+            If there is none; the message offers the nearest.
         """
         if name not in self._table:
-            raise InputError(f'unknown {what} "{name}"; {nearest(name, self.names)}')
+            raise InputError(f'unknown {self._what} "{name}"; {nearest(name, self.names)}')
         return self._table.sub(name)
 
     def figures(self, fields: Fields, units: Mapping[str, str]) -> dict[str, Figure]:
@@ -100,10 +101,13 @@ def read_figure(fields: Fields, unit: str, sources: Mapping[str, str]) -> Figure
     return Figure(value, unit, fields.evidence(), f"{source}{note}", text)
 
 
+_ENTRIES = {"gpus": "GPU", "fabrics": "fabric", "systems": "system"}
+
+
 @cache
 def _file(table: str) -> FigureFile:
     """Return one file of the catalog; each has one table of its own name."""
-    return FigureFile(Path(__file__).with_name(f"{table}.yaml"), table)
+    return FigureFile(Path(__file__).with_name(f"{table}.yaml"), table, _ENTRIES[table])
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -131,7 +135,7 @@ def load_gpu(name: str) -> GpuSpec:
         If the catalog has no GPU of that name.
     """
     file = _file("gpus")
-    fields = file.entry(name, "GPU")
+    fields = file.entry(name)
     return read(GpuSpec, fields, name=name, figures=file.figures(fields.sub("figures"), GPU_FIGURES))
 
 
@@ -145,7 +149,7 @@ def load_fabric(name: str) -> FabricSpec:
         If the catalog has no fabric of that name.
     """
     file = _file("fabrics")
-    fields = file.entry(name, "fabric")
+    fields = file.entry(name)
     rate = file.figure(fields, "link_bytes_per_s", "byte/s")
     latency = file.figure(fields, "latency_s", "s")
     return read(FabricSpec, fields, name=name, link_bytes_per_s=rate, latency_s=latency)
@@ -159,7 +163,7 @@ def system_entry(name: str) -> Fields:
     InputError
         If the catalog has no system of that name.
     """
-    return _file("systems").entry(name, "system")
+    return _file("systems").entry(name)
 
 
 @cache

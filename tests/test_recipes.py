@@ -412,14 +412,9 @@ def test_add_a_section_to_a_report(house: House) -> None:
 def test_add_a_column_to_an_output(house: House) -> None:
     house.edit(
         "rackplan/views/sweep.py",
-        ('"at best", "bound by")', '"at best", "bound by", "GPUs")'),
         (
-            "            found.bound(index),\n        )\n        for index in indices",
-            (
-                "            found.bound(index),\n"
-                '            f"{found.gpus[index]}",\n'
-                "        )\n        for index in indices"
-            ),
+            '        ("bound by", found.bound),\n',
+            '        ("bound by", found.bound),\n        ("GPUs", lambda index: f"{found.gpus[index]}"),\n',
         ),
         (
             '    data["bound_by"] = found.bound(index)\n',

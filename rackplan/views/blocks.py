@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from topology.errors import printable
 from topology.figures import Figure
@@ -75,6 +75,12 @@ class Table(Block):
     words: Sequence[int] = (0,)
     indent: int = 2
     ruled: bool = False
+
+    @classmethod
+    def of(cls, items: Iterable[T], *columns: tuple[str, Callable[[T], str]], **look: Any) -> Self:
+        """Return a table with a row for each item: a column is its name and what its cell says of an item."""
+        rows = [tuple(cell(item) for _, cell in columns) for item in items]
+        return cls([name for name, _ in columns], rows, **look)
 
     @property
     def lines(self) -> list[str]:

@@ -7,10 +7,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-from cost.resolve import model_names, model_title, published, resolve_model
+from cost.resolve import Published, model_names, model_title, published, resolve_model
 from rackplan.views.blocks import Block, Lines, Table, Text, View, figure_data, picked, sections
 from topology import (
     cluster_names,
@@ -29,7 +30,14 @@ from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
 from topology.structures import structure_words
 from topology.units import added, format_number
 
-_GPU_COLUMNS = ("bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_bytes", "hbm_bytes_per_s")
+_GPU_COLUMNS = {
+    "bf16_flop_per_s": ("bf16", "flop/s"),
+    "fp8_flop_per_s": ("fp8", "flop/s"),
+    "fp4_flop_per_s": ("fp4", "flop/s"),
+    "hbm_bytes": ("HBM", "byte"),
+    "hbm_bytes_per_s": ("HBM/s", "byte/s"),
+}
+"""The title and the unit of each figure in the list of GPUs."""
 _LINK_RULE = (
     "A link inside a host is on its board, inside a rack copper, out of a rack optical (two transceivers each). "
     "Leaves, spines, cores and routers stand in racks of their own, and so do the switch chips of a domain that "
@@ -64,83 +72,73 @@ def catalog_view(what: str | None) -> View:
 
 def _gpus() -> View:
     """All GPUs: dense peaks, memory, flop per byte in BF16."""
-    rows, data = [], []
-    for name in gpu_names():
-        gpu = load_gpu(name)
+    gpus = [load_gpu(name) for name in gpu_names()]
+    data = []
+    for gpu in gpus:
         known = {key: gpu.figures[key].value for key in _GPU_COLUMNS if key in gpu.figures}
         both = "bf16_flop_per_s" in known and "hbm_bytes_per_s" in known
         ratio = known["bf16_flop_per_s"] / known["hbm_bytes_per_s"] if both else None
-        cells = [_quantity(gpu.figures.get(key)) for key in _GPU_COLUMNS]
-        rows.append([name, *cells, "-" if ratio is None else f"{ratio:.0f}", _short(gpu.status)])
-        data.append(
-            {"name": name, "title": gpu.title, "status": gpu.status, **known, "flop_per_byte_bf16": ratio}
-        )
-    columns = ("GPU", "bf16", "fp8", "fp4", "HBM", "HBM/s", "flop/B", "status")
-    note = "Dense peaks; HBM as the driver reports it where known; flop/B: bf16 peak / HBM/s."
-    return _list(columns, rows, data, note)
+        data.append({**picked(gpu, "name title status"), **known, "flop_per_byte_bf16": ratio})
+    table = Table.of(
+        data,
+        ("GPU", lambda one: one["name"]),
+        *((title, partial(_amount, key, unit)) for key, (title, unit) in _GPU_COLUMNS.items()),
+        ("flop/B", lambda one: _known(one["flop_per_byte_bf16"], ".0f")),
+        ("status", lambda one: _short(one["status"])),
+        indent=0,
+    )
+    return _list(
+        table, data, "Dense peaks; HBM as the driver reports it where known; flop/B: bf16 peak / HBM/s."
+    )
 
 
 def _clusters() -> View:
     """All clusters: domain, links, and how much slower the fabric between domains is."""
-    rows, data = [], []
-    for name in cluster_names():
-        domain, out = load_domain(name), find_scale_out(name)
-        up, away, ratio = _rates(domain, out)
-        rows.append(
-            [
-                name,
-                domain.gpu.name,
-                str(domain.gpus),
-                str(domain.gpus_per_node),
-                "-" if up is None else format_quantity(up, "byte/s"),
-                "-" if away is None else format_quantity(away, "byte/s"),
-                "-" if ratio is None else f"{ratio:.3g}",
-                _short(domain.status),
-            ]
-        )
-        data.append({**_domain_data(name), "gpu": domain.gpu.name})
-    columns = ("cluster", "GPU", "domain", "node", "scale-up/GPU", "scale-out/GPU", "ratio", "status")
+    data = [{**_domain_data(name), "gpu": load_domain(name).gpu.name} for name in cluster_names()]
+    table = Table.of(
+        data,
+        ("cluster", lambda one: one["name"]),
+        ("GPU", lambda one: one["gpu"]),
+        ("domain", lambda one: str(one["gpus_per_domain"])),
+        ("node", lambda one: str(one["gpus_per_node"])),
+        ("scale-up/GPU", partial(_amount, "scale_up_bytes_per_s", "byte/s")),
+        ("scale-out/GPU", partial(_amount, "scale_out_bytes_per_s", "byte/s")),
+        ("ratio", lambda one: _known(one["scale_up_over_scale_out"], ".3g")),
+        ("status", lambda one: _short(one["status"])),
+        indent=0,
+    )
     notes = (
         "Rates per GPU and direction, from links x rate; a dash: not published.",
         "name@GPUS builds several domains, name@4x4x8 a torus of that shape.",
     )
-    return _list(columns, rows, data, *notes)
+    return _list(table, data, *notes)
 
 
 def _models() -> View:
     """All models: parameters as counted from their configs, beside the published figures."""
-    rows: list[list[str]] = []
     data: list[dict[str, Any]] = []
     for name in model_names():
-        said = published(name)
         try:
-            model = resolve_model(name)
+            found = _model_counts(name)
         except InputError as error:
-            rows.append([name, "-", "-", _counts(said.total, said.active), "-", "-", "-"])
-            data.append({"name": name, "title": model_title(name), "refused": str(error)})
-            continue
-        moe = model.moe
-        rows.append(
-            [
-                name,
-                f"{model.total_params / 1e9:.1f} B",
-                f"{model.active_params / 1e9:.1f} B",
-                _counts(said.total, said.active),
-                str(len(model.layers)),
-                str(moe.experts) if moe else "-",
-                str(moe.top_k) if moe else "-",
-            ]
-        )
-        data.append({"name": name, "title": model_title(name), **_model_counts(name)})
-    columns = ("model", "total", "active", "published", "layers", "experts", "per token")
-    note = "Active: per token, with the output head, without the input embedding."
-    return _list(columns, rows, data, note)
+            found = {"refused": str(error)}
+        data.append({"name": name, "title": model_title(name), **found})
+    table = Table.of(
+        data,
+        ("model", lambda one: one["name"]),
+        ("total", lambda one: _billions(one.get("total_params"))),
+        ("active", lambda one: _billions(one.get("active_params"))),
+        ("published", lambda one: _counts(published(one["name"]))),
+        ("layers", lambda one: str(one.get("layers", "-"))),
+        ("experts", lambda one: str(one.get("experts") or "-")),
+        ("per token", lambda one: str(one.get("experts_per_token") or "-")),
+        indent=0,
+    )
+    return _list(table, data, "Active: per token, with the output head, without the input embedding.")
 
 
-def _list(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], data: Sequence[Mapping[str, Any]], *notes: str
-) -> View:
-    return View(sections([Table(columns, rows, indent=0)], [Lines(notes)]), {"rows": data})
+def _list(table: Table, data: Sequence[Mapping[str, Any]], *notes: str) -> View:
+    return View(sections([table], [Lines(notes)]), {"rows": data})
 
 
 def _entry(name: str) -> View:
@@ -159,17 +157,26 @@ def _entry(name: str) -> View:
     raise InputError(f"the catalog has no {name!r}; {hint}")
 
 
-def _counts(total: str, active: str) -> str:
-    return f"{total} / {active}" if active else total
+def _counts(said: Published) -> str:
+    return f"{said.total} / {said.active}" if said.active else said.total
+
+
+def _billions(count: int | None) -> str:
+    return "-" if count is None else f"{count / 1e9:.1f} B"
+
+
+def _known(value: float | None, form: str) -> str:
+    return "-" if value is None else f"{value:{form}}"
+
+
+def _amount(key: str, unit: str, data: Mapping[str, Any]) -> str:
+    value = data.get(key)
+    return "-" if value is None else format_quantity(value, unit)
 
 
 def _short(status: str) -> str:
     words = re.split(r"[;,(]", status, maxsplit=1)[0].strip()
     return words.replace("export variant", "export")
-
-
-def _quantity(figure: Figure | None) -> str:
-    return "-" if figure is None else format_quantity(figure.value, figure.unit)
 
 
 def _figures(figures: Mapping[str, Figure]) -> tuple[dict[str, Any], list[Block]]:
@@ -237,13 +244,10 @@ def _domain_data(name: str) -> dict[str, Any]:
     }
 
 
-def _known(rate: float) -> float | None:
-    return None if math.isnan(rate) else rate
-
-
 def _rates(domain: DomainSpec, out: ScaleOutSpec | None) -> tuple[float | None, float | None, float | None]:
     """Return bytes/s of a GPU in its domain and out of it, and their ratio; None where nobody published them."""
-    up, away = _known(domain.scale_up_bytes_per_s), out.scale_out_bytes_per_s if out else None
+    rate, away = domain.scale_up_bytes_per_s, out.scale_out_bytes_per_s if out else None
+    up = None if math.isnan(rate) else rate
     return up, away, up / away if up and away else None
 
 
@@ -385,23 +389,17 @@ def _cables(limits: Physical) -> Table:
 
 
 def _growth(larger: Sequence[Physical], domain: DomainSpec) -> list[Block]:
-    rows = []
-    for one in larger:
-        watts = one.power.value
-        mark = "" if one.gpus <= domain.gpus else " *"
-        rows.append(
-            [
-                f"{one.gpus}{mark}",
-                f"{one.racks}",
-                f"{one.copper:,}",
-                f"{one.optical:,}",
-                f"{one.optical / one.gpus:.3g}",
-                "-" if watts is None else format_quantity(watts, "W"),
-            ]
-        )
-    columns = ("GPUs in one domain", "racks", "copper", "optical", "optical a GPU", "power")
-    note = "* larger than this domain: the same links of each GPU, in more racks."
-    return [Table(columns, rows, indent=0), Text(note)]
+    sizes = Table.of(
+        larger,
+        ("GPUs in one domain", lambda one: f"{one.gpus}{' *' * (one.gpus > domain.gpus)}"),
+        ("racks", lambda one: f"{one.racks}"),
+        ("copper", lambda one: f"{one.copper:,}"),
+        ("optical", lambda one: f"{one.optical:,}"),
+        ("optical a GPU", lambda one: f"{one.optical / one.gpus:.3g}"),
+        ("power", lambda one: "-" if one.power.value is None else format_quantity(one.power.value, "W")),
+        indent=0,
+    )
+    return [sizes, Text("* larger than this domain: the same links of each GPU, in more racks.")]
 
 
 def _limits(limits: Physical) -> dict[str, Any]:

@@ -34,25 +34,21 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> View:
         f"{format_quantity(loads.total_bytes / loads.senders, 'byte')} each"
     )
     rate = format_quantity(loads.bytes_per_s_per_gpu, "byte/s")
-    tiers = [
-        (
-            name,
-            format_quantity(tier.bytes, "byte"),
-            _duration(tier.seconds),
-            f"{tier.seconds / loads.completion_s:.1%}",
-        )
-        for name, tier in loads.tiers.items()
-    ]
-    hottest = [
-        (
-            _ends(group.link),
-            f"{group.count:,}",
-            format_quantity(group.link.bytes_per_s, "byte/s"),
-            format_quantity(group.link.load_bytes, "byte"),
-            _duration(group.link.seconds),
-        )
-        for group in groups
-    ]
+    tiers = Table.of(
+        loads.tiers.items(),
+        ("tier", lambda tier: tier[0]),
+        ("bytes", lambda tier: format_quantity(tier[1].bytes, "byte")),
+        ("busiest link", lambda tier: _duration(tier[1].seconds)),
+        ("of completion", lambda tier: f"{tier[1].seconds / loads.completion_s:.1%}"),
+    )
+    hottest = Table.of(
+        groups,
+        ("hottest links", lambda group: _ends(group.link)),
+        ("how many", lambda group: f"{group.count:,}"),
+        ("rate", lambda group: format_quantity(group.link.bytes_per_s, "byte/s")),
+        ("bytes", lambda group: format_quantity(group.link.load_bytes, "byte")),
+        ("time", lambda group: _duration(group.link.seconds)),
+    )
     blocks = sections(
         [
             Heading(f"{traffic.name} on {cluster.name}, {len(cluster.gpus):,} GPUs"),
@@ -62,8 +58,8 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> View:
             Text(f"{_ends(hot)} ({hot.tier}, {format_quantity(hot.bytes_per_s, 'byte/s')})", "Bottleneck"),
             *labelled("Up : out", _ratios(cluster, loads)),
         ],
-        [Table(("tier", "bytes", "busiest link", "of completion"), tiers)],
-        [Table(("hottest links", "how many", "rate", "bytes", "time"), hottest)],
+        [tiers],
+        [hottest],
         [
             Text("Rates per direction. Bytes count once per tier, however many of its links they take."),
             *(Text(note, "Note") for note in loads.notes),

@@ -153,7 +153,7 @@ def _table(rows: Sequence[CompareRow]) -> Table:
 def _frontiers(
     points: Mapping[str, Sequence[ReportPoint]], rows: Sequence[CompareRow], tokens: str
 ) -> list[Block]:
-    columns = ("cluster", "layout", "batch", "tok/s/user", "tok/s/GPU", "step ms", "bound by")
+    columns = ("cluster", *ReportPoint.COLUMNS)
     cells = [(cluster, *point.cells) for cluster, mine in points.items() for point in frontier(mine)]
     note = (
         "The best of all layouts and batches of each cluster, experts taken as perfectly balanced; stars are "

@@ -14,7 +14,6 @@ from cost.lecture import train_wait_s
 from cost.machine import PEAK
 from cost.score import Score
 from cost.terms.registry import TERMS
-from placement.compare import cluster_status
 from placement.plan import Plan
 from placement.plan_file import layout_to_dict, plan_score_to_dict
 from placement.scoring import score_placement
@@ -22,8 +21,8 @@ from rackplan.views.blocks import Block, Table, Text, View, figure_data, labelle
 from rackplan.views.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
 from rackplan.views.words import (
     band_words,
+    cluster_doubts,
     coefficient_words,
-    doubts,
     load_names,
     next_token,
     serving_words,
@@ -180,9 +179,8 @@ def verdict(plan: Plan) -> str:
         f"a step takes {score.step_s * 1e3:,.2f} ms, {score.step_s / score.lower_step_s:.1f} times its lower bound; "
         f"{score.bound_by} binds ({share:.0%} of the step)."
     )
-    doubt = doubts(cluster_status(deployment.cluster))
-    if doubt:
-        text += f" {deployment.cluster.name} is {doubt}."
+    doubt = cluster_doubts(deployment.cluster)
+    text += f" {doubt}." if doubt else ""
     if score.what_if:
         text += f" A what-if: {score.what_if.replace('_', ' ')}."
     if plan.interrupted:
@@ -237,9 +235,8 @@ def _assumptions(plan: Plan) -> list[str]:
     found = []
     if loads is not None and loads.synthetic:
         found.append(f"Expert loads are synthetic ({load_names(loads.names)}): nobody measured them.")
-    doubt = doubts(cluster_status(deployment.cluster))
-    if doubt:
-        found.append(f"{deployment.cluster.name} is {doubt}.")
+    doubt = cluster_doubts(deployment.cluster)
+    found += [f"{doubt}."] if doubt else []
     found.append(
         f"An engine may fill {USABLE_HBM:.0%} of the HBM that the driver reports; the rest is reserved."
     )
@@ -310,43 +307,48 @@ def explain_view(found: Explanation) -> View:
 
 def term_table(found: Explanation) -> Table:
     """Return the parts of the step: time, share, time at peak, what binds, evidence."""
-    rows = [
-        (
-            row.name.replace("_", " "),
-            f"{row.seconds * 1e3:,.3f}",
-            f"{row.share:.1%}",
-            f"{row.peak_s * 1e3:,.3f}",
-            ", ".join(row.bound_by) or "-",
-            row.evidence.label if row.evidence is not None else "-",
-        )
-        for row in found.terms
-    ]
-    columns = ("part of the step", "ms", "share", "ms at peak", "bound by", "evidence")
-    return Table(columns, rows, "Parts of the step", words=(0, 4, 5), ruled=True)
+    return Table.of(
+        found.terms,
+        ("part of the step", lambda row: row.name.replace("_", " ")),
+        ("ms", lambda row: f"{row.seconds * 1e3:,.3f}"),
+        ("share", lambda row: f"{row.share:.1%}"),
+        ("ms at peak", lambda row: f"{row.peak_s * 1e3:,.3f}"),
+        ("bound by", lambda row: ", ".join(row.bound_by) or "-"),
+        ("evidence", lambda row: row.evidence.label if row.evidence is not None else "-"),
+        title="Parts of the step",
+        words=(0, 4, 5),
+        ruled=True,
+    )
 
 
 def limit_table(found: Explanation) -> Table:
     """Return the resources that the step waits for: time, share, time busy at peak."""
     score = found.plan.score
-    rows = [
-        (
-            name,
-            f"{seconds * 1e3:,.3f}",
-            f"{seconds / score.step_s:.1%}",
-            f"{score.floor_s[name] * 1e3:,.3f}" if name in score.floor_s else "-",
-        )
-        for name, seconds in largest_first(score.limits_s)
-    ]
-    return Table(("resource", "ms", "share", "ms busy at peak"), rows, "What the step waits for", ruled=True)
+    busy = {name: f"{seconds * 1e3:,.3f}" for name, seconds in score.floor_s.items()}
+    return Table.of(
+        largest_first(score.limits_s),
+        ("resource", lambda limit: limit[0]),
+        ("ms", lambda limit: f"{limit[1] * 1e3:,.3f}"),
+        ("share", lambda limit: f"{limit[1] / score.step_s:.1%}"),
+        ("ms busy at peak", lambda limit: busy.get(limit[0], "-")),
+        title="What the step waits for",
+        ruled=True,
+    )
 
 
 def memory_table(score: Score) -> Table:
     """Return the uses of HBM on the fullest GPU."""
     parts = score.hbm_bytes
     total = added(parts.values())
-    shown = [*((HBM_USES.get(name, name), amount) for name, amount in parts.items()), ("in all", total)]
-    rows = [(name, f"{size:,.0f}", f"{size / 1e9:,.2f}", f"{size / total:.1%}") for name, size in shown]
-    return Table(("use", "bytes", "GB", "share"), rows, "HBM of the fullest GPU", ruled=True)
+    return Table.of(
+        [*((HBM_USES.get(name, name), amount) for name, amount in parts.items()), ("in all", total)],
+        ("use", lambda part: part[0]),
+        ("bytes", lambda part: f"{part[1]:,.0f}"),
+        ("GB", lambda part: f"{part[1] / 1e9:,.2f}"),
+        ("share", lambda part: f"{part[1] / total:.1%}"),
+        title="HBM of the fullest GPU",
+        ruled=True,
+    )
 
 
 def figure_text(used: UsedFigure) -> str:
@@ -363,11 +365,16 @@ def weakest_note(found: Explanation) -> str:
 
 def _figure_table(title: str, figures: Sequence[UsedFigure], sources: Sequence[str]) -> Table:
     """Return figures; a source is its number among ``sources``, since one stands behind many."""
-    rows = [
-        (used.title, figure_text(used), used.figure.kind.label, f"[{sources.index(used.figure.source) + 1}]")
-        for used in figures
-    ]
-    return Table(("figure", "value", "kind", "source"), rows, title, words=(0, 2, 3), ruled=True)
+    return Table.of(
+        figures,
+        ("figure", lambda used: used.title),
+        ("value", figure_text),
+        ("kind", lambda used: used.figure.kind.label),
+        ("source", lambda used: f"[{sources.index(used.figure.source) + 1}]"),
+        title=title,
+        words=(0, 2, 3),
+        ruled=True,
+    )
 
 
 def largest_first(parts: Mapping[str, float]) -> list[tuple[str, float]]:

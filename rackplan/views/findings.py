@@ -9,8 +9,10 @@ from rackplan.views.charts import redundancy_chart
 from rackplan.views.words import UNITS
 
 
-def scenario_blocks(report: ScenarioReport) -> list[Block]:
+def scenario_blocks(report: ScenarioReport | None) -> list[Block]:
     """Return balancedness under each of the loads, in-sample and of a plan made without it."""
+    if report is None:
+        return []
 
     def left(value: float | None) -> str:
         return "-" if value is None else f"{value:.4f}"
@@ -36,23 +38,23 @@ def scenario_blocks(report: ScenarioReport) -> list[Block]:
     ]
 
 
-def failure_blocks(failures: Failures) -> list[Block]:
+def failure_blocks(failures: Failures | None) -> list[Block]:
     """Return what losing any one GPU, node or rack would do, and the experts that one failure would kill."""
-    rows = [
-        (
-            UNITS[row.unit],
-            f"{row.choices:,}",
-            f"{row.balancedness_mean:.4f}" if row.balancedness_mean else "-",
-            f"{row.balancedness_worst:.4f}" if row.balancedness_worst else "-",
-            f"{row.tok_s_per_gpu_mean:,.0f}",
-            f"{row.tok_s_per_gpu_worst:,.0f}",
-            f"{row.tokens_lost_mean:.2%}",
-            row.worst,
-        )
-        for row in failures.what_if
-    ]
-    columns = ("lost", "of", "balancedness", "worst", "tok/s/GPU", "worst", "tokens lost", "worst to lose")
-    title = "After losing any one (mean, and worst; experts keep the copies that are left):"
+    if failures is None:
+        return []
+    lost = Table.of(
+        failures.what_if,
+        ("lost", lambda row: UNITS[row.unit]),
+        ("of", lambda row: f"{row.choices:,}"),
+        ("balancedness", lambda row: f"{row.balancedness_mean:.4f}" if row.balancedness_mean else "-"),
+        ("worst", lambda row: f"{row.balancedness_worst:.4f}" if row.balancedness_worst else "-"),
+        ("tok/s/GPU", lambda row: f"{row.tok_s_per_gpu_mean:,.0f}"),
+        ("worst", lambda row: f"{row.tok_s_per_gpu_worst:,.0f}"),
+        ("tokens lost", lambda row: f"{row.tokens_lost_mean:.2%}"),
+        ("worst to lose", lambda row: row.worst),
+        title="After losing any one (mean, and worst; experts keep the copies that are left):",
+        words=(0, 7),
+    )
     dropped = (
         "Tokens of experts without a copy left are dropped. Throughput is over all GPUs given, lost ones too."
     )
@@ -64,65 +66,67 @@ def failure_blocks(failures: Failures) -> list[Block]:
     tried = f"Tried: {', '.join(some)}, evenly spaced." if some else ""
     return [
         Heading("After a failure", 2),
-        Table(columns, rows, title, words=(0, 7)),
+        lost,
         Page([Text(dropped, style="note")]),
         *labelled("At risk", at_risk_words(failures), tried),
         Page(_risk_tables(failures)),
     ]
 
 
-def redundancy_blocks(curve: RedundancyCurve) -> list[Block]:
+def redundancy_blocks(curve: RedundancyCurve | None) -> list[Block]:
     """Return throughput against copies, where their number was chosen: the choice and the knee marked."""
+    if curve is None:
+        return []
     best, knee = curve.best.redundant, curve.knee.redundant
     text = f"{best} per layer above one of each expert: most throughput on this layout"
     if knee != best:
         text += f"; with {knee} (the knee) it is within {ALIKE_COPIES:.0%} of that"
-    rows = [
-        (
-            f"{point.redundant}",
-            f"{point.slots_per_gpu}",
-            f"{point.balancedness:.4f}",
-            f"{point.batch:,}",
-            f"{point.tok_s_per_gpu:,.0f}",
-            f"{point.tpot_s * 1e3:,.2f}",
-            f"{point.expert_bytes / 1e9:,.1f}",
-            ", ".join(["chosen"] * (point.redundant == best) + ["knee"] * (point.redundant == knee)),
-        )
-        for point in curve.points
-    ]
-    columns = ("copies", "slots/GPU", "balancedness", "batch", "tok/s/GPU", "TPOT ms", "experts GB", "")
+    marks = {best: "chosen", knee: "knee"} if knee != best else {best: "chosen, knee"}
+    points = Table.of(
+        curve.points,
+        ("copies", lambda point: f"{point.redundant}"),
+        ("slots/GPU", lambda point: f"{point.slots_per_gpu}"),
+        ("balancedness", lambda point: f"{point.balancedness:.4f}"),
+        ("batch", lambda point: f"{point.batch:,}"),
+        ("tok/s/GPU", lambda point: f"{point.tok_s_per_gpu:,.0f}"),
+        ("TPOT ms", lambda point: f"{point.tpot_s * 1e3:,.2f}"),
+        ("experts GB", lambda point: f"{point.expert_bytes / 1e9:,.1f}"),
+        ("", lambda point: marks.get(point.redundant, "")),
+        words=(7,),
+    )
     says = "Throughput against copies per layer, the choice and the knee marked"
     return [
         Heading("How many copies", 2),
         Chart("redundancy", redundancy_chart(curve), says, 360),
         Text(text, "Copies"),
-        Table(columns, rows, words=(7,)),
+        points,
     ]
 
 
 def _risk_tables(failures: Failures) -> list[Block]:
     """Return the experts that one failure would kill: the heaviest, and all by layer."""
     unit = UNITS[failures.spread]
-    heaviest = [
-        (str(row.layer), str(row.expert), str(row.copies), f"{row.share:.3%}", row.domain)
-        for row in failures.experts
-    ]
-    layers = [
-        (
-            str(row.layer),
-            str(row.experts),
-            f"{row.share:.2%}",
-            row.worst or "-",
-            str(row.worst_experts),
-            f"{row.worst_share:.2%}",
-        )
-        for row in failures.layers
-    ]
-    title = f"Experts with all copies in one {unit}: the heaviest {min(TOP, len(heaviest))}"
-    columns = ("layer", "expert", "copies", "of the layer's tokens", unit)
-    by_layer = ("layer", "experts at risk", "of its tokens", f"worst {unit}", "its experts", "its tokens")
-    tables: list[Block] = [Table(columns, heaviest, title, words=(4,))] if heaviest else []
-    return [*tables, Page([Table(by_layer, layers, words=(3,))], fold="By layer")]
+    heaviest = Table.of(
+        failures.experts,
+        ("layer", lambda row: str(row.layer)),
+        ("expert", lambda row: str(row.expert)),
+        ("copies", lambda row: str(row.copies)),
+        ("of the layer's tokens", lambda row: f"{row.share:.3%}"),
+        (unit, lambda row: row.domain),
+        title=f"Experts with all copies in one {unit}: the heaviest {min(TOP, len(failures.experts))}",
+        words=(4,),
+    )
+    layers = Table.of(
+        failures.layers,
+        ("layer", lambda row: str(row.layer)),
+        ("experts at risk", lambda row: str(row.experts)),
+        ("of its tokens", lambda row: f"{row.share:.2%}"),
+        (f"worst {unit}", lambda row: row.worst or "-"),
+        ("its experts", lambda row: str(row.worst_experts)),
+        ("its tokens", lambda row: f"{row.worst_share:.2%}"),
+        words=(3,),
+    )
+    return [*([heaviest] if failures.experts else []), Page([layers], fold="By layer")]
 
 
 def at_risk_words(failures: Failures) -> str:

@@ -9,7 +9,6 @@ from cost.calibration.errors import errors_in
 from cost.model import DenseFfn, MoeFfn
 from cost.score import Score
 from cost.terms.alltoall_kernel import vector_bytes
-from placement.compare import cluster_status
 from placement.plan import Plan
 from placement.plan_file import plan_score_to_dict, plan_to_dict
 from rackplan.views.blocks import (
@@ -40,13 +39,13 @@ from rackplan.views.explain import (
     weakest_note,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
-from rackplan.views.points import frontier, report_points
+from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.words import (
     band_words,
     baseline_name,
     chip_words,
+    cluster_doubts,
     coefficient_words,
-    doubts,
     factor_words,
     load_blocks,
     load_names,
@@ -159,9 +158,7 @@ def evidence_blocks(plan: Plan) -> list[Block]:
         why.append("the loads are synthetic")
     if deployment.workload.what_if:
         why.append("attention is a what-if")
-    doubt = doubts(cluster_status(deployment.cluster))
-    if doubt:
-        why.insert(0, f"{deployment.cluster.name} is {doubt}")
+    why = [*filter(None, [cluster_doubts(deployment.cluster)]), *why]
     return labelled("Evidence", f"the weakest figure used is {plan.score.evidence.label}: {'; '.join(why)}.")
 
 
@@ -173,9 +170,9 @@ def _balance_row(name: str, balancedness: Mapping[int, float], score: Score) -> 
 
 def _findings(plan: Plan) -> list[list[Block]]:
     return [
-        scenario_blocks(plan.scenarios) if plan.scenarios is not None else [],
-        failure_blocks(plan.failures) if plan.failures is not None else [],
-        redundancy_blocks(plan.redundancy) if plan.redundancy is not None else [],
+        scenario_blocks(plan.scenarios),
+        failure_blocks(plan.failures),
+        redundancy_blocks(plan.redundancy),
     ]
 
 
@@ -192,17 +189,19 @@ def _costs(plan: Plan) -> list[list[Block]]:
             "Model",
         ),
     ]
-    parts = [
-        (name.replace("_", " "), f"{seconds * 1e3:.2f}", f"{seconds / score.step_s:.1%}")
-        for name, seconds in largest_first(score.terms_s)
-    ]
+    parts = Table.of(
+        largest_first(score.terms_s),
+        ("part of the step", lambda part: part[0].replace("_", " ")),
+        ("ms", lambda part: f"{part[1] * 1e3:.2f}"),
+        ("share", lambda part: f"{part[1] / score.step_s:.1%}"),
+    )
     uses = ", ".join(f"{HBM_USES[name]} {amount / 1e9:.1f}" for name, amount in score.hbm_bytes.items())
     total = added(score.hbm_bytes.values()) / 1e9
     memory = labelled("HBM per GPU", f"{uses}; {total:.1f} GB in all (the fullest GPU)")
     return [
         [*head, *_layout(plan)],
         _speed(plan),
-        [Table(("part of the step", "ms", "share"), parts)],
+        [parts],
         memory,
     ]
 
@@ -317,7 +316,6 @@ def _pareto(plan: Plan) -> list[Block]:
     shown = frontier(points)
     if len(shown) > MOST_ROWS:
         shown = [shown[i * (len(shown) - 1) // (MOST_ROWS - 1)] for i in range(MOST_ROWS)]
-    columns = ("layout", "batch", "tok/s/user", "tok/s/GPU", "step ms", "bound by")
     note = (
         f"{tokens.capitalize()} tokens, over all GPUs. Points take experts as perfectly balanced; "
         "the star is this plan with its experts as placed. Layout: EP and TP width, PP stages, x replicas; "
@@ -328,7 +326,7 @@ def _pareto(plan: Plan) -> list[Block]:
         Heading("Throughput against speed per user", 2),
         Chart("pareto", pareto_chart(points, plan.score, layout, tokens), says, 480),
         Text(note, style="note"),
-        Table(columns, [point.cells for point in shown], "On the frontier", words=(0, 5)),
+        Table(ReportPoint.COLUMNS, [point.cells for point in shown], "On the frontier", words=(0, 5)),
     ]
 
 
@@ -387,16 +385,16 @@ def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> list[Block]:
 
 
 def _figures(found: Explanation) -> list[Block]:
-    rows = [
-        (used.of or used.group, used.name, figure_text(used), used.figure.kind.label, used.figure.source)
-        for used in found.figures
-    ]
-    columns = ("of", "figure", "value", "kind", "source")
-    return [
-        Heading("Figures and where they come from", 2),
-        Text(weakest_note(found)),
-        Table(columns, rows, words=(0, 1, 3, 4)),
-    ]
+    figures = Table.of(
+        found.figures,
+        ("of", lambda used: used.of or used.group),
+        ("figure", lambda used: used.name),
+        ("value", figure_text),
+        ("kind", lambda used: used.figure.kind.label),
+        ("source", lambda used: used.figure.source),
+        words=(0, 1, 3, 4),
+    )
+    return [Heading("Figures and where they come from", 2), Text(weakest_note(found)), figures]
 
 
 def _ms(seconds: float) -> str:

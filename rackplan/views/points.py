@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ MOST_LAYOUTS = 12
 class ReportPoint:
     """One layout at one batch, its experts perfectly balanced; output tokens, per GPU of the whole cluster."""
 
+    COLUMNS: ClassVar = ("layout", "batch", "tok/s/user", "tok/s/GPU", "step ms", "bound by")
+
     layout: str
     batch: int
     step_s: float
@@ -29,7 +32,7 @@ class ReportPoint:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The point as a row of a table: layout, batch, tok/s/user, tok/s/GPU, step ms, bound by."""
+        """The point as a row of a table of those columns."""
         return (
             self.layout,
             str(self.batch),

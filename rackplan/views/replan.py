@@ -64,7 +64,7 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             head,
             [_front(found)] if len(found.front) > 1 else [],
             balance_blocks(plan),
-            failure_blocks(plan.failures) if plan.failures is not None else [],
+            failure_blocks(plan.failures),
             [*evidence_blocks(plan), Text(", ".join(files.values()), "Written")],
         ),
         {
@@ -171,15 +171,12 @@ def _links(found: Replanned) -> str:
 
 def _front(found: Replanned) -> Table:
     """Return some points of the front, both ends with them."""
-    rows = [
-        (
-            f"{point.moves:,}",
-            f"{point.moves / found.copies:.1%}",
-            f"{point.moves * found.bytes_per_move / 1e9:,.1f}",
-            f"{point.balancedness:.4f}",
-            f"{point.objective:.4f}",
-        )
-        for point in thinned(found.front, MOST_ROWS)
-    ]
-    title = f"Front of moves and balance{worst_words(found.plan)}, every row a real placement:"
-    return Table(("moves", "of copies", "GB", "balancedness", "max/mean"), rows, title)
+    return Table.of(
+        thinned(found.front, MOST_ROWS),
+        ("moves", lambda point: f"{point.moves:,}"),
+        ("of copies", lambda point: f"{point.moves / found.copies:.1%}"),
+        ("GB", lambda point: f"{point.moves * found.bytes_per_move / 1e9:,.1f}"),
+        ("balancedness", lambda point: f"{point.balancedness:.4f}"),
+        ("max/mean", lambda point: f"{point.objective:.4f}"),
+        title=f"Front of moves and balance{worst_words(found.plan)}, every row a real placement:",
+    )

@@ -179,20 +179,16 @@ def _workload(found: Sweep) -> list[Block]:
 
 
 def _frontier_table(found: Sweep, indices: Sequence[int]) -> Table:
-    columns = ("on the frontier", "batch", "tok/s/user", "tok/s/GPU", "step ms", "at best", "bound by")
-    rows = [
-        (
-            found.label(index),
-            f"{found.batch[index]:.4g}",
-            f"{found.tok_s_per_user[index]:,.1f}",
-            f"{found.tok_s_per_gpu[index]:,.0f}",
-            f"{found.step_s[index] * 1e3:,.2f}",
-            f"{found.lower_step_s[index] * 1e3:,.2f}",
-            found.bound(index),
-        )
-        for index in indices
-    ]
-    return Table(columns, rows)
+    return Table.of(
+        indices,
+        ("on the frontier", found.label),
+        ("batch", lambda index: f"{found.batch[index]:.4g}"),
+        ("tok/s/user", lambda index: f"{found.tok_s_per_user[index]:,.1f}"),
+        ("tok/s/GPU", lambda index: f"{found.tok_s_per_gpu[index]:,.0f}"),
+        ("step ms", lambda index: f"{found.step_s[index] * 1e3:,.2f}"),
+        ("at best", lambda index: f"{found.lower_step_s[index] * 1e3:,.2f}"),
+        ("bound by", found.bound),
+    )
 
 
 def _speed_table(found: Sweep, targets: Sequence[float]) -> Table:
@@ -315,31 +311,18 @@ def _compared(best: RateMatch, pools: Pools) -> list[Block]:
 
 
 def _match_table(rows: Sequence[RateMatch], pools: Pools) -> Table:
-    columns = (
-        "prefill workers",
-        "decode workers",
-        "P:D",
-        "batch",
-        "tok/s/user",
-        "tok/s/GPU",
-        "TTFT s",
-        "move ms",
-        "idle",
-    )
-    cells = [
-        (
-            *(f"{workers} x {_worker(found, index)}" for _, found, index, workers in pools.sides(row)),
-            f"{row.prefill_gpus}:{row.decode_gpus}",
-            f"{pools.decode.batch[row.decode]:.4g}",
-            f"{row.tok_s_per_user:,.1f}",
-            f"{row.output_tok_s_per_gpu:,.0f}",
-            f"{row.ttft_s:,.2f}",
-            f"{row.transfer_s * 1e3:,.1f}",
-            str(row.gpus - row.gpus_used),
-        )
-        for row in rows
-    ]
-    return Table(columns, cells).narrowed()
+    return Table.of(
+        rows,
+        ("prefill workers", lambda row: f"{row.prefill_workers} x {_worker(pools.prefill, row.prefill)}"),
+        ("decode workers", lambda row: f"{row.decode_workers} x {_worker(pools.decode, row.decode)}"),
+        ("P:D", lambda row: f"{row.prefill_gpus}:{row.decode_gpus}"),
+        ("batch", lambda row: f"{pools.decode.batch[row.decode]:.4g}"),
+        ("tok/s/user", lambda row: f"{row.tok_s_per_user:,.1f}"),
+        ("tok/s/GPU", lambda row: f"{row.output_tok_s_per_gpu:,.0f}"),
+        ("TTFT s", lambda row: f"{row.ttft_s:,.2f}"),
+        ("move ms", lambda row: f"{row.transfer_s * 1e3:,.1f}"),
+        ("idle", lambda row: str(row.gpus - row.gpus_used)),
+    ).narrowed()
 
 
 def _sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:

@@ -298,20 +298,17 @@ def _cut(name: str, most: int = _LONGEST_ID) -> str:
 
 
 def _error_table(title: str, errors: Mapping[str, Errors]) -> Table:
-    rows = [
-        (
-            name,
-            f"{one.rows:,}",
-            f"{one.predicted:,}",
-            _share(one.coverage),
-            _share(one.median_abs_error),
-            _share(one.mean_abs_error),
-            _signed(one.bias),
-            _share(one.within_20_percent),
-        )
-        for name, one in errors.items()
-    ]
-    return Table((title, "rows", "predicted", "coverage", "median", "mean", "bias", "within 20 %"), rows)
+    return Table.of(
+        errors.items(),
+        (title, lambda one: one[0]),
+        ("rows", lambda one: f"{one[1].rows:,}"),
+        ("predicted", lambda one: f"{one[1].predicted:,}"),
+        ("coverage", lambda one: _share(one[1].coverage)),
+        ("median", lambda one: _share(one[1].median_abs_error)),
+        ("mean", lambda one: _share(one[1].mean_abs_error)),
+        ("bias", lambda one: _signed(one[1].bias)),
+        ("within 20 %", lambda one: _share(one[1].within_20_percent)),
+    )
 
 
 def _breakdown(validation: Validation, name: str, group: Callable[[Point], str]) -> list[list[Block]]:

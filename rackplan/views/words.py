@@ -21,8 +21,10 @@ from cost.lecture import model_price_step_context
 from cost.loads import ExpertLoads
 from cost.machine import Efficiency
 from cost.workload import Workload
+from placement.compare import cluster_status
 from placement.plan import Plan
 from rackplan.views.blocks import GAP, Block, Table, Text, labelled
+from topology.cluster import Cluster
 
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _SPLITS = {"source": "by source rank", "lp": "by LP"}
@@ -122,6 +124,12 @@ def doubts(status: str) -> str:
     return "announced, not shipping" if "announced" in status else ""
 
 
+def cluster_doubts(cluster: Cluster) -> str:
+    """Return the same of a cluster, with its name."""
+    doubt = doubts(cluster_status(cluster))
+    return f"{cluster.name} is {doubt}" if doubt else ""
+
+
 def placement_words(plan: Plan) -> str:
     """Return what was asked of the experts' placement besides balance; empty where nothing was."""
     found = []
@@ -180,23 +188,26 @@ def chip_words(error: ErrorOf) -> str:
 
 def error_blocks(errors: Sequence[tuple[str, ErrorOf]]) -> list[Block]:
     """Return a table of errors and what its columns are: the name of each, whose coefficients, how far off."""
-    rows = []
-    for name, error in errors:
-        few, out = error.rows < LEAST_ROWS, error.left_out
-        rows.append(
-            [
-                name,
-                f"{error.chip}, for {error.stand_in_for}" if error.stand_in_for else error.chip,
-                f"{error.rows:,}",
-                "-" if few else f"{error.median:.1%}",
-                "-" if few else f"{error.within_20_percent:.0%}",
-                "-" if out is None else f"{out.median:.1%}, {out.within_20_percent:.0%}",
-                f"{error.band:.2f}",
-            ]
-        )
-    columns = ("how far off", "coefficients of", "rows", "median", "within 20%", "chip left out", "factor")
-    note = _table_words([error for _, error in errors])
-    return [Table(columns, rows, words=(0, 1)), GAP, Text(note, "Error", style="note")]
+
+    def measured(error: ErrorOf, text: str) -> str:
+        return "-" if error.rows < LEAST_ROWS else text
+
+    def left_out(error: ErrorOf) -> str:
+        out = error.left_out
+        return "-" if out is None else f"{out.median:.1%}, {out.within_20_percent:.0%}"
+
+    table = Table.of(
+        errors,
+        ("how far off", lambda one: one[0]),
+        ("coefficients of", lambda one: ", for ".join(filter(None, (one[1].chip, one[1].stand_in_for)))),
+        ("rows", lambda one: f"{one[1].rows:,}"),
+        ("median", lambda one: measured(one[1], f"{one[1].median:.1%}")),
+        ("within 20%", lambda one: measured(one[1], f"{one[1].within_20_percent:.0%}")),
+        ("chip left out", lambda one: left_out(one[1])),
+        ("factor", lambda one: f"{one[1].band:.2f}"),
+        words=(0, 1),
+    )
+    return [table, GAP, Text(_table_words([error for _, error in errors]), "Error", style="note")]
 
 
 def _table_words(errors: Sequence[ErrorOf]) -> str:

@@ -230,7 +230,7 @@ def test_a_table_by_hand() -> None:
     )
     table, _, note = error_blocks([("x", OWN), ("y", borrowed)])
     assert isinstance(table, Table)
-    assert table.rows == [
+    assert [list(row) for row in table.rows] == [
         ["x", "a", "1,234", "12.5%", "60%", "30.0%, 40%", "1.25"],
         ["y", "a, for c", "7", "-", "-", "30.0%, 40%", "2.00"],
     ]

@@ -182,8 +182,7 @@ class _Layer:
         self.there = self.rows.in_domains(self.row[None, :])[0]
         self.copies = self.there.sum(axis=0)
         self.most = self.problem.most_in_domain(self.copies)
-        self.on_gpu = np.zeros((self.problem.gpus, self.problem.experts), dtype=bool)
-        self.on_gpu[self.gpu, self.row] = True
+        self.on_gpu = self.problem.on_gpus(self.row[None, :])[0]
         self.share = self.load / self.copies
         self.busy = np.bincount(self.gpu, weights=self.share[self.row], minlength=self.problem.gpus)
 

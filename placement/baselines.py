@@ -11,13 +11,14 @@ Neither looks at where other copies of an expert sit: a GPU may get two.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from cost.assignment import Assignment
-from placement.arrays import Floats, Ints
-from placement.problem import Problem
+from placement.arrays import Bools, Experts, Floats, Ints
+from placement.problem import EQUAL, Problem
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,51 @@ def baselines(problem: Problem, *, eplb_groups: int | None, nodes: int) -> dict[
         "eplb_global": eplb_global(problem),
         "eplb_hierarchical": eplb_hierarchical(problem, groups=eplb_groups or 1, nodes=nodes),
     }
+
+
+def take_where_ahead(
+    problem: Problem,
+    slot_expert: Experts,
+    rivals: Mapping[str, Baseline],
+    apart: Callable[[Problem, Experts], tuple[Experts, Bools]],
+    improve: Callable[[Problem, Experts], Experts] | None = None,
+    *,
+    slack: float = 0.0,
+) -> Iterator[tuple[str, int]]:
+    """Take rivals' placements in the layers where they are ahead, in place; yield who gave how many layers.
+
+    Parameters
+    ----------
+    slot_expert:
+        ``[layers, slots]``; no layer gets worse.
+    apart:
+        Makes a rival's ``[layers, slots]`` legal, and says where that succeeded.
+    improve:
+        What then makes them better.
+    slack:
+        Of the objective: by less nobody is ahead.
+    """
+    value = problem.evaluate(slot_expert)
+    for name, rival in rivals.items():
+        if rival.assignment is None:
+            continue
+        theirs = rival.assignment.slot_expert
+        ahead = np.flatnonzero(problem.evaluate(theirs) * (1 + slack) < value * (1 - EQUAL))
+        if ahead.size:
+            trial, fits = apart(problem.average.rows(ahead), theirs[ahead])
+            ahead, trial = ahead[fits], trial[fits]
+        if ahead.size == 0:
+            continue
+        part = problem.rows(ahead)
+        after = part.evaluate(trial)
+        if improve is not None:
+            again = improve(part, trial)
+            load = part.evaluate(again)
+            trial, after = np.where((load <= after)[:, None], again, trial), np.minimum(load, after)
+        won = after * (1 + slack) < value[ahead] * (1 - EQUAL)
+        slot_expert[ahead[won]], value[ahead[won]] = trial[won], after[won]
+        if won.any():
+            yield name, int(won.sum())
 
 
 def linear(problem: Problem) -> Baseline:

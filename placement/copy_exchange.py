@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from placement.arrays import Experts, Floats, Index
+from placement.arrays import Experts, Floats, Index, least_of_each
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import Problem
@@ -66,16 +66,11 @@ def _exchange_round(problem: Problem, slot_expert: Experts, layers: Index, tried
     before = _norm(here.assignment(slot_expert[layers]).gpu_load(here.mean) / here.speed)
     peak_before = here.evaluate(here.assignment(slot_expert[layers]))
     peak_after = many.evaluate(many.assignment(ends))
-    helped = []
-    for i, layer in enumerate(layers):
-        mine = np.flatnonzero(owner == i)
-        if mine.size == 0:
-            continue
-        best = mine[np.argmin(after[mine])]
-        if after[best] < before[i] * (1 - _LEAST_GAIN) and peak_after[best] <= peak_before[i]:
-            slot_expert[layer] = ends[best]
-            helped.append(int(layer))
-    return np.array(helped, dtype=np.intp)
+    best = least_of_each(owner, after)
+    mine = owner[best]
+    won = (after[best] < before[mine] * (1 - _LEAST_GAIN)) & (peak_after[best] <= peak_before[mine])
+    slot_expert[layers[mine[won]]] = ends[best[won]]
+    return layers[mine[won]]
 
 
 def _promising(problem: Problem, slot_expert: Experts, layer: int, tried: int) -> Experts:
@@ -83,11 +78,9 @@ def _promising(problem: Problem, slot_expert: Experts, layer: int, tried: int) -
     row, load = slot_expert[layer], problem.mean[layer]
     gpu = problem.slot_gpu
     copies = np.bincount(row, minlength=problem.experts)
-    holds = np.zeros((problem.gpus, problem.experts), dtype=bool)
-    holds[gpu, row] = True
+    holds = problem.on_gpus(row[None, :])[0]
     domain = problem.failure_domain
-    held = np.zeros((int(domain.max()) + 1, problem.experts), dtype=bool)
-    held[domain[gpu], row] = True
+    held = problem.in_domains(row[None, :])[0] > 0
     gpu_load = np.bincount(gpu, weights=(load / copies)[row], minlength=problem.gpus)
     busy = gpu_load / problem.speed
     hot = int(np.argmax(busy))

@@ -17,11 +17,12 @@ import numpy as np
 
 from cost.dispatch import source_shares
 from placement.anti_affinity import spread_evenly
-from placement.arrays import Bools, Experts, Floats, Index
+from placement.arrays import Experts, Floats, least_of_each
+from placement.baselines import take_where_ahead
 from placement.bounds import lower_bound
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
-from placement.problem import EQUAL, Problem
+from placement.problem import Problem
 from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
 
@@ -56,7 +57,11 @@ def fit_to_split(result: ExpertResult, problem: Problem) -> ExpertResult:
         slot_expert = swap_under_source(problem, own, enough=bound * (1 + SLACK))
         better = int((problem.evaluate(slot_expert) < problem.evaluate(own)).sum())
         ran = f"swaps under shares by source rank: {better} layers better"
-    log = (*result.log, ran, *_keep_up(result, problem, slot_expert))
+    apart = distinct_copies if problem.can_be_apart else spread_evenly
+    slack = SLACK if problem.split == "lp" else 0.0
+    log = (*result.log, ran)
+    for name, layers in take_where_ahead(problem, slot_expert, result.baselines, apart, slack=slack):
+        log += (f"{name} is better under the split and taken in {layers} layers",)
     return checked_result(problem, slot_expert, bound, log, result.baselines, interrupted=result.interrupted)
 
 
@@ -65,29 +70,6 @@ def cut_short(result: ExpertResult, problem: Problem) -> ExpertResult:
     max_load = problem.evaluate(result.assignment)
     bound = np.minimum(lower_bound(problem.without_spread()), max_load)
     return replace(result, max_load=max_load, bound=bound, status="FEASIBLE", interrupted=True)
-
-
-def _keep_up(result: ExpertResult, problem: Problem, slot_expert: Experts) -> list[str]:
-    """Take a baseline's placement, its copies apart, in the layers where it is ahead, in place; say so."""
-    slack = SLACK if problem.split == "lp" else 0.0
-    value, log = problem.evaluate(slot_expert), []
-    for name, rival in result.baselines.items():
-        if rival.assignment is None:
-            continue
-        theirs = rival.assignment.slot_expert
-        ahead = np.flatnonzero(problem.evaluate(theirs) * (1 + slack) < value * (1 - EQUAL))
-        if ahead.size == 0:
-            continue
-        part = problem.rows(ahead)
-        spread = distinct_copies if problem.can_be_apart else spread_evenly
-        apart, fits = spread(part, theirs[ahead])
-        after = part.evaluate(apart)
-        better = fits & (after * (1 + slack) < value[ahead] * (1 - EQUAL))
-        taken = ahead[better]
-        slot_expert[taken], value[taken] = apart[better], after[better]
-        if taken.size:
-            log.append(f"{name} is better under the split and taken in {taken.size} layers")
-    return log
 
 
 def _connected(problem: Problem, own: Experts, bound: Floats) -> Experts:
@@ -179,16 +161,11 @@ def swap_under_source(
             break
         rows = np.concatenate(starts)
         after = problem.rows(active[owner]).evaluate(rows)
-        better = []
-        for i, layer in enumerate(active):
-            mine = np.flatnonzero(owner == i)
-            if mine.size == 0:
-                continue
-            least = mine[np.argmin(after[mine])]
-            if after[least] < value[layer] * (1 - _LEAST_GAIN):
-                best[layer], value[layer] = rows[least], after[least]
-                better.append(layer)
-        active = np.array([layer for layer in better if value[layer] > enough[layer]], dtype=np.intp)
+        least = least_of_each(owner, after)
+        least = least[after[least] < value[active[owner[least]]] * (1 - _LEAST_GAIN)]
+        better = active[owner[least]]
+        best[better], value[better] = rows[least], after[least]
+        active = better[value[better] > enough[better]]
     return best
 
 
@@ -211,7 +188,8 @@ def promising_swaps(problem: Problem, row: Experts, slot_load: Floats, *, most: 
     peak = np.maximum((busy[hot] - moved) / speed[hot], (busy[cold] + moved) / speed[cold])
     apart = here != domain[other][None, :]  # a swap inside a domain brings nothing new to it
     clash = apart & (full[domain[other]][:, row[mine]].T | full[domain[mine]][:, row[other]])
-    clash |= _met(gpu, row, mine, other)
+    holds = problem.on_gpus(row[None, :])[0]
+    clash |= holds[gpu[other]][:, row[mine]].T | holds[gpu[mine]][:, row[other]]
     peak = np.where(clash | (row[mine][:, None] == row[other][None, :]), np.inf, peak)
     promising = np.argsort(peak, axis=None, kind="stable")[:most]
     promising = promising[peak.ravel()[promising] < busy[hot] / speed[hot]]
@@ -220,11 +198,3 @@ def promising_swaps(problem: Problem, row: Experts, slot_load: Floats, *, most: 
     at = np.arange(promising.size)
     rows[at, left], rows[at, right] = row[right], row[left]
     return rows
-
-
-def _met(gpu: Experts, row: Experts, mine: Index, other: Index) -> Bools:
-    """Whether a swap brings a copy to a GPU that has one of its expert, ``[mine, other]``."""
-    holds = np.zeros((int(gpu.max()) + 1, int(row.max()) + 1), dtype=bool)
-    holds[gpu, row] = True
-    met: Bools = holds[gpu[other]][:, row[mine]].T | holds[gpu[mine]][:, row[other]]
-    return met

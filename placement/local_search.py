@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies
 from placement.problem import Problem
 
 _SPLIT_SLOTS = 4  # up to so many slots a GPU every split of a pair is looked at (70), above it every swap
@@ -308,9 +308,8 @@ class _Descent:
         domains, size = int(self.domain.max()) + 1, self.experts + 1
         rows = np.arange(layers.size)[:, None, None]
         # an empty slot, -1, counts in the last column
-        key = (rows * domains + self.domain[None, :, None]) * size + self.expert[layers] % size
-        count = np.bincount(key.ravel(), minlength=layers.size * domains * size)
-        full = count.reshape(layers.size, domains, size) >= self.most[layers][:, None]
+        count = count_copies(self.expert[layers] % size, self.domain[:, None], domains, size)
+        full = count >= self.most[layers][:, None]
         here, there = self.domain[hot][..., None], self.domain[cold][..., None]
         same = (mine[..., :, None] == other[..., None, :]) & (mine >= 0)[..., :, None]
         left = (full[rows, there, mine] & (here != there)) | same.any(axis=-1)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cost.assignment import Assignment
 from cost.dispatch import DispatchPolicy, lp_level, slot_shares
-from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies
 from placement.options import Objective, require_objective
 from topology.errors import InfeasibleError, InputError
 from topology.old_names import serve_old_names
@@ -287,10 +287,14 @@ class Problem:
 
     def in_domains(self, slot_expert: Experts) -> Ints:
         """Copies of each expert in each failure domain, ``[layers, domains, experts]``, of ``[layers, slots]``."""
-        rows = np.arange(len(slot_expert))[:, None] * self.domains
-        key = (rows + self.failure_domain[self.slot_gpu]) * self.experts + slot_expert
-        count = np.bincount(key.ravel(), minlength=len(slot_expert) * self.domains * self.experts)
-        return count.reshape(-1, self.domains, self.experts)
+        return count_copies(slot_expert, self.failure_domain[self.slot_gpu], self.domains, self.experts)
+
+    def on_gpus(self, slot_expert: Experts) -> Bools:
+        """Whether a GPU holds an expert, ``[layers, gpus, experts]``, of ``[layers, slots]``; -1 is no expert."""
+        held = np.zeros((len(slot_expert), self.gpus, self.experts), dtype=bool)
+        row, slot = np.nonzero(slot_expert >= 0)
+        held[row, self.slot_gpu[slot], slot_expert[row, slot]] = True
+        return held
 
     def over_cap(self, slot_expert: Experts) -> Ints:
         """Copies above :meth:`most_in_domain` and second ones of a GPU, ``[layers]``; 0 where legal.

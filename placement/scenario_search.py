@@ -110,9 +110,7 @@ class _State:
         self.theta = np.minimum(SHARPNESS[problem.objective], _STEEPEST / heaviest)
         self.multi = np.take_along_axis(assignment.copies, slot_expert.astype(np.int64), axis=1) > 1
         self.speeds, self.speed_class = np.unique(average.speed, return_inverse=True)
-        rows = np.arange(len(slot_expert))[:, None]
-        self.on_gpu = np.zeros((len(slot_expert), average.gpus, average.experts), dtype=bool)
-        self.on_gpu[rows, self.gpu[None, :], slot_expert] = True
+        self.on_gpu = average.on_gpus(slot_expert)
         self.alone = average.spread is None  # each GPU is a failure domain of its own
         if not self.alone:
             self.in_domain = average.in_domains(slot_expert).astype(np.int32)

@@ -10,7 +10,7 @@ import numpy as np
 
 from placement.anti_affinity import place_spread
 from placement.arrays import Experts, Floats, Index, Ints
-from placement.baselines import Baseline, baselines
+from placement.baselines import Baseline, baselines, take_where_ahead
 from placement.bounds import lower_bound
 from placement.copy_exchange import exchange_drawn, recount
 from placement.cpsat import cores, improve
@@ -18,7 +18,7 @@ from placement.dispatch_refinement import cut_short, fit_to_split
 from placement.fast_path import TRIED, fast_placement
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
-from placement.problem import EQUAL, WIDE, Problem, keep_better, proven
+from placement.problem import WIDE, Problem, keep_better, proven
 from placement.replication import exact_fold, replicate, search_counts
 from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend, pairs, smooth_load
@@ -220,7 +220,9 @@ def _several_loads(problem: Problem, stop: Stop, seed: int, rivals: Mapping[str,
     until = stop.search(worth_s)
     if until.goes_on():
         log.append(_exchange_on(problem, slot_expert, bound, until, seed))
-    log += _keep_up(problem, slot_expert, {**rivals, _ORDINARY: Baseline(ordinary.assignment)})
+    others = {**rivals, _ORDINARY: Baseline(ordinary.assignment)}
+    for name, layers in take_where_ahead(problem, slot_expert, others, distinct_copies, descend):
+        log.append(f"{name} is better over the scenarios and taken in {layers} layers")
     found = checked_result(problem, slot_expert, bound, tuple(log), rivals, interrupted=stop.interrupted)
     return replace(found, search=why if stop.seconds is None else "")
 
@@ -266,30 +268,3 @@ def _exchange_on(problem: Problem, slot_expert: Experts, bound: Floats, stop: St
     better = int((smooth_load(problem, slot_expert) < before).sum())
     text = f"other copy counts: {ran} rounds, {better} layers better in {stop.spent():.1f} s, seed {seed}"
     return text + ("; interrupted: the best placement so far is kept" if stop.interrupted else "")
-
-
-def _keep_up(problem: Problem, slot_expert: Experts, rivals: Mapping[str, Baseline]) -> list[str]:
-    """Take a rival's placement, or what swaps make of it, in the layers where it is ahead, in place."""
-    log = []
-    for name, rival in rivals.items():
-        if rival.assignment is None:
-            continue
-        load = problem.evaluate(slot_expert)
-        ahead = np.flatnonzero(problem.evaluate(rival.assignment) < load * (1 - EQUAL))
-        if ahead.size == 0:
-            continue
-        average = problem.average.rows(ahead)
-        apart, fits = distinct_copies(average, rival.assignment.slot_expert[ahead])
-        fine = fits & average.legal(apart)
-        ahead, apart = ahead[fine], apart[fine]
-        if ahead.size == 0:
-            continue
-        part = problem.rows(ahead)
-        swapped = descend(part, apart)
-        loads = np.stack([part.evaluate(rows) for rows in (apart, swapped)])
-        trial = np.where((loads[1] <= loads[0])[:, None], swapped, apart)
-        won = loads.min(axis=0) < load[ahead] * (1 - EQUAL)
-        slot_expert[ahead[won]] = trial[won]
-        if won.any():
-            log.append(f"{name} is better over the scenarios and taken in {int(won.sum())} layers")
-    return log

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies
 from placement.migrate.front import TaskFront
 from placement.migrate.task import MigrationTask
 
@@ -210,9 +210,8 @@ class Cycles:
 
     def _counts(self, table: Ints) -> Ints:
         """Copies of each expert, ``[layers, experts + 1]``."""
-        size = self.experts + 1
-        keys = table.reshape(self.layers, -1) + self.rows[:, None] * size
-        return np.bincount(keys.ravel(), minlength=self.layers * size).reshape(self.layers, size)
+        counts: Ints = count_copies(table, np.zeros(1, dtype=np.int64), 1, self.experts + 1)[:, 0]
+        return counts
 
     def _share(self, table: Ints) -> Floats:
         share: Floats = self.load / np.maximum(self._counts(table), 1)
@@ -233,10 +232,7 @@ class Cycles:
 
     def _in_domain(self, table: Ints) -> Ints:
         """Copies of each expert in each failure domain, ``[layers, domains, experts + 1]``."""
-        size, domains = self.experts + 1, int(self.domain.max()) + 1
-        keys = (self.rows[:, None, None] * domains + self.domain[None, :, None]) * size + table
-        counts = np.bincount(keys.ravel(), minlength=self.layers * domains * size)
-        counts = counts.reshape(self.layers, domains, size)
+        counts = count_copies(table, self.domain[:, None], self.problem.domains, self.experts + 1)
         counts[:, :, self.experts] = 0
         return counts
 

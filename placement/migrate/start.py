@@ -107,7 +107,7 @@ def relabel(task: MigrationTask, target: Experts) -> Experts:
 
 def kept_copies(task: MigrationTask, target: Experts) -> Ints:
     """Copies that stay if a GPU takes a group of ``target``, int64 ``[layers, gpus, groups]``."""
-    wanted = replace(task, old=target).held.astype(np.float32)
+    wanted = task.problem.on_gpus(target).astype(np.float32)
     kept: Ints = np.rint(task.held.astype(np.float32) @ wanted.transpose(0, 2, 1)).astype(np.int64)
     return kept
 

@@ -37,11 +37,7 @@ class MigrationTask:
     @cached_property
     def held(self) -> Bools:
         """Whether a GPU holds an expert now, ``[layers, gpus, experts]``."""
-        problem = self.problem
-        held = np.zeros((problem.layers, problem.gpus, problem.experts), dtype=bool)
-        row, slot = np.nonzero(self.old != EMPTY)
-        held[row, problem.slot_gpu[slot], self.old[row, slot]] = True
-        return held
+        return self.problem.on_gpus(self.old)
 
     def rows(self, which: Index | Bools) -> MigrationTask:
         """Return the same task for some of the layers, in any order, also repeated."""

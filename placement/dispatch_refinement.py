@@ -17,7 +17,7 @@ import numpy as np
 
 from cost.dispatch import source_shares
 from placement.anti_affinity import spread_evenly
-from placement.arrays import Experts, Floats, least_of_each
+from placement.arrays import Experts, Floats, Index, least_of_each
 from placement.baselines import take_where_ahead
 from placement.bounds import lower_bound
 from placement.local_search import swap_down
@@ -153,24 +153,34 @@ def swap_under_source(
     for _ in range(rounds):
         if active.size == 0:
             break
-        assignment = problem.assignment(best[active])
-        load = assignment.slot_load(problem.mean[active], source_shares(assignment, problem.nodes))
-        starts = [promising_swaps(problem, best[layer], load[i]) for i, layer in enumerate(active)]
-        owner = np.repeat(np.arange(active.size), [len(rows) for rows in starts])
-        if owner.size == 0:
-            break
-        rows = np.concatenate(starts)
-        after = problem.rows(active[owner]).evaluate(rows)
-        least = least_of_each(owner, after)
-        least = least[after[least] < value[active[owner[least]]] * (1 - _LEAST_GAIN)]
-        better = active[owner[least]]
-        best[better], value[better] = rows[least], after[least]
+        better = swap_round(problem, best, value, active)
         active = better[value[better] > enough[better]]
     return best
 
 
-def promising_swaps(problem: Problem, row: Experts, slot_load: Floats, *, most: int = _TRIED) -> Experts:
-    """Return one layer after each of the swaps with its hottest GPU that promise most, ``[up to most, slots]``.
+def swap_round(problem: Problem, slot_expert: Experts, value: Floats, active: Index) -> Index:
+    """Make the swap that relieves most in each of the ``active`` layers, in place; return those that are better.
+
+    ``value`` ``[layers]``, the objective of ``slot_expert`` ``[layers, slots]`` under shares by source rank, is kept.
+    """
+    part = problem.rows(active)
+    assignment = part.assignment(slot_expert[active])
+    load = assignment.slot_load(part.mean, source_shares(assignment, part.nodes))
+    tries = [promising_swaps(part, *each) for each in zip(slot_expert[active], load, strict=True)]
+    owner = np.repeat(np.arange(active.size), [len(rows) for rows in tries])
+    if owner.size == 0:
+        return active[:0]
+    rows = np.concatenate(tries)
+    after = part.rows(owner).evaluate(rows)
+    least = least_of_each(owner, after)
+    least = least[after[least] < value[active[owner[least]]] * (1 - _LEAST_GAIN)]
+    better: Index = active[owner[least]]
+    slot_expert[better], value[better] = rows[least], after[least]
+    return better
+
+
+def promising_swaps(problem: Problem, row: Experts, slot_load: Floats) -> Experts:
+    """Return one layer after each of the swaps with its hottest GPU that promise most, ``[few, slots]``.
 
     ``row`` and ``slot_load`` ``[slots]``: what the slots hold, and the load of each. Of ``problem`` slots, speeds and
     failure domains are read. Legal where ``row`` is.
@@ -191,7 +201,7 @@ def promising_swaps(problem: Problem, row: Experts, slot_load: Floats, *, most: 
     holds = problem.on_gpus(row[None, :])[0]
     clash |= holds[gpu[other]][:, row[mine]].T | holds[gpu[mine]][:, row[other]]
     peak = np.where(clash | (row[mine][:, None] == row[other][None, :]), np.inf, peak)
-    promising = np.argsort(peak, axis=None, kind="stable")[:most]
+    promising = np.argsort(peak, axis=None, kind="stable")[:_TRIED]
     promising = promising[peak.ravel()[promising] < busy[hot] / speed[hot]]
     left, right = mine[promising // other.size], other[promising % other.size]
     rows = np.tile(row, (promising.size, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from cost.dispatch import DispatchPolicy, require_policy
 from cost.layout import Layout
@@ -25,32 +25,25 @@ ALIKE = 0.10
 closer cannot be told apart."""
 
 
-def require_spread(spread: str) -> Spread:
-    """Return ``spread`` if it is known.
+_Word = TypeVar("_Word", Spread, Objective)
 
-    Raises
-    ------
-    InputError
-        If it is not.
-    """
-    for known in SPREADS:
-        if spread == known:
-            return known
-    raise InputError(f"`spread` {spread}: expected {', '.join(SPREADS[:-1])} or {SPREADS[-1]}.")
+
+def require_spread(spread: str) -> Spread:
+    """Return ``spread`` if it is known; InputError if it is not."""
+    return _known("spread", spread, SPREADS)
 
 
 def require_objective(objective: str) -> Objective:
-    """Return ``objective`` if it is known.
+    """Return ``objective`` if it is known; InputError if it is not."""
+    return _known("objective", objective, OBJECTIVES)
 
-    Raises
-    ------
-    InputError
-        If it is not.
-    """
-    for known in OBJECTIVES:
-        if objective == known:
+
+def _known(name: str, word: str, words: tuple[_Word, ...]) -> _Word:
+    for known in words:
+        if word == known:
             return known
-    raise InputError(f"`objective` {objective}: expected {' or '.join(OBJECTIVES)}.")
+    *others, last = words
+    raise InputError(f"`{name}` {word}: expected {', '.join(others)} or {last}.")
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cost.dispatch import slot_shares
-from placement.arrays import Experts, Floats, Index
-from placement.dispatch_refinement import promising_swaps
+from placement.arrays import Experts, Index
+from placement.dispatch_refinement import swap_round
 from placement.migrate.cycles import explore
 from placement.migrate.front import TaskFront
 from placement.migrate.start import Fresh
@@ -24,13 +23,12 @@ Say = Callable[[str], None]
 _Key = tuple[int, bytes]
 
 
-_ROUNDS, _TRIED = 60, 8
+_ROUNDS = 60
 _STARTS = (2, 8)
 """Points of a layer from which swaps start in one pass, at least and at most."""
 _WORK = 300_000  # slots over layers, scenarios and starts in one pass, about
 _POINTS = 12  # of a layer judged again under the split
 _ENOUGH = 1.002  # times the fresh placement's objective: no more swaps in such a layer
-_LEAST_GAIN = 1e-9
 _PRICES_PHASE, _SWAPS_PHASE = "price of excess {:g}", "swaps by source, round {}"
 
 
@@ -110,40 +108,18 @@ class SplitFront:
         if layers.size == 0:
             return
         self._swapped.update(_keys(layers, rows))
-        value = problem.rows(layers).evaluate(rows)
+        part = problem.rows(layers)
+        value = part.evaluate(rows)
         active = np.flatnonzero(value > self.enough[layers])
         for turn in range(_ROUNDS):
             if active.size == 0 or not keep_on():
                 return
-            better = self._round(layers, rows, value, active)
+            better = swap_round(part, rows, value, active)
             if better.size == 0:
                 return
             self.real.add(layers[better], rows[better])
             say(_SWAPS_PHASE.format(turn + 1))
             active = better[value[better] > self.enough[layers[better]]]
-
-    def _round(self, layers: Index, rows: Experts, value: Floats, active: Index) -> Index:
-        """Make the swap that relieves most in each of ``rows[active]``, in place; return which are better."""
-        part = self.problem.rows(layers[active])
-        assignment = part.assignment(rows[active])
-        load = assignment.slot_load(part.mean, slot_shares(assignment, part.split, nodes=part.nodes))
-        trials = [
-            promising_swaps(part, row, busy, most=_TRIED)
-            for row, busy in zip(rows[active], load, strict=True)
-        ]
-        owner = np.repeat(np.arange(active.size), [len(each) for each in trials])
-        better = []
-        if owner.size:
-            joined = np.concatenate(trials)
-            after = self.problem.rows(layers[active[owner]]).evaluate(joined)
-            for i in np.unique(owner).tolist():
-                mine = np.flatnonzero(owner == i)
-                least = mine[np.argmin(after[mine])]
-                at = active[i]
-                if after[least] < value[at] * (1 - _LEAST_GAIN):
-                    rows[at], value[at] = joined[least], after[least]
-                    better.append(at)
-        return np.array(better, dtype=np.intp)
 
 
 def _keys(layers: Index, rows: Experts) -> list[_Key]:

@@ -118,7 +118,9 @@ def shard_bytes(
     weights = weights + shard.last * model.final_norm_params * size["norm"]
     moe = np.asarray(sum(count * isinstance(layer.ffn, MoeFfn) for layer, count in shard.layers)) > 0
     passing = workspace_bytes(model, workload, shape, moe=routed & moe)
-    return weights, cache, passing + shard.last * logit_bytes(model, workload)
+    # FP32 logits of every token that decodes, of the last one of a prompt
+    logits = LOGIT_BYTES * model.vocab * (workload.tokens_per_pass if workload.decodes else 1.0)
+    return weights, cache, passing + shard.last * logits
 
 
 def workspace_bytes(model: Model, workload: Workload, shape: StepShape, *, moe: ArrayLike) -> Quantity:
@@ -138,11 +140,6 @@ def workspace_bytes(model: Model, workload: Workload, shape: StepShape, *, moe: 
         apart = 4 * shape.slots * model.expert_hidden * 2.0 if workload.decodes else inside * pair
         tokens = tokens + np.where(spread, np.where(crosses, apart, inside * pair), 0.0)
     return tokens * workload.tokens_per_pass
-
-
-def logit_bytes(model: Model, workload: Workload) -> float:
-    """FP32 logits per sequence of a step: of every token that decodes, of the last one of a prompt."""
-    return LOGIT_BYTES * model.vocab * (workload.tokens_per_pass if workload.decodes else 1.0)
 
 
 def replica_memory(

@@ -120,12 +120,7 @@ def resolve_model(text: str, *, weights: str | None = None) -> Model:
     InputError
         If there is no such name or file, or the config cannot be read exactly.
     """
-    key = text.strip().lower()
-    if key in model_names():
-        return _from_catalog(key, weights)
-    path = Path(text)
-    if not key:
-        return _from_catalog(_known(text), weights)
-    if path.suffix == ".json" or path.exists() or "/" in text:
+    key, path = text.strip().lower(), Path(text)
+    if key and key not in model_names() and (path.suffix == ".json" or path.exists() or "/" in text):
         return _from_file(path, weights)
     return _from_catalog(_known(text), weights)

@@ -40,8 +40,12 @@ _KV = Grouped(kv_heads_required=True)
 _KV_BIAS = replace(_KV, bias=_BIAS)
 _KV_DIM = replace(_KV, head_dim_required=True)
 _KV_DIM_BIAS = replace(_KV_DIM, bias=_BIAS)
+_KV_DIM_BIAS_REQUIRED = replace(_KV_DIM, bias=Flag("attention_bias", REQUIRED))
+_HEAD_NORMS = replace(_KV_BIAS, qk_norm="head")
+_GLM_HEADS = replace(_HEAD_NORMS, out_bias=False, normed=Flag("use_qk_norm"))
+_COHERE = replace(_KV_BIAS, qk_norm="full", normed=Flag("use_qk_norm"))
 _QWEN3 = replace(_KV_DIM_BIAS, qk_norm="head", windows=switched_windows)
-_QWEN3_MOE = replace(_KV_BIAS, qk_norm="head", windows=switched_windows)
+_QWEN3_MOE = replace(_HEAD_NORMS, windows=switched_windows)
 
 _MIXTRAL_MOE = Routed(width=Count("intermediate_size"))
 _SHARED_MOE = Routed(
@@ -228,11 +232,11 @@ TABLE = (
         Grouped(bias=_BIAS, qk_norm="full", windows=full_every(4)),
     ),
     Family("granite", "Granite 3: Llama with scaled residuals.", _KV_BIAS, Dense(bias=_MLP_BIAS)),
-    Family("glm", "GLM-4-9B.", replace(_KV_DIM, bias=Flag("attention_bias", REQUIRED), out_bias=False)),
+    Family("glm", "GLM-4-9B.", replace(_KV_DIM_BIAS_REQUIRED, out_bias=False)),
     Family(
         "glm4",
         "The GLM-4-0414 series, which norms each part's output too.",
-        replace(_KV_DIM, bias=Flag("attention_bias", REQUIRED), out_bias=False),
+        replace(_KV_DIM_BIAS_REQUIRED, out_bias=False),
         norms=4,
     ),
     Family(
@@ -246,9 +250,7 @@ TABLE = (
     Family(
         "seed_oss",
         "Seed-OSS: biases on queries, keys and values, apart from the output's.",
-        replace(
-            _KV_DIM, bias=Flag("attention_bias", REQUIRED), out_bias=Flag("attention_out_bias", REQUIRED)
-        ),
+        replace(_KV_DIM_BIAS_REQUIRED, out_bias=Flag("attention_out_bias", REQUIRED)),
         Dense(bias=_MLP_BIAS),
     ),
     Family(
@@ -267,7 +269,7 @@ TABLE = (
     Family(
         "hunyuan_v1_dense",
         "Hunyuan dense: norms of queries and keys a head.",
-        replace(_KV_BIAS, qk_norm="head"),
+        _HEAD_NORMS,
         must=_HUNYUAN_MUST,
         ignore=_HUNYUAN_IGNORED,
     ),
@@ -288,7 +290,7 @@ TABLE = (
     Family(
         "apertus",
         "Apertus: xIELU with two learned numbers and two stored constants, no gate, norms a head.",
-        replace(_KV_BIAS, qk_norm="head"),
+        _HEAD_NORMS,
         Dense(gated=False, extra=4),
         before=lambda f: f.choice("hidden_act", ("xielu",)),
     ),
@@ -337,7 +339,7 @@ TABLE = (
     Family(
         "cohere",
         "Command R: one norm for attention and feed-forward part, which run side by side.",
-        replace(_KV_BIAS, qk_norm="full", normed=Flag("use_qk_norm")),
+        _COHERE,
         norms=1,
         tied=True,
         ignore=_COHERE_IGNORED,
@@ -345,12 +347,7 @@ TABLE = (
     Family(
         "cohere2",
         "Command A: Command R with windows.",
-        replace(
-            _KV_BIAS,
-            qk_norm="full",
-            normed=Flag("use_qk_norm"),
-            windows=full_every(Count("sliding_window_pattern", default=4)),
-        ),
+        replace(_COHERE, windows=full_every(Count("sliding_window_pattern", default=4))),
         norms=1,
         tied=True,
         ignore=_COHERE_IGNORED,
@@ -411,7 +408,7 @@ TABLE = (
     Family(
         "gpt_oss",
         "gpt-oss: biases everywhere, experts included; a sink a head; every second layer sees a window.",
-        replace(_KV_DIM, bias=Flag("attention_bias", REQUIRED), sinks=True, windows=windows_by_type),
+        replace(_KV_DIM_BIAS_REQUIRED, sinks=True, windows=windows_by_type),
         replace(
             _MIXTRAL_MOE, top_k=Count("num_experts_per_tok", "experts_per_token"), bias=True, router_bias=True
         ),
@@ -511,7 +508,7 @@ TABLE = (
     Family(
         "glm4_moe glm4v_moe_text",
         "GLM-4.5 and GLM-4.5V: DeepSeek's experts under grouped-query attention.",
-        replace(_KV_BIAS, out_bias=False, qk_norm="head", normed=Flag("use_qk_norm")),
+        _GLM_HEADS,
         _GLM_MOE,
         drafts=True,
         ignore=_GLM_IGNORED,
@@ -519,7 +516,7 @@ TABLE = (
     Family(
         "solar_open",
         "Solar Open: GLM-4.5 with experts from the first layer on.",
-        replace(_KV_BIAS, out_bias=False, qk_norm="head", normed=Flag("use_qk_norm")),
+        _GLM_HEADS,
         replace(_GLM_MOE, sparse=from_start),
         drafts=True,
         ignore=_GLM_IGNORED,
@@ -527,7 +524,7 @@ TABLE = (
     Family(
         "dots1",
         "dots.llm1: GLM-4.5's experts, norms of queries and keys, windows by layer.",
-        replace(_KV_BIAS, qk_norm="head", windows=own.dots_windows),
+        replace(_HEAD_NORMS, windows=own.dots_windows),
         _GLM_MOE,
         drafts=True,
         ignore=_GLM_IGNORED,
@@ -575,7 +572,7 @@ TABLE = (
     Family(
         "hunyuan_v1_moe",
         "Hunyuan-A13B: one shared feed-forward part as wide as an expert; lists with one entry a layer.",
-        replace(_KV_BIAS, qk_norm="head"),
+        _HEAD_NORMS,
         own.hunyuan_experts,
         must={
             **_HUNYUAN_MUST,

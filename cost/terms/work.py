@@ -214,6 +214,13 @@ class AllReduce:
     crossing: Quantity = 0.0
 
 
+_Part = TypeVar("_Part", Work, LinkPart, AllReduce)
+
+
+def _scaled(part: _Part, times: Quantity, *names: str) -> _Part:
+    return replace(part, **{name: times * getattr(part, name) for name in names})
+
+
 @dataclass
 class Parts:
     """Everything that a step does, before it is known how well.
@@ -237,16 +244,9 @@ class Parts:
 
     def add(self, other: Parts, times: Quantity) -> None:
         """Add ``times`` of another's parts."""
-        self.works += [
-            replace(w, compute_s=times * w.compute_s, memory_s=times * w.memory_s) for w in other.works
-        ]
-        self.links += [
-            replace(p, up_s=times * p.up_s, out_s=times * p.out_s, expected_s=times * p.expected_s)
-            for p in other.links
-        ]
-        for r in other.reduces:
-            scaled = {name: times * getattr(r, name) for name in ("up_s", "out_s", "calls", "crossing")}
-            self.reduces.append(replace(r, **scaled))
+        self.works += [_scaled(work, times, "compute_s", "memory_s") for work in other.works]
+        self.links += [_scaled(link, times, "up_s", "out_s", "expected_s") for link in other.links]
+        self.reduces += [_scaled(each, times, "up_s", "out_s", "calls", "crossing") for each in other.reduces]
         for delay, paid in other.counts.items():
             self.count(delay, times * paid)
 

@@ -40,7 +40,7 @@ from cost.terms.attention import ATTENTION
 from cost.terms.dense import DENSE, add_head
 from cost.terms.experts import even_expert_work
 from cost.terms.overhead import OVERHEAD, add_step_delays
-from cost.terms.work import LayerStep, Parts
+from cost.terms.work import LayerStep, LinkPart, Parts
 from cost.workload import StepShape, with_imbalance
 from topology.errors import InputError
 
@@ -82,12 +82,16 @@ class AfdShape:
 
 @dataclass(frozen=True, eq=False)
 class LayerTimes:
-    """Seconds of one micro-batch in one layer: attention side, experts, sending there and back."""
+    """Seconds of one micro-batch in one layer: attention side, experts, sending there and back.
+
+    ``peak_s``: the slowest of them at data-sheet peaks, without delays.
+    """
 
     attention_s: Quantity
     experts_s: Quantity
     dispatch_s: Quantity
     combine_s: Quantity
+    peak_s: Quantity = 0.0
 
     @property
     def longest_s(self) -> Quantity:
@@ -110,13 +114,7 @@ def ping_pong_seconds(times: LayerTimes, micro_batches: Quantity) -> tuple[Quant
 
 
 def afd_layer(
-    deployment: Deployment,
-    machine: Machine,
-    layer: Layer,
-    shape: AfdShape,
-    *,
-    queries: float,
-    peak: bool = False,
+    deployment: Deployment, machine: Machine, layer: Layer, shape: AfdShape, *, queries: float
 ) -> LayerTimes:
     """Return what one micro-batch costs in ``layer``; a layer without experts runs on the attention side alone.
 
@@ -126,7 +124,6 @@ def afd_layer(
     (:func:`cost.terms.alltoall_volumes.hit_chance`), and as many vectors come back. The slower side binds: an
     attention GPU sends those of its own tokens, an expert GPU receives a share of all. Rates and fixed parts are
     those of the phase's all-to-all kernel on the same links: no library of this kind publishes its own for them.
-    With ``peak`` everything runs at data-sheet peaks, without delays.
     """
     model, moe = deployment.model, layer.ffn
     tokens = shape.sequences * queries
@@ -143,13 +140,12 @@ def afd_layer(
         term.of_layer(parts, at)
     parts.counts["delay.moe_layer"] = 0.0  # paid by the experts
     ALL_REDUCE.of_layer(parts, replace(at, shape=replace(own, attention_dp=2.0)))
-    cost = priced(parts, machine.efficiency, machine.rates)
-    attention_s = cost.lower_s if peak else cost.total_s
+    near = priced(parts, machine.efficiency, machine.rates)
     if not isinstance(moe, MoeFfn):
-        none = np.zeros_like(np.asarray(attention_s))
-        return LayerTimes(attention_s, none, none, none)
+        none = np.zeros_like(np.asarray(near.total_s))
+        return LayerTimes(near.total_s, none, none, none, near.lower_s)
     ep = np.asarray(shape.expert_gpus, dtype=np.float64)
-    far = StepShape(
+    apart = StepShape(
         attention_dp=ep,
         ep=ep,
         sequences=tokens * shape.attention_gpus / ep,
@@ -157,17 +153,18 @@ def afd_layer(
         imbalance=shape.imbalance,
     )
     work = even_expert_work(
-        moe, far, hidden=model.expert_hidden, weights=model.precision["experts"], rates=machine.rates
+        moe, apart, hidden=model.expert_hidden, weights=model.precision["experts"], rates=machine.rates
     )
-    cost = priced(Parts(works=[work], counts={"delay.moe_layer": 1.0}), machine.efficiency, machine.rates)
-    dispatch_s, combine_s = _sent(model, moe, machine, shape, tokens, peak=peak)
-    return LayerTimes(attention_s, cost.lower_s if peak else cost.total_s, dispatch_s, combine_s)
+    far = priced(Parts(works=[work], counts={"delay.moe_layer": 1.0}), machine.efficiency, machine.rates)
+    out, back = _sent(model, moe, machine, shape, tokens)
+    peak_s = reduce(np.maximum, (near.lower_s, far.lower_s, out.up_s, out.out_s, back.up_s, back.out_s))
+    return LayerTimes(near.total_s, far.total_s, out.expected_s, back.expected_s, peak_s)
 
 
 def _sent(
-    model: Model, moe: MoeFfn, machine: Machine, shape: AfdShape, tokens: Quantity, *, peak: bool
-) -> tuple[Quantity, Quantity]:
-    """Seconds to the experts and back."""
+    model: Model, moe: MoeFfn, machine: Machine, shape: AfdShape, tokens: Quantity
+) -> tuple[LinkPart, LinkPart]:
+    """What is sent to the experts and back."""
     if shape.crosses:
         machine.rates.require_scale_out()
     kernel = machine.kernels.across if shape.crosses else machine.kernels.inside
@@ -180,12 +177,11 @@ def _sent(
     dispatch, combine = vector_bytes(model.expert_hidden, model.precision["experts"])
     ep = np.maximum(shape.attention_gpus, shape.expert_gpus)
 
-    def seconds(way: Literal["dispatch", "combine"], size: float, ends: Array) -> Quantity:
+    def leg(way: Literal["dispatch", "combine"], size: float, ends: Array) -> LinkPart:
         volumes = Volumes(up, out, ends)
-        part = leg_part(kernel, way, volumes, volumes, size=size, machine=machine, ep=ep)
-        return np.maximum(part.up_s, part.out_s) if peak else part.expected_s
+        return leg_part(kernel, way, volumes, volumes, size=size, machine=machine, ep=ep)
 
-    return seconds("dispatch", dispatch, received), seconds("combine", combine, sent)
+    return leg("dispatch", dispatch, received), leg("combine", combine, sent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,7 +342,6 @@ def _step(deployment: Deployment, machine: Machine, shape: AfdShape) -> dict[tup
     step, lower, busy, experts, links, trips, fill = (np.zeros(len(m)) for _ in range(7))
     for layer, count, each in layers:
         times = afd_layer(deployment, machine, layer, shape, queries=each)
-        bare = afd_layer(deployment, machine, layer, shape, queries=each, peak=True)
         if isinstance(layer.ffn, MoeFfn):
             layer_s, fills = ping_pong_seconds(times, m)
             fill = np.maximum(fill, fills)
@@ -355,7 +350,7 @@ def _step(deployment: Deployment, machine: Machine, shape: AfdShape) -> dict[tup
             layer_s = m * times.attention_s
             trips = trips + count * layer_s
         step = step + count * layer_s
-        lower = lower + count * m * bare.longest_s
+        lower = lower + count * m * times.peak_s
         busy = busy + count * m * times.attention_s
         experts = experts + count * m * times.experts_s
         links = links + count * m * np.maximum(times.dispatch_s, times.combine_s)

@@ -25,6 +25,7 @@ from rackplan.views.words import (
     coefficient_words,
     load_names,
     next_token,
+    sentence,
     serving_words,
     what_if_words,
 )
@@ -218,8 +219,7 @@ def parts_note(found: Explanation) -> str:
         for row in found.terms
         if TERMS[row.name].meaning
     )
-    text = "; ".join(said)
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+    return sentence("; ".join(said))
 
 
 def _bound_by(score: Score, term: str) -> tuple[str, ...]:
@@ -246,9 +246,7 @@ def _assumptions(plan: Plan) -> list[str]:
         else "is a prompt of {} tokens"
     )
     found.append(f"Every sequence {what.format(f'{deployment.workload.context:,}')}.")
-    found += [
-        f"{text[0].upper()}{text[1:]}." for text in serving_words(deployment.workload, deployment.engine)
-    ]
+    found += map(sentence, serving_words(deployment.workload, deployment.engine))
     supposed = what_if_words(deployment)
     found += [f"What if: {supposed}."] if supposed else []
     found += dict.fromkeys(
@@ -258,9 +256,7 @@ def _assumptions(plan: Plan) -> list[str]:
     )
     found += [f"All-to-all: {note}." for note in kernel_notes(plan)]
     found += [f"Left out of the model: {part}." for part in deployment.model.omitted]
-    found += [
-        f"{note[0].upper()}{note[1:]}." for note in (*deployment.notes, *deployment.model.notes) if note
-    ]
+    found += map(sentence, filter(None, (*deployment.notes, *deployment.model.notes)))
     found += [f"Loads: {note}." for note in (loads.notes if loads is not None else ()) if note]
     return [text.replace("..", ".") if text.endswith("..") else text for text in found]
 
@@ -401,9 +397,7 @@ def _data(found: Explanation) -> dict[str, Any]:
             {
                 "term": row.name,
                 **({"meaning": TERMS[row.name].meaning} if TERMS[row.name].meaning else {}),
-                "seconds": row.seconds,
-                "share": row.share,
-                "peak_s": row.peak_s,
+                **picked(row, "seconds share peak_s"),
                 "bound_by": list(row.bound_by),
                 "limits_s": {limit: s for (name, limit), s in score.parts_s.items() if name == row.name},
                 "evidence": row.evidence.label if row.evidence is not None else None,

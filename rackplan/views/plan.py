@@ -52,6 +52,7 @@ from rackplan.views.words import (
     phase_words,
     placement_words,
     range_words,
+    sentence,
     serving_words,
     what_if_blocks,
     worst_words,
@@ -94,8 +95,7 @@ def plan_page(
     """
     found = explain_plan(plan, residual=False)
     errors = errors_in(plan.deployment, plan.layout)
-    said = "; ".join(chip_words(error) for error in errors)
-    note = f"{said[:1].upper()}{said[1:]}. Of throughput {factor_words(errors)}."
+    note = f"{sentence('; '.join(map(chip_words, errors)))} Of throughput {factor_words(errors)}."
     assumptions = [Heading("Assumptions", 2), Items(found.assumptions)]
     picture = [Heading("The cluster with the plan on it", 2), Drawing(drawing)]
     return [

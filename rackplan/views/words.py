@@ -30,6 +30,11 @@ UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _SPLITS = {"source": "by source rank", "lp": "by LP"}
 
 
+def sentence(text: str) -> str:
+    """Return words as a sentence: with a capital letter and a full stop; empty of none."""
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
 def load_names(names: Sequence[str]) -> str:
     """Join the names of loads, those of one recording's windows (``NAME#WINDOW``) counted."""
     windows: dict[str, list[str]] = {}

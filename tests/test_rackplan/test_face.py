@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from dataclasses import fields
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,8 @@ import pytest
 import rackplan
 from cost.resolve import resolve_model
 from placement.migrate.migration import State
-from rackplan.options import DEFAULT_LOADS, digests, model_loads
+from rackplan.cli import COMMANDS
+from rackplan.options import DEFAULT_LOADS, Pricing, Serving, digests, flat, model_loads
 from rackplan.output import json_text, output_folder
 from rackplan.progress import progress
 from rackplan.render.text import text_lines, wrapped
@@ -91,6 +94,27 @@ def test_dense_models_have_no_loads() -> None:
     assert model_loads(dense, [], 0) is None
     with pytest.raises(InputError, match="--loads uniform"):
         model_loads(dense, ["uniform"], 0)
+
+
+def test_a_group_of_options_stands_where_its_parameter_stood() -> None:
+    given = {}
+
+    def command(*, model: str, serving: Serving, seed: int = 0) -> None:
+        given.update(model=model, serving=serving, seed=seed)
+
+    options = list(signature(flat(command)).parameters.values())
+    assert [one.name for one in options] == ["model", "phase", "context", "batch", "seed"]
+    assert [one.default for one in options[1:]] == ["decode", 4096, 0, 0]
+    flat(command)(model="m", phase="prefill", context=5, batch=2, seed=7)
+    assert given == {"model": "m", "serving": Serving(phase="prefill", context=5, batch=2), "seed": 7}
+
+
+def test_commands_that_price_a_workload_have_the_same_options() -> None:
+    pricing = [field.name for field in fields(Pricing)]
+    for name in ("plan", "sweep", "compare", "import-plan"):
+        names = list(signature(flat(COMMANDS[name])).parameters)
+        first = names.index(pricing[0])
+        assert names[first : first + len(pricing)] == pricing
 
 
 def test_json_is_strict() -> None:

@@ -133,11 +133,9 @@ class Calibration:
         self.chips = file.texts("chips")
         self.tables = Tables(
             curves=_points(file.sub("curves"), rates=True),
-            delays={
-                name: _points(one, rates=False) for name, one in file.by_name("delays", Fields.sub).items()
-            },
+            delays=file.parts("delays", lambda one: _points(one, rates=False)),
             shared=_shared(file.sub("shared")),
-            factors={chip: _factors(one) for chip, one in file.by_name("factors", Fields.sub).items()},
+            factors=file.parts("factors", _factors),
         )
         file.done()
         self._check()

@@ -43,10 +43,11 @@ from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
-from topology.reading import containers, parse_json
+from topology.reading import containers, parse_json, read_text
 from topology.units import mean_of
 
 SCHEMA_VERSION = 1
+_LONGEST_BYTES = 2**30
 _REMEDY = "correct it there, or make the plan again with rackplan plan"
 _SHOWN = 40
 """Characters of a value that a message repeats."""
@@ -349,19 +350,17 @@ def read_plan(path: Path) -> Plan:
     InputError
         If the file is no plan, is of another schema, or describes an illegal plan; the message names the place.
     """
+    where = str(path)
+    fields = _fields(read_text(path, where, most_bytes=_LONGEST_BYTES), where)
     try:
-        return _plan(_fields(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InputError(f"{path}: cannot read it ({error.strerror}).") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not valid JSON (not UTF-8 text).") from None
+        return _plan(fields)
     except (InputError, InfeasibleError) as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def _fields(text: str) -> _PlanFile:
+def _fields(text: str, where: str) -> _PlanFile:
     """Read the text of a plan file: JSON without duplicate keys, in the schema."""
-    parse_json(text, lambda line, problem: InputError(f"{'' if line is None else f'line {line}: '}{problem}"))
+    parse_json(text, where)
     try:
         return _PlanFile.model_validate_json(text)
     except ValidationError as error:
@@ -373,7 +372,9 @@ def _fields(text: str) -> _PlanFile:
         what = f"{first['msg'].replace('Input should be', 'expected')}, found {found}"
         if first["type"] == "missing":
             what = "missing"
-        raise InputError(f"not a plan of schema {SCHEMA_VERSION}: {place}: {what}; {_REMEDY}.") from None
+        raise InputError(
+            f"{where}: not a plan of schema {SCHEMA_VERSION}: {place}: {what}; {_REMEDY}."
+        ) from None
 
 
 def _plan(fields: _PlanFile) -> Plan:

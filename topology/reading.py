@@ -20,9 +20,6 @@ _LONGEST_BYTES = 32_000_000
 _LONGEST_SHOWN = 60
 _MOST_ELEMENTS = 200_000
 
-MakeError = Callable[[int | None, str], Exception]
-"""What makes an exception of a line number (None: the file as a whole) and a problem."""
-
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return "did you mean ...?" with the known names nearest to ``name``, or a list of all of them."""
@@ -339,23 +336,29 @@ def load_yaml(path: Path, where: str) -> object:
     InputError
         If the file cannot be read or is not YAML.
     """
-    return parse_yaml(
-        read_text(path, where),
-        lambda line, problem: InputError(f"{where}: {'' if line is None else f'line {line}: '}{problem}"),
-    )
+    return parse_yaml(read_text(path, where), where)
 
 
-def parse_json(text: str, error: MakeError, *, infinite: bool = False) -> Any:
+def _at_line(where: str, line: int | None, problem: str) -> InputError:
+    return InputError(f"{where}: {'' if line is None else f'line {line}: '}{problem}")
+
+
+def parse_json(text: str, where: str, *, infinite: bool = False) -> Any:
     """Return the value of a JSON text without duplicate keys, NaN and numbers beyond the range of a float.
 
     Parameters
     ----------
     text:
         One JSON value.
-    error:
-        What to raise.
+    where:
+        What messages call it.
     infinite:
         Let ``Infinity`` and numbers that are read as it through: some configs hold it as a limit.
+
+    Raises
+    ------
+    InputError
+        If it is none; of a text of several lines the message names the line.
     """
     repeated: list[tuple[object, str]] = []
     odd: list[float] = []
@@ -377,27 +380,29 @@ def parse_json(text: str, error: MakeError, *, infinite: bool = False) -> Any:
     except json.JSONDecodeError as problem:
         cut = " (is the file cut?)" if problem.pos >= len(text.rstrip()) - 1 else ""
         what = f"column {problem.colno}: not valid JSON ({problem.msg}){cut}."
-        raise error(problem.lineno, what) from None
+        raise _at_line(where, problem.lineno if "\n" in text.strip() else None, what) from None
     except RecursionError:
-        raise error(None, "is nested too deeply.") from None
+        raise InputError(f"{where}: is nested too deeply.") from None
     except ValueError as problem:  # whole numbers of thousands of digits
-        raise error(None, f"not valid JSON ({' '.join(str(problem).split())[:_LONGEST_SHOWN]}).") from None
+        raise InputError(
+            f"{where}: not valid JSON ({' '.join(str(problem).split())[:_LONGEST_SHOWN]})."
+        ) from None
     if repeated:
         inside, key = repeated[-1]  # of nested ones the outer comes last: it is still part of the value
-        where = next(where for where, one in containers(value) if one is inside)
-        raise error(None, f"{_dotted(*where, key)}: duplicate key; keep one of them.")
+        path = next(path for path, one in containers(value) if one is inside)
+        raise InputError(f"{where}: {_dotted(*path, key)}: duplicate key; keep one of them.")
     if odd:
-        where = next(
+        path = next(
             (
-                (*where, key)
-                for where, one in containers(value)
+                (*path, key)
+                for path, one in containers(value)
                 for key, item in _entries(one)
                 if item is odd[0]
             ),
             (),
         )
         what = "NaN is not a JSON number" if math.isnan(odd[0]) else "infinite or too large for a number"
-        raise error(None, f"{f'{_dotted(*where)}: ' if where else ''}{what}.")
+        raise InputError(f"{where}: {f'{_dotted(*path)}: ' if path else ''}{what}.")
     return value
 
 
@@ -417,7 +422,7 @@ def _dotted(*where: object) -> str:
     return ".".join(map(str, where))[:_LONGEST_SHOWN]
 
 
-def parse_yaml(text: str, error: MakeError, *, deepest: int = DEEPEST) -> object:
+def parse_yaml(text: str, where: str, *, deepest: int = DEEPEST) -> object:
     """Return the one document of a YAML text, without tags, aliases, duplicate keys and deep nesting.
 
     The parser's events are looked at first: a loader recurses, and a file nested a hundred thousand deep ends the
@@ -435,27 +440,27 @@ def parse_yaml(text: str, error: MakeError, *, deepest: int = DEEPEST) -> object
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode):
                     if (key.tag, key.value) in seen:
-                        raise error(key.start_mark.line + 1, f"duplicate key {shown(key.value)}.")
+                        raise _at_line(where, key.start_mark.line + 1, f"duplicate key {shown(key.value)}.")
                     seen.add((key.tag, key.value))
             constructed: dict[Hashable, Any] = super().construct_mapping(node, deep)
             return constructed
 
     try:
-        _check_events(yaml.parse(text, Loader=base), error, deepest)
+        _check_events(yaml.parse(text, Loader=base), where, deepest)
         value: object = yaml.load(text, Loader=Loader)  # noqa: S506 - a subclass of the safe loader
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         what = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "cannot be parsed"
         words = " ".join(str(what).split())
-        raise error(None if mark is None else mark.line + 1, f"not valid YAML ({words}).") from None
+        raise _at_line(where, None if mark is None else mark.line + 1, f"not valid YAML ({words}).") from None
     except RecursionError:
-        raise error(None, "is nested too deeply.") from None
+        raise InputError(f"{where}: is nested too deeply.") from None
     except (ValueError, OverflowError, TypeError) as problem:
-        raise error(None, f"not valid YAML ({' '.join(str(problem).split())[:80]}).") from None
+        raise InputError(f"{where}: not valid YAML ({' '.join(str(problem).split())[:80]}).") from None
     return value
 
 
-def _check_events(events: Iterable[Any], error: MakeError, deepest: int) -> None:
+def _check_events(events: Iterable[Any], where: str, deepest: int) -> None:
     """Refuse what the loader must not see."""
     import yaml
 
@@ -463,13 +468,13 @@ def _check_events(events: Iterable[Any], error: MakeError, deepest: int) -> None
     for event in events:
         line = None if event.start_mark is None else event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
-            raise error(line, "YAML aliases (`*name`) are not read here; write the values out.")
+            raise _at_line(where, line, "YAML aliases (`*name`) are not read here; write the values out.")
         if getattr(event, "tag", None):
-            raise error(line, f"a YAML tag ({event.tag[:40]}) has no place here.")
+            raise _at_line(where, line, f"a YAML tag ({event.tag[:40]}) has no place here.")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > deepest:
-                raise error(line, f"is nested more than {deepest} deep.")
+                raise _at_line(where, line, f"is nested more than {deepest} deep.")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 

@@ -192,10 +192,7 @@ def load_object(path: Path) -> dict[str, object]:
     if not text.strip():
         raise InputError(f"{where} is empty.")
 
-    def error(line: int | None, problem: str) -> InputError:
-        return InputError(f"{where}: {problem}" if line is None else f"{where}, line {line}, {problem}")
-
-    found = parse_json(text, error, infinite=True)  # real configs hold infinity as a limit
+    found = parse_json(text, where, infinite=True)  # real configs hold infinity as a limit
     if not isinstance(found, dict):
         raise InputError(f"{where} holds a JSON {type(found).__name__}; a config.json is an object.")
     return found

@@ -60,7 +60,7 @@ def parse(text: bytes, where: str) -> Any:
         decoded = text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: not valid JSON (byte {error.start} is not UTF-8).") from None
-    return parse_json(decoded, lambda _, problem: InputError(f"{where}: {problem}"))
+    return parse_json(decoded, where)
 
 
 def numbers(path: str, what: str, value: object, needs: str = "", *, checked: bool = False) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from topology.errors import InputError
-from topology.reading import MakeError, parse_json, parse_yaml
+from topology.reading import parse_json, parse_yaml
 
 LONGEST_BYTES = 32 << 20
 """A plan of 94 layers with 4,096 slots takes 3 MB, in vllm-ascend's form with a slot a device 17."""
@@ -72,7 +72,7 @@ def read_json(path: Path) -> object:
     InputError
         If it is not one strict JSON value.
     """
-    return _parse(read_text(path), str(path), _error(path))
+    return _parse(read_text(path), str(path))
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, object]]:
@@ -85,13 +85,13 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, object]]:
     """
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
-            yield number, _parse(line, f"{path}, line {number}", _error(path, number))
+            yield number, _parse(line, f"{path}: line {number}")
 
 
-def _parse(text: str, where: str, error: MakeError) -> object:
+def _parse(text: str, where: str) -> object:
     if sum(map(text.count, '[{"')) > MOST_PARTS:
         raise InputError(f"{where}: more than {MOST_PARTS:,} lists and texts, which no plan of experts has.")
-    value: object = parse_json(text, error)
+    value: object = parse_json(text, where)
     return value
 
 
@@ -106,14 +106,4 @@ def read_yaml(path: Path) -> object:
     text = read_text(path, LONGEST_YAML_BYTES)
     if sum(map(text.count, ",\n")) > MOST_YAML_PARTS:
         raise InputError(f"{path}: more than {MOST_YAML_PARTS:,} values, which no plan of experts has.")
-    return parse_yaml(text, _error(path), deepest=DEEPEST)
-
-
-def _error(path: Path, row: int | None = None) -> MakeError:
-    """Return what makes the error of a problem in a line of a file, or in the one line ``row`` of it."""
-
-    def error(line: int | None, problem: str) -> InputError:
-        number = line if row is None else row
-        return InputError(f"{path}: {'' if number is None else f'line {number}: '}{problem}")
-
-    return error
+    return parse_yaml(text, str(path), deepest=DEEPEST)

@@ -98,7 +98,7 @@ def test_the_quantisers_own_file_is_read_where_the_config_is_silent(name, beside
         (b"", "is empty"),
         (b"  \n", "is empty"),
         (b"{", "not valid JSON"),
-        (b'{"hidden_size": 64,', "line 1, column"),
+        (b'{"hidden_size": 64,', "column 20: not valid JSON"),
         (b"[1, 2]", "holds a JSON list"),
         (b'"llama"', "holds a JSON str"),
         (b"null", "holds a JSON NoneType"),

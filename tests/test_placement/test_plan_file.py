@@ -481,7 +481,7 @@ def test_what_is_no_plan_at_all(text: str, tmp_path: Path) -> None:
 def test_not_even_text(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(InputError, match="not valid JSON"):
+    with pytest.raises(InputError, match="is not UTF-8 text"):
         read_plan(path)
 
 

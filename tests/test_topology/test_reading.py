@@ -15,11 +15,6 @@ from topology.errors import InfeasibleError, InputError, printable
 from topology.reading import Fields, load_yaml, parse_json, parse_yaml
 
 
-def error(line: int | None, problem: str) -> InputError:
-    """Make the error of a file called x."""
-    return InputError(f"x: {'' if line is None else f'line {line}: '}{problem}")
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -39,25 +34,25 @@ def error(line: int | None, problem: str) -> InputError:
 )
 def test_json_that_is_refused(text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_json(text, error)
+        parse_json(text, "x")
     assert words in str(caught.value)
 
 
 def test_json_that_is_read() -> None:
-    assert parse_json('{"a": 1, "b": {"a": [2.5, null, "x"]}}', error) == {
+    assert parse_json('{"a": 1, "b": {"a": [2.5, null, "x"]}}', "x") == {
         "a": 1,
         "b": {"a": [2.5, None, "x"]},
     }
-    assert parse_json("[Infinity, 1e999]", error, infinite=True) == [math.inf, math.inf]
+    assert parse_json("[Infinity, 1e999]", "x", infinite=True) == [math.inf, math.inf]
     with pytest.raises(InputError, match="NaN"):
-        parse_json("[NaN]", error, infinite=True)
+        parse_json("[NaN]", "x", infinite=True)
 
 
 def test_many_keys_take_no_longer_than_they_must() -> None:
     """Looking for the second one key by key, so many keys took a quarter of an hour."""
     text = json.dumps({str(i): 0 for i in range(200_000)})[:-1] + ', "199999": 0}'
     with pytest.raises(InputError, match="199999: duplicate key"):
-        parse_json(text, error)
+        parse_json(text, "x")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +68,7 @@ def test_many_keys_take_no_longer_than_they_must() -> None:
 )
 def test_yaml_that_is_refused(text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_yaml(text, error)
+        parse_yaml(text, "x")
     assert words in str(caught.value)
 
 

@@ -49,7 +49,7 @@ class Source:
             If it cannot be parsed, is nested too deeply or holds too much.
         """
         parse = parse_json if self.text.lstrip().startswith(("{", "[")) else parse_yaml
-        value: object = parse(self.text, self.error)
+        value: object = parse(self.text, self.name)
         level: list[object] = [value]
         count = 0
         for _ in range(DEEPEST):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from topology.cluster import Cluster, Gpu
 from topology.errors import InputError
-from topology.fabrics import add_fabric, check_fabric
+from topology.fabrics import FABRICS, check_fabric
 from topology.raw import add_raw, check_raw, raw_domains, raw_gpus, raw_scale_out
 from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology
 from topology.structures import STRUCTURES, torus_coordinates
@@ -143,7 +143,7 @@ def build_graph(spec: ClusterSpec, gpus: Sequence[Gpu]) -> nx.Graph[str]:
             STRUCTURES[domain.structure].add(graph, number, domain, gpus[first : first + domain.gpus])
             first += domain.gpus
         if spec.scale_out is not None and len(spec.domains) > 1:
-            add_fabric(graph, spec, spec.scale_out, gpus)
+            FABRICS[spec.scale_out.kind].add(graph, spec, spec.scale_out, gpus)
     if spec.faults:
         _apply_faults(graph, spec.faults)
     return graph

@@ -25,7 +25,10 @@ LARGEST_FABRIC = 4_000_000  # switches, or links between the routers of all grou
 
 
 class Fabric(NamedTuple):
-    """How one kind is checked against a whole cluster (its specification, uplinks of a leaf, place) and cabled."""
+    """How one kind is checked against a whole cluster (its specification, its fabric, place) and cabled.
+
+    Cabling adds switches, the links of each GPU's NICs, and the links between switches.
+    """
 
     check: Callable[[ClusterSpec, ScaleOutSpec, str], object]
     add: Callable[[nx.Graph[str], ClusterSpec, ScaleOutSpec, Sequence[Gpu]], None]
@@ -77,11 +80,6 @@ def check_fabric(spec: ClusterSpec, where: str) -> None:
             f"{where}: some {size:,} switches or links between them; at most {LARGEST_FABRIC:,} are supported: check "
             "the sizes of its leaves, pods and groups."
         )
-
-
-def add_fabric(graph: nx.Graph[str], spec: ClusterSpec, scale_out: ScaleOutSpec, gpus: Sequence[Gpu]) -> None:
-    """Add switches, the links of each GPU's NICs, and the links between switches."""
-    FABRICS[scale_out.kind].add(graph, spec, scale_out, gpus)
 
 
 def largest_host(spec: ClusterSpec) -> int:

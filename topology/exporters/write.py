@@ -86,13 +86,11 @@ def node_link_json(cluster: Cluster) -> str:
         for a, b, data in cluster.graph.edges(data=True)
     )
     head = {"directed": False, "multigraph": False, "graph": _graph_values(cluster)}
-    lists = [f',\n"{name}": [\n{_rows(rows)}]' for name, rows in (("nodes", nodes), ("links", links))]
-    return f"{json.dumps(head)[:-1]}{''.join(lists)}}}\n"
-
-
-def _rows(rows: Iterator[dict[str, Any]]) -> str:
-    text = ",\n".join(map(json.dumps, rows))
-    return f"{text}\n" if text else ""
+    text = json.dumps(head)[:-1]
+    for name, rows in (("nodes", nodes), ("links", links)):
+        lines = ",\n".join(map(json.dumps, rows))
+        text += f',\n"{name}": [\n{lines}' + ("\n]" if lines else "]")
+    return f"{text}}}\n"
 
 
 def _graph_values(cluster: Cluster) -> dict[str, str]:

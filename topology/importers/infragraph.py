@@ -133,12 +133,13 @@ def _count(row: Fields, default: int = 1) -> int:
 def _read_device(row: Fields) -> _Device:
     """Read one device; edges may use more of a component than it counts only where it does not count."""
     components: dict[str, tuple[str, int]] = {}
-    edges = _inner_edges(row)
+    parts = _rows(row, "components")
+    edges = _inner_edges(row, {name: _count(item) for name, item in parts.items()})
     highest: dict[str, int] = defaultdict(lambda: -1)
     for a, b, _ in edges:
         for name, index in (a, b):
             highest[name] = max(highest[name], index)
-    for name, item in _rows(row, "components").items():
+    for name, item in parts.items():
         kind = item.name("choice" if item.has("choice") else "type")
         components[name] = (kind, _count(item, max(1, highest[name] + 1)))
         if highest[name] >= components[name][1]:
@@ -148,13 +149,12 @@ def _read_device(row: Fields) -> _Device:
     return _Device(row.name("name"), row.where, components, _rows(row, "links"), edges)
 
 
-def _inner_edges(row: Fields) -> list[tuple[Part, Part, str]]:
-    """Return the edges inside a device."""
+def _inner_edges(row: Fields, counts: Mapping[str, int]) -> list[tuple[Part, Part, str]]:
+    """Return the edges inside a device that has so many of each component."""
     edges = []
     for text in row.items("connections"):
         parts = _dotted(text, row.at("connections"), 5)
         edges.append(((parts[0], int(parts[1])), (parts[3], int(parts[4])), parts[2]))
-    counts = {name: _count(item) for name, item in _rows(row, "components").items()}
     for edge in row.subs("edges", empty=True):
         # a part inside a nested device: the device as a whole stands for it
         left, right = (
@@ -167,17 +167,17 @@ def _inner_edges(row: Fields) -> list[tuple[Part, Part, str]]:
     return edges
 
 
-def _outer_edges(source: Source, data: Fields) -> list[OuterEdge]:
+def _outer_edges(source: Source, data: Fields, devices: Mapping[str, _Device]) -> list[OuterEdge]:
     """Return the edges between instances."""
     found: list[OuterEdge] = []
     for text in data.items("connections"):
         p = _dotted(text, f"{source.name}: connections", 9)
         found.append((((p[0], int(p[1])), (p[2], int(p[3]))), ((p[5], int(p[6])), (p[7], int(p[8]))), p[4]))
-    devices, instances = _rows(data, "devices"), data.subs("instances", empty=True)
+    instances = data.subs("instances", empty=True)
     counts = {row.name("name"): _count(row) for row in instances}
     # the components of each instance whose device is described
     inside = {
-        row.name("name"): {name: _count(part) for name, part in _rows(device, "components").items()}
+        row.name("name"): {name: count for name, (_, count) in device.components.items()}
         for row in instances
         if (device := devices.get(row.name("device"))) is not None
     }
@@ -272,7 +272,7 @@ class _Graph:
     def __init__(self, source: Source, data: Fields) -> None:
         self._source = source
         self._devices = {name: _read_device(row) for name, row in _rows(data, "devices").items()}
-        self._outer = _outer_edges(source, data)
+        self._outer = _outer_edges(source, data, self._devices)
         self._links = _rows(data, "links")
         self._instances: dict[str, tuple[_Device, int]] = {}
         self._nodes: dict[str, RawNode] = {}

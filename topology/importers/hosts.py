@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 from networkx.utils import UnionFind
 
@@ -131,9 +132,8 @@ def _add_own_links(draft: Draft, label: str, host: str, node: NodeFound, parts: 
     names = {gpu: gpu_id(host, number) for number, gpu in enumerate(node.gpus)}
     for chip in node.chips:
         names[chip] = draft.node(RawNode(f"{host}.{chip}", "switch", label, host))
-    if node.links:
-        for a, b, count in node.links:
-            draft.link(names[a], names[b], parts.scale_up, count)
+    for a, b, count in node.links:
+        draft.link(names[a], names[b], parts.scale_up, count)
     if len(node.gpus) > 1 and _parts_of(node) > 1:
         _add_pcie(draft, host, node, parts)
 
@@ -154,16 +154,12 @@ def _add_pcie(draft: Draft, host: str, node: NodeFound, parts: Parts) -> None:
     """
     sockets = list(dict.fromkeys(node.sockets))
     linked = {end for a, b, _ in node.links for end in (a, b)}
-    alone = [
-        socket
-        for socket in sockets
-        if not any(gpu in linked for gpu, own in zip(node.gpus, node.sockets, strict=True) if own == socket)
-    ]
+    joined = {socket for gpu, socket in zip(node.gpus, node.sockets, strict=True) if gpu in linked}
     one_fabric = bool(linked) and _parts_of(node) == 1 + sum(gpu not in linked for gpu in node.gpus)
-    need_link = len(sockets) > 1 and (bool(alone) or not one_fabric)
+    need_link = len(sockets) > 1 and (len(joined) < len(sockets) or not one_fabric)
     figures = [*node.pcie, *([None] * len(node.gpus))][: len(node.gpus)]
-    needs = [lambda: [parts.pcie(figure) for figure in figures]]
-    ask_all(node.place, *needs, *([parts.socket_link] if need_link else []))
+    rates = [lambda: [parts.pcie(figure) for figure in figures]]
+    ask_all(node.place, *rates, *([parts.socket_link] if need_link else []))
     names = {
         socket: draft.node(RawNode(f"{host}.socket{i}", "host", node=host))
         for i, socket in enumerate(sockets)
@@ -171,9 +167,8 @@ def _add_pcie(draft: Draft, host: str, node: NodeFound, parts: Parts) -> None:
     for number, socket in enumerate(node.sockets):
         draft.link(gpu_id(host, number), names[socket], parts.pcie(figures[number]))
     if need_link:
-        for i, a in enumerate(sockets):
-            for b in sockets[i + 1 :]:
-                draft.link(names[a], names[b], parts.socket_link())
+        for a, b in combinations(sockets, 2):
+            draft.link(names[a], names[b], parts.socket_link())
 
 
 def _add_mesh(draft: Draft, host: str, parts: Parts) -> None:
@@ -185,9 +180,8 @@ def _add_mesh(draft: Draft, host: str, parts: Parts) -> None:
             f"option `gpu` {parts.options.gpu}: {system.part} is a {system.structure} of {system.gpus} GPUs, which "
             f"hosts of an imported fabric cannot be; use it by name, like {system.part}@N."
         )
-    for a in range(count):
-        for b in range(a + 1, count):
-            draft.link(gpu_id(host, a), gpu_id(host, b), parts.scale_up, system.links_per_neighbour)
+    for a, b in combinations(range(count), 2):
+        draft.link(gpu_id(host, a), gpu_id(host, b), parts.scale_up, system.links_per_neighbour)
 
 
 def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:

@@ -100,12 +100,26 @@ class _Graph:
         wired = {port.host for port in self.ports}
         if not wired:
             raise self.source.error(None, "has no cable between a host and a switch.")
+        up = Counter[str]()
+        for (lower, _), count in self.trunks.items():
+            up[lower] += count
+        most = max(up.values(), default=0)
         self.source.anomalies += [
-            f"{place}: host {host} has no cable; left out."
-            for host, place in hosts.items()
-            if host not in wired
+            *(
+                f"{place}: host {host} has no cable; left out."
+                for host, place in hosts.items()
+                if host not in wired
+            ),
+            *(
+                f"{name}: host {host} has {count} cables, most have {usual}."
+                for host, count, usual in unlike(Counter(port.host for port in self.ports))
+            ),
+            *(
+                f"{name}: switch {switch} has {count} uplinks, another of its tier has {most}."
+                for switch, count in up.items()
+                if count != most
+            ),
         ]
-        self._add_unlike()
         cables = f"{len(self.ports)} cables of hosts, {self.trunks.total()} of switches"
         self.source.notes.append(f"{len(switches)} switches, {len(wired)} hosts, {cables}.")
         return FabricFound(
@@ -114,22 +128,6 @@ class _Graph:
             ports=tuple(sorted(self.ports, key=lambda port: (port.host, port.nic))),
             trunks=tuple(TrunkFound(ends, count) for ends, count in self.trunks.items()),
         )
-
-    def _add_unlike(self) -> None:
-        """Tell hosts with another number of cables than most, and switches of unlike uplinks."""
-        self.source.anomalies += [
-            f"{self.source.name}: host {host} has {count} cables, most have {usual}."
-            for host, count, usual in unlike(Counter(port.host for port in self.ports))
-        ]
-        up = Counter[str]()
-        for (lower, _), count in self.trunks.items():
-            up[lower] += count
-        most = max(up.values(), default=0)
-        self.source.anomalies += [
-            f"{self.source.name}: switch {name} has {count} uplinks, another of its tier has {most}."
-            for name, count in up.items()
-            if count != most
-        ]
 
 
 FORMAT = Format("netq", read_netq, in_data=looks_like_netq)

@@ -52,7 +52,7 @@ FILES: list[tuple[str, bytes | str, str]] = [
     ("deep.json", "[" * 100_000, "nested too deeply"),
     ("huge.json", '{"instances": [{"network_layers": [' + "9" * 5000 + "]}]}", "not valid JSON"),
     ("nan.json", '{"instances": [{"network_layers": [NaN]}]}', "NaN is not a JSON number"),
-    ("cut.json", '[{"links": [{"compounded_links": [', "line 1: column .*is the file cut"),
+    ("cut.json", '[{"links": [{"compounded_links": [', "cut.json: column .*is the file cut"),
     ("twice.json", '{"instances": [], "instances": []}', "instances: duplicate key"),
     ("hosts.conf", "SwitchName=s Nodes=n[1-1000000000]\n", "line 1: hostlist .* more than 200000"),
     ("product.conf", "SwitchName=s Nodes=n[1-999][1-999][1-999]\n", "line 1: hostlist .* more than 200000"),

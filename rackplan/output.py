@@ -5,18 +5,22 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rackplan.render.text import text_lines, with_flags
-from rackplan.views.blocks import RAMP, View
+from rackplan.views.blocks import RAMP, Block, View
 from topology.errors import InputError, printable
 from topology.files import ensure_folder, write_whole
+
+if TYPE_CHECKING:
+    from placement.plan import Plan
 
 _ASCII = str.maketrans(RAMP, "_.-=+*#@")
 """Letters that stand for the levels of a picture on a terminal that lacks them."""
@@ -114,6 +118,44 @@ def write_together(folder: Path, writers: Mapping[str, str | Callable[[Path], No
     except KeyboardInterrupt:
         _put_in_place(folder)
         raise
+
+
+def write_plan(
+    plan: Plan,
+    folder: Path,
+    sha256: dict[str, str],
+    *,
+    first: Sequence[Block] = (),
+    moves: str | None = None,
+) -> dict[str, str]:
+    """Write the plan, its picture and its report; return their paths by what they are.
+
+    Of a re-plan ``first`` is the report's first section, and ``moves`` the text of ``moves.json``.
+    """
+    from placement.plan_file import plan_to_dict, plan_to_json
+    from rackplan.render.html import page
+    from rackplan.views.overlay import plan_overlay
+    from rackplan.views.plan import plan_page
+    from topology.draw import draw_cluster
+
+    command = shlex.join(["rackplan", *sys.argv[1:]])
+
+    def report(path: Path) -> None:
+        drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it
+        blocks = plan_page(plan, drawing, command=command, sha256=sha256, first=first)
+        write_whole(path, page(blocks).encode())
+
+    writers: dict[str, str | Callable[[Path], None]] = {
+        "topology.svg": lambda path: draw_cluster(plan.deployment.cluster, path, overlay=plan_overlay(plan)),
+        "report.html": report,
+    }
+    names = {"plan": "plan.json", "report": "report.html", "topology": "topology.svg"}
+    if moves is not None:
+        writers["moves.json"] = moves
+        names = {"plan": names.pop("plan"), "moves": "moves.json", **names}
+    writers["plan.json"] = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
+    write_together(folder, writers)
+    return {what: str(folder / name) for what, name in names.items()}
 
 
 @contextmanager

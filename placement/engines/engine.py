@@ -44,7 +44,7 @@ class Launch:
 
 
 class Engine(ABC):
-    """An engine that loads plans; a module of its own has the one subclass, ``registry`` its instance.
+    """An engine that loads plans; a module of its own has the one subclass, and its instance ``ENGINE``.
 
     Attributes
     ----------

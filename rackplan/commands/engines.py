@@ -67,8 +67,7 @@ def import_plan(
     from placement.engines.mapping import model_facts
     from placement.engines.registry import read_mapping
     from placement.options import PlanOptions, require_objective
-    from rackplan.commands.plan import write_plan
-    from rackplan.output import output_folder, show
+    from rackplan.output import output_folder, show, write_plan
     from rackplan.views.plan import plan_view
 
     over, policy = require_objective(objective), require_policy(split)

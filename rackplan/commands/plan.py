@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,7 +16,6 @@ if TYPE_CHECKING:
     from placement.migrate.replan import ReplanOptions
     from placement.options import PlanOptions
     from placement.plan import Plan
-    from rackplan.views.blocks import Block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +81,7 @@ def plan(
 ) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
     from placement.planner import make_plan
-    from rackplan.output import output_folder, show
+    from rackplan.output import output_folder, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
 
@@ -164,7 +160,7 @@ def replan(
     """Re-plan for other loads or lost GPUs, few moves. Writes plan.json, moves.json, report.html and topology.svg."""
     from placement.migrate.replan import replan_plan
     from placement.plan_file import plan_to_json, read_plan
-    from rackplan.output import output_folder, show
+    from rackplan.output import output_folder, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.replan import moves_data, replan_section, replan_view
 
@@ -245,46 +241,6 @@ def explain(
     read = read_plan(plan)
     explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
     show(explain_view(explain_plan(explained, residual=not no_residual)), json=json)
-
-
-def write_plan(
-    plan: Plan,
-    folder: Path,
-    sha256: dict[str, str],
-    *,
-    first: Sequence[Block] = (),
-    moves: str | None = None,
-) -> dict[str, str]:
-    """Write the plan, its picture and its report; return their paths by what they are.
-
-    Of a re-plan ``first`` is the report's first section, and ``moves`` the text of ``moves.json``.
-    """
-    from placement.plan_file import plan_to_dict, plan_to_json
-    from rackplan.output import write_together
-    from rackplan.render.html import page
-    from rackplan.views.overlay import plan_overlay
-    from rackplan.views.plan import plan_page
-    from topology.draw import draw_cluster
-    from topology.files import write_whole
-
-    command = shlex.join(["rackplan", *sys.argv[1:]])
-
-    def report(path: Path) -> None:
-        drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it
-        blocks = plan_page(plan, drawing, command=command, sha256=sha256, first=first)
-        write_whole(path, page(blocks).encode())
-
-    writers: dict[str, str | Callable[[Path], None]] = {
-        "topology.svg": lambda path: draw_cluster(plan.deployment.cluster, path, overlay=plan_overlay(plan)),
-        "report.html": report,
-    }
-    names = {"plan": "plan.json", "report": "report.html", "topology": "topology.svg"}
-    if moves is not None:
-        writers["moves.json"] = moves
-        names = {"plan": names.pop("plan"), "moves": "moves.json", **names}
-    writers["plan.json"] = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
-    write_together(folder, writers)
-    return {what: str(folder / name) for what, name in names.items()}
 
 
 def _copies(text: str) -> int | Literal["auto"]:

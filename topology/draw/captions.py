@@ -10,6 +10,7 @@ from topology.cluster import Cluster
 from topology.draw.canvas import fitting
 from topology.draw.fold import Fold
 from topology.figures import Evidence, weakest
+from topology.physical import physical_limits
 from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
 from topology.units import format_quantity
 
@@ -78,8 +79,6 @@ def title(cluster: Cluster) -> str:
 
 def physical_line(cluster: Cluster) -> str:
     """Return one line about power, copper and optical links, counted on the graph."""
-    from topology.physical import physical_limits
-
     limits = physical_limits(cluster)
     parts = [plural(limits.racks, "rack")]
     if limits.power.value is not None:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 
 from topology.cluster import Cluster
-from topology.draw.canvas import FAULT, TEXT_POINTS, Point, cell, table, text_width
+from topology.draw.canvas import FAULT, INK, TEXT_POINTS, Point, cell, table, text_width
 from topology.errors import InputError
 from topology.routes import LinkLoads
-from topology.units import format_quantity
+from topology.units import format_number, format_quantity
 
 _LIGHT = (0xEF, 0xF6, 0xFC)
 _DARK = (0x08, 0x30, 0x6B)
 _STEPS = 5
+_NONE = "#c8c8c8"
 # Dark text on the light part of the ramp, white on the dark part.
 _WHITE_FROM = 0.55
 
@@ -70,6 +71,19 @@ class Overlay:
                 raise InputError(f"overlay: the value of GPU {i} is {value}; values must be finite.")
 
 
+def legend(
+    swatches: Sequence[tuple[str, str, str]], words: Sequence[tuple[str, str | None]]
+) -> tuple[str, int]:
+    """Return a legend as a table, and its width: text, fill and ink of each swatch, then words, each with its ink."""
+    wide = max(46, *(text_width(text, TEXT_POINTS) + 6 for text, _, _ in swatches))
+    size: dict[str, object] = {"width": wide, "height": 16, "border": 1, "color": _NONE}
+    cells = [cell(text, bgcolor=fill, ink=ink, **size) for text, fill, ink in swatches]
+    for text, ink in words:
+        cells += [cell("", width=8), cell(text, ink=ink, align="left")]
+    width = len(swatches) * wide + sum(8 + text_width(text, TEXT_POINTS) for text, _ in words)
+    return table([cells], width=width), width
+
+
 class Ramp:
     """Colours for the values of an overlay, from its least to its largest value, or over ``spans`` if wider."""
 
@@ -88,7 +102,7 @@ class Ramp:
 
     def ink(self, value: float) -> str:
         """Return the colour of text on top of ``fill(value)``."""
-        return "#ffffff" if self.fraction(value) > _WHITE_FROM else "#1a1a1a"
+        return "#ffffff" if self.fraction(value) > _WHITE_FROM else INK
 
     def steps(self) -> list[float]:
         """Return the values that a legend names."""
@@ -96,6 +110,11 @@ class Ramp:
             return [self.least]
         span = self.most - self.least
         return [self.least + span * i / (_STEPS - 1) for i in range(_STEPS)]
+
+    def legend(self, words: str) -> tuple[str, int]:
+        """Return the legend of the colours as a table, and its width; ``words``: what the values are."""
+        swatches = [(format_number(value), self.fill(value), self.ink(value)) for value in self.steps()]
+        return legend(swatches, [(words, None)])
 
 
 def _mix(fraction: float) -> str:
@@ -106,8 +125,7 @@ def _mix(fraction: float) -> str:
 
 # One hue, light to dark; the lightest still shows as a line on white.
 _BUSY_STEPS = ("#b3cde3", "#7fa8d1", "#4f81bd", "#2a5a9b", "#0b2f66")
-_NONE = "#c8c8c8"
-_LEGEND = "of the time busy, in the busier direction; wider is busier; "
+_LEGEND = "of the time busy, in the busier direction; wider is busier;"
 _LEGEND_RED = "red: the bottleneck"
 _LEAST_WIDTH, _MOST_WIDTH = 1.0, 6.0
 
@@ -164,7 +182,7 @@ class Usage:
     @staticmethod
     def ink(share: float) -> str:
         """Return the colour of text on top of ``colour(share)``."""
-        return "#ffffff" if share >= 2 / len(_BUSY_STEPS) else "#1a1a1a"
+        return "#ffffff" if share >= 2 / len(_BUSY_STEPS) else INK
 
     @staticmethod
     def width(share: float) -> float:
@@ -188,17 +206,9 @@ class Usage:
 
     def legend(self) -> tuple[str, int]:
         """Return the legend of link colours and widths as a table, and its width."""
-        cells = [cell("idle", bgcolor=_NONE, width=40, height=16)]
-        for step, colour in enumerate(_BUSY_STEPS):
-            low, high = 100 * step // len(_BUSY_STEPS), 100 * (step + 1) // len(_BUSY_STEPS)
-            ink = self.ink(low / 100)
-            cells.append(cell(f"{low}-{high} %", bgcolor=colour, ink=ink, width=60, height=16))
-        cells += [
-            cell("", width=8),
-            cell(_LEGEND, align="left"),
-            cell("", width=6),
-            cell(_LEGEND_RED, ink=FAULT, align="left"),
+        wide = 100 // len(_BUSY_STEPS)
+        swatches = [
+            (f"{low}-{low + wide} %", colour, self.ink(low / 100))
+            for low, colour in zip(range(0, 100, wide), _BUSY_STEPS, strict=True)
         ]
-        words = text_width(_LEGEND, TEXT_POINTS) + text_width(_LEGEND_RED, TEXT_POINTS)
-        width = 56 + 60 * len(_BUSY_STEPS) + words
-        return table([cells], width=width), width
+        return legend([("idle", _NONE, INK), *swatches], [(_LEGEND, None), (_LEGEND_RED, FAULT)])

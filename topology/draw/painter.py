@@ -14,7 +14,6 @@ from topology.draw.canvas import (
     INK,
     QUIET,
     SMALL_POINTS,
-    TEXT_POINTS,
     Canvas,
     Point,
     Sheet,
@@ -22,8 +21,6 @@ from topology.draw.canvas import (
     fitting,
     ink_on,
     rail_colour,
-    table,
-    text_width,
 )
 from topology.draw.captions import broken_lines, plural
 from topology.draw.fold import Fold
@@ -363,24 +360,13 @@ class Painter:
     def draw_legend(self, at: Point) -> None:
         """Draw what the colours and tags mean, its top left corner at ``at``."""
         x, y = at
-        html, width = self._ramp_legend() if self.usage is None else self.usage.legend()
+        html, width = "", 0
+        if self.usage is not None:
+            html, width = self.usage.legend()
+        elif self.overlay is not None and self.ramp is not None:
+            html, width = self.ramp.legend(self.overlay.legend)
         if html:
             self.canvas.box("legend", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT + 6
         if self.overlay is not None and self.overlay.key:
             self.canvas.note("key", (x, y), list(self.overlay.key))
-
-    def _ramp_legend(self) -> tuple[str, int]:
-        """Return the legend of the overlay as a table, and its width; nothing where there is none."""
-        if self.overlay is None or self.ramp is None:
-            return "", 0
-        texts = [format_number(value) for value in self.ramp.steps()]
-        wide = max(46, *(text_width(text, TEXT_POINTS) + 6 for text in texts))
-        size: dict[str, object] = {"width": wide, "height": 16, "border": 1, "color": "#c8c8c8"}
-        swatches = [
-            cell(text, bgcolor=self.ramp.fill(value), ink=self.ramp.ink(value), **size)
-            for value, text in zip(self.ramp.steps(), texts, strict=True)
-        ]
-        width = len(texts) * wide + 8 + text_width(self.overlay.legend, TEXT_POINTS)
-        words = [cell("", width=8), cell(self.overlay.legend, align="left")]
-        return table([[*swatches, *words]], width=width), width

@@ -32,7 +32,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def shown(value: object) -> str:
     """Return a value from a file as messages print it: one line, not too long, no control characters."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"  # in hexadecimal, which YAML reads whatever its length
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 

@@ -72,6 +72,13 @@ def test_yaml_that_is_refused(text: str, words: str) -> None:
     assert words in str(caught.value)
 
 
+def test_a_number_too_long_to_print() -> None:
+    found = parse_yaml(f"count: 0x{'f' * 9000}", "x")
+    for read in (Fields.count, Fields.number, Fields.text, Fields.flag):
+        with pytest.raises(InputError, match="x: count: a number of thousands of digits must be"):
+            read(Fields(found, "x"), "count")
+
+
 def test_files_that_cannot_be_read(tmp_path: Any) -> None:
     with pytest.raises(InputError, match=r"^x: cannot read it \(No such file"):
         load_yaml(tmp_path / "none.yaml", "x")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cost.assignment import Assignment
-from cost.deployment import Deployment
-from cost.layout import Layout
+from cost.dispatch import DispatchPolicy
 from cost.loads import ExpertLoads
 from placement.arrays import Floats
 from placement.findings import ScenarioReport, ScenarioRow
+from placement.layout_choice import Placed
 from placement.options import PlanOptions
 from placement.placing import group_problem
 from placement.problem import Problem
@@ -21,37 +20,25 @@ from placement.scoring import stage_use, use_balancedness
 from placement.solve import solve
 from placement.stop import Stop
 
-if TYPE_CHECKING:
-    from placement.placing import StageGroup
-
-
 EFFORT = 96
 """Loads planned on, summed over the plans that leave one out: of more loads fewer are left out."""
 FEWEST_LEFT_OUT = 4
 
 
-def check_scenarios(
-    deployment: Deployment,
-    layout: Layout,
-    groups: Sequence[StageGroup],
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-    options: PlanOptions,
-    stop: Stop,
-) -> ScenarioReport:
-    """Return the balancedness of ``experts`` under each load, and left out; Ctrl-C ends it at those so far.
+def check_scenarios(placed: Placed, loads: ExpertLoads, options: PlanOptions, stop: Stop) -> ScenarioReport:
+    """Return the balancedness of ``placed`` under each load, and left out; Ctrl-C ends it at those so far.
 
     What is left out is planned the fast way on all other loads; of many loads, evenly spaced ones are left out.
     Balancedness is the mean over all layers.
     """
-    inside = _balancedness(deployment, layout, groups, experts, loads, options)
+    inside = _balancedness(placed, placed.experts, loads, options.split)
     count = len(loads.tokens)
     most = min(count, max(FEWEST_LEFT_OUT, EFFORT // count))
     tried = [i * count // most for i in range(most)]
     outside: dict[int, float] = {}
     with stop:
         for scenario in tried:
-            outside[scenario] = _left_out(deployment, layout, groups, experts, loads, options, scenario)
+            outside[scenario] = _left_out(placed, loads, options, scenario)
     rows = tuple(
         ScenarioRow(name, float(layers.mean()), outside.get(index), float(layers.min()))
         for index, (name, layers) in enumerate(zip(loads.names, inside, strict=True))
@@ -59,42 +46,29 @@ def check_scenarios(
     return ScenarioReport(options.objective, rows)
 
 
-def _left_out(
-    deployment: Deployment,
-    layout: Layout,
-    groups: Sequence[StageGroup],
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-    options: PlanOptions,
-    scenario: int,
-) -> float:
+def _left_out(placed: Placed, loads: ExpertLoads, options: PlanOptions, scenario: int) -> float:
     """Balancedness under one load of what was planned on the others."""
-    without = list(experts)
-    for group in groups:
+    without = list(placed.experts)
+    for group in placed.groups:
         problem = group_problem(group, loads, options).even.without(scenario)
         found = solve(problem, nodes=group.domains)
         for stage, part in group.by_stage(found.assignment):
             without[stage] = part
     alone = replace(loads, tokens=loads.tokens[scenario : scenario + 1], names=(loads.names[scenario],))
-    return float(_balancedness(deployment, layout, groups, without, alone, options).mean())
+    return float(_balancedness(placed, without, alone, options.split).mean())
 
 
 def _balancedness(
-    deployment: Deployment,
-    layout: Layout,
-    groups: Sequence[StageGroup],
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-    options: PlanOptions,
+    placed: Placed, experts: Sequence[Assignment | None], loads: ExpertLoads, split: DispatchPolicy
 ) -> Floats:
     """Balancedness of every layer with experts, ``[scenarios, layers]``, under the split that will run."""
-    stages = layout.replicas[0]
+    deployment, stages = placed.candidate.deployment, placed.candidate.layout.replicas[0]
     found = []
-    for group in groups:
+    for group in placed.groups:
         for stage in group.stages:
             entry = experts[stage]
             if entry is not None:
-                use = stage_use(deployment, stages[stage], entry, loads, options.split)
+                use = stage_use(deployment, stages[stage], entry, loads, split)
                 found.append(use_balancedness(use, group.speed))
     return np.concatenate(found, axis=1)
 

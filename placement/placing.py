@@ -90,14 +90,14 @@ def stage_groups(
         arrays = (slots, speed, spread, one.nodes if options.split != "even" else None)
         key = tuple(None if array is None else array.tobytes() for array in arrays)
         alike.setdefault(key, []).append(one)
-    return [_together(groups) for groups in alike.values()]
-
-
-def _together(groups: Sequence[StageGroup]) -> StageGroup:
-    first = groups[0]
-    stages = tuple(stage for group in groups for stage in group.stages)
-    rows = tuple(part for group in groups for part in group.rows)
-    return replace(first, stages=stages, rows=rows)
+    return [
+        replace(
+            groups[0],
+            stages=tuple(stage for group in groups for stage in group.stages),
+            rows=tuple(part for group in groups for part in group.rows),
+        )
+        for groups in alike.values()
+    ]
 
 
 def group_problem(group: StageGroup, loads: ExpertLoads, options: PlanOptions) -> Problem:

@@ -110,9 +110,7 @@ def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, sto
     scenarios = None
     if loads is not None and len(loads.tokens) > 1 and placed.results and not stop.interrupted:
         say("leaving out each of the loads")
-        scenarios = check_scenarios(
-            candidate.deployment, candidate.layout, placed.groups, placed.experts, loads, options, stop
-        )
+        scenarios = check_scenarios(placed, loads, options, stop)
     baselines = _without_spread(placed, loads, options)
     if loads is not None and placed.results:
         rivals = score_rivals(candidate.deployment, candidate.layout, placed.experts, loads, options.split)

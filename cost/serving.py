@@ -5,8 +5,8 @@ Closed loop: a fixed number of requests is in the system, each answered before t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -18,12 +18,8 @@ PREFILL_KEEPS_BUSY = 0.9
 ROUNDS = 12
 
 
-class Stepper(Protocol):
-    """Seconds of a step of one engine for shapes of it."""
-
-    def __call__(self, shape: StepShape) -> Quantity:
-        """Return the expected seconds."""
-        ...
+Stepper = Callable[[StepShape], Quantity]
+"""Expected seconds of a step of one engine for shapes of it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,11 +83,7 @@ class Latent(Projected):
 
     def prefill_flop(self, context: Quantity) -> Quantity:
         """Rebuilt keys and values: ``2 n_h (nope + rope + v)`` a seen token (V3: 40,960 ctx a token)."""
-        return self.rebuilt_flop(mean_prompt_span(context, None))
-
-    def rebuilt_flop(self, tokens: Quantity) -> Quantity:
-        """Scores and weighted values over ``tokens`` keys and values rebuilt from their latents."""
-        return 2 * self.heads * (self.nope + self.rope + self.value_dim) * tokens
+        return 2 * self.heads * (self.nope + self.rope + self.value_dim) * mean_prompt_span(context, None)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -14,6 +15,11 @@ class StageSpec:
 
     gpus: tuple[int, ...]
     layers: range
+
+
+def joints(domains: Sequence[frozenset[int]]) -> tuple[bool, ...]:
+    """Whether each stage of a replica lies in one scale-up domain with the next, the last with the first."""
+    return tuple(len(a | b) == 1 for a, b in zip(domains, [*domains[1:], domains[0]], strict=True))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cost.deployment import Deployment
 from cost.dispatch import ExpertUse
 from cost.dtypes import multiply_dtype
-from cost.layout import Layout, StageSpec
+from cost.layout import Layout, StageSpec, joints
 from cost.memory import StageMemory, replica_max_batch, replica_memory
 from cost.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
@@ -206,8 +206,7 @@ def _replica_key(
 ) -> tuple[tuple[object, ...], tuple[bool, ...]]:
     """What a replica's cost depends on: its stages, and whether each shares a domain with the next."""
     domains = [deployment.domain_set(stage) for stage in stages]
-    joints = tuple(len(a | b) == 1 for a, b in zip(domains, [*domains[1:], domains[0]], strict=True))
-    return tuple(_stage_key(deployment, *each) for each in zip(stages, uses, strict=True)), joints
+    return tuple(_stage_key(deployment, *each) for each in zip(stages, uses, strict=True)), joints(domains)
 
 
 def _where(deployment: Deployment, stage: StageSpec) -> object:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.layout import StageSpec
+from cost.layout import StageSpec, joints
 from cost.machine import unlike_gpus
 from cost.model import Model, MoeFfn
 from cost.terms.experts import expert_columns
@@ -158,10 +158,13 @@ def _arrangement(
     runs: set[int] = set()
     for index, stages in enumerate(parts):
         where = [frozenset(domain for domain, _ in group) for group in stages]
-        joints = tuple(len(a | b) == 1 for a, b in zip(where, [*where[1:], where[0]], strict=True))
         inside = (gpu for group in replicas[index] * bool(unlike) for gpu in group)
         marks = tuple((place, unlike[gpu]) for place, gpu in enumerate(inside) if gpu in unlike)
-        key = tuple(tuple((kinds[domain], gpus) for domain, gpus in group) for group in stages), joints, marks
+        key = (
+            tuple(tuple((kinds[domain], gpus) for domain, gpus in group) for group in stages),
+            joints(where),
+            marks,
+        )
         first.setdefault(key, index)
         count[key] += 1
         runs.update(gpus for group in stages for _, gpus in group)

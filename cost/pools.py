@@ -323,6 +323,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     ----------
     decode, prefill:
         Sweeps of the two phases. Of one cluster: its GPUs are shared out; of two clusters: each pool has its own.
+        With a ``tpot_s``, sweep decode at the speed ``1 / tpot_s`` too: each layout then has its exact batch.
     osl:
         Tokens of an answer; the prompt's are those of the prefill sweep.
     ttft_s, tpot_s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -80,6 +81,7 @@ def sweep(
     cut_experts: bool = True,
     imbalance: float | None = 1.0,
     chunk_tokens: float | None = CHUNK_TOKENS,
+    speeds: Sequence[float] = (),
 ) -> Sweep:
     """Price every parallel layout of a model on a cluster at every batch that fits.
 
@@ -110,8 +112,11 @@ def sweep(
     Raises
     ------
     InputError
-        If no group of GPUs can hold the redundant experts, or the imbalance is below 1.
+        If no group of GPUs can hold the redundant experts, the imbalance is below 1, or a speed is not above 0.
     """
+    for speed in speeds:
+        if not (math.isfinite(speed) and speed > 0):
+            raise InputError(f"`speeds` {speed:g}: a speed per user is above 0 tok/s.")
     if imbalance is not None and not (np.isfinite(imbalance) and imbalance >= 1):
         raise InputError(f"`imbalance` {imbalance:g}: the busiest GPU over the mean is 1 or more.")
     pricer = Pricer(deployment, redundant)
@@ -140,9 +145,43 @@ def sweep(
     more = batches_between(layout, batch, table.tp[layout], speed=1 / found["step_s"], rate=found["tok_s"])
     if len(more[0]):
         found = found.joined(_price(pricer, table, pipelines, *more, imbalance))
+    for step_s in dict.fromkeys(deployment.workload.tokens_per_step / speed for speed in speeds):
+        exact = _largest_within(pricer, table, pipelines, found, step_s, imbalance)
+        found = found.joined(exact) if exact.rows else found
     found = found.take(_best_splits(table, variants, found))
     lacking = 0.0 if chosen.any() else max(0.0, float(shortage))
     return _result(deployment, variants, table, found, most, shortage=lacking, imbalance=imbalance)
+
+
+def _largest_within(
+    pricer: Pricer,
+    table: LayoutTable,
+    pipelines: Pipelines,
+    found: Columns,
+    step_s: float,
+    imbalance: float | None,
+) -> Columns:
+    """Price the largest batch of each layout whose step takes at most ``step_s``, where it is not in ``found``.
+
+    It lies between the last batch priced that is within and the first that is not: bisection, all layouts at once.
+    """
+    order = np.lexsort((found["batch"], found["layout"]))
+    layout, batch = found["layout"][order], found["batch"][order]
+    within = found["step_s"][order] <= step_s
+    first = np.flatnonzero((layout[1:] == layout[:-1]) & within[:-1] & ~within[1:])
+    layout, before, after = layout[first], batch[first], batch[first + 1]
+    # of whole sequences: each GPU's, or below one each a group's
+    unit = np.where(before < 1, table.tp[layout], 1)
+    least, high = np.round(before * unit), np.round(after * unit)
+    low = least
+    while np.any(open_ := high - low > 1):
+        middle = (low + high) // 2
+        priced = _price(pricer, table, pipelines, layout[open_], middle[open_] / unit[open_], imbalance)
+        able = np.zeros(len(layout), dtype=bool)
+        able[open_] = priced["step_s"] <= step_s
+        low, high = np.where(open_ & able, middle, low), np.where(open_ & ~able, middle, high)
+    new = low > least
+    return _price(pricer, table, pipelines, layout[new], low[new] / unit[new], imbalance)
 
 
 def _room(pricer: Pricer, table: LayoutTable, pipelines: Pipelines) -> tuple[Array, np.float64]:

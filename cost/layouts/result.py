@@ -162,7 +162,11 @@ class Sweep:
 
 
 def best_at(sweep: Sweep, target: float) -> int | None:
-    """Return the configuration with most tok/s/GPU of those with at least ``target`` tok/s/user, or None."""
+    """Return the configuration with most tok/s/GPU of those with at least ``target`` tok/s/user, or None.
+
+    It is exact to a whole sequence: near the frontier every batch is priced, and off it at the speeds that the sweep
+    was given.
+    """
     fast = np.flatnonzero(sweep.tok_s_per_user >= target)
     return int(fast[np.argmax(sweep.tok_s_per_gpu[fast])]) if len(fast) else None
 

@@ -133,6 +133,12 @@ class Swept(Group):
         """The limit on the time per output token in seconds, None where there is none."""
         return None if self.tpot_ms is None else options.seconds(self.tpot_ms, "--tpot-ms")
 
+    @property
+    def speeds(self) -> Sequence[float]:
+        """Speeds per user that were asked for: each layout is priced at its exact batch there."""
+        asked = [] if self.tok_s_user is None else options.speeds(self.tok_s_user)
+        return asked if self.tpot_s is None else [*asked, 1 / self.tpot_s]
+
     def fetch(self, prefill: Deployment) -> CachePath | None:
         """Return how a cached prefix comes from where it lies; None where that is HBM."""
         from cost.pools import host_path
@@ -255,7 +261,12 @@ def _sweep(deployment: Deployment, asked: Swept, *, apart: bool = False) -> Swee
     found: Sweep = (
         afd_sweep(deployment, imbalance=imbalance)
         if apart
-        else priced(deployment, redundant=asked.redundant, imbalance=imbalance)
+        else priced(
+            deployment,
+            redundant=asked.redundant,
+            imbalance=imbalance,
+            speeds=asked.speeds if deployment.workload.decodes or asked.lengths is None else (),
+        )
     )
     if not len(found):
         raise InfeasibleError(

@@ -194,6 +194,38 @@ def test_nothing_fits_and_how_much_is_missing() -> None:
     assert swept("deepseek-v3", "gb200-nvl72").shortage_bytes == 0
 
 
+@pytest.mark.parametrize("cluster", ["hgx-h100@16", "gb200-nvl72@24"])
+def test_at_a_speed_every_layout_has_its_largest_batch(cluster: str) -> None:
+    where = Deployment(resolve_cluster(cluster), resolve_model("mixtral-8x7b"), Workload(context=512))
+    target = 37.0
+    found = sweep(where, cut_experts=False, speeds=(target,))
+    keys, whole = found.layout * 1000 + found.tp, (found.batch >= 1) & (found.stages == 1)
+    seen = 0
+    for key in np.unique(keys[whole]):
+        rows = np.flatnonzero((keys == key) & whole)
+        scorer = scorer_of(found, int(rows[0]), None)
+        fast = rows[found.tok_s_per_user[rows] >= target]
+        if not len(fast):
+            assert scorer.at(1).tok_s_per_user < target
+            continue
+        largest = int(found.batch[fast].max())
+        assert scorer.at(largest).tok_s_per_user >= target
+        assert largest == scorer.max_batch or scorer.at(largest + 1).tok_s_per_user < target
+        seen += 1
+    assert seen
+    alone = sweep(where, cut_experts=False)
+    assert iso_interactivity(alone, [target]) == pytest.approx(iso_interactivity(found, [target]), rel=1e-12)
+
+
+def test_a_speed_of_the_sweep_is_above_zero() -> None:
+    for speed in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(InputError, match="above 0"):
+            sweep(
+                Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload()),
+                speeds=(speed,),
+            )
+
+
 def test_the_best_at_a_speed_by_looking_at_all() -> None:
     found = swept("deepseek-v3", "gb200-nvl72")
     fastest = float(found.tok_s_per_user.max())

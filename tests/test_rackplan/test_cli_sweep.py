@@ -26,7 +26,8 @@ MIXTRAL = ("sweep", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
 
 def test_one_phase_as_the_library_says(run: Run) -> None:
     data = run(*MIXTRAL, "--context", "2000", "--tok-s-user", "20,100000", "--json").data
-    found = sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(2000)))
+    where = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(2000))
+    found = sweep(where, speeds=(20.0, 100000.0))
     assert data["configurations"] == len(found)
     assert (data["model"], data["phase"], data["context"], data["tokens"]) == (
         "mixtral-8x7b",

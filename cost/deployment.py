@@ -16,6 +16,7 @@ from cost.dtypes import cache_bytes_per_element
 from cost.layout import StageSpec
 from cost.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates, unlike_gpus
 from cost.model import Model, MoeFfn
+from cost.money import Bill, PriceBook
 from cost.workload import Workload
 from topology.cluster import Cluster
 from topology.errors import InputError
@@ -56,6 +57,8 @@ class Deployment:
         What kernels reach; None: as calibrated for each chip (:func:`cost.calibration.serving.calibrated`).
     engine:
         Serving engine whose fixed delays are counted; empty: between those that were measured.
+    prices:
+        What an hour of each GPU costs and what it draws.
     """
 
     cluster: Cluster
@@ -63,6 +66,7 @@ class Deployment:
     workload: Workload
     efficiency: Efficiency | None = None
     engine: str = ""
+    prices: PriceBook = field(default_factory=PriceBook)
     _views: _Views | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +87,11 @@ class Deployment:
     def with_batch(self, batch: int) -> Deployment:
         """Return the same deployment at another batch."""
         return replace(self, workload=self.workload.with_batch(batch))
+
+    @property
+    def bill(self) -> Bill:
+        """What all GPUs of the cluster that work cost and draw, idle ones too."""
+        return self._known.once(lambda: self.prices.bill(self.cluster), "bill", self.prices)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from topology.catalog import FigureFile
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
-from topology.reading import nearest
 from topology.spec import GpuSpec
 
 _CATALOG = Path(__file__).parent / "catalog"
@@ -65,15 +64,22 @@ def gpu_price(gpu: GpuSpec, basis: str) -> Figure:
         If nobody has published the price: give one.
     """
     if basis not in PRICE_BASES:
-        raise InputError(f"price basis {basis!r}: {nearest(basis, PRICE_BASES)}")
+        raise unknown_basis(basis)
     own = gpu.figures.get(_PRICE)
     figure = own if basis == "list" or _users(own) else _catalog(gpu.name).get(f"{basis}_{_PRICE}")
     if figure is None:
         raise MissingFigureError(
-            f"{gpu.name}: no {basis} price is in the catalog; give yours in the cluster YAML, like "
-            f"`prices: {{{gpu.name}: 2.5 USD/h}}`{_other_bases(gpu)}."
+            f"{gpu.name}: no {basis} price is in the catalog; give yours with `price` {gpu.name}=2.50, or in the "
+            f"cluster YAML, like `prices: {{{gpu.name}: 2.5 USD/h}}`{_other_bases(gpu)}."
         )
     return figure
+
+
+def unknown_basis(basis: str) -> InputError:
+    """Return the refusal of a basis that there is not."""
+    return InputError(
+        f"`price_basis` {basis!r}: expected {', '.join(PRICE_BASES[:-1])} or {PRICE_BASES[-1]}."
+    )
 
 
 def gpu_power(gpu: GpuSpec) -> Figure:
@@ -90,8 +96,8 @@ def gpu_power(gpu: GpuSpec) -> Figure:
     figure = own if _users(own) else _catalog(gpu.name).get(_ALL_IN)
     if figure is None:
         raise MissingFigureError(
-            f"{gpu.name}: no all-in power is in the catalog; give yours in the cluster YAML, like "
-            f"`gpus: {{{gpu.name}: {{power_w: 2.1 kW}}}}`."
+            f"{gpu.name}: no all-in power is in the catalog; give yours with `power` {gpu.name}=1900, or in the "
+            f"cluster YAML, like `gpus: {{{gpu.name}: {{power_w: 2.1 kW}}}}`."
         )
     return figure
 

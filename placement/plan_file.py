@@ -22,6 +22,7 @@ from cost.deployment import Deployment
 from cost.dispatch import DispatchPolicy
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
+from cost.money import PriceBook
 from cost.score import Score
 from cost.workload import Workload
 from placement.failure_domains import domain_name
@@ -118,12 +119,19 @@ class _Options(_Part):
     split: DispatchPolicy = "even"
 
 
+class _Prices(_Part):
+    basis: str = "rental"
+    prices: dict[str, float] = {}
+    powers: dict[str, float] = {}
+
+
 class _Inputs(_Part):
     model: _Model
     cluster: dict[str, Any]
     workload: _Workload
     loads: _Loads | None = None
     options: _Options = _Options()
+    prices: _Prices = _Prices()
 
 
 class _Scenarios(_Part):
@@ -322,6 +330,7 @@ def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
         else {"names": list(loads.names), "synthetic": loads.synthetic, "tokens": loads.tokens.tolist()},
         "seed": plan.options.get("seed", 0),
         "options": {**plan.options, "engine": deployment.engine},
+        "prices": _Prices.model_validate(deployment.prices).model_dump(),
         "sha256": sha256,
         "command": command,
     }
@@ -383,7 +392,8 @@ def _plan(fields: _PlanFile) -> Plan:
     cluster = build_cluster(spec_from_dict(inputs.cluster))
     model = model_from_config(inputs.model.config, name=inputs.model.name, weights=inputs.model.weights)
     workload = Workload(**inputs.workload.model_dump())
-    deployment = Deployment(cluster, model, workload, engine=inputs.options.engine)
+    prices = PriceBook(**inputs.prices.model_dump())
+    deployment = Deployment(cluster, model, workload, engine=inputs.options.engine, prices=prices)
     layout = _layout(fields, deployment)
     strange = sorted(set(fields.experts.layers) - {str(layer) for layer in model.moe_layers})
     if strange:

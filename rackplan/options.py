@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cost.deployment import Deployment
     from cost.loads import ExpertLoads
     from cost.model import Model
+    from cost.money import PriceBook
     from topology.cluster import Cluster
 
 
@@ -39,6 +40,8 @@ INTERRUPTED = 130
 DEFAULT_LOADS = "lognormal:0.63"
 """The spread of eight real DeepSeek-V3 workloads."""
 _LONG_BYTES = 2**24
+LEAST_GPU_W, MOST_GPU_W = 20.0, 50e3
+"""All-in powers of one GPU beyond which a given one is in another unit, or of a whole rack."""
 
 PlanFile = Annotated[Path, arg("PLAN", "A plan.json.")]
 Target = Annotated[str, arg("C", "Catalog name, name@GPUS or a YAML file.")]
@@ -101,7 +104,63 @@ class Serving(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pricing(Group):
+class Money(Group):
+    """What GPUs cost and draw: options of every command that prints dollars or megawatts."""
+
+    price_basis: Annotated[
+        str, opt("--price-basis", "Whose price of a GPU-hour: owner, neocloud, rental or list.", "BASIS")
+    ] = "rental"
+    price: Annotated[
+        list[str] | None,
+        opt("--price", "Your price of a GPU-hour in USD, like gb200=3.10; repeatable.", "GPU=USD"),
+    ] = None
+    power: Annotated[
+        list[str] | None,
+        opt(
+            "--power", "Your all-in power of a GPU, like gb200=1900 (W) or gb200=1.9kW; repeatable.", "GPU=W"
+        ),
+    ] = None
+
+    def book(self, *clusters: Cluster) -> PriceBook:
+        """Return the prices and powers to count with; those given are of GPUs of ``clusters``.
+
+        Raises
+        ------
+        InputError
+            If one is of no GPU of theirs, stands twice, or is no number above 0.
+        """
+        from cost.money import PriceBook, gpu_named
+
+        def read(texts: Sequence[str] | None, flag: str, unit: str, example: str) -> dict[str, float]:
+            found: dict[str, float] = {}
+            for text in texts or ():
+                name, equals, given = text.partition("=")
+                if not (name.strip() and equals and given.strip()):
+                    raise InputError(f"{flag} {text}: expected a GPU and its figure, like {example}.")
+                try:
+                    gpu = gpu_named(name.strip(), clusters)
+                except InputError as error:
+                    raise InputError(f"{flag} {text}: {error}") from None
+                if gpu in found:
+                    raise InputError(f"{flag} {text}: {gpu} is given twice; leave one out.")
+                found[gpu] = amount(given.strip(), f"{flag} {text}", unit)
+                if not math.isfinite(found[gpu]) or found[gpu] <= 0:
+                    raise InputError(f"{flag} {text}: expected a number above 0, like {example}.")
+            return found
+
+        prices = read(self.price, "--price", "USD/h", "gb200=3.10")
+        powers = read(self.power, "--power", "W", "gb200=1900")
+        for gpu, watts in powers.items():
+            if not LEAST_GPU_W <= watts <= MOST_GPU_W:
+                raise InputError(
+                    f"--power {gpu}={watts:g}: no GPU draws {watts:g} W, its share of host and cooling included; "
+                    "give the watts of one GPU, like 1900 or 1.9kW."
+                )
+        return PriceBook(self.price_basis.strip().lower(), prices, powers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pricing(Money):
     """How a step is priced: an option here is one of every command that prices a workload."""
 
     weights: Annotated[str | None, opt("--weights", "Format of the weights.", "DTYPE")] = None
@@ -126,8 +185,12 @@ class Pricing(Group):
         str, opt("--engine", "Engine whose fixed delays count; default: between those measured.", "NAME")
     ] = ""
 
-    def deployment(self, model: str, cluster: str | Cluster, serving: Serving) -> Deployment:
+    def deployment(
+        self, model: str, cluster: str | Cluster, serving: Serving, *others: Cluster
+    ) -> Deployment:
         """Return what is priced; what a step yields is as given, else as measured for so many drafts.
+
+        Prices and powers may be of GPUs of ``others`` too.
 
         Raises
         ------
@@ -154,7 +217,7 @@ class Pricing(Group):
         )
         resolved = resolve_model(model, weights=self.weights)
         where = resolve_cluster(cluster) if isinstance(cluster, str) else cluster
-        return Deployment(where, resolved, work, engine=self.engine)
+        return Deployment(where, resolved, work, engine=self.engine, prices=self.book(where, *others))
 
 
 def flat(command: Callable[..., None]) -> Callable[..., None]:
@@ -272,14 +335,14 @@ def digests(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def amount(text: str, flag: str) -> float:
-    """Parse bytes: ``2e11`` or ``200 GB``."""
+def amount(text: str, flag: str, unit: str = "byte") -> float:
+    """Parse a quantity in the SI unit ``unit``, the unit written or not: bytes are ``2e11`` or ``200 GB``."""
     from topology.units import parse_quantity
 
     try:
         return float(text)
     except ValueError:
-        return parse_quantity(text, "byte", flag)
+        return parse_quantity(text, unit, flag)
 
 
 def seconds(milliseconds: float, flag: str) -> float:

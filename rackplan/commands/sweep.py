@@ -207,7 +207,7 @@ def compare(
 
     targets = options.speeds(tok_s_user) if tok_s_user is not None else []
     sides = options.equal_clusters(clusters, gpus)
-    first = pricing.deployment(model, sides[0], serving)
+    first = pricing.deployment(model, sides[0], serving, *sides[1:])
     priced = first.model, first.workload
     expert_loads = options.model_loads(first.model, loads or [], seed)
     with output_folder(output) if output else nullcontext() as folder, progress() as reporter:

@@ -104,7 +104,7 @@ def test_missing_figures_say_how_to_give_them() -> None:
     # the chip's own 400 W is no all-in power
     with pytest.raises(MissingFigureError, match=r"gpus: \{h20-sxm: \{power_w: 2\.1 kW\}\}"):
         gpu_power(load_gpu("h20-sxm"))
-    with pytest.raises(InputError, match="price basis 'rent': did you mean rental"):
+    with pytest.raises(InputError, match="`price_basis` 'rent': expected owner, neocloud, rental or list"):
         gpu_price(load_gpu("gb200"), "rent")
 
 

@@ -1,0 +1,124 @@
+"""What the GPUs of a cluster cost and draw."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cost.money import HOURS_PER_YEAR, PriceBook, gpu_named
+from topology import Evidence, InputError, resolve_cluster
+
+MIXED = """
+name: mixed
+domains:
+  - {part: gb200-nvl72, gpus: 8}
+  - {part: hgx-h100, count: 2}
+  - {part: hgx-h20, count: 1}
+fabric: {kind: leaf-spine, nic: 400 Gb/s}
+broken: [{gpu: d1.n0.g0}]
+"""
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    path = tmp_path / "mixed.yaml"
+    path.write_text(MIXED, encoding="utf-8")
+    return path
+
+
+def test_a_rack_by_hand() -> None:
+    bill = PriceBook().bill(resolve_cluster("gb200-nvl72"))
+    assert (bill.basis, bill.gpus, bill.usd_kind, bill.power_kind) == (
+        "rental",
+        72,
+        Evidence.ASSUMED,
+        Evidence.ASSUMED,
+    )
+    assert bill.usd_per_h == pytest.approx(72 * 3.30)
+    assert bill.power_w == pytest.approx(72 * 2100)
+    assert bill.usd_per_year == pytest.approx(72 * 3.30 * HOURS_PER_YEAR)
+    # 128 thousand tok/s of a rack
+    assert bill.usd_per_million(128e3) == pytest.approx(1e6 * 237.6 / 3600 / 128e3)
+    assert bill.tok_s_per_mw(128e3) == pytest.approx(128e3 / 0.1512)
+    assert bill.usd_per_million(np.array([1e3, 2e3])) == pytest.approx([66.0, 33.0])
+
+
+def test_gpus_that_work_are_paid_for_by_kind(mixed: Path) -> None:
+    cluster = resolve_cluster(str(mixed))
+    book = PriceBook(prices={"h20-sxm": 1.1}, powers={"h20-sxm": 900})
+    bill = book.bill(cluster)
+    assert [(part.name, part.count) for part in bill.parts] == [
+        ("gb200", 8),
+        ("h100-sxm", 15),
+        ("h20-sxm", 8),
+    ]
+    assert bill.usd_per_h == pytest.approx(8 * 3.30 + 15 * 1.30 + 8 * 1.1)
+    assert bill.power_w == pytest.approx(8 * 2100 + 15 * 1730 + 8 * 900)
+    assert bill.parts[2].usd_per_h is not None
+    assert bill.parts[2].usd_per_h.kind is Evidence.USER
+    # what rests on all of them is as weak as the weakest
+    assert bill.usd_kind is Evidence.ASSUMED
+    some = book.bill(cluster, ["d0.n0.g0", "d3.n0.g1"])
+    assert (some.gpus, some.usd_per_h) == (2, pytest.approx(3.30 + 1.1))
+    assert book.bill(cluster, []).usd_per_h == 0
+
+
+def test_what_has_no_figure_is_left_out_and_says_how_to_give_it(mixed: Path) -> None:
+    bill = PriceBook("list").bill(resolve_cluster(str(mixed)))
+    assert (bill.usd_per_h, bill.power_w, bill.usd_kind, bill.usd_per_year) == (None,) * 4
+    assert (bill.usd_per_million(1.0), bill.tok_s_per_mw(1.0)) == (None, None)
+    price, power = bill.left_out
+    assert "h20-sxm: no list price" in price
+    assert "`price` h20-sxm=2.50" in price
+    assert "h20-sxm: no all-in power" in power
+    # the others keep theirs
+    assert bill.parts[0].usd_per_h is not None
+
+
+def test_absurd_figures_and_ids_are_refused(mixed: Path) -> None:
+    for value in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(InputError, match="`price` gb200"):
+            PriceBook(prices={"gb200": value})
+        with pytest.raises(InputError, match="`power` gb200"):
+            PriceBook(powers={"gb200": value})
+    with pytest.raises(InputError, match="`price_basis` 'rent': expected owner, neocloud, rental or list"):
+        PriceBook("rent")
+    cluster = resolve_cluster(str(mixed))
+    with pytest.raises(InputError, match="none of that id that works"):
+        PriceBook().bill(cluster, ["d1.n0.g0"])
+    with pytest.raises(InputError, match="duplicate"):
+        PriceBook().bill(cluster, ["d0.n0.g0", "d0.n0.g0"])
+
+
+def test_books_are_values() -> None:
+    given = {"h100-sxm": 2.0, "gb200": 3.0}
+    one, other = PriceBook(prices=given), PriceBook(prices=dict(reversed(given.items())))
+    given["gb200"] = 9.0
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one.prices["gb200"] == 3.0
+
+
+def test_gpus_by_the_names_people_type(mixed: Path) -> None:
+    cluster = resolve_cluster(str(mixed))
+    assert gpu_named("H100", [cluster]) == gpu_named("H100-SXM", [cluster]) == "h100-sxm"
+    assert gpu_named("h20", [cluster]) == "h20-sxm"
+    with pytest.raises(InputError, match="did you mean gb200"):
+        gpu_named("gb2000", [cluster])
+
+
+@given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e3), st.floats(1.01, 10))
+def test_dearer_or_slower_is_never_cheaper(tok_s: float, usd: float, times: float) -> None:
+    cluster = resolve_cluster("gb200-nvl72@4")
+
+    def cost(price: float, rate: float) -> float:
+        found = PriceBook(prices={"gb200": price}).bill(cluster).usd_per_million(rate)
+        assert found is not None
+        return found
+
+    assert cost(usd, tok_s * times) < cost(usd, tok_s) < cost(usd * times, tok_s)

@@ -78,6 +78,15 @@ Windows = Annotated[
     ),
 ]
 Seed = Annotated[int, opt("--seed", "Seed of synthetic loads and of the search.")]
+Settings = Annotated[
+    list[str] | None,
+    opt(
+        "--set",
+        "A figure of your own: gb200.hbm_bytes_per_s=2x, nvlink5.link_bytes_per_s=100 GB/s, gpu.hbm_bytes=+10%; "
+        "repeatable.",
+        "PART.FIGURE=VALUE",
+    ),
+]
 JsonFlag = Annotated[bool, opt("--json", "Print one JSON object on standard output.")]
 OutputFolder = Annotated[Path, opt("-o --output", "Folder for the results.", "DIR")]
 
@@ -184,13 +193,15 @@ class Pricing(Money):
     engine: Annotated[
         str, opt("--engine", "Engine whose fixed delays count; default: between those measured.", "NAME")
     ] = ""
+    settings: Settings = None
 
     def deployment(
         self, model: str, cluster: str | Cluster, serving: Serving, *others: Cluster
     ) -> Deployment:
         """Return what is priced; what a step yields is as given, else as measured for so many drafts.
 
-        Prices and powers may be of GPUs of ``others`` too.
+        A ``cluster`` by name has the figures of ``settings``; one that is made already is taken as it is. Prices and
+        powers may be of GPUs of ``others`` too.
 
         Raises
         ------
@@ -201,7 +212,6 @@ class Pricing(Money):
         from cost.deployment import Deployment
         from cost.resolve import resolve_model
         from cost.workload import Workload
-        from topology.resolve import resolve_cluster
 
         work = Workload(
             context=serving.context,
@@ -216,7 +226,7 @@ class Pricing(Money):
             sparse_attention=self.sparse_attention,
         )
         resolved = resolve_model(model, weights=self.weights)
-        where = resolve_cluster(cluster) if isinstance(cluster, str) else cluster
+        where = given_clusters([cluster], self.settings)[0] if isinstance(cluster, str) else cluster
         return Deployment(where, resolved, work, engine=self.engine, prices=self.book(where, *others))
 
 
@@ -358,8 +368,30 @@ def seconds(milliseconds: float, flag: str) -> float:
     return milliseconds / 1e3
 
 
-def equal_clusters(names: Sequence[str], gpus: int | None) -> list[Cluster]:
+def given_clusters(names: Sequence[str], settings: Sequence[str] | None) -> list[Cluster]:
+    """Resolve clusters, each with those figures of ``settings`` whose part it has.
+
+    Raises
+    ------
+    InputError
+        If one cannot be built, a setting cannot be read or used, or none has the part that it is of.
+    """
+    from topology.resolve import resolve_cluster
+
+    found = [resolve_cluster(name) for name in names]
+    if not settings:
+        return found
+    from topology.settings import parse_setting, with_figures_where
+
+    return with_figures_where(found, [parse_setting(text) for text in settings])
+
+
+def equal_clusters(
+    names: Sequence[str], gpus: int | None, settings: Sequence[str] | None = None
+) -> list[Cluster]:
     """Resolve clusters to compare, those named without ``@GPUS`` at the common count (``gpus``, else the largest).
+
+    Each has those figures of ``settings`` whose part it has.
 
     Raises
     ------
@@ -371,10 +403,11 @@ def equal_clusters(names: Sequence[str], gpus: int | None) -> list[Cluster]:
 
     sides = [resolve_cluster(name) for name in names]
     count = gpus if gpus is not None else max(len(side.gpus) for side in sides)
-    equal = [
-        resolve_cluster(f"{name}@{count}") if name in cluster_names() and len(side.gpus) != count else side
+    sized = [
+        f"{name}@{count}" if name in cluster_names() and len(side.gpus) != count else name
         for name, side in zip(names, sides, strict=True)
     ]
+    equal = given_clusters(sized, settings)
     for name, side in zip(names, equal, strict=True):
         if gpus is not None and len(side.gpus) != gpus:
             raise InputError(

@@ -36,6 +36,7 @@ def draw(
         ),
     ] = None,
     level: Annotated[str, opt("--level", "auto, fabric, domain, gpu, or one domain, like d3.")] = "auto",
+    settings: options.Settings = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Draw a cluster: tiers, domains, GPUs and their links."""
@@ -43,11 +44,10 @@ def draw(
     from rackplan.views.blocks import Lines, View
     from topology.draw import draw_cluster
     from topology.exporters import EXPORT_SUFFIXES
-    from topology.resolve import resolve_cluster
 
     if plan is not None and traffic is not None:
         raise InputError("--plan and --traffic: colour can mean one of them in a picture; draw two pictures.")
-    target = resolve_cluster(cluster)
+    target = options.given_clusters([cluster], settings)[0]
     if output.suffix.lower() in EXPORT_SUFFIXES:
         if plan is not None or traffic is not None or level != "auto":
             raise InputError(
@@ -91,15 +91,15 @@ def traffic(
         ),
     ] = None,
     seed: Annotated[int, opt("--seed", "Seed of the random pattern.")] = 0,
+    settings: options.Settings = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Route traffic between GPUs over the links. Completion time, bottleneck, tiers and the hottest links."""
     from rackplan.output import show
     from rackplan.views.clusters import traffic_view
-    from topology.resolve import resolve_cluster
     from topology.routes import Router
 
-    target = resolve_cluster(cluster)
+    target = options.given_clusters([cluster], settings)[0]
     sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus), seed)
     loads = Router(target, rail_local_forward=rail_local_forward).loads(sent)
     show(traffic_view(target, sent, loads), json=json)

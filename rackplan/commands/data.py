@@ -7,19 +7,24 @@ from typing import Annotated
 
 from rackplan import options
 from rackplan.options import arg, opt
+from topology.errors import InputError
 
 
 def catalog(
     what: Annotated[
         str | None, arg("[gpus|clusters|models|NAME]", "A list, or one entry with its figures.")
     ] = None,
+    settings: options.Settings = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Show GPUs, clusters and models, each figure with its source."""
     from rackplan.output import show
-    from rackplan.views.catalog import catalog_view
+    from rackplan.views.catalog import LISTS, catalog_view
 
-    show(catalog_view(what), json=json)
+    if settings and (what is None or what in LISTS):
+        raise InputError(f"--set {settings[0]}: lists are of the catalog as it is; name a cluster.")
+    cluster = options.given_clusters([what], settings)[0] if what is not None and settings else None
+    show(catalog_view(what, cluster), json=json)
 
 
 def loads(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cost.layouts import Sweep
     from cost.pools import CachePath
     from rackplan.views.sweep import Pools
+    from topology.cluster import Cluster
 
 CONTEXT = 4096
 TARGETS = (25.0, 50.0, 75.0, 100.0, 125.0, 150.0, 200.0)
@@ -170,12 +171,14 @@ def sweep(
 
     targets = asked.targets
     length = CONTEXT if asked.context is None else asked.context
-    first = pricing.deployment(model, cluster, options.Serving(phase=asked.phase, context=length))
+    names = [cluster, *([asked.prefill_cluster] if asked.prefill_cluster else [])]
+    clusters = options.given_clusters(names, pricing.settings)
+    first = pricing.deployment(model, clusters[0], options.Serving(phase=asked.phase, context=length))
     if asked.lengths is None:
         workload = replace(first.workload, prefix_hit=asked.prefix_hit)
         sweeps, pools = [_sweep(replace(first, workload=workload), asked, apart=asked.afd)], None
     else:
-        sweeps, pools = _pools(first, asked, *asked.lengths)
+        sweeps, pools = _pools(first, clusters[-1], asked, *asked.lengths)
     if output is not None:
         write_whole(output, sweep_csv(sweeps).encode())
     show(sweep_view(sweeps, pools, targets), json=json)
@@ -206,7 +209,7 @@ def compare(
     from rackplan.views.compare import compare_page, compare_view
 
     targets = options.speeds(tok_s_user) if tok_s_user is not None else []
-    sides = options.equal_clusters(clusters, gpus)
+    sides = options.equal_clusters(clusters, gpus, pricing.settings)
     first = pricing.deployment(model, sides[0], serving, *sides[1:])
     priced = first.model, first.workload
     expert_loads = options.model_loads(first.model, loads or [], seed)
@@ -215,7 +218,7 @@ def compare(
         asked = PlanOptions(time_limit_s=0.0, seed=seed)
         rows = compare_clusters(sides, *priced, expert_loads, asked, targets, engine=first.engine)
         deployments = [replace(first, cluster=side) for side in sides]
-        view = compare_view(rows, first, expert_loads)
+        view = compare_view(rows, deployments, expert_loads)
         if folder:
             reporter.stage("writing")
             command = shlex.join(["rackplan", *sys.argv[1:]])
@@ -226,14 +229,12 @@ def compare(
         raise InfeasibleError("none of the clusters runs this: " + rows[0].reason)
 
 
-def _pools(first: Deployment, asked: Swept, isl: int, osl: int) -> tuple[list[Sweep], Pools]:
-    """Match the pools, and beside them what they would be with prompts recomputed, or without AFD."""
+def _pools(first: Deployment, where: Cluster, asked: Swept, isl: int, osl: int) -> tuple[list[Sweep], Pools]:
+    """Match the pools, prefill on ``where``; beside them what they would be with prompts recomputed, or no AFD."""
     from cost.pools import fetch_or_recompute, match_rates, serving_workloads
     from rackplan.views.sweep import Pools
-    from topology.resolve import resolve_cluster
 
     decoding, prefilling = serving_workloads(first.workload, isl, osl, prefix_hit=asked.prefix_hit)
-    where = resolve_cluster(asked.prefill_cluster) if asked.prefill_cluster else first.cluster
     there = replace(first, cluster=where, workload=prefilling)
     here = replace(first, workload=decoding)
     decode, prefill = _sweep(here, asked, apart=asked.afd), _sweep(there, asked)

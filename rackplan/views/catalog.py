@@ -13,6 +13,7 @@ from typing import Any
 
 from cost.resolve import Published, model_names, model_title, published, resolve_model
 from rackplan.views.blocks import Block, Lines, Table, Text, View, figure_data, picked, sections
+from rackplan.views.settings import set_blocks, set_data
 from topology import (
     cluster_names,
     find_scale_out,
@@ -38,6 +39,8 @@ _GPU_COLUMNS = {
     "hbm_bytes_per_s": ("HBM/s", "byte/s"),
 }
 """The title and the unit of each figure in the list of GPUs."""
+LISTS = ("clusters", "gpus", "models")
+"""What can be listed."""
 _LINK_RULE = (
     "A link inside a host is on its board, inside a rack copper, out of a rack optical (two transceivers each). "
     "Leaves, spines, cores and routers stand in racks of their own, and so do the switch chips of a domain that "
@@ -52,15 +55,19 @@ _PARTS = {
 }
 
 
-def catalog_view(what: str | None) -> View:
-    """Return all lists, one of them (``gpus``, ``clusters``, ``models``), or one entry with its figures.
+def catalog_view(what: str | None, cluster: Cluster | None = None) -> View:
+    """Return all lists, one of them (:data:`LISTS`), or one entry with its figures.
+
+    ``cluster`` is the entry where it is one that has figures of the user's.
 
     Raises
     ------
     InputError
         If the catalog has no entry of that name (the nearest are offered), or a cluster cannot be built.
     """
-    lists = {"clusters": _clusters, "gpus": _gpus, "models": _models}
+    lists = dict(zip(LISTS, (_clusters, _gpus, _models), strict=True))
+    if cluster is not None:
+        return _cluster(cluster) if cluster.name in cluster_names() else _physical(cluster)
     if what is not None and what not in lists:
         return _entry(what)
     views = {name: make() for name, make in lists.items() if what in (None, name)}
@@ -94,7 +101,8 @@ def _gpus() -> View:
 
 def _clusters() -> View:
     """All clusters: domain, links, and how much slower the fabric between domains is."""
-    data = [{**_domain_data(name), "gpu": load_domain(name).gpu.name} for name in cluster_names()]
+    known = [(load_domain(name), find_scale_out(name)) for name in cluster_names()]
+    data = [{**_domain_data(domain, out), "gpu": domain.gpu.name} for domain, out in known]
     table = Table.of(
         data,
         ("cluster", lambda one: one["name"]),
@@ -144,7 +152,7 @@ def _list(table: Table, data: Sequence[Mapping[str, Any]], *notes: str) -> View:
 def _entry(name: str) -> View:
     """Return one GPU, cluster (also ``name@GPUS`` and a YAML file) or model, each figure with its origin."""
     if name in cluster_names():
-        return _cluster(name)
+        return _cluster(resolve_cluster(name))
     if "@" in name or name.lower().endswith((".yaml", ".yml")):
         return _physical(resolve_cluster(name))
     if name in gpu_names():
@@ -202,10 +210,11 @@ def _gpu(gpu: GpuSpec) -> View:
     return View([Lines([title]), *shown, *(Text(note, "note") for note in gpu.notes)], data)
 
 
-def _cluster(name: str) -> View:
-    domain, out = load_domain(name), find_scale_out(name)
+def _cluster(cluster: Cluster) -> View:
+    """Return one domain of the catalog."""
+    name, domain, out = cluster.name, cluster.spec.domains[0], cluster.spec.scale_out
     figures, shown = _figures({**domain.figures, **_link_figures(domain, out)})
-    gpu, limits = _gpu(domain.gpu), _physical(resolve_cluster(name))
+    gpu, limits = _gpu(domain.gpu), _physical(cluster)
     ratio = _rates(domain, out)[2]
     size = f"{domain.gpus} GPUs, {domain.gpus_per_node} a node, {structure_words(domain)}"
     head = [
@@ -217,7 +226,7 @@ def _cluster(name: str) -> View:
         *(Text(note, "note") for note in domain.notes),
     ]
     data = {
-        **_domain_data(name),
+        **_domain_data(domain, out),
         **picked(domain, "structure links_per_gpu"),
         "shape": list(domain.shape),
         "switches": limits.data["switches"].get("switch", 0),
@@ -230,12 +239,11 @@ def _cluster(name: str) -> View:
     return View(sections(head, limits.blocks[1:], gpu.blocks), data)
 
 
-def _domain_data(name: str) -> dict[str, Any]:
+def _domain_data(domain: DomainSpec, out: ScaleOutSpec | None) -> dict[str, Any]:
     """Return what the list of clusters and the page of one have in common."""
-    domain = load_domain(name)
-    up, away, ratio = _rates(domain, find_scale_out(name))
+    up, away, ratio = _rates(domain, out)
     return {
-        "name": name,
+        "name": domain.part,
         **picked(domain, "title status gpus_per_node"),
         "gpus_per_domain": domain.gpus,
         "scale_up_bytes_per_s": up,
@@ -326,6 +334,7 @@ def _physical(cluster: Cluster) -> View:
         [
             Lines([f"{cluster.name}: {len(cluster.gpus)} GPUs"]),
             Text(_domains(cluster), "domains"),
+            *set_blocks("set", cluster),
             Text(_parts(limits), "parts"),
             Text(_total(limits.power, limits.rack_w, "W", "not known"), "power"),
             Text(_total(limits.mass, limits.rack_kg, "kg", "not published"), "weight"),
@@ -333,7 +342,12 @@ def _physical(cluster: Cluster) -> View:
         [_cables(limits), Text(_LINK_RULE, "rule")],
         _growth(larger, first) if len(larger) > 1 else [],
     )
-    data = {"name": cluster.name, **_limits(limits), "growth": [_limits(one) for one in larger]}
+    data = {
+        "name": cluster.name,
+        **set_data(cluster),
+        **_limits(limits),
+        "growth": [_limits(one) for one in larger],
+    }
     return View(blocks, data)
 
 

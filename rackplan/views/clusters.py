@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rackplan.views.blocks import Block, Heading, Items, Lines, Table, Text, View, labelled, picked, sections
+from rackplan.views.settings import set_blocks, set_data
 from topology.cluster import Cluster
 from topology.importers import Imported
 from topology.importers.hostlist import compress_hosts
@@ -52,6 +53,7 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> View:
     blocks = sections(
         [
             Heading(f"{traffic.name} on {cluster.name}, {len(cluster.gpus):,} GPUs"),
+            *set_blocks("Set", cluster),
             Text(completion, "Completion"),
             Text(sent, "Bytes"),
             Text(f"{rate} effective, in the mean over senders", "Per GPU"),
@@ -77,6 +79,7 @@ def _traffic_data(
     return {
         "cluster": cluster.name,
         "gpus": len(cluster.gpus),
+        **set_data(cluster),
         "pattern": traffic.name,
         "bytes": loads.total_bytes,
         **picked(loads, "completion_s transfer_s latency_s senders bytes_per_s_per_gpu"),

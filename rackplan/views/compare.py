@@ -24,6 +24,7 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.charts import frontier_chart, speed_chart
 from rackplan.views.points import ReportPoint, frontier, report_points
+from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
     doubts,
     error_blocks,
@@ -37,11 +38,14 @@ from rackplan.views.words import (
 LEGEND = "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x replicas."
 
 
-def compare_view(rows: Sequence[CompareRow], deployment: Deployment, loads: ExpertLoads | None) -> View:
+def compare_view(
+    rows: Sequence[CompareRow], deployments: Sequence[Deployment], loads: ExpertLoads | None
+) -> View:
     """Return a table of the rows, with ratios to the first cluster at the same speed per user.
 
-    ``deployment`` is of the first cluster: its model, workload and engine are those of all.
+    ``deployments`` has each cluster; model, workload and engine are those of all.
     """
+    deployment, clusters = deployments[0], [one.cluster for one in deployments]
     workload, model = deployment.workload, deployment.model
     weakest = {row.cluster: f"{row.cluster} {row.evidence}" for row in rows if row.evidence}
     notes = {row.cluster: f"{row.cluster} is {doubt}" for row in rows if (doubt := doubts(row.status))}
@@ -55,11 +59,14 @@ def compare_view(rows: Sequence[CompareRow], deployment: Deployment, loads: Expe
     data: dict[str, Any] = {"rows": [_row_data(row, model.name, workload.token_word) for row in rows]}
     if workload.what_if:
         data["what_if"] = workload.what_if
+    if found := {one.name: said["set"] for one in clusters if (said := set_data(one))}:
+        data["set"] = found
     return View(
         sections(
             [
                 Heading(f"{model.name}, {phase_words(workload)}, {rows[0].gpus} GPUs each"),
                 *labelled("Serving", "; ".join(serving_words(workload, deployment.engine))),
+                *set_blocks("Set", *clusters),
                 *load_blocks(loads),
             ],
             [_table(rows)],
@@ -92,6 +99,7 @@ def compare_page(
         Chart("speeds", speed_chart(rows, tokens), says, 400),
         _table(rows),
         Text(note, style="note"),
+        *set_blocks("Set", *(deployment.cluster for deployment in deployments)),
         Items(list(reasons.values())),
         *_frontiers(points, rows, tokens),
         *_grounds(rows, first, loads, command),

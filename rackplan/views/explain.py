@@ -19,6 +19,7 @@ from placement.plan_file import layout_to_dict, plan_score_to_dict
 from placement.scoring import score_placement
 from rackplan.views.blocks import Block, Table, Text, View, figure_data, labelled, picked, sections
 from rackplan.views.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
+from rackplan.views.settings import set_words
 from rackplan.views.words import (
     band_words,
     cluster_doubts,
@@ -237,6 +238,8 @@ def _assumptions(plan: Plan) -> list[str]:
         found.append(f"Expert loads are synthetic ({load_names(loads.names)}): nobody measured them.")
     doubt = cluster_doubts(deployment.cluster)
     found += [f"{doubt}."] if doubt else []
+    figures = set_words(deployment.cluster)
+    found += [f"Set by the user: {figures}."] if figures else []
     found.append(
         f"An engine may fill {USABLE_HBM:.0%} of the HBM that the driver reports; the rest is reserved."
     )

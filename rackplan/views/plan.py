@@ -40,6 +40,7 @@ from rackplan.views.explain import (
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
 from rackplan.views.points import ReportPoint, frontier, report_points
+from rackplan.views.settings import set_blocks
 from rackplan.views.words import (
     band_words,
     baseline_name,
@@ -188,6 +189,7 @@ def _costs(plan: Plan) -> list[list[Block]]:
             "(with the head, without the input embedding)",
             "Model",
         ),
+        *set_blocks("Set", deployment.cluster),
     ]
     parts = Table.of(
         largest_first(score.terms_s),

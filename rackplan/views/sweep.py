@@ -23,6 +23,7 @@ from cost.pools import (
 )
 from cost.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections, thinned
+from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, chip_words, factor_words, next_token, what_if_blocks
 from topology.figures import Figure, weakest
 
@@ -123,7 +124,7 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
     ]
     return sections(
         [Heading(f"{title}, {workload.phase} at {workload.context:,} tokens")],
-        [Text(swept, "Swept")],
+        [Text(swept, "Swept"), *set_blocks("Set", deployment.cluster)],
         [_frontier_table(found, thinned(edge.tolist(), MOST_ROWS))],
         [_speed_table(found, targets)] if targets else [],
         legend,
@@ -336,6 +337,7 @@ def _sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
         "context": workload.context,
         "tokens": workload.token_word,
         **({"what_if": workload.what_if} if workload.what_if else {}),
+        **set_data(deployment.cluster),
         "imbalance": _imbalance(found),
         "configurations": len(found),
         "layouts": len(layouts),

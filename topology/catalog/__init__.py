@@ -23,7 +23,8 @@ GPU_FIGURES: Mapping[str, str] = {
     "power_w": "W",
     "usd_per_h": "USD/h",
 }
-_SYSTEM_FIGURES = {
+LINK_FIGURES: Mapping[str, str] = {"link_bytes_per_s": "byte/s", "latency_s": "s"}
+SYSTEM_FIGURES: Mapping[str, str] = {
     "node_power_w": "W",
     "rack_power_w": "W",
     "domain_power_w": "W",
@@ -191,7 +192,7 @@ def load_domain(name: str) -> DomainSpec:
         fabric=load_fabric(fields.text("fabric")),
         links_per_switch=tuple(links),
         wrap=(True,) * len(fields.get("shape", ())),
-        figures=_file("systems").figures(figures, _SYSTEM_FIGURES),
+        figures=_file("systems").figures(figures, SYSTEM_FIGURES),
         dimension_fabrics=tuple(load_fabric(fabric) for fabric in fields.texts("dimension_fabrics")),
     )
 

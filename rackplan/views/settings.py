@@ -1,0 +1,53 @@
+"""What a user set of a cluster: said wherever figures rest on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rackplan.views.blocks import Block, figure_data, labelled
+from topology.cluster import Cluster
+from topology.figures import Figure
+from topology.settings import SET_BY_USER, figures_set
+from topology.units import format_quantity
+
+
+def set_words(*clusters: Cluster) -> str:
+    """Return what was set, with what it was before; empty where nothing was."""
+    said = (
+        f"{part} {name} {figure.text} ({', '.join(filter(None, _notes(cluster, part, name, figure)))})"
+        for cluster in clusters
+        for part, name, figure in figures_set(cluster.spec)
+    )
+    return "; ".join(dict.fromkeys(said))
+
+
+def _notes(cluster: Cluster, part: str, name: str, figure: Figure) -> tuple[str, str]:
+    """Return what a figure was before, and of a link how many a GPU has."""
+    before = figure.source.removeprefix(SET_BY_USER).lstrip(": ") or "no figure before"
+    if name != "link_bytes_per_s" or cluster.spec.raw is not None:
+        return before, ""
+    links = next(
+        (
+            count
+            for domain in cluster.spec.domains
+            for count, fabric in domain.scale_up_links
+            if fabric.name == part and count > 1
+        ),
+        1,
+    )
+    total = format_quantity(links * figure.value, figure.unit)
+    return before, f"each of a GPU's {links} links: {total} in all" if links > 1 else ""
+
+
+def set_blocks(label: str, *clusters: Cluster) -> list[Block]:
+    """Return what was set as a paragraph; nothing where nothing was."""
+    return labelled(label, set_words(*clusters))
+
+
+def set_data(cluster: Cluster) -> dict[str, Any]:
+    """Return what was set as data under the key ``set``; nothing where nothing was."""
+    found = [
+        {"part": part, "figure": name, **figure_data(figure)}
+        for part, name, figure in figures_set(cluster.spec)
+    ]
+    return {"set": found} if found else {}

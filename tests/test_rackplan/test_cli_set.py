@@ -1,0 +1,98 @@
+"""``--set``: a figure of the user's on every command that takes a cluster, and in the plan that it makes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rackplan.options import given_clusters
+from topology import resolve_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import Result
+
+DOUBLE = ("--set", "h100.hbm_bytes_per_s=2x")
+SAID = "h100-sxm hbm_bytes_per_s 6.7 TB/s (2x of 3.35 TB/s)"
+
+
+@pytest.fixture
+def plan(
+    prepared: Callable[..., None], few_layers: Callable[[str, int], Path], tmp_path: Path
+) -> Callable[..., Any]:
+    """``plan(OPTION...)``: the plan file of a small model on one host."""
+
+    def call(*args: str) -> Any:
+        model = few_layers("mixtral-8x7b", 2)
+        prepared(
+            "plan",
+            "--model",
+            model,
+            "--cluster",
+            "hgx-h100",
+            "--time-limit",
+            0,
+            "--batch",
+            64,
+            "-o",
+            "p",
+            *args,
+        )
+        return json.loads((tmp_path / "p" / "plan.json").read_text())
+
+    return call
+
+
+def test_a_plan_is_made_with_the_figure_and_keeps_it(
+    run: Callable[..., Result], plan: Callable[..., Any]
+) -> None:
+    usual, fast = plan()["score"], plan(*DOUBLE)["score"]
+    assert fast["step_s"] < usual["step_s"]
+    scored = run("score", "p/plan.json")
+    assert SAID in " ".join(scored.out.split())
+    assert run("score", "p/plan.json", "--json").data["step_s"] == pytest.approx(fast["step_s"])
+    explained = run("explain", "p/plan.json", "--json").data
+    figure = next(one for one in explained["figures"] if one["name"] == "hbm_bytes_per_s")
+    assert (figure["kind"], figure["source"]) == ("user", "set by the user: 2x of 3.35 TB/s")
+    assert any(SAID in text for text in explained["assumptions"])
+
+
+def test_sweep_compare_traffic_catalog_and_draw_take_it(
+    run: Callable[..., Result], few_layers: Callable[[str, int], Path]
+) -> None:
+    model = few_layers("mixtral-8x7b", 2)
+    link = ("--set", "nvlink4.link_bytes_per_s=50 GB/s")
+    swept = run("sweep", "--model", model, "--cluster", "hgx-h100@16", *DOUBLE)
+    assert SAID in " ".join(swept.out.split())
+    compared = run("compare", "hgx-h100", "hgx-h20", "--model", model, *DOUBLE, "--json").data
+    assert list(compared["set"]) == ["hgx-h100"]
+    half = run("traffic", "hgx-h100", *link, "--json").data
+    assert half["set"][0]["value"] == 50e9
+    assert half["transfer_s"] == pytest.approx(run("traffic", "hgx-h100", "--json").data["transfer_s"] / 2)
+    known = run("catalog", "hgx-h100", *DOUBLE, "--json").data
+    assert known["gpu"]["figures"]["hbm_bytes_per_s"]["value"] == 6.7e12
+    assert run("draw", "hgx-h100", *link, "-o", "x.dot").code == 0
+
+
+def test_of_two_clusters_of_one_command_each_takes_what_it_has() -> None:
+    decode, prefill = given_clusters(["hgx-h200", "hgx-h100"], [DOUBLE[1]])
+    assert decode.spec == resolve_cluster("hgx-h200").spec
+    assert prefill.spec.domains[0].gpu.hbm_bytes_per_s == 6.7e12
+
+
+@pytest.mark.parametrize("command", ["traffic hgx-h200", "catalog hgx-h200", "draw hgx-h200 -o x.dot"])
+def test_a_part_that_the_cluster_lacks_is_refused(run: Callable[..., Result], command: str) -> None:
+    refused = run(*command.split(), *DOUBLE)
+    assert refused.code == 2
+    assert refused.error_line == (
+        "rackplan: --set h100.hbm_bytes_per_s=2x: hgx-h200 has no part 'h100'; did you mean hgx-h200 or h200-sxm? "
+        "It has h200-sxm, nvlink4, ib-ndr400, hgx-h200, gpu, scale-up, scale-out."
+    )
+
+
+def test_lists_of_the_catalog_are_of_no_cluster(run: Callable[..., Result]) -> None:
+    assert "name a cluster" in run("catalog", "gpus", *DOUBLE).error_line

@@ -162,6 +162,10 @@ class Model:
         The precision that replaces the checkpoint's own, or None.
     notes:
         What a careful reader should know: keys that are not known, classes of weights of mixed precision.
+    most_context:
+        The longest sequence that the model's own config states, extended positions included; None: it states none.
+    most_context_source:
+        Where that was read.
     """
 
     name: str
@@ -179,6 +183,8 @@ class Model:
     config: Mapping[str, object] = field(default_factory=dict)
     weights_override: str | None = None
     notes: tuple[str, ...] = ()
+    most_context: int | None = None
+    most_context_source: str = ""
 
     @cached_property
     def moe_layers(self) -> tuple[int, ...]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cost.config.build import load_object, model_from_config
+from cost.config.positions import MOST_CONTEXT
 from cost.model import Model
+from cost.names import shortened, without_owner
 from topology.errors import InputError
-from topology.reading import Fields, load_yaml
+from topology.names import Names
+from topology.reading import Fields, load_yaml, shown
 from topology.schema import read
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"
@@ -54,26 +57,67 @@ def _entry(name: str) -> dict[str, Any]:
     where = f"catalog model {name}"
     fields = Fields(load_yaml(_CATALOG / f"{name}.yaml", where), where)
     entry = {key: fields.need(key) for key in ("title", "published", "config")}
+    entry["huggingface"] = fields.by_name("huggingface", lambda ids, name: ids.count(name, most=MOST_CONTEXT))
     fields.done()
     return entry
 
 
-def _known(text: str) -> str:
-    """Return the catalog name that ``text`` means, or raise with the nearest names."""
+def hugging_face_ids(name: str) -> Mapping[str, int]:
+    """Return the Hugging Face ids of the model called ``name`` in the catalog, and the positions that each states.
+
+    All have the layers of the entry; the first is the one whose ``config.json`` it was read from.
+    """
+    ids: Mapping[str, int] = _entry(model_called(name))["huggingface"]
+    return ids
+
+
+@cache
+def spelled_models() -> Names:
+    """Return how people may write the models: names, titles, and Hugging Face ids with and without the owner."""
+    found: dict[str, str] = {}
+    for name in model_names():
+        entry = _entry(name)
+        for text in (name, entry["title"], *entry["huggingface"]):
+            found[text] = name
+            found.setdefault(without_owner(text), name)
+    return Names("model", {**found, **{name: name for name in model_names()}})
+
+
+def model_called(text: str) -> str:
+    """Return the model that ``text`` means, as the catalog writes it.
+
+    Raises
+    ------
+    InputError
+        If it means none (the nearest are offered), or several.
+    """
     key = text.strip().lower()
     if key in model_names():
         return key
-    near = difflib.get_close_matches(key, model_names(), n=3, cutoff=0.4)
-    hint = f"; did you mean {', '.join(near)}?" if near else "."
+    known = spelled_models()
+    name = known.spelled(text) or known.one(without_owner(text))
+    if name is not None:
+        return name
     raise InputError(
-        f"model {text!r} is neither in the catalog nor a file{hint} "
+        f"model {shown(text)} is neither in the catalog nor a file{_hint(text)} "
         "`rackplan catalog models` lists the names; a path of a config.json works too."
     )
 
 
+def _hint(text: str) -> str:
+    """Return what may have been meant: the same model in another format, or the nearest names."""
+    known, words = spelled_models(), without_owner(text)
+    shorter, weights = shortened(words)
+    name = known.spelled(shorter) if weights else None
+    if name is not None:
+        return f"; for its {name} with weights in {weights} give `model` {name} `weights` {weights}."
+    near = known.near(words)
+    return f"; {near}" if near else "."
+
+
 def model_title(name: str) -> str:
     """Return how the model called ``name`` in the catalog is written out."""
-    return str(_entry(_known(name))["title"])
+    return str(_entry(model_called(name))["title"])
 
 
 def published(name: str) -> Published:
@@ -84,14 +128,21 @@ def published(name: str) -> Published:
     InputError
         If the catalog has no such model.
     """
-    known = _known(name)
+    known = model_called(name)
     facts = Fields(_entry(known)["published"], f"catalog model {known}: published")
     return read(Published, facts)
 
 
-def _from_catalog(name: str, weights: str | None) -> Model:
-    config = {**_entry(name)["config"], "rackplan": {"source": f"catalog {name}"}}
-    return model_from_config(config, name=name, weights=weights)
+def _from_catalog(text: str, weights: str | None) -> Model:
+    """Return a model of the catalog; of an id that it lists, with the limit of that id's own config."""
+    name = model_called(text)
+    ids = hugging_face_ids(name)
+    typed = without_owner(text)
+    which = next((one for one in ids if without_owner(one) == typed), next(iter(ids), ""))
+    own: dict[str, object] = {"source": f"catalog {name}"}
+    if which:
+        own |= {"most_context": ids[which], "most_context_source": f"config.json of {which}"}
+    return model_from_config({**_entry(name)["config"], "rackplan": own}, name=name, weights=weights)
 
 
 def _from_file(path: Path, weights: str | None) -> Model:
@@ -106,21 +157,35 @@ def _from_file(path: Path, weights: str | None) -> Model:
 
 
 def resolve_model(text: str, *, weights: str | None = None) -> Model:
-    """Return the model that ``text`` means: a catalog name, or the path of a Hugging Face ``config.json``.
+    """Return the model that ``text`` means: a name of the catalog, or a Hugging Face ``config.json``.
 
     Parameters
     ----------
     text:
-        For example ``deepseek-v3`` or ``models/config.json``. A name goes before a file of the same name.
+        For example ``deepseek-v3``, ``deepseek-ai/DeepSeek-V3``, ``Qwen3-235B``, ``models/config.json`` or the folder
+        of one. A catalog name goes before a file of the same name, a file before any other spelling.
     weights:
         Precision of experts, shared, attention and dense weights, in place of the checkpoint's own.
 
     Raises
     ------
     InputError
-        If there is no such name or file, or the config cannot be read exactly.
+        If there is no such name or file, the name may mean several, or the config cannot be read exactly.
     """
     key, path = text.strip().lower(), Path(text)
-    if key and key not in model_names() and (path.suffix == ".json" or path.exists() or "/" in text):
-        return _from_file(path, weights)
-    return _from_catalog(_known(text), weights)
+    if not key or key in model_names():
+        return _from_catalog(text, weights)
+    if path.suffix == ".json" or _is_there(path):
+        return _from_file(path / _CONFIG_FILE if _is_folder_of_config(path) else path, weights)
+    return _from_catalog(text, weights)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # longer than a name may be, or with a NUL
+        return False
+
+
+def _is_folder_of_config(path: Path) -> bool:
+    return path.is_dir() and (path / _CONFIG_FILE).is_file()

@@ -44,8 +44,8 @@ LEAST_GPU_W, MOST_GPU_W = 20.0, 50e3
 """All-in powers of one GPU beyond which a given one is in another unit, or of a whole rack."""
 
 PlanFile = Annotated[Path, arg("PLAN", "A plan.json.")]
-Target = Annotated[str, arg("C", "Catalog name, name@GPUS or a YAML file.")]
-ModelName = Annotated[str, opt("--model", "Catalog name, or path of a Hugging Face config.json.", "M")]
+Target = Annotated[str, arg("C", "Catalog name, in any spelling, name@GPUS or a YAML file.")]
+ModelName = Annotated[str, opt("--model", "Catalog name, Hugging Face id, or path of a config.json.", "M")]
 ClusterName = Annotated[str, opt("--cluster", "Catalog name, name@GPUS or a YAML file.", "C")]
 ObjectiveName = Annotated[str, opt("--objective", "Over several --loads: the mean or the worst of them.")]
 SplitName = Annotated[str, opt("--split", "How the engine splits an expert's tokens: even, source or lp.")]
@@ -338,6 +338,8 @@ def digests(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         path = Path(text)
         inner = sorted(path.iterdir()) if path.is_dir() else []
+        if any(file.name == "config.json" for file in inner):  # of a model: the weights beside it were not read
+            inner = [file for file in inner if file.name in ("config.json", "hf_quant_config.json")]
         for name, one in ((text, path), *((f"{text}/{file.name}", file) for file in inner)):
             if one.is_file():
                 with one.open("rb") as file:
@@ -399,8 +401,9 @@ def equal_clusters(
         If one cannot be built, or has another number of GPUs than asked for.
     """
     from topology.catalog import cluster_names
-    from topology.resolve import resolve_cluster
+    from topology.resolve import cluster_called, resolve_cluster
 
+    names = [cluster_called(name) for name in names]
     sides = [resolve_cluster(name) for name in names]
     count = gpus if gpus is not None else max(len(side.gpus) for side in sides)
     sized = [

@@ -18,6 +18,7 @@ from topology.catalog import (
     systems_of,
 )
 from topology.catalog.shapes import shaped
+from topology.catalog.spelled import find_gpu, spelled_gpus, system_called
 from topology.errors import InputError
 from topology.fabric_file import given_figure, read_fabric, stand_in_latency, user_figure
 from topology.figures import Figure
@@ -52,7 +53,7 @@ def read_cluster_file(path: Path) -> ClusterSpec:
         spec = raw_cluster_spec(name, _raw(fields, gpus), faults, where)
     else:
         rows = fields.subs("domains")
-        parts = [row.get("part") for row in rows]
+        parts = [_part(row) if "part" in row else None for row in rows]
         domains = tuple(domain for row in rows for domain in _domains(row, gpus))
         spec = check_cluster(ClusterSpec(name, domains, read_fabric(fields, parts, domains), faults), where)
     fields.done()
@@ -76,18 +77,24 @@ class _Gpus:
                     for key, unit in GPU_FIGURES.items()
                     if key in row
                 }
-                if name in gpu_names():
-                    check_gpu_figures(row, load_gpu(name), own)
+                known = name if "hbm_bytes" in own else _spelled(name)
+                if known in gpu_names():
+                    check_gpu_figures(row, load_gpu(known), own)
                 row.done()
-                self._own[name] = own
+                if known in self._own:
+                    raise InputError(f"{row.where}: figures for {known} stand there twice; keep one of them.")
+                self._own[known] = own
         if "prices" in fields:
             prices = fields.sub("prices")
             for name in prices.names():
                 price = user_figure(prices, name, "USD/h", source=fields.where)
-                self._own.setdefault(name, {})["usd_per_h"] = price
+                known = name if name in self._own else _spelled(name)
+                self._own.setdefault(known, {})["usd_per_h"] = price
 
     def __call__(self, name: str, where: str) -> GpuSpec:
         """Return the GPU called ``name``, which the catalog or the file must have."""
+        if name not in self._own:
+            name = _spelled(name)
         own = self._own.get(name)
         self._used.add(name)
         if name in gpu_names():
@@ -95,7 +102,7 @@ class _Gpus:
             return replace(gpu, figures={**gpu.figures, **own}) if own else gpu
         if own is None or "hbm_bytes" not in own:
             raise InputError(
-                f'{where}: unknown GPU "{name}"; {nearest(name, gpu_names())} '
+                f'{where}: unknown GPU "{name}"; {spelled_gpus().near(name) or nearest(name, gpu_names())} '
                 "A GPU of your own needs its figures under `gpus:`."
             )
         return GpuSpec(name, name, "user", "user", 1, own)
@@ -107,6 +114,19 @@ class _Gpus:
                 raise InputError(
                     f"{self._where}: figures for {name!r}, but no domain has it; {nearest(name, self._used)}"
                 )
+
+
+def _spelled(name: str) -> str:
+    """Return a GPU's name as the catalog writes it; one that the catalog does not have as it is."""
+    return find_gpu(name) or name
+
+
+def _part(row: Fields) -> str:
+    """Return the system that a row names, as the catalog writes it."""
+    try:
+        return system_called(row.text("part"))
+    except InputError as error:
+        row.fail("part", str(error))
 
 
 def _faults(fields: Fields) -> tuple[Fault, ...]:
@@ -140,7 +160,7 @@ def _domains(row: Fields, gpus: _Gpus) -> list[DomainSpec]:
 
 def _catalog_part(row: Fields, gpus: _Gpus) -> DomainSpec:
     """Return a domain named by its catalog part: full, with ``gpus`` fewer GPUs, or a torus of another ``shape``."""
-    domain = load_domain(row.text("part"))
+    domain = load_domain(_part(row))
     if "shape" in row:
         domain = shaped(domain, row.counts("shape"), row.at("shape"))
     domain = replace(domain, gpu=gpus(domain.gpu.name, row.where))

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from topology.build import LARGEST_CLUSTER_GPUS, build_cluster
-from topology.catalog import cluster_names, find_scale_out, load_domain, load_scale_out
+from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.catalog.shapes import load_shapes, shape_of, shaped
+from topology.catalog.spelled import system_called
 from topology.cluster import Cluster
 from topology.errors import InputError
-from topology.reading import nearest
 from topology.spec import ClusterSpec, DomainSpec, ScaleOutSpec
 
 _SUFFIXES = (".yaml", ".yml")
@@ -23,8 +23,8 @@ def resolve_cluster(text: str) -> Cluster:
     Parameters
     ----------
     text:
-        A catalog name (one domain), ``name@GPUS`` (domains filled in order, whole nodes only, the last domain
-        may be partial), for a torus ``name@4x4x8`` (its shape), or the path of a cluster YAML.
+        A catalog name in any spelling (one domain), ``name@GPUS`` (domains filled in order, whole nodes only, the
+        last domain may be partial), for a torus ``name@4x4x8`` (its shape), or the path of a cluster YAML.
 
     Raises
     ------
@@ -38,15 +38,26 @@ def resolve_cluster(text: str) -> Cluster:
         if not path.is_file():
             raise InputError(f'cluster file "{text}" does not exist or is not a file.')
         return build_cluster(read_cluster_file(path))
+    text = cluster_called(text)
     name, at, count = text.partition("@")
-    if name not in cluster_names():
-        raise InputError(
-            f'unknown cluster "{name}"; {nearest(name, cluster_names())} '
-            "A file of your own must end in .yaml."
-        )
     if not at:
         return build_cluster(ClusterSpec(text, (load_domain(name),), find_scale_out(name)))
     return build_cluster(_sized(text, load_domain(name), count))
+
+
+def cluster_called(text: str) -> str:
+    """Return ``text`` as the catalog writes it, ``GB200 NVL72@144`` as ``gb200-nvl72@144``; a file as it is.
+
+    Raises
+    ------
+    InputError
+        If it is no file and names no system of the catalog, or several.
+    """
+    if text.lower().endswith(_SUFFIXES):
+        return text
+    typed, at, count = text.partition("@")
+    name = system_called(typed, "A file of your own must end in .yaml.")
+    return f"{name}{at}{count.strip()}"
 
 
 def parse_shape(text: str) -> tuple[int, ...] | None:

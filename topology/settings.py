@@ -18,6 +18,7 @@ from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.graph import INSIDE_KINDS, SCALE_UP_KINDS
+from topology.names import Names
 from topology.reading import nearest
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, GpuSpec
 from topology.units import format_number, format_quantity, parse_quantity
@@ -196,16 +197,14 @@ class _Parts:
     def named(self, name: str) -> list[tuple[str, str]]:
         """Return the parts that a name means, each as its kind and its own name.
 
-        A name is exact but for its case and ``_`` for ``-``, or what stands before a ``-`` of one (``h100`` for
-        ``h100-sxm``) where that is of one part alone.
+        A name is read in any spelling, or as the first words of one part alone (``h100`` for ``h100-sxm``).
         """
         wanted = name.lower().replace("_", "-")
         if wanted in ROLES:
             return [(kind, own) for kind, table in self.tables() if kind == ROLES[wanted] for own in table]
         every = [(kind, own) for kind, table in self.tables() for own in table]
-        exact = [(kind, own) for kind, own in every if own.lower().replace("_", "-") == wanted]
-        begun = [(kind, own) for kind, own in every if own.lower().startswith(f"{wanted}-")]
-        return exact or (begun if len({own for _, own in begun}) == 1 else [])
+        meant = Names("part", {own: own for _, own in every}).meant(name)
+        return [one for one in every if one[1] in meant] if len(meant) == 1 else []
 
     def refuse(self, setting: Setting) -> NoReturn:
         """Raise InputError: no part is called so."""

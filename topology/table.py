@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from topology.errors import InputError
+from topology.names import plain_words
 from topology.reading import Fields, nearest, read_text, shown
 
 _LONGEST_FILE_BYTES = 256_000_000
@@ -164,9 +164,3 @@ class Table:
 def spellings(names: Mapping[str, str]) -> dict[str, str]:
     """Return the name of each spelling, from names and their other spellings (with spaces between)."""
     return {word: name for name, words in names.items() for word in (name, *words.split())}
-
-
-def plain_words(text: str) -> str:
-    """Return ``text`` in lower case, its words joined by single hyphens and remarks in brackets dropped."""
-    text = re.sub(r"\([^)]*\)", " ", text.lower())
-    return re.sub(r"[\s_]+", "-", text.strip()).strip("-")

@@ -8,6 +8,7 @@ from pathlib import Path
 from cost.config.facts import Facts
 from cost.config.families import FAMILIES
 from cost.config.family import Decoder
+from cost.config.positions import most_positions
 from cost.config.precision import read_precision
 from cost.config.unmodelled import check_unread, is_harmless, why_refused
 from cost.model import Model
@@ -146,8 +147,8 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
     """
     if not isinstance(config, Mapping):
         raise InputError(f"{name}: a config is a JSON object, not {shown(config)}.")
-    own = config.get(_OWN)
-    own = own if isinstance(own, Mapping) else {}
+    given = config.get(_OWN)
+    own: Mapping[str, object] = given if isinstance(given, Mapping) else {}
     if weights is None and isinstance(own.get("weights"), str):
         weights = str(own["weights"])
     top = Facts(config, name)
@@ -155,7 +156,11 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
     precision, precision_source = read_precision(top, text, decoder, weights)
     source = str(own.get("source", name))
     kept = _trimmed(config, keep=_KEPT)
-    kept[_OWN] = {"source": source, **({"weights": weights} if weights is not None else {})}
+    ours: dict[str, object] = {"source": source, **({"weights": weights} if weights is not None else {})}
+    most_context, where = most_positions(own, text.data, source)
+    if most_context is not None:
+        ours |= {"most_context": most_context, "most_context_source": where}
+    kept[_OWN] = ours
     return Model(
         name=name,
         hidden=decoder.hidden,
@@ -172,6 +177,8 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
         config=kept,
         weights_override=weights,
         notes=notes,
+        most_context=most_context,
+        most_context_source=where,
     )
 
 

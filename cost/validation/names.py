@@ -5,28 +5,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from topology.table import plain_words, spellings
+from cost.names import FORMATS, shortened, without_owner
+from topology.names import plain_words
+from topology.table import spellings
 
-_FORMATS = spellings(
-    {
-        "fp8": "fp8-block block-fp8 w8a8-fp8 e4m3",
-        "nvfp4": "fp4 nv-fp4",
-        "mxfp4": "",
-        "mxfp8": "",
-        "bf16": "bfloat16",
-        "fp16": "float16",
-        "fp32": "",
-        "int8": "w8a8",
-        "int4": "int4-wo w4a16 awq gptq",
-    }
-)
-# Precisions at the end of a model's name tell the weights; the rest only what the weights were tuned for.
-_PRECISION_SUFFIX = re.compile(
-    r"-(nvfp4|mxfp4|mxfp8|fp4|fp8|bf16|awq|gptq|int4|int8|w4a16|w8a8)(-dynamic|-v\d+)?$"
-)
-_PLAIN_SUFFIX = re.compile(
-    r"-(instruct|chat|base|hf|it|thinking|exp|terminus|block|preview|v0\.\d|\d{4}|\d+(\.\d+)?t|\d+e)$"
-)
 _MODEL_ALIASES = {
     "deepseek": "deepseek-v3",
     "deepseek-671b": "deepseek-v3",
@@ -71,40 +53,23 @@ def model_name(text: str) -> tuple[str, str]:
     ``deepseek-ai/DeepSeek-R1`` is ``deepseek-r1``; ``nvidia/DeepSeek-R1-NVFP4`` is ``deepseek-r1`` with weights
     in ``nvfp4``. The path of a ``config.json``, and a name that the catalog does not know, come back as given.
     """
-    from cost.resolve import model_names
+    from cost.resolve import spelled_models
 
     stripped = text.strip()
     if stripped.lower().endswith(".json"):
         return stripped, ""
-    known = model_names()
     candidate, weights = plain_words(stripped), ""
-    if "/" in candidate and candidate not in _MODEL_ALIASES:
-        candidate = _after_owner(candidate)
+    if candidate not in _MODEL_ALIASES:
+        candidate = without_owner(candidate)
     while candidate:
-        candidate = candidate.removeprefix("meta-") if candidate.startswith("meta-llama") else candidate
-        if candidate in known:
-            return candidate, weights
-        if candidate in _MODEL_ALIASES:
-            return _MODEL_ALIASES[candidate], weights
-        precision = _PRECISION_SUFFIX.search(candidate)
-        shorter = (precision or _PLAIN_SUFFIX.search(candidate)) and _shorten(candidate)
-        if not shorter:
+        found = _MODEL_ALIASES.get(candidate) or spelled_models().spelled(candidate)
+        if found is not None:
+            return found, weights
+        shorter, written = shortened(candidate)
+        if shorter == candidate:
             break
-        if precision:
-            weights = _FORMATS[precision.group(1)]
-        candidate = shorter
+        candidate, weights = shorter, written or weights
     return stripped, ""
-
-
-def _after_owner(candidate: str) -> str:
-    """Drop the owner of ``owner/model``; a second model after a slash (``deepseek-v3/r1``) is none."""
-    owner, _, rest = candidate.partition("/")
-    return f"{owner}/{rest}" if re.fullmatch(r"[vr]\d+", rest) else rest
-
-
-def _shorten(candidate: str) -> str:
-    shorter = _PRECISION_SUFFIX.sub("", candidate)
-    return shorter if shorter != candidate else _PLAIN_SUFFIX.sub("", candidate)
 
 
 @lru_cache(maxsize=256)
@@ -143,4 +108,4 @@ def dtype_name(text: str) -> str | None:
     key = plain_words(text)
     if key in DTYPES or "*" in key:
         return key
-    return _FORMATS.get(key)
+    return FORMATS.get(key)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from typing import Any
 
-from cost.resolve import Published, model_names, model_title, published, resolve_model
+from cost.names import without_owner
+from cost.resolve import (
+    Published,
+    hugging_face_ids,
+    model_names,
+    model_title,
+    published,
+    resolve_model,
+    spelled_models,
+)
 from rackplan.views.blocks import Block, Lines, Table, Text, View, figure_data, picked, sections
 from rackplan.views.settings import set_blocks, set_data
 from topology import (
@@ -23,10 +31,13 @@ from topology import (
     load_gpu,
     resolve_cluster,
 )
+from topology.catalog.spelled import spelled_clusters, spelled_gpus
 from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.figures import Figure
+from topology.names import Names
 from topology.physical import Physical, Total, growth, physical_limits
+from topology.reading import shown
 from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
 from topology.structures import structure_words
 from topology.units import added, format_number
@@ -117,7 +128,7 @@ def _clusters() -> View:
     )
     notes = (
         "Rates per GPU and direction, from links x rate; a dash: not published.",
-        "name@GPUS builds several domains, name@4x4x8 a torus of that shape.",
+        "name@GPUS builds several domains, name@4x4x8 a torus of that shape. Any spelling of a name will do.",
     )
     return _list(table, data, *notes)
 
@@ -142,7 +153,12 @@ def _models() -> View:
         ("per token", lambda one: str(one.get("experts_per_token") or "-")),
         indent=0,
     )
-    return _list(table, data, "Active: per token, with the output head, without the input embedding.")
+    return _list(
+        table,
+        data,
+        "Active: per token, with the output head, without the input embedding.",
+        "Any spelling will do, the first words of a name, or a Hugging Face id (`rackplan catalog NAME` lists them).",
+    )
 
 
 def _list(table: Table, data: Sequence[Mapping[str, Any]], *notes: str) -> View:
@@ -151,18 +167,24 @@ def _list(table: Table, data: Sequence[Mapping[str, Any]], *notes: str) -> View:
 
 def _entry(name: str) -> View:
     """Return one GPU, cluster (also ``name@GPUS`` and a YAML file) or model, each figure with its origin."""
-    if name in cluster_names():
-        return _cluster(resolve_cluster(name))
     if "@" in name or name.lower().endswith((".yaml", ".yml")):
         return _physical(resolve_cluster(name))
-    if name in gpu_names():
-        return _gpu(load_gpu(name))
-    if name.lower() in model_names():
-        return _model(name.lower())
-    known = ["gpus", "clusters", "models", *cluster_names(), *gpu_names(), *model_names()]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    hint = f"did you mean {', '.join(near)}?" if near else "see `rackplan catalog`."
-    raise InputError(f"the catalog has no {name!r}; {hint}")
+    kinds: list[tuple[Names, tuple[str, ...], Callable[[str], View]]] = [
+        (spelled_clusters(), cluster_names(), lambda cluster: _cluster(resolve_cluster(cluster))),
+        (spelled_gpus(), gpu_names(), lambda gpu: _gpu(load_gpu(gpu))),
+        (spelled_models(), model_names(), _model),
+    ]
+    for _, names, view in kinds:
+        if name in names:
+            return view(name)
+    for spelled, typed in ((kinds[1], name), (kinds[0], name), (kinds[2], without_owner(name))):
+        found = spelled[0].one(typed)
+        if found is not None:
+            return spelled[2](found)
+    every = {text: one for names, _, _ in kinds for text, one in names.spellings.items()}
+    lists = {text: text for text in ("gpus", "clusters", "models")}
+    near = Names("entry", {**every, **lists}).near(without_owner(name)) or "see `rackplan catalog`."
+    raise InputError(f"the catalog has no {shown(name)}; {near}")
 
 
 def _counts(said: Published) -> str:
@@ -290,11 +312,21 @@ def _model(name: str) -> View:
         Text(f"{data['layers']}, of which {data['moe_layers']} with routed experts", "layers"),
         Text(", ".join(data["attention"]), "attention"),
         Text(cache, "KV cache"),
+        Text(_longest(data), "longest"),
         Text(f"{precision} ({data['precision_source']})", "precision"),
         *(Text(part, "left out") for part in data["omitted"]),
+        Text(", ".join(data["huggingface"]), "Hugging Face"),
         *(Text(source, "source") for source in said.sources),
     ]
     return View(blocks, {"name": name, "title": model_title(name), **data})
+
+
+def _longest(data: Mapping[str, Any]) -> str:
+    """The longest sequence of the model's own config, and those of the ids that state another."""
+    if data["most_context"] is None:
+        return "not stated by its config"
+    others = [f"{one}: {most:,}" for one, most in data["huggingface"].items() if most != data["most_context"]]
+    return "; ".join([f"{data['most_context']:,} tokens of context ({data['most_context_source']})", *others])
 
 
 def _counted(figure: str, counts: str) -> str:
@@ -321,6 +353,9 @@ def _model_counts(name: str) -> dict[str, Any]:
         "precision": dict(model.precision),
         "precision_source": model.precision_source,
         "omitted": list(model.omitted),
+        "most_context": model.most_context,
+        "most_context_source": model.most_context_source,
+        "huggingface": dict(hugging_face_ids(name)),
         "sources": list(said.sources),
     }
 

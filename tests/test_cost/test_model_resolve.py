@@ -9,9 +9,17 @@ import pytest
 
 from cost.config.build import load_object, model_from_config
 from cost.dtypes import dtype
-from cost.resolve import model_names, model_title, published, resolve_model
+from cost.resolve import (
+    hugging_face_ids,
+    model_called,
+    model_names,
+    model_title,
+    published,
+    resolve_model,
+)
 from topology.errors import InputError
 
+CONFIGS = Path("/work/shared/data/model_configs")
 GOOD = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 96, "vocab_size": 100, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
@@ -47,7 +55,13 @@ def test_names_are_read_without_regard_to_case_and_space():
     ("text", "words"),
     [
         ("deepseek-v33", "did you mean deepseek-v3"),
-        ("gpt-oss", "did you mean gpt-oss-"),
+        ("gpt-oss", "may be gpt-oss-120b or gpt-oss-20b; write one of them"),
+        ("qwen3", "may be qwen3-235b-a22b, qwen3-30b-a3b, qwen3-32b"),
+        ("mistral-8x7b", "did you mean mixtral-8x7b or mixtral-8x22b or"),
+        ("Qwen/Qwen3-235B-A22B-FP8", "give `model` qwen3-235b-a22b `weights` fp8"),
+        ("deepseek-ai/DeepSeek-V9", "did you mean deepseek-v"),
+        ("nobody/nothing", "neither in the catalog nor a file. `rackplan"),
+        ("../models/missing", "neither in the catalog nor a file"),
         ("zzz", "neither in the catalog nor a file. `rackplan catalog models`"),
         ("", "neither in the catalog"),
         ("missing/config.json", "there is no such file"),
@@ -61,6 +75,57 @@ def test_unknown_names(text, words, monkeypatch, tmp_path):
         resolve_model(text)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_id_and_title_is_a_spelling_of_its_model(name):
+    ids = hugging_face_ids(name)
+    assert ids
+    for text in (model_title(name), *ids, *(one.partition("/")[2] for one in ids)):
+        assert model_called(text) == model_called(text.upper()) == name
+        assert model_called(text.replace("-", " ").replace("_", " ")) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Qwen3-235B", "qwen3-235b-a22b"),
+        ("qwen3 235b a22b", "qwen3-235b-a22b"),
+        ("QWEN3_235B_A22B", "qwen3-235b-a22b"),
+        ("Qwen/Qwen3-235B", "qwen3-235b-a22b"),
+        ("somebody/DeepSeek-V3", "deepseek-v3"),
+        ("Llama3.1-70B", "llama-3.1-70b"),
+        ("Kimi K2", "kimi-k2"),
+    ],
+)
+def test_spellings_that_people_type(text, name):
+    assert resolve_model(text).name == name
+
+
+def test_a_longest_context_is_that_of_the_id():
+    assert resolve_model("qwen3-235b-a22b").most_context == 40960
+    long = resolve_model("Qwen/Qwen3-235B-A22B-Instruct-2507")
+    assert (long.most_context, long.most_context_source) == (
+        262144,
+        "config.json of Qwen/Qwen3-235B-A22B-Instruct-2507",
+    )
+    assert model_from_config(json.loads(json.dumps(long.config)), name=long.name) == long
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")) if CONFIGS.is_dir() else [])
+def test_the_catalog_states_the_positions_of_published_configs(path):
+    name = path.stem.replace("--", "/")
+    assert hugging_face_ids(model_called(name))[name] == resolve_model(str(path)).most_context
+
+
+def test_a_file_or_folder_goes_before_a_spelling_and_after_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("Qwen3-235B", "deepseek-v3", "deepseek-ai/DeepSeek-V3"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").write_text(json.dumps(GOOD))
+    assert resolve_model("Qwen3-235B").hidden == GOOD["hidden_size"]
+    assert resolve_model("deepseek-ai/DeepSeek-V3").name == "DeepSeek-V3"
+    assert resolve_model("deepseek-v3").name == "deepseek-v3"
 
 
 def test_a_file_is_named_for_its_folder(tmp_path):

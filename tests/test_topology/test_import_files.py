@@ -108,8 +108,13 @@ def test_the_gpu_is_asked_for_by_name(take: Any) -> None:
         InputError, match=r"t\.txt: it does not say what its GPUs are .*: give option `gpu` NAME"
     ):
         take({"t.txt": topo_m(8, "NV18")})
-    with pytest.raises(InputError, match=r'option `gpu` h100: unknown GPU "h100"; did you mean .*h100-sxm'):
-        take({"t.txt": topo_m(8, "NV18")}, gpu="h100")
+    with pytest.raises(InputError, match=r'option `gpu` h10: unknown GPU "h10"; did you mean .*h100-sxm'):
+        take({"t.txt": topo_m(8, "NV18")}, gpu="h10")
+
+
+@pytest.mark.parametrize("name", ["H100", "NVIDIA H100 SXM", "h100_sxm"])
+def test_a_gpu_goes_by_any_spelling(take: Any, name: str) -> None:
+    assert take({"t.txt": topo_m(8, "NV18")}, gpu=name).spec.domains[0].gpu.name == "h100-sxm"
 
 
 def test_a_gpu_of_ones_own_needs_memory_and_link(take: Any) -> None:

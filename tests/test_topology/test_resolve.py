@@ -54,7 +54,7 @@ def test_a_partial_last_domain() -> None:
     [
         ("hgx-h10", "hgx-h100"),
         ("gb200-nvl27", "gb200-nvl72"),
-        ("HGX-H100", "hgx-h100"),
+        ("hgx", "hgx-h100, hgx-h800"),
         ("", "known"),
         ("@8", "known"),
         ("hgx-h100@", "hgx-h100@8"),

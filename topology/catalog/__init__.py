@@ -126,6 +126,11 @@ def cluster_names() -> tuple[str, ...]:
     return _file("systems").names
 
 
+def gpu_title(name: str) -> str:
+    """Return how the GPU called ``name`` is written out; a remark stands in brackets behind it."""
+    return _file("gpus").entry(name).text("title")
+
+
 @cache
 def load_gpu(name: str) -> GpuSpec:
     """Return the GPU called ``name``.

@@ -21,6 +21,7 @@ from topology.catalog import (
     load_gpu,
     systems_of,
 )
+from topology.catalog.spelled import fabric_called, find_gpu, find_system, spelled_gpus
 from topology.errors import InputError
 from topology.fabric_file import given_figure, stand_in_latency
 from topology.figures import Figure
@@ -137,7 +138,7 @@ class Parts:
         self.notes: dict[str, None] = {}
         self.anomalies: list[str] = []
         self._used: set[str] = set()
-        fabrics = {name: load_fabric(name) for name in options.fabrics}
+        fabrics = {name: load_fabric(name) for name in map(fabric_called, options.fabrics)}
         self._outer = next((name for name, one in fabrics.items() if one.kind in _SCALE_OUT), None)
         self._inner = next((name for name, one in fabrics.items() if one.kind not in _SCALE_OUT), None)
 
@@ -160,8 +161,12 @@ class Parts:
 
     @cached_property
     def named_system(self) -> str | None:
-        """The catalog system that the user named, if it was one."""
-        return self.options.gpu if self.options.gpu in cluster_names() else None
+        """The catalog system that the user named, if it was one: a GPU goes by its own name first."""
+        text = self.options.gpu
+        if text is None or text in cluster_names():
+            return text
+        own = text in gpu_names() or self.options.hbm is not None
+        return None if own or find_gpu(text) is not None else find_system(text)
 
     @cached_property
     def gpu(self) -> GpuSpec:
@@ -174,15 +179,15 @@ class Parts:
                 f"option `gpu` NAME{among} of `rackplan catalog`, a GPU like h100-sxm or a system like hgx-h100",
             )
         if self.named_system is not None:
-            gpu = load_domain(name).gpu
-        elif name in gpu_names():
-            gpu = load_gpu(name)
+            gpu = load_domain(self.named_system).gpu
+        elif (known := self._catalog_gpu(name)) is not None:
+            gpu = load_gpu(known)
         elif hbm is not None:
             memory = given_figure(hbm, "byte", "option `hbm`")
             gpu = GpuSpec(name, name, "user", "user", 1, {"hbm_bytes": memory})
         else:
             raise InputError(
-                f'option `gpu` {name}: unknown GPU "{name}"; {nearest(name, (*gpu_names(), *cluster_names()))} '
+                f'option `gpu` {name}: unknown GPU "{name}"; {_near(name)} '
                 "For one of your own give its memory too, like option `hbm` '48 GB'."
             )
         fits = _SM.get(self.sm)
@@ -193,6 +198,12 @@ class Parts:
             )
         self.take(f"GPU type: {gpu.name} (option `gpu` {name}).")
         return gpu
+
+    def _catalog_gpu(self, name: str) -> str | None:
+        """Return the GPU of the catalog that the user means; with a memory of its own only the exact name is one."""
+        if name in gpu_names() or self.options.hbm is not None:
+            return name if name in gpu_names() else None
+        return find_gpu(name)
 
     @cached_property
     def system(self) -> DomainSpec | None:
@@ -336,3 +347,7 @@ def _rate(fabric: FabricSpec) -> str:
 def _and(words: list[str]) -> str:
     """Join words with commas and a final `and`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _near(name: str) -> str:
+    return spelled_gpus().near(name) or nearest(name, (*gpu_names(), *cluster_names()))

@@ -1,0 +1,114 @@
+"""Names as people type them: in any case, with spaces for hyphens, or only the beginning of one."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from topology.errors import InputError, printable
+
+_LIKE, _ALSO = 0.5, 0.35
+"""Least likeness (of 1) of the nearest name to what was typed, and of those that are offered beside it."""
+_MOST_OFFERED = 3
+_LONGEST = 100
+
+
+def plain_words(text: str) -> str:
+    """Return ``text`` in lower case, its words joined by single hyphens and remarks in brackets dropped."""
+    text = re.sub(r"\([^)]*\)", " ", text.lower())
+    return re.sub(r"[\s_]+", "-", text.strip()).strip("-")
+
+
+def _joined(text: str) -> str:
+    return plain_words(text).replace("-", "")
+
+
+def _beginnings(spelling: str) -> list[str]:
+    """Return the first word, the first two..., each as one word: what may stand for the whole."""
+    words = plain_words(spelling).split("-")
+    return ["".join(words[:count]) for count in range(1, len(words) + 1)]
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of one kind of thing, and other spellings of them.
+
+    A text means a name if it spells it but for case, spaces, hyphens and underscores, or else if it is the first
+    words of that name alone (``qwen3-235b`` of ``qwen3-235b-a22b``).
+
+    Attributes
+    ----------
+    what:
+        What messages call one: ``model``.
+    spellings:
+        The name that each spelling stands for; the names themselves are among them.
+    """
+
+    what: str
+    spellings: Mapping[str, str]
+
+    @cached_property
+    def _whole(self) -> dict[str, str]:
+        return {_joined(spelling): name for spelling, name in self.spellings.items()}
+
+    @cached_property
+    def _begun(self) -> dict[str, dict[str, None]]:
+        found: dict[str, dict[str, None]] = {}
+        for spelling, name in self.spellings.items():
+            for beginning in _beginnings(spelling):
+                found.setdefault(beginning, {})[name] = None
+        return found
+
+    def spelled(self, text: str) -> str | None:
+        """Return the name that the whole of ``text`` spells, None where it spells none."""
+        return self._whole.get(_joined(text))
+
+    def meant(self, text: str) -> tuple[str, ...]:
+        """Return the names that ``text`` may mean: the one it spells, else all that begin with it."""
+        if (name := self.spelled(text)) is not None:
+            return (name,)
+        return tuple(self._begun.get(_joined(text), ()))
+
+    def one(self, text: str) -> str | None:
+        """Return the name that ``text`` means, None where it means none.
+
+        Raises
+        ------
+        InputError
+            If it may mean several; the message lists them.
+        """
+        return only(self.what, text, self.meant(text))
+
+    def near(self, text: str) -> str:
+        """Return "did you mean ...?" with the three nearest names; empty where none is near."""
+        typed = _joined(text[:_LONGEST])
+        best: dict[str, float] = {}
+        match = difflib.SequenceMatcher(b=typed)
+        for beginning, names in self._begun.items():
+            match.set_seq1(beginning)
+            if match.real_quick_ratio() < _ALSO or match.quick_ratio() < _ALSO:
+                continue
+            for name in names:
+                best[name] = max(best.get(name, 0.0), match.ratio())
+        if max(best.values(), default=0.0) < _LIKE:
+            return ""
+        like = [name for name in sorted(best, key=lambda name: (-best[name], name)) if best[name] >= _ALSO]
+        return f"did you mean {' or '.join(like[:_MOST_OFFERED])}?"
+
+
+def only(what: str, text: str, meant: tuple[str, ...]) -> str | None:
+    """Return the only name of ``meant``, None where there is none.
+
+    Raises
+    ------
+    InputError
+        If ``text`` means several.
+    """
+    if len(meant) > 1:
+        raise InputError(
+            f"{what} {printable(text)[:_LONGEST]!r} may be {', '.join(meant[:-1])} or {meant[-1]}; write one of them."
+        )
+    return meant[0] if meant else None

@@ -57,9 +57,15 @@ def _entry(name: str) -> dict[str, Any]:
     where = f"catalog model {name}"
     fields = Fields(load_yaml(_CATALOG / f"{name}.yaml", where), where)
     entry = {key: fields.need(key) for key in ("title", "published", "config")}
-    entry["huggingface"] = fields.by_name("huggingface", lambda ids, name: ids.count(name, most=MOST_CONTEXT))
+    entry["huggingface"] = {}
+    if "huggingface" in fields:
+        entry["huggingface"] = fields.by_name("huggingface", _positions)
     fields.done()
     return entry
+
+
+def _positions(ids: Fields, name: str) -> int:
+    return ids.count(name, most=MOST_CONTEXT)
 
 
 def hugging_face_ids(name: str) -> Mapping[str, int]:

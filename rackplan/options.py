@@ -338,7 +338,9 @@ def digests(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         path = Path(text)
         inner = sorted(path.iterdir()) if path.is_dir() else []
-        if any(file.name == "config.json" for file in inner):  # of a model: the weights beside it were not read
+        if any(
+            file.name == "config.json" for file in inner
+        ):  # of a model: the weights beside it were not read
             inner = [file for file in inner if file.name in ("config.json", "hf_quant_config.json")]
         for name, one in ((text, path), *((f"{text}/{file.name}", file) for file in inner)):
             if one.is_file():

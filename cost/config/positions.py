@@ -9,10 +9,10 @@ MOST_CONTEXT = 1 << 30
 """No published model states as many positions; more is a placeholder (``1e30``), not a limit."""
 
 _STATED = ("max_position_embeddings", "n_positions", "max_seq_len")
-"""Keys of published configs that state it; ``max_length`` is of generation, ``model_max_length`` of a tokenizer."""
+"""Keys of published configs that state it; ``max_length`` is of generation."""
 
 _STATE_THE_PRODUCT = frozenset({"", "default", "llama3", "longrope", "su", "proportional"})
-"""Ways to scale positions whose configs state the length after it, as vLLM's ``_get_and_verify_max_len`` reads them."""
+"""Ways to scale positions whose configs state the length after it, as vLLM's engine reads them."""
 
 
 def most_positions(

@@ -128,7 +128,7 @@ def _clusters() -> View:
     )
     notes = (
         "Rates per GPU and direction, from links x rate; a dash: not published.",
-        "name@GPUS builds several domains, name@4x4x8 a torus of that shape. Any spelling of a name will do.",
+        "name@GPUS builds several domains, name@4x4x8 a torus of that shape; any spelling will do.",
     )
     return _list(table, data, *notes)
 
@@ -157,7 +157,7 @@ def _models() -> View:
         table,
         data,
         "Active: per token, with the output head, without the input embedding.",
-        "Any spelling will do, the first words of a name, or a Hugging Face id (`rackplan catalog NAME` lists them).",
+        "Any spelling will do, the first words of a name, or a Hugging Face id (`catalog NAME` lists them).",
     )
 
 
@@ -315,7 +315,7 @@ def _model(name: str) -> View:
         Text(_longest(data), "longest"),
         Text(f"{precision} ({data['precision_source']})", "precision"),
         *(Text(part, "left out") for part in data["omitted"]),
-        Text(", ".join(data["huggingface"]), "Hugging Face"),
+        *(Text(one, "Hugging Face") for one in [", ".join(data["huggingface"])] if one),
         *(Text(source, "source") for source in said.sources),
     ]
     return View(blocks, {"name": name, "title": model_title(name), **data})

@@ -1,0 +1,216 @@
+"""The free order of stages: against all orders and all splits, rule by rule, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, pairwise, permutations
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.stage_order import OrderProblem, StageOrder, least_seconds, most_seconds, split_in_order
+from placement.stage_order_cpsat import search_counts, search_order
+from placement.stage_order_search import solve_order
+from placement.stop import Stop
+from topology.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Ordered = tuple[tuple[int, ...], tuple[range, ...]]
+
+
+def random_problem(
+    seed: int, layers: int, groups: int, stages: int, *, kind_of: object = None, tight: bool = False
+) -> OrderProblem:
+    """Groups of three speeds in two places, two kinds of layers, the first of which comes first."""
+    rng = np.random.default_rng(seed)
+    kinds = np.minimum(np.arange(layers) // 2, 1) if kind_of is None else np.array(kind_of)
+    speed = rng.choice([1.0, 1.6, 3.0], groups) * rng.uniform(0.9, 1.1, groups)
+    weight = rng.uniform(0.5, 1.5, int(kinds.max()) + 1)
+    memory = weight[:, None] * rng.uniform(0.8, 1.2, groups)[None, :]
+    place = rng.integers(0, 2, groups)
+    hops = np.where(place[:, None] == place[None, :], 0.05, rng.choice([0.2, 1.0]))
+    each = layers / stages * weight.mean() * (1.3 if tight else 100.0)
+    return OrderProblem(
+        kind_of=kinds,
+        seconds=weight[:, None] / speed[None, :],
+        first_seconds=0.1 / speed,
+        last_seconds=rng.uniform(0.0, 1.0) / speed,
+        memory=memory,
+        fixed_memory=np.full(groups, 0.1),
+        first_memory=np.full(groups, 0.2),
+        last_memory=np.full(groups, 0.4),
+        capacity=rng.uniform(1.0, 2.0, groups) * each,
+        hop_seconds=hops,
+        back_seconds=hops / 10,
+        stages=stages,
+    )
+
+
+def every(problem: OrderProblem) -> Iterator[Ordered]:
+    """All orders of the groups and all splits of the layers that have room."""
+    for order in permutations(range(problem.groups), problem.stages):
+        for cuts in combinations(range(1, problem.layers), problem.stages - 1):
+            ranges = tuple(range(a, b) for a, b in pairwise((0, *cuts, problem.layers)))
+            if problem.fits(order, ranges):
+                yield order, ranges
+
+
+def brute_force(problem: OrderProblem) -> float | None:
+    return min((problem.step_seconds(*one) for one in every(problem)), default=None)
+
+
+def check(problem: OrderProblem, found: StageOrder) -> float:
+    """An answer is an order of unlike groups, runs that hold every layer once, and fits; its step."""
+    assert len(set(found.order)) == len(found.order) == problem.stages
+    assert [layer for run in found.ranges for layer in run] == list(range(problem.layers))
+    assert all(found.ranges)
+    assert problem.fits(found.order, found.ranges)
+    assert found.step_s == problem.step_seconds(found.order, found.ranges)
+    assert found.bound_s <= found.step_s
+    return found.step_s
+
+
+def searched(problem: OrderProblem) -> StageOrder | None:
+    """What CP-SAT alone makes of it, from the worst start there is and without bounds from elsewhere."""
+    start = max(every(problem), key=lambda one: problem.step_seconds(*one), default=None)
+    found = search_order(problem, start, Stop(10.0), seed=0)
+    if found.best is None:
+        assert found.proven
+        return None
+    step = problem.step_seconds(*found.best)
+    return StageOrder(*found.best, step, min(step, found.bound_s), "")
+
+
+SHAPES = [(5, 3, 3, False), (6, 4, 2, False), (7, 3, 3, True), (6, 4, 4, True), (6, 5, 3, True)]
+
+
+@pytest.mark.parametrize(("layers", "groups", "stages", "tight"), SHAPES)
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_the_best_of_all_orders_and_splits(seed, layers, groups, stages, tight):
+    problem = random_problem(seed, layers, groups, stages, tight=tight)
+    best = brute_force(problem)
+    if best is None:
+        with pytest.raises(InfeasibleError, match=r"no split of .* fits in HBM"):
+            solve_order(problem, Stop(10.0))
+        return
+    found = solve_order(problem, Stop(10.0))
+    assert check(problem, found) == pytest.approx(best, rel=1e-6)
+    assert found.status == "OPTIMAL"
+    assert found.gap < 1e-6
+
+
+@pytest.mark.parametrize("kinds", [None, [0] * 6, [0, 1, 0, 1, 0, 1], [0, 1, 2, 2, 1, 0], [1, 1, 1, 0, 0, 1]])
+@pytest.mark.parametrize("seed", range(2))
+def test_the_model_alone_is_exact_too(seed, kinds):
+    for tight in (False, True):
+        problem = random_problem(10 + seed, 6, 4, 3, kind_of=kinds, tight=tight)
+        best, found = brute_force(problem), searched(problem)
+        if best is None or found is None:
+            assert best is None
+            assert found is None
+        else:
+            assert check(problem, found) == pytest.approx(best, rel=1e-6)
+            assert found.bound_s == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("kinds", [None, [0] * 6, [0, 1, 0, 1, 0, 1]])
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_hold(seed, kinds):
+    problem = random_problem(20 + seed, 6, 4, 3, kind_of=kinds, tight=True)
+    steps = [problem.step_seconds(*one) for one in every(problem)]
+    most = most_seconds(problem)
+    bound, _ = search_counts(problem, most, Stop(10.0), seed=0)
+    if steps:
+        assert least_seconds(problem) <= min(steps) * (1 + 1e-9)
+        assert bound <= min(steps) * (1 + 1e-9)
+        assert max(steps) <= most
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 7), st.integers(1, 3), st.booleans())
+def test_a_split_in_a_given_order_is_exact(seed, layers, stages, tight):
+    problem = random_problem(seed, layers, stages, stages, tight=tight)
+    order = tuple(np.random.default_rng(seed).permutation(stages).tolist())
+    steps = [problem.step_seconds(*one) for one in every(problem) if one[0] == order]
+    ranges = split_in_order(problem, order)
+    if not steps:
+        assert ranges is None
+    else:
+        assert ranges is not None
+        assert problem.fits(order, ranges)
+        assert problem.step_seconds(order, ranges) == pytest.approx(min(steps), rel=1e-9)
+
+
+def alike(layers: int, groups: int, stages: int) -> OrderProblem:
+    """Groups that are all alike, and nothing but layers."""
+    none, table = np.zeros(groups), np.zeros((groups, groups))
+    ones = np.ones((1, groups))
+    return OrderProblem(
+        np.zeros(layers, dtype=np.int64), ones, none, none, ones, none, none, none,
+        np.full(groups, 1e9), table, table, stages,
+    )  # fmt: skip
+
+
+def test_the_head_goes_where_it_takes_least():
+    found = solve_order(replace(alike(6, 3, 3), last_seconds=np.array([2.0, 0.0, 2.0])))
+    assert found.order[-1] == 1
+    assert found.step_s == 6.0
+
+
+def test_the_embedding_goes_where_there_is_room():
+    found = solve_order(
+        replace(alike(6, 3, 3), first_memory=np.full(3, 5.0), capacity=np.array([4.0, 4.0, 8.0]))
+    )
+    assert found.order[0] == 2
+
+
+def test_neighbours_are_near():
+    hops = np.array([[0, 9, 1, 9], [9, 0, 9, 1], [1, 9, 0, 9], [9, 1, 9, 0]], dtype=np.float64)
+    found = solve_order(replace(alike(8, 4, 4), hop_seconds=hops, back_seconds=hops / 10))
+    assert {frozenset(pair) for pair in pairwise(found.order)} >= {frozenset((0, 2)), frozenset((1, 3))}
+    assert found.step_s == pytest.approx(8 + 1 + 9 + 1 + 0.9)
+
+
+def test_a_slow_group_is_left_out_where_fewer_are_enough():
+    seconds = np.array([[1.0, 50.0, 1.0]])
+    found = solve_order(replace(alike(6, 3, 2), seconds=seconds))
+    assert set(found.order) == {0, 2}
+    assert found.step_s == 6.0
+
+
+def test_an_order_that_is_known_is_never_made_worse():
+    problem = random_problem(3, 6, 4, 4)
+    known = (3, 1, 2, 0)
+    ranges = split_in_order(problem, known)
+    assert ranges is not None
+    found = solve_order(problem, Stop(0.0), known=[known])
+    assert check(problem, found) <= problem.step_seconds(known, ranges)
+
+
+def test_after_ctrl_c_the_best_so_far_stands():
+    stop = Stop(10.0)
+    stop.interrupt()
+    problem = random_problem(4, 6, 4, 4)
+    assert check(problem, solve_order(problem, stop)) <= most_seconds(problem)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"stages": 4}, "4 stages on 3 groups"),
+        ({"stages": 0}, "0 stages"),
+        ({"seconds": np.full((1, 3), np.nan)}, "seconds: figures must be finite"),
+        ({"hop_seconds": np.full((3, 3), -1.0)}, "hop_seconds: figures"),
+        ({"capacity": np.zeros(2)}, "capacity: shape"),
+        ({"kind_of": np.full(6, 3)}, "kinds are 0 to 0"),
+        ({"kind_of": np.zeros(2, dtype=np.int64)}, "3 stages for 2 layers"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(change, says):
+    with pytest.raises(InputError, match=says):
+        replace(alike(6, 3, 3), **change)

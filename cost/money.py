@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cost.prices import (
     PRICE_BASES,
@@ -79,6 +80,42 @@ class Bill:
         """USD of a year (8,760 hours), used or not."""
         return None if self.usd_per_h is None else self.usd_per_h * HOURS_PER_YEAR
 
+    @classmethod
+    def of(
+        cls, basis: str, parts: Sequence[BillPart], network: Sequence[BillPart], left_out: Iterable[str]
+    ) -> Bill:
+        """Return the bill of some parts, added up."""
+        usd, usd_kind = _total(parts, lambda part: part.usd_per_h)
+        power, power_kind = _total([*parts, *network], lambda part: part.power_w)
+        return cls(
+            basis=basis,
+            gpus=round(math.fsum(part.count for part in parts)),
+            usd_per_h=usd,
+            power_w=power,
+            usd_kind=usd_kind,
+            power_kind=power_kind,
+            parts=tuple(parts),
+            network=tuple(network),
+            left_out=tuple(left_out),
+        )
+
+    @classmethod
+    def together(cls, bills: Sequence[Bill]) -> Bill:
+        """Return the bill of several, of GPUs that are not the same; their basis is one."""
+        parts: dict[BillPart, float] = {}
+        network: dict[BillPart, float] = {}
+        for bill in bills:
+            for found, some in ((parts, bill.parts), (network, bill.network)):
+                for part in some:
+                    kind = replace(part, count=1)
+                    found[kind] = found.get(kind, 0) + part.count
+        return cls.of(
+            bills[0].basis,
+            [replace(kind, count=count) for kind, count in parts.items()],
+            [replace(kind, count=count) for kind, count in network.items()],
+            dict.fromkeys(text for bill in bills for text in bill.left_out),
+        )
+
     def usd_per_million(self, tok_s: Batch) -> Batch | None:
         """USD for a million tokens at ``tok_s`` tokens/s of all these GPUs together; None without a price.
 
@@ -100,6 +137,47 @@ class Bill:
             If a throughput is not above 0.
         """
         return None if self.power_w is None else tok_s_per_mw(tok_s, self.power_w)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What some GPUs give at once, beside what they cost and draw.
+
+    Attributes
+    ----------
+    tok_s:
+        Tokens/s of all GPUs of ``bill`` together; 0 where nothing runs.
+    tokens:
+        Which tokens: ``output`` or ``input``.
+    requests_per_s:
+        Requests served in a second; None where the length of an answer is not known.
+    gpus_idle:
+        GPUs of ``bill`` that do nothing, and are paid for.
+    alone:
+        The phase that these GPUs do, where others do the other: ``decode`` or ``prefill``; empty where both are in.
+    """
+
+    bill: Bill
+    tok_s: float
+    tokens: str = "output"
+    requests_per_s: float | None = None
+    gpus_idle: int = 0
+    alone: str = ""
+
+    @property
+    def tok_s_per_gpu(self) -> float:
+        """Tokens/s of each GPU that is paid for."""
+        return self.tok_s / self.bill.gpus
+
+    @property
+    def usd_per_million(self) -> float | None:
+        """USD for a million of these tokens; None without a price, or without a token."""
+        return self.bill.usd_per_million(self.tok_s) if self.tok_s > 0 else None
+
+    @property
+    def tok_s_per_mw(self) -> float | None:
+        """Tokens/s per megawatt; None without a power, or without a token."""
+        return self.bill.tok_s_per_mw(self.tok_s) if self.tok_s > 0 else None
 
 
 @dataclass(frozen=True)
@@ -174,24 +252,13 @@ class PriceBook:
             specs.setdefault(spec.name, spec)
             counts[spec.name] += count
         left_out: list[str] = []
-        parts = tuple(
+        parts = [
             BillPart(
                 name, counts[name], _found(self.price, spec, left_out), _found(self.power, spec, left_out)
             )
             for name, spec in specs.items()
-        )
-        usd, usd_kind = _total(parts, lambda part: part.usd_per_h)
-        power, power_kind = _total(parts, lambda part: part.power_w)
-        return Bill(
-            basis=self.basis,
-            gpus=counts.total(),
-            usd_per_h=usd,
-            power_w=power,
-            usd_kind=usd_kind,
-            power_kind=power_kind,
-            parts=parts,
-            left_out=tuple(left_out),
-        )
+        ]
+        return Bill.of(self.basis, parts, (), left_out)
 
 
 def gpu_named(text: str, clusters: Iterable[Cluster]) -> str:
@@ -247,3 +314,50 @@ def _total(
     if len(figures) < len(parts):
         return None, None
     return math.fsum(count * one.value for count, one in figures), weakest(one.kind for _, one in figures)
+
+
+def totals_to_dict(totals: Totals) -> dict[str, Any]:
+    """Return totals as data, under the keys that every command and file has.
+
+    Null is what has no figure: ``missing`` says of what, and how to give it.
+    """
+    return {
+        "gpus": totals.bill.gpus,
+        "gpus_idle": totals.gpus_idle,
+        "tokens": totals.tokens,
+        "phase": totals.alone or "both",
+        "tok_s_per_gpu": totals.tok_s_per_gpu,
+        "tok_s": totals.tok_s,
+        "requests_per_s": totals.requests_per_s,
+        "usd_per_million_tokens": totals.usd_per_million,
+        "tok_s_per_mw": totals.tok_s_per_mw,
+        **bill_to_dict(totals.bill),
+    }
+
+
+def bill_to_dict(bill: Bill) -> dict[str, Any]:
+    """Return a bill as data: what it comes to, of which parts, and what is ``missing``."""
+    return {
+        "usd_per_hour": bill.usd_per_h,
+        "usd_per_year": bill.usd_per_year,
+        "price_basis": bill.basis,
+        "price_kind": None if bill.usd_kind is None else bill.usd_kind.label,
+        "power_w": bill.power_w,
+        "power_kind": None if bill.power_kind is None else bill.power_kind.label,
+        "parts": [
+            {
+                "name": part.name,
+                "count": part.count,
+                "usd_per_hour": _figure(part.usd_per_h),
+                "power_w": _figure(part.power_w),
+            }
+            for part in (*bill.parts, *bill.network)
+        ],
+        "missing": list(bill.left_out),
+    }
+
+
+def _figure(figure: Figure | None) -> dict[str, Any] | None:
+    if figure is None:
+        return None
+    return {"value": figure.value, "unit": figure.unit, "kind": figure.kind.label, "source": figure.source}

@@ -13,6 +13,7 @@ from cost.deployment import Deployment
 from cost.dispatch import DispatchPolicy, require_policy
 from cost.layout import Layout
 from cost.loads import ExpertLoads
+from cost.money import Totals
 from cost.score import Score
 from placement.arrays import Floats
 from placement.findings import ScenarioReport
@@ -97,6 +98,19 @@ class Plan:
     redundancy: RedundancyCurve | None = None
     passed_over: str = ""
     search: str = ""
+
+    @property
+    def totals(self) -> Totals:
+        """What all GPUs of the cluster give, cost and draw, idle ones too; the other phase has GPUs of its own."""
+        deployment, score = self.deployment, self.score
+        gpus = len(deployment.cluster.gpus)
+        return Totals(
+            deployment.bill,
+            score.tok_s_per_gpu * gpus,
+            score.tokens,
+            gpus_idle=gpus - self.layout.gpus_used,
+            alone=deployment.workload.phase,
+        )
 
     @property
     def split(self) -> DispatchPolicy:

@@ -22,7 +22,7 @@ from cost.deployment import Deployment
 from cost.dispatch import DispatchPolicy
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
-from cost.money import PriceBook
+from cost.money import PriceBook, totals_to_dict
 from cost.score import Score
 from cost.workload import Workload
 from placement.failure_domains import domain_name
@@ -202,9 +202,16 @@ def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any
 
 
 def plan_score_to_dict(plan: Plan) -> dict[str, Any]:
-    """Return a plan's score with ``calibration``: how far off it may be; null where nothing was measured."""
+    """Return a plan's score with ``totals`` of the cluster and ``calibration``: how far off it may be.
+
+    ``calibration`` is null where nothing was measured.
+    """
     errors = errors_in(plan.deployment, plan.layout)
-    return {**score_to_dict(plan.score, dict(plan.balancedness)), "calibration": error_to_dict(errors)}
+    return {
+        **score_to_dict(plan.score, dict(plan.balancedness)),
+        "totals": totals_to_dict(plan.totals),
+        "calibration": error_to_dict(errors),
+    }
 
 
 def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, float]]:

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cost.loads import ExpertLoads
     from cost.model import Model
     from cost.money import PriceBook
+    from placement.plan import Plan
     from topology.cluster import Cluster
 
 
@@ -117,8 +118,9 @@ class Money(Group):
     """What GPUs cost and draw: options of every command that prints dollars or megawatts."""
 
     price_basis: Annotated[
-        str, opt("--price-basis", "Whose price of a GPU-hour: owner, neocloud, rental or list.", "BASIS")
-    ] = "rental"
+        str | None,
+        opt("--price-basis", "Whose price of a GPU-hour: owner, neocloud, rental or list. [rental]", "BASIS"),
+    ] = None
     price: Annotated[
         list[str] | None,
         opt("--price", "Your price of a GPU-hour in USD, like gb200=3.10; repeatable.", "GPU=USD"),
@@ -130,8 +132,10 @@ class Money(Group):
         ),
     ] = None
 
-    def book(self, *clusters: Cluster) -> PriceBook:
+    def book(self, *clusters: Cluster, kept: PriceBook | None = None) -> PriceBook:
         """Return the prices and powers to count with; those given are of GPUs of ``clusters``.
+
+        ``kept`` is what a plan keeps: it stands where nothing is given.
 
         Raises
         ------
@@ -165,7 +169,21 @@ class Money(Group):
                     f"--power {gpu}={watts:g}: no GPU draws {watts:g} W, its share of host and cooling included; "
                     "give the watts of one GPU, like 1900 or 1.9kW."
                 )
-        return PriceBook(self.price_basis.strip().lower(), prices, powers)
+        kept = kept or PriceBook()
+        basis = kept.basis if self.price_basis is None else self.price_basis.strip().lower()
+        return PriceBook(basis, {**kept.prices, **prices}, {**kept.powers, **powers})
+
+    def priced(self, plan: Plan) -> Plan:
+        """Return a plan at the prices and powers given, else at its own.
+
+        Raises
+        ------
+        InputError
+            As :meth:`book`.
+        """
+        deployment = plan.deployment
+        prices = self.book(deployment.cluster, kept=deployment.prices)
+        return replace(plan, deployment=replace(deployment, prices=prices))
 
 
 @dataclass(frozen=True, kw_only=True)

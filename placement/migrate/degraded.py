@@ -159,7 +159,7 @@ def _without(plan: Plan, gone: set[int]) -> tuple[Deployment, dict[int, int]]:
     cluster = build_cluster(spec)
     index = {gpu.id: new for new, gpu in enumerate(cluster.gpus)}
     number = {old_n: index[gpu.id] for old_n, gpu in enumerate(old.cluster.gpus) if gpu.id in index}
-    return Deployment(cluster, old.model, old.workload, old.efficiency, old.engine), number
+    return replace(old, cluster=cluster), number
 
 
 def _held(part: Assignment | None, members: Sequence[int]) -> tuple[Ints | None, Experts | None]:

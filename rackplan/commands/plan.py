@@ -192,6 +192,8 @@ def score(
     loads: options.Loads = None,
     windows: options.Windows = None,
     sparse_attention: options.SparseAttention = "",
+    *,
+    money: options.Money,
     json: options.JsonFlag = False,
 ) -> None:
     """Score a plan again, under its loads or others.
@@ -205,7 +207,7 @@ def score(
     from rackplan.output import show
     from rackplan.views.plan import score_view
 
-    scored = read_plan(plan)
+    scored = money.priced(read_plan(plan))
     if sparse_attention:
         scored = under_sparse_attention(scored, sparse_attention)
     if loads:
@@ -230,6 +232,8 @@ def explain(
         bool,
         opt("--no-residual", "Leave out what measured runs near this one took over the physics."),
     ] = False,
+    *,
+    money: options.Money,
     json: options.JsonFlag = False,
 ) -> None:
     """Explain a plan part by part. The step, the memory, what binds, and the weakest figure behind it."""
@@ -238,7 +242,7 @@ def explain(
     from rackplan.output import show
     from rackplan.views.explain import explain_plan, explain_view
 
-    read = read_plan(plan)
+    read = money.priced(read_plan(plan))
     explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
     show(explain_view(explain_plan(explained, residual=not no_residual)), json=json)
 

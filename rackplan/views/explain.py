@@ -19,6 +19,7 @@ from placement.plan_file import layout_to_dict, plan_score_to_dict
 from placement.scoring import score_placement
 from rackplan.views.blocks import Block, Table, Text, View, figure_data, labelled, picked, sections
 from rackplan.views.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
+from rackplan.views.money import bill_table, totals_text
 from rackplan.views.settings import set_words
 from rackplan.views.words import (
     band_words,
@@ -294,6 +295,8 @@ def explain_view(found: Explanation) -> View:
         ),
         memory_table(score),
         Text(left),
+        totals_text(plan.totals),
+        bill_table(plan.totals.bill),
         _figure_table("What kernels reach, as the expected step uses it", groups["kernels"], sources),
         _figure_table("The machine", groups["machine"], sources),
         Text("\n".join(["Sources:", *numbered])),

@@ -3,85 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-from cost.money import Bill, BillPart
-from rackplan.views.blocks import Block, figure_data, labelled
-from topology.figures import Evidence, Figure
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What GPUs give at once, beside what they cost and draw, idle ones too.
-
-    Attributes
-    ----------
-    tok_s:
-        Tokens/s of all GPUs of ``bill`` together; 0 where nothing runs.
-    tokens:
-        Which tokens: ``output`` or ``input``.
-    requests_per_s:
-        Requests served in a second; None where the length of an answer is not known.
-    """
-
-    bill: Bill
-    tok_s: float
-    tokens: str = "output"
-    requests_per_s: float | None = None
-
-    @property
-    def tok_s_per_gpu(self) -> float:
-        """Tokens/s of each GPU that is paid for."""
-        return self.tok_s / self.bill.gpus
-
-    @property
-    def usd_per_million(self) -> float | None:
-        """USD for a million of these tokens; None without a price, or without a token."""
-        return self.bill.usd_per_million(self.tok_s) if self.tok_s > 0 else None
-
-    @property
-    def tok_s_per_mw(self) -> float | None:
-        """Tokens/s per megawatt; None without a power, or without a token."""
-        return self.bill.tok_s_per_mw(self.tok_s) if self.tok_s > 0 else None
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The keys that every command has, in ``--json`` and in files; null is what has no figure (``missing``)."""
-        return {
-            "gpus": self.bill.gpus,
-            "tokens": self.tokens,
-            "tok_s_per_gpu": self.tok_s_per_gpu,
-            "tok_s": self.tok_s,
-            "requests_per_s": self.requests_per_s,
-            "usd_per_million_tokens": self.usd_per_million,
-            "tok_s_per_mw": self.tok_s_per_mw,
-            **bill_data(self.bill),
-        }
-
-
-def bill_data(bill: Bill) -> dict[str, Any]:
-    """Return a bill as data: what it comes to, of which parts, and what is ``missing``."""
-
-    def part(one: BillPart) -> dict[str, Any]:
-        usd, power = one.usd_per_h, one.power_w
-        return {
-            "name": one.name,
-            "count": one.count,
-            "usd_per_hour": None if usd is None else figure_data(usd),
-            "power_w": None if power is None else figure_data(power),
-        }
-
-    return {
-        "usd_per_hour": bill.usd_per_h,
-        "usd_per_year": bill.usd_per_year,
-        "price_basis": bill.basis,
-        "price_kind": _label(bill.usd_kind),
-        "power_w": bill.power_w,
-        "power_kind": _label(bill.power_kind),
-        "parts": [part(one) for one in (*bill.parts, *bill.network)],
-        "missing": list(bill.left_out),
-    }
+from cost.money import Bill, Totals
+from rackplan.views.blocks import Block, Table, Text, labelled
+from rackplan.views.words import sentence
+from topology.figures import Figure
 
 
 def totals_blocks(totals: Totals) -> list[Block]:
@@ -98,15 +24,54 @@ def totals_blocks(totals: Totals) -> list[Block]:
     ]
 
 
+def totals_text(totals: Totals) -> Text:
+    """Return the same as one paragraph."""
+    said = (block.text for block in totals_blocks(totals) if isinstance(block, Text))
+    return Text(" ".join(map(sentence, (text.removesuffix(".") for text in said))))
+
+
+def money_tiles(totals: Totals) -> list[tuple[str, str]]:
+    """Return dollars and tokens/s per megawatt as key figures of a page; nothing where there are none."""
+    tiles = []
+    if totals.usd_per_million is not None:
+        what = f"USD per million {totals.tokens} tokens, basis {totals.bill.basis}"
+        tiles.append((dollars(totals.usd_per_million), what))
+    if totals.tok_s_per_mw is not None:
+        tiles.append((rate_words(totals.tok_s_per_mw), f"{totals.tokens} tok/s per MW"))
+    return tiles
+
+
+def bill_table(bill: Bill) -> Table:
+    """Return what is paid for: how many of each kind, the price and the power of one, and where these come from."""
+    rows = []
+    for part in (*bill.parts, *bill.network):
+        for figure, shown in (
+            (part.usd_per_h, lambda value: f"{value:g} USD/h"),
+            (part.power_w, watts),
+        ):
+            if figure is not None:
+                each = shown(figure.value)
+                rows.append((part.name, f"{part.count:,.0f}", each, figure.kind.label, figure.source))
+    return Table(
+        ("paid for", "count", "each", "kind", "source"),
+        rows,
+        f"What it costs (basis {bill.basis})",
+        words=(0, 3, 4),
+        ruled=True,
+    )
+
+
 def cost_words(totals: Totals) -> str:
     """Return dollars per million tokens and an hour, with the basis of the prices; or why there are none."""
     bill = totals.bill
     if bill.usd_per_h is None:
         return f"unknown at the {bill.basis} basis: no price of {_without(bill, 'usd_per_h')}"
     each = totals.usd_per_million
-    head = "" if each is None else f"{dollars(each)} USD per million {totals.tokens} tokens; "
+    alone = f" ({totals.alone} alone)" * bool(totals.alone)
+    head = "" if each is None else f"{dollars(each)} USD per million {totals.tokens} tokens{alone}; "
+    idle = f", {totals.gpus_idle:,} idle ones too" * (totals.gpus_idle > 0)
     what = _parts(bill, "usd_per_h", lambda figure: f"{figure.value:g} USD/h")
-    return f"{head}{dollars(bill.usd_per_h)} USD/h for {bill.gpus:,} GPUs, idle ones too (basis {bill.basis}; {what})"
+    return f"{head}{dollars(bill.usd_per_h)} USD/h for {bill.gpus:,} GPUs{idle} (basis {bill.basis}; {what})"
 
 
 def power_words(totals: Totals) -> str:
@@ -134,12 +99,10 @@ def watts(value: float) -> str:
 
 
 def rate_words(value: float) -> str:
-    """Return a number per second: whole above 100, with thousands marked, below that to three digits."""
+    """Return a number per second: three digits of millions, whole above 100, below that to three digits."""
+    if value >= 1e6:
+        return f"{value / 1e6:,.3g} M" if value < 1e9 else f"{value / 1e6:,.0f} M"
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
-
-
-def _label(kind: Evidence | None) -> str | None:
-    return None if kind is None else kind.label
 
 
 def _without(bill: Bill, name: str) -> str:

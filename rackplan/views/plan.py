@@ -39,6 +39,7 @@ from rackplan.views.explain import (
     weakest_note,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
+from rackplan.views.money import bill_table, money_tiles, totals_blocks
 from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.settings import set_blocks
 from rackplan.views.words import (
@@ -108,6 +109,9 @@ def plan_page(
         *_pareto(plan),
         *_step(found),
         *_memory(found),
+        Heading("What it costs", 2),
+        *totals_blocks(plan.totals),
+        bill_table(plan.totals.bill),
         *balance_blocks(plan),
         *(block for part in _findings(plan) for block in part),
         *picture,
@@ -203,6 +207,7 @@ def _costs(plan: Plan) -> list[list[Block]]:
     return [
         [*head, *_layout(plan)],
         _speed(plan),
+        totals_blocks(plan.totals),
         [parts],
         memory,
     ]
@@ -304,6 +309,7 @@ def _key_figures(found: Explanation) -> Tiles:
         (f"{score.batch:,}", f"sequences per GPU; {score.max_batch:,} fit"),
         (f"{found.left_bytes / 1e9:,.1f} GB", "usable HBM left, fullest GPU"),
     ]
+    shown += money_tiles(plan.totals)
     if plan.balancedness:
         shown.append(
             (f"{mean_of(plan.balancedness.values()):.4f}", f"balancedness, proven gap {plan.proof.gap:.2%}")

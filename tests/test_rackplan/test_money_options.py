@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cost.money import PriceBook
+from cost.money import PriceBook, Totals, totals_to_dict
 from rackplan.options import Money
 from rackplan.render.text import text_lines
-from rackplan.views.money import Totals, dollars, totals_blocks, watts
+from rackplan.views.money import dollars, totals_blocks, watts
 from topology import resolve_cluster
 from topology.errors import InputError
 
@@ -54,13 +54,13 @@ def test_totals_say_basis_kind_and_what_is_left_out() -> None:
     assert "0.516 USD per million output tokens; 237.60 USD/h" in text
     assert "basis rental; gb200 3.3 USD/h, assumed" in text
     assert "846,561 output tok/s per MW; 151 kW all-in" in text
-    assert totals.data["price_basis"] == "rental"
-    assert totals.data["missing"] == []
+    assert totals_to_dict(totals)["price_basis"] == "rental"
+    assert totals_to_dict(totals)["missing"] == []
     nothing = Totals(PriceBook().bill(resolve_cluster("lecture-8")), 0.0, "input")
     text = " ".join("\n".join(text_lines(totals_blocks(nothing))).split())
     assert "unknown at the rental basis: no price of lecture" in text
     assert "--price lecture" in text
-    assert nothing.data["usd_per_million_tokens"] is None
+    assert totals_to_dict(nothing)["usd_per_million_tokens"] is None
 
 
 def test_short_figures() -> None:

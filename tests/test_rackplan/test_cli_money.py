@@ -1,0 +1,83 @@
+"""Dollars, megawatts and totals of the cluster, as the commands say them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+PLAN = ("plan", "--cluster", "hgx-h100@16", "--model", "mixtral-8x7b", "--time-limit", "0", "-o", "plan")
+YOURS = ("--price", "h100=2.5", "--power", "h100-sxm=1.5kW", "--price-basis", "owner")
+
+
+def test_a_plan_keeps_prices(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, *YOURS)
+    written = json.loads((tmp_path / "plan/plan.json").read_text())
+    asked = {"basis": "owner", "prices": {"h100-sxm": 2.5}, "powers": {"h100-sxm": 1500.0}}
+    assert written["inputs"]["prices"] == asked
+    score = written["score"]
+    totals = score["totals"]
+    assert totals["tok_s"] == pytest.approx(16 * score["tok_s_per_gpu"])
+    assert totals["usd_per_hour"] == 40
+    assert totals["usd_per_year"] == 40 * 8760
+    assert totals["usd_per_million_tokens"] == pytest.approx(1e6 * 40 / 3600 / totals["tok_s"])
+    assert totals["tok_s_per_mw"] == pytest.approx(totals["tok_s"] / 0.024)
+    assert (totals["price_basis"], totals["price_kind"], totals["power_kind"]) == ("owner", "user", "user")
+    assert (totals["phase"], totals["requests_per_s"], totals["missing"]) == ("decode", None, [])
+    assert run("score", "plan/plan.json", "--json").data["totals"] == totals
+    assert run("explain", "plan/plan.json", "--json").data["score"]["totals"] == totals
+    said = " ".join(run("score", "plan/plan.json").out.split())
+    assert "40.00 USD/h for 16 GPUs (basis owner; h100-sxm 2.5 USD/h, user)" in said
+    other = run("score", "plan/plan.json", "--price", "h100=5", "--json").data["totals"]
+    assert (other["usd_per_hour"], other["power_w"], other["price_basis"]) == (80, 24000, "owner")
+    page = (tmp_path / "plan/report.html").read_text()
+    assert "What it costs" in page
+    assert "USD per million output tokens, basis owner" in page
+
+
+def test_a_plan_of_before_prices_is_at_the_usual_ones(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, *YOURS)
+    path = tmp_path / "plan/plan.json"
+    data = json.loads(path.read_text())
+    del data["inputs"]["prices"]
+    del data["score"]["totals"]
+    path.write_text(json.dumps(data))
+    totals = run("score", "plan/plan.json", "--json").data["totals"]
+    assert (totals["price_basis"], totals["usd_per_hour"]) == ("rental", pytest.approx(16 * 1.30))
+    data["inputs"]["prices"] = {"basis": "rental", "prices": {"h100-sxm": -1.0}}
+    path.write_text(json.dumps(data))
+    result = run("score", "plan/plan.json")
+    assert result.code == 2
+    assert "--price h100-sxm -1: expected a number above 0" in result.error_line
+
+
+def test_prefill_counts_input_tokens(run: Run) -> None:
+    totals = run(*PLAN, "--phase", "prefill", "--json").data["score"]["totals"]
+    assert (totals["tokens"], totals["phase"]) == ("input", "prefill")
+
+
+def test_what_has_no_figure_says_so(run: Run) -> None:
+    asked = ("plan", "--cluster", "lecture-8", "--model", "llama-3.1-8b", "--time-limit", "0", "-o", "plan")
+    said = " ".join(run(*asked).out.split())
+    assert "Cost unknown at the rental basis: no price of lecture" in said
+    assert "give yours with --price lecture" in said
+    assert "Power unknown: no all-in power of lecture" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--price", "gb200=3"), "no GPU here is called that; known: h100-sxm"),
+        (("--power", "h100=nan"), "expected a number above 0"),
+        (("--price-basis", "spot"), "--price-basis 'spot': expected owner, neocloud, rental or list"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(run: Run, given: tuple[str, ...], says: str) -> None:
+    result = run(*PLAN, *given)
+    assert result.code == 2
+    assert says in result.error_line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,55 @@ def joints(domains: Sequence[frozenset[int]]) -> tuple[bool, ...]:
     return tuple(len(a | b) == 1 for a, b in zip(domains, [*domains[1:], domains[0]], strict=True))
 
 
+Replica = tuple[StageSpec, ...]
+"""The stages of one copy of the model, in order of layers."""
+
+
+class CutReplicas(Sequence[Replica]):
+    """Replicas whose layers are cut alike, each made when it is asked for: thousands of them cost no more than one.
+
+    Parameters
+    ----------
+    groups:
+        For each replica the GPUs of each of its stages.
+    ranges:
+        The layers of each stage.
+    alike:
+        First of each set of replicas that cost the same if their experts are loaded alike, and how many they are.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Sequence[tuple[int, ...]]],
+        ranges: Sequence[range],
+        alike: tuple[tuple[int, int], ...],
+    ) -> None:
+        self._groups, self._ranges, self.alike = groups, tuple(ranges), alike
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    @overload
+    def __getitem__(self, index: int) -> Replica: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Replica, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Replica | tuple[Replica, ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        groups = zip(self._groups[index], self._ranges, strict=True)
+        return tuple(StageSpec(gpus, layers) for gpus, layers in groups)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (CutReplicas, tuple)):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
 @dataclass(frozen=True)
 class Layout:
     """A parallel layout over the whole cluster.
@@ -34,7 +84,7 @@ class Layout:
         Tensor-parallel width of attention, dense and shared parts: GPUs of a stage in groups of ``tp``.
     """
 
-    replicas: tuple[tuple[StageSpec, ...], ...]
+    replicas: Sequence[Replica]
     tp: int
 
     @property
@@ -55,6 +105,11 @@ class Layout:
     @property
     def gpus_used(self) -> int:
         """GPUs that hold a part of some replica."""
+        if isinstance(self.replicas, CutReplicas):
+            return sum(
+                count * sum(len(stage.gpus) for stage in self.replicas[first])
+                for first, count in self.replicas.alike
+            )
         return sum(len(stage.gpus) for replica in self.replicas for stage in replica)
 
     @property

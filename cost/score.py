@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from cost.deployment import Deployment
 from cost.dispatch import ExpertUse
 from cost.dtypes import multiply_dtype
-from cost.layout import Layout, StageSpec, joints
+from cost.layout import CutReplicas, Layout, StageSpec, joints
 from cost.memory import StageMemory, replica_max_batch, replica_memory
 from cost.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
@@ -117,9 +118,11 @@ class LayoutScorer:
         self, deployment: Deployment, layout: Layout, uses: Uses, *, synthetic: bool = False
     ) -> None:
         self._deployment, self._layout, self._uses = deployment, layout, uses
-        # replicas whose stages are alike, and adjoin alike, cost the same and are computed once
-        self._keys = [_replica_key(deployment, *each) for each in zip(layout.replicas, uses, strict=True)]
-        self._distinct = {key: replica for replica, key in reversed(list(enumerate(self._keys)))}
+        self._alike = _alike(deployment, layout, uses)
+        self._stage_keys = [
+            [_stage_key(deployment, *each) for each in zip(layout.replicas[first], uses[first], strict=True)]
+            for first, _ in self._alike
+        ]
         self._memories = [
             replica_memory(
                 deployment,
@@ -129,9 +132,9 @@ class LayoutScorer:
                     _slots_per_gpu(use, stage) for use, stage in zip(uses[i], layout.replicas[i], strict=True)
                 ],
             )
-            for i in self._distinct.values()
+            for i, _ in self._alike
         ]
-        self._evidence = _evidence(deployment, layout, synthetic=synthetic)
+        self._evidence = _evidence(deployment, layout, self._alike, synthetic=synthetic)
         self._scores: dict[int, Score] = {}
 
     @cached_property
@@ -164,15 +167,16 @@ class LayoutScorer:
                 f"{need - usable:.1f} GB too few; the largest batch that fits is {limit}."
             )
         deployment, layout = self._deployment.with_batch(batch), self._layout
-        costs = {
-            key: _replica_cost(deployment, layout.replicas[i], self._uses[i], layout.tp, key[0])
-            for key, i in self._distinct.items()
-        }
-        of_replica = [costs[key] for key in self._keys]
-        slowest = max(of_replica, key=lambda cost: cost.step_s)
-        sequences = [batch * sum(len(stage.gpus) for stage in stages) for stages in layout.replicas]
+        costs = [
+            _replica_cost(deployment, layout.replicas[i], self._uses[i], layout.tp, keys)
+            for (i, _), keys in zip(self._alike, self._stage_keys, strict=True)
+        ]
+        slowest = max(costs, key=lambda cost: cost.step_s)
         each = deployment.workload.tokens_per_step
-        tok_s = added(n * each / cost.step_s for n, cost in zip(sequences, of_replica, strict=True))
+        tok_s = added(
+            count * (batch * sum(len(stage.gpus) for stage in layout.replicas[i]) * each / cost.step_s)
+            for (i, count), cost in zip(self._alike, costs, strict=True)
+        )
         return Score(
             step_s=slowest.step_s,
             lower_step_s=slowest.lower_step_s,
@@ -201,16 +205,22 @@ def _slots_per_gpu(use: ExpertUse | None, stage: StageSpec) -> NDArray[np.int64]
     return np.bincount(slot_gpu, minlength=len(stage.gpus))
 
 
-def _replica_key(
-    deployment: Deployment, stages: Sequence[StageSpec], uses: Sequence[ExpertUse | None]
-) -> tuple[tuple[object, ...], tuple[bool, ...]]:
-    """What a replica's cost depends on: its stages, and whether each shares a domain with the next."""
-    domains = [deployment.domain_set(stage) for stage in stages]
-    return tuple(_stage_key(deployment, *each) for each in zip(stages, uses, strict=True)), joints(domains)
+def _alike(deployment: Deployment, layout: Layout, uses: Uses) -> Sequence[tuple[int, int]]:
+    """First of each set of replicas that cost the same, and how many they are: each is computed once."""
+    if isinstance(layout.replicas, CutReplicas) and all(row is uses[0] for row in uses):
+        return layout.replicas.alike
+    first: dict[object, int] = {}
+    count: Counter[object] = Counter()
+    for index, (stages, row) in enumerate(zip(layout.replicas, uses, strict=True)):
+        keys = tuple(_stage_key(deployment, *each) for each in zip(stages, row, strict=True))
+        key = keys, joints([deployment.domain_set(stage) for stage in stages])
+        first.setdefault(key, index)
+        count[key] += 1
+    return [(index, count[key]) for key, index in first.items()]
 
 
-def _where(deployment: Deployment, stage: StageSpec) -> object:
-    """What a stage costs by, besides layers and experts: how its GPUs share domains, their kind and faults."""
+def stage_place(deployment: Deployment, stage: StageSpec) -> object:
+    """Equal for stages that cost the same but for layers and experts: how GPUs share domains, kinds, faults."""
     spec = deployment.cluster.spec
     domains = deployment.domains(stage)
     order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
@@ -224,7 +234,7 @@ def _stage_key(deployment: Deployment, stage: StageSpec, use: ExpertUse | None) 
     experts: object = id(use)
     if use is not None and use.share.shape[:2] == (1, 1):
         experts = use.repeats, use.slot_gpu.tobytes(), use.share.tobytes(), use.slot_share.tobytes()
-    return _where(deployment, stage), counts, experts
+    return stage_place(deployment, stage), counts, experts
 
 
 def _replica_cost(
@@ -274,31 +284,33 @@ def _add(into: dict[tuple[str, str], float], names: tuple[str, str], seconds: fl
         into[names] = into.get(names, 0.0) + seconds
 
 
-def _evidence(deployment: Deployment, layout: Layout, *, synthetic: bool) -> Evidence:
+def _evidence(
+    deployment: Deployment, layout: Layout, alike: Sequence[tuple[int, int]], *, synthetic: bool
+) -> Evidence:
     """The weakest kind among the figures of GPUs, fabrics, kernels and all-to-all in use, and of the loads."""
-    used = {
-        deployment.cluster.gpus[gpu].domain for stages in layout.replicas for s in stages for gpu in s.gpus
-    }
-    stages = [stage for stages in layout.replicas for stage in stages]
+    stages = [stage for first, _ in alike for stage in layout.replicas[first]]
+    domains = {domain for stage in stages for domain in deployment.domain_set(stage)}
+    specs = {id(spec): spec for spec in (deployment.cluster.spec.domains[index] for index in domains)}
     kinds = [
         figure.kind for stage in stages for figure in deployment.machine(stage).efficiency.figures().values()
     ]
-    kinds += [
-        figure.kind
-        for stage in stages
-        for kernel in [deployment.kernel(stage, tp=layout.tp)]
-        if kernel is not None
-        for figure in kernel.figures().values()
-    ]
-    for index in used:
-        domain = deployment.cluster.spec.domains[index]
+    kernels = {id(kernel): kernel for stage in stages if (kernel := deployment.kernel(stage, tp=layout.tp))}
+    kinds += [figure.kind for kernel in kernels.values() for figure in kernel.figures().values()]
+    for domain in specs.values():
         dtypes = {*deployment.model.precision.values(), "bf16"}
         units = {f"{multiply_dtype(dtype, domain.gpu)[0]}_flop_per_s" for dtype in dtypes}
         kinds += [domain.gpu.figures[key].kind for key in (*units, "hbm_bytes", "hbm_bytes_per_s")]
         kinds += [domain.fabric.link_bytes_per_s.kind, domain.fabric.latency_s.kind]
     out = deployment.cluster.spec.scale_out
-    if out is not None and len(used) > 1:
+    if out is not None and _across(deployment, layout):
         kinds += [out.fabric.link_bytes_per_s.kind, out.fabric.latency_s.kind]
     if synthetic or deployment.workload.what_if:
         kinds.append(Evidence.ASSUMED)
     return weakest(kinds)
+
+
+def _across(deployment: Deployment, layout: Layout) -> bool:
+    """Whether the layout has GPUs of several domains."""
+    gpus = deployment.cluster.gpus
+    first = gpus[layout.replicas[0][0].gpus[0]].domain
+    return any(gpus[gpu].domain != first for stages in layout.replicas for s in stages for gpu in s.gpus)

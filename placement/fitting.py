@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from cost.deployment import USABLE_HBM, Deployment
 from cost.dispatch import ExpertUse, balanced_use
-from cost.layout import Layout, StageSpec
+from cost.layout import CutReplicas, Layout, StageSpec
 from cost.layouts.candidates import arrangements, widths_of
 from cost.memory import StageMemory, replica_memory, weight_sizes
 from cost.model import Model, MoeFfn
@@ -30,17 +30,27 @@ TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True)
 class Shape:
-    """A layout before its layers are split: for each replica, the GPUs of each of its stages in order."""
+    """A layout before its layers are split: for each replica, the GPUs of each of its stages in order.
+
+    ``alike`` is as of :class:`cost.layout.CutReplicas`; empty where nobody has looked.
+    """
 
     replicas: tuple[tuple[tuple[int, ...], ...], ...]
     tp: int
+    alike: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+
+    def split(self, ranges: Sequence[range]) -> Layout:
+        """Return the layout whose stages have these layers."""
+        if self.alike:
+            return Layout(CutReplicas(self.replicas, ranges, self.alike), self.tp)
+        return Layout(tuple(stage_specs(groups, ranges) for groups in self.replicas), self.tp)
 
 
 def enumerate_shapes(cluster: Cluster, model: Model) -> Iterator[Shape]:
     """Yield the sweep's arrangements (:func:`cost.layouts.candidates.arrangements`) at widths that plans may have."""
     for what in arrangements(cluster, model):
         widths, _ = widths_of(model, what, cut_experts=False)
-        yield from (Shape(what.replicas, tp) for tp in widths if tp in TP_WIDTHS)
+        yield from (Shape(what.replicas, tp, what.alike) for tp in widths if tp in TP_WIDTHS)
 
 
 def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
@@ -167,7 +177,7 @@ def stage_slots(
             slots_of_stage(deployment, groups, ranges, stage, tp=shape.tp, redundant=redundant, equal=equal)
             for stage in range(len(groups))
         )
-        if moe is not None:
+        if moe is not None and spread != "gpu":
             for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
                 # left to a rule, copies are as many as lie in different failure domains: one of each always does
                 domains = stage_domains(deployment, members, spread)
@@ -281,7 +291,7 @@ def fitted_layouts(deployment: Deployment, redundant: int | None, spread: Spread
             ranges = split_layers(at_batch, shape.replicas[0], tp=shape.tp, slots=fitting.slots)
         except InfeasibleError:
             continue  # fits to within a rounded kibibyte only
-        layout = Layout(tuple(stage_specs(groups, ranges) for groups in shape.replicas), shape.tp)
+        layout = shape.split(ranges)
         scorer = LayoutScorer(deployment, layout, _balanced_uses(at_batch, layout, fitting.slots))
         if batch <= scorer.max_batch:
             found.append(Fitted(layout, fitting.slots, scorer, batch, bool(deployment.workload.batch)))

@@ -12,8 +12,16 @@ from cost.deployment import USABLE_HBM, Deployment
 from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import StageSpec
 from cost.layouts.partition import best_cuts, run_sums
-from cost.memory import layer_cache_bytes, layer_weight_bytes, replica_max_batch, replica_memory, weight_sizes
+from cost.memory import (
+    StageMemory,
+    layer_cache_bytes,
+    layer_weight_bytes,
+    replica_max_batch,
+    replica_memory,
+    weight_sizes,
+)
 from cost.model import Layer, MoeFfn
+from cost.score import stage_place
 from cost.step import batch_cost
 from placement.arrays import Floats, Ints
 from topology.errors import InfeasibleError, InputError
@@ -128,29 +136,87 @@ def largest_batch(deployment: Deployment, groups: Groups, *, tp: int, slots: Seq
         return replica_max_batch(replica_memory(deployment, stages, tp=tp, slots=slots))
     even = stage_specs(groups, equal_ranges(len(deployment.model.layers), len(groups)))
     most = replica_max_batch(replica_memory(deployment, even, tp=tp, slots=slots))
+    held = _stage_bytes(deployment, groups, tp=tp, slots=slots)
     low, high = most, max(4, 2 * most + 4)
-    while _fits(deployment.with_batch(high), groups, tp=tp, slots=slots):
+    while _fits(held, high):
         low, high = high, 2 * high
-    return last_where(
-        low, high, lambda batch: _fits(deployment.with_batch(batch), groups, tp=tp, slots=slots)
+    return last_where(low, high, lambda batch: _fits(held, batch))
+
+
+@dataclass(frozen=True, eq=False)
+class _StageBytes:
+    """What layers take of the HBM of each stage, at any batch.
+
+    Attributes
+    ----------
+    weights, cache:
+        Bytes on a GPU of each stage of a layer of each kind, and for each sequence of it, ``[kinds, stages]``.
+    sequences:
+        Sequences that a GPU of each stage holds for each of the replica, ``[stages]``.
+    trial:
+        The stages with layers cut evenly, which say what they hold besides.
+    ranges:
+        The layers of those.
+    kind_of:
+        Kind of each layer, ``[layers]``.
+    """
+
+    weights: Floats
+    cache: Floats
+    sequences: Floats
+    trial: Sequence[StageMemory]
+    ranges: tuple[range, ...]
+    kind_of: Ints
+
+    @property
+    def capacity(self) -> Floats:
+        """Usable bytes of a GPU of each stage, ``[stages]``."""
+        return np.array([USABLE_HBM * part.capacity for part in self.trial])
+
+    def at(self, batch: int) -> tuple[Floats, Floats]:
+        """Return the bytes of each layer on each stage, ``[layers, stages]``, and what each stage needs besides."""
+        memory = (self.weights + batch * self.sequences * self.cache)[self.kind_of]
+        fixed = np.array([part.used(batch) for part in self.trial])
+        for stage, layers in enumerate(self.ranges):
+            fixed[stage] -= memory[layers.start : layers.stop, stage].sum()
+        return memory, np.maximum(fixed, 0.0)
+
+
+def _stage_bytes(deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints]) -> _StageBytes:
+    model, total = deployment.model, sum(len(group) for group in groups)
+    ranges, size = equal_ranges(len(model.layers), len(groups)), weight_sizes(model)
+    # on the safe side where GPUs differ: the most slots on the least HBM
+    most = [int(row.max()) for row in slots]
+    trial = replica_memory(deployment, stage_specs(groups, ranges), tp=tp, slots=slots, most=most)
+    weights = {
+        each: [float(layer_weight_bytes(layer, size, tp=tp, slots=each)) for layer in model.kinds]
+        for each in set(most)
+    }
+    cache = np.array([float(layer_cache_bytes(layer, deployment.workload, tp)) for layer in model.kinds])
+    return _StageBytes(
+        weights=np.array([weights[each] for each in most]).T,
+        cache=np.repeat(cache[:, None], len(groups), axis=1),
+        sequences=np.array([total / len(group) for group in groups]),
+        trial=trial,
+        ranges=ranges,
+        kind_of=np.array(model.kind_of),
     )
 
 
-def _fits(deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints]) -> bool:
-    problem = stage_problem(deployment, groups, tp=tp, slots=slots, times=False)
-    layer, layers, stages = 0, problem.layers, problem.stages
-    for stage in range(stages):
-        room = problem.capacity[stage] - problem.fixed_memory[stage]
-        taken = 0
-        while layers - layer > stages - stage - 1 and problem.memory[layer, stage] <= room:
-            room -= problem.memory[layer, stage]
+def _fits(held: _StageBytes, batch: int) -> bool:
+    """Whether layers fit at ``batch``, each stage in turn filled as far as it goes."""
+    memory, fixed = held.at(batch)
+    (layers, stages), layer = memory.shape, 0
+    for stage, room in enumerate((held.capacity - fixed).tolist()):
+        column, left, first = memory[:, stage].tolist(), room, layer
+        while layers - layer > stages - stage - 1 and column[layer] <= left:
+            left -= column[layer]
             layer += 1
-            taken += 1
             if layer == layers:
                 break
-        if taken == 0:
+        if layer == first:
             return False
-    return layer == layers
+    return bool(layer == layers)
 
 
 def stage_problem(
@@ -161,35 +227,33 @@ def stage_problem(
     ``slots[stage]`` are the slots of each GPU of the stage. ``times=False`` leaves the seconds zero.
     """
     model, batch = deployment.model, deployment.workload.batch
-    layers, stages = len(model.layers), len(groups)
-    shape = (layers, stages)
-    seconds, memory = np.zeros(shape), np.zeros(shape)
-    total = sum(len(group) for group in groups)
-    trial = stage_specs(groups, equal_ranges(layers, stages))
-    # on the safe side where GPUs differ: the most slots on the least HBM
-    whole = replica_memory(deployment, trial, tp=tp, slots=slots, most=[int(row.max()) for row in slots])
-    fixed = np.array([part.used(batch) for part in whole])
-    fixed_s = np.zeros(stages)
-    size, kind_of = weight_sizes(model), np.array(model.kind_of)
-    for stage, group in enumerate(groups):
+    held = _stage_bytes(deployment, groups, tp=tp, slots=slots)
+    memory, fixed = held.at(batch)
+    stages, total = len(groups), sum(len(group) for group in groups)
+    seconds, fixed_s = np.zeros((len(model.kinds), stages)), np.zeros(stages)
+    known: dict[object, Floats] = {}
+    for stage, group in enumerate(groups) if times else ():
         sequences = batch * total / (stages * len(group))
-        each = int(slots[stage].max())
-        kind_seconds, kind_memory = np.zeros(len(model.kinds)), np.zeros(len(model.kinds))
-        for kind, layer in enumerate(model.kinds):
-            cache = batch * total / len(group) * layer_cache_bytes(layer, deployment.workload, tp)
-            kind_memory[kind] = layer_weight_bytes(layer, size, tp=tp, slots=each) + cache
-            if times:
-                index = model.kind_of.index(kind)
-                spec, use = StageSpec(group, range(index, index + 1)), _layer_use(layer, slots[stage])
-                cost = batch_cost(deployment, spec, sequences, tp, use, last=False)
-                kind_seconds[kind] = float(cost.total_s)
-        seconds[:, stage], memory[:, stage] = kind_seconds[kind_of], kind_memory[kind_of]
-        fixed[stage] -= memory[list(trial[stage].layers), stage].sum()
-        if times and stage == stages - 1:
+        key = stage_place(deployment, StageSpec(group, range(0))), slots[stage].tobytes()
+        if key not in known:
+            known[key] = _kind_seconds(deployment, group, slots[stage], sequences, tp)
+        seconds[:, stage] = known[key]
+        if stage == stages - 1:
             none = StageSpec(group, range(0))
             fixed_s[stage] = float(batch_cost(deployment, none, sequences, tp, None, last=True).total_s)
-    capacity = np.array([USABLE_HBM * part.capacity for part in whole])
-    return StageProblem(seconds, fixed_s, memory, np.maximum(fixed, 0.0), capacity)
+    return StageProblem(seconds[held.kind_of], fixed_s, memory, fixed, held.capacity)
+
+
+def _kind_seconds(
+    deployment: Deployment, group: tuple[int, ...], slots: Ints, sequences: float, tp: int
+) -> Floats:
+    """Seconds of a layer of each kind on ``group``, ``[kinds]``."""
+    found = []
+    for kind, layer in enumerate(deployment.model.kinds):
+        index = deployment.model.kind_of.index(kind)
+        spec, use = StageSpec(group, range(index, index + 1)), _layer_use(layer, slots)
+        found.append(float(batch_cost(deployment, spec, sequences, tp, use, last=False).total_s))
+    return np.array(found)
 
 
 def _layer_use(layer: Layer, slots: Ints) -> ExpertUse | None:

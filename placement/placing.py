@@ -81,8 +81,10 @@ def stage_groups(
         if not rows:
             continue
         speed = stage_speed(deployment, stage, slots)
-        members = [stages[index].gpus for stages in layout.replicas]
-        spread = stage_domains(deployment, members, options.spread)
+        spread = None
+        if options.spread != "gpu":
+            members = [stages[index].gpus for stages in layout.replicas]
+            spread = stage_domains(deployment, members, options.spread)
         nodes = np.unique(deployment.numbered("node")[list(stage.gpus)], return_inverse=True)[1]
         domains = len(deployment.domain_set(stage))
         one = StageGroup((index,), (rows,), slots, speed, spread, nodes.reshape(-1), domains)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.layout import StageSpec, joints
+from cost.layout import StageSpec
 from cost.machine import unlike_gpus
 from cost.model import Model, MoeFfn
 from cost.terms.experts import expert_columns
@@ -18,9 +17,6 @@ from topology.cluster import Cluster
 from topology.errors import InputError
 
 Group = tuple[int, ...]
-
-
-_Part = TypeVar("_Part")
 
 
 MOST_STAGES = 16
@@ -60,7 +56,7 @@ def equal_groups(domains: list[Group], size: int) -> list[Group]:
     return groups
 
 
-def replicas_of(groups: list[_Part], stages: int) -> tuple[tuple[_Part, ...], ...]:
+def replicas_of(groups: list[Group], stages: int) -> tuple[tuple[Group, ...], ...]:
     """Runs of ``stages`` groups, as many as there are."""
     whole = len(groups) // stages * stages
     return tuple(tuple(groups[start : start + stages]) for start in range(0, whole, stages))
@@ -121,55 +117,77 @@ def arrangements(cluster: Cluster, model: Model) -> list[Arrangement]:
 
     Where domains differ in size, one stage on each domain comes last.
     """
-    domains, unlike = domain_gpus(cluster), unlike_gpus(cluster)
+    domains, marks = domain_gpus(cluster), unlike_gpus(cluster)
     found = []
     most = min(MOST_STAGES, len(model.layers))
     for size in group_sizes(domains):
         groups = equal_groups(domains, size)
-        parts = [_parts(cluster, group) for group in groups]
+        kinds = _GroupKinds.of(cluster, groups, marks)
         found += [
-            _arrangement(cluster, unlike, replicas_of(groups, stages), replicas_of(parts, stages))
+            kinds.arrangement(replicas_of(groups, stages))
             for stages in _divisors(len(groups))
             if stages <= most
         ]
     sizes = {len(domain) for domain in domains}
     if model.moe is not None and len(sizes) > 1 and len(domains) <= most:
-        parts = [_parts(cluster, domain) for domain in domains]
-        found.append(_arrangement(cluster, unlike, (tuple(domains),), (tuple(parts),), cut=False))
+        kinds = _GroupKinds.of(cluster, domains, marks)
+        found.append(kinds.arrangement((tuple(domains),), cut=False))
     return found
 
 
-def _parts(cluster: Cluster, group: Group) -> tuple[tuple[int, int], ...]:
-    """Domains of a group in order, and its GPUs in each."""
-    return tuple(Counter(cluster.gpus[gpu].domain for gpu in group).items())
+@dataclass(frozen=True, eq=False)
+class _GroupKinds:
+    """What groups of GPUs cost by, ``[groups]``.
 
+    Attributes
+    ----------
+    kind:
+        Equal for groups with as many GPUs in domains of the same kinds that are unlike others in the same places.
+    domain:
+        The domain that a group lies in; negative, and of no other group, where it lies in several.
+    runs:
+        Numbers of GPUs that a group of each kind has in one domain.
+    """
 
-def _arrangement(
-    cluster: Cluster,
-    unlike: Mapping[int, object],
-    replicas: tuple[tuple[Group, ...], ...],
-    parts: Sequence[Sequence[tuple[tuple[int, int], ...]]],
-    *,
-    cut: bool = True,
-) -> Arrangement:
-    kinds = [id(domain) for domain in cluster.spec.domains]
-    first: dict[object, int] = {}
-    count: Counter[object] = Counter()
-    runs: set[int] = set()
-    for index, stages in enumerate(parts):
-        where = [frozenset(domain for domain, _ in group) for group in stages]
-        inside = (gpu for group in replicas[index] * bool(unlike) for gpu in group)
-        marks = tuple((place, unlike[gpu]) for place, gpu in enumerate(inside) if gpu in unlike)
-        key = (
-            tuple(tuple((kinds[domain], gpus) for domain, gpus in group) for group in stages),
-            joints(where),
-            marks,
-        )
-        first.setdefault(key, index)
-        count[key] += 1
-        runs.update(gpus for group in stages for _, gpus in group)
-    alike = tuple((index, count[key]) for key, index in first.items())
-    return Arrangement(replicas, alike, frozenset(runs), cut)
+    kind: NDArray[np.int64]
+    domain: NDArray[np.int64]
+    runs: frozenset[int]
+
+    @classmethod
+    def of(cls, cluster: Cluster, groups: Sequence[Group], marks: Mapping[int, object]) -> _GroupKinds:
+        """Return those of ``groups``; ``marks`` say what sets GPUs apart (:func:`cost.machine.unlike_gpus`)."""
+        number: dict[object, int] = {}
+        kinds: list[int] = []
+        domains: list[int] = []
+        runs: set[int] = set()
+        spec_ids = [id(domain) for domain in cluster.spec.domains]
+        for index, group in enumerate(groups):
+            parts: tuple[tuple[int, int], ...]
+            domain = cluster.gpus[group[0]].domain
+            if domain == cluster.gpus[group[-1]].domain:  # GPUs are in order of their domains
+                parts = ((spec_ids[domain], len(group)),)
+            else:
+                inside = Counter(cluster.gpus[gpu].domain for gpu in group)
+                parts = tuple((spec_ids[part], gpus) for part, gpus in inside.items())
+                domain = -1 - index
+            unlike = (
+                tuple((place, marks[gpu]) for place, gpu in enumerate(group) if gpu in marks) if marks else ()
+            )
+            kinds.append(number.setdefault((parts, unlike), len(number)))
+            domains.append(domain)
+            runs.update(gpus for _, gpus in parts)
+        return cls(np.array(kinds), np.array(domains), frozenset(runs))
+
+    def arrangement(self, replicas: tuple[tuple[Group, ...], ...], *, cut: bool = True) -> Arrangement:
+        """Return the groups, lined up in their order as the stages of ``replicas``."""
+        shape = len(replicas), len(replicas[0])
+        domain = self.domain[: shape[0] * shape[1]].reshape(shape)
+        near = domain == np.roll(domain, -1, axis=1)
+        key = np.hstack([self.kind[: domain.size].reshape(shape), near])
+        _, first, count = np.unique(key, axis=0, return_index=True, return_counts=True)
+        order = np.argsort(first)
+        alike = tuple(zip(first[order].tolist(), count[order].tolist(), strict=True))
+        return Arrangement(replicas, alike, self.runs, cut)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cost.calibration.errors import ErrorOf, errors_in
@@ -65,10 +65,12 @@ def compare_clusters(
     targets: Sequence[float] = (),
     *,
     engine: str = "",
+    on_progress: Callable[[str], None] | None = None,
 ) -> list[CompareRow]:
     """Return a row per cluster and target (one per cluster where there is no target).
 
-    Experts are placed by the fast path, so rows are reproducible.
+    Experts are placed by the fast path, so rows are reproducible. ``on_progress`` is told the name of each cluster as
+    its turn comes.
 
     Raises
     ------
@@ -82,10 +84,12 @@ def compare_clusters(
             f"a comparison needs equally many GPUs on each side, not {listed}; use `gpus` N or name@N."
         )
     rows = []
+    known: Known = {}  # of all clusters: equal groups have equal placements wherever they are
     for cluster in clusters:
+        if on_progress is not None:
+            on_progress(cluster.name)
         deployment = Deployment(cluster, model, workload, engine=engine)
         layouts = fitted_layouts(deployment, options.copies, options.spread)
-        known: Known = {}
         rows += [_row(deployment, loads, options, layouts, known, target) for target in targets or (None,)]
     return rows
 

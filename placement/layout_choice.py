@@ -15,7 +15,7 @@ from placement.arrays import Ints
 from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.options import PlanOptions
-from placement.partition import last_where
+from placement.partition import last_within
 from placement.placing import Known, StageGroup, place_stages
 from placement.result import ExpertResult
 from placement.scoring import placement_scorer
@@ -151,7 +151,7 @@ def batch_within(scorer: LayoutScorer, most: int, tpot_s: float | None, *, least
         return most
     if least >= most or scorer.at(least).tpot_s > tpot_s:
         return 0
-    return last_where(least, most, lambda batch: scorer.at(batch).tpot_s <= tpot_s)
+    return last_within(least, most, lambda batch: scorer.at(batch).tpot_s, tpot_s)
 
 
 LOST_AT_MOST = 0.4

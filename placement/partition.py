@@ -38,6 +38,27 @@ def last_where(low: int, high: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
+def last_within(low: int, high: int, value: Callable[[int], float], limit: float) -> int:
+    """Return the largest number from ``low`` to below ``high`` whose ``value``, which never falls, is at most ``limit``.
+
+    ``low`` is taken to be within and ``high`` not. A nearly straight line takes three or four tries: where it would
+    cross the limit, and every third time the middle, for those that are not straight.
+    """
+    below, above, tries = value(low), value(high), 0
+    while high - low > 1:
+        tries += 1
+        middle = (low + high) // 2
+        if tries % 3 and above > below:
+            middle = low + int((limit - below) / (above - below) * (high - low))
+            middle = min(max(middle, low + 1), high - 1)
+        found = value(middle)
+        if found <= limit:
+            low, below = middle, found
+        else:
+            high, above = middle, found
+    return low
+
+
 MEMORY_UNIT = 1024.0
 """Bytes are rounded up to whole kibibytes, so that what is accepted does fit."""
 

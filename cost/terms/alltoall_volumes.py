@@ -240,8 +240,9 @@ class _Group:
 
     def by_domain(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum over each domain's GPUs, ``[..., gpus]`` to ``[..., domains]``."""
-        parts = [values[..., self.index == domain].sum(axis=-1) for domain in range(len(self.members))]
-        return np.stack(parts, axis=-1)
+        order = np.argsort(self.index, kind="stable")
+        starts = np.cumsum(self.members) - self.members
+        return np.add.reduceat(values[..., order], starts, axis=-1)
 
 
 def placed_volumes(

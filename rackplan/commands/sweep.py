@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -214,13 +215,19 @@ def compare(
     priced = first.model, first.workload
     expert_loads = options.model_loads(first.model, loads or [], seed)
     with output_folder(output) if output else nullcontext() as folder, progress() as reporter:
-        reporter.stage("comparing clusters")
+        turn = count(1)
+
+        def told(name: str) -> None:
+            reporter.stage(f"comparing {name}, {next(turn)} of {len(sides)}")
+
         asked = PlanOptions(time_limit_s=0.0, seed=seed)
-        rows = compare_clusters(sides, *priced, expert_loads, asked, targets, engine=first.engine)
+        rows = compare_clusters(
+            sides, *priced, expert_loads, asked, targets, engine=first.engine, on_progress=told
+        )
         deployments = [replace(first, cluster=side) for side in sides]
         view = compare_view(rows, deployments, expert_loads)
         if folder:
-            reporter.stage("writing")
+            reporter.stage("drawing frontiers")
             command = shlex.join(["rackplan", *sys.argv[1:]])
             report = page(compare_page(rows, deployments, expert_loads, command=command))
             write_together(folder, {"compare.json": json_text(view.data), "report.html": report})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
+from cost.layout import CutReplicas, Layout
 from cost.layouts import sweep
 from cost.layouts.candidates import (
     arrangements,
@@ -25,8 +28,25 @@ from cost.layouts.partition import balanced_ranges, between
 from cost.machine import PEAK
 from cost.memory import replica_memory
 from cost.resolve import resolve_model
+from cost.score import LayoutScorer
 from cost.workload import Workload
 from topology import resolve_cluster
+
+MIXED = """
+name: mixed
+domains:
+  - {part: hgx-h200, count: 3}
+  - {part: hgx-h100, count: 2}
+fabric: {kind: rail, nic: 400 Gb/s}
+broken:
+  - {gpu: d1.n0.g1}
+  - {link: [d3.n0.g0, d3.s1], factor: 0.5}
+"""
+
+
+def equal_ranges(layers: int, stages: int) -> list[range]:
+    cuts = [round(layers * stage / stages) for stage in range(stages + 1)]
+    return [range(a, b) for a, b in pairwise(cuts)]
 
 
 def largest(layers: np.ndarray, fixed: np.ndarray, cuts: tuple[int, ...]) -> float:
@@ -164,3 +184,29 @@ def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
     assert len(set(keys)) == len(keys)
     splits = [(id(what.arrangement), what.ranges) for what in found.variants]
     assert len(set(splits)) == len(splits), "each split once"
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    ["gb200-nvl72@180", "hgx-h100@40", "mixed"],
+)
+def test_replicas_that_are_told_alike_cost_alike(cluster: str, tmp_path: Path) -> None:
+    if cluster == "mixed":
+        file = tmp_path / "mixed.yaml"
+        file.write_text(MIXED)
+        cluster = str(file)
+    where = Deployment(resolve_cluster(cluster), resolve_model("mixtral-8x7b"), Workload(batch=1))
+    for what in arrangements(where.cluster, where.model):
+        ranges = equal_ranges(len(where.model.layers), what.stages)
+        lazy = CutReplicas(what.replicas, ranges, what.alike)
+        assert sum(many for _, many in what.alike) == len(lazy)
+        uses: list[None] = [None] * what.stages
+        one, each = (
+            LayoutScorer(where, Layout(replicas, 1), [uses] * len(lazy)) for replicas in (lazy, tuple(lazy))
+        )
+        assert one.max_batch == each.max_batch
+        if one.max_batch:
+            few, all_of_them = one.at(1), each.at(1)
+            assert few.tok_s_per_gpu == pytest.approx(all_of_them.tok_s_per_gpu, rel=1e-12)
+            same = {"tok_s_per_gpu": 0.0, "tok_s_per_gpu_used": 0.0}
+            assert replace(few, **same) == replace(all_of_them, **same)

@@ -20,6 +20,7 @@ from placement.partition import (
     equal_ranges,
     largest_batch,
     last_where,
+    last_within,
     solve_stages,
     split_layers,
     stage_problem,
@@ -289,3 +290,33 @@ def test_it_is_the_last_below_the_edge(low: int, room: int) -> None:
         assert last_where(low, low + room + 1, holds) == edge
         assert low not in tried
         assert low + room + 1 not in tried
+
+
+@given(st.integers(0, 50), st.integers(1, 400), st.floats(0, 1), st.integers(0, 2**31))
+@settings(max_examples=100, deadline=None)
+def test_a_crossing_is_found_whatever_the_curve(low: int, room: int, where: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = np.cumsum(rng.integers(0, 3, room + 1) ** int(rng.integers(1, 6))).astype(float)
+    limit = values[0] + where * (values[-1] - values[0])
+    if values[-1] <= limit:
+        return
+    tried: list[int] = []
+
+    def value(number: int) -> float:
+        tried.append(number)
+        return float(values[number - low])
+
+    found = last_within(low, low + room, value, limit)
+    assert values[found - low] <= limit < values[found - low + 1]
+    assert len(tried) <= 5 + 3 * np.log2(room + 1)
+
+
+def test_a_straight_line_takes_few_tries() -> None:
+    tried: list[int] = []
+
+    def value(number: int) -> float:
+        tried.append(number)
+        return 3.0 + 0.07 * number
+
+    assert last_within(1, 100_000, value, 3.0 + 0.07 * 4321.5) == 4321
+    assert len(tried) <= 5

@@ -39,7 +39,7 @@ def last_where(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 def last_within(low: int, high: int, value: Callable[[int], float], limit: float) -> int:
-    """Return the largest number from ``low`` to below ``high`` whose ``value``, which never falls, is at most ``limit``.
+    """Return the largest number from ``low`` to below ``high`` whose ``value`` is within ``limit``; it never falls.
 
     ``low`` is taken to be within and ``high`` not. A nearly straight line takes three or four tries: where it would
     cross the limit, and every third time the middle, for those that are not straight.

@@ -188,7 +188,7 @@ def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
 
 @pytest.mark.parametrize(
     "cluster",
-    ["gb200-nvl72@180", "hgx-h100@40", "mixed"],
+    ["gb200-nvl72@80", "hgx-h100@40", "mixed"],
 )
 def test_replicas_that_are_told_alike_cost_alike(cluster: str, tmp_path: Path) -> None:
     if cluster == "mixed":

@@ -152,7 +152,7 @@ class Totals:
     requests_per_s:
         Requests served in a second; None where the length of an answer is not known.
     gpus_idle:
-        GPUs of ``bill`` that do nothing, and are paid for.
+        GPUs of ``bill`` that do nothing, and are paid for; None where nobody looked.
     alone:
         The phase that these GPUs do, where others do the other: ``decode`` or ``prefill``; empty where both are in.
     """
@@ -161,7 +161,7 @@ class Totals:
     tok_s: float
     tokens: str = "output"
     requests_per_s: float | None = None
-    gpus_idle: int = 0
+    gpus_idle: int | None = None
     alone: str = ""
 
     @property

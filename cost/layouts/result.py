@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.layouts.candidates import Variant
+from cost.money import Totals
 from topology.errors import InputError
 
 
@@ -149,14 +150,32 @@ class Sweep:
         """Milliseconds that a request with a place waits at most for its next token: two steps, as of trains."""
         return 2e3 * self.step_s
 
+    def totals(self, index: int) -> Totals:
+        """What the whole cluster gives, costs and draws in a configuration, GPUs that stay idle too."""
+        workload, bill = self.deployment.workload, self.deployment.bill
+        used = int(self.gpus[index] * self.replicas[index])
+        return Totals(
+            bill,
+            float(self.tok_s[index]),
+            workload.token_word,
+            gpus_idle=bill.gpus - used,
+            alone=workload.phase,
+        )
+
     def columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]]:
-        """All columns by name, as a file of them has."""
+        """All columns by name, as a file of them has; dollars and megawatts where their figures are known."""
         names = (
             "tp attention_dp ep moe_tp stages replicas gpus batch max_batch step_s lower_step_s "
             "tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used"
         )
         found = {name: getattr(self, name) for name in names.split()}
         found["longest_wait_ms"] = self.longest_wait_ms
+        bill = self.deployment.bill
+        money = {
+            "usd_per_million_tokens": bill.usd_per_million(self.tok_s),
+            "tok_s_per_mw": bill.tok_s_per_mw(self.tok_s),
+        }
+        found |= {name: values for name, values in money.items() if values is not None}
         found["bound_by"] = np.array(self.limits)[self.bound_by]
         return found | {f"{term}_s": seconds for term, seconds in self.terms_s.items()}
 

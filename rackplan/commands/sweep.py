@@ -174,7 +174,8 @@ def sweep(
     length = CONTEXT if asked.context is None else asked.context
     names = [cluster, *([asked.prefill_cluster] if asked.prefill_cluster else [])]
     clusters = options.given_clusters(names, pricing.settings)
-    first = pricing.deployment(model, clusters[0], options.Serving(phase=asked.phase, context=length))
+    serving = options.Serving(phase=asked.phase, context=length)
+    first = pricing.deployment(model, clusters[0], serving, *clusters[1:])
     if asked.lengths is None:
         workload = replace(first.workload, prefix_hit=asked.prefix_hit)
         sweeps, pools = [_sweep(replace(first, workload=workload), asked, apart=asked.afd)], None

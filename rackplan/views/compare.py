@@ -8,6 +8,8 @@ from typing import Any
 from cost.calibration.errors import ErrorOf, error_to_dict
 from cost.deployment import Deployment
 from cost.loads import ExpertLoads
+from cost.money import Bill, Totals, totals_to_dict
+from cost.workload import Workload
 from placement.compare import CompareRow
 from rackplan.views.blocks import (
     Block,
@@ -23,6 +25,7 @@ from rackplan.views.blocks import (
     sections,
 )
 from rackplan.views.charts import frontier_chart, speed_chart
+from rackplan.views.money import bill_blocks, dollars, money_columns, money_legend, watts
 from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
@@ -47,16 +50,27 @@ def compare_view(
     """
     deployment, clusters = deployments[0], [one.cluster for one in deployments]
     workload, model = deployment.workload, deployment.model
+    bills = {one.cluster.name: one.bill for one in deployments}
     weakest = {row.cluster: f"{row.cluster} {row.evidence}" for row in rows if row.evidence}
     notes = {row.cluster: f"{row.cluster} is {doubt}" for row in rows if (doubt := doubts(row.status))}
     legend = [
         Text(f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster;"),
         Text(LEGEND),
         *(Text(row.reason, row.cluster) for row in rows if row.tok_s_per_gpu is None),
+        *money_legend(),
+        *bill_blocks(bills),
         *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
         *(Text(note, "Note") for note in notes.values()),
     ]
-    data: dict[str, Any] = {"rows": [_row_data(row, model.name, workload.token_word) for row in rows]}
+    data: dict[str, Any] = {
+        "rows": [
+            {
+                **_row_data(row, model.name, workload.token_word),
+                "totals": totals_to_dict(_totals(row, bills, workload)),
+            }
+            for row in rows
+        ]
+    }
     if workload.what_if:
         data["what_if"] = workload.what_if
     if found := {one.name: said["set"] for one in clusters if (said := set_data(one))}:
@@ -70,6 +84,7 @@ def compare_view(
                 *load_blocks(loads),
             ],
             [_table(rows)],
+            [money_table(rows, bills, workload)],
             legend,
             _errors(rows),
         ),
@@ -83,7 +98,7 @@ def compare_page(
     """Return the page of a comparison: ``deployments`` has each cluster with the model and the workload."""
     first = deployments[0]
     points = {deployment.cluster.name: report_points(deployment, None) for deployment in deployments}
-    tokens = first.workload.token_word
+    tokens, bills = first.workload.token_word, {one.cluster.name: one.bill for one in deployments}
     reasons = {
         (row.cluster, row.reason): f"{row.cluster}: {row.reason}" for row in rows if row.tok_s_per_gpu is None
     }
@@ -99,6 +114,9 @@ def compare_page(
         Chart("speeds", speed_chart(rows, tokens), says, 400),
         _table(rows),
         Text(note, style="note"),
+        Heading("What it costs", 2),
+        money_table(rows, bills, first.workload),
+        *bill_blocks(bills),
         *set_blocks("Set", *(deployment.cluster for deployment in deployments)),
         Items(list(reasons.values())),
         *_frontiers(points, rows, tokens),
@@ -156,6 +174,44 @@ def _table(rows: Sequence[CompareRow]) -> Table:
         )
     columns = ("cluster", "tok/s/user", "tok/s/GPU", "ratio", "step ms", "batch", "layout", "bound by")
     return Table(columns, found, words=(0, 6, 7))
+
+
+def _totals(row: CompareRow, bills: Mapping[str, Bill], workload: Workload) -> Totals:
+    """Return what the whole cluster of a row gives, costs and draws; no token where nobody reaches the speed."""
+    bill = bills[row.cluster]
+    return Totals(bill, (row.tok_s_per_gpu or 0.0) * bill.gpus, workload.token_word, alone=workload.phase)
+
+
+def money_table(rows: Sequence[CompareRow], bills: Mapping[str, Bill], workload: Workload) -> Table:
+    """Return what each row comes to over the whole cluster: tokens, dollars and megawatts."""
+
+    def totals(row: CompareRow) -> Totals:
+        return _totals(row, bills, workload)
+
+    def speed(row: CompareRow) -> str:
+        wanted = row.target_tok_s_per_user
+        return f"{row.tok_s_per_user or 0.0:.1f}" if wanted is None else f"{wanted:g}"
+
+    def rate(row: CompareRow) -> str:
+        return "-" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu * row.gpus:,.0f}"
+
+    def per_hour(row: CompareRow) -> str:
+        usd = bills[row.cluster].usd_per_h
+        return "-" if usd is None else dollars(usd)
+
+    def power(row: CompareRow) -> str:
+        found = bills[row.cluster].power_w
+        return "-" if found is None else watts(found)
+
+    return Table.of(
+        sorted(rows, key=lambda row: row.target_tok_s_per_user or 0.0),
+        ("cluster", lambda row: row.cluster),
+        ("tok/s/user", speed),
+        ("tok/s in all", rate),
+        *money_columns(totals, bills.values()),
+        ("USD/h", per_hour),
+        ("power", power),
+    )
 
 
 def _frontiers(

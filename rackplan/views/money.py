@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from cost.money import Bill, Totals
-from rackplan.views.blocks import Block, Table, Text, labelled
+from rackplan.views.blocks import Block, T, Table, Text, labelled
 from rackplan.views.words import sentence
 from topology.figures import Figure
+
+USD, MW = "$/Mtok", "tok/s/MW"
+"""Columns of tables."""
 
 
 def totals_blocks(totals: Totals) -> list[Block]:
@@ -28,6 +31,40 @@ def totals_text(totals: Totals) -> Text:
     """Return the same as one paragraph."""
     said = (block.text for block in totals_blocks(totals) if isinstance(block, Text))
     return Text(" ".join(map(sentence, (text.removesuffix(".") for text in said))))
+
+
+def money_columns(
+    totals: Callable[[T], Totals | None], bills: Iterable[Bill]
+) -> list[tuple[str, Callable[[T], str]]]:
+    """Return columns of a table, each a name and what a cell says: those that some of ``bills`` has figures for."""
+
+    def cell(shown: Callable[[Totals], str]) -> Callable[[T], str]:
+        return lambda item: "-" if (found := totals(item)) is None else shown(found)
+
+    some = list(bills)
+    columns: list[tuple[str, Callable[[T], str]]] = []
+    if any(bill.usd_per_h is not None for bill in some):
+        columns.append((USD, cell(lambda one: _or_dash(one.usd_per_million, dollars))))
+    if any(bill.power_w is not None for bill in some):
+        columns.append((MW, cell(lambda one: _or_dash(one.tok_s_per_mw, rate_words))))
+    return columns
+
+
+def money_legend() -> list[Block]:
+    """Return what those columns are."""
+    return [Text(f"{USD}: USD per million of these tokens, of all GPUs; {MW}: tokens/s per megawatt.")]
+
+
+def bill_blocks(bills: Mapping[str, Bill]) -> list[Block]:
+    """Return the prices and powers behind the bills of several clusters, each kind of GPU once; what is left out."""
+    together = Bill.together(list(bills.values()))
+    prices = _parts(together, "usd_per_h", lambda figure: f"{figure.value:g} USD/h")
+    powers = _parts(together, "power_w", lambda figure: watts(figure.value))
+    return [
+        *labelled("Prices", f"basis {together.basis}: {prices}" if prices else ""),
+        *labelled("Powers", f"all-in: {powers}" if powers else ""),
+        *labelled("Left out", *together.left_out),
+    ]
 
 
 def money_tiles(totals: Totals) -> list[tuple[str, str]]:
@@ -69,7 +106,7 @@ def cost_words(totals: Totals) -> str:
     each = totals.usd_per_million
     alone = f" ({totals.alone} alone)" * bool(totals.alone)
     head = "" if each is None else f"{dollars(each)} USD per million {totals.tokens} tokens{alone}; "
-    idle = f", {totals.gpus_idle:,} idle ones too" * (totals.gpus_idle > 0)
+    idle = f", {totals.gpus_idle:,} idle ones too" if totals.gpus_idle else ""
     what = _parts(bill, "usd_per_h", lambda figure: f"{figure.value:g} USD/h")
     return f"{head}{dollars(bill.usd_per_h)} USD/h for {bill.gpus:,} GPUs{idle} (basis {bill.basis}; {what})"
 
@@ -87,22 +124,30 @@ def power_words(totals: Totals) -> str:
 
 def dollars(value: float) -> str:
     """Return dollars as people write them: whole above 1,000, to the cent above 10, below that to three digits."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:,.2f}" if value >= 10 else f"{value:,.3g}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.2f}" if value >= 10 else f"{value:#.3g}"
 
 
 def watts(value: float) -> str:
     """Return watts to three digits, with the prefix that makes them short."""
-    for factor, unit in ((1e6, "MW"), (1e3, "kW")):
-        if value >= factor:
-            return f"{value / factor:,.3g} {unit}" if value < 1e9 else f"{value / factor:,.0f} {unit}"
-    return f"{value:,.3g} W"
+    return _short(value, ((1e6, "MW"), (1e3, "kW"), (0.0, "W")))
 
 
 def rate_words(value: float) -> str:
     """Return a number per second: three digits of millions, whole above 100, below that to three digits."""
-    if value >= 1e6:
-        return f"{value / 1e6:,.3g} M" if value < 1e9 else f"{value / 1e6:,.0f} M"
-    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+    return f"{value:,.0f}" if 100 <= value < 1e6 else _short(value, ((1e6, "M"), (0.0, "")))
+
+
+def _short(value: float, units: Iterable[tuple[float, str]]) -> str:
+    """Return three digits of a number in the first unit that is not larger, or in the last."""
+    factor, unit = next((one for one in units if value >= one[0]), (0.0, ""))
+    shown = value / (factor or 1.0)
+    return (
+        f"{shown:,.0f} {unit}".strip() if shown >= 100 else f"{shown:#.3g}".rstrip(".") + f" {unit}".rstrip()
+    )
+
+
+def _or_dash(value: float | None, shown: Callable[[float], str]) -> str:
+    return "-" if value is None else shown(value)
 
 
 def _without(bill: Bill, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
 from cost.layouts import Sweep, best_at
 from cost.lecture import train_wait_s
+from cost.money import Bill, Totals, totals_to_dict
 from cost.pools import (
     DECODE_DERATE,
     PREFILL_DERATE,
@@ -23,6 +24,7 @@ from cost.pools import (
 )
 from cost.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections, thinned
+from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, chip_words, factor_words, next_token, what_if_blocks
 from topology.figures import Figure, weakest
@@ -30,9 +32,7 @@ from topology.figures import Figure, weakest
 MOST_ROWS = 16
 """Points of a frontier that are printed."""
 _NUMBERS = "tp attention_dp ep moe_tp stages replicas"
-_FIGURES = (
-    "batch max_batch step_s lower_step_s tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used longest_wait_ms"
-)
+_FIGURES = "batch max_batch step_s lower_step_s tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used tok_s longest_wait_ms"
 _MATCH = (
     "requests_per_s output_tok_s_per_gpu total_tok_s_per_gpu output_tok_s_per_gpu_used tok_s_per_user ttft_s "
     "prefill_s transfer_s fetch_s gpus_used prefill_gpus decode_gpus"
@@ -67,6 +67,22 @@ class Pools:
         """The errors of the chips of both pools, each once, as rows with a pool for each phase have them."""
         sides = (errors_in(side.deployment, phase="disaggregated") for side in (self.decode, self.prefill))
         return tuple(dict.fromkeys(error for errors in sides for error in errors))
+
+    @property
+    def bill(self) -> Bill:
+        """What the GPUs of both pools cost and draw, and those left over; a cluster of both is paid for once."""
+        decode, prefill = self.decode.deployment, self.prefill.deployment
+        bills = [decode.bill] if decode.cluster is prefill.cluster else [decode.bill, prefill.bill]
+        return Bill.together(bills)
+
+    def totals(self, row: RateMatch) -> Totals:
+        """Return what a pair of pools gives, costs and draws, GPUs of neither pool too."""
+        return Totals(
+            self.bill,
+            row.requests_per_s * row.osl,
+            requests_per_s=row.requests_per_s,
+            gpus_idle=row.gpus - row.gpus_used,
+        )
 
     def sides(self, row: RateMatch) -> tuple[tuple[str, Sweep, int, int], ...]:
         """Both pools of a pair: name, sweep, configuration in it, workers."""
@@ -105,6 +121,7 @@ def sweep_csv(sweeps: Sequence[Sweep]) -> str:
 def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
     """Return the frontier of a sweep, its best at each speed, and what the figures rest on."""
     deployment, workload, edge = found.deployment, found.deployment.workload, found.frontier()
+    most = found.totals(int(edge[0]))
     title = f"{deployment.model.name} on {deployment.cluster.name} ({len(deployment.cluster.gpus)} GPUs)"
     swept = f"{len(found):,} configurations (layouts x batches); {len(edge)} on the frontier"
     fastest, slowest = (train_wait_s(float(found.step_s[edge[end]]))[1] * 1e3 for end in (-1, 0))
@@ -112,6 +129,7 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
     legend = [
         Text(f"tok/s are {word} tokens; tok/s/GPU over all GPUs of the cluster, idle ones too; at best: no"),
         *map(Text, _legend(found)),
+        *money_legend(),
         Text(
             f"a request with a place waits at most two steps for its {next_token(workload)}: {fastest:,.2f} to "
             f"{slowest:,.2f} ms on the frontier, three quarters of that on average",
@@ -127,6 +145,7 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
         [Text(swept, "Swept"), *set_blocks("Set", deployment.cluster)],
         [_frontier_table(found, thinned(edge.tolist(), MOST_ROWS))],
         [_speed_table(found, targets)] if targets else [],
+        [Text("At most throughput, the first of the frontier:"), *totals_blocks(most)],
         legend,
     )
 
@@ -189,19 +208,23 @@ def _frontier_table(found: Sweep, indices: Sequence[int]) -> Table:
         ("step ms", lambda index: f"{found.step_s[index] * 1e3:,.2f}"),
         ("at best", lambda index: f"{found.lower_step_s[index] * 1e3:,.2f}"),
         ("bound by", found.bound),
-    )
+        *money_columns(found.totals, [found.deployment.bill]),
+    ).narrowed()
 
 
 def _speed_table(found: Sweep, targets: Sequence[float]) -> Table:
-    rows = []
-    for target in targets:
-        index = best_at(found, target)
-        if index is None:
-            rows.append((f"{target:g}", "unreachable", "-", "-", "-"))
-            continue
-        rate, batch = f"{found.tok_s_per_gpu[index]:,.0f}", f"{found.batch[index]:.4g}"
-        rows.append((f"{target:g}", rate, found.label(index), batch, found.bound(index)))
-    return Table(("at tok/s/user", "tok/s/GPU", "layout", "batch", "bound by"), rows)
+    def cell(shown: Callable[[int], str], absent: str = "-") -> Callable[[tuple[float, int | None]], str]:
+        return lambda row: absent if row[1] is None else shown(row[1])
+
+    return Table.of(
+        [(target, best_at(found, target)) for target in targets],
+        ("at tok/s/user", lambda row: f"{row[0]:g}"),
+        ("tok/s/GPU", cell(lambda index: f"{found.tok_s_per_gpu[index]:,.0f}", "unreachable")),
+        ("layout", cell(found.label)),
+        ("batch", cell(lambda index: f"{found.batch[index]:.4g}")),
+        ("bound by", cell(found.bound)),
+        *((name, cell(shown)) for name, shown in money_columns(found.totals, [found.deployment.bill])),
+    ).narrowed()
 
 
 def _kernels(found: Sweep) -> list[Block]:
@@ -262,7 +285,12 @@ def _best(best: RateMatch, pools: Pools) -> list[Block]:
         f"{best.total_tok_s_per_gpu:,.0f} total{used}; {best.requests_per_s:,.2f} requests/s, "
         f"{best.tok_s_per_user:,.1f} tok/s/user, TTFT {best.ttft_s:,.2f} s"
     )
-    return [*blocks, Text(f"{shared}, {best.gpus - best.gpus_used} idle", "GPUs"), Text(text, "Together")]
+    return [
+        *blocks,
+        Text(f"{shared}, {best.gpus - best.gpus_used} idle", "GPUs"),
+        Text(text, "Together"),
+        *totals_blocks(pools.totals(best)),
+    ]
 
 
 def _worker(found: Sweep, index: int) -> str:
@@ -320,6 +348,7 @@ def _match_table(rows: Sequence[RateMatch], pools: Pools) -> Table:
         ("batch", lambda row: f"{pools.decode.batch[row.decode]:.4g}"),
         ("tok/s/user", lambda row: f"{row.tok_s_per_user:,.1f}"),
         ("tok/s/GPU", lambda row: f"{row.output_tok_s_per_gpu:,.0f}"),
+        *money_columns(pools.totals, [pools.bill])[:1],
         ("TTFT s", lambda row: f"{row.ttft_s:,.2f}"),
         ("move ms", lambda row: f"{row.transfer_s * 1e3:,.1f}"),
         ("idle", lambda row: str(row.gpus - row.gpus_used)),
@@ -343,6 +372,7 @@ def _sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
         "layouts": len(layouts),
         "pareto": [_configuration(found, int(index)) for index in found.frontier()],
         "iso": [{"target_tok_s_per_user": target, **_at(found, target)} for target in targets],
+        "totals": totals_to_dict(found.totals(int(found.frontier()[0]))),
         "calibration": error_to_dict(errors_in(deployment)),
     }
 
@@ -356,6 +386,8 @@ def _configuration(found: Sweep, index: int) -> dict[str, Any]:
     data: dict[str, Any] = {"layout": found.label(index)}
     data |= {name: int(getattr(found, name)[index]) for name in _NUMBERS.split()}
     data |= {name: float(getattr(found, name)[index]) for name in _FIGURES.split()}
+    totals = found.totals(index)
+    data |= {"usd_per_million_tokens": totals.usd_per_million, "tok_s_per_mw": totals.tok_s_per_mw}
     if isinstance(found, AfdSweep):
         data |= {"attention_gpus": data["tp"] * data["attention_dp"], "expert_gpus": data["ep"]}
         data["micro_batches"] = int(found.micro_batches[index])
@@ -417,4 +449,4 @@ def _match(row: RateMatch, pools: Pools) -> dict[str, Any]:
         name: {"workers": workers, "gpus_per_worker": int(found.gpus[index]), **_configuration(found, index)}
         for name, found, index, workers in pools.sides(row)
     }
-    return data | picked(row, _MATCH)
+    return data | picked(row, _MATCH) | {"totals": totals_to_dict(pools.totals(row))}

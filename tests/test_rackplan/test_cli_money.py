@@ -81,3 +81,50 @@ def test_what_cannot_be_used_is_refused(run: Run, given: tuple[str, ...], says: 
     result = run(*PLAN, *given)
     assert result.code == 2
     assert says in result.error_line
+
+
+def test_a_sweep_has_dollars_and_megawatts_at_every_point(run: Run, tmp_path: Path) -> None:
+    asked = ("sweep", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--tok-s-user", "25,5000", *YOURS)
+    data = run(*asked, "-o", "all.csv", "--json").data
+    for point in (*data["pareto"], data["iso"][0]):
+        assert point["usd_per_million_tokens"] == pytest.approx(1e6 * 8 * 2.5 / 3600 / point["tok_s"])
+        assert point["tok_s_per_mw"] == pytest.approx(point["tok_s"] / 0.012)
+    assert data["totals"]["tok_s"] == data["pareto"][0]["tok_s"]
+    assert data["iso"][1] == {"target_tok_s_per_user": 5000, "tok_s_per_gpu": None}
+    head, first = (tmp_path / "all.csv").read_text().splitlines()[:2]
+    row = dict(zip(head.split(","), first.split(","), strict=True))
+    assert float(row["usd_per_million_tokens"]) == pytest.approx(
+        1e6 * 2.5 / 3600 / float(row["tok_s_per_gpu"])
+    )
+    text = run(*asked).out
+    assert "$/Mtok" in text
+    assert "USD per million output tokens (decode alone); 20.00 USD/h for 8 GPUs" in " ".join(text.split())
+
+
+def test_matched_pools_pay_for_both(run: Run) -> None:
+    asked = ("sweep", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--isl", "512", "--osl", "64")
+    one = run(*asked, *YOURS, "--json").data["rate_matching"]["best"]
+    totals = one["totals"]
+    assert (totals["gpus"], totals["gpus_idle"], totals["phase"]) == (8, 8 - one["gpus_used"], "both")
+    assert totals["requests_per_s"] == one["requests_per_s"]
+    assert totals["tok_s"] == pytest.approx(one["requests_per_s"] * 64)
+    assert totals["usd_per_hour"] == 20
+    two = run(*asked, "--prefill-cluster", "hgx-h200", "--price", "h200=3", "--price", "h100=2.5", "--json")
+    totals = two.data["rate_matching"]["best"]["totals"]
+    assert (totals["gpus"], totals["usd_per_hour"]) == (16, 44)
+    assert [part["name"] for part in totals["parts"]] == ["h100-sxm", "h200-sxm"]
+
+
+def test_a_comparison_has_a_bill_for_each_cluster(run: Run, tmp_path: Path) -> None:
+    asked = ("compare", "hgx-h100", "lecture-8", "--model", "mixtral-8x7b", "--tok-s-user", "25,5000")
+    rows = run(*asked, "--price", "h100=2.5", "-o", "out", "--json").data["rows"]
+    first = rows[0]["totals"]
+    assert first["usd_per_hour"] == 20
+    assert first["tok_s"] == pytest.approx(8 * rows[0]["tok_s_per_gpu"])
+    assert first["usd_per_million_tokens"] == pytest.approx(1e6 * 20 / 3600 / first["tok_s"])
+    # nobody is that fast: the bill stands, and there is no token to divide it by
+    assert (rows[1]["totals"]["usd_per_million_tokens"], rows[1]["totals"]["usd_per_hour"]) == (None, 20)
+    assert rows[2]["totals"]["usd_per_hour"] is None
+    assert len(rows[2]["totals"]["missing"]) == 2
+    assert "What it costs" in (tmp_path / "out/report.html").read_text()
+    assert "20.00 USD/h" not in run(*asked).out

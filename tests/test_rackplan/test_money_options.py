@@ -64,7 +64,12 @@ def test_totals_say_basis_kind_and_what_is_left_out() -> None:
 
 
 def test_short_figures() -> None:
-    assert [dollars(value) for value in (0.1064, 3.3, 237.6, 12345.6)] == ["0.106", "3.3", "237.60", "12,346"]
+    assert [dollars(value) for value in (0.1064, 3.3, 237.6, 12345.6)] == [
+        "0.106",
+        "3.30",
+        "237.60",
+        "12,346",
+    ]
     assert [watts(value) for value in (700, 2100, 151200, 72.8784e6)] == [
         "700 W",
         "2.1 kW",

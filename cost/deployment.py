@@ -95,11 +95,12 @@ class Deployment:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What runs at a wider type than it is stored in, on some GPU of the cluster."""
+        """What runs at a wider type than it is stored in, on some GPU; that the context is beyond the model's."""
         everywhere = stage_rates(
             self.cluster, range(len(self.cluster.gpus)), list(self.model.precision.values())
         )
-        return everywhere.notes
+        beyond = self.model.beyond(self.workload.context)
+        return (*everywhere.notes, *[beyond] * bool(beyond))
 
     def kernels_reach(self) -> Efficiency:
         """What kernels reach on the cluster's first GPU: what reports print."""

@@ -186,6 +186,15 @@ class Model:
     most_context: int | None = None
     most_context_source: str = ""
 
+    def beyond(self, tokens: float) -> str:
+        """Return what to say of a sequence of so many tokens: that the model was not made for it; else empty."""
+        if self.most_context is None or tokens <= self.most_context:
+            return ""
+        return (
+            f"sequences of {tokens:,.0f} tokens are longer than the {self.most_context:,} that {self.name} was "
+            f"made for ({self.most_context_source}): the costs hold, its answers may not"
+        )
+
     @cached_property
     def moe_layers(self) -> tuple[int, ...]:
         """Absolute ids of the layers with routed experts."""

@@ -14,7 +14,7 @@ from cost.model import Model
 from cost.names import shortened, without_owner
 from topology.errors import InputError
 from topology.names import Names
-from topology.reading import Fields, load_yaml, shown
+from topology.reading import Fields, load_yaml
 from topology.schema import read
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"
@@ -105,7 +105,7 @@ def model_called(text: str) -> str:
     if name is not None:
         return name
     raise InputError(
-        f"model {shown(text)} is neither in the catalog nor a file{_hint(text)} "
+        f"model {text!r} is neither in the catalog nor a file{_hint(text)} "
         "`rackplan catalog models` lists the names; a path of a config.json works too."
     )
 
@@ -139,6 +139,7 @@ def published(name: str) -> Published:
     return read(Published, facts)
 
 
+@cache
 def _from_catalog(text: str, weights: str | None) -> Model:
     """Return a model of the catalog; of an id that it lists, with the limit of that id's own config."""
     name = model_called(text)

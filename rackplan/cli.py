@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Annotated
 
@@ -56,6 +57,20 @@ def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def _applying(run: Callable[..., None]) -> Callable[..., None]:
+    """Let options be checked against each other before a command runs (:mod:`rackplan.applies`)."""
+
+    @wraps(run)
+    def wrapped(**given: object) -> None:
+        from rackplan.applies import check_options
+        from rackplan.output import note_all
+
+        note_all(check_options(list(signature(run).parameters.values()), given))
+        run(**given)
+
+    return wrapped
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "plan": plan.plan,
     "replan": plan.replan,
@@ -74,7 +89,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "validate": data.validate,
 }
 for name, command in COMMANDS.items():
-    app.command(name=name)(_saying_interrupted(flat(command)))
+    app.command(name=name)(_saying_interrupted(_applying(flat(command))))
 
 
 def _version(show: bool) -> None:

@@ -29,10 +29,25 @@ _READY = ".rackplan-ready"
 """Folders inside a result folder: files that are being made, and files that are whole and only have to be moved."""
 
 
+_NOTES: list[str] = []
+"""What was noted of the options of the command that runs."""
+
+
+def note_all(notes: Sequence[str]) -> None:
+    """Keep notes on the options of a command until it shows a result; those of a command before are forgotten."""
+    _NOTES[:] = notes
+
+
 def show(view: View, *, json: bool) -> None:
-    """Print a view on standard output: its data as one object, or its blocks as text."""
+    """Print a view on standard output: its data as one object, or its blocks as text.
+
+    What was noted of the options goes to standard error, and into the object.
+    """
+    for text in _NOTES:
+        print_error(f"note: {text}.")
     if json:
-        sys.stdout.write(json_text(view.data))
+        noted = {"notes": [*view.data.get("notes", []), *_NOTES]} if _NOTES else {}
+        sys.stdout.write(json_text({**view.data, **noted}))
         return
     text = "\n".join(text_lines(view.blocks)).rstrip("\n") + "\n"
     try:

@@ -1,0 +1,153 @@
+"""Which options apply: those that cannot are refused before anything is computed, one table for all commands.
+
+What applies and is odd all the same (a sequence longer than the model was made for) is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any
+
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from cost.model import Model
+
+_NOTHING: tuple[object, ...] = ([], "none")
+"""Values that ask for nothing: an option that was not repeated, a limit that there is not."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command was asked: the options that differ from their defaults, and the value of each."""
+
+    values: Mapping[str, Any]
+    given: Mapping[str, str]
+    """By parameter, how each that differs from its default was typed: ``--ep 4``."""
+
+    @cached_property
+    def models(self) -> list[Model]:
+        """The models that were named; a share of the traffic (``NAME:0.7``) is passed over."""
+        from cost.resolve import resolve_model
+
+        named = self.values.get("model")
+        texts = [named] if isinstance(named, str) else [_without_share(text) for text in named or ()]
+        return [resolve_model(text, weights=self.values.get("weights")) for text in texts]
+
+    @property
+    def dense(self) -> str:
+        """Why nothing can be asked of experts; empty where a model has some."""
+        if not self.models or any(model.moe is not None for model in self.models):
+            return ""
+        return f"{self.models[0].name} is dense, it has no routed experts"
+
+    @property
+    def prefill(self) -> str:
+        """Why nothing can be asked of tokens that follow; empty where some do."""
+        prefills = self.values.get("phase") == "prefill"
+        return (
+            "prefill makes the first token alone, so there is no time or speed of those that follow"
+            * prefills
+        )
+
+    @property
+    def no_loads(self) -> str:
+        """Why nothing can be asked of recordings; empty where one is given."""
+        return (
+            ""
+            if self.values.get("loads") or self.values.get("files")
+            else "it is of recordings given with --loads"
+        )
+
+    @property
+    def no_chance(self) -> str:
+        """Why no seed applies; empty where the pattern of traffic is random."""
+        pattern = self.values.get("pattern", "random")
+        return "" if pattern == "random" else f"only the random pattern has a seed, {pattern} has none"
+
+    @property
+    def no_rails(self) -> str:
+        """Why no rail can be changed; empty where the cluster has rails."""
+        from topology.resolve import resolve_cluster
+
+        cluster = resolve_cluster(str(self.values["cluster"]))
+        fabric = cluster.spec.scale_out
+        rails = fabric is not None and fabric.kind == "rail" and len(cluster.spec.domains) > 1
+        if rails or cluster.spec.raw is not None:
+            return ""
+        return f"{cluster.name} has no rails between domains"
+
+
+RULES: tuple[tuple[str, Callable[[Asked], str]], ...] = (
+    ("ep redundant loads windows spread split objective imbalance afd", lambda asked: asked.dense),
+    ("tpot_ms tok_s_user", lambda asked: asked.prefill),
+    ("windows", lambda asked: asked.no_loads),
+    ("seed", lambda asked: ("pattern" in asked.values and asked.no_chance) or ""),
+    ("rail_local_forward", lambda asked: asked.no_rails),
+)
+"""Parameters of commands, and why they cannot apply (empty: they can); asked for only where one is given."""
+
+
+def check_options(parameters: Sequence[Parameter], values: Mapping[str, Any]) -> list[str]:
+    """Refuse options that cannot apply to what else was asked; return what is odd about the others.
+
+    Raises
+    ------
+    InputError
+        With the reason; if a name means nothing.
+    """
+    given = {
+        one.name: typed
+        for one in parameters
+        if one.name in values and (typed := _typed(one, values[one.name]))
+    }
+    asked = Asked(values, given)
+    for names, why in RULES:
+        for name in names.split():
+            reason = why(asked) if name in given else ""
+            if reason:
+                raise InputError(f"{given[name]}: {reason}; leave {given[name].split()[0]} out.")
+    return list(_too_long(asked))
+
+
+def _too_long(asked: Asked) -> Iterator[str]:
+    """Yield a note for each model whose own limit the sequences are beyond."""
+    isl, osl, context = (asked.values.get(name) for name in ("isl", "osl", "context"))
+    tokens = isl + osl if isinstance(isl, int) and isinstance(osl, int) else context
+    if isinstance(tokens, int) and "model" in asked.values:
+        yield from filter(None, (model.beyond(tokens) for model in asked.models))
+
+
+def _typed(parameter: Parameter, value: object) -> str:
+    """Return how an option was typed, empty where it is an argument, has its default or asks for nothing."""
+    flag = _flag(parameter)
+    default = None if parameter.default is Parameter.empty else parameter.default
+    if not flag or value is None or value in _NOTHING or value == default:
+        return ""
+    if isinstance(value, bool):
+        return flag.split("/")[0 if value else -1]
+    first = value[0] if isinstance(value, list) else value
+    return f"{flag} {first:g}" if isinstance(first, float) else f"{flag} {first}"
+
+
+def _flag(parameter: Parameter) -> str:
+    """Return the long flag of an option (``--overlap/--no-overlap``), empty of an argument."""
+    for part in getattr(parameter.annotation, "__metadata__", ()):
+        # typer takes the first of the names inside Annotated for a default
+        for name in (getattr(part, "default", None), *(getattr(part, "param_decls", None) or ())):
+            if isinstance(name, str) and name.startswith("--"):
+                return name
+    return ""
+
+
+def _without_share(text: str) -> str:
+    """Return the model of ``NAME:SHARE``."""
+    name, colon, share = text.rpartition(":")
+    try:
+        float(share)
+    except ValueError:
+        return text
+    return name if colon else text

@@ -1,0 +1,111 @@
+"""Options that cannot apply are refused with the reason; what is odd about others is noted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rackplan.applies import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[..., Any]
+
+DENSE = ("--model", "Qwen3-8B", "--cluster", "H100")
+PLAN = ("plan", *DENSE, "-o", "out")
+SWEEP = ("sweep", *DENSE)
+REFUSED = [
+    ((*PLAN, "--ep", "4"), "--ep 4: qwen3-8b is dense, it has no routed experts; leave --ep out."),
+    ((*PLAN, "--redundant", "auto"), "--redundant auto: qwen3-8b is dense, it has no routed experts"),
+    ((*PLAN, "--loads", "uniform"), "--loads uniform: qwen3-8b is dense, it has no routed experts"),
+    ((*PLAN, "--windows", "3"), "--windows 3: qwen3-8b is dense, it has no routed experts"),
+    ((*PLAN, "--spread", "node"), "--spread node: qwen3-8b is dense, it has no routed experts"),
+    ((*PLAN, "--split", "lp"), "--split lp: qwen3-8b is dense, it has no routed experts"),
+    ((*PLAN, "--objective", "worst"), "--objective worst: qwen3-8b is dense, it has no routed experts"),
+    ((*SWEEP, "--imbalance", "1.5"), "--imbalance 1.5: qwen3-8b is dense, it has no routed experts"),
+    ((*SWEEP, "--redundant", "8"), "--redundant 8: qwen3-8b is dense, it has no routed experts"),
+    ((*SWEEP, "--afd"), "--afd: qwen3-8b is dense, it has no routed experts"),
+    ((*PLAN, "--phase", "prefill", "--tpot-ms", "30"), "--tpot-ms 30: prefill makes the first token alone"),
+    ((*SWEEP, "--phase", "prefill", "--tok-s-user", "50"), "--tok-s-user 50: prefill makes the first token"),
+    (
+        ("plan", "--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "-o", "out", "--windows", "4"),
+        "--windows 4: it is of recordings given with --loads; leave --windows out.",
+    ),
+    (
+        ("traffic", "hgx-h100", "--pattern", "ring", "--seed", "4"),
+        "--seed 4: only the random pattern has a seed",
+    ),
+    (("traffic", "hgx-h100", "--rail-local-forward"), "--rail-local-forward: hgx-h100 has no rails between"),
+    (("traffic", "hgx-h100", "--no-rail-local-forward"), "--no-rail-local-forward: hgx-h100 has no rails"),
+]
+
+
+@pytest.mark.parametrize(("words", "reason"), REFUSED, ids=lambda value: str(value)[-40:])
+def test_an_option_that_cannot_apply_is_refused_with_the_reason(
+    run: Run, words: tuple[str, ...], reason: str
+) -> None:
+    result = run(*words)
+    assert (result.code, result.out) == (2, "")
+    assert reason in result.error_line
+
+
+def test_each_rule_has_a_test_and_an_option() -> None:
+    named = {name for names, _ in RULES for name in names.split()}
+    typed = {
+        word.removeprefix("--no-").lstrip("-").replace("-", "_") for words, _ in REFUSED for word in words
+    }
+    assert named <= typed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("traffic", "hgx-h100", "--pattern", "random", "--seed", "4"),
+        ("traffic", "hgx-h100@16", "--no-rail-local-forward"),
+        (*SWEEP, "--phase", "prefill"),
+        (*SWEEP, "--tok-s-user", "50"),
+    ],
+)
+def test_options_that_apply_are_not(run: Run, words: tuple[str, ...]) -> None:
+    assert run(*words).code == 0
+
+
+@pytest.mark.parametrize(
+    ("lengths", "tokens"),
+    [(("--context", "50000"), "50,000"), (("--isl", "40000", "--osl", "1000"), "41,000")],
+)
+def test_sequences_beyond_the_model_are_noted(run: Run, lengths: tuple[str, ...], tokens: str) -> None:
+    result = run(*SWEEP, *lengths, "--json")
+    assert result.code == 0
+    note = f"sequences of {tokens} tokens are longer than the 40,960 that qwen3-8b was made for"
+    assert note in result.err
+    assert [one.startswith(note) for one in result.data["notes"]] == [True]
+
+
+def test_sequences_within_are_not_noted_nor_is_the_command_after(run: Run) -> None:
+    run(*SWEEP, "--context", "50000", "--json")
+    result = run(*SWEEP, "--context", "40960", "--json")
+    assert (result.code, result.err) == (0, "")
+    assert "notes" not in result.data
+
+
+def test_a_plan_keeps_the_note(run: Run) -> None:
+    words = (
+        "--model",
+        "olmoe-1b-7b",
+        "--cluster",
+        "hgx-h100",
+        "--context",
+        "5000",
+        "--time-limit",
+        "0",
+        "--tp",
+        "1",
+    )
+    made = run("plan", *words, "-o", "out")
+    assert "4,096 that olmoe-1b-7b was made for" in made.err
+    assert "longer than the 4,096" in " ".join(made.out.split())
+    explained = run("explain", "out/plan.json")
+    assert "longer than the 4,096" in " ".join(explained.out.split()).lower()

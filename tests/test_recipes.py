@@ -425,7 +425,7 @@ def test_add_a_column_to_an_output(house: House) -> None:
     (head,) = (
         line for line in house.rackplan(*asked).splitlines() if line.split()[:3] == ["on", "the", "frontier"]
     )
-    assert head.split()[-1] == "GPUs"
+    assert "GPUs" in head.split()
     data = json.loads(house.rackplan(*asked, "--json"))
     assert '"layers": 32' in json.dumps(data)
     house.follows("Add a column or a key to an output")

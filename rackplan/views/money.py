@@ -141,9 +141,8 @@ def _short(value: float, units: Iterable[tuple[float, str]]) -> str:
     """Return three digits of a number in the first unit that is not larger, or in the last."""
     factor, unit = next((one for one in units if value >= one[0]), (0.0, ""))
     shown = value / (factor or 1.0)
-    return (
-        f"{shown:,.0f} {unit}".strip() if shown >= 100 else f"{shown:#.3g}".rstrip(".") + f" {unit}".rstrip()
-    )
+    digits = f"{shown:,.0f}" if shown >= 100 else f"{shown:#.3g}".rstrip(".")
+    return f"{digits} {unit}".rstrip()
 
 
 def _or_dash(value: float | None, shown: Callable[[float], str]) -> str:

@@ -72,7 +72,7 @@ def test_short_figures() -> None:
     ]
     assert [watts(value) for value in (700, 2100, 151200, 72.8784e6)] == [
         "700 W",
-        "2.1 kW",
+        "2.10 kW",
         "151 kW",
         "72.9 MW",
     ]

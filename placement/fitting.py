@@ -10,7 +10,9 @@ import numpy as np
 from cost.deployment import USABLE_HBM, Deployment
 from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import CutReplicas, Layout, StageSpec
-from cost.layouts.candidates import arrangements, widths_of
+from cost.layouts.candidates import Arrangement, arrangements, widths_of
+from cost.layouts.stages import Pricer
+from cost.layouts.unlike_stages import with_free_orders
 from cost.memory import StageMemory, replica_memory, weight_sizes
 from cost.model import Model, MoeFfn
 from cost.score import LayoutScorer
@@ -47,10 +49,19 @@ class Shape:
 
 
 def enumerate_shapes(cluster: Cluster, model: Model) -> Iterator[Shape]:
-    """Yield the sweep's arrangements (:func:`cost.layouts.candidates.arrangements`) at widths that plans may have."""
-    for what in arrangements(cluster, model):
-        widths, _ = widths_of(model, what, cut_experts=False)
-        yield from (Shape(what.replicas, tp, what.alike) for tp in widths if tp in TP_WIDTHS)
+    """Yield groups in the order of the cluster (:func:`cost.layouts.candidates.arrangements`), at widths of plans."""
+    yield from _shapes(model, arrangements(cluster, model))
+
+
+def shapes_of(deployment: Deployment, redundant: int | None) -> Iterator[Shape]:
+    """Yield the sweep's arrangements at widths that plans may have; domains that differ come in better orders too."""
+    yield from _shapes(deployment.model, with_free_orders(Pricer(deployment, redundant)))
+
+
+def _shapes(model: Model, what: Iterable[Arrangement]) -> Iterator[Shape]:
+    for one in what:
+        widths, _ = widths_of(model, one, cut_experts=False)
+        yield from (Shape(one.replicas, tp, one.alike) for tp in widths if tp in TP_WIDTHS)
 
 
 def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
@@ -193,7 +204,7 @@ def fitting_shapes(
     deployment: Deployment, redundant: int | None, spread: Spread = "gpu"
 ) -> Iterator[Fitting]:
     """Yield the shapes of which at least batch 1 fits in HBM; where HBM differs, with equal slots and by free HBM."""
-    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+    for shape in shapes_of(deployment, redundant):
         found: dict[tuple[bytes, ...], None] = {}
         for equal in (True, False) if hbm_differs(deployment) else (True,):
             slots = stage_slots(deployment, shape, redundant, spread, equal=equal)

@@ -1,277 +1,111 @@
-"""Layers to groups of GPUs whose order is free: which group holds which run, and in what order they follow.
-
-Where groups are alike the order does not matter, and a dynamic programme splits the layers
-(:mod:`placement.partition`). Where they differ in size, GPU or distance, it does: the embedding and the head take
-time and memory on two of them, dense layers come first, and each hand-over goes over its own links.
-"""
+"""The best order of stages: a start by exchange, then CP-SAT, which proves how far it is from the best."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
+from dataclasses import replace
 
 import numpy as np
 
-from placement.arrays import Bools, Floats, Ints
-from topology.errors import InputError
+from cost.layouts.order_exchange import exchanged_order
+from cost.layouts.stage_order import (
+    OrderProblem,
+    StageOrder,
+    least_seconds,
+    most_seconds,
+    split_in_order,
+)
+from placement.arrays import Ints
+from placement.stop import Stop
+from topology.errors import InfeasibleError
 
-Split = tuple[range, ...]
+CLOSE = 1e-6
+"""Part of the step that integers of the solver may lose: nearer to the bound than this is the best there is."""
 
 
-@dataclass(frozen=True, eq=False)
-class OrderProblem:
-    """Runs of consecutive layers to ``stages`` of some groups of GPUs, in any order.
+def solve_order(
+    problem: OrderProblem,
+    stop: Stop | None = None,
+    *,
+    known: Sequence[Sequence[int]] = (),
+    seed: int = 0,
+) -> StageOrder:
+    """Return the order of groups and the split of the layers whose step is shortest, with a proven bound.
 
-    Attributes
+    Parameters
     ----------
-    kind_of:
-        Kind of each layer, in the order of the layers, int64 ``[layers]``.
-    seconds:
-        Time of a micro-batch in a layer of each kind on each group, ``[kinds, groups]``.
-    first_seconds, last_seconds:
-        Time that the first stage takes besides (embedding), and the last (head), on each group, ``[groups]``.
-    memory:
-        Bytes that a layer of each kind takes on a GPU of each group, the cache of all micro-batches in flight
-        counted, ``[kinds, groups]``.
-    fixed_memory, first_memory, last_memory:
-        Bytes on a GPU besides: of any stage (workspace), of the first and of the last one, ``[groups]``.
-    capacity:
-        Usable bytes of a GPU of each group, ``[groups]``.
-    hop_seconds:
-        Time of handing a micro-batch from one group to the next, ``[groups, groups]``.
-    back_seconds:
-        Time of handing sampled tokens from the last stage's group to the first's, ``[groups, groups]``.
-    stages:
-        Groups to use, each once; as many micro-batches are in flight.
+    stop:
+        Deadline and Ctrl-C; None: ten seconds. The best so far is returned, never worse than those of ``known``.
+    known:
+        Orders to begin with.
 
     Raises
     ------
-    InputError
-        If shapes do not agree, a figure is negative or not a number, or there are fewer groups or layers than stages.
+    InfeasibleError
+        If no order and no split has room, proven; or none was found in time.
     """
+    from placement.stage_order_cpsat import search_counts, search_order
 
-    kind_of: Ints
-    seconds: Floats
-    first_seconds: Floats
-    last_seconds: Floats
-    memory: Floats
-    fixed_memory: Floats
-    first_memory: Floats
-    last_memory: Floats
-    capacity: Floats
-    hop_seconds: Floats
-    back_seconds: Floats
-    stages: int
-
-    def __post_init__(self) -> None:
-        kinds, groups = self.seconds.shape
-        shapes = {
-            "memory": (kinds, groups),
-            "hop_seconds": (groups, groups),
-            "back_seconds": (groups, groups),
-            "first_seconds": (groups,),
-            "last_seconds": (groups,),
-            "fixed_memory": (groups,),
-            "first_memory": (groups,),
-            "last_memory": (groups,),
-            "capacity": (groups,),
-        }
-        for name, shape in shapes.items():
-            if getattr(self, name).shape != shape:
-                raise InputError(f"{name}: shape {list(getattr(self, name).shape)}; expected {list(shape)}.")
-        for name in ("seconds", *shapes):
-            values = getattr(self, name)
-            if not np.isfinite(values).all() or (name != "capacity" and (values < 0).any()):
-                raise InputError(f"{name}: figures must be finite numbers, and not below 0.")
-        if self.layers and not 0 <= self.kind_of.min() <= self.kind_of.max() < kinds:
-            raise InputError(f"kind_of: kinds are 0 to {kinds - 1}.")
-        if not 1 <= self.stages <= groups:
-            raise InputError(f"{self.stages} stages on {groups} groups: give 1 to {groups}.")
-        if self.layers < self.stages:
-            raise InputError(
-                f"{self.stages} stages for {self.layers} layers: a stage needs at least one layer."
-            )
-
-    @property
-    def layers(self) -> int:
-        """Number of layers."""
-        return int(self.kind_of.shape[0])
-
-    @property
-    def groups(self) -> int:
-        """Number of groups to choose from."""
-        return int(self.seconds.shape[1])
-
-    @cached_property
-    def before(self) -> Ints:
-        """Layers of each kind before each cut, int64 ``[kinds, layers + 1]``."""
-        kinds = np.arange(self.seconds.shape[0])[:, None]
-        ends: Ints = np.cumsum(self.kind_of[None, :] == kinds, axis=1)
-        return np.concatenate([np.zeros_like(ends[:, :1]), ends], axis=1)
-
-    def counts(self, ranges: Split) -> Ints:
-        """Layers of each kind in each run, int64 ``[kinds, stages]``."""
-        starts, stops = [run.start for run in ranges], [run.stop for run in ranges]
-        return self.before[:, stops] - self.before[:, starts]
-
-    def stage_seconds(self, order: Sequence[int], ranges: Split) -> Floats:
-        """Time of each stage, ``[stages]``."""
-        groups = list(order)
-        found = (self.counts(ranges) * self.seconds[:, groups]).sum(axis=0)
-        found[0] += self.first_seconds[groups[0]]
-        found[-1] += self.last_seconds[groups[-1]]
-        return np.asarray(found)
-
-    def stage_memory(self, order: Sequence[int], ranges: Split) -> Floats:
-        """Bytes on a GPU of each stage, ``[stages]``."""
-        groups = list(order)
-        found = (self.counts(ranges) * self.memory[:, groups]).sum(axis=0) + self.fixed_memory[groups]
-        found[0] += self.first_memory[groups[0]]
-        found[-1] += self.last_memory[groups[-1]]
-        return np.asarray(found)
-
-    def fits(self, order: Sequence[int], ranges: Split) -> bool:
-        """Whether every stage has room."""
-        return bool((self.stage_memory(order, ranges) <= self.capacity[list(order)]).all())
-
-    def tour_seconds(self, order: Sequence[int]) -> float:
-        """Time of all hand-overs of a micro-batch that goes round once; one stage has none."""
-        if len(order) == 1:
-            return 0.0
-        forward = sum(float(self.hop_seconds[a, b]) for a, b in pairwise(order))
-        return forward + float(self.back_seconds[order[-1], order[0]])
-
-    def step_seconds(self, order: Sequence[int], ranges: Split) -> float:
-        """Seconds of a step (:func:`cost.terms.pipeline.bubble_seconds`).
-
-        ``stages`` micro-batches go round: the slowest stage serves each of them once, or one of them passes every
-        stage and hop, whichever takes longer.
-        """
-        each = self.stage_seconds(order, ranges)
-        return float(max(len(order) * each.max(), each.sum() + self.tour_seconds(order)))
+    stop = Stop(10.0) if stop is None else stop
+    best, least_s = exchanged_order(problem, known), least_seconds(problem)
+    if best is not None and (best.step_s <= least_s * (1 + CLOSE) or not stop.goes_on()):
+        return _answer(best, least_s, "exchanges of groups alone")
+    most_s = most_seconds(problem) if best is None else best.step_s
+    bound_s, counts = search_counts(problem, most_s, stop.within(max(0.1, stop.left() / 3)), seed=seed)
+    if np.isinf(bound_s):
+        raise InfeasibleError(_no_room(problem, proven=True))
+    least_s = max(least_s, bound_s)
+    put = None if counts is None else in_order(problem, counts)
+    if put is not None and (best is None or put.step_s < best.step_s):
+        best = put
+    if best is not None and best.step_s <= least_s * (1 + CLOSE):
+        return _answer(best, least_s, "CP-SAT: how many layers on which group; any order does")
+    known_best = None if best is None else (best.order, best.ranges)
+    found = search_order(problem, known_best, stop, least_s=least_s, seed=seed)
+    if found.best is None:
+        raise InfeasibleError(_no_room(problem, proven=found.proven))
+    return _answer(StageOrder.of(problem, *found.best), max(least_s, found.bound_s), found.search)
 
 
-@dataclass(frozen=True)
-class StageOrder:
-    """The groups in their order, the run of layers of each, and how good that is.
+def _answer(best: StageOrder, bound_s: float, search: str) -> StageOrder:
+    status = "OPTIMAL" if best.step_s <= bound_s * (1 + CLOSE) else "FEASIBLE"
+    return replace(best, bound_s=min(best.step_s, bound_s), status=status, search=search)
 
-    Attributes
+
+def in_order(problem: OrderProblem, counts: Ints) -> StageOrder | None:
+    """Return an order in which groups may hold so many layers of each kind, and its best split, or None.
+
+    Parameters
     ----------
-    order:
-        Groups by index, in the order of the layers.
-    ranges:
-        The run of layers of each.
-    step_s, bound_s:
-        Seconds of a step, and what no order and no split can be below.
-    status:
-        ``OPTIMAL`` (the step is the bound, to the rounding of the solver's integers) or ``FEASIBLE``.
-    search:
-        What ran, in words.
+    counts:
+        Layers of each kind on each group, then 1 for the first group and for the last, int64 ``[kinds + 2, groups]``.
     """
-
-    order: tuple[int, ...]
-    ranges: Split
-    step_s: float
-    bound_s: float
-    status: str
-    search: str = ""
-
-    @property
-    def gap(self) -> float:
-        """Part of the step that is not proven to be needed."""
-        return 0.0 if self.step_s <= 0 else max(0.0, 1 - self.bound_s / self.step_s)
-
-
-def split_in_order(problem: OrderProblem, order: Sequence[int]) -> Split | None:
-    """Return the split whose step is shortest with the groups in this order, or None where none has room: exact.
-
-    Notes
-    -----
-    A step is the larger of ``stages`` times the slowest stage and of the sum with the hops. With the slowest stage
-    at most ``m`` a dynamic programme finds the least sum; a smaller ``m`` never makes that smaller. So the best
-    lies where the two cross, found by bisection over the times that stages can have.
-    """
-    seconds, fits = _runs(problem, order)
-    seconds = np.where(fits, seconds, np.inf)
-    tour, depth = problem.tour_seconds(order), len(order)
-    times = np.unique(seconds[np.isfinite(seconds)])
-    best: tuple[float, Split] | None = None
-    low, high = 0, len(times)
-    while low < high:
-        middle = (low + high) // 2
-        total, found = _least_sum(np.where(seconds <= times[middle], seconds, np.inf))
-        if found is None:
-            low = middle + 1
-            continue
-        step = problem.step_seconds(order, found)
-        if best is None or step < best[0]:
-            best = step, found
-        slowest = float(problem.stage_seconds(order, found).max())
-        if total + tour <= depth * slowest:  # a slower slowest stage only makes it worse
-            high = middle
-        else:
-            low = middle + 1
-    return None if best is None else best[1]
+    first, last = int(counts[-2].argmax()), int(counts[-1].argmax())
+    middle = (1 + np.arange(problem.layers)) / problem.layers
+    kinds = np.arange(len(counts) - 2)[:, None]
+    # where in the model a kind lies: groups follow each other by that of what they hold
+    place = (np.where(problem.kind_of == kinds, middle, 0.0).sum(axis=1)) / np.maximum(
+        problem.before[:, -1], 1
+    )
+    held = counts[:-2].sum(axis=0)
+    groups = [g for g in np.flatnonzero(held).tolist() if g not in (first, last)]
+    key = {g: round(float(place @ counts[:-2, g]) / float(held[g]), 9) for g in groups}
+    order = [first]
+    while groups:
+        least = min(key[g] for g in groups)
+        order.append(
+            min((g for g in groups if key[g] == least), key=lambda g: problem.hop_seconds[order[-1], g])
+        )
+        groups.remove(order[-1])
+    tour = tuple(order if first == last else [*order, last])
+    ranges = split_in_order(problem, tour)
+    return None if ranges is None else StageOrder.of(problem, tour, ranges)
 
 
-def _runs(problem: OrderProblem, order: Sequence[int]) -> tuple[Floats, Bools]:
-    """Seconds of layers ``i`` to ``j - 1`` on each stage ``[stages, i, j]``, infinite where empty; where they fit."""
-    groups, before = list(order), problem.before.astype(np.float64)
-    held = before[:, None, :] - before[:, :, None]
-    seconds = np.einsum("kij,ks->sij", held, problem.seconds[:, groups])
-    memory = np.einsum("kij,ks->sij", held, problem.memory[:, groups])
-    memory += problem.fixed_memory[groups][:, None, None]
-    seconds[0] += problem.first_seconds[groups[0]]
-    seconds[-1] += problem.last_seconds[groups[-1]]
-    memory[0] += problem.first_memory[groups[0]]
-    memory[-1] += problem.last_memory[groups[-1]]
-    cuts = np.arange(problem.layers + 1)
-    empty = cuts[:, None] >= cuts[None, :]
-    fits = memory <= problem.capacity[groups][:, None, None]
-    return np.where(empty, np.inf, seconds), fits
-
-
-def _least_sum(runs: Floats) -> tuple[float, Split | None]:
-    """The least sum over stages of ``runs [stages, i, j]``, and the split; None where every one is infinite."""
-    stages, count = len(runs), runs.shape[1] - 1
-    best = np.where(np.arange(count + 1) == 0, 0.0, np.inf)
-    cuts = np.zeros((stages, count + 1), dtype=np.int64)
-    columns = np.arange(count + 1)
-    for stage in range(stages):
-        summed = best[:, None] + runs[stage]
-        cuts[stage] = summed.argmin(axis=0)
-        best = summed[cuts[stage], columns]
-    if not np.isfinite(best[count]):
-        return np.inf, None
-    found = [count]
-    for stage in range(stages - 1, -1, -1):
-        found.append(int(cuts[stage, found[-1]]))
-    return float(best[count]), tuple(range(a, b) for a, b in pairwise(found[::-1]))
-
-
-def least_tour(problem: OrderProblem) -> float:
-    """Seconds of hops that no order is below: the nearest of each group, of as many groups as there are stages."""
-    if problem.stages == 1:
-        return 0.0
-    none = np.where(np.eye(problem.groups, dtype=bool), np.inf, 0.0)
-    nearest = [(problem.hop_seconds + none).min(axis=axis) for axis in (0, 1)]
-    hops = max(float(np.sort(one)[: problem.stages - 1].sum()) for one in nearest)
-    return hops + float((problem.back_seconds + none).min())
-
-
-def least_seconds(problem: OrderProblem) -> float:
-    """Seconds of a step that no order and split is below, as if each layer were on the group that is best at it."""
-    totals, depth = problem.before[:, -1], problem.stages
-    fastest = problem.seconds.min(axis=1)
-    total = float(totals @ fastest) + float(problem.first_seconds.min() + problem.last_seconds.min())
-    return max(total + least_tour(problem), depth * float(fastest[totals > 0].max()))
-
-
-def most_seconds(problem: OrderProblem) -> float:
-    """Return seconds that no step exceeds: every layer on the slowest group, over the longest hops."""
-    depth, totals = problem.stages, problem.before[:, -1]
-    most = float(totals @ problem.seconds.max(axis=1))
-    most += float(problem.first_seconds.max() + problem.last_seconds.max())
-    return depth * (most + float(problem.hop_seconds.max() + problem.back_seconds.max()))
+def _no_room(problem: OrderProblem, *, proven: bool) -> str:
+    smallest = problem.capacity.min() / 1e9
+    order = f"any order of {problem.groups} groups"
+    what = f"{problem.layers} layers into {problem.stages} consecutive stages, in {order},"
+    if proven:
+        return f"no split of {what} fits in HBM ({smallest:.1f} GB usable on the smallest GPU)."
+    return f"no split of {what} that fits in HBM was found in time ({smallest:.1f} GB usable on the smallest GPU)."

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cost.layouts.stage_order import OrderProblem, Split, least_tour, most_seconds, split_in_order
 from placement.arrays import Floats, Ints
 from placement.cpsat import cores
-from placement.stage_order import OrderProblem, Split, least_tour, most_seconds, split_in_order
 from placement.stop import Stop
 
 if TYPE_CHECKING:

@@ -135,6 +135,14 @@ def arrangements(cluster: Cluster, model: Model) -> list[Arrangement]:
     return found
 
 
+def arrangement_of(
+    cluster: Cluster, replicas: tuple[tuple[Group, ...], ...], *, cut: bool = True
+) -> Arrangement:
+    """Return groups lined up as the stages of replicas; ``cut`` as in :class:`Arrangement`."""
+    groups = [group for stages in replicas for group in stages]
+    return _GroupKinds.of(cluster, groups, unlike_gpus(cluster)).arrangement(replicas, cut=cut)
+
+
 @dataclass(frozen=True, eq=False)
 class _GroupKinds:
     """What groups of GPUs cost by, ``[groups]``.

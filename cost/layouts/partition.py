@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.layout import StageSpec
-from cost.layouts.candidates import Arrangement, Variant, arrangements
+from cost.layouts.candidates import Arrangement, Variant
 from cost.layouts.stages import Pricer, Stage, StageTable
+from cost.layouts.unlike_stages import with_free_orders
 from cost.model import StageShard
 from cost.workload import StepShape
 
@@ -114,7 +115,7 @@ def variants_of(pricer: Pricer) -> list[Variant]:
     deployment = pricer.deployment
     layers = len(deployment.model.layers)
     found: list[Variant] = []
-    whole = arrangements(deployment.cluster, deployment.model)
+    whole = with_free_orders(pricer)
     kinds: dict[Stage, int] = {}
     stages = [_stage_kinds(pricer, what, kinds) if what.stages > 1 else [] for what in whole]
     weights = _weights(pricer, list(kinds)) if kinds else []

@@ -156,7 +156,7 @@ class Pricer:
         total = sum(len(stage.gpus) for stage in stages)
         for index, stage in enumerate(stages):
             counts = Counter(kind_of[stage.layers.start : stage.layers.stop])
-            machine, domain_gpus, hbm_bytes = self._place(stage)
+            machine, domain_gpus, hbm_bytes = self.place(stage)
             yield Stage(
                 gpus=len(stage.gpus),
                 domain_gpus=domain_gpus,
@@ -169,7 +169,7 @@ class Pricer:
                 hbm_bytes=hbm_bytes,
             )
 
-    def _place(self, stage: StageSpec) -> tuple[int, int, float]:
+    def place(self, stage: StageSpec) -> tuple[int, int, float]:
         """Machine of ``stage``, its GPUs in the domain that has fewest of them, and the least HBM bytes of a GPU."""
         deployment = self.deployment
         if stage.gpus not in self._places:

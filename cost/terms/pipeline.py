@@ -46,12 +46,20 @@ def hops(
     if depth == 1:
         return
     for stage, after in zip(stages, [*stages[1:], stages[0]], strict=True):
-        # the side with fewer GPUs moves more through each
-        sequences = batch * total / (depth * min(len(stage.gpus), len(after.gpus)))
-        tokens = sequences * deployment.workload.tokens_per_pass
-        hidden = deployment.model.hidden
-        moved = tokens * TOKEN_ID_BYTES if after is stages[0] else tokens * hidden * ACTIVATION_BYTES
-        yield hop_seconds(deployment, stage, after, moved=moved)
+        yield hand_over(deployment, stage, after, batch * total / depth, back=after is stages[0])
+
+
+def hand_over(
+    deployment: Deployment, stage: StageSpec, after: StageSpec, sequences: float, *, back: bool = False
+) -> tuple[str, float, float]:
+    """Return the fabric, expected seconds and seconds at peak of handing a micro-batch to the next stage.
+
+    ``sequences``: of the micro-batch over all GPUs; ``back``: the sampled tokens, to the first stage.
+    """
+    # the side with fewer GPUs moves more through each
+    tokens = sequences / min(len(stage.gpus), len(after.gpus)) * deployment.workload.tokens_per_pass
+    each = TOKEN_ID_BYTES if back else deployment.model.hidden * ACTIVATION_BYTES
+    return hop_seconds(deployment, stage, after, moved=tokens * each)
 
 
 def bubble_seconds(depth: Quantity, slowest_s: Quantity, one_pass_s: Quantity, hops_s: Quantity) -> Quantity:

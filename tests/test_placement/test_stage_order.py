@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.stage_order import OrderProblem, StageOrder, least_seconds, most_seconds, split_in_order
+from cost.layouts.stage_order import OrderProblem, StageOrder, least_seconds, most_seconds, split_in_order
+from placement.stage_order import solve_order
 from placement.stage_order_cpsat import search_counts, search_order
-from placement.stage_order_search import solve_order
 from placement.stop import Stop
 from topology.errors import InfeasibleError, InputError
 

@@ -1,0 +1,312 @@
+"""Layers to groups of GPUs whose order is free: which group holds which run, and in what order they follow.
+
+Where groups are alike the order does not matter, and a dynamic programme splits the layers
+(:mod:`cost.layouts.partition`). Where they differ in size, GPU or distance, it does: the embedding and the head take
+time and memory on two of them, dense layers come first, and each hand-over goes over its own links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topology.errors import InputError
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Order = tuple[int, ...]
+Split = tuple[range, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OrderProblem:
+    """Runs of consecutive layers to ``stages`` of some groups of GPUs, in any order.
+
+    Attributes
+    ----------
+    kind_of:
+        Kind of each layer, in the order of the layers, int64 ``[layers]``.
+    seconds:
+        Time of a micro-batch in a layer of each kind on each group, ``[kinds, groups]``.
+    first_seconds, last_seconds:
+        Time that the first stage takes besides (embedding), and the last (head), on each group, ``[groups]``.
+    memory:
+        Bytes that a layer of each kind takes on a GPU of each group, the cache of all micro-batches in flight
+        counted, ``[kinds, groups]``.
+    fixed_memory, first_memory, last_memory:
+        Bytes on a GPU besides: of any stage (workspace), of the first and of the last one, ``[groups]``.
+    capacity:
+        Usable bytes of a GPU of each group, ``[groups]``.
+    hop_seconds:
+        Time of handing a micro-batch from one group to the next, ``[groups, groups]``.
+    back_seconds:
+        Time of handing sampled tokens from the last stage's group to the first's, ``[groups, groups]``.
+    stages:
+        Groups to use, each once; as many micro-batches are in flight.
+
+    Raises
+    ------
+    InputError
+        If shapes do not agree, a figure is negative or not a number, or there are fewer groups or layers than stages.
+    """
+
+    kind_of: Ints
+    seconds: Floats
+    first_seconds: Floats
+    last_seconds: Floats
+    memory: Floats
+    fixed_memory: Floats
+    first_memory: Floats
+    last_memory: Floats
+    capacity: Floats
+    hop_seconds: Floats
+    back_seconds: Floats
+    stages: int
+
+    def __post_init__(self) -> None:
+        kinds, groups = self.seconds.shape
+        shapes = {
+            "memory": (kinds, groups),
+            "hop_seconds": (groups, groups),
+            "back_seconds": (groups, groups),
+            "first_seconds": (groups,),
+            "last_seconds": (groups,),
+            "fixed_memory": (groups,),
+            "first_memory": (groups,),
+            "last_memory": (groups,),
+            "capacity": (groups,),
+        }
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                raise InputError(f"{name}: shape {list(getattr(self, name).shape)}; expected {list(shape)}.")
+        for name in ("seconds", *shapes):
+            values = getattr(self, name)
+            if not np.isfinite(values).all() or (name != "capacity" and (values < 0).any()):
+                raise InputError(f"{name}: figures must be finite numbers, and not below 0.")
+        if self.layers and not 0 <= self.kind_of.min() <= self.kind_of.max() < kinds:
+            raise InputError(f"kind_of: kinds are 0 to {kinds - 1}.")
+        if not 1 <= self.stages <= groups:
+            raise InputError(f"{self.stages} stages on {groups} groups: give 1 to {groups}.")
+        if self.layers < self.stages:
+            raise InputError(
+                f"{self.stages} stages for {self.layers} layers: a stage needs at least one layer."
+            )
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return int(self.kind_of.shape[0])
+
+    @property
+    def groups(self) -> int:
+        """Number of groups to choose from."""
+        return int(self.seconds.shape[1])
+
+    @cached_property
+    def before(self) -> Ints:
+        """Layers of each kind before each cut, int64 ``[kinds, layers + 1]``."""
+        kinds = np.arange(self.seconds.shape[0])[:, None]
+        ends: Ints = np.cumsum(self.kind_of[None, :] == kinds, axis=1)
+        return np.concatenate([np.zeros_like(ends[:, :1]), ends], axis=1)
+
+    @cached_property
+    def alike(self) -> tuple[int, ...]:
+        """For each group the first that may change places with it: equal figures, and equal hops to all others."""
+        columns = np.concatenate(
+            [
+                *(self.seconds, self.memory),
+                *(row[None, :] for row in (self.first_seconds, self.last_seconds, self.capacity)),
+                *(row[None, :] for row in (self.fixed_memory, self.first_memory, self.last_memory)),
+            ]
+        )
+        first: list[int] = []
+        for group in range(self.groups):
+            same = (other for other in dict.fromkeys(first) if self._exchangeable(columns, group, other))
+            first.append(next(same, group))
+        return tuple(first)
+
+    def _exchangeable(self, columns: Floats, one: int, other: int) -> bool:
+        if not (columns[:, one] == columns[:, other]).all():
+            return False
+        swapped = np.arange(self.groups)
+        swapped[[one, other]] = other, one
+        return all(
+            bool((hops == hops[np.ix_(swapped, swapped)]).all())
+            for hops in (self.hop_seconds, self.back_seconds)
+        )
+
+    def counts(self, ranges: Split) -> Ints:
+        """Layers of each kind in each run, int64 ``[kinds, stages]``."""
+        starts, stops = [run.start for run in ranges], [run.stop for run in ranges]
+        return self.before[:, stops] - self.before[:, starts]
+
+    def stage_seconds(self, order: Sequence[int], ranges: Split) -> Floats:
+        """Time of each stage, ``[stages]``."""
+        groups = list(order)
+        found = (self.counts(ranges) * self.seconds[:, groups]).sum(axis=0)
+        found[0] += self.first_seconds[groups[0]]
+        found[-1] += self.last_seconds[groups[-1]]
+        return np.asarray(found)
+
+    def stage_memory(self, order: Sequence[int], ranges: Split) -> Floats:
+        """Bytes on a GPU of each stage, ``[stages]``."""
+        groups = list(order)
+        found = (self.counts(ranges) * self.memory[:, groups]).sum(axis=0) + self.fixed_memory[groups]
+        found[0] += self.first_memory[groups[0]]
+        found[-1] += self.last_memory[groups[-1]]
+        return np.asarray(found)
+
+    def fits(self, order: Sequence[int], ranges: Split) -> bool:
+        """Whether every stage has room."""
+        return bool((self.stage_memory(order, ranges) <= self.capacity[list(order)]).all())
+
+    def tour_seconds(self, order: Sequence[int]) -> float:
+        """Time of all hand-overs of a micro-batch that goes round once; one stage has none."""
+        if len(order) == 1:
+            return 0.0
+        forward = sum(float(self.hop_seconds[a, b]) for a, b in pairwise(order))
+        return forward + float(self.back_seconds[order[-1], order[0]])
+
+    def step_seconds(self, order: Sequence[int], ranges: Split) -> float:
+        """Seconds of a step (:func:`cost.terms.pipeline.bubble_seconds`).
+
+        ``stages`` micro-batches go round: the slowest stage serves each of them once, or one of them passes every
+        stage and hop, whichever takes longer.
+        """
+        each = self.stage_seconds(order, ranges)
+        return float(max(len(order) * each.max(), each.sum() + self.tour_seconds(order)))
+
+
+@dataclass(frozen=True)
+class StageOrder:
+    """The groups in their order, the run of layers of each, and how good that is.
+
+    Attributes
+    ----------
+    order:
+        Groups by index, in the order of the layers.
+    ranges:
+        The run of layers of each.
+    step_s, bound_s:
+        Seconds of a step, and what no order and no split can be below.
+    status:
+        ``OPTIMAL`` (the step is the bound, to the rounding of the solver's integers) or ``FEASIBLE``.
+    search:
+        What ran, in words.
+    """
+
+    order: tuple[int, ...]
+    ranges: Split
+    step_s: float
+    bound_s: float
+    status: str
+    search: str = ""
+
+    @classmethod
+    def of(cls, problem: OrderProblem, order: Sequence[int], ranges: Split) -> StageOrder:
+        """Return a split in order, of which nothing is proven."""
+        return cls(tuple(order), ranges, problem.step_seconds(order, ranges), 0.0, "FEASIBLE")
+
+    @property
+    def gap(self) -> float:
+        """Part of the step that is not proven to be needed."""
+        return 0.0 if self.step_s <= 0 else max(0.0, 1 - self.bound_s / self.step_s)
+
+
+def split_in_order(problem: OrderProblem, order: Sequence[int]) -> Split | None:
+    """Return the split whose step is shortest with the groups in this order, or None where none has room: exact.
+
+    Notes
+    -----
+    A step is the larger of ``stages`` times the slowest stage and of the sum with the hops. With the slowest stage
+    at most ``m`` a dynamic programme finds the least sum; a smaller ``m`` never makes that smaller. So the best
+    lies where the two cross, found by bisection over the times that stages can have.
+    """
+    seconds, fits = _runs(problem, order)
+    seconds = np.where(fits, seconds, np.inf)
+    tour, depth = problem.tour_seconds(order), len(order)
+    times = np.unique(seconds[np.isfinite(seconds)])
+    best: tuple[float, Split] | None = None
+    low, high = 0, len(times)
+    while low < high:
+        middle = (low + high) // 2
+        total, found = _least_sum(np.where(seconds <= times[middle], seconds, np.inf))
+        if found is None:
+            low = middle + 1
+            continue
+        step = problem.step_seconds(order, found)
+        if best is None or step < best[0]:
+            best = step, found
+        slowest = float(problem.stage_seconds(order, found).max())
+        if total + tour <= depth * slowest:  # a slower slowest stage only makes it worse
+            high = middle
+        else:
+            low = middle + 1
+    return None if best is None else best[1]
+
+
+def _runs(problem: OrderProblem, order: Sequence[int]) -> tuple[Floats, Bools]:
+    """Seconds of layers ``i`` to ``j - 1`` on each stage ``[stages, i, j]``, infinite where empty; where they fit."""
+    groups, before = list(order), problem.before.astype(np.float64)
+    held = before[:, None, :] - before[:, :, None]
+    seconds = np.einsum("kij,ks->sij", held, problem.seconds[:, groups])
+    memory = np.einsum("kij,ks->sij", held, problem.memory[:, groups])
+    memory += problem.fixed_memory[groups][:, None, None]
+    seconds[0] += problem.first_seconds[groups[0]]
+    seconds[-1] += problem.last_seconds[groups[-1]]
+    memory[0] += problem.first_memory[groups[0]]
+    memory[-1] += problem.last_memory[groups[-1]]
+    cuts = np.arange(problem.layers + 1)
+    empty = cuts[:, None] >= cuts[None, :]
+    fits = memory <= problem.capacity[groups][:, None, None]
+    return np.where(empty, np.inf, seconds), fits
+
+
+def _least_sum(runs: Floats) -> tuple[float, Split | None]:
+    """The least sum over stages of ``runs [stages, i, j]``, and the split; None where every one is infinite."""
+    stages, count = len(runs), runs.shape[1] - 1
+    best = np.where(np.arange(count + 1) == 0, 0.0, np.inf)
+    cuts = np.zeros((stages, count + 1), dtype=np.int64)
+    columns = np.arange(count + 1)
+    for stage in range(stages):
+        summed = best[:, None] + runs[stage]
+        cuts[stage] = summed.argmin(axis=0)
+        best = summed[cuts[stage], columns]
+    if not np.isfinite(best[count]):
+        return np.inf, None
+    found = [count]
+    for stage in range(stages - 1, -1, -1):
+        found.append(int(cuts[stage, found[-1]]))
+    return float(best[count]), tuple(range(a, b) for a, b in pairwise(found[::-1]))
+
+
+def least_tour(problem: OrderProblem) -> float:
+    """Seconds of hops that no order is below: the nearest of each group, of as many groups as there are stages."""
+    if problem.stages == 1:
+        return 0.0
+    none = np.where(np.eye(problem.groups, dtype=bool), np.inf, 0.0)
+    nearest = [(problem.hop_seconds + none).min(axis=axis) for axis in (0, 1)]
+    hops = max(float(np.sort(one)[: problem.stages - 1].sum()) for one in nearest)
+    return hops + float((problem.back_seconds + none).min())
+
+
+def least_seconds(problem: OrderProblem) -> float:
+    """Seconds of a step that no order and split is below, as if each layer were on the group that is best at it."""
+    totals, depth = problem.before[:, -1], problem.stages
+    fastest = problem.seconds.min(axis=1)
+    total = float(totals @ fastest) + float(problem.first_seconds.min() + problem.last_seconds.min())
+    return max(total + least_tour(problem), depth * float(fastest[totals > 0].max()))
+
+
+def most_seconds(problem: OrderProblem) -> float:
+    """Return seconds that no step exceeds: every layer on the slowest group, over the longest hops."""
+    depth, totals = problem.stages, problem.before[:, -1]
+    most = float(totals @ problem.seconds.max(axis=1))
+    most += float(problem.first_seconds.max() + problem.last_seconds.max())
+    return depth * (most + float(problem.hop_seconds.max() + problem.back_seconds.max()))

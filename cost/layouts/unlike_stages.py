@@ -1,0 +1,194 @@
+"""Stages over unlike groups of GPUs: what a layer takes on each, what a hop takes, and the orders worth pricing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from cost.deployment import USABLE_HBM, Deployment
+from cost.layout import StageSpec
+from cost.layouts.candidates import (
+    MOST_STAGES,
+    Arrangement,
+    Group,
+    arrangement_of,
+    arrangements,
+    domain_gpus,
+    equal_groups,
+    group_sizes,
+)
+from cost.layouts.order_exchange import exchanged_order
+from cost.layouts.stage_order import Floats, OrderProblem
+from cost.layouts.stages import Pricer, Stage, StageTable
+from cost.machine import unlike_gpus
+from cost.model import StageShard
+from cost.terms.pipeline import hand_over
+from topology.cluster import Cluster
+
+SEQUENCES = {"decode": (8.0, 64.0), "prefill": (1.0, 8.0)}
+"""Sequences per GPU for which an order is chosen: what suits few of them need not suit many."""
+
+
+def order_problem(
+    pricer: Pricer, groups: Sequence[Group], *, sequences: float, stages: int, tp: int = 1
+) -> OrderProblem:
+    """Return the problem of putting the layers of a model on ``stages`` of some groups of GPUs, in any order.
+
+    Parameters
+    ----------
+    groups:
+        GPUs of each group, indices into ``Cluster.gpus``; no GPU is in two.
+    sequences:
+        In flight over all GPUs of the replica, in as many micro-batches as there are stages.
+    tp:
+        Width of tensor parallelism.
+
+    Notes
+    -----
+    Experts are balanced and spread evenly; the workspace of a stage is counted as if it had experts.
+    """
+    deployment = pricer.deployment
+    model, many = deployment.model, len(groups)
+    total = sum(len(group) for group in groups)
+    specs = [StageSpec(group, range(0)) for group in groups]
+    table = StageTable.of([(0, 1, _stage(pricer, spec, total, stages)) for spec in specs], len(model.kinds))
+    parts = len(model.kinds) + 2
+    rows, one = np.tile(np.arange(many), parts), np.repeat(np.eye(parts), many, axis=1)
+    kinds = tuple((layer, one[kind]) for kind, layer in enumerate(model.kinds))
+    held = StageShard(kinds, first=one[-2], last=one[-1])
+    batch = sequences / total
+    ones = np.ones(len(rows), dtype=np.int64)
+    shape = pricer.shape(table, rows, tp=tp * ones, moe_tp=ones, batch=np.full(len(rows), batch))
+    seconds = pricer.seconds(table, rows, shape, held)["step_s"].reshape(parts, many)
+    weights, cache = pricer.memory(table, rows, shape, held, passing=False)
+    passing = batch * np.asarray(pricer.memory(table, rows, shape, held)[1] - cache).reshape(parts, many)
+    memory = np.asarray(weights + batch * cache).reshape(parts, many)
+    hops, back = hop_seconds(deployment, specs, sequences / stages)
+    return OrderProblem(
+        kind_of=np.array(model.kind_of),
+        seconds=seconds[:-2],
+        first_seconds=seconds[-2],
+        last_seconds=seconds[-1],
+        memory=memory[:-2],
+        fixed_memory=passing[:-2].max(axis=0),
+        first_memory=memory[-2],
+        last_memory=memory[-1] + passing[-1] - passing[-2],
+        capacity=USABLE_HBM * table.hbm_bytes,
+        hop_seconds=hops,
+        back_seconds=back,
+        stages=stages,
+    )
+
+
+def _stage(pricer: Pricer, spec: StageSpec, total: int, stages: int) -> Stage:
+    machine, domain_gpus, hbm_bytes = pricer.place(spec)
+    gpus, none = len(spec.gpus), (0,) * len(pricer.deployment.model.kinds)
+    each = total / gpus
+    return Stage(gpus, domain_gpus, machine, none, False, False, each, each / stages, hbm_bytes)
+
+
+def hop_seconds(
+    deployment: Deployment, groups: Sequence[StageSpec], sequences: float
+) -> tuple[Floats, Floats]:
+    """Seconds of handing ``sequences`` to another group, and their sampled tokens, ``[groups, groups]`` each."""
+    many = len(groups)
+    forward, back = np.zeros((many, many)), np.zeros((many, many))
+    for i, sender in enumerate(groups):
+        for j, receiver in enumerate(groups):
+            if i != j:
+                forward[i, j] = hand_over(deployment, sender, receiver, sequences)[1]
+                back[i, j] = hand_over(deployment, sender, receiver, sequences, back=True)[1]
+    return forward, back
+
+
+def with_free_orders(pricer: Pricer) -> list[Arrangement]:
+    """Return all arrangements: groups in the order of the cluster, and where they differ in better ones."""
+    found = arrangements(pricer.deployment.cluster, pricer.deployment.model)
+    known = {(what.replicas, what.cut) for what in found}
+    return found + [what for what in unlike_arrangements(pricer) if (what.replicas, what.cut) not in known]
+
+
+def unlike_arrangements(pricer: Pricer) -> list[Arrangement]:
+    """Return one replica over groups that differ, in each order that is best at one of :data:`SEQUENCES`.
+
+    None where all domains are alike. Orders are found by exchanges, the same every time
+    (:func:`cost.layouts.order_exchange.exchanged_order`). Groups are whole domains, alike ones joined up to the size
+    of the largest, and where GPUs differ equal cuts; all of them are stages, or the fastest kinds alone.
+    """
+    deployment = pricer.deployment
+    if not differs(deployment):
+        return []
+    found: dict[tuple[Group, ...], Arrangement] = {}
+    for groups, cut in _group_sets(deployment):
+        tp = 1 if deployment.model.moe is not None else len(groups[0])
+        for each in SEQUENCES[deployment.workload.phase]:
+            sequences = each * sum(len(group) for group in groups)
+            for stages in _depths(pricer, groups, tp):
+                problem = order_problem(pricer, groups, sequences=sequences, stages=stages, tp=tp)
+                best = exchanged_order(problem, [range(stages)])
+                if best is not None:
+                    order = tuple(groups[group] for group in best.order)
+                    found.setdefault(order, arrangement_of(deployment.cluster, (order,), cut=cut))
+    return list(found.values())
+
+
+def differs(deployment: Deployment) -> bool:
+    """Whether the scale-up domains of a cluster differ in size, GPU, links or faults."""
+    domains = domain_gpus(deployment.cluster)
+    return len(domains) > 1 and (len(set(map(len, domains))) > 1 or not _one_gpu(deployment.cluster))
+
+
+def _one_gpu(cluster: Cluster) -> bool:
+    """Whether all GPUs have the same figures and links."""
+    kinds = {
+        (domain.gpu.name, domain.gpu.hbm_bytes, domain.gpu.hbm_bytes_per_s, domain.scale_up_bytes_per_s)
+        for domain in cluster.spec.domains
+    }
+    return len(kinds) == 1 and not unlike_gpus(cluster)
+
+
+def _group_sets(deployment: Deployment) -> Iterator[tuple[list[Group], bool]]:
+    """Yield sets of groups that may be stages, and whether tensor parallelism may cut them (all of one size)."""
+    model, domains = deployment.model, domain_gpus(deployment.cluster)
+    most = min(MOST_STAGES, len(model.layers))
+    sizes = {len(domain) for domain in domains}
+    if model.moe is not None and len(sizes) > 1:
+        for groups in (domains, _joined(deployment, domains)):
+            if 1 < len(groups) <= most:
+                yield groups, False
+    if not _one_gpu(deployment.cluster):
+        for size in group_sizes(domains):
+            groups = equal_groups(domains, size)
+            if 1 < len(groups) <= most:
+                yield groups, True
+
+
+def _joined(deployment: Deployment, domains: Sequence[Group]) -> list[Group]:
+    """Join small domains of a kind, as many as divide them evenly and are no larger than the largest domain."""
+    cluster, largest = deployment.cluster, max(len(domain) for domain in domains)
+    kinds: dict[tuple[str, int], list[Group]] = {}
+    for domain in domains:
+        gpu = cluster.spec.domains[cluster.gpus[domain[0]].domain].gpu.name
+        kinds.setdefault((gpu, len(domain)), []).append(domain)
+    found: list[Group] = []
+    for (_, size), alike in kinds.items():
+        many = max(
+            part for part in range(1, len(alike) + 1) if len(alike) % part == 0 and part * size <= largest
+        )
+        found += [
+            tuple(gpu for group in alike[i : i + many] for gpu in group) for i in range(0, len(alike), many)
+        ]
+    return found
+
+
+def _depths(pricer: Pricer, groups: Sequence[Group], tp: int) -> list[int]:
+    """Numbers of stages worth a try: all groups, or those of the fastest kinds."""
+    problem = order_problem(pricer, groups, sequences=float(len(groups)), stages=len(groups), tp=tp)
+    layer_s = problem.before[:, -1] @ problem.seconds
+    kinds: dict[float, int] = {}
+    for seconds in layer_s.tolist():
+        kinds[seconds] = kinds.get(seconds, 0) + 1
+    depths = {depth for depth in accumulate(kinds[seconds] for seconds in sorted(kinds)) if depth > 1}
+    return sorted({*sorted(depths)[-4:], len(groups)}, reverse=True)

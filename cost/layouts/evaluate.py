@@ -82,6 +82,7 @@ def sweep(
     imbalance: float | None = 1.0,
     chunk_tokens: float | None = CHUNK_TOKENS,
     speeds: Sequence[float] = (),
+    batches: Sequence[int] = (),
 ) -> Sweep:
     """Price every parallel layout of a model on a cluster at every batch that fits.
 
@@ -100,6 +101,10 @@ def sweep(
         Prefill: prompt tokens that an attention group takes in one step, cached ones not counted, but at least one
         whole prompt; None: all that fit. A longer prompt takes several chunks, which are counted at what the prompt
         costs at once.
+    speeds:
+        Tokens per second of one sequence at which each layout is priced at its largest batch, besides the grid.
+    batches:
+        Whole sequences per GPU at which each layout that holds so many is priced, besides the grid.
 
     Notes
     -----
@@ -148,6 +153,12 @@ def sweep(
     for step_s in dict.fromkeys(deployment.workload.tokens_per_step / speed for speed in speeds):
         exact = _largest_within(pricer, table, pipelines, found, step_s, imbalance)
         found = found.joined(exact) if exact.rows else found
+    for many in dict.fromkeys(batches):
+        able = np.setdiff1d(np.flatnonzero(most >= many), found["layout"][found["batch"] == many])
+        if len(able):
+            found = found.joined(
+                _price(pricer, table, pipelines, able, np.full(len(able), float(many)), imbalance)
+            )
     found = found.take(_best_splits(table, variants, found))
     lacking = 0.0 if chosen.any() else max(0.0, float(shortage))
     return _result(deployment, variants, table, found, most, shortage=lacking, imbalance=imbalance)

@@ -1,0 +1,144 @@
+"""The layouts next to that of a plan: other widths, numbers of stages and copies, experts placed the fast way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cost.assignment import Assignment
+from cost.deployment import Deployment
+from cost.layout import Layout
+from cost.memory import replica_memory
+from placement.arrays import Ints
+from placement.fitting import Fitting, Shape, batch_that_fits, enumerate_shapes, fitted, stage_slots
+from placement.options import PlanOptions
+from placement.partition import equal_ranges, stage_specs
+from placement.placing import Known, place_stages
+from placement.plan import Plan
+from topology.errors import InfeasibleError, InputError
+
+PlacedLayout = tuple[Layout, Sequence[Assignment | None]]
+
+
+@dataclass(frozen=True)
+class _Widths:
+    """What tells layouts apart."""
+
+    ep: int
+    tp: int
+    stages: int
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[int]], tp: int) -> _Widths:
+        return cls(max(map(len, groups)), tp, len(groups))
+
+
+def other_widths(plan: Plan) -> Iterator[tuple[str, str, int, PlacedLayout | str]]:
+    """Yield the next smaller and larger EP and TP width and number of stages, the rest as in the plan.
+
+    Each as its name, the attribute of a layout that it is, its value, and the layout with its experts, or why it
+    cannot be. More stages on as many GPUs of a replica leave fewer to each.
+    """
+    layout, moe = plan.layout, plan.deployment.model.moe is not None
+    now = _Widths.of([stage.gpus for stage in layout.replicas[0]], layout.tp)
+    shapes: dict[_Widths, Shape] = {}
+    for shape in enumerate_shapes(plan.deployment.cluster, plan.deployment.model):
+        shapes.setdefault(_Widths.of(shape.replicas[0], shape.tp), shape)
+    rows: list[tuple[str, str, list[_Widths]]] = []
+    if moe:
+        rows.append(("EP width", "ep", [w for w in shapes if (w.tp, w.stages) == (now.tp, now.stages)]))
+        rows.append(("TP width", "tp", [w for w in shapes if (w.ep, w.stages) == (now.ep, now.stages)]))
+        staged = [w for w in shapes if w.tp == now.tp]
+    else:
+        rows.append(("TP width", "tp", [w for w in shapes if w.stages == now.stages]))
+        staged = list(shapes)
+    staged.sort(key=lambda w: (abs(w.ep * w.stages - now.ep * now.stages), -w.ep))
+    first = {w.stages: w for w in reversed(staged)}
+    rows.append(("stages", "stages", list(first.values())))
+    for name, of, widths in rows:
+        value = getattr(now, of)
+        below = [w for w in widths if getattr(w, of) < value]
+        above = [w for w in widths if getattr(w, of) > value]
+        nearest = [max(below, key=lambda w: getattr(w, of))] if below else []
+        nearest += [min(above, key=lambda w: getattr(w, of))] if above else []
+        for one in nearest:
+            yield name, of, getattr(one, of), _placed(plan, shapes[one])
+
+
+def more_or_fewer_copies(plan: Plan) -> Iterator[tuple[int, int, PlacedLayout | str]]:
+    """Yield one slot fewer and one more on each GPU: copies above one of each expert, the plan's, and the experts."""
+    moe, layout = plan.deployment.model.moe, plan.layout
+    slots = [part.slots for part in plan.experts if part is not None]
+    if moe is None or not slots:
+        return
+    now = max(slots) - moe.experts
+    for copies in (*([max(0, now - layout.ep)] if now else []), now + layout.ep):
+        shape = Shape(tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas), layout.tp)
+        rows = stage_slots(plan.deployment, shape, copies, plan.spread)
+        if rows is None:
+            yield copies, now, _too_many(plan)
+            continue
+        yield copies, now, (layout, _experts(plan, plan.deployment, layout, rows))
+
+
+def placed_experts(
+    plan: Plan, deployment: Deployment, layout: Layout, copies: int | None, known: Known
+) -> Sequence[Assignment | None] | str:
+    """Return the experts of any layout placed the fast way, or why they cannot be.
+
+    ``copies``: above one of each expert, None for the fewest that divide; ``known``: fast placements so far.
+    """
+    shape = Shape(tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas), layout.tp)
+    slots = stage_slots(deployment, shape, copies, plan.spread)
+    return _too_many(plan) if slots is None else _experts(plan, deployment, layout, slots, known)
+
+
+def _too_many(plan: Plan) -> str:
+    where = "GPUs" if plan.spread == "gpu" else f"{plan.spread}s"
+    return f"copies of one expert would not lie in different {where}"
+
+
+def _options(plan: Plan) -> PlanOptions:
+    seed = plan.options.get("seed", 0)
+    return PlanOptions(
+        time_limit_s=0.0,
+        seed=seed if isinstance(seed, int) else 0,
+        spread=plan.spread,
+        objective=plan.objective,
+        split=plan.split,
+    )
+
+
+def _experts(
+    plan: Plan, deployment: Deployment, layout: Layout, slots: Sequence[Ints], known: Known | None = None
+) -> Sequence[Assignment | None]:
+    if plan.loads is None:
+        return [None] * layout.stages
+    return place_stages(deployment, layout, slots, plan.loads, _options(plan), thorough=False, known=known)[0]
+
+
+def _placed(plan: Plan, shape: Shape) -> PlacedLayout | str:
+    """Return a shape with its layers split and its experts placed, or why it cannot be."""
+    deployment, redundant = plan.deployment, plan.options.get("redundant")
+    slots = stage_slots(deployment, shape, redundant if isinstance(redundant, int) else None, plan.spread)
+    if slots is None:
+        return _too_many(plan)
+    most = batch_that_fits(deployment, shape, slots)
+    if most < 1:
+        return _too_full(plan, shape, slots)
+    try:
+        fit = fitted(deployment.with_batch(min(plan.score.batch, most)), Fitting(shape, slots, most))
+    except (InputError, InfeasibleError) as error:
+        return str(error)
+    if fit is None:
+        return _too_full(plan, shape, slots)
+    return fit.layout, _experts(plan, deployment, fit.layout, slots)
+
+
+def _too_full(plan: Plan, shape: Shape, slots: Sequence[Ints]) -> str:
+    """Return how much HBM one sequence a GPU lacks."""
+    groups = shape.replicas[0]
+    stages = stage_specs(groups, equal_ranges(len(plan.deployment.model.layers), len(groups)))
+    memories = replica_memory(plan.deployment, stages, tp=shape.tp, slots=slots)
+    over = max(memory.used(1) - memory.usable for memory in memories)
+    return f"does not fit HBM: {max(over, 0.0) / 1e9:,.1f} GB per GPU too few for one sequence each"

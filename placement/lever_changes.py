@@ -71,7 +71,7 @@ def _said(cluster: Cluster, part: str, figure: str) -> str:
         rates = {domain.gpu.figure(figure).value for domain in spec.domains}
     unit = {"hbm_bytes": "byte", PEAKS: "flop/s"}.get(figure, "byte/s")
     text = format_quantity(next(iter(rates)), unit) if len(rates) == 1 else ""
-    return f"{text} in BF16" if text and figure == PEAKS else text
+    return f"{text} BF16" if text and figure == PEAKS else text
 
 
 def other_context(deployment: Deployment) -> Iterator[Changed]:
@@ -81,7 +81,7 @@ def other_context(deployment: Deployment) -> Iterator[Changed]:
     for change, length in lengths.items():
         if length < 1 or length == context:
             continue
-        to = f"{length:,} from {context:,} tokens"
+        to = f"{length:,} tokens"
         try:
             yield (
                 "context",

@@ -28,6 +28,8 @@ from placement.scoring import placement_scorer
 from topology.errors import InfeasibleError, InputError
 
 Kind = Literal["hardware", "workload", "precision", "layout"]
+FEW = 5
+"""Sequences of which a tenth more is not a whole one."""
 NEAR = 1e-9
 """Part of a speed that rounding may cost."""
 MOST_PLACED = 16
@@ -213,9 +215,9 @@ class _Bench:
         return Lever(name, kind, change, to, kept, grown, there)
 
     def _batches(self) -> dict[str, int]:
-        """Return other batches by what they are of the plan's: a tenth more, twice, half."""
+        """Return other batches by what they are of the plan's: a tenth more (or one), twice, half."""
         batch = self.plan.score.batch
-        found = {"+10%": max(batch + 1, round(1.1 * batch)), "x2": 2 * batch}
+        found = {"+10%" if batch >= FEW else "+1": max(batch + 1, round(1.1 * batch)), "x2": 2 * batch}
         return found | ({"half": batch // 2} if batch > 1 else {})
 
     def _kept(
@@ -254,7 +256,7 @@ class _Bench:
             return str(error)
         limit = self.level.tpot_s
         if self.level.asked and limit is not None and score.tpot_s > limit * (1 + NEAR):
-            return f"{score.tpot_s * 1e3:,.1f} ms a token at batch {batch:,}; {limit * 1e3:,.4g} ms were asked for"
+            return f"{score.tpot_s * 1e3:,.1f} ms a token at batch {batch:,}; the plan is for {limit * 1e3:,.4g} ms"
         return self._of(score, layout)
 
     def _of(self, score: Score, layout: Layout) -> Reached:
@@ -315,7 +317,7 @@ class _Bench:
         able = found.batch >= 1 if batch is None else found.batch == batch
         able = able if which is None else able & which
         if not able.any():
-            return "no such layout fits"
+            return "no layout that fits can have it" if batch is None else f"no layout takes batch {batch:,}"
         limit = self.level.tpot_s if self.level.asked or batch is None else None
         if limit is not None:
             fast = able & (found.tok_s_per_user >= (1 - NEAR) / limit)

@@ -76,6 +76,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "replan": plan.replan,
     "score": plan.score,
     "explain": plan.explain,
+    "what-if": plan.what_if,
     "draw": clusters.draw,
     "traffic": clusters.traffic,
     "sweep": sweep.sweep,

@@ -244,7 +244,21 @@ def explain(
 
     read = money.priced(read_plan(plan))
     explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
-    show(explain_view(explain_plan(explained, residual=not no_residual)), json=json)
+    show(explain_view(explain_plan(explained, residual=not no_residual, levers=True)), json=json)
+
+
+def what_if(plan: options.PlanFile, json: options.JsonFlag = False) -> None:
+    """Say what each lever of a plan would bring. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
+    from placement.levers import find_levers
+    from placement.plan_file import read_plan
+    from rackplan.output import show
+    from rackplan.progress import progress
+    from rackplan.views.levers import levers_view
+
+    read = read_plan(plan)
+    with progress() as reporter:
+        found = find_levers(read, on_stage=reporter.stage)
+    show(levers_view(found), json=json)
 
 
 def _copies(text: str) -> int | Literal["auto"]:

@@ -14,11 +14,13 @@ from cost.lecture import train_wait_s
 from cost.machine import PEAK
 from cost.score import Score
 from cost.terms.registry import TERMS
+from placement.levers import Levers, find_levers
 from placement.plan import Plan
 from placement.plan_file import layout_to_dict, plan_score_to_dict
 from placement.scoring import score_placement
 from rackplan.views.blocks import Block, Table, Text, View, figure_data, labelled, picked, sections
 from rackplan.views.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
+from rackplan.views.levers import MOST_NAMED, largest_words, lever_data
 from rackplan.views.money import bill_table, totals_text
 from rackplan.views.settings import set_words
 from rackplan.views.words import (
@@ -77,8 +79,8 @@ class Explanation:
 
     ``peaks`` is the score of the same placement at data-sheet peaks, its parts one after another;
     ``figures`` are all that the score rests on, ``weakest`` those of the weakest kind; ``residual``
-    is what measured runs near the plan took over the physics and how near they are (:func:`residual_of`), None where
-    it was not asked for.
+    is what measured runs near the plan took over the physics and how near they are (:func:`residual_of`), ``levers``
+    what its levers would bring with the layout kept; None where they were not asked for.
     """
 
     plan: Plan
@@ -89,6 +91,7 @@ class Explanation:
     weakest: tuple[UsedFigure, ...]
     assumptions: tuple[str, ...]
     residual: tuple[float, float] | None = None
+    levers: Levers | None = None
 
     @property
     def step_over_lower(self) -> float:
@@ -101,8 +104,11 @@ class Explanation:
         return self.plan.score.hbm_bytes["free"]
 
 
-def explain_plan(plan: Plan, *, residual: bool = True) -> Explanation:
-    """Return the explanation of a plan that fits; ``residual``: with what measured runs near it say."""
+def explain_plan(plan: Plan, *, residual: bool = True, levers: bool = False) -> Explanation:
+    """Return the explanation of a plan that fits.
+
+    ``residual``: with what measured runs near it say; ``levers``: with what its levers would bring.
+    """
     score, peaks = plan.score, at_peaks(plan)
     rows = [
         TermRow(
@@ -125,6 +131,7 @@ def explain_plan(plan: Plan, *, residual: bool = True) -> Explanation:
         tuple(weakest_figures(figures)),
         tuple(_assumptions(plan)),
         residual_of(plan) if residual else None,
+        find_levers(plan, free=False) if levers else None,
     )
 
 
@@ -302,6 +309,7 @@ def explain_view(found: Explanation) -> View:
         Text("\n".join(["Sources:", *numbered])),
         Text(weakest_note(found)),
         Text("\n".join(["Assumptions:", *(f"- {text}" for text in found.assumptions)])),
+        Text("" if found.levers is None else largest_words(found.levers)),
     ]
     shown = (block for block in blocks if not isinstance(block, Text) or block.text)
     return View(sections(*([block] for block in shown)), _data(found))
@@ -436,5 +444,8 @@ def _data(found: Explanation) -> dict[str, Any]:
         "assumptions": list(found.assumptions),
         "residual": (
             None if found.residual is None else {"factor": found.residual[0], "weight": found.residual[1]}
+        ),
+        "levers": (
+            None if found.levers is None else [lever_data(row) for row in found.levers.largest[:MOST_NAMED]]
         ),
     }

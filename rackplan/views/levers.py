@@ -1,0 +1,187 @@
+"""What each lever of a plan would bring: the table of ``what-if``, and the largest of them in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from placement.levers import Lever, Levers, Reached
+from placement.plan_file import layout_to_dict
+from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
+from rackplan.views.settings import set_blocks
+from rackplan.views.words import phase_words
+
+MOST_NAMED = 3
+"""Levers that a sentence names."""
+_WAYS = {"batch_kept": "same batch", "layout_kept": "same layout", "layout_free": "any layout"}
+
+
+def levers_view(found: Levers) -> View:
+    """Return what ``rackplan what-if`` says; in the data seconds, tokens per second, fractions."""
+    plan = found.plan
+    deployment, score = plan.deployment, plan.score
+    moe = deployment.model.moe is not None
+    cluster = deployment.cluster
+    now = (
+        f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU over all GPUs at {score.tok_s_per_user:,.1f} "
+        f"tok/s/user; step {score.step_s * 1e3:,.2f} ms; {plan.layout.short(moe=moe)}, batch {score.batch:,}"
+    )
+    usable = [row for row in found.rows if any(isinstance(way, Reached) for way in _ways(row).values())]
+    title = f"{deployment.model.name} on {cluster.name} ({len(cluster.gpus)} GPUs)"
+    head = [
+        Heading(f"{title}, {phase_words(deployment.workload)}"),
+        Text(now, "Plan"),
+        *set_blocks("Set", cluster),
+        Text(f"{level_words(found)}. One lever at a time", "Held"),
+        *labelled("Unchanged", _unchanged_words(found)),
+    ]
+    legend = Text(
+        "change of tok/s/GPU over the plan's, largest first. same batch: placement and batch as in the plan, with "
+        "the step that they then take; same layout: the largest batch (@) within what is held; any layout: the best "
+        "layout at its largest batch, experts placed the fast way, another one only where it is better. What a "
+        "narrower format does to answers is not looked at.",
+        "Legend",
+    )
+    return View(
+        sections(head, [_table(usable)], [legend], _refusals(found.rows)),
+        _data(found),
+    )
+
+
+def level_words(found: Levers) -> str:
+    """Return what is held under every change."""
+    level = found.level
+    if not found.plan.deployment.workload.decodes:
+        return "prompts per GPU in a step"
+    if level.tpot_s is None:
+        return "nothing but that it fits: no time per token was asked for, and the batch is the largest that fits"
+    time = f"at most {level.tpot_s * 1e3:,.4g} ms a token"
+    return f"{time}, what the plan is for" if level.asked else f"{time}, the plan's own"
+
+
+def largest_words(found: Levers) -> str:
+    """Return the largest levers with the layout kept in one sentence."""
+    rows = found.largest[:MOST_NAMED]
+    if not rows:
+        return "No lever gains anything with this layout."
+    tenth = {row.name: row for row in found.rows if row.change == "+10%"}
+    named = []
+    for row in rows:
+        to = f" ({row.to})" if row.to and row.kind != "precision" else ""
+        text = f"{_name(row)}{to} {row.gain:+.1%}"
+        less = tenth.get(row.name)
+        if row.kind == "hardware" and row.change == "x2" and less is not None:
+            text += f", by a tenth {less.gain:+.1%}"
+        named.append(text)
+    return (
+        f"The largest levers, layout kept, tok/s/GPU ({level_words(found)}): {'; '.join(named)}. "
+        "`rackplan what-if` has all of them."
+    )
+
+
+def lever_data(row: Lever) -> dict[str, Any]:
+    """Return one lever as data; null where it cannot be, with the reason."""
+    ways = _ways(row)
+    return {
+        **({"lever": row.name, "kind": row.kind, "change": row.change, "to": row.to} if row.change else {}),
+        **{way: _reached_data(found) for way, found in ways.items()},
+        "reasons": {way: found for way, found in ways.items() if isinstance(found, str)},
+    }
+
+
+def _ways(row: Lever) -> dict[str, Reached | str]:
+    found = {way: getattr(row, way) for way in _WAYS}
+    return {way: one for way, one in found.items() if one is not None}
+
+
+def _reached_data(found: Reached | str) -> dict[str, Any] | None:
+    if isinstance(found, str):
+        return None
+    return picked(found, "tok_s_per_gpu tok_s_per_user step_s batch layout gain")
+
+
+def _name(row: Lever) -> str:
+    if row.kind == "layout":
+        return row.name
+    if row.change == "half":
+        return f"half the {row.name}"
+    if row.kind == "precision":
+        return f"{row.name} {row.to}"
+    return f"{row.name} {row.change}"
+
+
+def _unchanged_words(found: Levers) -> str:
+    free = found.unchanged.layout_free
+    own = found.plan.layout.short(moe=found.plan.deployment.model.moe is not None)
+    if not isinstance(free, Reached):
+        return free or ""
+    if free == found.unchanged.layout_kept:
+        return f"no other layout is better than {own}"
+    return f"{free.layout} at batch {free.batch:,.4g} is {free.gain:+.1%}"
+
+
+def _table(rows: Sequence[Lever]) -> Table:
+    return Table.of(
+        rows,
+        ("lever", _first),
+        ("to", lambda row: "" if row.kind == "precision" else row.to),
+        ("step ms", lambda row: _step(row.batch_kept)),
+        (_WAYS["batch_kept"], lambda row: _gain(row.batch_kept)),
+        (_WAYS["layout_kept"], lambda row: _gain(row.layout_kept, batch=True)),
+        (_WAYS["layout_free"], lambda row: _gain(row.layout_free)),
+        ("which", _which),
+        words=(0, 1, 6),
+        indent=0,
+    )
+
+
+def _first(row: Lever) -> str:
+    return _name(row) if row.kind != "layout" else f"{row.name}, {row.change}"
+
+
+def _step(found: Reached | str) -> str:
+    return f"{found.step_s * 1e3:,.2f}" if isinstance(found, Reached) else "-"
+
+
+def _gain(found: Reached | str | None, *, batch: bool = False) -> str:
+    if not isinstance(found, Reached):
+        return "-"
+    gain = f"{found.gain:+.1%}"
+    gain = "0.0%" if gain in ("+0.0%", "-0.0%") else gain
+    return f"{gain} @{found.batch:,.4g}" if batch else gain
+
+
+def _which(row: Lever) -> str:
+    """Return the layout of the free choice where it is another than the one kept (if only in the split)."""
+    free, kept = row.layout_free, row.layout_kept
+    return free.layout if isinstance(free, Reached) and free != kept else ""
+
+
+def _refusals(rows: Sequence[Lever]) -> list[Block]:
+    """Return why a lever cannot be pulled, each reason once."""
+    said: list[str] = []
+    for row in rows:
+        reasons: dict[str, list[str]] = {}
+        for way, found in _ways(row).items():
+            if isinstance(found, str):
+                reasons.setdefault(found, []).append(_WAYS[way])
+        for reason, ways in reasons.items():
+            where = "" if len(ways) == len(_ways(row)) else f", {' and '.join(ways)}"
+            said.append(f"{_first(row)}{where}: {reason}")
+    return [Text("What cannot be, and why:"), Items(said, hanging=True)] if said else []
+
+
+def _data(found: Levers) -> dict[str, Any]:
+    plan, level = found.plan, found.level
+    return {
+        "model": plan.deployment.model.name,
+        "cluster": plan.deployment.cluster.name,
+        "gpus": len(plan.deployment.cluster.gpus),
+        "phase": plan.deployment.workload.phase,
+        "tokens": plan.score.tokens,
+        "layout": layout_to_dict(plan),
+        "plan": picked(plan.score, "tok_s_per_gpu tok_s_per_user step_s batch"),
+        "held": {"tpot_s": level.tpot_s, "asked": level.asked, "words": level_words(found)},
+        "unchanged": lever_data(found.unchanged),
+        "levers": [lever_data(row) for row in found.rows],
+    }

@@ -1,0 +1,188 @@
+"""Levers of a plan: each is the score of what changed, none that only adds hurts, and what cannot be says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.deployment import Deployment
+from cost.layouts import sweep
+from cost.loads import read_loads
+from cost.workload import Workload
+from helpers import few_layers
+from placement.levers import Lever, Levers, Reached, ServiceLevel, find_levers
+from placement.options import PlanOptions
+from placement.plan import Plan
+from placement.planner import make_plan
+from placement.scoring import score_placement
+from topology import build_cluster, resolve_cluster
+from topology.settings import scaled, with_figures
+
+
+@cache
+def plan(
+    cluster: str = "hgx-h100@16", model: str = "mixtral-8x7b", batch: int = 0, tpot_s: float | None = 0.005
+) -> Plan:
+    """A plan of a model of three layers."""
+    cut = few_layers(model, 3)
+    deployment = Deployment(resolve_cluster(cluster), cut, Workload(context=2048, batch=batch))
+    loads = None
+    if cut.moe is not None:
+        loads = read_loads(
+            ["lognormal:0.63"],
+            moe_layers=cut.moe_layers,
+            layers=len(cut.layers),
+            experts=cut.moe.experts,
+            seed=0,
+        )
+    return make_plan(deployment, loads, PlanOptions(tpot_s=tpot_s, time_limit_s=0.0, alike=0.0))
+
+
+@cache
+def levers(*asked: object) -> Levers:
+    return find_levers(plan(*asked))  # type: ignore[arg-type]
+
+
+def row(found: Levers, name: str, change: str) -> Lever:
+    return next(one for one in found.rows if (one.name, one.change) == (name, change))
+
+
+def reached(found: Reached | str | None) -> Reached:
+    assert isinstance(found, Reached), found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "figure"),
+    [
+        ("HBM bandwidth", "gpu", "hbm_bytes_per_s"),
+        ("flop/s", "gpu", "flop_per_s"),
+        ("scale-up bandwidth", "scale-up", "link_bytes_per_s"),
+        ("scale-out bandwidth", "scale-out", "link_bytes_per_s"),
+    ],
+)
+def test_with_the_batch_kept_a_lever_is_the_plan_scored_on_what_changed(
+    name: str, part: str, figure: str
+) -> None:
+    before = plan()
+    for change, factor in (("+10%", 1.1), ("x2", 2.0)):
+        cluster = build_cluster(with_figures(before.deployment.cluster.spec, [scaled(part, figure, factor)]))
+        deployment = replace(before.deployment, cluster=cluster)
+        score, _ = score_placement(deployment, before.layout, before.experts, before.loads, before.split)
+        found = reached(row(levers(), name, change).batch_kept)
+        assert (found.step_s, found.tok_s_per_gpu) == (score.step_s, score.tok_s_per_gpu)
+        assert found.gain == pytest.approx(score.tok_s_per_gpu / before.score.tok_s_per_gpu - 1)
+
+
+def test_with_the_layout_kept_the_batch_is_the_largest_within_the_time_asked_for() -> None:
+    found, before = row(levers(), "HBM bandwidth", "x2"), plan()
+    kept = reached(found.layout_kept)
+    assert before.score.batch < kept.batch
+    cluster = build_cluster(
+        with_figures(before.deployment.cluster.spec, [scaled("gpu", "hbm_bytes_per_s", 2)])
+    )
+    for batch, fast in ((int(kept.batch), True), (int(kept.batch) + 1, False)):
+        deployment = replace(before.deployment.with_batch(batch), cluster=cluster)
+        score, _ = score_placement(deployment, before.layout, before.experts, before.loads, before.split)
+        assert (score.tpot_s <= 0.005) is fast
+
+
+@pytest.mark.parametrize(
+    "asked", [(), ("hgx-h100@16", "llama-3.1-70b", 0, 0.01), ("hgx-h100", "mixtral-8x7b", 7, None)]
+)
+def test_what_only_adds_never_hurts_and_a_free_layout_is_never_behind_one_that_is_kept(
+    asked: tuple[object, ...],
+) -> None:
+    found = levers(*asked)
+    assert reached(found.unchanged.layout_kept).gain >= 0
+    for one in found.rows:
+        if one.kind == "hardware" and isinstance(one.layout_kept, Reached):
+            assert reached(one.batch_kept).gain >= -1e-12
+            assert one.layout_kept.gain >= reached(one.batch_kept).gain - 1e-12
+            assert reached(one.layout_free).gain >= reached(found.unchanged.layout_free).gain - 1e-12
+        if isinstance(one.layout_kept, Reached):
+            assert reached(one.layout_free).gain >= one.layout_kept.gain
+    gains = [one.gain for one in found.rows]
+    assert gains == sorted(gains, reverse=True)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    figure=st.sampled_from(["hbm_bytes_per_s", "hbm_bytes", "flop_per_s", "link_bytes_per_s"]),
+    factor=st.floats(1, 30),
+    more=st.floats(1, 30),
+)
+def test_more_of_a_figure_never_makes_the_best_layout_slower(figure: str, factor: float, more: float) -> None:
+    before = plan().deployment
+    part = "scale-up" if figure == "link_bytes_per_s" else "gpu"
+    rates = []
+    for one in (factor, factor * more):
+        cluster = build_cluster(with_figures(before.cluster.spec, [scaled(part, figure, one)]))
+        rates.append(sweep(replace(before, cluster=cluster), cut_experts=False).tok_s_per_gpu.max())
+    assert rates[1] >= rates[0] * (1 - 1e-9)
+
+
+def test_a_free_layout_is_the_best_of_those_with_their_experts_placed() -> None:
+    """The best of the planner's own search on the same deployment, which takes the fastest of all."""
+    before = plan()
+    cluster = build_cluster(
+        with_figures(before.deployment.cluster.spec, [scaled("gpu", "hbm_bytes_per_s", 2)])
+    )
+    deployment = replace(before.deployment.with_batch(0), cluster=cluster)
+    best = make_plan(deployment, before.loads, PlanOptions(tpot_s=0.005, time_limit_s=0.0, alike=0.0))
+    free = reached(row(levers(), "HBM bandwidth", "x2").layout_free)
+    assert free.tok_s_per_gpu == pytest.approx(best.score.tok_s_per_gpu, rel=0.01)
+
+
+def test_the_service_level_is_what_was_asked_for_or_the_plans_own() -> None:
+    assert ServiceLevel.of(plan()) == ServiceLevel(0.005, asked=True)
+    own = plan("hgx-h100", "mixtral-8x7b", 7, None)
+    assert ServiceLevel.of(own) == ServiceLevel(own.score.tpot_s, asked=False)
+    largest = plan("hgx-h100", "mixtral-8x7b", own.score.max_batch, None)
+    assert ServiceLevel.of(largest) == ServiceLevel(None, asked=False)
+
+
+def test_a_larger_batch_says_what_it_misses() -> None:
+    double = row(levers(), "batch", "x2")
+    assert isinstance(double.batch_kept, str)
+    assert "the plan is for 5 ms" in double.batch_kept
+    own = levers("hgx-h100", "mixtral-8x7b", 7, None)
+    assert reached(row(own, "batch", "x2").batch_kept).gain > 0
+    assert reached(row(own, "batch", "x2").layout_free).batch == 14
+
+
+def test_what_cannot_be_has_its_reason() -> None:
+    one_domain = levers("hgx-h100", "mixtral-8x7b", 7, None)
+    away = row(one_domain, "scale-out bandwidth", "x2")
+    assert away.batch_kept == "the cluster is one domain: nothing leaves it"
+    full = plan("hgx-h100", "mixtral-8x7b", plan("hgx-h100", "mixtral-8x7b", 7, None).score.max_batch, None)
+    double = next(
+        one for one in find_levers(full, free=False).rows if (one.name, one.change) == ("context", "x2")
+    )
+    assert isinstance(double.batch_kept, str)
+    assert "HBM capacity binds" in double.batch_kept
+    assert "GB too few" in double.batch_kept
+    assert reached(double.layout_kept).batch < full.score.batch
+
+
+def test_formats_context_and_layouts_step_to_the_next() -> None:
+    found = levers()
+    said = {(one.name, one.to) for one in found.rows}
+    assert {("weights", "fp8 from bf16"), ("KV cache", "fp8 from bf16"), ("context", "1,024 tokens")} <= said
+    now = plan().layout
+    widths = [one for one in found.rows if one.name == "EP width"]
+    assert widths
+    assert all(one.to.endswith(f" from {now.ep}") for one in widths)
+    copies = [one for one in found.rows if one.name == "copies"]
+    assert len(copies) >= 1
+
+
+def test_the_largest_are_one_change_of_each_lever_with_the_layout_kept() -> None:
+    largest = find_levers(plan(), free=False).largest
+    assert len({one.name for one in largest}) == len(largest)
+    assert all(one.gain > 0 and one.kind != "layout" and one.layout_free is None for one in largest)
+    assert [one.gain for one in largest] == sorted((one.gain for one in largest), reverse=True)

@@ -20,6 +20,7 @@ from placement.bounds import lower_bound
 from placement.options import Objective
 from placement.plan import BaselineScore, Plan, Proof
 from placement.problem import Problem, make_problem
+from topology.cluster import Cluster
 from topology.errors import InputError
 
 
@@ -176,6 +177,22 @@ def under_sparse_attention(plan: Plan, rule: str) -> Plan:
     deployment = replace(plan.deployment, workload=workload)
     score, balancedness = score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)
     # rivals and failures were scored without it
+    return replace(
+        plan, deployment=deployment, score=score, balancedness=balancedness, baselines={}, failures=None
+    )
+
+
+def on_cluster(plan: Plan, cluster: Cluster) -> Plan:
+    """Return ``plan`` scored on a cluster of the same GPUs whose figures differ.
+
+    Raises
+    ------
+    InfeasibleError
+        If its batch no longer fits in HBM.
+    """
+    deployment = replace(plan.deployment, cluster=cluster)
+    score, balancedness = score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)
+    # rivals and failures were scored on the other
     return replace(
         plan, deployment=deployment, score=score, balancedness=balancedness, baselines={}, failures=None
     )

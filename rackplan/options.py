@@ -408,6 +408,26 @@ def given_clusters(names: Sequence[str], settings: Sequence[str] | None) -> list
     return with_figures_where(found, [parse_setting(text) for text in settings])
 
 
+def with_settings(plan: Plan, settings: Sequence[str] | None) -> Plan:
+    """Return a plan scored with the figures of ``settings`` on its cluster.
+
+    Raises
+    ------
+    InputError
+        If a setting cannot be read or used.
+    InfeasibleError
+        If the plan's batch no longer fits in HBM.
+    """
+    if not settings:
+        return plan
+    from placement.scoring import on_cluster
+    from topology.build import build_cluster
+    from topology.settings import parse_setting, with_figures
+
+    spec = with_figures(plan.deployment.cluster.spec, [parse_setting(text) for text in settings])
+    return on_cluster(plan, build_cluster(spec))
+
+
 def equal_clusters(
     names: Sequence[str], gpus: int | None, settings: Sequence[str] | None = None
 ) -> list[Cluster]:

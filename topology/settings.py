@@ -37,6 +37,20 @@ _FIGURES: Mapping[str, Mapping[str, str]] = {
     "out": LINK_FIGURES,
     "system": SYSTEM_FIGURES,
 }
+MOST_TIMES = 10_000
+"""How many times more or less than before a figure may be: beyond that a prefix is off."""
+_MOST: Mapping[str, float] = {
+    "byte": 1e15,
+    "byte/s": 1e17,
+    "flop/s": 1e20,
+    "s": 1.0,
+    "W": 1e9,
+    "USD/h": 1e5,
+    "1": 1e9,
+    "kg": 1e7,
+    "m": 1e7,
+}
+"""The largest value by unit of a figure that nobody published."""
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?"
 _FACTOR = re.compile(rf"({_NUMBER})\s*[xX\u00d7]")
 _PERCENT = re.compile(rf"([+-]{_NUMBER})\s*%")
@@ -250,6 +264,10 @@ class _Changes:
         if not able:
             known = list(dict.fromkeys(key for kind in kinds for key in _FIGURES[kind]))
             known += [PEAKS] * ("gpu" in kinds)
+            if setting.figure == "gpus" and "system" in kinds:
+                setting.refuse(
+                    "the size of a domain is no figure; name@GPUS, or a domain of your own in a cluster YAML."
+                )
             setting.refuse(f"it has no such figure; {nearest(setting.figure, known)}")
         for kind, name in self._meant(setting, [one for one in named if one[0] in able], parts):
             own = _figures(kind, getattr(parts, kind)[name])
@@ -348,13 +366,24 @@ def _changed(setting: Setting, name: str, key: str, unit: str, old: Figure | Non
             like = "a number" if unit == "1" else "a number with its unit"
             setting.refuse(f"nobody published {key} of {name}, so there is nothing to multiply; give {like}.")
         value = old.value * setting.factor
-        if not (math.isfinite(value) and value > 0):
-            setting.refuse(f"{setting.value} of {_said(old)} is no number above zero.")
+        _check_size(setting, value, unit, old)
         source = f"{SET_BY_USER}: {setting.value} of {_said(old)}"
         return Figure(value, unit, Evidence.USER, source, _text(value, unit))
     value = _value(setting, unit)
+    _check_size(setting, value, unit, old if known else None)
     source = f"{SET_BY_USER} instead of {_said(old)}" if old is not None and known else SET_BY_USER
     return Figure(value, unit, Evidence.USER, source, _text(value, unit))
+
+
+def _check_size(setting: Setting, value: float, unit: str, old: Figure | None) -> None:
+    """Refuse what no machine is: a prefix or a unit is off."""
+    if old is None:
+        if not 1e-12 < value <= _MOST[unit]:
+            setting.refuse("nothing is like that; is a prefix off?")
+    elif not 1 / MOST_TIMES <= value / old.value <= MOST_TIMES:
+        setting.refuse(
+            f"that is more than {MOST_TIMES:,} times off from {_said(old)}; is a prefix or the unit off?"
+        )
 
 
 def _value(setting: Setting, unit: str) -> float:

@@ -192,6 +192,7 @@ def score(
     loads: options.Loads = None,
     windows: options.Windows = None,
     sparse_attention: options.SparseAttention = "",
+    settings: options.Settings = None,
     *,
     money: options.Money,
     json: options.JsonFlag = False,
@@ -207,7 +208,7 @@ def score(
     from rackplan.output import show
     from rackplan.views.plan import score_view
 
-    scored = money.priced(read_plan(plan))
+    scored = money.priced(options.with_settings(read_plan(plan), settings))
     if sparse_attention:
         scored = under_sparse_attention(scored, sparse_attention)
     if loads:
@@ -232,6 +233,7 @@ def explain(
         bool,
         opt("--no-residual", "Leave out what measured runs near this one took over the physics."),
     ] = False,
+    settings: options.Settings = None,
     *,
     money: options.Money,
     json: options.JsonFlag = False,
@@ -242,12 +244,14 @@ def explain(
     from rackplan.output import show
     from rackplan.views.explain import explain_plan, explain_view
 
-    read = money.priced(read_plan(plan))
+    read = money.priced(options.with_settings(read_plan(plan), settings))
     explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
     show(explain_view(explain_plan(explained, residual=not no_residual, levers=True)), json=json)
 
 
-def what_if(plan: options.PlanFile, json: options.JsonFlag = False) -> None:
+def what_if(
+    plan: options.PlanFile, settings: options.Settings = None, json: options.JsonFlag = False
+) -> None:
     """Say what each lever of a plan would bring. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
     from placement.levers import find_levers
     from placement.plan_file import read_plan
@@ -255,7 +259,7 @@ def what_if(plan: options.PlanFile, json: options.JsonFlag = False) -> None:
     from rackplan.progress import progress
     from rackplan.views.levers import levers_view
 
-    read = read_plan(plan)
+    read = options.with_settings(read_plan(plan), settings)
     with progress() as reporter:
         found = find_levers(read, on_stage=reporter.stage)
     show(levers_view(found), json=json)

@@ -460,3 +460,21 @@ def test_replicas_with_a_slow_gpu_or_link_set_the_step(tmp_path: Path, fault: st
     score = scorer_of(found, row, None).at(64)
     assert score.step_s == pytest.approx(found.step_s[row])
     assert score.tok_s_per_gpu == pytest.approx(found.tok_s_per_gpu[row])
+
+
+def test_every_layout_that_holds_it_is_priced_at_a_batch_that_is_asked_for() -> None:
+    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), WORKLOAD)
+    usual, asked = sweep(deployment), sweep(deployment, batches=[61, 10**6])
+    able = {(layout, tp, part) for layout, tp, part, most in _widths(usual) if most >= 61}
+    there = asked.batch == 61
+    found = {key for key, at in zip([row[:3] for row in _widths(asked)], there, strict=True) if at}
+    assert {key[1:] for key in found} == {key[1:] for key in able}
+    assert not (asked.batch == 10**6).any()
+    for index in np.flatnonzero(there & (asked.moe_tp == 1))[:4]:
+        score = scorer_of(asked, int(index), None).at(61)
+        assert asked.step_s[index] == pytest.approx(score.step_s)
+
+
+def _widths(found: Sweep) -> list[tuple[int, int, int, float]]:
+    columns = (found.layout, found.tp, found.moe_tp, found.max_batch)
+    return list(zip(*(column.tolist() for column in columns), strict=True))

@@ -61,6 +61,20 @@ def test_a_plan_is_made_with_the_figure_and_keeps_it(
     assert any(SAID in text for text in explained["assumptions"])
 
 
+def test_a_plan_is_scored_and_explained_with_another_figure(
+    run: Callable[..., Result], plan: Callable[..., Any]
+) -> None:
+    usual = plan()["score"]
+    fast = run("score", "p/plan.json", *DOUBLE, "--json").data
+    assert fast["step_s"] < usual["step_s"]
+    assert SAID in " ".join(run("explain", "p/plan.json", *DOUBLE).out.split())
+    levers = run("what-if", "p/plan.json", *DOUBLE, "--json").data
+    assert levers["plan"]["step_s"] == pytest.approx(fast["step_s"])
+    small = run("score", "p/plan.json", "--set", "gpu.hbm_bytes=0.01x")
+    assert small.code == 3
+    assert "HBM capacity binds: batch 64 needs" in small.error_line
+
+
 def test_sweep_compare_traffic_catalog_and_draw_take_it(
     run: Callable[..., Result], few_layers: Callable[[str, int], Path]
 ) -> None:

@@ -1,7 +1,8 @@
 """What the GPUs of a cluster cost and draw: prices and powers with their origin, added up over those that work.
 
 A price of any basis is for a whole GPU-hour: host, network, power and building are in it. An all-in power has the
-GPU's share of them too. So neither gets a line for switches or optics beside it, which would count them twice.
+GPU's share of them too. Switches and optics have lines of their own only beside figures that they are not in: the
+power of a system's racks or hosts, and the user's own figures where the user gives some of the network too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cost.network import NETWORK, NetworkPart, count_parts, network_parts
 from cost.prices import (
     PRICE_BASES,
     Batch,
@@ -25,8 +27,9 @@ from cost.quantity import require_number
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure, weakest
-from topology.reading import nearest
-from topology.spec import GpuSpec
+from topology.names import Names
+from topology.physical import system_power
+from topology.spec import DomainSpec, GpuSpec
 
 HOURS_PER_YEAR = 8760.0
 """Of 365 days."""
@@ -41,6 +44,8 @@ class BillPart:
     count: float
     usd_per_h: Figure | None
     power_w: Figure | None
+    all_in: bool = True
+    """Whether the power has its share of host, network, cooling and conversion."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +90,8 @@ class Bill:
         cls, basis: str, parts: Sequence[BillPart], network: Sequence[BillPart], left_out: Iterable[str]
     ) -> Bill:
         """Return the bill of some parts, added up."""
-        usd, usd_kind = _total(parts, lambda part: part.usd_per_h)
-        power, power_kind = _total([*parts, *network], lambda part: part.power_w)
+        usd, usd_kind = _total(parts, network, lambda part: part.usd_per_h)
+        power, power_kind = _total(parts, network, lambda part: part.power_w)
         return cls(
             basis=basis,
             gpus=round(math.fsum(part.count for part in parts)),
@@ -191,7 +196,8 @@ class PriceBook:
     prices:
         USD for an hour of one GPU, by name of its kind (``{"gb200": 3.10}``).
     powers:
-        All-in watts of one GPU, by name of its kind.
+        All-in watts of one GPU, by name of its kind. Both may have a ``switch`` between domains and a ``transceiver``
+        there: the figures given for GPUs are then without the network.
 
     Raises
     ------
@@ -242,42 +248,102 @@ class PriceBook:
         Raises
         ------
         InputError
-            If an id is not that of a GPU that works, or stands twice.
+            If an id is not that of a GPU that works, or stands twice; as :meth:`require_apart`.
         """
+        self.require_apart(cluster)
         domains = Counter(gpu.domain for gpu in cluster.gpus) if gpus is None else _domains(cluster, gpus)
-        counts: Counter[str] = Counter()
-        specs: dict[str, GpuSpec] = {}
+        kinds: dict[int, BillPart] = {}
+        counts: Counter[BillPart] = Counter()
+        left_out: dict[str, None] = {}
         for domain, count in sorted(domains.items()):
-            spec = cluster.spec.domains[domain].gpu
-            specs.setdefault(spec.name, spec)
-            counts[spec.name] += count
-        left_out: list[str] = []
-        parts = [
-            BillPart(
-                name, counts[name], _found(self.price, spec, left_out), _found(self.power, spec, left_out)
-            )
-            for name, spec in specs.items()
+            spec = cluster.spec.domains[domain]
+            if id(spec) not in kinds:
+                kinds[id(spec)] = self._part(spec, left_out)
+            counts[kinds[id(spec)]] += count
+        parts = [replace(part, count=count) for part, count in counts.items()]
+        network = self._network(cluster, parts, left_out)
+        return Bill.of(self.basis, parts, network, left_out)
+
+    def _part(self, domain: DomainSpec, left_out: dict[str, None]) -> BillPart:
+        """Return one GPU of ``domain``; what has no figure goes to ``left_out``."""
+        gpu = domain.gpu
+        price, power = _found(self.price, gpu, left_out), None
+        all_in = not (gpu.name in self.powers and self.powers.keys() & set(NETWORK))
+        try:
+            power = self.power(gpu)
+        except MissingFigureError as error:
+            system = system_power(domain)
+            if system is None:
+                left_out[str(error)] = None
+            else:
+                all_in = False
+                power = replace(system, value=system.value / domain.gpus)
+                left_out[
+                    f"{gpu.name}: its power is its share of the system's, without cooling and conversion."
+                ] = None
+        return BillPart(gpu.name, 1, price, power, all_in)
+
+    def require_apart(self, cluster: Cluster) -> None:
+        """Refuse figures of the network beside those of a GPU that have its share of it already.
+
+        Raises
+        ------
+        InputError
+            If a switch or a transceiver has a price here and a GPU of ``cluster`` has none, or it has a power and a
+            GPU's is all-in.
+        """
+        gpus = {domain.gpu.name: domain.gpu for domain in cluster.spec.domains}
+        all_in = [name for name, gpu in gpus.items() if _found(gpu_power, gpu, {})]
+        for option, given, known in (("price", self.prices, [*gpus]), ("power", self.powers, all_in)):
+            network = next((name for name in NETWORK if name in given), None)
+            whole = [name for name in known if name not in given]
+            if network and whole:
+                raise InputError(
+                    f"`{option}` {network}: the {option} of {whole[0]} has its share of the network already; give "
+                    f"`{option}` {whole[0]} without it too, or leave {network} out."
+                )
+
+    def _network(
+        self, cluster: Cluster, parts: Sequence[BillPart], left_out: dict[str, None]
+    ) -> list[BillPart]:
+        """Return the switches and optics that are in no figure of ``parts``, in the share of these GPUs."""
+        priced = math.fsum(part.count for part in parts) / len(cluster.gpus)
+        powered = math.fsum(part.count for part in parts if not part.all_in) / len(cluster.gpus)
+        lines: list[tuple[NetworkPart, float, Figure | None, Figure | None]] = []
+        for one in network_parts(cluster):
+            usd, watts = self.prices.get(one.kind), self.powers.get(one.kind)
+            power = one.power_w if watts is None else _users(watts, "W", "the power given")
+            if usd is not None:
+                lines.append((one, priced, _users(usd, "USD/h", "the price given"), None))
+            if powered and power is not None:
+                lines.append((one, powered, None, power))
+            if powered and power is None:
+                left_out[f"{one.name}: no power is in the catalog; give yours with `power` {one.kind}=W."] = (
+                    None
+                )
+        counts = count_parts(cluster, [one for one, *_ in lines])
+        return [
+            BillPart(one.name, count * share, price, power, all_in=False)
+            for (one, share, price, power), count in zip(lines, counts, strict=True)
         ]
-        return Bill.of(self.basis, parts, (), left_out)
 
 
 def gpu_named(text: str, clusters: Iterable[Cluster]) -> str:
-    """Return the kind of GPU in ``clusters`` called ``text``: in any case, or by the name's first word (``h100``).
+    """Return the kind of GPU in ``clusters`` called ``text``: in any case, or by its first words (``h100``).
 
     Raises
     ------
     InputError
         If none of them, or more than one, is called that.
     """
-    kinds = list(dict.fromkeys(domain.gpu.name for one in clusters for domain in one.spec.domains))
-    wanted = text.strip().lower()
-    found = [kind for kind in kinds if kind == text.strip()] or [
-        kind for kind in kinds if wanted in (kind.lower(), kind.lower().split("-")[0])
-    ]
-    if len(found) != 1:
-        here = "several GPUs here are" if found else "no GPU here is"
-        raise InputError(f"{text!r}: {here} called that; {nearest(text, found or kinds)}")
-    return found[0]
+    kinds = Names(
+        "GPU", {domain.gpu.name: domain.gpu.name for one in clusters for domain in one.spec.domains}
+    )
+    found = kinds.one(text)
+    if found is None:
+        near = kinds.near(text) or f"there are {', '.join(kinds.spellings)}."
+        raise InputError(f"no GPU here is called {text!r}; {near}")
+    return found
 
 
 def _users(value: float, unit: str, source: str) -> Figure:
@@ -297,22 +363,23 @@ def _domains(cluster: Cluster, gpus: Sequence[str]) -> Counter[int]:
     return Counter(domain_of[gpu] for gpu in gpus)
 
 
-def _found(figure: Callable[[GpuSpec], Figure], gpu: GpuSpec, left_out: list[str]) -> Figure | None:
+def _found(figure: Callable[[GpuSpec], Figure], gpu: GpuSpec, left_out: dict[str, None]) -> Figure | None:
     """Return a figure of ``gpu``, or None and what its absence says."""
     try:
         return figure(gpu)
     except MissingFigureError as error:
-        left_out.append(str(error))
+        left_out[str(error)] = None
         return None
 
 
 def _total(
-    parts: Sequence[BillPart], figure: Callable[[BillPart], Figure | None]
+    parts: Sequence[BillPart], network: Sequence[BillPart], figure: Callable[[BillPart], Figure | None]
 ) -> tuple[float | None, Evidence | None]:
-    """Return a sum over all parts with the weakest evidence behind it; None where a part has no figure."""
+    """Return a sum with the weakest evidence behind it; None where a part, network apart, has no figure."""
     figures = [(part.count, found) for part in parts if (found := figure(part)) is not None]
     if len(figures) < len(parts):
         return None, None
+    figures += [(part.count, found) for part in network if (found := figure(part)) is not None]
     return math.fsum(count * one.value for count, one in figures), weakest(one.kind for _, one in figures)
 
 
@@ -350,6 +417,7 @@ def bill_to_dict(bill: Bill) -> dict[str, Any]:
                 "count": part.count,
                 "usd_per_hour": _figure(part.usd_per_h),
                 "power_w": _figure(part.power_w),
+                "all_in": part.all_in,
             }
             for part in (*bill.parts, *bill.network)
         ],

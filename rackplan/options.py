@@ -143,6 +143,7 @@ class Money(Group):
             If one is of no GPU of theirs, stands twice, or is no number above 0.
         """
         from cost.money import PriceBook, gpu_named
+        from cost.network import NETWORK
 
         def read(texts: Sequence[str] | None, flag: str, unit: str, example: str) -> dict[str, float]:
             found: dict[str, float] = {}
@@ -151,7 +152,7 @@ class Money(Group):
                 if not (name.strip() and equals and given.strip()):
                     raise InputError(f"{flag} {text}: expected a GPU and its figure, like {example}.")
                 try:
-                    gpu = gpu_named(name.strip(), clusters)
+                    gpu = name.strip() if name.strip() in NETWORK else gpu_named(name.strip(), clusters)
                 except InputError as error:
                     raise InputError(f"{flag} {text}: {error}") from None
                 if gpu in found:
@@ -164,14 +165,17 @@ class Money(Group):
         prices = read(self.price, "--price", "USD/h", "gb200=3.10")
         powers = read(self.power, "--power", "W", "gb200=1900")
         for gpu, watts in powers.items():
-            if not LEAST_GPU_W <= watts <= MOST_GPU_W:
+            if gpu not in NETWORK and not LEAST_GPU_W <= watts <= MOST_GPU_W:
                 raise InputError(
                     f"--power {gpu}={watts:g}: no GPU draws {watts:g} W, its share of host and cooling included; "
                     "give the watts of one GPU, like 1900 or 1.9kW."
                 )
         kept = kept or PriceBook()
         basis = kept.basis if self.price_basis is None else self.price_basis.strip().lower()
-        return PriceBook(basis, {**kept.prices, **prices}, {**kept.powers, **powers})
+        book = PriceBook(basis, {**kept.prices, **prices}, {**kept.powers, **powers})
+        for cluster in clusters:
+            book.require_apart(cluster)
+        return book
 
     def priced(self, plan: Plan) -> Plan:
         """Return a plan at the prices and powers given, else at its own.

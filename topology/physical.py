@@ -21,13 +21,15 @@ from topology.catalog import cluster_names, load_domain
 from topology.catalog.shapes import load_shapes, shaped
 from topology.cluster import Cluster
 from topology.errors import InputError
-from topology.figures import Evidence, weakest
+from topology.figures import Evidence, Figure, weakest
 from topology.graph import SCALE_OUT_KINDS
 from topology.spec import ClusterSpec, DomainSpec
 from topology.units import added
 
 BOARD, COPPER, OPTICAL = "board", "copper", "optical"
 MOST_GROWN_GPUS = 1152
+_UNITS = ("domain", "rack", "node")
+"""What a figure may be of, as the first that there is counts."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,20 @@ def _total(spec: ClusterSpec, figure: Callable[[DomainSpec], Total]) -> Total:
     return Total(None if math.isnan(value) else value, bases, weakest(part.evidence for part, _ in parts))
 
 
+def system_power(domain: DomainSpec) -> Figure | None:
+    """Return watts of the whole ``domain`` as somebody published them: its own, its racks' or its hosts'.
+
+    None where there is none, or only that of its GPUs. Cooling, conversion and the network between domains are not
+    in it.
+    """
+    for unit in _UNITS:
+        figure = domain.figures.get(f"{unit}_power_w")
+        total = _whole(domain, "power_w")
+        if figure is not None and total is not None and total.value is not None:
+            return Figure(total.value, "W", figure.kind, f"{total.basis}: {figure.source}")
+    return None
+
+
 def _power(domain: DomainSpec) -> Total:
     """Return the power of one domain: its own figure, else its racks', its hosts', or that of its GPUs alone.
 
@@ -137,11 +153,12 @@ def _whole(domain: DomainSpec, quantity: str) -> Total | None:
     """Return a quantity of the whole domain from the first figure it has: its own, its racks', its hosts'."""
     hosts = -(-domain.gpus // domain.gpus_per_node)
     racks = -(-hosts // domain.nodes_per_rack)
-    for unit, count, words in (
-        ("domain", 1, "the whole domain"),
-        ("rack", racks, "racks, a partly filled one as a whole one"),
-        ("node", hosts, "hosts" if quantity == "power_w" else "hosts, without racks"),
-    ):
+    counts = (
+        (1, "the whole domain"),
+        (racks, "racks, a partly filled one as a whole one"),
+        (hosts, "hosts" if quantity == "power_w" else "hosts, without racks"),
+    )
+    for unit, (count, words) in zip(_UNITS, counts, strict=True):
         figure = domain.figures.get(f"{unit}_{quantity}")
         if figure is not None:
             return Total(figure.value * count, f"{_name(domain)}: figure for {words}", figure.kind)

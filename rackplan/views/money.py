@@ -60,9 +60,10 @@ def bill_blocks(bills: Mapping[str, Bill]) -> list[Block]:
     together = Bill.together(list(bills.values()))
     prices = _parts(together, "usd_per_h", lambda figure: f"{figure.value:g} USD/h")
     powers = _parts(together, "power_w", lambda figure: watts(figure.value))
+    all_in = "all-in: " * all(part.all_in for part in together.parts)
     return [
         *labelled("Prices", f"basis {together.basis}: {prices}" if prices else ""),
-        *labelled("Powers", f"all-in: {powers}" if powers else ""),
+        *labelled("Powers", f"{all_in}{powers}" if powers else ""),
         *labelled("Left out", *together.left_out),
     ]
 
@@ -119,7 +120,8 @@ def power_words(totals: Totals) -> str:
     each = totals.tok_s_per_mw
     head = "" if each is None else f"{rate_words(each)} {totals.tokens} tok/s per MW; "
     what = _parts(bill, "power_w", lambda figure: watts(figure.value))
-    return f"{head}{watts(bill.power_w)} all-in ({what})"
+    all_in = " all-in" * all(part.all_in for part in bill.parts)
+    return f"{head}{watts(bill.power_w)}{all_in} ({what})"
 
 
 def dollars(value: float) -> str:
@@ -160,5 +162,6 @@ def _parts(bill: Bill, name: str, shown: Callable[[Figure], str]) -> str:
     for part in (*bill.parts, *bill.network):
         figure = getattr(part, name)
         if figure is not None:
-            found.append(f"{part.name} {shown(figure)}, {figure.kind.label}")
+            count = f"{part.count:,.4g} x " if part in bill.network else ""
+            found.append(f"{count}{part.name} {shown(figure)}, {figure.kind.label}")
     return "; ".join(found)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.money import HOURS_PER_YEAR, PriceBook, gpu_named
+from cost.money import HOURS_PER_YEAR, Bill, PriceBook, gpu_named
 from topology import Evidence, InputError, resolve_cluster
+from topology.physical import physical_limits
 
 MIXED = """
 name: mixed
@@ -122,3 +123,56 @@ def test_dearer_or_slower_is_never_cheaper(tok_s: float, usd: float, times: floa
         return found
 
     assert cost(usd, tok_s * times) < cost(usd, tok_s) < cost(usd * times, tok_s)
+
+
+def test_a_system_without_an_all_in_figure_has_that_of_its_racks() -> None:
+    bill = PriceBook().bill(resolve_cluster("vr-nvl72@144"))
+    assert bill.power_w == pytest.approx(2 * 230e3)
+    assert (bill.power_kind, bill.parts[0].all_in) == (Evidence.PROJECTED, False)
+    said = " ".join(bill.left_out)
+    for words in (
+        "without cooling and conversion",
+        "switch between domains: no power",
+        "transceiver of ib-cx9: no power",
+    ):
+        assert words in said
+    # a rack that is partly filled is powered as a whole one
+    assert PriceBook().bill(resolve_cluster("vr-nvl72@108")).power_w == pytest.approx(2 * 230e3)
+
+
+def test_switches_and_optics_count_where_no_other_figure_has_them() -> None:
+    cluster = resolve_cluster("vr-nvl72@144")
+    book = PriceBook(powers={"switch": 1000.0, "transceiver": 15.0})
+    bill = book.bill(cluster)
+    counts = physical_limits(cluster)
+    switches = counts.switches["leaf"] + counts.switches["spine"]
+    assert [(part.name, part.count) for part in bill.network] == [
+        ("switch between domains", switches),
+        ("transceiver of ib-cx9", 2 * counts.optical),
+    ]
+    assert bill.power_w == pytest.approx(460e3 + 1000 * switches + 15 * 2 * counts.optical)
+    half = book.bill(cluster, [gpu.id for gpu in cluster.gpus if gpu.domain == 0])
+    assert half.power_w == pytest.approx(bill.power_w / 2)
+    # an all-in figure has its share of them
+    assert PriceBook().bill(resolve_cluster("gb200-nvl72@144")).network == ()
+    for figures in ({"powers": {"switch": 1e3}}, {"prices": {"transceiver": 0.1}}):
+        with pytest.raises(InputError, match="of gb200 has its share of the network already"):
+            PriceBook(**figures).bill(resolve_cluster("gb200-nvl72@144"))
+
+
+def test_a_published_transceiver_counts_beside_figures_without_the_network() -> None:
+    cluster = resolve_cluster("hgx-h100@16")
+    book = PriceBook(prices={"h100-sxm": 1.0, "switch": 2.0}, powers={"h100-sxm": 800.0, "switch": 1000.0})
+    bill = book.bill(cluster)
+    switches = sum(count for kind, count in physical_limits(cluster).switches.items() if kind != "switch")
+    optics = 2 * physical_limits(cluster).optical
+    assert bill.power_w == pytest.approx(16 * 800 + 1000 * switches + 9 * optics)
+    assert bill.usd_per_h == pytest.approx(16 + 2 * switches)
+    assert {part.power_w.kind for part in bill.network if part.power_w} == {Evidence.USER, Evidence.DATASHEET}
+
+
+def test_a_system_of_several_bills() -> None:
+    one, other = (PriceBook().bill(resolve_cluster(name)) for name in ("gb200-nvl72@8", "hgx-h100@8"))
+    both = Bill.together([one, other, one])
+    assert (both.gpus, both.usd_per_h) == (24, pytest.approx(16 * 3.30 + 8 * 1.30))
+    assert [(part.name, part.count) for part in both.parts] == [("gb200", 16), ("h100-sxm", 8)]

@@ -72,7 +72,7 @@ def test_what_has_no_figure_says_so(run: Run) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (("--price", "gb200=3"), "no GPU here is called that; known: h100-sxm"),
+        (("--price", "gb200=3"), "no GPU here is called 'gb200'; "),
         (("--power", "h100=nan"), "expected a number above 0"),
         (("--price-basis", "spot"), "--price-basis 'spot': expected owner, neocloud, rental or list"),
     ],

@@ -34,7 +34,7 @@ def test_prices_and_powers_given() -> None:
         (Money(price=["gb200=inf"]), "above 0"),
         (Money(price=["gb200=three"]), "not a number with a unit"),
         (Money(price=["gb20=3"]), "did you mean gb200"),
-        (Money(price=["h100-sxm=3"]), "no GPU here is called that; known: gb200"),
+        (Money(price=["h100-sxm=3"]), "no GPU here is called 'h100-sxm'; there are gb200"),
         (Money(price=["gb200=3", "GB200=4"]), "gb200 is given twice"),
         (Money(power=["gb200=1.9"]), "no GPU draws 1.9 W"),
         (Money(power=["gb200=140 kW"]), "watts of one GPU"),

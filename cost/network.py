@@ -1,0 +1,79 @@
+"""Switches and optics between domains: how many a cluster has, and what one draws where somebody published it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from cost.prices import figure_file
+from topology.cluster import Cluster
+from topology.figures import Figure
+from topology.graph import SCALE_OUT_KINDS
+from topology.physical import Physical, physical_limits
+
+SWITCH, TRANSCEIVER = "switch", "transceiver"
+NETWORK = (SWITCH, TRANSCEIVER)
+"""What the network between domains is made of, as prices and powers name it."""
+_NEAR = 1e-6
+
+
+@dataclass(frozen=True)
+class NetworkPart:
+    """Parts of one ``kind`` of :data:`NETWORK`; transceivers are of a ``fabric``, ``power_w`` is that of one."""
+
+    kind: str
+    fabric: str = ""
+    power_w: Figure | None = None
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"{self.kind} of {self.fabric}" if self.fabric else f"{self.kind} between domains"
+
+    def count(self, cluster: Physical) -> int:
+        """Return how many there are: switches of all tiers; two transceivers for each optical link.
+
+        A spine plane of a rail or leaf-spine fabric is one switch, however many stand for it in a larger cluster.
+        Switches inside a domain are not counted: they are in the power of its hosts or racks.
+        """
+        if self.kind == SWITCH:
+            return sum(cluster.switches.get(kind, 0) for kind in SCALE_OUT_KINDS)
+        links = (one.optical for one in cluster.cabling if not one.scale_up and one.fabric == self.fabric)
+        return 2 * sum(links)
+
+
+def network_parts(cluster: Cluster) -> list[NetworkPart]:
+    """Return what the network between the domains of ``cluster`` is made of; nothing where it has none."""
+    spec = cluster.spec
+    if spec.raw is not None:
+        ends = {node.id for node in spec.raw.nodes if node.kind in SCALE_OUT_KINDS}
+        fabrics = [link.fabric for link in spec.raw.links if not ends.isdisjoint(link.between)]
+    else:
+        fabrics = [] if spec.scale_out is None else [spec.scale_out.fabric]
+    rates = {fabric.name: fabric.link_bytes_per_s.value for fabric in fabrics}
+    optics = [NetworkPart(TRANSCEIVER, name, transceiver_power(rate)) for name, rate in rates.items()]
+    return [NetworkPart(SWITCH), *optics] if optics else []
+
+
+def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> list[int]:
+    """Return how many of each of ``parts`` there are, on the graph of ``cluster`` with what is broken."""
+    if not parts:
+        return []
+    counted = physical_limits(cluster)
+    return [part.count(counted) for part in parts]
+
+
+def transceiver_power(link_bytes_per_s: float) -> Figure | None:
+    """Return what one transceiver of a link of this rate draws, None where nobody published it."""
+    for rate, power in _transceivers():
+        if abs(link_bytes_per_s - rate) <= _NEAR * rate:
+            return power
+    return None
+
+
+@cache
+def _transceivers() -> tuple[tuple[float, Figure], ...]:
+    file = figure_file("network", "transceivers")
+    units = {"link_bytes_per_s": "byte/s", "power_w": "W"}
+    rows = (file.figures(file.entry(name), units) for name in file.names)
+    return tuple((row["link_bytes_per_s"].value, row["power_w"]) for row in rows)

@@ -1,0 +1,34 @@
+"""What the network between domains is made of."""
+
+from __future__ import annotations
+
+import pytest
+
+from cost.network import count_parts, network_parts, transceiver_power
+from topology import Evidence, resolve_cluster
+
+
+def test_parts_by_hand() -> None:
+    # two hosts on a rail fabric: a leaf for each of 8 rails, 4 spine planes of the reference unit
+    cluster = resolve_cluster("hgx-h100@16")
+    parts = network_parts(cluster)
+    assert [part.name for part in parts] == ["switch between domains", "transceiver of ib-ndr400"]
+    graph = cluster.graph
+    switches = [node for node, data in graph.nodes(data=True) if data["kind"] in ("leaf", "spine")]
+    links = sum(data["count"] for a, b, data in graph.edges(data=True) if data["fabric"] == "ib-ndr400")
+    assert count_parts(cluster, parts) == [len(switches), 2 * links]
+    assert count_parts(cluster, []) == []
+
+
+def test_transceivers_have_the_power_of_their_rate_alone() -> None:
+    power = transceiver_power(50e9)
+    assert power is not None
+    assert (power.value, power.kind) == (9, Evidence.DATASHEET)
+    assert transceiver_power(100e9) is None
+    assert transceiver_power(0.0) is None
+
+
+@pytest.mark.parametrize("name", ["cm384", "hgx-h100"])
+def test_one_domain_or_several(name: str) -> None:
+    cluster = resolve_cluster(name)
+    assert bool(network_parts(cluster)) == (cluster.spec.scale_out is not None)

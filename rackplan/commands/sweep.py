@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
 
 CONTEXT = 4096
+STORY_TOK_S_USER = 20.0
+"""Speed per user of a story: 50 ms a token."""
 TARGETS = (25.0, 50.0, 75.0, 100.0, 125.0, 150.0, 200.0)
 """Speeds per user that comparisons of chips usually stand at."""
 
@@ -195,6 +197,10 @@ def compare(
         str | None,
         opt("--tok-s-user", "Speeds per user to compare at: 25,50,100 (tok/s).", "LIST"),
     ] = None,
+    story: Annotated[
+        bool,
+        opt("--story", "Take the first of two to the second one factor at a time, at one speed [20]."),
+    ] = False,
     loads: options.Loads = None,
     serving: options.Serving,
     pricing: options.Pricing,
@@ -205,12 +211,15 @@ def compare(
     """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and what binds."""
     from placement.compare import compare_clusters
     from placement.options import PlanOptions
+    from placement.story import tell
     from rackplan.output import json_text, output_folder, show, write_together
     from rackplan.progress import progress
     from rackplan.render.html import page
     from rackplan.views.compare import compare_page, compare_view
 
     targets = options.speeds(tok_s_user) if tok_s_user is not None else []
+    if story:
+        targets = _story_speed(clusters, targets, serving.phase)
     sides = options.equal_clusters(clusters, gpus, pricing.settings)
     first = pricing.deployment(model, sides[0], serving, *sides[1:])
     priced = first.model, first.workload
@@ -219,22 +228,39 @@ def compare(
         turn = count(1)
 
         def told(name: str) -> None:
-            reporter.stage(f"comparing {name}, {next(turn)} of {len(sides)}")
+            reporter.stage(
+                f"comparing {name}" if story else f"comparing {name}, {next(turn)} of {len(sides)}"
+            )
 
         asked = PlanOptions(time_limit_s=0.0, seed=seed)
-        rows = compare_clusters(
-            sides, *priced, expert_loads, asked, targets, engine=first.engine, on_progress=told
-        )
+        if story:
+            target = targets[0] if targets else None
+            found = tell(first, sides[1], expert_loads, asked, target, on_progress=told)
+            rows = [found.first, found.last]
+        else:
+            found = None
+            rows = compare_clusters(
+                sides, *priced, expert_loads, asked, targets, engine=first.engine, on_progress=told
+            )
         deployments = [replace(first, cluster=side) for side in sides]
-        view = compare_view(rows, deployments, expert_loads)
+        view = compare_view(rows, deployments, expert_loads, found)
         if folder:
             reporter.stage("drawing frontiers")
             command = shlex.join(["rackplan", *sys.argv[1:]])
-            report = page(compare_page(rows, deployments, expert_loads, command=command))
+            report = page(compare_page(rows, deployments, expert_loads, command=command, story=found))
             write_together(folder, {"compare.json": json_text(view.data), "report.html": report})
     show(view, json=json)
     if all(row.tok_s_per_gpu is None for row in rows):
         raise InfeasibleError("none of the clusters runs this: " + rows[0].reason)
+
+
+def _story_speed(clusters: Sequence[str], targets: Sequence[float], phase: str) -> list[float]:
+    """Return the one speed of a story; prompts have none unless it is given."""
+    if len(clusters) != 2:
+        raise InputError(f"--story takes one cluster to another: give two, not {len(clusters)}.")
+    if len(targets) > 1:
+        raise InputError("--story is told at one speed: give --tok-s-user a single one.")
+    return list(targets) or ([STORY_TOK_S_USER] if phase == "decode" else [])
 
 
 def _pools(first: Deployment, where: Cluster, asked: Swept, isl: int, osl: int) -> tuple[list[Sweep], Pools]:

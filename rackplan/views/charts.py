@@ -14,6 +14,7 @@ from placement.compare import CompareRow
 from placement.findings import RedundancyCurve
 from placement.migrate.replan import Replanned
 from placement.plan import Plan
+from placement.story import Story
 from rackplan.views.explain import HBM_USES, Explanation, largest_first
 from rackplan.views.points import ReportPoint, frontier
 from rackplan.views.words import baseline_name, worst_words
@@ -151,6 +152,45 @@ def speed_chart(rows: Sequence[CompareRow], tokens: str) -> Figure:
     across = {"type": "category", "categoryorder": "array", "categoryarray": labels, "automargin": True}
     up = _axis(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
     return _figure(data, barmode="group", xaxis=across, yaxis=up)
+
+
+def story_chart(story: Story, tokens: str) -> Figure:
+    """Return a waterfall from one cluster to the other in each order: what each factor adds to the throughput."""
+    orders = [("in the order listed", story.forward, BLUE), ("in the other order", story.backward, ORANGE)]
+    data, labels = (
+        [],
+        [story.first.cluster, *(step.factor.name for step in story.forward), story.last.cluster],
+    )
+    ends = [story.first.tok_s_per_gpu or 0.0, story.last.tok_s_per_gpu or 0.0]
+    for name, steps, colour in orders[: 1 if len(story.forward) == 1 else 2]:
+        height, rows = ends[0], [(labels[0], 0.0, ends[0], f"{ends[0]:,.0f}")]
+        for step in steps:
+            after = step.row.tok_s_per_gpu
+            if after is not None and step.gain is not None:
+                rows.append((step.factor.name, height, after - height, f"{step.gain:.2f}x"))
+                height = after
+        rows.append((labels[-1], 0.0, ends[1], f"{ends[1]:,.0f}"))
+        across, base, up, text = zip(*rows, strict=True)
+        data.append(
+            {
+                "type": "bar",
+                "name": name,
+                "x": [plotly_text(label) for label in across],
+                "base": base,
+                "y": up,
+                "text": text,
+                "textposition": "outside",
+                "textangle": 0,
+                "constraintext": "none",
+                "cliponaxis": False,
+                "hoverinfo": "skip",
+                "marker": {"color": colour},
+            }
+        )
+    names = [plotly_text(label) for label in labels]
+    axis = {"type": "category", "categoryorder": "array", "categoryarray": names, "automargin": True}
+    up_axis = _axis(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
+    return _figure(data, barmode="group", xaxis=axis, yaxis=up_axis)
 
 
 def step_chart(found: Explanation) -> Figure:

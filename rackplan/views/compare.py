@@ -11,6 +11,7 @@ from cost.loads import ExpertLoads
 from cost.money import Bill, Totals, totals_to_dict
 from cost.workload import Workload
 from placement.compare import CompareRow
+from placement.story import Story
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -28,6 +29,7 @@ from rackplan.views.charts import frontier_chart, speed_chart
 from rackplan.views.money import bill_blocks, dollars, money_columns, money_legend, watts
 from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.settings import set_blocks, set_data
+from rackplan.views.story import NOTE, story_blocks, story_data, story_page
 from rackplan.views.words import (
     doubts,
     error_blocks,
@@ -42,9 +44,12 @@ LEGEND = "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x
 
 
 def compare_view(
-    rows: Sequence[CompareRow], deployments: Sequence[Deployment], loads: ExpertLoads | None
+    rows: Sequence[CompareRow],
+    deployments: Sequence[Deployment],
+    loads: ExpertLoads | None,
+    story: Story | None = None,
 ) -> View:
-    """Return a table of the rows, with ratios to the first cluster at the same speed per user.
+    """Return a table of the rows, with ratios to the first cluster at the same speed per user; then the story.
 
     ``deployments`` has each cluster; model, workload and engine are those of all.
     """
@@ -57,6 +62,7 @@ def compare_view(
         Text(f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster;"),
         Text(LEGEND),
         *(Text(row.reason, row.cluster) for row in rows if row.tok_s_per_gpu is None),
+        *([Text(NOTE)] if story else []),
         *money_legend(),
         *bill_blocks(bills),
         *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
@@ -71,6 +77,8 @@ def compare_view(
             for row in rows
         ]
     }
+    if story:
+        data["story"] = story_data(story)
     if workload.what_if:
         data["what_if"] = workload.what_if
     if found := {one.name: said["set"] for one in clusters if (said := set_data(one))}:
@@ -84,6 +92,7 @@ def compare_view(
                 *load_blocks(loads),
             ],
             [_table(rows)],
+            story_blocks(story, workload.token_word) if story else [],
             [money_table(rows, bills, workload)],
             legend,
             _errors(rows),
@@ -93,7 +102,12 @@ def compare_view(
 
 
 def compare_page(
-    rows: Sequence[CompareRow], deployments: Sequence[Deployment], loads: ExpertLoads | None, *, command: str
+    rows: Sequence[CompareRow],
+    deployments: Sequence[Deployment],
+    loads: ExpertLoads | None,
+    *,
+    command: str,
+    story: Story | None = None,
 ) -> list[Block]:
     """Return the page of a comparison: ``deployments`` has each cluster with the model and the workload."""
     first = deployments[0]
@@ -119,6 +133,7 @@ def compare_page(
         *bill_blocks(bills),
         *set_blocks("Set", *(deployment.cluster for deployment in deployments)),
         Items(list(reasons.values())),
+        *(story_page(story, tokens) if story else []),
         *_frontiers(points, rows, tokens),
         *_grounds(rows, first, loads, command),
     ]

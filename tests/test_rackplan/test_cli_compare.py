@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -133,3 +135,50 @@ def test_machines_that_nobody_can_buy_are_marked(run: Run) -> None:
     assert "gb200-nvl72@8 is" not in text
     plan = run("plan", *MIXTRAL, "--cluster", "rubin-576@8", "--time-limit", 0, "-o", "out").out
     assert "rubin-576@8 is hypothetical" in plan
+
+
+def test_a_story_takes_one_cluster_to_the_other(run: Run, tmp_path: Path) -> None:
+    told = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--story")
+    result = run(*told, "--json", "-o", "out")
+    assert result.code == 0
+    story, rows = result.data["story"], result.data["rows"]
+    assert story["tok_s_per_user"] == 20
+    assert [row["cluster"] for row in rows] == [story["from"], story["to"]] == ["hgx-h100", "hgx-h200"]
+    assert [one["factor"] for one in story["factors"]] == ["HBM bandwidth", "HBM capacity", "kernels"]
+    for order in ("forward", "backward"):
+        last = story[order][-1]
+        assert last["tok_s_per_gpu"] == rows[1]["tok_s_per_gpu"]
+        assert prod(step["gain"] for step in story[order]) == pytest.approx(story["gain"])
+    chart = re.search(
+        r'id="chart-story".*?<script type="application/json">(.*?)</script>',
+        (tmp_path / "out/report.html").read_text(),
+        re.DOTALL,
+    )
+    assert chart is not None
+    bars = json.loads(chart[1])["data"]
+    assert [bar["y"][-1] for bar in bars] == [rows[1]["tok_s_per_gpu"]] * 2
+    # a waterfall ends where the next bar begins
+    assert bars[0]["base"][2] == pytest.approx(bars[0]["base"][1] + bars[0]["y"][1])
+    text = run(*told).out
+    assert "At 20 output tok/s/user hgx-h200 gives" in text
+    assert "+ kernels = hgx-h200" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("hgx-h100", "hgx-h200", "hgx-b200"), "give two, not 3"),
+        (("hgx-h100", "hgx-h200", "--tok-s-user", "20,50"), "at one speed"),
+        (("hgx-h100", "hgx-h100"), "differ in nothing"),
+    ],
+)
+def test_a_story_has_two_ends_and_one_speed(run: Run, args: tuple[str, ...], words: str) -> None:
+    result = run("compare", *args, *MIXTRAL, "--story")
+    assert result.code == 2
+    assert words in result.error_line
+
+
+def test_a_story_without_an_end_says_who_cannot(run: Run) -> None:
+    result = run("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--story", "--tok-s-user", 1e6)
+    assert result.code == 3
+    assert "out of reach on hgx-h100" in result.error_line

@@ -36,7 +36,8 @@ def story_page(story: Story, tokens: str) -> list[Block]:
 
 NOTE = (
     "The steps between the two are machines that nobody makes: figures of one in the other. Each is laid out anew "
-    "for the same speed per user on as many GPUs, so the gains of an order multiply to the whole."
+    "for the same speed per user on as many GPUs. Downwards, a factor is moved on top of those above it; upwards, of "
+    "those below. The gains of an order multiply to the whole."
 )
 
 
@@ -106,7 +107,7 @@ def _gains_table(story: Story) -> Table:
     ]
     rows.append(("all", "", "", f"{story.total:.2f}x", f"{story.total:.2f}x"))
     columns = ("factor", story.first.cluster, story.last.cluster, "gain, downwards", "gain, upwards")
-    return Table(columns, rows, words=(0, 1, 2), ruled=True)
+    return Table(columns, rows, title="What each factor buys:", words=(0, 1, 2), ruled=True)
 
 
 def _steps_table(story: Story, order: str) -> Table:

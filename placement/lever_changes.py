@@ -46,14 +46,15 @@ def machines(cluster: Cluster) -> Iterator[Machine]:
     """Yield the cluster with each figure of :data:`_HARDWARE` raised by each of :data:`FACTORS`."""
     for name, part, figure in _HARDWARE:
         if part == "scale-out" and len({gpu.domain for gpu in cluster.gpus}) < 2:
-            yield Machine(name, "x2", "", cluster, "the cluster is one domain: nothing leaves it")
+            why = "the cluster is one domain: nothing leaves it"
+            yield from (Machine(name, change, "", cluster, why) for change in FACTORS)
             continue
         for change, factor in FACTORS.items():
             try:
                 spec = with_figures(cluster.spec, [scaled(part, figure, factor)])
             except InputError as error:
                 yield Machine(name, change, "", cluster, str(error))
-                break
+                continue
             changed = build_cluster(spec)
             yield Machine(name, change, _said(changed, part, figure), changed)
 

@@ -30,6 +30,8 @@ from topology.errors import InfeasibleError, InputError
 Kind = Literal["hardware", "workload", "precision", "layout"]
 FEW = 5
 """Sequences of which a tenth more is not a whole one."""
+NEARLY = 1.05
+"""How much larger the largest batch within a time may be than a plan's that was made for that time."""
 NEAR = 1e-9
 """Part of a speed that rounding may cost."""
 MOST_PLACED = 16
@@ -55,12 +57,19 @@ class ServiceLevel:
 
     @classmethod
     def of(cls, plan: Plan) -> ServiceLevel:
-        """Return the time per token that a plan was made for; its own where its batch was given instead."""
+        """Return the time per token that a plan was made for; its own where its batch was chosen otherwise."""
+        if not plan.deployment.workload.decodes:
+            return cls(None, asked=False)
         asked = plan.options.get("tpot_s")
         if isinstance(asked, int | float):
-            return cls(float(asked), asked=True)
-        largest = plan.score.batch >= plan.score.max_batch or not plan.deployment.workload.decodes
-        return cls(None if largest else plan.score.tpot_s, asked=False)
+            scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
+            largest = batch_within(scorer, scorer.max_batch, float(asked))
+            # a batch that was given, or one for the least latency, is well below what that time allows
+            if largest <= 1 + NEARLY * plan.score.batch:
+                return cls(float(asked), asked=True)
+        elif plan.score.batch >= plan.score.max_batch:
+            return cls(None, asked=False)
+        return cls(plan.score.tpot_s, asked=False)
 
 
 @dataclass(frozen=True)

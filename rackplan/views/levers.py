@@ -159,7 +159,7 @@ def _which(row: Lever) -> str:
 
 def _refusals(rows: Sequence[Lever]) -> list[Block]:
     """Return why a lever cannot be pulled, each reason once."""
-    said: list[str] = []
+    changes: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         reasons: dict[str, list[str]] = {}
         for way, found in _ways(row).items():
@@ -167,7 +167,8 @@ def _refusals(rows: Sequence[Lever]) -> list[Block]:
                 reasons.setdefault(found, []).append(_WAYS[way])
         for reason, ways in reasons.items():
             where = "" if len(ways) == len(_ways(row)) else f", {' and '.join(ways)}"
-            said.append(f"{_first(row)}{where}: {reason}")
+            changes.setdefault((row.name, where, reason), []).append(_first(row))
+    said = [f"{' and '.join(names)}{where}: {reason}" for (_, where, reason), names in changes.items()]
     return [Text("What cannot be, and why:"), Items(said, hanging=True)] if said else []
 
 

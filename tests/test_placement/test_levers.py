@@ -144,6 +144,8 @@ def test_the_service_level_is_what_was_asked_for_or_the_plans_own() -> None:
     assert ServiceLevel.of(own) == ServiceLevel(own.score.tpot_s, asked=False)
     largest = plan("hgx-h100", "mixtral-8x7b", own.score.max_batch, None)
     assert ServiceLevel.of(largest) == ServiceLevel(None, asked=False)
+    given = plan("hgx-h100", "mixtral-8x7b", 7, 0.005)
+    assert ServiceLevel.of(given) == ServiceLevel(given.score.tpot_s, asked=False)
 
 
 def test_a_larger_batch_says_what_it_misses() -> None:

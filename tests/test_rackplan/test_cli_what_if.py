@@ -32,7 +32,7 @@ def test_the_table_says_what_is_held_and_what_each_lever_brings(run: Callable[..
         "EP width, next down",
     ):
         assert words in said
-    assert "scale-out bandwidth x2: the cluster is one domain: nothing leaves it" in said
+    assert "bandwidth +10% and scale-out bandwidth x2: the cluster is one domain" in said
     assert "batch x2, same batch and same layout: " in said
     assert "nan" not in said
 

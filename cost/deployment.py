@@ -84,6 +84,11 @@ class Deployment:
         assert self._views is not None  # noqa: S101 - made above
         return self._views
 
+    def once(self, make: Callable[[], _View], *key: object) -> _View:
+        """Return what ``make`` makes of this deployment at any batch: made once for each ``key``, then remembered."""
+        at = self.workload.with_batch(0), self.efficiency, self.engine
+        return self._known.once(make, *key, *at)
+
     def with_batch(self, batch: int) -> Deployment:
         """Return the same deployment at another batch."""
         return replace(self, workload=self.workload.with_batch(batch))

@@ -292,23 +292,29 @@ def _refuse_spread(deployment: Deployment, redundant: int | None, spread: Spread
 
 def fitted_layouts(deployment: Deployment, redundant: int | None, spread: Spread = "gpu") -> list[Fitted]:
     """Return every layout that fits, its layers split, at the user's batch or else its largest."""
-    fits = (fitted(deployment, fitting) for fitting in fitting_shapes(deployment, redundant, spread))
-    return [fit for fit in fits if fit is not None]
+    found = (fitted(deployment, fitting) for fitting in fitting_shapes(deployment, redundant, spread))
+    return [fit for fit in found if fit is not None]
 
 
-def fitted(deployment: Deployment, fitting: Fitting) -> Fitted | None:
-    """Return a shape as a layout, its layers split, at the user's batch or else its largest; None if that is more."""
+def fitted(
+    deployment: Deployment, fitting: Fitting, ranges: tuple[range, ...] | None = None
+) -> Fitted | None:
+    """Return a shape with its layers split, at the user's batch or else its largest; None where that does not fit.
+
+    ``ranges``: the split; None: the one whose slowest stage is fastest.
+    """
     batch = deployment.workload.wanted_batch(fitting.max_batch)
     if batch > fitting.max_batch:
         return None
     shape, at_batch = fitting.shape, deployment.with_batch(batch)
-    try:
-        ranges = split_layers(at_batch, shape.replicas[0], tp=shape.tp, slots=fitting.slots)
-    except InfeasibleError:
-        return None  # fits to within a rounded kibibyte only
+    if ranges is None:
+        try:
+            ranges = split_layers(at_batch, shape.replicas[0], tp=shape.tp, slots=fitting.slots)
+        except InfeasibleError:
+            return None  # fits to within a rounded kibibyte only
     layout = shape.split(ranges)
     scorer = LayoutScorer(deployment, layout, _balanced_uses(at_batch, layout, fitting.slots))
-    if batch > scorer.max_batch:
+    if not 0 < batch <= scorer.max_batch:
         return None
     return Fitted(layout, fitting.slots, scorer, batch, bool(deployment.workload.batch))
 

@@ -45,6 +45,24 @@ class Proof:
         return cls(status, objective, lowest, max(0.0, 1 - lowest / objective))
 
 
+@dataclass(frozen=True)
+class OrderProof:
+    """What is proven of the order of stages over domains that differ, experts balanced.
+
+    ``objective`` is the step in seconds with the stages in the order of the plan, ``bound`` what no order of these
+    and of idle domains and no split of the layers can be below, ``gap`` the fraction of the objective between the
+    two; ``in_turn`` is the step with the same groups in the order of the cluster, None where no split of that fits;
+    ``search`` says what ran.
+    """
+
+    status: str
+    objective: float
+    bound: float
+    gap: float
+    in_turn: float | None = None
+    search: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class BaselineScore:
     """A rival's placement under the same layout and batch, or why its policy does not apply."""
@@ -80,6 +98,8 @@ class Plan:
         A layout that is faster by the estimate and less simple, in words; empty if there is none.
     search:
         How long the experts were searched for and why, in words; empty where the time was asked for.
+    order:
+        Proof of the order of the stages; None where domains are alike, there is one stage, or nobody looked.
     """
 
     deployment: Deployment
@@ -98,6 +118,7 @@ class Plan:
     redundancy: RedundancyCurve | None = None
     passed_over: str = ""
     search: str = ""
+    order: OrderProof | None = None
 
     @property
     def totals(self) -> Totals:

@@ -39,7 +39,7 @@ from placement.findings import (
     WhatIf,
 )
 from placement.options import Objective, Spread
-from placement.plan import BaselineScore, Plan, Proof
+from placement.plan import BaselineScore, OrderProof, Plan, Proof
 from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
@@ -169,6 +169,7 @@ class _PlanFile(_Part):
     experts: _Experts
     layout: _Layout
     proof: Proof
+    order: OrderProof | None = None
     scenarios: _Scenarios | None = None
     redundancy: _Redundancy | None = None
     failures: _Failures | None = None
@@ -239,6 +240,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
             "interrupted": plan.interrupted,
             "log": list(plan.notes),
         },
+        "order": None if plan.order is None else asdict(plan.order),
         "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
         "scenarios": _written(_Scenarios, plan.scenarios),
         "redundancy": _written(_Redundancy, plan.redundancy and _curve(plan.redundancy)),
@@ -422,6 +424,7 @@ def _plan(fields: _PlanFile) -> Plan:
         failures=_failures(fields.failures, deployment),
         redundancy=_redundancy(fields.redundancy),
         passed_over=fields.layout.passed_over or "",
+        order=fields.order,
     )
     wrong = verify_plan(plan)
     if wrong:

@@ -14,6 +14,7 @@ from placement.dispatch_refinement import cut_short
 from placement.failures import find_failures
 from placement.layout_choice import Placed, choose_layout, place
 from placement.options import AUTO, PlanOptions
+from placement.ordered_stages import improve_order
 from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
 from placement.redundancy import choose_redundant
@@ -59,6 +60,9 @@ def make_plan(
         asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
     say("comparing layouts")
     fast = choose_layout(deployment, loads, options)
+    order = None
+    with stop:
+        fast, order = improve_order(deployment, fast, loads, options, stop)
     say("placing experts")
     placed = None
     with stop:
@@ -68,6 +72,7 @@ def make_plan(
         plan,
         options=asdict(asked),
         redundancy=curve,
+        order=order,
         interrupted=stop.interrupted,
         passed_over=_passed_over(fast, deployment),
     )

@@ -120,6 +120,11 @@ def unlike_arrangements(pricer: Pricer) -> list[Arrangement]:
     deployment = pricer.deployment
     if not differs(deployment):
         return []
+    return deployment.once(lambda: _ordered(pricer), "unlike arrangements", pricer.redundant)
+
+
+def _ordered(pricer: Pricer) -> list[Arrangement]:
+    deployment = pricer.deployment
     found: dict[tuple[Group, ...], Arrangement] = {}
     for groups, cut in _group_sets(deployment):
         tp = 1 if deployment.model.moe is not None else len(groups[0])

@@ -61,6 +61,7 @@ from rackplan.views.words import (
 )
 from topology.units import added, mean_of
 
+_SAME = 1e-4  # of the step
 MOST_ROWS = 16
 """Points of a frontier that a page lists."""
 
@@ -223,8 +224,7 @@ def _layout(plan: Plan) -> list[Block]:
     passed = f"the simplest of those about as fast; {plan.passed_over}" if plan.passed_over else ""
     blocks = labelled("Layout", text, passed)
     if layout.stages > 1:
-        runs = ", ".join(f"{s.layers.start}-{s.layers.stop - 1}" for s in layout.replicas[0])
-        blocks += labelled("Stages", f"layers {runs}")
+        blocks += labelled("Stages", f"layers {_runs(plan)}", *_order(plan))
     kinds = {(entry.slots, entry.gpus): entry for entry in plan.experts if entry is not None}
     for assignment in kinds.values():
         counts = assignment.slots_per_gpu
@@ -250,6 +250,41 @@ def _layout(plan: Plan) -> list[Block]:
         *load_blocks(loads),
         *(Text(note, "") for note in (loads.notes if loads is not None else ())),
     ]
+
+
+def _runs(plan: Plan) -> str:
+    """Layers of each stage; where the order of unlike domains was chosen, on which of them."""
+    stages = plan.layout.replicas[0]
+    runs = [f"{stage.layers.start}-{stage.layers.stop - 1}" for stage in stages]
+    if plan.order is not None:
+        cluster = plan.deployment.cluster
+        where = [dict.fromkeys(cluster.gpus[gpu].domain for gpu in stage.gpus) for stage in stages]
+        names = ["+".join(f"d{domain}" for domain in domains) for domains in where]
+        runs = [
+            f"{run} on {name} ({len(stage.gpus)} {cluster.domain_of(stage.gpus[0]).gpu.name})"
+            for run, name, stage in zip(runs, names, stages, strict=True)
+        ]
+    return ", ".join(runs)
+
+
+def _order(plan: Plan) -> list[str]:
+    """What is known of the order of stages over unlike domains; nothing where they are alike."""
+    order = plan.order
+    if order is None:
+        return []
+    step = f"{order.objective * 1e3:.2f} ms"
+    if order.in_turn is None:
+        turn = f"a step of {step} (in the order of the cluster no split of the layers fits this batch)"
+    elif order.in_turn > order.objective * (1 + _SAME):
+        longer = order.in_turn / order.objective - 1
+        turn = f"a step of {step} (in the order of the cluster {order.in_turn * 1e3:.2f} ms, {longer:+.1%})"
+    else:
+        turn = f"a step of {step}, as in the order of the cluster"
+    proof = (
+        f"{order.status}: no order and no split is below {order.bound * 1e3:.2f} ms with experts balanced: "
+        f"gap {order.gap:.2%}"
+    )
+    return [f"order of unlike domains free: {turn}; {proof}"]
 
 
 def _precision(plan: Plan) -> str:

@@ -1,0 +1,167 @@
+"""Stages over unlike domains in their best order: for a tuple of groups, and for the layout that a plan has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cost.deployment import Deployment
+from cost.layout import StageSpec
+from cost.layouts.candidates import Group, domain_gpus
+from cost.layouts.stage_order import OrderProblem, StageOrder, split_in_order
+from cost.layouts.stages import Pricer
+from cost.layouts.unlike_stages import differs, order_problem
+from cost.loads import ExpertLoads
+from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
+from placement.layout_choice import Placed, candidates, place
+from placement.options import PlanOptions
+from placement.partition import stage_specs
+from placement.plan import OrderProof
+from placement.stage_order import solve_order
+from placement.stop import Stop
+from topology.errors import InfeasibleError
+
+ORDER_S = 5.0
+"""Seconds that the order of stages is worth at most."""
+
+
+def order_stages(
+    deployment: Deployment,
+    groups: Sequence[Group],
+    *,
+    stages: int | None = None,
+    tp: int = 1,
+    redundant: int | None = None,
+    stop: Stop | None = None,
+    seed: int = 0,
+) -> tuple[tuple[StageSpec, ...], StageOrder]:
+    """Return groups of GPUs as the stages of one replica, ordered and split for the shortest step.
+
+    Parameters
+    ----------
+    deployment:
+        Its workload's batch, at least 1, is the sequences per GPU of all ``groups`` that are in flight.
+    groups:
+        GPUs of each group, indices into ``Cluster.gpus``; no GPU is in two. They may lie in one domain or in
+        several, and differ in size, GPU or links.
+    stages:
+        How many of the groups to use; None: all of them. The sequences in flight stay the same.
+    tp:
+        Width of tensor parallelism on every group.
+    redundant:
+        Extra copies of experts per layer; None: the fewest that divide, on each group by itself.
+    stop:
+        Deadline and Ctrl-C; None: ten seconds. ``Stop(0.0)``: exchanges alone, the same every time (milliseconds to
+        tenths of a second, nothing proven beyond a simple bound).
+
+    Returns
+    -------
+    The stages, and what is known of them: ``step_s`` with experts balanced, ``bound_s``, ``status``, ``gap``.
+
+    Raises
+    ------
+    InfeasibleError
+        If no order and no split fits in HBM.
+    InputError
+        If there are fewer groups or layers than stages.
+    """
+    depth = len(groups) if stages is None else stages
+    total = sum(len(group) for group in groups)
+    sequences = float(max(1, deployment.workload.batch) * total)
+    pricer = Pricer(deployment, redundant)
+    problem = order_problem(pricer, groups, sequences=sequences, stages=depth, tp=tp)
+    found = solve_order(problem, stop, known=[range(depth)], seed=seed)
+    return stage_specs([groups[group] for group in found.order], found.ranges), found
+
+
+def improve_order(
+    asked: Deployment, placed: Placed, loads: ExpertLoads | None, options: PlanOptions, stop: Stop
+) -> tuple[Placed, OrderProof | None]:
+    """Return a layout with its stages in the best order over unlike domains, never a slower one, and what is proven.
+
+    Idle domains may take the place of those in use. A layout of one stage, of several replicas, or on domains that
+    are all alike comes back as it is, without a proof. ``asked`` is the deployment with the batch that was asked for.
+    """
+    candidate = placed.candidate
+    deployment, layout = candidate.deployment, candidate.layout
+    if layout.stages == 1 or len(layout.replicas) > 1 or not differs(deployment):
+        return placed, None
+    groups = _with_idle_domains(deployment, [stage.gpus for stage in layout.replicas[0]])
+    current, ranges = tuple(range(layout.stages)), tuple(stage.layers for stage in layout.replicas[0])
+    sequences = float(deployment.workload.batch * layout.gpus_used)
+    problem = order_problem(
+        Pricer(deployment, options.copies), groups, sequences=sequences, stages=layout.stages, tp=layout.tp
+    )
+    if len(set(problem.alike)) == 1:
+        return placed, None
+    try:
+        found = solve_order(problem, _clock(options, stop), known=[current], seed=options.seed)
+    except InfeasibleError:
+        return placed, None  # slots by free HBM fit where even ones do not
+    objective = problem.step_seconds(current, ranges)
+    better = None
+    if found.step_s < objective:
+        shape = Shape((tuple(groups[group] for group in found.order),), layout.tp)
+        better = _best_placed(asked, placed, shape, found.ranges, loads, options)
+    if better is not None and better.score.tok_s_per_gpu > placed.score.tok_s_per_gpu:
+        placed = replace(better, passed_over=placed.passed_over)
+        objective, used = found.step_s, found.order
+    else:
+        used = current
+    bound = min(found.bound_s, objective)
+    status = "OPTIMAL" if found.status == "OPTIMAL" and objective <= found.step_s else "FEASIBLE"
+    return placed, OrderProof(
+        status,
+        objective,
+        bound,
+        max(0.0, 1 - bound / objective),
+        _in_turn(problem, groups, used),
+        found.search,
+    )
+
+
+def _clock(options: PlanOptions, stop: Stop) -> Stop:
+    """The seconds for the order: those asked for, if they are fewer than it is worth."""
+    return stop.within(ORDER_S if options.time_limit_s is None else min(ORDER_S, options.time_limit_s))
+
+
+def _with_idle_domains(deployment: Deployment, groups: list[Group]) -> list[Group]:
+    """Return the groups, and whole domains of which no GPU is in use that are as large as one of them."""
+    used = {gpu for group in groups for gpu in group}
+    sizes = {len(group) for group in groups}
+    idle = (domain for domain in domain_gpus(deployment.cluster) if not used & set(domain))
+    return groups + [domain for domain in idle if len(domain) in sizes]
+
+
+def _in_turn(problem: OrderProblem, groups: Sequence[Group], used: Sequence[int]) -> float | None:
+    """Seconds of a step with these groups in the order of the cluster, split best; None where none fits."""
+    order = sorted(used, key=lambda group: groups[group])
+    ranges = split_in_order(problem, order)
+    return None if ranges is None else problem.step_seconds(order, ranges)
+
+
+def _best_placed(
+    asked: Deployment,
+    placed: Placed,
+    shape: Shape,
+    ranges: tuple[range, ...],
+    loads: ExpertLoads | None,
+    options: PlanOptions,
+) -> Placed | None:
+    """Return the shape with its experts placed, at the batch there was or its largest; None where neither does."""
+    slots = stage_slots(asked, shape, options.copies, options.spread)
+    if slots is None:
+        return None
+    fitting = Fitting(shape, slots, batch_that_fits(asked, shape, slots))
+    now = placed.candidate.deployment
+    best: Placed | None = None
+    for deployment, fit in ((now, fitted(now, fitting, ranges)), (asked, fitted(asked, fitting))):
+        if fit is None:
+            continue
+        fixed = placed.candidate.fitted.fixed
+        for candidate in candidates(deployment, [replace(fit, fixed=fixed)], options.tpot_s):
+            trial = place(candidate, loads, options)
+            meets = options.tpot_s is None or trial.score.tpot_s <= options.tpot_s
+            if meets and (best is None or trial.score.tok_s_per_gpu > best.score.tok_s_per_gpu):
+                best = trial
+    return best

@@ -1,0 +1,161 @@
+"""Stages over unlike domains in a plan: never slower than in the cluster's order, proven, kept in the file, said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from cost.deployment import Deployment
+from cost.layouts.candidates import domain_gpus
+from cost.layouts.stages import Pricer
+from cost.layouts.unlike_stages import order_problem
+from cost.loads import read_loads
+from cost.workload import Workload
+from helpers import few_layers
+from placement import fitting
+from placement.options import PlanOptions
+from placement.ordered_stages import improve_order, order_stages
+from placement.plan_file import plan_to_dict, plan_to_json, read_plan
+from placement.planner import make_plan
+from placement.stop import Stop
+from placement.verify import verify_plan
+from rackplan.cli import app
+from topology import Cluster, build_cluster, resolve_cluster
+from topology.errors import InfeasibleError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from placement.plan import Plan
+
+MODEL = few_layers("mixtral-8x7b", 8)
+
+
+def unlike() -> Cluster:
+    """A rack of four and a host of eight that is slower and has less memory."""
+    rack = resolve_cluster("gb200-nvl72@4").spec.domains
+    host = resolve_cluster("hgx-h100").spec
+    return build_cluster(
+        replace(resolve_cluster("hgx-h100@16").spec, name="unlike", domains=(*rack, *host.domains))
+    )
+
+
+def plan_of(cluster: Cluster, *, batch: int = 8, **options: object) -> Plan:
+    deployment = Deployment(cluster, MODEL, Workload(batch=batch))
+    loads = read_loads(["zipf:0.5"], moe_layers=MODEL.moe_layers, layers=len(MODEL.layers), experts=8, seed=1)
+    return make_plan(deployment, loads, PlanOptions(**{"time_limit_s": 0.5, "stages": 2, "ep": 8, **options}))
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return plan_of(unlike())
+
+
+def test_a_plan_over_unlike_domains_is_legal_and_its_order_proven(plan: Plan, tmp_path: Path) -> None:
+    assert verify_plan(plan) == []
+    assert plan.order is not None
+    assert plan.order.status == "OPTIMAL"
+    assert plan.order.bound <= plan.order.objective
+    assert plan.order.in_turn is None or plan.order.in_turn >= plan.order.objective
+    (tmp_path / "plan.json").write_text(plan_to_json(plan_to_dict(plan)), encoding="utf-8")
+    again = read_plan(tmp_path / "plan.json")
+    assert again.order == plan.order
+    assert [stage.gpus for stage in again.layout.replicas[0]] == [s.gpus for s in plan.layout.replicas[0]]
+    assert again.score.step_s == plan.score.step_s
+
+
+def test_it_is_never_slower_than_in_the_order_of_the_cluster(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "shapes_of", lambda d, _: fitting.enumerate_shapes(d.cluster, d.model))
+    monkeypatch.setattr("placement.planner.improve_order", lambda _d, placed, *_: (placed, None))
+    assert plan.score.tok_s_per_gpu >= plan_of(unlike()).score.tok_s_per_gpu
+
+
+def test_a_worse_order_is_put_right(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever order the candidates came in, the solver's is as good as the best of all."""
+    best = plan.score.tok_s_per_gpu
+    for order in permutations(domain_gpus(unlike())):
+        shapes = [fitting.Shape((order,), 1)]
+        monkeypatch.setattr(fitting, "shapes_of", lambda *_, shapes=shapes: shapes)
+        found = plan_of(unlike())
+        assert found.score.tok_s_per_gpu == pytest.approx(best, rel=1e-3)
+
+
+def test_alike_domains_and_single_stages_have_no_proof() -> None:
+    assert plan_of(resolve_cluster("hgx-h100@16")).order is None
+    assert plan_of(unlike(), stages=1, ep=4).order is None
+
+
+def test_a_given_tuple_of_groups_is_ordered_and_split() -> None:
+    deployment = Deployment(unlike(), MODEL, Workload(batch=8))
+    groups = domain_gpus(deployment.cluster)
+    stages, found = order_stages(deployment, groups)
+    assert {stage.gpus for stage in stages} == set(groups)
+    assert [layer for stage in stages for layer in stage.layers] == list(range(8))
+    assert found.status == "OPTIMAL"
+    problem = order_problem(Pricer(deployment), groups, sequences=8.0 * 12, stages=2)
+    steps = [
+        problem.step_seconds(order, (range(cut), range(cut, 8)))
+        for order in permutations(range(2))
+        for cut in range(1, 8)
+        if problem.fits(order, (range(cut), range(cut, 8)))
+    ]
+    assert found.step_s == pytest.approx(min(steps), rel=1e-6)
+    quick, fast = order_stages(deployment, groups, stop=Stop(0.0))
+    assert quick == stages
+    assert fast.step_s == found.step_s
+    with pytest.raises(InfeasibleError, match="fits in HBM"):
+        order_stages(deployment.with_batch(10**6), groups)
+
+
+def test_ctrl_c_keeps_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("placement.ordered_stages.solve_order", interrupted)
+    plan = plan_of(unlike())
+    assert plan.interrupted
+    assert plan.order is None
+    assert verify_plan(plan) == []
+
+
+def test_improving_never_slows_down() -> None:
+    deployment = Deployment(unlike(), MODEL, Workload(batch=8))
+    from placement.layout_choice import choose_layout
+
+    options = PlanOptions(stages=2, ep=8, time_limit_s=0.0)
+    placed = choose_layout(deployment, None, options)
+    better, proof = improve_order(deployment, placed, None, options, Stop(0.0))
+    assert better.score.tok_s_per_gpu >= placed.score.tok_s_per_gpu
+    assert proof is not None
+    assert proof.gap >= 0
+
+
+def test_the_summary_says_the_order_and_why(tmp_path: Path) -> None:
+    file = tmp_path / "unlike.yaml"
+    file.write_text(
+        "name: unlike\ndomains: [{part: hgx-h100, count: 1}, {part: hgx-h20, count: 1}]\n"
+        "fabric: {kind: rail, nic: 400 Gb/s}\n"
+    )
+    command = ["plan", "--model", "mixtral-8x7b", "--cluster", str(file), "--stages", "2", "--ep", "8"]
+    done = CliRunner().invoke(app, [*command, "--time-limit", "0", "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.stdout.split())
+    assert "on d0 (8 h100-sxm)" in said
+    assert "order of unlike domains free: a step of" in said
+    data = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert data["order"]["status"] in ("OPTIMAL", "FEASIBLE")
+    assert set(data["order"]) == {"status", "objective", "bound", "gap", "in_turn", "search"}
+
+
+def test_a_plan_without_the_key_is_read(plan: Plan, tmp_path: Path) -> None:
+    data = plan_to_dict(plan)
+    del data["order"]
+    (tmp_path / "plan.json").write_text(json.dumps(data))
+    assert read_plan(tmp_path / "plan.json").order is None

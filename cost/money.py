@@ -121,6 +121,12 @@ class Bill:
             dict.fromkeys(text for bill in bills for text in bill.left_out),
         )
 
+    def times(self, count: int) -> Bill:
+        """Return the bill of as many such GPUs ``count`` times."""
+        parts = [replace(part, count=part.count * count) for part in self.parts]
+        network = [replace(part, count=part.count * count) for part in self.network]
+        return Bill.of(self.basis, parts, network, self.left_out)
+
     def usd_per_million(self, tok_s: Batch) -> Batch | None:
         """USD for a million tokens at ``tok_s`` tokens/s of all these GPUs together; None without a price.
 

@@ -316,6 +316,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     decode_derate: Figure = DECODE_DERATE,
     path: CachePath | None = None,
     fetch: CachePath | None = None,
+    domains: int | None = None,
 ) -> RateMatches:
     """Size a pool of prefill workers for every decode configuration, with integers within the GPUs there are.
 
@@ -336,6 +337,9 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     fetch:
         How the cached part of prompts comes back from its tier (:func:`cost.pools.host_path`); None: it is in the
         HBM of the prefill worker.
+    domains:
+        Domains that both pools share, alike those of the decode sweep's cluster, which may have fewer or more: what a
+        worker does is the same among few and among many. None: those of the clusters.
 
     Notes
     -----
@@ -363,7 +367,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         raise InputError("rate matching: give a sweep of decode and one of prefill, in that order.")
     if osl < 1:
         raise InputError(f"`osl` {osl}: expected 1 token or more.")
-    rooms = _Rooms.of(decode.deployment.cluster, prefill.deployment.cluster)
+    rooms = _Rooms.of(decode.deployment.cluster, prefill.deployment.cluster, domains)
     path = path or kv_path(decode.deployment, prefill.deployment)
     first = _First.of(decode, prefill, path, fetch)
     moved, fetched = (path, first.cache_bytes), (fetch, first.fetched_bytes)
@@ -523,8 +527,11 @@ class _Rooms:
     shared: bool
 
     @classmethod
-    def of(cls, decode: Cluster, prefill: Cluster) -> _Rooms:
-        return cls(_Room.of(decode), _Room.of(prefill), decode is prefill)
+    def of(cls, decode: Cluster, prefill: Cluster, domains: int | None = None) -> _Rooms:
+        if domains is None:
+            return cls(_Room.of(decode), _Room.of(prefill), decode is prefill)
+        one = replace(_Room.of(decode), domains=domains)
+        return cls(one, one, shared=True)
 
     @property
     def gpus(self) -> int:
@@ -540,16 +547,16 @@ def _partners(decode: _Workers, prefill: _Workers, tried: Sequence[int], rooms: 
 
     The kind is the one of ``tried`` that leaves room for most decode workers, then the one with fewest GPUs.
     """
-    best = np.zeros((3, len(decode.gpus)), dtype=np.int64)
-    gpus = np.zeros(len(decode.gpus), dtype=np.int64)
-    for index in tried:
-        one = prefill.some(index)
-        count_d, count_p = _most(decode, one, rooms)
-        used = count_d * decode.gpus + count_p * one.gpus
-        better = (count_d > best[0]) | ((count_d == best[0]) & (count_d > 0) & (used < gpus))
-        best = np.where(better, np.stack([count_d, count_p, np.full_like(count_d, index)]), best)
-        gpus = np.where(better, used, gpus)
-    return best
+    kinds = np.asarray(tried, dtype=np.int64)
+    if not len(kinds):
+        return np.zeros((3, len(decode.gpus)), dtype=np.int64)
+    one = prefill.some(kinds[:, None])
+    count_d, count_p = _most(decode, one, rooms)  # [tried, decode]
+    used = count_d * decode.gpus + count_p * one.gpus
+    most = np.max(count_d, axis=0)
+    row = np.argmin(np.where(count_d == most, used, np.iinfo(np.int64).max), axis=0)
+    column = np.arange(len(row))
+    return np.where(most > 0, np.stack([most, count_p[row, column], kinds[row]]), 0)
 
 
 def _most(decode: _Workers, prefill: _Workers, rooms: _Rooms) -> tuple[Index, Index]:
@@ -562,7 +569,9 @@ def _most(decode: _Workers, prefill: _Workers, rooms: _Rooms) -> tuple[Index, In
     def fits(count: Index) -> NDArray[np.bool_]:
         return np.asarray(needed(count) <= rooms.left(count, decode, prefill))
 
-    low, high = np.zeros_like(decode.gpus), rooms.decode.most(decode) + 1
+    shape = np.broadcast_shapes(decode.gpus.shape, prefill.gpus.shape)
+    low = np.zeros(shape, dtype=np.int64)
+    high = np.broadcast_to(rooms.decode.most(decode) + 1, shape)
     # `low` workers fit and `high` do not; more workers never leave more room
     while np.any(high - low > 1):
         middle = (low + high) // 2

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -381,6 +381,30 @@ def amount(text: str, flag: str, unit: str = "byte") -> float:
         return parse_quantity(text, unit, flag)
 
 
+_THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
+
+
+def tokens_per_s(text: str, flag: str = "--tok-s") -> float:
+    """Parse tokens per second: ``200e6``, ``200M``, ``128k``, ``1.5B``.
+
+    Raises
+    ------
+    InputError
+        If it is not a number above 0.
+    """
+    number = text.strip().lower().removesuffix("tok/s").strip().replace(",", "").replace("_", "")
+    suffix = number[-1:] if number[-1:] in _THOUSANDS else ""
+    try:
+        value = float(number.removesuffix(suffix)) * _THOUSANDS[suffix]
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value <= 0:
+        raise InputError(
+            f"{flag} {text}: expected output tokens per second above 0, like 200e6, 200M or 128k."
+        )
+    return value
+
+
 def seconds(milliseconds: float, flag: str) -> float:
     """Return milliseconds in seconds.
 
@@ -392,6 +416,25 @@ def seconds(milliseconds: float, flag: str) -> float:
     if not math.isfinite(milliseconds) or milliseconds <= 0:
         raise InputError(f"{flag} {milliseconds:g}: expected a number above 0.")
     return milliseconds / 1e3
+
+
+def limit_s(text: str | None, flag: str) -> float | Literal["none"] | None:
+    """Return a limit given in milliseconds, in seconds; ``none`` as such, None where nothing was given.
+
+    Raises
+    ------
+    InputError
+        If it is neither a number above 0 nor none.
+    """
+    if text is None:
+        return None
+    if text.strip().lower() == "none":
+        return "none"
+    try:
+        milliseconds = float(text)
+    except ValueError:
+        raise InputError(f"{flag} {text}: expected milliseconds, or none.") from None
+    return seconds(milliseconds, flag)
 
 
 def given_clusters(names: Sequence[str], settings: Sequence[str] | None) -> list[Cluster]:

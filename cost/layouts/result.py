@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -122,6 +123,15 @@ class Sweep:
     def tok_s_per_gpu_used(self) -> NDArray[np.float64]:
         """Output (prefill: input) tokens per second over the GPUs in use."""
         return np.asarray(self.tok_s / (self.gpus * self.replicas))
+
+    def rows(self, which: NDArray[np.int64]) -> Sweep:
+        """Return some of the configurations."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        chosen: dict[str, Any] = {
+            name: value[which] for name, value in arrays.items() if isinstance(value, np.ndarray)
+        }
+        terms = {name: seconds[which] for name, seconds in self.terms_s.items()}
+        return replace(self, terms_s=terms, **chosen)
 
     def frontier(self) -> NDArray[np.int64]:
         """Return the configurations that none beats in both speeds, from the slowest per user to the fastest."""

@@ -1,0 +1,123 @@
+"""How many racks: the fleet that serves so many tokens a second, what it costs, and what a smaller one misses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from rackplan import options
+from rackplan.options import Group, opt
+from topology.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from cost.sizing import Demand
+
+CONTEXT = 4096
+TPOT_MS = 50.0
+"""Where nobody says: 20 tok/s/user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Group):
+    """What the fleet shall serve."""
+
+    tok_s: Annotated[
+        str, opt("--tok-s", "Output tokens per second on average, all users: 200e6, 200M, 128k.", "N")
+    ]
+    context: Annotated[
+        int | None, opt("--context", "Decode alone: tokens already in each sequence. [4096]", "N")
+    ] = None
+    isl: Annotated[int | None, opt("--isl", "With --osl: tokens of a prompt; pools of both phases.", "N")] = (
+        None
+    )
+    osl: Annotated[int | None, opt("--osl", "With --isl: tokens of an answer.", "N")] = None
+    tpot_ms: Annotated[
+        str | None, opt("--tpot-ms", "Longest time per output token; none: no limit. [50]", "X")
+    ] = None
+    ttft_ms: Annotated[
+        str | None,
+        opt(
+            "--ttft-ms",
+            "Longest prefill and transfer of the cache, without waiting; none: no limit. [2000]",
+            "X",
+        ),
+    ] = None
+    utilization: Annotated[
+        float, opt("--utilization", "Mean traffic over its peak, above 0 to 1: the peak is bought.", "U")
+    ] = 1.0
+    spares: Annotated[int, opt("--spares", "Domains kept for failures, besides those that serve.", "N")] = 0
+    imbalance: Annotated[
+        float | None,
+        opt(
+            "--imbalance", "Busiest GPU's expert load over the mean. [1; pools: as usual in wide groups]", "X"
+        ),
+    ] = None
+    redundant: Annotated[
+        int | None, opt("--redundant", "Extra expert copies per layer; default: fewest that divide.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse options that mean nothing without another, or with it."""
+        if (self.isl is None) != (self.osl is None):
+            raise InputError("--isl and --osl: give both, or neither with --context.")
+        if self.isl is not None and self.context is not None:
+            raise InputError("--isl and --osl set the context; leave --context out.")
+        if self.isl is None and self.ttft_ms is not None:
+            raise InputError("--ttft-ms: only with --isl and --osl; without them nothing is prefilled.")
+
+    @property
+    def lengths(self) -> tuple[int, int] | None:
+        """Tokens of a prompt and of an answer where both phases are asked for."""
+        return None if self.isl is None or self.osl is None else (self.isl, self.osl)
+
+    @property
+    def demand(self) -> Demand:
+        """What is asked, with the limits where nobody gave any."""
+        from cost.pools import TTFT_LIMIT
+        from cost.sizing import Demand
+
+        tpot_s = options.limit_s(self.tpot_ms, "--tpot-ms")
+        ttft_s = options.limit_s(self.ttft_ms, "--ttft-ms")
+        return Demand(
+            tok_s=options.tokens_per_s(self.tok_s),
+            utilization=self.utilization,
+            spares=self.spares,
+            tpot_s=None if tpot_s == "none" else tpot_s or TPOT_MS / 1e3,
+            ttft_s=None if ttft_s == "none" or self.lengths is None else ttft_s or TTFT_LIMIT.value,
+        )
+
+
+def size(
+    *,
+    model: options.ModelName,
+    cluster: Annotated[
+        str, opt("--cluster", "The unit that repeats: catalog name (one domain), name@GPUS or YAML.", "C")
+    ],
+    asked: Asked,
+    pricing: options.Pricing,
+    json: options.JsonFlag = False,
+) -> None:
+    """Size a fleet for so many tokens a second. GPUs, racks, MW, dollars, and the next smaller level."""
+    from cost import sizing
+    from rackplan.output import show
+    from rackplan.progress import progress
+    from rackplan.views.size import size_view
+
+    demand = asked.demand
+    context = CONTEXT if asked.context is None else asked.context
+    deployment = pricing.deployment(model, cluster, options.Serving(context=context))
+    sized = partial(sizing.size, lengths=asked.lengths, redundant=asked.redundant, imbalance=asked.imbalance)
+    with progress() as reporter:
+        reporter.stage("sizing")
+        try:
+            found = sized(deployment, demand)
+        except InfeasibleError:
+            if asked.tpot_ms is not None:
+                raise
+            # a limit that nobody asked for gives way
+            found = sized(deployment, replace(demand, tpot_s=None))
+    show(
+        size_view(found, tpot_given=asked.tpot_ms is not None, ttft_given=asked.ttft_ms is not None),
+        json=json,
+    )

@@ -1,0 +1,357 @@
+"""The size of a fleet: what it takes, what it gives and costs, and what the smaller ones miss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
+from cost.money import Totals, bill_to_dict
+from cost.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
+from cost.sizing import Level, Pool, Size
+from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections
+from rackplan.views.money import cost_words, dollars, power_words, rate_words
+from rackplan.views.words import (
+    band_words,
+    chip_words,
+    cluster_doubts,
+    serving_words,
+    what_if_blocks,
+)
+
+
+def size_view(found: Size, *, tpot_given: bool = True, ttft_given: bool = True) -> View:
+    """Return what ``rackplan size`` says; whether somebody gave the limits on time per token and to the first."""
+    deployment, demand = found.deployment, found.demand
+    title = f"{deployment.model.name} on {found.unit.name}: {_many(demand.tok_s)} output tok/s"
+    legend = [
+        *labelled("Serving", "; ".join(serving_words(deployment.workload, deployment.engine))),
+        *what_if_blocks(deployment),
+        *labelled("Joined", _joined_words(found)),
+        *labelled("Racks", _rack_words(found)),
+        *labelled("Derates", _derates(found)),
+        *labelled("Kernels", *map(chip_words, _errors(found))),
+        *labelled("Left out", *found.bill.left_out),
+        *labelled("Note", *_notes(found)),
+    ]
+    return View(
+        sections(
+            [Heading(title)],
+            _asked(found, tpot_given=tpot_given, ttft_given=ttft_given),
+            _answer(found),
+            [_pool_table(found.served.pools)],
+            _fewer(found),
+            _looser(found),
+            legend,
+        ),
+        _data(found, tpot_given=tpot_given, ttft_given=ttft_given),
+    )
+
+
+def _asked(found: Size, *, tpot_given: bool, ttft_given: bool) -> list[Block]:
+    demand, workload = found.demand, found.deployment.workload
+    text = f"{_many(demand.tok_s)} output tok/s on average"
+    if demand.utilization < 1:
+        text += (
+            f", {_many(demand.peak_tok_s)} at the peak (utilization {demand.utilization:g}: mean over peak)"
+        )
+    else:
+        text += "; no room for a peak above it (--utilization)"
+    if demand.spares:
+        text += f"; {demand.spares:,} spare domain{'s' * (demand.spares > 1)}"
+    pooled = found.lengths
+    lengths = (
+        f"decode alone at {workload.context:,} tokens of context"
+        if pooled is None
+        else f"prompts of {pooled[0]:,} and answers of {pooled[1]:,} tokens, prefilled and decoded here"
+    )
+    return [
+        Text(text, "Asked"),
+        Text(lengths, "Requests"),
+        *labelled("Limits", _limits(found, tpot_given=tpot_given, ttft_given=ttft_given)),
+    ]
+
+
+def _limits(found: Size, *, tpot_given: bool, ttft_given: bool) -> str:
+    demand = found.demand
+    if demand.tpot_s is not None:
+        origin = "" if tpot_given else " (default; --tpot-ms, or none for the most tok/s/GPU)"
+        text = (
+            f"at most {demand.tpot_s * 1e3:g} ms per output token{origin}: {1 / demand.tpot_s:.4g} tok/s/user"
+        )
+    elif tpot_given:
+        text = "none on the time per output token (--tpot-ms none)"
+    else:
+        text = "none on the time per output token: nothing reaches the default of 50 ms (--tpot-ms)"
+    if found.lengths is None:
+        return text
+    if demand.ttft_s is None:
+        return f"{text}; none on the time to the first token"
+    origin = "" if ttft_given else f" (default; --ttft-ms; {TTFT_LIMIT.source})"
+    return f"{text}; first token within {demand.ttft_s:g} s{origin}, waiting not counted"
+
+
+def _answer(found: Size) -> list[Block]:
+    served, demand, bill = found.served, found.demand, found.bill
+    racks = "" if found.racks is None else f", {_counted(found.racks, 'rack')}"
+    text = f"{_counted(found.gpus, 'GPU')} in {_counted(found.domains, 'domain')}{racks}"
+    if demand.spares:
+        text += f": {found.serving_domains:,} domains serve, {demand.spares:,} are spare"
+    errors = _errors(found)
+    rate = (
+        f"{found.tok_s_per_gpu:,.0f} output tok/s/GPU{band_words(found.tok_s_per_gpu, errors)} over all GPUs that "
+        f"serve, {served.tok_s_per_user:,.1f} tok/s/user; {_many(served.tok_s)} output tok/s in all"
+    )
+    if served.requests_per_s is not None:
+        rate += f", {rate_words(served.requests_per_s)} requests/s, TTFT {served.ttft_s or 0.0:,.2f} s"
+    used = served.gpus_used
+    if used < found.serving_gpus:
+        rate += f"; {found.serving_gpus - used:,} GPUs that serve have no replica"
+    totals = Totals(bill, demand.tok_s)
+    cost = [cost_words(totals)]
+    if bill.usd_per_year is not None:
+        cost[0] = (
+            f"{dollars(bill.usd_per_h or 0.0)} USD an hour, {dollars(bill.usd_per_year)} a year of 8,760 hours, "
+            "spares and idle GPUs too"
+        )
+        full = bill.usd_per_million(served.tok_s)
+        each = bill.usd_per_million(demand.tok_s)
+        cost.append(
+            f"{dollars(each or 0.0)} USD per million output tokens at the traffic asked for, "
+            f"{dollars(full or 0.0)} if all that they can give were used"
+        )
+        cost.append(_basis(found))
+    return [
+        Text(text, "Size"),
+        Text(rate, "Throughput"),
+        *labelled("Rack", _rack_rate(found)),
+        Text(power_words(totals), "Power"),
+        *labelled("Cost", *cost),
+    ]
+
+
+def _basis(found: Size) -> str:
+    bill = found.bill
+    prices = (
+        f"{part.name} {part.usd_per_h.value:g} USD/h, {part.usd_per_h.kind.label}"
+        for part in bill.parts
+        if part.usd_per_h is not None
+    )
+    return f"basis {bill.basis} (--price-basis): {'; '.join(prices)}"
+
+
+def _rack_rate(found: Size) -> str:
+    """Return what one rack that serves gives, and how many sequences it has at a time: batch over step."""
+    each = found.serving_racks
+    if not each:
+        return ""
+    rate = found.served.tok_s / each
+    running = rate / found.served.tok_s_per_user
+    return (
+        f"{_many(rate)} output tok/s each: about {running:,.0f} sequences at a time, "
+        f"{found.served.tok_s_per_user:,.1f} tokens a second to each"
+    )
+
+
+def _rack_words(found: Size) -> str:
+    if found.racks is None:
+        return "not known: the file of the unit does not say which GPUs share one"
+    if found.rack_gpus is None:
+        return ""
+    return f"of {found.rack_gpus:,} GPUs, as the catalog or the file of the unit has them"
+
+
+def _fewer(found: Size) -> list[Block]:
+    """Return the levels below, each with what it misses and the time per token at which it would do."""
+    demand = found.demand
+    if not found.fewer:
+        share = demand.peak_tok_s / found.served.tok_s
+        text = f"one unit is the least there is, and the peak uses {share:.1%} of it"
+        return labelled("Fewer", text)
+
+    def enough(level: Level) -> str:
+        if demand.tpot_s is None:
+            return "-"
+        return "at none" if level.tpot_s is None else f"{level.tpot_s * 1e3:,.4g} ms"
+
+    table = Table.of(
+        found.fewer,
+        ("the next smaller", lambda one: _counted(found.domains_of(one.units), "domain")),
+        ("GPUs", lambda one: f"{found.gpus_of(one.units):,}"),
+        ("output tok/s", lambda one: _many(one.tok_s)),
+        ("missed by", lambda one: _share(1 - one.tok_s / demand.peak_tok_s)),
+        ("enough at", enough),
+        ("USD/h saved", lambda one: _saved(found, one)),
+    )
+    return [table, Text("enough at: the shortest time per output token at which these would serve the peak.")]
+
+
+def _looser(found: Size) -> list[Block]:
+    """Return how many it would take at longer times per output token."""
+    if not found.looser:
+        return []
+    table = Table.of(
+        found.looser,
+        ("at most", lambda one: "no limit" if one[0] is None else f"{one[0] * 1e3:,.4g} ms a token"),
+        ("tok/s/user", lambda one: "-" if one[0] is None else f"{1 / one[0]:,.3g}"),
+        ("domains", lambda one: f"{found.domains_of(one[1]):,}"),
+        ("GPUs", lambda one: f"{found.gpus_of(one[1]):,}"),
+        ("USD/h", lambda one: _usd(found.bill_of(one[1]).usd_per_h)),
+        ("USD/M tokens", lambda one: _usd(found.bill_of(one[1]).usd_per_million(found.demand.tok_s))),
+    )
+    return [table]
+
+
+def _usd(value: float | None) -> str:
+    return "-" if value is None else dollars(value)
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}" if value >= 0.001 else f"{100 * value:.1g}%"
+
+
+def _saved(found: Size, level: Level) -> str:
+    now, then = found.bill.usd_per_h, found.bill_of(level.units).usd_per_h
+    return "-" if now is None or then is None else dollars(now - then)
+
+
+def _pool_table(pools: tuple[Pool, ...]) -> Table:
+    return Table.of(
+        pools,
+        ("replicas", lambda one: f"{one.replicas:,} x {one.layout}"),
+        ("role", lambda one: one.role),
+        ("GPUs each", lambda one: f"{one.gpus:,}"),
+        ("GPUs", lambda one: f"{one.replicas * one.gpus:,}"),
+        ("batch", lambda one: f"{one.batch:.4g}"),
+        ("step ms", lambda one: f"{one.step_s * 1e3:,.2f}"),
+    )
+
+
+def _joined_words(found: Size) -> str:
+    """Return what so many units give per GPU, by how many there are."""
+    each = len(found.unit.gpus)
+    rows = [(k, rate / (k * each)) for k, rate in found.joined.items()]
+    if len(rows) > 1:
+        text = ", ".join(f"{rate:,.0f} of {k:,}" for k, rate in rows)
+        text = f"tok/s/GPU by units joined by their fabric: {text}"
+    else:
+        text = ""
+    return "; ".join(filter(None, [text, found.unjoined.rstrip(".")]))
+
+
+def _derates(found: Size) -> str:
+    if found.lengths is None:
+        return ""
+    return (
+        f"{PREFILL_DERATE.value:g} of the prefill and {DECODE_DERATE.value:g} of the decode rate "
+        f"({PREFILL_DERATE.kind.label}: {PREFILL_DERATE.source})"
+    )
+
+
+def _notes(found: Size) -> list[str]:
+    """Return what a reader must know of the unit."""
+    spec, notes = found.unit.spec, []
+    broken = spec.gpus - len(found.unit.gpus)
+    if broken:
+        plural = "s" * (broken > 1)
+        notes.append(
+            f"{broken:,} broken GPU{plural} of each {found.unit.name} repeat with it, counted in no figure"
+        )
+    if doubt := cluster_doubts(found.unit):
+        notes.append(doubt)
+    return notes
+
+
+def _errors(found: Size) -> tuple[ErrorOf, ...]:
+    if found.lengths is None:
+        return errors_in(found.deployment)
+    return errors_in(found.deployment, phase="disaggregated")
+
+
+def _many(value: float) -> str:
+    """Return a large number as people say it: 200 M, 128 k."""
+    for factor, word in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor * (1 - 5e-5):
+            return f"{value / factor:,.4g} {word}" if value < 1e13 else f"{value / factor:,.0f} {word}"
+    return f"{value:,.4g}"
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+def _data(found: Size, *, tpot_given: bool, ttft_given: bool) -> dict[str, Any]:
+    served, demand, bill = found.served, found.demand, found.bill
+    isl, osl = found.lengths or (None, None)
+    main = max(served.pools, key=lambda pool: (pool.role == "decode", pool.replicas * pool.gpus))
+    missing = list(bill.left_out)
+    if found.racks is None:
+        missing.append("racks: the file of the unit does not say which GPUs share one.")
+    return {
+        "schema_version": 1,
+        "model": found.deployment.model.name,
+        "unit": found.unit.name,
+        "units": served.units,
+        "asked": {
+            "tok_s": demand.tok_s,
+            "peak_tok_s": demand.peak_tok_s,
+            "utilization": demand.utilization,
+            "spares": demand.spares,
+            "context": found.deployment.workload.context,
+            "isl": isl,
+            "osl": osl,
+            "tpot_s": demand.tpot_s,
+            "tpot_default": not tpot_given,
+            "ttft_s": demand.ttft_s,
+            "ttft_default": not ttft_given,
+        },
+        "gpus": found.gpus,
+        "serving_gpus": found.serving_gpus,
+        "gpus_idle": found.serving_gpus - served.gpus_used,
+        "domains": found.domains,
+        "serving_domains": found.serving_domains,
+        "racks": found.racks,
+        "tokens": "output",
+        "tok_s": served.tok_s,
+        "tok_s_per_gpu": found.tok_s_per_gpu,
+        "tok_s_per_user": served.tok_s_per_user,
+        "requests_per_s": served.requests_per_s,
+        "ttft_s": served.ttft_s,
+        "tok_s_per_rack": None if not found.serving_racks else served.tok_s / found.serving_racks,
+        "layout": main.layout,
+        "pools": [picked(pool, "role layout replicas gpus batch step_s") for pool in served.pools],
+        "usd_per_million_tokens": bill.usd_per_million(demand.tok_s),
+        "usd_per_million_tokens_full": bill.usd_per_million(served.tok_s),
+        "tok_s_per_mw": bill.tok_s_per_mw(served.tok_s),
+        **bill_to_dict(bill),
+        "missing": missing,
+        "next": _level(found, found.fewer[0]) if found.fewer else None,
+        "fewer": [_level(found, level) for level in found.fewer],
+        "looser": [
+            {
+                "tpot_s": limit,
+                "gpus": found.gpus_of(units),
+                "domains": found.domains_of(units),
+                "usd_per_hour": found.bill_of(units).usd_per_h,
+            }
+            for limit, units in found.looser
+        ],
+        "joined": [
+            {"units": k, "tok_s": rate, "tok_s_per_gpu": rate / (k * len(found.unit.gpus))}
+            for k, rate in found.joined.items()
+        ],
+        "not_joined": found.unjoined or None,
+        "calibration": error_to_dict(_errors(found)),
+    }
+
+
+def _level(found: Size, level: Level) -> dict[str, Any]:
+    demand, bill = found.demand, found.bill_of(level.units)
+    return {
+        "gpus": found.gpus_of(level.units),
+        "domains": found.domains_of(level.units),
+        "tok_s": level.tok_s,
+        "missed_tok_s": demand.peak_tok_s - level.tok_s,
+        "enough_at_tpot_s": level.tpot_s,
+        "usd_per_hour": bill.usd_per_h,
+        "power_w": bill.power_w,
+    }

@@ -1,0 +1,188 @@
+"""Sizes against brute force and against the sweep and the matched pools of the same hardware."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cost.sizing
+from cost.deployment import Deployment
+from cost.layouts import best_at, sweep
+from cost.pools import match_rates, serving_workloads
+from cost.resolve import resolve_model
+from cost.sizing import Demand, Size, _Table, size
+from cost.workload import Workload
+from topology import InfeasibleError, InputError, resolve_cluster
+from topology.build import build_cluster
+from topology.spec import Fault
+
+TPOT = 0.02
+JOINED = 32
+
+
+@pytest.fixture(autouse=True)
+def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small clusters are enough here."""
+    monkeypatch.setattr(cost.sizing, "MOST_JOINED_GPUS", JOINED)
+
+
+@cache
+def deployment(cluster: str = "hgx-h100", model: str = "mixtral-8x7b") -> Deployment:
+    """What is sized where a test does not say."""
+    return Deployment(resolve_cluster(cluster), resolve_model(model), Workload())
+
+
+@cache
+def sized(tok_s: float, **asked: float) -> Size:
+    return size(deployment(), Demand(tok_s=tok_s, **{"tpot_s": TPOT, **asked}))  # type: ignore[arg-type]
+
+
+@given(
+    st.lists(st.floats(1, 100), min_size=1, max_size=4),
+    st.integers(1, 40),
+)
+@settings(max_examples=60, deadline=None)
+def test_units_are_joined_as_pays_most(rates: list[float], units: int) -> None:
+    joined = {2**k: 2**k * rate for k, rate in enumerate(rates)}
+    table = _Table.of(joined)
+    best = max(
+        math.fsum(count * joined[k] for k, count in zip(joined, counts, strict=True))
+        for counts in product(*(range(units // k + 1) for k in joined))
+        if sum(k * count for k, count in zip(joined, counts, strict=True)) <= units
+    )
+    assert table.rate(units) == pytest.approx(best)
+    parts = table.parts(units)
+    assert sum(k * count for k, count in parts.items()) <= units
+    assert math.fsum(joined[k] * count for k, count in parts.items()) == pytest.approx(table.rate(units))
+
+
+@pytest.mark.parametrize("domains", [1, 2, 4])
+def test_so_many_domains_give_what_their_sweep_says(domains: int) -> None:
+    where = resolve_cluster(f"hgx-h100@{8 * domains}")
+    found = sweep(replace(deployment(), cluster=where), speeds=[1 / TPOT])
+    index = best_at(found, 1 / TPOT)
+    assert index is not None
+    most = float(found.tok_s[index])
+    assert sized(most).domains <= domains
+    assert sized(most * (1 + 1e-9)).domains > domains or sized(most).served.tok_s > most
+
+
+def test_the_fewest_are_enough_and_one_fewer_is_not() -> None:
+    found = sized(1e6)
+    assert found.served.tok_s >= 1e6
+    assert found.served.tok_s_per_user >= 1 / TPOT
+    below, tenth = found.fewer
+    assert (below.units, tenth.units) == (found.served.units - 1, math.floor(0.9 * found.served.units))
+    assert tenth.tok_s <= below.tok_s < 1e6
+    assert below.tpot_s is not None
+    longer = size(deployment(), Demand(tok_s=1e6, tpot_s=below.tpot_s))
+    assert longer.served.units <= below.units
+
+
+def test_more_traffic_never_takes_fewer_and_a_longer_time_never_more() -> None:
+    units = [sized(tok_s).served.units for tok_s in (1e3, 1e5, 3e5, 1e6, 1e9, 1e15)]
+    assert units == sorted(units)
+    found = sized(1e6)
+    numbers = [found.served.units, *(number for _, number in found.looser)]
+    assert numbers == sorted(numbers, reverse=True)
+    assert found.looser[-1][0] is None
+
+
+def test_utilization_and_spares_are_paid_for() -> None:
+    plain, bought = sized(1e6), sized(1e6, utilization=0.5, spares=3)
+    assert bought.demand.peak_tok_s == 2e6
+    assert bought.domains == bought.serving_domains + 3
+    assert bought.served.units == sized(2e6).served.units
+    assert bought.gpus == 8 * bought.domains
+    assert bought.racks == bought.domains
+    assert bought.bill.gpus == bought.gpus
+    each = (plain.bill.usd_per_h or 0) / plain.gpus
+    assert bought.bill.usd_per_h == pytest.approx(each * bought.gpus)
+    assert bought.bill.parts[0].count == bought.gpus
+    assert bought.bill.power_w == pytest.approx((plain.bill.power_w or 0) / plain.gpus * bought.gpus)
+
+
+def test_pools_of_all_units_are_those_of_their_match() -> None:
+    isl, osl = 2000, 300
+    found = size(deployment(), Demand(tok_s=2e5, tpot_s=TPOT, ttft_s=2.0), lengths=(isl, osl))
+    units = found.served.units
+    assert units > 1
+    decoding, prefilling = serving_workloads(Workload(), isl, osl)
+    widest = resolve_cluster(f"hgx-h100@{JOINED}")
+    decode = sweep(Deployment(widest, deployment().model, decoding), imbalance=None, speeds=[1 / TPOT])
+    prefill = sweep(Deployment(widest, deployment().model, prefilling), imbalance=None)
+
+    def rate(domains: int) -> float:
+        best = match_rates(decode, prefill, osl=osl, ttft_s=2.0, tpot_s=TPOT, domains=domains).best()
+        return 0.0 if best is None else best.requests_per_s * osl
+
+    assert rate(units) >= 2e5 > rate(units - 2)
+    assert found.served.ttft_s is not None
+    assert found.served.ttft_s <= 2.0
+    assert {pool.role for pool in found.served.pools} == {"prefill", "decode"}
+    assert found.served.gpus_used <= found.serving_gpus
+
+
+def test_one_domain_has_pools_of_its_own() -> None:
+    isl, osl = 2000, 300
+    found = size(deployment(), Demand(tok_s=10, tpot_s=TPOT, ttft_s=2.0), lengths=(isl, osl))
+    assert found.served.units == 1
+    assert not found.fewer
+
+
+def test_broken_parts_repeat_with_their_unit() -> None:
+    broken = build_cluster(replace(resolve_cluster("hgx-h100@16").spec, faults=(Fault(gpu="d0.n0.g0"),)))
+    found = size(replace(deployment(), cluster=broken), Demand(tok_s=1e6, tpot_s=TPOT, spares=1))
+    whole = size(deployment("hgx-h100@16"), Demand(tok_s=1e6, tpot_s=TPOT, spares=1))
+    assert found.served.units >= whole.served.units
+    assert found.gpus == 15 * found.served.units + 8
+    assert found.domains == 2 * found.served.units + 1
+
+
+def test_a_unit_without_a_fabric_stands_alone() -> None:
+    island = build_cluster(replace(resolve_cluster("hgx-h100").spec, scale_out=None))
+    found = size(replace(deployment(), cluster=island), Demand(tok_s=1e6, tpot_s=TPOT))
+    assert "fabric" in found.unjoined
+    assert list(found.joined) == [1]
+    assert found.served.units >= sized(1e6).served.units
+
+
+def test_a_model_that_needs_several_units_has_them() -> None:
+    found = size(deployment("hgx-h100", "deepseek-v3"), Demand(tok_s=1e3, tpot_s=0.1))
+    assert found.served.units > 1
+    assert found.served.joined > 1
+
+
+def test_what_nothing_keeps_says_the_best() -> None:
+    with pytest.raises(InfeasibleError, match=r"`tpot_ms` 0.01 is out of reach .* fastest layout takes"):
+        size(deployment(), Demand(tok_s=1e6, tpot_s=1e-5))
+    with pytest.raises(InfeasibleError, match=r"`ttft_ms` 0.1 is out of reach .* fastest prefill"):
+        size(deployment(), Demand(tok_s=1e6, ttft_s=1e-4), lengths=(2000, 300))
+    huge = replace(deployment(), workload=Workload(context=10**9))
+    with pytest.raises(InfeasibleError, match="HBM capacity binds"):
+        size(huge, Demand(tok_s=1e6))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tok_s": 0.0},
+        {"tok_s": math.nan},
+        {"tok_s": 1e16},
+        {"utilization": 0.0},
+        {"utilization": 1.5},
+        {"spares": -1},
+        {"tpot_s": 0.0},
+        {"ttft_s": math.inf},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_asked_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        Demand(**{"tok_s": 1e6, **wrong})  # type: ignore[arg-type]

@@ -1,0 +1,71 @@
+"""A cluster as a unit that repeats: the same domains, and what is broken in them, several times on one fabric."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from topology.build import LARGEST_CLUSTER_GPUS, build_cluster, check_cluster
+from topology.cluster import Cluster
+from topology.errors import InputError
+from topology.spec import ClusterSpec, Fault
+
+_DOMAIN = re.compile(r"d(\d+)\b")
+
+
+def repeated(cluster: Cluster, count: int) -> Cluster:
+    """Return ``count`` of ``cluster`` side by side, joined by its own fabric between domains.
+
+    Domains follow each other, those of the second unit after those of the first, and so on; each unit has the same
+    faults.
+
+    Raises
+    ------
+    InputError
+        If its fabric cannot join so many (there is none, a raw graph), or they have too many GPUs.
+    """
+    if count < 1:
+        raise InputError(f"`count` {count}: expected 1 unit or more.")
+    spec = cluster.spec
+    if count == 1:
+        return cluster
+    if spec.raw is not None:
+        raise InputError(f"{cluster.name}: a graph written out link by link does not repeat.")
+    if spec.gpus * count > LARGEST_CLUSTER_GPUS:
+        raise InputError(
+            f"{count} x {cluster.name}: {spec.gpus * count} GPUs; at most {LARGEST_CLUSTER_GPUS} are supported."
+        )
+    name = f"{count} x {cluster.name}"
+    faults = _faults(spec.faults, len(spec.domains), count, cluster.name)
+    larger = replace(spec, name=name, domains=spec.domains * count, faults=faults)
+    return build_cluster(check_cluster(larger, name))
+
+
+def alike(spec: ClusterSpec) -> bool:
+    """Whether all domains are of one kind and size, with nothing broken and no graph of their own."""
+    first = spec.domains[0]
+    same = all(domain is first or domain == first for domain in spec.domains)
+    return spec.raw is None and not spec.faults and same
+
+
+def _faults(faults: Sequence[Fault], domains: int, count: int, where: str) -> tuple[Fault, ...]:
+    """Return the faults of every unit; ids name their domain first (``d0.n1.g2``)."""
+
+    def moved(name: str, by: int) -> str:
+        found = _DOMAIN.match(name)
+        if found is None:
+            raise InputError(
+                f"{where}: its broken link at {name} is not of one domain, so it does not repeat."
+            )
+        return f"d{int(found[1]) + by}{name[found.end() :]}"
+
+    return tuple(
+        replace(
+            fault,
+            gpu=None if fault.gpu is None else moved(fault.gpu, by),
+            link=None if fault.link is None else (moved(fault.link[0], by), moved(fault.link[1], by)),
+        )
+        for by in range(0, count * domains, domains)
+        for fault in faults
+    )

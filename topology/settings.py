@@ -51,6 +51,13 @@ _MOST: Mapping[str, float] = {
     "m": 1e7,
 }
 """The largest value by unit of a figure that nobody published."""
+_BILLED: Mapping[str, str] = {
+    "usd_per_h": "the catalog's figure is a cloud's list price, which other bases do not use; give yours with "
+    "`price` {}=2.50.",
+    "power_w": "the catalog's figure is the limit of the chip, without its share of the host; give yours with "
+    "`power` {}=1900.",
+}
+"""Why a factor cannot change what the catalog says of a price or a power."""
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?"
 _FACTOR = re.compile(rf"({_NUMBER})\s*[xX\u00d7]")
 _PERCENT = re.compile(rf"([+-]{_NUMBER})\s*%")
@@ -365,6 +372,8 @@ def _changed(setting: Setting, name: str, key: str, unit: str, old: Figure | Non
         if old is None or not known:
             like = "a number" if unit == "1" else "a number with its unit"
             setting.refuse(f"nobody published {key} of {name}, so there is nothing to multiply; give {like}.")
+        if key in _BILLED and old.kind is not Evidence.USER:
+            setting.refuse(_BILLED[key].format(name))
         value = old.value * setting.factor
         _check_size(setting, value, unit, old)
         source = f"{SET_BY_USER}: {setting.value} of {_said(old)}"

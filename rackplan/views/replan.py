@@ -24,6 +24,7 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.charts import front_chart
 from rackplan.views.findings import failure_blocks
+from rackplan.views.money import totals_blocks
 from rackplan.views.plan import balance_blocks, evidence_blocks
 from rackplan.views.words import band_words, load_names, what_if_blocks, worst_words
 
@@ -57,6 +58,7 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU{left}{band}, step {score.step_s * 1e3:,.2f} ms",
             "Throughput",
         ),
+        *totals_blocks(plan.totals),
         *labelled("Notes", *plan.notes),
     ]
     return View(

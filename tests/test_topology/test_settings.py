@@ -113,6 +113,8 @@ def test_a_system_and_what_nobody_published_can_be_given() -> None:
         ("h100.hbm_bytes=2x", "it has gb200, nvlink5, ib-ndr400"),
         ("nvlink4.latency_s=2x", "did you mean nvlink5"),
         ("gb200-nvl72.node_power_w=2x", "nobody published node_power_w"),
+        ("gb200.usd_per_h=2x", "give yours with `price` gb200=2.50"),
+        ("gb200.power_w=+10%", "give yours with `power` gb200=1900"),
         ("gb200-nvl72.copper_cables_per_link=many", "expected a number"),
     ],
 )

@@ -77,6 +77,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "score": plan.score,
     "explain": plan.explain,
     "what-if": plan.what_if,
+    "diff": plan.diff,
     "draw": clusters.draw,
     "traffic": clusters.traffic,
     "sweep": sweep.sweep,

@@ -177,8 +177,8 @@ class Money(Group):
             book.require_apart(cluster)
         return book
 
-    def priced(self, plan: Plan) -> Plan:
-        """Return a plan at the prices and powers given, else at its own.
+    def priced(self, plan: Plan, *others: Cluster) -> Plan:
+        """Return a plan at the prices and powers given (of its GPUs, or of ``others``), else at its own.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class Money(Group):
             As :meth:`book`.
         """
         deployment = plan.deployment
-        prices = self.book(deployment.cluster, kept=deployment.prices)
+        prices = self.book(deployment.cluster, *others, kept=deployment.prices)
         return replace(plan, deployment=replace(deployment, prices=prices))
 
 

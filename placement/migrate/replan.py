@@ -9,9 +9,7 @@ import numpy as np
 
 from cost.assignment import Assignment
 from cost.dispatch import DispatchPolicy
-from cost.dtypes import bytes_per_param
 from cost.loads import ExpertLoads
-from cost.model import MoeFfn
 from cost.score import Score
 from placement.arrays import Experts
 from placement.failure_domains import require_apart, stage_domains
@@ -19,6 +17,7 @@ from placement.failures import find_failures
 from placement.migrate.degraded import Degraded, degraded, lost_gpus
 from placement.migrate.front import CurvePoint
 from placement.migrate.migration import migrate
+from placement.migrate.moved import expert_bytes, holders
 from placement.migrate.steps import Step, Transfers, in_order, nearest_sources, transfers
 from placement.migrate.task import MigrationTask, migration_task
 from placement.options import Objective, Spread
@@ -144,7 +143,7 @@ def replan_plan(
     lost = lost_gpus(plan, options.lost)
     left = degraded(plan, lost)
     tasks = _Tasks(left, loads, plan.split, _tasks(left, loads, spread, objective, plan.split))
-    size = _expert_bytes(plan)
+    size = expert_bytes(plan)
     most = _budget(options, tasks.replicas, max(size.values()))
     stop = Stop(options.time_limit_s, on_progress)
     found = migrate(
@@ -252,14 +251,6 @@ def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts], objective: O
     )
 
 
-def _expert_bytes(plan: Plan) -> dict[int, float]:
-    """Bytes of one expert by layer with experts."""
-    model = plan.deployment.model
-    each = bytes_per_param(model.precision["experts"])
-    ffns = {layer: model.layers[layer].ffn for layer in model.moe_layers}
-    return {layer: ffn.expert_params * each for layer, ffn in ffns.items() if isinstance(ffn, MoeFfn)}
-
-
 def _budget(options: ReplanOptions, replicas: int, largest_bytes: float) -> int | None:
     """Moves of one replica that the budget allows; None without one."""
     limits = []
@@ -313,23 +304,6 @@ def _steps(
                 )
                 for stage in stages
             ]
-    return in_order(nearest_sources(new.deployment.cluster, steps, _holders(old, new), size))
-
-
-def _holders(old: Plan, new: Plan) -> dict[tuple[int, int], list[int]]:
-    """Which GPUs, by their number in the new plan, hold what expert of what layer in the old one."""
-    gpus = old.deployment.cluster.gpus
-    number = {gpu.id: index for index, gpu in enumerate(new.deployment.cluster.gpus)}
-    holders: dict[tuple[int, int], list[int]] = {}
-    for index, part in enumerate(old.experts):
-        if part is None:
-            continue
-        stages = [replica[index] for replica in old.layout.replicas]  # idle replicas too
-        layers = [layer for layer in old.deployment.model.moe_layers if layer in stages[0].layers]
-        ids = [[gpus[stage.gpus[local]].id for stage in stages] for local in range(part.gpus)]
-        places = [[number[name] for name in names if name in number] for names in ids]
-        of_slot = part.slot_gpu.tolist()
-        for layer, row in zip(layers, part.slot_expert.tolist(), strict=True):
-            for slot, expert in enumerate(row):
-                holders.setdefault((layer, expert), []).extend(places[of_slot[slot]])
-    return holders
+    return in_order(
+        nearest_sources(new.deployment.cluster, steps, holders(old, new.deployment.cluster), size)
+    )

@@ -119,8 +119,15 @@ def nearest_sources(
     the size of one by layer. Steps with the fewest nearest holders choose first.
     """
     choices = []
+    inside: dict[tuple[int, int], dict[int, list[int]]] = {}
     for step in steps:
-        held = holders.get((step.layer, step.expert), ())
+        key = step.layer, step.expert
+        if key not in inside:
+            inside[key] = {}
+            for gpu in holders.get(key, ()):
+                inside[key].setdefault(cluster.gpus[gpu].domain, []).append(gpu)
+        # one in the same domain is nearer than any other: thousands of replicas need not be looked at
+        held = inside[key].get(cluster.gpus[step.gpu].domain) or holders.get(key, ())
         near = [_distance(cluster.gpus[step.gpu], cluster.gpus[gpu]) for gpu in held]
         least = min(near, default=0)
         choices.append([gpu for gpu, far in zip(held, near, strict=True) if far == least])

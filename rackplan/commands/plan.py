@@ -265,6 +265,24 @@ def what_if(
     show(levers_view(found), json=json)
 
 
+def diff(
+    first: Annotated[Path, arg("PLAN", "A plan.json.")],
+    second: Annotated[Path, arg("PLAN", "Another one, what changes is said of it.")],
+    *,
+    money: options.Money,
+    json: options.JsonFlag = False,
+) -> None:
+    """Show two plans side by side. Inputs, layout, predictions, memory, copies moved, costs."""
+    from placement.plan_file import read_plan
+    from rackplan.output import show
+    from rackplan.views.diff import diff_view
+
+    plans = [read_plan(path) for path in (first, second)]
+    clusters = [plan.deployment.cluster for plan in plans]
+    old, new = (money.priced(plan, *clusters) for plan in plans)
+    show(diff_view(old, new, [str(first), str(second)]), json=json)
+
+
 def _copies(text: str) -> int | Literal["auto"]:
     """Parse ``32`` or ``auto``.
 

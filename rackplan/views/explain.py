@@ -129,7 +129,7 @@ def explain_plan(plan: Plan, *, residual: bool = True, levers: bool = False) -> 
         peaks,
         tuple(figures),
         tuple(weakest_figures(figures)),
-        tuple(_assumptions(plan)),
+        tuple(assumptions(plan)),
         residual_of(plan) if residual else None,
         find_levers(plan, free=False) if levers else None,
     )
@@ -238,7 +238,7 @@ def _bound_by(score: Score, term: str) -> tuple[str, ...]:
     return tuple(sorted((limit for limit in mine if mine[limit] >= least), key=lambda limit: -mine[limit]))
 
 
-def _assumptions(plan: Plan) -> list[str]:
+def assumptions(plan: Plan) -> list[str]:
     """What a careful reader should know, in the order of weight."""
     deployment, loads = plan.deployment, plan.loads
     found = []

@@ -8,7 +8,7 @@ from typing import Any
 from cost.calibration.errors import errors_in
 from placement.migrate.migration import KNEE
 from placement.migrate.replan import Replanned, ReplanOptions
-from placement.migrate.steps import NEAR, Step
+from placement.migrate.steps import NEAR, Step, Transfers
 from placement.plan_file import plan_score_to_dict
 from rackplan.views.blocks import (
     Block,
@@ -157,18 +157,25 @@ def _moves(found: Replanned) -> list[Block]:
 
 
 def _links(found: Replanned) -> str:
-    """Return where the copies come from, and how long that takes."""
-    if not found.moves:
+    """Return where the copies come from, how long that takes, and which need a buffer."""
+    text = links_words(found.transfer, found.moves)
+    buffered = sum(step.buffer for step in found.steps)
+    known = found.transfer.seconds is not None
+    return text + (f"; {buffered:,} moves need a buffer of one expert" if buffered and known else "")
+
+
+def links_words(transfer: Transfers, moves: int) -> str:
+    """Return where copies come from, and how long that takes."""
+    if not moves:
         return "nothing is fetched"
-    amounts, seconds = found.transfer.bytes_by_distance, found.transfer.seconds
+    amounts, seconds = transfer.bytes_by_distance, transfer.seconds
     parts = [f"{amounts[near] / 1e9:,.1f} GB {_PLACES[near]}" for near in NEAR if amounts[near]]
     text = f"fetched {', '.join(parts)}"
     if seconds is None:
         return f"{text}; a link on the way has no published rate, so no time"
-    if found.transfer.bottleneck:
-        text += f"; {seconds * 1e3:,.1f} ms over the links, busiest {found.transfer.bottleneck}"
-    buffered = sum(step.buffer for step in found.steps)
-    return text + (f"; {buffered:,} moves need a buffer of one expert" if buffered else "")
+    if transfer.bottleneck:
+        text += f"; {seconds * 1e3:,.1f} ms over the links, busiest {transfer.bottleneck}"
+    return text
 
 
 def _front(found: Replanned) -> Table:

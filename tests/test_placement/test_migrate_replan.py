@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 
@@ -14,6 +15,7 @@ from cost.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.migrate import cycles
+from placement.migrate.moved import moved
 from placement.migrate.replan import Replanned, ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.plan import Plan
@@ -107,11 +109,16 @@ def _install(held: dict[tuple[int, str], list[int]], names: list[str], steps: li
 
 
 def check(old: Plan, found: Replanned) -> None:
+    counts = Counter(step.layer for step in found.steps)
     assert verify_plan(found.plan) == []
     assert replayed(old, found) == table(found.plan)
     assert found.after == pytest.approx(np.mean(list(found.plan.balancedness.values())))
     assert found.bytes == pytest.approx(sum(found.transfer.bytes_by_distance.values()))
     assert found.plan.proof.bound <= found.plan.proof.objective
+    between = moved(old, found.plan)  # counted from the two plans alone
+    assert (between.moves, between.bytes) == (found.moves, pytest.approx(found.bytes))
+    assert between.of_layer == {layer: counts[layer] for layer in found.expert_bytes}
+    assert between.transfer.bytes_by_distance == pytest.approx(found.transfer.bytes_by_distance)
 
 
 def test_other_loads_move_few_copies() -> None:

@@ -60,23 +60,29 @@ class ServiceLevel:
         """Return the time per token that a plan was made for; its own where its batch was chosen otherwise."""
         if not plan.deployment.workload.decodes:
             return cls(None, asked=False)
-        asked = plan.options.get("tpot_s")
+        asked, full = plan.options.get("tpot_s"), plan.score.batch >= plan.score.max_batch
         if isinstance(asked, int | float):
             scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
-            largest = batch_within(scorer, scorer.max_batch, float(asked))
-            # a batch that was given, or one for the least latency, is well below what that time allows
-            if largest <= 1 + NEARLY * plan.score.batch:
+            # a batch that was given, or one for the least latency, is well below what the time allows
+            if full or batch_within(scorer, scorer.max_batch, float(asked)) <= 1 + NEARLY * plan.score.batch:
                 return cls(float(asked), asked=True)
-        elif plan.score.batch >= plan.score.max_batch:
-            return cls(None, asked=False)
-        return cls(plan.score.tpot_s, asked=False)
+        return cls(None if full else plan.score.tpot_s, asked=False)
+
+
+def rate_of(plan: Plan) -> str:
+    """Return which rate of a score counts: per GPU of the cluster, or per GPU in use where a goal leaves some idle."""
+    return "tok_s_per_gpu_used" if plan.options.get("goal") in ("gpus", "usd", "power") else "tok_s_per_gpu"
 
 
 @dataclass(frozen=True)
 class Reached:
-    """What is reached under a change; ``gain`` is of tokens per second per GPU over the plan's, as a fraction."""
+    """What is reached under a change; ``gain`` is of tokens per second per GPU over the plan's, as a fraction.
+
+    It is per GPU in use where the plan's goal leaves GPUs idle, else over all GPUs.
+    """
 
     tok_s_per_gpu: float
+    tok_s_per_gpu_used: float
     tok_s_per_user: float
     step_s: float
     batch: float
@@ -166,11 +172,13 @@ class _Bench:
     plan: Plan
     free: bool
     level: ServiceLevel = field(init=False)
+    rate: str = field(init=False)
     _known: Known = field(default_factory=dict, init=False)
     _base: Sweep | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.level = ServiceLevel.of(self.plan)
+        self.rate = rate_of(self.plan)
 
     def unchanged(self) -> Lever:
         """Return the plan as it is, and the best layout at its service level."""
@@ -272,11 +280,12 @@ class _Bench:
         moe = self.plan.deployment.model.moe is not None
         return Reached(
             score.tok_s_per_gpu,
+            score.tok_s_per_gpu_used,
             score.tok_s_per_user,
             score.step_s,
             score.batch,
             layout.short(moe=moe),
-            score.tok_s_per_gpu / self.plan.score.tok_s_per_gpu - 1,
+            getattr(score, self.rate) / getattr(self.plan.score, self.rate) - 1,
         )
 
     @property
@@ -339,10 +348,11 @@ class _Bench:
         best: Reached | str = kept
         rows = np.flatnonzero(able)
         tried: set[tuple[int, int]] = set()
-        for row in rows[np.argsort(-found.tok_s_per_gpu[rows], kind="stable")].tolist():
-            bound = float(found.tok_s_per_gpu[row])
+        rate, own = getattr(found, self.rate), getattr(self.plan.score, self.rate)
+        for row in rows[np.argsort(-rate[rows], kind="stable")].tolist():
+            bound = float(rate[row]) / own - 1
             layout = int(found.layout[row]), int(found.tp[row])
-            if len(tried) == MOST_PLACED or (isinstance(best, Reached) and bound <= best.tok_s_per_gpu):
+            if len(tried) == MOST_PLACED or (isinstance(best, Reached) and bound <= best.gain):
                 break
             if layout in tried:
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from placement.levers import Lever, Levers, Reached
+from placement.levers import Lever, Levers, Reached, rate_of
 from placement.plan_file import layout_to_dict
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
 from rackplan.views.settings import set_blocks
@@ -35,10 +35,11 @@ def levers_view(found: Levers) -> View:
         Text(f"{level_words(found)}. One lever at a time", "Held"),
         *labelled("Unchanged", _unchanged_words(found)),
     ]
+    used = " in use" if rate_of(plan) == "tok_s_per_gpu_used" else ""
     legend = Text(
-        "change of tok/s/GPU over the plan's, largest first. same batch: placement and batch as in the plan, with "
-        "the step that they then take; same layout: the largest batch (@) within what is held; any layout: the best "
-        "layout at its largest batch, experts placed the fast way, another one only where it is better. What a "
+        f"change of tok/s/GPU{used} over the plan's, largest first. same batch: placement and batch as in the plan, "
+        "with the step that they then take; same layout: the largest batch (@) within what is held; any layout: the "
+        "best layout at its largest batch, experts placed the fast way, another one only where it is better. What a "
         "narrower format does to answers is not looked at.",
         "Legend",
     )
@@ -97,7 +98,7 @@ def _ways(row: Lever) -> dict[str, Reached | str]:
 def _reached_data(found: Reached | str) -> dict[str, Any] | None:
     if isinstance(found, str):
         return None
-    return picked(found, "tok_s_per_gpu tok_s_per_user step_s batch layout gain")
+    return picked(found, "tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user step_s batch layout gain")
 
 
 def _name(row: Lever) -> str:

@@ -10,6 +10,7 @@ from cost.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
 from cost.sizing import Level, Pool, Size
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections
 from rackplan.views.money import cost_words, dollars, power_words, rate_words
+from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
     band_words,
     chip_words,
@@ -67,6 +68,7 @@ def _asked(found: Size, *, tpot_given: bool, ttft_given: bool) -> list[Block]:
     return [
         Text(text, "Asked"),
         Text(lengths, "Requests"),
+        *set_blocks("Set", found.unit),
         *labelled("Limits", _limits(found, tpot_given=tpot_given, ttft_given=ttft_given)),
     ]
 
@@ -324,6 +326,7 @@ def _data(found: Size, *, tpot_given: bool, ttft_given: bool) -> dict[str, Any]:
         "tok_s_per_mw": bill.tok_s_per_mw(served.tok_s),
         **bill_to_dict(bill),
         "missing": missing,
+        **set_data(found.unit),
         "next": _level(found, found.fewer[0]) if found.fewer else None,
         "fewer": [_level(found, level) for level in found.fewer],
         "looser": [

@@ -70,7 +70,7 @@ class ServiceLevel:
 
 
 def rate_of(plan: Plan) -> str:
-    """Return which rate of a score counts: per GPU of the cluster, or per GPU in use where a goal leaves some idle."""
+    """Return which rate of a score counts: per GPU of the cluster, or of those in use where a goal leaves some."""
     return "tok_s_per_gpu_used" if plan.options.get("goal") in ("gpus", "usd", "power") else "tok_s_per_gpu"
 
 

@@ -48,6 +48,11 @@ def _catalog(name: str) -> dict[str, Figure]:
     return file.figures(file.entry(name), _UNITS) if name in file.names else {}
 
 
+def billed_figures(gpu: str) -> dict[str, Figure]:
+    """Return what bills count of the GPU called ``gpu`` besides its list price: prices by basis, all-in power."""
+    return dict(_catalog(gpu))
+
+
 def gpu_price(gpu: GpuSpec, basis: str) -> Figure:
     """Return what an hour of ``gpu`` costs: the user's figure if there is one, else that of ``basis``.
 

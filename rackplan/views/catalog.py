@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from cost.names import without_owner
+from cost.prices import billed_figures
 from cost.resolve import (
     Published,
     hugging_face_ids,
@@ -229,7 +230,12 @@ def _gpu(gpu: GpuSpec) -> View:
         "figures": figures,
         "notes": list(gpu.notes),
     }
-    return View([Lines([title]), *shown, *(Text(note, "note") for note in gpu.notes)], data)
+    billed, lines = _figures(billed_figures(gpu.name))
+    if billed:
+        data["billed"] = billed
+        what = "what bills count besides: prices by basis (list: usd_per_h), power with its share of host and cooling"
+        lines.insert(0, Text(what, "bills"))
+    return View([Lines([title]), *shown, *lines, *(Text(note, "note") for note in gpu.notes)], data)
 
 
 def _cluster(cluster: Cluster) -> View:

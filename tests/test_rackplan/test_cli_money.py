@@ -128,3 +128,10 @@ def test_a_comparison_has_a_bill_for_each_cluster(run: Run, tmp_path: Path) -> N
     assert len(rows[2]["totals"]["missing"]) == 2
     assert "What it costs" in (tmp_path / "out/report.html").read_text()
     assert "20.00 USD/h" not in run(*asked).out
+
+
+def test_the_catalog_shows_what_bills_count(run: Run) -> None:
+    billed = run("catalog", "gb200", "--json").data["billed"]
+    assert (billed["rental_usd_per_h"]["value"], billed["all_in_power_w"]["value"]) == (3.3, 2100)
+    assert "rental_usd_per_h" in run("catalog", "gb200").out
+    assert "billed" not in run("catalog", "h20-sxm", "--json").data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -118,6 +117,7 @@ class LayoutScorer:
         self, deployment: Deployment, layout: Layout, uses: Uses, *, synthetic: bool = False
     ) -> None:
         self._deployment, self._layout, self._uses = deployment, layout, uses
+        self._synthetic = synthetic
         self._alike = _alike(deployment, layout, uses)
         self._stage_keys = [
             [_stage_key(deployment, *each) for each in zip(layout.replicas[first], uses[first], strict=True)]
@@ -141,6 +141,19 @@ class LayoutScorer:
     def max_batch(self) -> int:
         """The largest batch that fits; 0 where none does."""
         return min(replica_max_batch(memory) for memory in self._memories)
+
+    @cached_property
+    def alike(self) -> list[tuple[int, ...]]:
+        """Replicas that cost the same, as indices into those of the layout: a row for each kind of them."""
+        if len(self._alike) == 1:
+            return [tuple(range(len(self._layout.replicas)))]
+        return [tuple(row) for row in _kinds(self._deployment, self._layout, self._uses)]
+
+    def of_replicas(self, which: Sequence[int]) -> tuple[Layout, LayoutScorer]:
+        """Return the layout of some replicas alone, and its scorer; the other GPUs stay idle."""
+        layout = Layout(tuple(self._layout.replicas[replica] for replica in which), self._layout.tp)
+        uses = [self._uses[replica] for replica in which]
+        return layout, LayoutScorer(self._deployment, layout, uses, synthetic=self._synthetic)
 
     def at(self, batch: int) -> Score:
         """Return the score at ``batch`` sequences per GPU in use.
@@ -209,14 +222,16 @@ def _alike(deployment: Deployment, layout: Layout, uses: Uses) -> Sequence[tuple
     """First of each set of replicas that cost the same, and how many they are: each is computed once."""
     if isinstance(layout.replicas, CutReplicas) and all(row is uses[0] for row in uses):
         return layout.replicas.alike
-    first: dict[object, int] = {}
-    count: Counter[object] = Counter()
+    return [(row[0], len(row)) for row in _kinds(deployment, layout, uses)]
+
+
+def _kinds(deployment: Deployment, layout: Layout, uses: Uses) -> list[list[int]]:
+    """Replicas that cost the same, a row for each kind of them."""
+    rows: dict[object, list[int]] = {}
     for index, (stages, row) in enumerate(zip(layout.replicas, uses, strict=True)):
         keys = tuple(_stage_key(deployment, *each) for each in zip(stages, row, strict=True))
-        key = keys, joints([deployment.domain_set(stage) for stage in stages])
-        first.setdefault(key, index)
-        count[key] += 1
-    return [(index, count[key]) for key, index in first.items()]
+        rows.setdefault((keys, joints([deployment.domain_set(stage) for stage in stages])), []).append(index)
+    return list(rows.values())
 
 
 def stage_place(deployment: Deployment, stage: StageSpec) -> object:

@@ -17,6 +17,7 @@ _register_old_names(
         "placement.scenarios": "placement.solve",
     },
     names={
+        "placement.options.ALIKE": "placement.options.TOLERANCE",
         "placement.problem.expert_problem": "placement.problem.make_problem",
         "placement.replan.few_moves.FewMoves": "placement.migrate.migration.Migration",
         "placement.replan.few_moves.few_moves": "placement.migrate.migration.migrate",

@@ -111,7 +111,11 @@ def _row(
     status, errors = cluster_status(cluster), errors_in(deployment)
     empty = CompareRow(cluster.name, len(cluster.gpus), target, status=status, errors=errors)
     # the fastest, not the simplest among alike: a faster machine must never come out slower
-    wanted = replace(options, tpot_s=None if target is None else 1.0 / target, alike=0.0)
+    wanted = replace(options, tolerance=0.0)
+    if target is not None and deployment.workload.decodes:
+        wanted = replace(wanted, tpot_s=1.0 / target)
+    elif target is not None:
+        wanted = replace(wanted, ttft_s=deployment.workload.context / target)
     try:
         placed = choose_layout(deployment, loads, wanted, layouts, known)
     except InfeasibleError as error:

@@ -71,13 +71,29 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
     )
 
 
-def refuse_speed(deployment: Deployment, options: PlanOptions, fastest_s: float) -> NoReturn:
-    """Raise InfeasibleError: no layout meets the time per token, and the fastest there is."""
-    wanted = (options.tpot_s or 0.0) * 1e3
-    batch = f"batch {deployment.workload.batch}" if deployment.workload.batch else "batch 1"
+def refuse_speed(deployment: Deployment, limit_s: float | None, fastest_s: float) -> NoReturn:
+    """Raise InfeasibleError: no layout holds the time per token (prefill: of a step), and the fastest there is."""
+    wanted = (limit_s or 0.0) * 1e3
+    workload = deployment.workload
+    batch = f"batch {workload.batch}" if workload.batch else "batch 1"
+    if not workload.decodes:
+        raise InfeasibleError(
+            f"`ttft_ms` {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout prefills prompts "
+            f"of {workload.context:,} tokens in {fastest_s * 1e3:.3g} ms at {batch}; ask for at least that, or use "
+            "faster GPUs or more of them."
+        )
     raise InfeasibleError(
         f"`tpot_ms` {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout takes "
         f"{fastest_s * 1e3:.3g} ms per token at {batch}; ask for at least that, or use faster GPUs or more of them."
+    )
+
+
+def refuse_first_token(deployment: Deployment, limit_s: float, fastest_s: float) -> NoReturn:
+    """Raise InfeasibleError: no layout gives the first token in time, and the fastest there is."""
+    raise InfeasibleError(
+        f"`ttft_ms` {limit_s * 1e3:g} is out of reach on {deployment.cluster.name}: a prompt of "
+        f"{deployment.workload.context:,} tokens alone takes {fastest_s * 1e3:.3g} ms on the fastest layout; ask for "
+        "at least that, or use faster GPUs or more of them."
     )
 
 

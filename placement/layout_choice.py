@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
@@ -13,6 +14,16 @@ from cost.loads import ExpertLoads
 from cost.score import LayoutScorer, Score
 from placement.arrays import Ints
 from placement.fitting import Fitted, fitted_layouts
+from placement.goals import (
+    Aim,
+    Shape,
+    aim_of,
+    first_tokens,
+    service_words,
+    shape_of,
+    soon_enough,
+    with_parts,
+)
 from placement.infeasible import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.options import PlanOptions
 from placement.partition import last_within
@@ -29,7 +40,8 @@ MOST_PLACED = 80
 class Placed:
     """A candidate with its experts placed; ``results`` has one entry for each group of stages that are alike.
 
-    ``passed_over`` is a faster one that a simpler was taken for; None where there is none.
+    ``passed_over`` is a better one that a simpler was taken for; None where there is none. ``service_level`` says in
+    words what it was chosen for.
     """
 
     candidate: Candidate
@@ -39,6 +51,17 @@ class Placed:
     score: Score
     balancedness: dict[int, float]
     passed_over: Placed | None = None
+    service_level: str = ""
+
+    @property
+    def worth(self) -> tuple[float, float]:
+        """As :attr:`Candidate.worth`, with the experts as placed."""
+        return self.candidate.aim(self.candidate.layout, self.score)
+
+    @property
+    def meets(self) -> bool:
+        """Whether it holds the time per token that the candidate must."""
+        return self.candidate.limit_s is None or self.score.tpot_s <= self.candidate.limit_s
 
 
 def choose_layout(
@@ -48,19 +71,23 @@ def choose_layout(
     layouts: Sequence[Fitted] | None = None,
     known: Known | None = None,
 ) -> Placed:
-    """Return the simplest layout, its experts placed the fast way, that is about as fast as the fastest.
+    """Return the simplest layout, its experts placed the fast way, that is about as good as the best by the goal.
 
-    Candidates come with their score under perfect balance, fastest first. They are placed in that order until
-    none can be faster than the best of those placed. Those alike to it are tried from the simplest on, until
+    Candidates come with their score under perfect balance, best first. They are placed in that order until
+    none can be better than the best of those placed. Those alike to it are tried from the simplest on, until
     one is still alike with experts really placed. ``layouts`` are those of
     :func:`placement.fitting.fitted_layouts`, if they are known already; ``known`` keeps fast placements for
-    another choice on the same cluster and loads.
+    another choice on the same cluster and loads. A time per token that nobody asked for gives way where no layout
+    holds it.
 
     Raises
     ------
+    InputError
+        If a limit does not apply, or no figure says what the goal counts.
     InfeasibleError
-        If nothing fits in HBM, or with experts really placed nothing meets the time per token.
+        If nothing fits in HBM, or with experts really placed nothing holds the limits.
     """
+    level = options.service_level(deployment.workload)
     if layouts is None:
         layouts = fitted_layouts(deployment, options.copies, options.spread)
     if not layouts:
@@ -68,48 +95,65 @@ def choose_layout(
     asked = [fit for fit in layouts if options.admits(fit.layout)]
     if not asked:
         refuse_layout(deployment, options, layouts)
-    found = candidates(deployment, asked, options.tpot_s)
-    if not found:
-        refuse_speed(deployment, options, fastest_step_s(asked))
+    aim = aim_of(deployment, options.goal)
+    first: dict[Shape, float] = {}
+    if level.first_s is not None:
+        first = first_tokens(deployment, options.copies)
+        asked = soon_enough(deployment, asked, first, level.first_s)
+    asked = with_parts(deployment, asked, options.goal)
     known = {} if known is None else known
-    best = _fastest(found, loads, options, known)
-    enough = (1 - options.alike) * best.score.tok_s_per_gpu
+    best = None
+    if found := candidates(deployment, asked, level.limit_s, aim):
+        best = _best(found, loads, options, known)
+    if best is None or not best.meets:
+        if not level.usual:
+            if best is None:
+                refuse_speed(deployment, level.limit_s, fastest_step_s(asked))
+            refuse_speed(best.candidate.deployment, level.limit_s, best.score.tpot_s)
+        found = candidates(deployment, asked, None, aim)
+        best = _best(found, loads, options, known)
+    chosen = _simplest(best, found, loads, options, known)
+    limit_s, layout = chosen.candidate.limit_s, chosen.candidate.layout
+    fastest_s = fastest_step_s(asked) if level.usual and limit_s is None else 0.0
+    words = service_words(deployment, options, limit_s, fastest_s, first.get(shape_of(layout)))
+    return replace(chosen, service_level=words)
+
+
+def _simplest(
+    best: Placed, found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions, known: Known
+) -> Placed:
+    """Return the simplest candidate that with its experts placed is within the tolerance of ``best``."""
+    level, value = best.worth
+    enough = level, (1 - options.tolerance) * value
     for candidate in sorted(found, key=lambda candidate: candidate.simplicity):
-        if candidate is best.candidate or candidate.score.tok_s_per_gpu < enough:
+        if candidate is best.candidate or candidate.worth < enough:
             continue
         if candidate.simplicity >= best.candidate.simplicity:
             break
         trial = place(candidate, loads, options, known=known)
-        meets = options.tpot_s is None or trial.score.tpot_s <= options.tpot_s
-        if meets and trial.score.tok_s_per_gpu >= enough:
+        if trial.meets and trial.worth >= enough:
             return replace(trial, passed_over=best)
     return best
 
 
-def _fastest(
+def _best(
     found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions, known: Known
 ) -> Placed:
-    """Return the fastest of the first candidates with experts really placed; no placement beats perfect balance.
+    """Return the best of the first candidates with experts really placed; no placement beats perfect balance.
 
-    Raises
-    ------
-    InfeasibleError
-        If with experts really placed nothing meets the time per token.
+    Where none of them holds the time per token, that which comes nearest.
     """
     best: Placed | None = None
     missed: list[Placed] = []
     for candidate in found[:MOST_PLACED]:
-        if best is not None and candidate.score.tok_s_per_gpu <= best.score.tok_s_per_gpu:
+        if best is not None and candidate.worth <= best.worth:
             break
         trial = place(candidate, loads, options, known=known)
-        if options.tpot_s is not None and trial.score.tpot_s > options.tpot_s:
+        if not trial.meets:
             missed.append(trial)
-        elif best is None or trial.score.tok_s_per_gpu > best.score.tok_s_per_gpu:
+        elif best is None or trial.worth > best.worth:
             best = trial
-    if best is None:
-        nearest = min(missed, key=lambda trial: trial.score.tpot_s)
-        refuse_speed(nearest.candidate.deployment, options, nearest.score.tpot_s)
-    return best
+    return best or min(missed, key=lambda trial: trial.score.tpot_s)
 
 
 def place(
@@ -123,7 +167,8 @@ def place(
 ) -> Placed:
     """Place the experts of a candidate (:func:`placement.placing.place_stages`).
 
-    It has the largest batch, up to the candidate's, that meets the time per token with its experts as placed.
+    It has the largest batch, up to the candidate's, that holds the candidate's time per token with its experts as
+    placed.
     """
     deployment, layout = candidate.deployment, candidate.layout
     experts: list[Assignment | None] = [None] * layout.stages
@@ -137,8 +182,8 @@ def place(
     split = "even" if options.split == "lp" and not thorough else options.split
     scorer, balancedness = placement_scorer(deployment, layout, experts, loads, split)
     batch = deployment.workload.batch
-    if options.tpot_s is not None and not candidate.fitted.fixed:
-        batch = max(1, batch_within(scorer, batch, options.tpot_s))
+    if candidate.limit_s is not None and not candidate.fitted.fixed:
+        batch = max(1, batch_within(scorer, batch, candidate.limit_s))
     if batch != deployment.workload.batch:  # how fast unlike GPUs are depends on it
         candidate = replace(candidate, deployment=deployment.with_batch(batch))
         scorer, balancedness = placement_scorer(candidate.deployment, layout, experts, loads, split)
@@ -161,16 +206,26 @@ the best that much."""
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A layout at a batch, with its score under perfect balance."""
+    """A layout at a batch, with its score under perfect balance.
+
+    ``limit_s`` is the time per token that it must hold, None for none; ``aim`` says how good it is by the goal.
+    """
 
     fitted: Fitted
     deployment: Deployment
     score: Score
+    limit_s: float | None
+    aim: Aim
 
     @property
     def layout(self) -> Layout:
         """The layout."""
         return self.fitted.layout
+
+    @cached_property
+    def worth(self) -> tuple[float, float]:
+        """How good it is by the goal, the larger the better: a level, and a figure among those of one level."""
+        return self.aim(self.layout, self.score)
 
     @property
     def slots(self) -> tuple[Ints, ...]:
@@ -186,26 +241,40 @@ class Candidate:
         return tp, crowded, groups, stages
 
 
-def candidates(deployment: Deployment, layouts: Sequence[Fitted], tpot_s: float | None) -> list[Candidate]:
-    """Return the layouts that may be chosen, fastest first (output tokens per second over all GPUs).
+def candidates(
+    deployment: Deployment, layouts: Sequence[Fitted], limit_s: float | None, aim: Aim
+) -> list[Candidate]:
+    """Return the layouts that may be chosen, best first by ``aim``.
 
     Every layout is scored with ideally balanced experts, which no placement beats: one that loses even so
-    need not be placed. With a limit on the time per token each takes its largest batch within it; those that
-    cannot come near the best are left out.
+    need not be placed. With a limit on the time per token each takes its largest batch within it, for the least
+    latency the smallest; those that cannot come near the best are left out.
     """
-    scored = [Candidate(fit, deployment.with_batch(fit.batch), fit.scorer.at(fit.batch)) for fit in layouts]
-    scored.sort(key=lambda c: (-c.score.tok_s_per_gpu, c.simplicity))
-    if tpot_s is None:
+
+    def at(fit: Fitted, batch: int) -> Candidate:
+        return Candidate(fit, deployment.with_batch(batch), fit.scorer.at(batch), limit_s, aim)
+
+    if aim.goal == "latency":
+        scored = [at(fit, 1) for fit in layouts]
+        scored = [one for one in scored if limit_s is None or one.score.tpot_s <= limit_s]
+        return sorted(scored, key=_order)
+    scored = sorted((at(fit, fit.batch) for fit in layouts), key=_order)
+    if limit_s is None:
         return scored
     found: list[Candidate] = []
     best = 0.0
     for candidate in scored:
-        fit = candidate.fitted
-        sequences = (1 - LOST_AT_MOST) * best * tpot_s * len(deployment.cluster.gpus)
-        least = fit.batch if fit.fixed else max(1, math.ceil(sequences / fit.layout.gpus_used))
-        batch = batch_within(fit.scorer, fit.batch, tpot_s, least=least)
+        fit, least = candidate.fitted, 1
+        if aim.goal == "throughput":
+            sequences = (1 - LOST_AT_MOST) * best * limit_s * len(deployment.cluster.gpus)
+            least = max(1, math.ceil(sequences / fit.layout.gpus_used))
+        batch = batch_within(fit.scorer, fit.batch, limit_s, least=fit.batch if fit.fixed else least)
         if batch:
-            score = fit.scorer.at(batch)
-            best = max(best, score.tok_s_per_gpu)
-            found.append(Candidate(fit, deployment.with_batch(batch), score))
-    return sorted(found, key=lambda c: (-c.score.tok_s_per_gpu, c.simplicity))
+            found.append(at(fit, batch))
+            best = max(best, found[-1].score.tok_s_per_gpu)
+    return sorted(found, key=_order)
+
+
+def _order(candidate: Candidate) -> tuple[float, float, tuple[int, bool, int, int]]:
+    level, value = candidate.worth
+    return -level, -value, candidate.simplicity

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import warnings
+from dataclasses import InitVar, dataclass
 from typing import Literal, TypeVar, get_args
 
 from cost.dispatch import DispatchPolicy, require_policy
 from cost.layout import Layout
+from cost.workload import Workload
 from topology.errors import InputError
+from topology.figures import Evidence, Figure
+from topology.old_names import serve_old_names
+
+serve_old_names(__name__)  # ALIKE
 
 Spread = Literal["gpu", "node", "rack"]
 SPREADS: tuple[Spread, ...] = get_args(Spread)
@@ -18,14 +24,29 @@ Objective = Literal["mean", "worst"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 """What counts over several loads: the mean, or the worst of them."""
 
+Goal = Literal["throughput", "latency", "gpus", "usd", "power"]
+GOALS: tuple[Goal, ...] = get_args(Goal)
+"""What a layout is chosen for: most tokens per second, least time per token, fewest GPUs, least cost or energy of a
+token."""
+
 AUTO: Literal["auto"] = "auto"
+NO_LIMIT: Literal["none"] = "none"
 
-ALIKE = 0.10
-"""The published ranges of kernel efficiency (:mod:`cost.machine`) are wider than that, so layouts that are
-closer cannot be told apart."""
+TOLERANCE = 0.02
+"""Errors of the estimate are the same for layouts on one machine and cancel for the most part: what is left of a
+difference this small is no reason for a layout that is harder to run."""
+
+USUAL_TPOT = Figure(
+    0.05,
+    "s",
+    Evidence.ASSUMED,
+    "DeepSeek, inference system overview of V3 and R1, March 2025: 20 to 22 output tokens/s for a user on average",
+    "20 tok/s/user",
+)
+"""Longest time per output token where nobody says."""
 
 
-_Word = TypeVar("_Word", Spread, Objective)
+_Word = TypeVar("_Word", Spread, Objective, Goal)
 
 
 def require_spread(spread: str) -> Spread:
@@ -38,12 +59,36 @@ def require_objective(objective: str) -> Objective:
     return _known("objective", objective, OBJECTIVES)
 
 
+def require_goal(goal: str) -> Goal:
+    """Return ``goal`` if it is known; InputError if it is not."""
+    return _known("goal", goal, GOALS)
+
+
 def _known(name: str, word: str, words: tuple[_Word, ...]) -> _Word:
     for known in words:
         if word == known:
             return known
     *others, last = words
     raise InputError(f"`{name}` {word}: expected {', '.join(others)} or {last}.")
+
+
+@dataclass(frozen=True)
+class ServiceLevel:
+    """What a layout must hold.
+
+    Attributes
+    ----------
+    limit_s:
+        Longest time per output token (prefill: of a step), in seconds; None for no limit.
+    usual:
+        Whether nobody asked for that: it gives way where no layout holds it.
+    first_s:
+        Decode: longest time to the first token of one prompt alone, in seconds; None for no limit.
+    """
+
+    limit_s: float | None = None
+    usual: bool = False
+    first_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +101,8 @@ class PlanOptions:
         Extra copies per layer above one of each expert; None for the fewest that make the slots divisible;
         ``auto`` for as many as give most throughput (:mod:`placement.redundancy`).
     tpot_s:
-        Longest time per output token, in seconds; None for no limit.
+        Longest time per output token, in seconds; ``none`` for no limit; None: of decode that of
+        :data:`placement.options.USUAL_TPOT`, as far as a layout holds it and no batch is asked for.
     time_limit_s:
         Seconds of search for the experts' placement after the fast path; 0 for the reproducible fast path alone; None
         for as long as it is worth (:func:`placement.solve.worth_searching`).
@@ -65,27 +111,59 @@ class PlanOptions:
     ep, tp, stages:
         GPUs that one layer's experts are spread over, tensor-parallel width and pipeline stages; None leaves
         them to the search.
-    alike:
-        Of layouts within this fraction of the fastest the simplest is taken; 0 takes the fastest.
+    tolerance:
+        Of layouts within this fraction of the best by the goal the simplest is taken; 0 takes the best.
     spread:
         Failure domain: the copies of an expert lie in different GPUs, nodes or racks.
     objective:
         Over several loads: the mean or the worst of the largest over mean GPU load.
     split:
         How the engine splits an expert's tokens over its copies (:data:`cost.dispatch.DISPATCH_POLICIES`).
+    goal:
+        What the layout is chosen for (:data:`placement.options.GOALS`).
+    ttft_s:
+        Longest time to the first token, in seconds: of decode a prompt of the context's length that is prefilled
+        alone on the same GPUs, of prefill the step; None for no limit.
+    alike:
+        Old name of ``tolerance``.
     """
 
     redundant: int | Literal["auto"] | None = None
-    tpot_s: float | None = None
+    tpot_s: float | Literal["none"] | None = None
     time_limit_s: float | None = None
     seed: int = 0
     ep: int | None = None
     tp: int | None = None
     stages: int | None = None
-    alike: float = ALIKE
+    tolerance: float = TOLERANCE
     spread: Spread = "gpu"
     objective: Objective = "mean"
     split: DispatchPolicy = "even"
+    goal: Goal = "throughput"
+    ttft_s: float | None = None
+    alike: InitVar[float | None] = None
+
+    def service_level(self, workload: Workload) -> ServiceLevel:
+        """Return what a plan for ``workload`` must hold.
+
+        Raises
+        ------
+        InputError
+            If a time per output token is asked of prefill, or the least latency at a given batch.
+        """
+        asked = None if self.tpot_s == NO_LIMIT else self.tpot_s
+        if self.goal == "latency" and workload.batch:
+            raise InputError(
+                f"`goal` latency and `batch` {workload.batch}: the fewest sequences are the fastest; leave one out."
+            )
+        if not workload.decodes:
+            if asked is not None:
+                raise InputError(
+                    f"`tpot_ms` {asked * 1e3:g}: prefill yields no output tokens; limit its step by `ttft_ms`."
+                )
+            return ServiceLevel(self.ttft_s)
+        usual = self.tpot_s is None and not workload.batch and self.goal != "latency"
+        return ServiceLevel(USUAL_TPOT.value if usual else asked, usual, self.ttft_s)
 
     @property
     def copies(self) -> int | None:
@@ -97,12 +175,15 @@ class PlanOptions:
         asked = ((self.ep, layout.ep), (self.tp, layout.tp), (self.stages, layout.stages))
         return all(wanted is None or wanted == got for wanted, got in asked)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, alike: float | None) -> None:
+        if alike is not None:
+            warnings.warn("`alike` is now `tolerance`.", DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "tolerance", alike)
         for name, count in (("`ep`", self.ep), ("`tp`", self.tp), ("`stages`", self.stages)):
             if count is not None and count < 1:
                 raise InputError(f"{name} {count}: expected a whole number from 1 up.")
-        if not 0 <= self.alike < 1:
-            raise InputError(f"alike {self.alike:g}: expected a fraction from 0 up to 1.")
+        if not 0 <= self.tolerance < 1:
+            raise InputError(f"`tolerance` {self.tolerance:g}: expected a fraction, 0 or more and below 1.")
         if self.copies is not None and (not isinstance(self.copies, int) or self.copies < 0):
             raise InputError(
                 f"`redundant` {self.redundant}: expected 0 or more copies above one of each expert, or auto."
@@ -110,8 +191,12 @@ class PlanOptions:
         require_spread(self.spread)
         require_objective(self.objective)
         require_policy(self.split)
+        require_goal(self.goal)
+        if isinstance(self.tpot_s, str) and self.tpot_s != NO_LIMIT:
+            raise InputError(f"`tpot_ms` {self.tpot_s}: expected milliseconds, or none.")
         for name, value, least in (
-            ("`tpot_ms`", self.tpot_s, math.ulp(0.0)),
+            ("`tpot_ms`", None if isinstance(self.tpot_s, str) else self.tpot_s, math.ulp(0.0)),
+            ("`ttft_ms`", self.ttft_s, math.ulp(0.0)),
             ("`time_limit`", self.time_limit_s, 0.0),
         ):
             if value is not None and (not math.isfinite(value) or value < least):

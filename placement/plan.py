@@ -96,6 +96,8 @@ class Plan:
         What the planner was asked besides, as JSON-able values.
     passed_over:
         A layout that is faster by the estimate and less simple, in words; empty if there is none.
+    service_level:
+        What the layout was chosen for and what it holds, in words; empty where nobody chose.
     search:
         How long the experts were searched for and why, in words; empty where the time was asked for.
     order:
@@ -117,6 +119,7 @@ class Plan:
     failures: Failures | None = None
     redundancy: RedundancyCurve | None = None
     passed_over: str = ""
+    service_level: str = ""
     search: str = ""
     order: OrderProof | None = None
 

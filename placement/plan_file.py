@@ -168,6 +168,7 @@ class _PlanFile(_Part):
     stages: Annotated[list[_Stage], Field(min_length=1)]
     experts: _Experts
     layout: _Layout
+    service_level: str | None = None
     proof: Proof
     order: OrderProof | None = None
     scenarios: _Scenarios | None = None
@@ -233,6 +234,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         "stages": _stages(plan),
         "experts": {"gpus": [gpu.id for gpu in deployment.cluster.gpus], "layers": _expert_rows(plan)},
         "layout": {**layout_to_dict(plan), "passed_over": plan.passed_over or None},
+        "service_level": plan.service_level or None,
         "score": plan_score_to_dict(plan),
         "proof": {
             **asdict(plan.proof),
@@ -425,6 +427,7 @@ def _plan(fields: _PlanFile) -> Plan:
         redundancy=_redundancy(fields.redundancy),
         passed_over=fields.layout.passed_over or "",
         order=fields.order,
+        service_level=fields.service_level or "",
     )
     wrong = verify_plan(plan)
     if wrong:

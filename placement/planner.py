@@ -75,6 +75,7 @@ def make_plan(
         order=order,
         interrupted=stop.interrupted,
         passed_over=_passed_over(fast, deployment),
+        service_level=fast.service_level,
     )
     wrong = verify_plan(plan)
     if wrong:
@@ -83,17 +84,18 @@ def make_plan(
 
 
 def _passed_over(chosen: Placed, deployment: Deployment) -> str:
-    """Say which layout is faster by the estimate, by more than anybody would overlook; empty if none is."""
-    faster = chosen.passed_over
-    if faster is None or faster.score.tok_s_per_gpu < chosen.score.tok_s_per_gpu * (1 + _OVERLOOKED):
+    """Say which layout is better by the estimate, by more than anybody would overlook; empty if none is."""
+    better = chosen.passed_over
+    if better is None or better.worth[1] < chosen.worth[1] * (1 + _OVERLOOKED):
         return ""
-    layout = faster.candidate.layout
-    ep = f"`ep` {layout.ep} " if deployment.model.moe is not None else ""
-    speed, gain = faster.score.tok_s_per_gpu, faster.score.tok_s_per_gpu / chosen.score.tok_s_per_gpu - 1
-    return (
-        f"{layout.short(moe=deployment.model.moe is not None)} is estimated at {speed:,.0f} tok/s/GPU "
-        f"({gain:+.0%}): {ep}`tp` {layout.tp} `stages` {layout.stages}"
-    )
+    layout, moe = better.candidate.layout, deployment.model.moe is not None
+    ep = f"`ep` {layout.ep} " if moe else ""
+    figure = f"{better.score.tok_s_per_gpu:,.0f} tok/s/GPU"
+    if better.candidate.aim.goal == "latency":
+        figure = f"{better.score.tok_s_per_user:,.1f} tok/s/user"
+    gain = better.worth[1] / chosen.worth[1] - 1
+    how = f"{ep}`tp` {layout.tp} `stages` {layout.stages}"
+    return f"{layout.short(moe=moe)} is estimated at {figure} ({gain:+.0%}): {how}"
 
 
 def _cut_short(fast: Placed, loads: ExpertLoads | None, options: PlanOptions) -> Placed:

@@ -113,7 +113,8 @@ def _point(
     most = deployment.workload.wanted_batch(scorer.max_batch)
     if most < 1 or most > scorer.max_batch:
         return None
-    batch = batch_within(scorer, most, options.tpot_s, least=most if deployment.workload.batch else 1)
+    limit_s = base.candidate.limit_s
+    batch = batch_within(scorer, most, limit_s, least=most if deployment.workload.batch else 1)
     if not batch:
         return None
     score = scorer.at(batch)

@@ -176,9 +176,15 @@ def under_sparse_attention(plan: Plan, rule: str) -> Plan:
     workload = replace(plan.deployment.workload, sparse_attention=rule)
     deployment = replace(plan.deployment, workload=workload)
     score, balancedness = score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)
-    # rivals and failures were scored without it
+    # rivals and failures were scored without it, and it may be faster than what was asked for
     return replace(
-        plan, deployment=deployment, score=score, balancedness=balancedness, baselines={}, failures=None
+        plan,
+        deployment=deployment,
+        score=score,
+        balancedness=balancedness,
+        baselines={},
+        failures=None,
+        service_level="",
     )
 
 

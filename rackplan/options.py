@@ -108,7 +108,7 @@ class Serving(Group):
         int,
         opt(
             "--batch",
-            "Sequences per GPU in use; 0: the largest that fits (prefill: prompts of 8,192 tokens in all).",
+            "Sequences per GPU in use; 0: the most that fit and are fast enough (prefill: 8,192 tokens in all).",
         ),
     ] = 0
 

@@ -12,10 +12,12 @@ from cost.loads import ExpertLoads
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.failures import find_failures
 from placement.fitting import Shape, batch_that_fits, enumerate_shapes
+from placement.goals import usual_words
+from placement.layout_choice import batch_within
 from placement.options import PlanOptions
 from placement.partition import split_layers, stage_specs
 from placement.plan import Plan
-from placement.scoring import placement_proof, score_placement, score_rivals
+from placement.scoring import placement_proof, placement_scorer, score_placement, score_rivals
 from placement.verify import verify_plan
 from topology.errors import InfeasibleError, InputError
 
@@ -60,8 +62,15 @@ def imported_plan(
         If the weights, or the batch asked for, do not fit in HBM.
     """
     shape = _shape(deployment, mapping.ranks, options.stages or 1, options.tp or 1)
+    level = options.service_level(deployment.workload)
     deployment, layout = _laid_out(deployment, mapping, shape)
     experts = experts_of(mapping, layout)
+    held = ""
+    if level.usual:
+        scorer, _ = placement_scorer(deployment, layout, experts, loads, options.split)
+        batch = batch_within(scorer, deployment.workload.batch, level.limit_s)
+        held = f"as imported, {usual_words(scorer.at(1).tpot_s, held=bool(batch))} (default; `batch`)"
+        deployment = deployment.with_batch(batch or deployment.workload.batch)
     score, balancedness = score_placement(deployment, layout, experts, loads, options.split)
     notes = [note, "no search ran: the placement is the file's", *loads.notes]
     doubled = mapping.doubled()
@@ -83,6 +92,7 @@ def imported_plan(
         ),
         baselines=score_rivals(deployment, layout, experts, loads, options.split),
         notes=tuple(notes),
+        service_level=held,
         options={**asdict(options), "ep": mapping.ranks, "copies_together": bool(doubled), "imported": note},
     )
     wrong = verify_plan(plan)

@@ -248,6 +248,7 @@ def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts], objective: O
         scenarios=None,
         failures=None,
         passed_over="",
+        service_level="",
     )
 
 

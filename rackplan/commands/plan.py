@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -22,7 +23,32 @@ if TYPE_CHECKING:
 class Asked(Group):
     """What is asked of a plan."""
 
-    tpot_ms: Annotated[float | None, opt("--tpot-ms", "Longest time per output token, in ms.")] = None
+    goal: Annotated[
+        str,
+        opt(
+            "--goal",
+            "What the layout is chosen for: throughput, latency, gpus (fewest), usd or power (of a token).",
+            "GOAL",
+        ),
+    ] = "throughput"
+    tpot_ms: Annotated[
+        str | None,
+        opt(
+            "--tpot-ms",
+            "Longest time per output token, in ms; none: the largest batch that fits. [50 where a layout is as "
+            "fast]",
+            "X|none",
+            show_default=False,
+        ),
+    ] = None
+    ttft_ms: Annotated[
+        float | None,
+        opt("--ttft-ms", "Longest prefill of a prompt, in ms; decode: of one alone on the same GPUs.", "Y"),
+    ] = None
+    tolerance: Annotated[
+        str,
+        opt("--tolerance", "The simplest layout within so many percent of the best; 0: the best.", "P"),
+    ] = "2%"
     redundant: Annotated[
         str | None,
         opt(
@@ -47,20 +73,34 @@ class Asked(Group):
             If one of them cannot be used.
         """
         from cost.dispatch import require_policy
-        from placement.options import PlanOptions, require_objective, require_spread
+        from placement.options import PlanOptions, require_goal, require_objective, require_spread
 
         return PlanOptions(
             None if self.redundant is None else _copies(self.redundant),
-            None if self.tpot_ms is None else self.tpot_ms / 1e3,
+            options.limit_s(self.tpot_ms, "--tpot-ms"),
             time_limit_s,
             seed,
             self.ep,
             self.tp,
             self.stages,
+            _fraction(self.tolerance),
             spread=require_spread(self.spread),
             objective=require_objective(self.objective),
             split=require_policy(self.split),
+            goal=require_goal(self.goal),
+            ttft_s=None if self.ttft_ms is None else options.seconds(self.ttft_ms, "--ttft-ms"),
         )
+
+
+def _fraction(percent: str) -> float:
+    """Parse a tolerance: ``2`` or ``2%``."""
+    try:
+        value = float(percent.strip().removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 100:
+        raise InputError(f"--tolerance {percent}: expected percent, 0 or more and below 100, like 2%.")
+    return value / 100
 
 
 def plan(
@@ -221,7 +261,13 @@ def score(
         )
         # what was found under the plan's own loads does not hold for others
         scored = replace(
-            scored, loads=other, score=found, balancedness=balancedness, scenarios=None, failures=None
+            scored,
+            loads=other,
+            score=found,
+            balancedness=balancedness,
+            scenarios=None,
+            failures=None,
+            service_level="",
         )
     show(score_view(scored), json=json)
 

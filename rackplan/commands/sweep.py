@@ -122,15 +122,10 @@ class Swept(Group):
         """The limit on the time to first token in seconds, None where there is none."""
         from cost.pools import TTFT_LIMIT
 
-        if self.ttft_ms is None:
+        limit = options.limit_s(self.ttft_ms, "--ttft-ms")
+        if limit is None:
             return TTFT_LIMIT.value
-        if self.ttft_ms.strip().lower() == "none":
-            return None
-        try:
-            milliseconds = float(self.ttft_ms)
-        except ValueError:
-            raise InputError(f"--ttft-ms {self.ttft_ms}: expected milliseconds, or none.") from None
-        return options.seconds(milliseconds, "--ttft-ms")
+        return None if limit == "none" else limit
 
     @property
     def tpot_s(self) -> float | None:

@@ -221,7 +221,7 @@ def _layout(plan: Plan) -> list[Block]:
     idle = len(deployment.cluster.gpus) - layout.gpus_used
     if idle:
         text += f"; {idle} GPUs idle"
-    passed = f"the simplest of those about as fast; {plan.passed_over}" if plan.passed_over else ""
+    passed = f"the simplest of those about as good; {plan.passed_over}" if plan.passed_over else ""
     blocks = labelled("Layout", text, passed)
     if layout.stages > 1:
         blocks += labelled("Stages", f"layers {_runs(plan)}", *_order(plan))
@@ -235,11 +235,12 @@ def _layout(plan: Plan) -> list[Block]:
             f"{assignment.slots - assignment.experts} redundant copies)",
         )
     fits = "the largest that fits" if score.batch == score.max_batch else f"{score.max_batch} fit"
-    what = "sequences" if workload.decodes else "prompts"
+    what = ("sequence" if workload.decodes else "prompt") + "s" * (score.batch != 1)
     loads = plan.loads
     return [
         *blocks,
         *labelled("Placement", placement_words(plan)),
+        *labelled("Goal", plan.service_level),
         *labelled("Batch", f"{score.batch} {what} per GPU in use ({fits})"),
         *labelled(
             "Serving", "; ".join(serving_words(replace(workload, sparse_attention=""), deployment.engine))

@@ -36,7 +36,9 @@ def test_a_row_is_the_plan_of_that_cluster() -> None:
     rows = compared("hgx-h100", "hgx-h200")
     assert [row.cluster for row in rows] == ["hgx-h100", "hgx-h200"]
     for row in rows:
-        fastest = replace(FAST, alike=0.0)  # a comparison takes the fastest layout, not the simplest alike
+        fastest = replace(
+            FAST, tolerance=0.0
+        )  # a comparison takes the fastest layout, not the simplest alike
         plan = make_plan(Deployment(resolve_cluster(row.cluster), MIXTRAL, Workload()), LOADS, fastest)
         assert (row.gpus, row.target_tok_s_per_user, row.reason) == (8, None, "")
         assert (row.step_s, row.batch) == (plan.score.step_s, plan.score.batch)

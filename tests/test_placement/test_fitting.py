@@ -9,6 +9,7 @@ from cost.memory import replica_max_batch, replica_memory
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.fitting import fitted_layouts, fitting_shapes, stage_slots, tightest
+from placement.goals import aim_of
 from placement.layout_choice import candidates
 from placement.partition import equal_ranges, stage_specs
 from topology import resolve_cluster
@@ -76,7 +77,7 @@ def test_a_batch_that_fits_nowhere_leaves_nothing() -> None:
 
 def test_candidates_come_fastest_first() -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100")
-    found = candidates(deployment, fitted_layouts(deployment, None), None)
+    found = candidates(deployment, fitted_layouts(deployment, None), None, aim_of(deployment, "throughput"))
     speeds = [candidate.score.tok_s_per_gpu for candidate in found]
     assert len(found) > 3
     assert speeds == sorted(speeds, reverse=True)
@@ -88,7 +89,7 @@ def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None
     deployment = setting_of("mixtral-8x7b", "hgx-h100")
     layouts = fitted_layouts(deployment, None)
     tpot_s = times * min(fit.scorer.at(1).step_s for fit in layouts)
-    found = candidates(deployment, layouts, tpot_s)
+    found = candidates(deployment, layouts, tpot_s, aim_of(deployment, "throughput"))
     assert found
     for candidate in found:
         fit = candidate.fitted
@@ -110,14 +111,14 @@ def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None
 
 def test_no_candidate_where_the_time_is_out_of_reach() -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100")
-    assert candidates(deployment, fitted_layouts(deployment, None), 1e-6) == []
+    assert candidates(deployment, fitted_layouts(deployment, None), 1e-6, aim_of(deployment, "gpus")) == []
 
 
 def test_a_users_batch_too_slow_is_no_candidate() -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=100)
     layouts = fitted_layouts(deployment, None)
     steps = sorted(fit.scorer.at(100).step_s for fit in layouts)
-    found = candidates(deployment, layouts, steps[0])
+    found = candidates(deployment, layouts, steps[0], aim_of(deployment, "throughput"))
     assert {candidate.score.step_s for candidate in found} == {steps[0]}
     assert all(candidate.deployment.workload.batch == 100 for candidate in found)
 

@@ -11,7 +11,6 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.fitting import fitted_layouts, fitting_shapes
 from placement.infeasible import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
-from placement.options import PlanOptions
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
@@ -96,6 +95,6 @@ def test_the_fastest_step_is_the_least_of_all_layouts() -> None:
 def test_refused_speed_names_limit_fastest_and_batch(batch: int, words: str) -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=batch)
     with pytest.raises(InfeasibleError, match=r"`tpot_ms` 2 is out of reach on hgx-h100") as refused:
-        refuse_speed(deployment, PlanOptions(tpot_s=2e-3), 0.0042)
+        refuse_speed(deployment, 2e-3, 0.0042)
     assert "4.2 ms per token" in str(refused.value)
     assert words in str(refused.value)

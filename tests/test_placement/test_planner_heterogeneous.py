@@ -106,7 +106,7 @@ def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
 def test_a_plan_on_cards_that_differ_is_legal_and_uses_its_batch() -> None:
     deployment = mixed()
     loads = read_loads(["lognormal:0.63"], moe_layers=MODEL.moe_layers, layers=LAYERS, experts=32, seed=0)
-    plan = make_plan(deployment, loads, PlanOptions(16, time_limit_s=0.0, ep=16, tp=1))
+    plan = make_plan(deployment, loads, PlanOptions(16, "none", time_limit_s=0.0, ep=16, tp=1))
     assert verify_plan(plan) == []
     assert plan.score.batch == plan.score.max_batch
     assert "unequally" in plan.baselines["eplb_global"].reason or plan.baselines["eplb_global"].score

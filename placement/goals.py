@@ -1,0 +1,196 @@
+"""What a layout is chosen for: how good one is by the goal, on which replicas, and how soon its first token comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cost.deployment import Deployment
+from cost.layout import Layout
+from cost.layouts import sweep
+from cost.score import Score
+from placement.fitting import Fitted
+from placement.infeasible import refuse_first_token
+from placement.options import USUAL_TPOT, Goal, PlanOptions
+from topology.errors import MissingFigureError
+
+Shape = tuple[int, int, int, int]
+"""What tells layouts apart here: tensor-parallel width, GPUs of the experts, stages, GPUs of a replica."""
+
+
+@dataclass(frozen=True, eq=False)
+class Aim:
+    """How good a layout is by a goal.
+
+    ``rates``: by domain, what one of its GPUs costs (USD/h) or draws (W) where that is the goal.
+    """
+
+    goal: Goal
+    deployment: Deployment
+    rates: Mapping[int, float]
+
+    def __call__(self, layout: Layout, score: Score) -> tuple[float, float]:
+        """Return a level and a figure, the larger the better: of one level the figure says which is better.
+
+        Throughput: output tokens/s over all GPUs. Latency: tokens/s of a sequence. GPUs: fewer in use are a level
+        higher, then tokens/s of each. Dollars and power: tokens for what the GPUs in use cost or draw.
+        """
+        if self.goal == "latency":
+            return 0.0, 1 / score.tpot_s
+        if self.goal == "gpus":
+            return -float(layout.gpus_used), score.tok_s_per_gpu_used
+        if self.goal == "throughput":
+            return 0.0, score.tok_s_per_gpu
+        gpus, rates = self.deployment.cluster.gpus, set(self.rates.values())
+        if len(rates) == 1:
+            return 0.0, score.tok_s_per_gpu_used / rates.pop()
+        used = (gpus[gpu].domain for stages in layout.replicas for stage in stages for gpu in stage.gpus)
+        return 0.0, score.tok_s_per_gpu_used * layout.gpus_used / sum(self.rates[domain] for domain in used)
+
+
+def aim_of(deployment: Deployment, goal: Goal) -> Aim:
+    """Return how layouts are judged.
+
+    Raises
+    ------
+    MissingFigureError
+        If the goal is dollars or power and a GPU of the cluster has no figure.
+    """
+    rates: dict[int, float] = {}
+    if goal in ("usd", "power"):
+        figure = deployment.prices.price if goal == "usd" else deployment.prices.power
+        domains = dict.fromkeys(gpu.domain for gpu in deployment.cluster.gpus)
+        try:
+            rates = {domain: figure(deployment.cluster.spec.domains[domain].gpu).value for domain in domains}
+        except MissingFigureError as error:
+            raise MissingFigureError(f"`goal` {goal}: {error}") from None
+    return Aim(goal, deployment, rates)
+
+
+def with_parts(deployment: Deployment, layouts: Sequence[Fitted], goal: Goal) -> list[Fitted]:
+    """Return the layouts that a goal chooses from: whole ones, and some of their replicas alone.
+
+    For the fewest GPUs one replica of each kind; for the least cost or energy of a token all replicas of one kind,
+    since kinds together are never better than the best of them.
+    """
+    found = list(layouts)
+    if goal == "gpus":
+        found = []
+    for fit in layouts:
+        kinds = fit.scorer.alike
+        if goal == "gpus":
+            found += _parts(deployment, fit, [row[:1] for row in kinds])
+        elif goal in ("usd", "power") and len(kinds) > 1:
+            found += _parts(deployment, fit, kinds)
+    return found
+
+
+def _parts(deployment: Deployment, fit: Fitted, rows: Sequence[tuple[int, ...]]) -> Iterator[Fitted]:
+    """Yield the layout of each row of replicas alone, at the batch asked for or its own largest."""
+    for row in rows:
+        layout, scorer = fit.scorer.of_replicas(row)
+        batch = fit.batch if fit.fixed else deployment.workload.wanted_batch(scorer.max_batch)
+        yield replace(fit, layout=layout, scorer=scorer, batch=batch)
+
+
+def soon_enough(
+    deployment: Deployment, layouts: Sequence[Fitted], first: Mapping[Shape, float], limit_s: float
+) -> list[Fitted]:
+    """Return the layouts of which ``first``, the seconds to a prompt's first token, is at most ``limit_s``.
+
+    Raises
+    ------
+    InfeasibleError
+        If there is none.
+    """
+    seconds = [first.get(shape_of(fit.layout), np.inf) for fit in layouts]
+    if min(seconds) > limit_s:
+        refuse_first_token(deployment, limit_s, min(seconds))
+    return [fit for fit, each in zip(layouts, seconds, strict=True) if each <= limit_s]
+
+
+def shape_of(layout: Layout) -> Shape:
+    """Return what tells the layout apart."""
+    gpus = max(sum(len(stage.gpus) for stage in stages) for stages in layout.replicas)
+    return layout.tp, layout.ep, layout.stages, gpus
+
+
+def first_tokens(deployment: Deployment, redundant: int | None) -> dict[Shape, float]:
+    """Return by shape the seconds in which one prompt alone is prefilled, experts balanced, on its fastest split.
+
+    It waits for nothing, and its cache stays where it is.
+    """
+    workload = replace(deployment.workload, phase="prefill", batch=0, draft_tokens=0, accept_length=1.0)
+    found = sweep(replace(deployment, workload=workload), redundant=redundant, cut_experts=False)
+    moe = deployment.model.moe is not None
+    shapes = np.stack(
+        [found.tp, found.ep if moe else found.gpus // found.stages, found.stages, found.gpus], axis=1
+    )
+    first: dict[Shape, float] = {}
+    for (tp, ep, stages, gpus), step_s in zip(shapes.tolist(), found.step_s.tolist(), strict=True):
+        shape = tp, ep, stages, gpus
+        first[shape] = min(step_s, first.get(shape, np.inf))
+    return first
+
+
+GOAL_WORDS: dict[Goal, str] = {
+    "throughput": "most tok/s/GPU",
+    "latency": "least time per token",
+    "gpus": "fewest GPUs",
+    "usd": "fewest dollars per token",
+    "power": "least energy per token",
+}
+
+
+def service_words(
+    deployment: Deployment,
+    options: PlanOptions,
+    limit_s: float | None,
+    fastest_s: float,
+    first_s: float | None,
+) -> str:
+    """Say what a plan was chosen for, and what it holds.
+
+    Parameters
+    ----------
+    limit_s:
+        The time per token (prefill: of a step) that it holds; None for none.
+    fastest_s:
+        The shortest that any layout has.
+    first_s:
+        Seconds in which a prompt alone is prefilled; None where nobody asked.
+    """
+    workload, level = deployment.workload, options.service_level(deployment.workload)
+    text = GOAL_WORDS[options.goal]
+    if options.goal == "latency" and not workload.decodes:
+        text = "shortest step"
+    if not workload.decodes:
+        return text + (f", a step of {limit_s * 1e3:g} ms at most (`ttft_ms`)" if limit_s is not None else "")
+    if level.usual:
+        text += f" {usual_words(fastest_s, held=limit_s is not None)} "
+        more = "; `tpot_ms` none for the largest batch that fits" * (limit_s is not None)
+        text += f"(default; `tpot_ms`{more})"
+    elif limit_s is not None:
+        text += f" at {limit_s * 1e3:g} ms a token or less (`tpot_ms`)"
+    elif not workload.batch and options.goal != "latency":
+        text += " at the largest batch that fits (`tpot_ms` none)"
+    if workload.batch:
+        text += f" at `batch` {workload.batch:,}"
+    if level.first_s is not None and first_s is not None:
+        text += (
+            f"; first token within {level.first_s * 1e3:g} ms (`ttft_ms`): {first_s * 1e3:,.0f} ms for a prompt of "
+            f"{workload.context:,} tokens alone on these GPUs, waiting not counted"
+        )
+    return text
+
+
+def usual_words(fastest_s: float, *, held: bool) -> str:
+    """Say at which time per token a plan is where nobody said; ``fastest_s`` is the shortest there is."""
+    usual = f"{USUAL_TPOT.value * 1e3:g} ms a token"
+    if held:
+        return f"at {usual} or less, {USUAL_TPOT.text}"
+    return (
+        f"at the largest batch that fits, since {usual} is out of reach: {fastest_s * 1e3:.3g} ms at batch 1"
+    )

@@ -1,0 +1,215 @@
+"""What a layout is chosen for: each goal against all candidates, the usual time per token, limits, tolerance."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.deployment import Deployment
+from cost.loads import read_loads
+from cost.money import PriceBook
+from cost.resolve import resolve_model
+from cost.workload import Workload
+from placement.fitting import fitted_layouts
+from placement.goals import aim_of, first_tokens, shape_of
+from placement.layout_choice import choose_layout
+from placement.options import TOLERANCE, USUAL_TPOT, PlanOptions, require_goal
+from placement.planner import make_plan
+from placement.verify import verify_plan
+from topology import InfeasibleError, InputError, build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology.spec import ClusterSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cost.loads import ExpertLoads
+    from placement.fitting import Fitted
+    from placement.layout_choice import Placed
+
+MODEL = resolve_model("mixtral-8x7b")
+LOADS = read_loads(["uniform"], moe_layers=MODEL.moe_layers, layers=32, experts=8, seed=0)
+
+
+@cache
+def where(cluster: str = "hgx-h100@16", **asked: Any) -> Deployment:
+    return Deployment(resolve_cluster(cluster), MODEL, Workload(**{"context": 512, **asked}))
+
+
+KNOWN: dict[int, tuple[Deployment, Sequence[Fitted]]] = {}
+
+
+def fits(deployment: Deployment) -> Sequence[Fitted]:
+    """The layouts of a deployment, which is kept so that no other has its id."""
+    if id(deployment) not in KNOWN:
+        KNOWN[id(deployment)] = deployment, fitted_layouts(deployment, None)
+    return KNOWN[id(deployment)][1]
+
+
+def chosen(deployment: Deployment, loads: ExpertLoads | None = LOADS, **asked: Any) -> Placed:
+    return choose_layout(deployment, loads, PlanOptions(time_limit_s=0, **asked), fits(deployment))
+
+
+def test_nobody_asked_and_it_is_50_ms_a_token() -> None:
+    usual, asked = chosen(where()), chosen(where(), tpot_s=USUAL_TPOT.value)
+    assert usual.score == asked.score
+    assert usual.score.tpot_s <= USUAL_TPOT.value < chosen(where(), tpot_s="none").score.tpot_s
+    assert "default; `tpot_ms`; `tpot_ms` none for the largest batch that fits" in usual.service_level
+    assert usual.score.batch < usual.score.max_batch
+    again = usual.candidate.fitted.scorer.at(usual.score.batch + 1)
+    assert again.tpot_s > USUAL_TPOT.value * (1 - 1e-3)  # one more sequence is too slow, but for the balance
+
+
+def test_none_is_the_largest_batch_that_fits() -> None:
+    found = chosen(where(), tpot_s="none")
+    assert found.score.batch == found.score.max_batch
+    assert found.service_level.endswith("largest batch that fits (`tpot_ms` none)")
+
+
+def test_a_batch_of_the_users_is_kept() -> None:
+    found = chosen(where(batch=700))
+    assert found.score.batch == 700
+    assert found.score.tpot_s > USUAL_TPOT.value
+    assert found.service_level == "most tok/s/GPU at `batch` 700"
+
+
+def test_the_usual_time_gives_way_and_one_that_was_asked_for_does_not() -> None:
+    deployment = Deployment(resolve_cluster("hgx-h20@16"), resolve_model("llama-3.1-405b"), Workload(1000))
+    found = chosen(deployment, None, stages=16)
+    assert found.score.batch == found.score.max_batch
+    assert "since 50 ms a token is out of reach: " in found.service_level
+    with pytest.raises(
+        InfeasibleError, match="`tpot_ms` 50 is out of reach on hgx-h20@16: the fastest layout"
+    ):
+        chosen(deployment, None, tpot_s=0.05, stages=16)
+
+
+def test_prefill_has_no_usual_limit() -> None:
+    found = chosen(where(phase="prefill", context=2000))
+    assert found.service_level == "most tok/s/GPU"
+    assert found.score.batch == 4  # prompts of 8,192 tokens
+    with pytest.raises(InputError, match="`tpot_ms` 50: prefill yields no output tokens; limit its"):
+        chosen(where(phase="prefill", context=2000), tpot_s=0.05)
+
+
+def test_a_time_to_first_token_limits_the_step_of_prefill() -> None:
+    deployment = where(phase="prefill", context=2000)
+    free = chosen(deployment)
+    limit_s = 0.6 * free.score.step_s
+    found = chosen(deployment, ttft_s=limit_s)
+    assert found.score.step_s <= limit_s
+    assert found.score.tok_s_per_gpu <= free.score.tok_s_per_gpu
+    with pytest.raises(InfeasibleError, match=r"`ttft_ms` 0.001 is out of reach .* in [0-9.]+ ms at batch 1"):
+        chosen(deployment, ttft_s=1e-6)
+
+
+def test_a_time_to_first_token_chooses_among_layouts_that_decode() -> None:
+    deployment = where()
+    first = first_tokens(deployment, None)
+    times = sorted({first[shape_of(fit.layout)] for fit in fits(deployment)})
+    for limit_s in times[:3]:
+        found = chosen(deployment, ttft_s=limit_s)
+        assert first[shape_of(found.candidate.layout)] <= limit_s
+        assert "for a prompt of 512 tokens alone" in found.service_level
+    with pytest.raises(
+        InfeasibleError, match=rf"`ttft_ms` .* takes {times[0] * 1e3:.3g} ms on the fastest layout"
+    ):
+        chosen(deployment, ttft_s=0.9 * times[0])
+
+
+def test_the_least_latency_of_all_layouts() -> None:
+    found = chosen(where(), goal="latency", tolerance=0.0)
+    assert found.score.tpot_s == pytest.approx(min(fit.scorer.at(1).tpot_s for fit in fits(where())))
+    assert found.score.batch == 1
+    assert found.service_level == "least time per token"
+    simple = chosen(where(), goal="latency")
+    assert simple.score.tpot_s <= found.score.tpot_s / (1 - TOLERANCE)
+    with pytest.raises(InputError, match=r"`goal` latency and `batch` 3: .*; leave one out"):
+        chosen(where(batch=3), goal="latency")
+
+
+@pytest.mark.parametrize("tpot_s", [0.02, 0.05, "none"])
+def test_the_fewest_gpus_that_hold_it(tpot_s: Any) -> None:
+    found = chosen(where("hgx-h100@24"), goal="gpus", tpot_s=tpot_s)
+    limit_s = None if tpot_s == "none" else tpot_s
+    able = [
+        sum(len(stage.gpus) for stage in fit.layout.replicas[0])
+        for fit in fits(where("hgx-h100@24"))
+        if limit_s is None or fit.scorer.at(1).tpot_s <= limit_s
+    ]
+    assert found.candidate.layout.gpus_used == min(able)
+    assert len(found.candidate.layout.replicas) == 1
+    assert limit_s is None or found.score.tpot_s <= limit_s
+
+
+def test_a_plan_of_the_fewest_gpus_is_whole() -> None:
+    plan = make_plan(where("hgx-h100@24"), LOADS, PlanOptions(time_limit_s=0, goal="gpus"))
+    assert verify_plan(plan) == []
+    assert plan.layout.gpus_used < 24
+    assert plan.service_level.startswith("fewest GPUs at 50 ms a token or less")
+
+
+def two_kinds(**prices: float) -> Deployment:
+    """Eight H100 and eight H20, which hold as much of the model and compute unlike."""
+    domains = (load_domain("hgx-h100"), load_domain("hgx-h20"))
+    spec = ClusterSpec("two-kinds", domains, load_scale_out("hgx-h100"))
+    named = {name.replace("_", "-"): value for name, value in prices.items()}
+    return Deployment(build_cluster(spec), MODEL, Workload(), prices=PriceBook(prices=named, powers=named))
+
+
+@pytest.mark.parametrize("goal", ["usd", "power"])
+@pytest.mark.parametrize(("h100", "h20", "kept"), [(1.0, 100.0, {0}), (100.0, 0.5, {1})])
+def test_dear_gpus_stay_idle_where_cost_counts(goal: Any, h100: float, h20: float, kept: set[int]) -> None:
+    watts = 1000 if goal == "power" else 1
+    deployment = two_kinds(h100_sxm=h100 * watts, h20_sxm=h20 * watts)
+    found = chosen(deployment, goal=goal)
+    used = {
+        deployment.cluster.gpus[gpu].domain
+        for stages in found.candidate.layout.replicas
+        for stage in stages
+        for gpu in stage.gpus
+    }
+    assert used == kept
+    for fit in fits(deployment):
+        for row in fit.scorer.alike:
+            layout, scorer = fit.scorer.of_replicas(row)
+            score = scorer.at(1)
+            assert aim_of(deployment, goal)(layout, score) <= found.worth
+
+
+def test_of_gpus_that_are_alike_cost_is_throughput_of_those_in_use() -> None:
+    cheap, fast = chosen(where(), goal="usd", tolerance=0.0), chosen(where(), tolerance=0.0)
+    assert cheap.score.tok_s_per_gpu_used == pytest.approx(fast.score.tok_s_per_gpu_used)
+
+
+def test_a_goal_without_its_figure_says_which_is_missing() -> None:
+    deployment = Deployment(resolve_cluster("lecture-8"), MODEL, Workload())
+    with pytest.raises(InputError, match=r"`goal` usd: .*lecture"):
+        chosen(deployment, goal="usd")
+    with pytest.raises(InputError, match=r"`goal` cheap: expected throughput, latency, gpus, usd or power\."):
+        require_goal("cheap")
+
+
+@settings(max_examples=8, deadline=None)
+@given(tolerance=st.floats(0, 0.3))
+def test_what_is_taken_is_within_the_tolerance_of_the_best(tolerance: float) -> None:
+    best, found = chosen(where(), tolerance=0.0), chosen(where(), tolerance=tolerance)
+    assert found.score.tok_s_per_gpu >= (1 - tolerance) * best.score.tok_s_per_gpu * (1 - 1e-12)
+    assert found.candidate.simplicity <= best.candidate.simplicity
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    times=st.tuples(st.floats(0.012, 0.2), st.floats(0.012, 0.2)), goal=st.sampled_from(["throughput", "usd"])
+)
+def test_a_looser_limit_is_never_worse(times: tuple[float, float], goal: Any) -> None:
+    tight, loose = (chosen(where(), tpot_s=tpot_s, tolerance=0.0, goal=goal) for tpot_s in sorted(times))
+    assert loose.worth[1] >= tight.worth[1] * (1 - 1e-9)
+
+
+def test_the_old_name_of_the_tolerance_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="`tolerance`"):
+        assert PlanOptions(alike=0.25).tolerance == 0.25

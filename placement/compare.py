@@ -14,11 +14,14 @@ from cost.workload import Workload
 from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import fastest_step_s
 from placement.layout_choice import choose_layout
-from placement.options import PlanOptions
+from placement.options import USUAL_TPOT, PlanOptions
 from placement.placing import Known
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 from topology.figures import Evidence
+
+USUAL_TOK_S = 1 / USUAL_TPOT.value
+"""Speed per user to compare at where nobody says."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class CompareRow:
     Attributes
     ----------
     target_tok_s_per_user:
-        The speed asked for; None for "as much throughput as fits".
+        The speed asked for or usual; None for "as much throughput as fits".
     tok_s_per_user, tok_s_per_gpu, step_s, batch, bound_by, layout, evidence:
         What was reached, in output tokens (prefill: input) over all GPUs of the cluster; None where nothing
         reaches the target. A ``batch`` below 1 is that many sequences for each GPU of a tensor-parallel group:
@@ -67,10 +70,11 @@ def compare_clusters(
     engine: str = "",
     on_progress: Callable[[str], None] | None = None,
 ) -> list[CompareRow]:
-    """Return a row per cluster and target (one per cluster where there is no target).
+    """Return a row per cluster and target.
 
-    Experts are placed by the fast path, so rows are reproducible. ``on_progress`` is told the name of each cluster as
-    its turn comes.
+    Without a target it is the usual speed (:data:`placement.options.USUAL_TPOT`) where any cluster is as fast and no
+    batch is asked for; else a row per cluster is its best plan. Experts are placed by the fast path, so rows are
+    reproducible. ``on_progress`` is told the name of each cluster as its turn comes.
 
     Raises
     ------
@@ -83,14 +87,19 @@ def compare_clusters(
         raise InputError(
             f"a comparison needs equally many GPUs on each side, not {listed}; use `gpus` N or name@N."
         )
-    rows = []
+    usual = not targets and options.service_level(workload).usual
+    rows, fits = [], []
     known: Known = {}  # of all clusters: equal groups have equal placements wherever they are
     for cluster in clusters:
         if on_progress is not None:
             on_progress(cluster.name)
         deployment = Deployment(cluster, model, workload, engine=engine)
         layouts = fitted_layouts(deployment, options.copies, options.spread)
-        rows += [_row(deployment, loads, options, layouts, known, target) for target in targets or (None,)]
+        fits.append((deployment, layouts))
+        wanted = (USUAL_TOK_S,) if usual else targets or (None,)
+        rows += [_row(deployment, layouts, loads, options, known, target) for target in wanted]
+    if usual and all(row.tok_s_per_gpu is None for row in rows):
+        return [_row(*fit, loads, options, known, None) for fit in fits]
     return rows
 
 
@@ -101,9 +110,9 @@ def cluster_status(cluster: Cluster) -> str:
 
 def _row(
     deployment: Deployment,
+    layouts: Sequence[Fitted],
     loads: ExpertLoads | None,
     options: PlanOptions,
-    layouts: Sequence[Fitted],
     known: Known,
     target: float | None,
 ) -> CompareRow:

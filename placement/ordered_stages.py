@@ -103,8 +103,8 @@ def improve_order(
     if found.step_s < objective:
         shape = Shape((tuple(groups[group] for group in found.order),), layout.tp)
         better = _best_placed(asked, placed, shape, found.ranges, loads, options)
-    if better is not None and better.score.tok_s_per_gpu > placed.score.tok_s_per_gpu:
-        placed = replace(better, passed_over=placed.passed_over)
+    if better is not None and better.worth > placed.worth:
+        placed = replace(better, passed_over=placed.passed_over, service_level=placed.service_level)
         objective, used = found.step_s, found.order
     else:
         used = current
@@ -159,9 +159,9 @@ def _best_placed(
         if fit is None:
             continue
         fixed = placed.candidate.fitted.fixed
-        for candidate in candidates(deployment, [replace(fit, fixed=fixed)], options.tpot_s):
+        limit_s, aim = placed.candidate.limit_s, placed.candidate.aim
+        for candidate in candidates(deployment, [replace(fit, fixed=fixed)], limit_s, aim):
             trial = place(candidate, loads, options)
-            meets = options.tpot_s is None or trial.score.tpot_s <= options.tpot_s
-            if meets and (best is None or trial.score.tok_s_per_gpu > best.score.tok_s_per_gpu):
+            if trial.meets and (best is None or trial.worth > best.worth):
                 best = trial
     return best

@@ -27,7 +27,7 @@ from topology.errors import InputError
 Say = Callable[[str], None]
 
 
-_OVERLOOKED = 0.01  # of the throughput
+_OVERLOOKED = 0.001  # of the goal's figure
 
 
 def make_plan(
@@ -95,7 +95,7 @@ def _passed_over(chosen: Placed, deployment: Deployment) -> str:
         figure = f"{better.score.tok_s_per_user:,.1f} tok/s/user"
     gain = better.worth[1] / chosen.worth[1] - 1
     how = f"{ep}`tp` {layout.tp} `stages` {layout.stages}"
-    return f"{layout.short(moe=moe)} is estimated at {figure} ({gain:+.0%}): {how}"
+    return f"{layout.short(moe=moe)} is estimated at {figure} ({gain:+.1%}): {how}"
 
 
 def _cut_short(fast: Placed, loads: ExpertLoads | None, options: PlanOptions) -> Placed:

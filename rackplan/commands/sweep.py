@@ -190,7 +190,12 @@ def compare(
     gpus: Annotated[int | None, opt("--gpus", "GPUs of each; default: the most of any named.")] = None,
     tok_s_user: Annotated[
         str | None,
-        opt("--tok-s-user", "Speeds per user to compare at: 25,50,100 (tok/s).", "LIST"),
+        opt(
+            "--tok-s-user",
+            "Speeds per user to compare at: 25,50,100 (tok/s); none: as much as fits. [20]",
+            "LIST|none",
+            show_default=False,
+        ),
     ] = None,
     story: Annotated[
         bool,
@@ -212,7 +217,8 @@ def compare(
     from rackplan.render.html import page
     from rackplan.views.compare import compare_page, compare_view
 
-    targets = options.speeds(tok_s_user) if tok_s_user is not None else []
+    free = tok_s_user is not None and tok_s_user.strip().lower() == "none"
+    targets = [] if tok_s_user is None or free else options.speeds(tok_s_user)
     if story:
         targets = _story_speed(clusters, targets, serving.phase)
     sides = options.equal_clusters(clusters, gpus, pricing.settings)
@@ -227,7 +233,7 @@ def compare(
                 f"comparing {name}" if story else f"comparing {name}, {next(turn)} of {len(sides)}"
             )
 
-        asked = PlanOptions(time_limit_s=0.0, seed=seed)
+        asked = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s="none" if free else None)
         if story:
             target = targets[0] if targets else None
             found = tell(first, sides[1], expert_loads, asked, target, on_progress=told)
@@ -238,7 +244,8 @@ def compare(
                 sides, *priced, expert_loads, asked, targets, engine=first.engine, on_progress=told
             )
         deployments = [replace(first, cluster=side) for side in sides]
-        view = compare_view(rows, deployments, expert_loads, found)
+        usual = not targets and asked.service_level(first.workload).usual
+        view = compare_view(rows, deployments, expert_loads, found, usual=usual)
         if folder:
             reporter.stage("drawing frontiers")
             command = shlex.join(["rackplan", *sys.argv[1:]])

@@ -11,6 +11,7 @@ from cost.loads import ExpertLoads
 from cost.money import Bill, Totals, totals_to_dict
 from cost.workload import Workload
 from placement.compare import CompareRow
+from placement.options import USUAL_TPOT
 from placement.story import Story
 from rackplan.views.blocks import (
     Block,
@@ -48,10 +49,12 @@ def compare_view(
     deployments: Sequence[Deployment],
     loads: ExpertLoads | None,
     story: Story | None = None,
+    *,
+    usual: bool = False,
 ) -> View:
     """Return a table of the rows, with ratios to the first cluster at the same speed per user; then the story.
 
-    ``deployments`` has each cluster; model, workload and engine are those of all.
+    ``deployments`` has each cluster; model, workload and engine are those of all. ``usual``: nobody gave a speed.
     """
     deployment, clusters = deployments[0], [one.cluster for one in deployments]
     workload, model = deployment.workload, deployment.model
@@ -88,6 +91,7 @@ def compare_view(
             [
                 Heading(f"{model.name}, {phase_words(workload)}, {rows[0].gpus} GPUs each"),
                 *labelled("Serving", "; ".join(serving_words(workload, deployment.engine))),
+                *labelled("Speed", _usual_words(rows) if usual else ""),
                 *set_blocks("Set", *clusters),
                 *load_blocks(loads),
             ],
@@ -99,6 +103,14 @@ def compare_view(
         ),
         data,
     )
+
+
+def _usual_words(rows: Sequence[CompareRow]) -> str:
+    """Say at which speed clusters are compared where nobody said."""
+    at = f"{USUAL_TPOT.text}, {USUAL_TPOT.value * 1e3:g} ms a token"
+    if rows[0].target_tok_s_per_user is None:
+        return f"each at the largest batch that fits, since none reaches {at} (default; --tok-s-user)"
+    return f"{at} (default; --tok-s-user; --tok-s-user none for the largest batch that fits)"
 
 
 def compare_page(

@@ -36,11 +36,10 @@ def test_a_row_is_the_plan_of_that_cluster() -> None:
     rows = compared("hgx-h100", "hgx-h200")
     assert [row.cluster for row in rows] == ["hgx-h100", "hgx-h200"]
     for row in rows:
-        fastest = replace(
-            FAST, tolerance=0.0
-        )  # a comparison takes the fastest layout, not the simplest alike
+        # a comparison takes the fastest layout, not the simplest alike
+        fastest = replace(FAST, tolerance=0.0)
         plan = make_plan(Deployment(resolve_cluster(row.cluster), MIXTRAL, Workload()), LOADS, fastest)
-        assert (row.gpus, row.target_tok_s_per_user, row.reason) == (8, None, "")
+        assert (row.gpus, row.target_tok_s_per_user, row.reason) == (8, 20.0, "")
         assert (row.step_s, row.batch) == (plan.score.step_s, plan.score.batch)
         assert (row.tok_s_per_gpu, row.tok_s_per_user) == (
             plan.score.tok_s_per_gpu,
@@ -50,6 +49,27 @@ def test_a_row_is_the_plan_of_that_cluster() -> None:
         assert row.layout is not None
         assert re.search(rf"\bEP ?{plan.layout.ep}\b", row.layout)
         assert re.search(rf"\bTP ?{plan.layout.tp}\b", row.layout)
+
+
+def test_without_a_target_or_a_limit_it_is_as_much_as_fits() -> None:
+    clusters = [resolve_cluster("hgx-h100")]
+    (row,) = compare_clusters(clusters, MIXTRAL, Workload(), LOADS, replace(FAST, tpot_s="none"))
+    (usual,) = compared("hgx-h100")
+    assert row.target_tok_s_per_user is None
+    assert row.tok_s_per_gpu is not None
+    assert usual.tok_s_per_gpu is not None
+    assert usual.tok_s_per_user is not None
+    assert row.tok_s_per_gpu >= usual.tok_s_per_gpu
+    assert usual.tok_s_per_user >= 20.0
+
+
+def test_a_usual_speed_that_nobody_reaches_gives_way() -> None:
+    clusters = [resolve_cluster("hgx-h20@16")]
+    large = resolve_model("llama-3.1-405b")
+    (row,) = compare_clusters(clusters, large, Workload(1000), None, replace(FAST, stages=16))
+    assert row.target_tok_s_per_user is None
+    assert row.tok_s_per_user is not None
+    assert row.tok_s_per_user < 20.0
 
 
 def test_targets_are_met_or_said_to_be_out_of_reach() -> None:

@@ -39,7 +39,7 @@ def plan(
             experts=cut.moe.experts,
             seed=0,
         )
-    return make_plan(deployment, loads, PlanOptions(tpot_s=tpot_s, time_limit_s=0.0, alike=0.0))
+    return make_plan(deployment, loads, PlanOptions(tpot_s=tpot_s, time_limit_s=0.0, tolerance=0.0))
 
 
 @cache
@@ -133,7 +133,7 @@ def test_a_free_layout_is_the_best_of_those_with_their_experts_placed() -> None:
         with_figures(before.deployment.cluster.spec, [scaled("gpu", "hbm_bytes_per_s", 2)])
     )
     deployment = replace(before.deployment.with_batch(0), cluster=cluster)
-    best = make_plan(deployment, before.loads, PlanOptions(tpot_s=0.005, time_limit_s=0.0, alike=0.0))
+    best = make_plan(deployment, before.loads, PlanOptions(tpot_s=0.005, time_limit_s=0.0, tolerance=0.0))
     free = reached(row(levers(), "HBM bandwidth", "x2").layout_free)
     assert free.tok_s_per_gpu == pytest.approx(best.score.tok_s_per_gpu, rel=0.01)
 

@@ -220,7 +220,8 @@ def compare(
     free = tok_s_user is not None and tok_s_user.strip().lower() == "none"
     targets = [] if tok_s_user is None or free else options.speeds(tok_s_user)
     if story:
-        targets = _story_speed(clusters, targets, serving.phase)
+        told_at = _story_speed(clusters, targets, serving.phase)
+        targets = [] if free else told_at
     sides = options.equal_clusters(clusters, gpus, pricing.settings)
     first = pricing.deployment(model, sides[0], serving, *sides[1:])
     priced = first.model, first.workload

@@ -369,11 +369,11 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         raise InputError(f"`osl` {osl}: expected 1 token or more.")
     rooms = _Rooms.of(decode.deployment.cluster, prefill.deployment.cluster, domains)
     path = path or kv_path(decode.deployment, prefill.deployment)
-    first = _First.of(decode, prefill, path, fetch)
+    first = FirstToken.of(decode, prefill, path, fetch)
     moved, fetched = (path, first.cache_bytes), (fetch, first.fetched_bytes)
     answers = decode_derate.value * decode.deployment.workload.tokens_per_step / osl
-    decoders = _Workers.of(decode, answers, moved)
-    prefillers = _Workers.of(prefill, prefill_derate.value, moved, fetched)
+    decoders = Workers.of(decode, answers, moved)
+    prefillers = Workers.of(prefill, prefill_derate.value, moved, fetched)
     wanted = np.flatnonzero(decode.tok_s_per_user >= (1 / tpot_s if tpot_s else 0.0))
     matched = np.zeros((3, len(wanted)), dtype=np.int64)
     # which prefill keeps the limit depends on the decode side only by how fast it receives a cache
@@ -409,7 +409,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
 
 
 @dataclass(frozen=True, eq=False)
-class _First:
+class FirstToken:
     """What the time to the first token is made of: of each prefill configuration, and of each decode one."""
 
     step_s: Array
@@ -421,7 +421,8 @@ class _First:
     fetched_bytes: float
 
     @classmethod
-    def of(cls, decode: Sweep, prefill: Sweep, path: CachePath, fetch: CachePath | None) -> _First:
+    def of(cls, decode: Sweep, prefill: Sweep, path: CachePath, fetch: CachePath | None) -> FirstToken:
+        """Return what it is made of for each configuration of two sweeps."""
         workload = prefill.deployment.workload
         whole = prompt_cache_bytes(prefill.deployment, workload.context)
         part = prompt_cache_bytes(prefill.deployment, workload.prompt_cached) if fetch else 0.0
@@ -446,7 +447,7 @@ class _First:
 
 
 @dataclass(frozen=True, eq=False)
-class _Workers:
+class Workers:
     """GPUs and stages of workers, and requests that each serves per second."""
 
     gpus: Index
@@ -454,7 +455,7 @@ class _Workers:
     requests_per_s: Array
 
     @classmethod
-    def of(cls, sweep: Sweep, requests: float, *moved: tuple[CachePath | None, float]) -> _Workers:
+    def of(cls, sweep: Sweep, requests: float, *moved: tuple[CachePath | None, float]) -> Workers:
         """Return the workers of a sweep, ``requests`` done by a sequence's step; each moves bytes over paths."""
         rate = requests * sweep.batch * sweep.gpus / sweep.step_s
         for path, count in moved:
@@ -462,9 +463,9 @@ class _Workers:
                 rate = np.minimum(rate, sweep.gpus * path.bytes_per_s / count)
         return cls(sweep.gpus, sweep.stages, rate)
 
-    def some(self, index: Index | int) -> _Workers:
+    def some(self, index: Index | int) -> Workers:
         """Return those at ``index``."""
-        return _Workers(self.gpus[index], self.stages[index], self.requests_per_s[index])
+        return Workers(self.gpus[index], self.stages[index], self.requests_per_s[index])
 
     @property
     def group(self) -> Index:
@@ -493,12 +494,12 @@ class _Room:
     def gpus(self) -> int:
         return self.domains * self.size
 
-    def most(self, workers: _Workers) -> Index:
+    def most(self, workers: Workers) -> Index:
         """Workers that fit in all of it."""
         none = np.zeros_like(np.asarray(workers.gpus))
         return np.asarray(self.beside(none, workers, workers))
 
-    def beside(self, count: Index, workers: _Workers, others: _Workers) -> Index:
+    def beside(self, count: Index, workers: Workers, others: Workers) -> Index:
         """How many ``others`` fit beside ``count`` ``workers``; negative where those alone do not.
 
         The workers fill domains one after the other; the last of them may have room left.
@@ -537,12 +538,12 @@ class _Rooms:
     def gpus(self) -> int:
         return self.decode.gpus if self.shared else self.decode.gpus + self.prefill.gpus
 
-    def left(self, count: Index, decode: _Workers, prefill: _Workers) -> Index:
+    def left(self, count: Index, decode: Workers, prefill: Workers) -> Index:
         """Prefill workers that fit where there are ``count`` decode workers."""
         return self.decode.beside(count, decode, prefill) if self.shared else self.prefill.most(prefill)
 
 
-def _partners(decode: _Workers, prefill: _Workers, tried: Sequence[int], rooms: _Rooms) -> Index:
+def _partners(decode: Workers, prefill: Workers, tried: Sequence[int], rooms: _Rooms) -> Index:
     """Most decode workers of each kind, as many prefill workers as they need, and of which kind, ``[3, decode]``.
 
     The kind is the one of ``tried`` that leaves room for most decode workers, then the one with fewest GPUs.
@@ -559,7 +560,7 @@ def _partners(decode: _Workers, prefill: _Workers, tried: Sequence[int], rooms: 
     return np.where(most > 0, np.stack([most, count_p[row, column], kinds[row]]), 0)
 
 
-def _most(decode: _Workers, prefill: _Workers, rooms: _Rooms) -> tuple[Index, Index]:
+def _most(decode: Workers, prefill: Workers, rooms: _Rooms) -> tuple[Index, Index]:
     """Most decode workers that enough prefill workers find room beside, and how many those are."""
 
     def needed(count: Index) -> Index:
@@ -580,7 +581,7 @@ def _most(decode: _Workers, prefill: _Workers, rooms: _Rooms) -> tuple[Index, In
     return low, needed(low)
 
 
-def _worth_trying(step_s: Array, prefill: _Workers, keeps: NDArray[np.bool_]) -> list[int]:
+def _worth_trying(step_s: Array, prefill: Workers, keeps: NDArray[np.bool_]) -> list[int]:
     """Prefill configurations that keep the limit and that no smaller worker beats."""
     rate = prefill.requests_per_s
     able = np.flatnonzero(keeps)

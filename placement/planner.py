@@ -12,6 +12,7 @@ from cost.loads import ExpertLoads
 from placement.cross_validation import check_scenarios
 from placement.dispatch_refinement import cut_short
 from placement.failures import find_failures
+from placement.fitting import Fitted
 from placement.layout_choice import Placed, choose_layout, place
 from placement.options import AUTO, PlanOptions
 from placement.ordered_stages import improve_order
@@ -37,8 +38,9 @@ def make_plan(
     *,
     on_progress: OnProgress | None = None,
     on_stage: Callable[[str], None] | None = None,
+    layouts: Sequence[Fitted] | None = None,
 ) -> Plan:
-    """Return a verified plan.
+    """Return a verified plan; where ``layouts`` are given, of one of those.
 
     Raises
     ------
@@ -59,10 +61,11 @@ def make_plan(
         curve = choose_redundant(deployment, loads, options, stop)
         asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
     say("comparing layouts")
-    fast = choose_layout(deployment, loads, options)
+    fast = choose_layout(deployment, loads, options, layouts)
     order = None
-    with stop:
-        fast, order = improve_order(deployment, fast, loads, options, stop)
+    if layouts is None:
+        with stop:
+            fast, order = improve_order(deployment, fast, loads, options, stop)
     say("placing experts")
     placed = None
     with stop:

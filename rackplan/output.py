@@ -20,12 +20,15 @@ from topology.errors import InputError, printable
 from topology.files import ensure_folder, write_whole
 
 if TYPE_CHECKING:
+    from placement.fleet.fleet import Fleet
+    from placement.fleet.plans import PoolPlan
     from placement.plan import Plan
 
 _ASCII = str.maketrans(RAMP, "_.-=+*#@")
 """Letters that stand for the levels of a picture on a terminal that lacks them."""
 _MAKING = ".rackplan-making-"
 _READY = ".rackplan-ready"
+_VOUCHERS = ("plan.json", "fleet.json")
 """Folders inside a result folder: files that are being made, and files that are whole and only have to be moved."""
 
 
@@ -109,11 +112,17 @@ def write_together(folder: Path, writers: Mapping[str, str | Callable[[Path], No
         If one of them cannot be written.
     """
     for name in writers:
+        above = (folder / name).parent
+        if above.exists() and not above.is_dir():
+            raise InputError(
+                f"{above}: it is a file, and {name} goes into a folder of that name; choose another -o."
+            )
         if (folder / name).is_dir():
             raise InputError(f"{folder / name}: it is a folder; choose another -o.")
     aside = Path(tempfile.mkdtemp(dir=folder, prefix=_MAKING))
     try:
         for name, write in writers.items():
+            (aside / name).parent.mkdir(parents=True, exist_ok=True)
             try:
                 if isinstance(write, str):
                     write_whole(aside / name, write.encode())
@@ -173,6 +182,25 @@ def write_plan(
     return {what: str(folder / name) for what, name in names.items()}
 
 
+def write_fleet(
+    fleet: Fleet, plans: Sequence[PoolPlan], folder: Path, sha256: dict[str, str], *, command: str
+) -> dict[str, str]:
+    """Write ``fleet.json`` and the plan of each kind of replica; return their paths by what they are."""
+    from placement.plan_file import plan_to_dict, plan_to_json
+    from rackplan.views.fleet import fleet_data, plan_name
+
+    writers: dict[str, str | Callable[[Path], None]] = {}
+    for number, one in enumerate(plans):
+        if one.plan is not None:
+            text = plan_to_json(plan_to_dict(one.plan, command=command, sha256=sha256))
+            writers[plan_name(number)] = text
+    data = {**fleet_data(fleet, plans), "command": command, "sha256": sha256}
+    writers["fleet.json"] = json_text(data)
+    write_together(folder, writers)
+    names = [name for name in writers if name != "fleet.json"]
+    return {"fleet": str(folder / "fleet.json"), **{name: str(folder / name) for name in names}}
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder, which ends with the process and leaves no file behind."""
@@ -208,12 +236,13 @@ def _recover(folder: Path) -> None:
 def _put_in_place(folder: Path) -> None:
     """Move the files that are ready; as often as it is begun, until none is left."""
     ready = folder / _READY
-    for path in sorted(
-        ready.iterdir(), key=lambda path: path.name == "plan.json"
-    ):  # last: it vouches for the rest
-        path.replace(folder / path.name)
+    files = [path for path in ready.rglob("*") if not path.is_dir()]
+    for path in sorted(files, key=lambda path: path.name in _VOUCHERS):  # last: they vouch for the rest
+        there = folder / path.relative_to(ready)
+        ensure_folder(there.parent)
+        path.replace(there)
     _to_disk(folder)
-    ready.rmdir()
+    shutil.rmtree(ready)
 
 
 def _to_disk(path: Path) -> None:

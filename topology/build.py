@@ -44,10 +44,29 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
     left = tuple(gpu for gpu in gpus if gpu.id not in broken) if broken else gpus
     if broken and not left:
         raise InputError(f"broken: all {len(gpus)} GPUs are broken; nothing is left to plan for.")
+    if spec.part:
+        left = _only(left, spec.part)
     cluster = Cluster(spec, left, partial(build_graph, spec, gpus))
     if any(fault.link for fault in spec.faults):
         _refuse_islands(cluster)
     return cluster
+
+
+def _only(gpus: Sequence[Gpu], part: Sequence[str]) -> tuple[Gpu, ...]:
+    """Return the GPUs that lie in a domain or node, or are a GPU, of ``part``.
+
+    Raises
+    ------
+    InputError
+        If one of them has no GPU that works.
+    """
+    names = {name: (gpu.id, gpu.node, gpu.id.partition(".")[0]) for name, gpu in ((g.id, g) for g in gpus)}
+    known = {name for one in names.values() for name in one}
+    strange = next((name for name in part if name not in known), None)
+    if strange is not None:
+        raise InputError(f"part: no GPU that works is, or lies in, {strange!r}.")
+    chosen = set(part)
+    return tuple(gpu for gpu in gpus if chosen.intersection(names[gpu.id]))
 
 
 def check_cluster(spec: ClusterSpec, where: str) -> ClusterSpec:

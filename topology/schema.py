@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from itertools import groupby
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -45,11 +45,14 @@ def spec_from_dict(data: Mapping[str, Any], where: str = "cluster") -> ClusterSp
         for key in ("domains", "scale_out"):  # they follow from the graph
             given.get(key)
         faults = tuple(_entry(Fault, row, None) for row in given.subs("faults", empty=True))
+        part = given.texts("part") if "part" in given else ()
         spec = raw_cluster_spec(given.text("name"), _read_raw(given.sub("raw")), faults, where)
         given.done()
+        spec = replace(spec, part=part)
+        build_cluster(spec)
         return spec
     spec = check_cluster(read(ClusterSpec, given), where)
-    if spec.faults:
+    if spec.faults or spec.part:
         build_cluster(spec)
     return spec
 

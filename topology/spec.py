@@ -298,7 +298,8 @@ class ClusterSpec:
     """A whole cluster: its domains in order (the last may be partial) and the fabric between them.
 
     With ``raw`` the graph is that one, and ``domains`` only say which GPUs share a scale-up domain
-    (``structure="raw"``). ``faults`` are what is broken or degraded in the graph as built.
+    (``structure="raw"``). ``faults`` are what is broken or degraded in the graph as built. ``part``: the ids of the
+    domains, nodes or GPUs that this cluster is; the others have links, but are not ours. Empty: all.
     """
 
     name: str
@@ -306,6 +307,7 @@ class ClusterSpec:
     scale_out: ScaleOutSpec | None
     faults: tuple[Fault, ...] = field(default=(), metadata=_BRIEF)
     raw: RawTopology | None = field(default=None, metadata=_BRIEF)
+    part: tuple[str, ...] = field(default=(), metadata=_BRIEF)
 
     @cached_property
     def slow_gpus(self) -> dict[str, float]:
@@ -316,8 +318,12 @@ class ClusterSpec:
 
     @cached_property
     def reshaped(self) -> bool:
-        """Whether some GPU is gone, or some link down or degraded: the graph is not as built."""
-        return any(fault.gpu is None or fault.factor == 0 for fault in self.faults)
+        """Whether links are not as built: some are down or degraded, or a GPU is gone that others send through.
+
+        Behind switches a GPU that is gone takes only its own links with it.
+        """
+        through = any(domain.structure != "switch" for domain in self.domains)
+        return any(fault.gpu is None or (fault.factor == 0 and through) for fault in self.faults)
 
     @property
     def gpus(self) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cost.deployment import USABLE_HBM, Deployment
 from cost.layouts.candidates import (
+    Arrangement,
     LayoutTable,
     Variant,
     batches_between,
@@ -83,6 +84,7 @@ def sweep(
     chunk_tokens: float | None = CHUNK_TOKENS,
     speeds: Sequence[float] = (),
     batches: Sequence[int] = (),
+    arranged: Sequence[Arrangement] | None = None,
 ) -> Sweep:
     """Price every parallel layout of a model on a cluster at every batch that fits.
 
@@ -105,6 +107,8 @@ def sweep(
         Tokens per second of one sequence at which each layout is priced at its largest batch, besides the grid.
     batches:
         Whole sequences per GPU at which each layout that holds so many is priced, besides the grid.
+    arranged:
+        Groups of GPUs to price in place of all that the cluster allows.
 
     Notes
     -----
@@ -125,7 +129,7 @@ def sweep(
     if imbalance is not None and not (np.isfinite(imbalance) and imbalance >= 1):
         raise InputError(f"`imbalance` {imbalance:g}: the busiest GPU over the mean is 1 or more.")
     pricer = Pricer(deployment, redundant)
-    variants = variants_of(pricer)
+    variants = variants_of(pricer, arranged)
     pipelines = pipelines_of(pricer, variants)
     table = layouts_of(deployment.model, variants, redundant, cut_experts=cut_experts)
     if not len(table):

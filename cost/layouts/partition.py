@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -106,8 +107,8 @@ class _Weights:
         return self.kinds[kind_of][:, stages].T, fixed
 
 
-def variants_of(pricer: Pricer) -> list[Variant]:
-    """Return the arrangements, each with every split of its layers that is worth pricing.
+def variants_of(pricer: Pricer, whole: Sequence[Arrangement] | None = None) -> list[Variant]:
+    """Return the arrangements, each with every split of its layers that is worth pricing; None: of the whole cluster.
 
     Layers are split so that the slowest stage is fastest, experts balanced, at each of :data:`TYPICAL`; so that the
     fullest GPU is least full, which leaves room for more sequences; and in the ways between these.
@@ -115,7 +116,8 @@ def variants_of(pricer: Pricer) -> list[Variant]:
     deployment = pricer.deployment
     layers = len(deployment.model.layers)
     found: list[Variant] = []
-    whole = with_free_orders(pricer)
+    if whole is None:
+        whole = with_free_orders(pricer)
     kinds: dict[Stage, int] = {}
     stages = [_stage_kinds(pricer, what, kinds) if what.stages > 1 else [] for what in whole]
     weights = _weights(pricer, list(kinds)) if kinds else []

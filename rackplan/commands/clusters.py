@@ -223,10 +223,13 @@ def _range(text: str, count: int) -> range:
 def _planned(plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
     """Return the cluster to draw, as the plan knows it if GPUs were lost, and what the plan adds to the picture."""
     from placement.plan_file import read_plan
-    from rackplan.views.overlay import plan_overlay
+    from rackplan.views.overlay import plan_overlay, spread
 
     planned = read_plan(plan)
     cluster = planned.deployment.cluster
+    inside = set(_gpu_ids(cluster)) <= set(_gpu_ids(target))
+    if cluster.spec.part and inside and cluster.spec.domains == target.spec.domains:
+        return target, spread(plan_overlay(planned), _gpu_ids(cluster), _gpu_ids(target))
     if _gpu_ids(cluster) != _gpu_ids(target):
         if not cluster.spec.faults or _gpu_ids(_whole(cluster)) != _gpu_ids(_whole(target)):
             raise InputError(f"--plan {plan}: it is for {cluster.name}, whose GPUs differ from {name}.")
@@ -244,7 +247,7 @@ def _whole(cluster: Cluster) -> Cluster:
 
     from topology import build_cluster
 
-    return build_cluster(replace(cluster.spec, faults=()))
+    return build_cluster(replace(cluster.spec, faults=(), part=()))
 
 
 def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,6 +51,19 @@ def plan_overlay(plan: Plan) -> Overlay:
         spans=(0.8, 1.2) if loaded else None,
         tags=tags if several else (),
         key=_key(plan),
+    )
+
+
+def spread(overlay: Overlay, gpus: Sequence[str], all_gpus: Sequence[str]) -> Overlay:
+    """Return the overlay of some ``gpus`` (ids) for all GPUs of the cluster that they are a part of."""
+    place = {gpu: number for number, gpu in enumerate(gpus)}
+    known = [place.get(gpu) for gpu in all_gpus]
+    values = overlay.values
+    return replace(
+        overlay,
+        values=None if values is None else [0.0 if at is None else values[at] for at in known],
+        labels=["" if at is None else overlay.labels[at] for at in known],
+        tags=["" if at is None else overlay.tags[at] for at in known] if overlay.tags else (),
     )
 
 

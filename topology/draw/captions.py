@@ -74,6 +74,8 @@ def title(cluster: Cluster) -> str:
         warning = " (round figures, no such machine)"
     broken = cluster.spec.gpus - len(cluster.gpus)
     gpus = f"{cluster.spec.gpus} GPUs" + (f", {broken} out of service" if broken else "")
+    if cluster.spec.part:
+        gpus = f"{len(cluster.gpus)} GPUs of {cluster.spec.gpus}"
     return fitting(f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}", _MOST_WIDE, 13)
 
 

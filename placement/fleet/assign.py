@@ -1,0 +1,105 @@
+"""From counts to GPUs: which domain is cut how, and which replicas lie on which GPUs, neighbours together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placement.fleet.blocks import Block, DomainClass, Group
+from placement.fleet.columns import Column
+from placement.fleet.cpsat import Answer, Pattern
+from topology.cluster import Cluster
+
+
+@dataclass(frozen=True, eq=False)
+class Replica:
+    """A replica on its GPUs.
+
+    ``stages`` has the GPUs of each stage, ``places`` the domain of each of its blocks.
+    """
+
+    column: Column
+    stages: tuple[Group, ...]
+    places: tuple[int, ...]
+
+    @property
+    def gpus(self) -> Group:
+        """All its GPUs, in order of its stages."""
+        return tuple(gpu for stage in self.stages for gpu in stage)
+
+    def alike(self, cluster: Cluster) -> tuple[object, ...]:
+        """Equal for replicas of a shape that cost the same."""
+        first = {place: number for number, place in enumerate(dict.fromkeys(self.places))}
+        specs = [cluster.spec.domains[place] for place in self.places]
+        where: tuple[object, ...] = tuple(first[place] for place in self.places)
+        if any(spec.structure != "switch" for spec in specs):
+            where += tuple(cluster.gpus[gpu].id.partition(".")[2] for gpu in self.gpus)
+        return where
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """A block in a domain."""
+
+    place: int
+    gpus: Group
+
+
+def assign(
+    classes: Sequence[DomainClass],
+    columns: Sequence[Column],
+    answer: Answer,
+    place_of: Sequence[int],
+) -> list[Replica]:
+    """Return the replicas of an answer on GPUs; those that join domains come first and take neighbours.
+
+    ``place_of``: the domain of each GPU of the cluster, numbered in their order.
+    """
+    joined = {
+        block
+        for column, count in zip(columns, answer.counts, strict=True)
+        if count and len(column.shape.blocks) > 1
+        for block in column.shape.blocks
+    }
+    free: dict[Block, list[_Cut]] = {}
+    for one, patterns in zip(classes, answer.patterns, strict=True):
+        ordered = sorted(patterns, key=lambda pattern: _order(pattern, joined))
+        for gpus, pattern in zip(one.gpus, ordered, strict=True):
+            start = 0
+            slow = [block for block in pattern if block.slow >= 0]
+            end = one.size - sum(block.size for block in slow)
+            for block in pattern:
+                if block.slow >= 0:
+                    start = max(start, end)
+                free.setdefault(block, []).append(_Cut(place_of[gpus[0]], gpus[start : start + block.size]))
+                start += block.size
+    for cuts in free.values():
+        cuts.sort(key=lambda cut: (cut.place, cut.gpus))
+    order = sorted(range(len(columns)), key=lambda index: (-len(columns[index].shape.blocks), index))
+    found: dict[int, list[Replica]] = {}
+    for index in order:
+        column = columns[index]
+        for _ in range(answer.counts[index]):
+            found.setdefault(index, []).append(_take(column, free))
+    return [replica for index in sorted(found) for replica in found[index]]
+
+
+def _order(pattern: Pattern, joined: set[Block]) -> tuple[bool, tuple[Block, ...]]:
+    """Domains with blocks that are joined first, alike ones together, empty ones last."""
+    return (
+        not any(block in joined for block in pattern),
+        tuple(sorted(pattern, reverse=True)) or (Block(10**9, 0),),
+    )
+
+
+def _take(column: Column, free: dict[Block, list[_Cut]]) -> Replica:
+    """Take the first block that is free, and of each other one the nearest to it."""
+    taken: list[_Cut] = []
+    for block in column.shape.blocks:
+        cuts = free[block]
+        near = taken[-1].place if taken else cuts[0].place
+        best = min(range(len(cuts)), key=lambda index: (abs(cuts[index].place - near), index))
+        taken.append(cuts.pop(best))
+    return Replica(
+        column, column.shape.groups([cut.gpus for cut in taken]), tuple(cut.place for cut in taken)
+    )

@@ -1,0 +1,274 @@
+"""What replicas may stand on: kinds of domains, which are counted, and runs of GPUs in them, alone or joined."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations, product
+
+from cost.layouts.candidates import MOST_STAGES
+from cost.machine import unlike_gpus
+from topology.cluster import Cluster
+from topology.spec import DomainSpec
+
+Group = tuple[int, ...]
+
+MOST_SIZES = 40
+"""Sizes of a block in a domain at most; of more multiples of a node, evenly spread ones."""
+JOINED = (*range(2, 13), 16, 18, 20, 24, 32, 36, 48, 64)
+"""Domains that one replica joins, besides the divisors of all there are and all of them."""
+MOST_WINDOW = 8
+"""Neighbouring domains of unlike kinds that one replica joins at most; of few domains, all of them."""
+MOST_CLASSES = 8
+"""Kinds of domains up to which each pair is joined, neighbours or not."""
+
+
+@dataclass(frozen=True, order=True)
+class Block:
+    """A run of GPUs in one domain.
+
+    Attributes
+    ----------
+    kind:
+        Which domains cost the same for as many GPUs.
+    size:
+        GPUs.
+    slow:
+        The class of domains whose slow GPUs it includes; -1: none of them.
+    """
+
+    kind: int
+    size: int
+    slow: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class DomainClass:
+    """Domains with equally many GPUs that work, all of one kind: counted, never enumerated.
+
+    Attributes
+    ----------
+    kind:
+        Number of the kind.
+    gpus:
+        Of each domain, its GPUs in the order in which blocks are cut from them: whole nodes first, slow ones last.
+    fast:
+        GPUs of a domain that are not slower than others of it.
+    """
+
+    kind: int
+    number: int
+    spec: DomainSpec
+    gpus: tuple[Group, ...]
+    fast: int
+
+    @property
+    def size(self) -> int:
+        """GPUs of a domain."""
+        return len(self.gpus[0])
+
+    @property
+    def domains(self) -> int:
+        """How many domains there are of it."""
+        return len(self.gpus)
+
+    def block(self, start: int, size: int) -> Block:
+        """The block of ``size`` GPUs from ``start`` on."""
+        return Block(self.kind, size, self.number if start + size > self.fast else -1)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A replica before its layers are split: blocks, each in a domain of its own, and how many stages they make.
+
+    Stages are equal runs of the GPUs of all blocks, or a block each.
+    """
+
+    blocks: tuple[Block, ...]
+    stages: int
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the replica."""
+        return sum(block.size for block in self.blocks)
+
+    @property
+    def legal(self) -> bool:
+        """Whether each stage is a part of one block, or some whole ones."""
+        if self.stages == len(self.blocks):
+            return True
+        if self.gpus % self.stages:
+            return False
+        each, ends, end = self.gpus // self.stages, set(), 0
+        for block in self.blocks:
+            inside = end % each == 0 and block.size % each == 0
+            end += block.size
+            ends.add(end)
+            if not inside and block.size > each:
+                return False
+        return each <= min(block.size for block in self.blocks) or all(
+            stop in ends for stop in range(each, self.gpus + 1, each)
+        )
+
+    def groups(self, blocks: Sequence[Group]) -> tuple[Group, ...]:
+        """The GPUs of each stage where the blocks lie on these."""
+        if self.stages == len(blocks):
+            return tuple(blocks)
+        flat = [gpu for block in blocks for gpu in block]
+        each = len(flat) // self.stages
+        return tuple(tuple(flat[start : start + each]) for start in range(0, len(flat), each))
+
+
+def domain_classes(cluster: Cluster) -> list[DomainClass]:
+    """Return the domains of a cluster by what they cost and how many of their GPUs work, in order of appearance."""
+    unlike = unlike_gpus(cluster)
+    members: dict[int, list[int]] = {}
+    for index, gpu in enumerate(cluster.gpus):
+        members.setdefault(gpu.domain, []).append(index)
+    specs: list[DomainSpec] = []
+    known: dict[int, int] = {}
+    kinds: dict[object, int] = {}
+    found: dict[tuple[int, tuple[float, ...]], list[Group]] = {}
+    for domain, gpus in members.items():
+        spec = cluster.spec.domains[domain]
+        if id(spec) not in known:
+            place = next((number for number, one in enumerate(specs) if one == spec), len(specs))
+            specs[place:] = specs[place:] or [spec]
+            known[id(spec)] = place
+        marks = [unlike.get(gpu, (1.0, -1)) for gpu in gpus]
+        where: object = ()
+        if spec.structure != "switch" and len(gpus) < spec.gpus:
+            where = tuple(cluster.gpus[gpu].id.partition(".")[2] for gpu in gpus)
+        links = domain if any(place >= 0 for _, place in marks) else -1
+        kind = kinds.setdefault((known[id(spec)], where, links), len(kinds))
+        ordered = _ordered(cluster, spec, gpus, unlike)
+        rates = tuple(unlike.get(gpu, (1.0, -1))[0] for gpu in ordered)
+        found.setdefault((kind, rates), []).append(ordered)
+    classes = []
+    for number, ((kind, rates), domains) in enumerate(found.items()):
+        fast = sum(rate == max(rates) for rate in rates)
+        spec = cluster.spec.domains[cluster.gpus[domains[0][0]].domain]
+        classes.append(DomainClass(kind, number, spec, tuple(domains), fast))
+    return classes
+
+
+def _ordered(
+    cluster: Cluster, spec: DomainSpec, gpus: Sequence[int], unlike: dict[int, tuple[float, int]]
+) -> Group:
+    """GPUs of a domain: whole nodes first, slow GPUs last."""
+    left = Counter(cluster.gpus[gpu].node for gpu in gpus)
+
+    def place(gpu: int) -> tuple[bool, bool, int]:
+        rate = unlike.get(gpu, (1.0, -1))[0]
+        return rate < 1.0, left[cluster.gpus[gpu].node] < spec.gpus_per_node, gpu
+
+    return tuple(sorted(gpus, key=place))
+
+
+def block_sizes(spec: DomainSpec, capacities: Iterable[int]) -> list[int]:
+    """Return the sizes of blocks in domains of one kind, of which some have ``capacities`` GPUs.
+
+    Divisors of a whole domain, powers of two, whole nodes, and all, a half, a third and a quarter of what works.
+    """
+    most = max(capacities)
+    sizes = {size for size in range(1, most + 1) if spec.gpus % size == 0}
+    sizes |= {1 << power for power in range(most.bit_length()) if 1 << power <= most}
+    sizes |= {count // part for count in capacities for part in (1, 2, 3, 4) if count >= part}
+    nodes = [size for size in range(spec.gpus_per_node, most + 1, spec.gpus_per_node) if size not in sizes]
+    room = max(0, MOST_SIZES - len(sizes))
+    step = max(1, -(-len(nodes) // room)) if room else len(nodes) + 1
+    return sorted({*sizes, *nodes[::-1][::step]})
+
+
+def shapes_of(cluster: Cluster, classes: Sequence[DomainClass], *, most_stages: int) -> list[Shape]:
+    """Return the shapes that replicas may have; ``most_stages``: of a replica at most, as it has layers."""
+    most = min(MOST_STAGES, most_stages)
+    found: dict[Shape, None] = {}
+    for kind in dict.fromkeys(one.kind for one in classes):
+        alike = [one for one in classes if one.kind == kind]
+        sizes = block_sizes(alike[0].spec, {one.size for one in alike})
+        for size in sizes:
+            fits = [one for one in alike if one.size >= size]
+            blocks = {one.block(0, size) for one in fits} | {one.block(one.size - size, size) for one in fits}
+            for block in blocks:
+                found |= {Shape((block,), p): None for p in _cuts(size, most, sizes)}
+        for size in {one.size for one in alike}:
+            found |= dict.fromkeys(_joined(alike, size, most))
+    for several in _mixed(cluster, classes):
+        if len({_gpu_name(classes, block) for block in several}) == 1:
+            found[Shape(several, 1)] = None
+        if len(several) <= most:
+            found[Shape(several, len(several))] = None
+    return [shape for shape in found if shape.legal]
+
+
+def _cuts(size: int, most: int, sizes: Sequence[int]) -> list[int]:
+    """Numbers of stages that ``size`` GPUs of a domain are cut into."""
+    return [part for part in range(1, min(size, most) + 1) if size % part == 0 and size // part in sizes]
+
+
+def _joined(alike: Sequence[DomainClass], size: int, most: int) -> Iterator[Shape]:
+    """Yield joins of whole domains of ``size`` GPUs: as one stage, or stages of some domains or of parts of one."""
+    able = [one for one in alike if one.size >= size]
+    count = sum(one.domains for one in able)
+    slow = [one for one in able if one.size == size and one.fast < size]
+    blocks = [Block(able[0].kind, size)] if any(one.fast >= size for one in able) else []
+    blocks += [one.block(0, size) for one in slow]
+    numbers = {*JOINED, count, *(part for part in range(2, count + 1) if count % part == 0)}
+    parts = [part for part in range(1, most + 1) if size % part == 0]
+    for domains in sorted(number for number in numbers if 2 <= number <= count):
+        stages = {part for part in range(1, most + 1) if domains % part == 0}
+        stages |= {domains * part for part in parts if domains * part <= most}
+        for block, cut in product(blocks, sorted(stages)):
+            yield Shape((block,) * domains, cut)
+
+
+def _mixed(cluster: Cluster, classes: Sequence[DomainClass]) -> Iterator[tuple[Block, ...]]:
+    """Yield sets of whole domains of unlike classes: neighbours, pairs of each two classes, and all of few."""
+    if len(classes) < 2:
+        return
+    of = {cluster.gpus[gpus[0]].domain: one.block(0, one.size) for one in classes for gpus in one.gpus}
+    row = [of[domain] for domain in sorted(of)]
+    lengths = {*range(2, min(MOST_WINDOW, len(row)) + 1)} | ({len(row)} if len(row) <= MOST_STAGES else set())
+    seen: set[tuple[Block, ...]] = set()
+    for length, start in product(sorted(lengths), range(len(row))):
+        window = tuple(row[start : start + length])
+        if len(window) == length and len(set(window)) > 1:
+            seen |= {window, window[::-1]}
+    if len(classes) <= MOST_CLASSES:
+        whole = [one.block(0, one.size) for one in classes]
+        seen |= {pair for two in combinations(whole, 2) for pair in permutations(two)}
+    yield from sorted(seen)
+
+
+def _gpu_name(classes: Sequence[DomainClass], block: Block) -> str:
+    return next(one.spec.gpu.name for one in classes if one.kind == block.kind)
+
+
+def stand(classes: Sequence[DomainClass], shape: Shape) -> tuple[Group, ...] | None:
+    """Return GPUs that a replica of ``shape`` may lie on, by stage, to price it on; None where there are none."""
+    taken: set[int] = set()
+    blocks: list[Group] = []
+    for block in shape.blocks:
+        found = _free(classes, block, taken)
+        if found is None:
+            return None
+        taken.add(found[0])
+        blocks.append(found)
+    return shape.groups(blocks)
+
+
+def _free(classes: Sequence[DomainClass], block: Block, taken: set[int]) -> Group | None:
+    """GPUs of a block in the first domain that no other block of the replica lies in."""
+    for one in classes:
+        if one.kind != block.kind or one.size < block.size:
+            continue
+        for gpus in one.gpus:
+            if taken.intersection(gpus):
+                continue
+            if block.slow == one.number:
+                return gpus[-block.size :]
+            if block.slow < 0 and block.size <= one.fast:
+                return gpus[: block.size]
+    return None

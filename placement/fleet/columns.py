@@ -1,0 +1,350 @@
+"""Columns of a fleet: one replica of a model in a role on some blocks, at its best batch within the service level."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.deployment import Deployment
+from cost.layouts import Sweep, sweep
+from cost.layouts.candidates import arrangement_of
+from cost.pools import DECODE_DERATE, PREFILL_DERATE, CachePath, FirstToken, Workers, kv_path
+from placement.fitting import TP_WIDTHS
+from placement.fleet.blocks import Block, DomainClass, Shape, stand
+from topology.figures import Evidence, Figure
+
+Floats = NDArray[np.float64]
+DECODE, PREFILL = "decode", "prefill"
+_ALIKE = 1e-9
+
+TPOT_LIMIT = Figure(
+    0.05, "s", Evidence.ASSUMED, "about 20 tok/s for each user, faster than people read", "50 ms"
+)
+"""Longest time per output token where nobody says."""
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """What is served: lengths, limits, and the models with their shares of the requests.
+
+    Attributes
+    ----------
+    deployments:
+        Of each model, its decode and, where prompts are prefilled too, its prefill.
+    shares:
+        Of the requests, ``[models]``; they add up to 1.
+    isl, osl:
+        Tokens of a prompt and of an answer; 0 and 1 where only decoding is asked for (a request is then a token).
+    tpot_s, ttft_s:
+        Longest time per output token and to the first token (prefill and transfer, without waiting); None: no limit.
+    imbalance:
+        Busiest GPU's expert load over the mean; None: as usual in wide groups.
+    redundant:
+        Extra expert copies of each layer; None: the fewest that divide.
+    tpot_default, ttft_default:
+        Whether nobody asked for the limit: it is left out where nothing holds it.
+    """
+
+    deployments: tuple[tuple[Deployment, Deployment | None], ...]
+    shares: tuple[float, ...]
+    isl: int
+    osl: int
+    tpot_s: float | None
+    ttft_s: float | None
+    imbalance: float | None = 1.0
+    redundant: int | None = None
+    tpot_default: bool = False
+    ttft_default: bool = False
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What pools do."""
+        return (DECODE, PREFILL) if self.deployments[0][1] is not None else (DECODE,)
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One replica.
+
+    Attributes
+    ----------
+    model, role, shape:
+        Which model, what it does, and what it stands on.
+    group:
+        Of limits on the first token (:class:`Priced`).
+    requests_per_s:
+        What it serves, at its derate.
+    tok_s:
+        Output tokens per second (prefill: input) of it alone, before any derate.
+    tp, batch, step_s:
+        Tensor-parallel width, sequences per GPU, seconds of a step.
+    limit_s:
+        Longest step that keeps the limits.
+    """
+
+    model: int
+    role: str
+    shape: Shape
+    group: int
+    requests_per_s: float
+    tok_s: float
+    tp: int
+    batch: float
+    step_s: float
+    limit_s: float
+
+    def label(self, *, moe: bool) -> str:
+        """The layout in a few letters: ``EP72 TP1 PP1``."""
+        shape = self.shape
+        each = {shape.gpus // shape.stages}
+        if shape.stages == len(shape.blocks):
+            each = {block.size for block in shape.blocks}
+        return f"EP{max(each)} " * moe + f"TP{self.tp} PP{shape.stages}"
+
+    @property
+    def blocks(self) -> Counter[Block]:
+        """How many of each block it takes."""
+        return Counter(self.shape.blocks)
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """What a model may run, and how it was priced.
+
+    Attributes
+    ----------
+    sweeps:
+        By role.
+    columns:
+        In groups: in each the caches reach every decoding replica soon enough from every prefilling one.
+    fastest_tpot_s, fastest_ttft_s:
+        Of anything that fits, whatever the limits; infinite where nothing does.
+    receive_s:
+        Longest time in which a decoding replica receives a cache, of each group.
+    """
+
+    sweeps: dict[str, Sweep]
+    columns: list[Column]
+    fastest_tpot_s: float
+    fastest_ttft_s: float
+    receive_s: tuple[float, ...] = (np.inf,)
+    path: CachePath | None = None
+    shapes: dict[str, list[Shape]] = field(default_factory=dict)
+
+
+def price(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traffic, model: int) -> Priced:
+    """Price every shape for a model in each role, all at once; the best columns that keep the limits."""
+    decode_deployment, prefill_deployment = traffic.deployments[model]
+    places = [(shape, groups) for shape in shapes if (groups := stand(classes, shape)) is not None]
+    target = 1 / traffic.tpot_s if traffic.tpot_s else None
+    sweeps, rows = {}, {}
+    for role, deployment in ((DECODE, decode_deployment), (PREFILL, prefill_deployment)):
+        if deployment is not None:
+            found, which = price_on(deployment, places, traffic, target if role == DECODE else None)
+            sweeps[role], rows[role] = found, which
+    decode = sweeps[DECODE]
+    fastest_tpot_s = float(np.min(1 / decode.tok_s_per_user, initial=np.inf))
+    kept = {role: _legal(sweeps[role]) for role in sweeps}
+    slowest_s = np.full(len(decode), (traffic.tpot_s or np.inf) * decode.deployment.workload.tokens_per_step)
+    kept[DECODE] &= decode.tok_s_per_user >= (1 - _ALIKE) / traffic.tpot_s if traffic.tpot_s else True
+    named = [shape for shape, _ in places]
+    if prefill_deployment is None:
+        side = _Side(model, DECODE, decode, rows[DECODE], decode.tok_s, named)
+        columns = drop_dominated(side.best(kept[DECODE], 0, slowest_s))
+        return Priced(sweeps, columns, fastest_tpot_s, 0.0)
+    prefill = sweeps[PREFILL]
+    path = kv_path(decode_deployment, prefill_deployment)
+    first = FirstToken.of(decode, prefill, path, None)
+    moved = (path, first.cache_bytes)
+    answers = DECODE_DERATE.value * decode.deployment.workload.tokens_per_step / traffic.osl
+    decoders = Workers.of(decode, answers, moved).requests_per_s
+    prefillers = Workers.of(prefill, PREFILL_DERATE.value, moved).requests_per_s
+    sides = (
+        _Side(model, DECODE, decode, rows[DECODE], decoders, named),
+        _Side(model, PREFILL, prefill, rows[PREFILL], prefillers, named),
+    )
+    soonest = first.seconds(slice(None), np.min(first.receive_s, initial=np.inf))
+    fastest_ttft_s = float(np.min(soonest, initial=np.inf))
+    limits = np.unique(first.receive_s[kept[DECODE]])[::-1]
+    columns = []
+    receive: list[float] = []
+    before: NDArray[np.bool_] | None = None
+    for limit in limits.tolist():
+        seconds = first.seconds(slice(None), np.float64(limit))
+        able = kept[PREFILL] & (seconds <= (traffic.ttft_s or np.inf))
+        longest_s = np.asarray((traffic.ttft_s or np.inf) - (seconds - prefill.step_s))
+        if before is not None and (able == before).all():
+            continue  # the same prefill for fewer decoding replicas
+        before, group = able, len(receive)
+        some = kept[DECODE] & (first.receive_s <= limit)
+        ours = sides[0].best(some, group, slowest_s)
+        theirs = sides[1].best(able, group, longest_s)
+        if ours and theirs:
+            columns += drop_dominated(ours) + drop_dominated(theirs)
+            receive.append(limit)
+    return Priced(sweeps, columns, fastest_tpot_s, fastest_ttft_s, tuple(receive) or (np.inf,), path)
+
+
+def price_on(
+    deployment: Deployment,
+    places: Sequence[tuple[Shape, tuple[tuple[int, ...], ...]]],
+    traffic: Traffic,
+    target: float | None,
+) -> tuple[Sweep, NDArray[np.int64]]:
+    """Price one replica on each of ``places``; the place of each row too, ``[configurations]``."""
+    arranged = [
+        # groups of unlike sizes are not cut by tensor parallelism
+        arrangement_of(deployment.cluster, (groups,), cut=len({len(group) for group in groups}) == 1)
+        for _, groups in places
+    ]
+    found = sweep(
+        deployment,
+        redundant=traffic.redundant,
+        cut_experts=False,
+        imbalance=traffic.imbalance,
+        speeds=() if target is None else (target,),
+        arranged=arranged,
+    )
+    number = {id(one): place for place, one in enumerate(arranged)}
+    of = np.array([number[id(variant.arrangement)] for variant in found.variants], dtype=np.int64)
+    return found, of[found.layout]
+
+
+def _legal(found: Sweep) -> NDArray[np.bool_]:
+    """Rows that a plan may have."""
+    legal: NDArray[np.bool_] = np.isin(found.tp, TP_WIDTHS)
+    if found.deployment.model.moe is None:
+        legal |= True
+    return legal
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """The rows of one role: the sweep, the place of each, what each serves, and the shapes of the places."""
+
+    model: int
+    role: str
+    found: Sweep
+    place: NDArray[np.int64]
+    requests_per_s: Floats
+    shapes: Sequence[Shape]
+
+    def best(self, kept: NDArray[np.bool_], group: int, limit_s: Floats) -> list[Column]:
+        """The row of each shape that serves most requests, of those kept: of equals the narrowest and fastest."""
+        found, rate, place = self.found, self.requests_per_s, self.place
+        rows = np.flatnonzero(kept & (rate > 0))
+        order = rows[np.lexsort((found.step_s[rows], found.tp[rows], -rate[rows], place[rows]))]
+        first = order[np.unique(place[order], return_index=True)[1]]
+        return [
+            Column(
+                self.model,
+                self.role,
+                self.shapes[place[row]],
+                group,
+                float(rate[row]),
+                float(found.tok_s[row]),
+                int(found.tp[row]),
+                float(found.batch[row]),
+                float(found.step_s[row]),
+                float(limit_s[row]),
+            )
+            for row in first.tolist()
+        ]
+
+
+def drop_dominated(columns: Sequence[Column]) -> list[Column]:
+    """Return the columns of a model and role that nothing on the same GPUs beats.
+
+    What ``s`` GPUs of a domain give at most, filled with replicas of one block each, is an unbounded knapsack; a
+    column that gives no more than its own blocks so filled is never needed.
+    """
+    alone: dict[tuple[int, int], dict[int, Column]] = {}
+    rest: list[Column] = []
+    for column in columns:
+        block = column.shape.blocks[0]
+        if len(column.shape.blocks) > 1:
+            rest.append(column)
+            continue
+        of = alone.setdefault((block.kind, block.slow), {})
+        if block.size not in of or of[block.size].requests_per_s < column.requests_per_s:
+            of[block.size] = column
+    kept: list[Column] = []
+    filled: dict[tuple[int, int], Floats] = {}
+    sizes = [block.size for column in columns for block in column.shape.blocks]
+    for key, of in alone.items():
+        best = np.zeros(max(sizes) + 1)
+        chosen: list[int] = []
+        for size in range(1, len(best)):
+            best[size] = best[size - 1]
+            if key[1] < 0:
+                best[size] = max([best[size], *(best[s] + best[size - s] for s in chosen if s < size)])
+            if size in of and of[size].requests_per_s > best[size] * (1 + _ALIKE):
+                best[size] = of[size].requests_per_s
+                chosen.append(size)
+                kept.append(of[size])
+        filled[key] = best
+    some: dict[tuple[tuple[Block, int], ...], Column] = {}
+    for column in rest:
+        blocks = column.shape.blocks
+        split = sum(
+            float(filled[key][block.size]) for block in blocks if (key := (block.kind, block.slow)) in filled
+        )
+        taken = tuple(sorted(column.blocks.items()))
+        before = some.get(taken)
+        better = before is None or before.requests_per_s < column.requests_per_s
+        if column.requests_per_s > split * (1 + _ALIKE) and better:
+            some[taken] = column
+    return kept + _largest_joins(list(some.values()))
+
+
+def _largest_joins(columns: Sequence[Column]) -> list[Column]:
+    """Leave out joins of one block that several smaller joins on as many blocks beat."""
+    kept: list[Column] = []
+    for column in sorted(columns, key=lambda one: len(one.shape.blocks)):
+        many = len(column.shape.blocks)
+        beaten = any(
+            len(set(one.shape.blocks)) == 1
+            and set(one.shape.blocks) == set(column.shape.blocks)
+            and many // len(one.shape.blocks) * one.requests_per_s >= column.requests_per_s * (1 - _ALIKE)
+            for one in kept
+        )
+        if not beaten:
+            kept.append(column)
+    return kept
+
+
+def reprice(traffic: Traffic, replicas: Sequence[tuple[Column, tuple[tuple[int, ...], ...]]]) -> list[Column]:
+    """Return the columns with what they cost on the GPUs that they really have, ``(column, GPUs by stage)`` each.
+
+    On them a replica keeps its tensor-parallel width and has the largest batch, up to its own, that keeps the limits.
+    """
+    found: dict[int, Column] = {}
+    target = 1 / traffic.tpot_s if traffic.tpot_s else None
+    for model, deployments in enumerate(traffic.deployments):
+        for role, deployment in zip((DECODE, PREFILL), deployments, strict=True):
+            some = [n for n, (one, _) in enumerate(replicas) if (one.model, one.role) == (model, role)]
+            if deployment is None or not some:
+                continue
+            places = [(replicas[n][0].shape, replicas[n][1]) for n in some]
+            swept, where = price_on(deployment, places, traffic, target if role == DECODE else None)
+            for place, n in enumerate(some):
+                column = replicas[n][0]
+                able = (where == place) & (swept.tp == column.tp) & (swept.batch <= column.batch)
+                able &= swept.step_s <= column.limit_s * (1 + _ALIKE)
+                rows = np.flatnonzero(able)
+                if not len(rows):
+                    raise AssertionError("a replica does not keep its limits where it lies, please report it")
+                row = int(rows[np.argmax(swept.batch[rows])])
+                served = column.requests_per_s * float(swept.tok_s[row]) / column.tok_s
+                found[n] = replace(
+                    column,
+                    requests_per_s=served,
+                    tok_s=float(swept.tok_s[row]),
+                    batch=float(swept.batch[row]),
+                    step_s=float(swept.step_s[row]),
+                )
+    return [found[n] for n in range(len(replicas))]

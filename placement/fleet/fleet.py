@@ -1,0 +1,383 @@
+"""Make a fleet: price what replicas may be, choose them, put them on GPUs, price them there again, verify."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from placement.fleet.assign import Replica, assign
+from placement.fleet.blocks import DomainClass, Shape, domain_classes, shapes_of
+from placement.fleet.columns import DECODE, PREFILL, Column, Priced, Traffic, price, reprice
+from placement.fleet.options import FleetOptions
+from placement.fleet.search import Chosen, choose
+from placement.fleet.uniform import Uniform, best_uniform
+from placement.plan import Proof
+from placement.stop import Stop
+from topology.cluster import Cluster
+from topology.errors import InfeasibleError, InputError
+
+Say = Callable[[str], None]
+_CLOSE = 1e-6
+_SPARE = "kept for failures (`spares`)"
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Replicas of one kind: a model in a role, of one layout at one batch.
+
+    Attributes
+    ----------
+    model, role:
+        Index of the model, and what the pool does.
+    column:
+        One replica, with the figures of its true GPUs.
+    replicas:
+        Where each lies.
+    share:
+        Of the traffic that the role serves.
+    """
+
+    model: int
+    role: str
+    column: Column
+    replicas: tuple[Replica, ...]
+    share: float = 0.0
+
+    @property
+    def requests_per_s(self) -> float:
+        """What the pool serves at most, at its derate."""
+        return self.column.requests_per_s * len(self.replicas)
+
+    @property
+    def tok_s(self) -> float:
+        """Output tokens per second (prefill: input) of all replicas, before any derate."""
+        return self.column.tok_s * len(self.replicas)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its replicas."""
+        return self.column.shape.gpus * len(self.replicas)
+
+
+@dataclass(frozen=True)
+class Idle:
+    """GPUs that work and are in no replica, and why."""
+
+    gpus: tuple[int, ...]
+    reason: str
+    spare: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Fleet:
+    """The whole answer.
+
+    Attributes
+    ----------
+    requests_per_s:
+        Of all models together that every pool keeps up with.
+    proof:
+        Of the goal, in ``unit``: status, objective, what nothing can beat, and the gap.
+    uniform:
+        The best of one layout over the whole cluster; None where there is none to compare with.
+    """
+
+    cluster: Cluster
+    traffic: Traffic
+    options: FleetOptions
+    pools: tuple[Pool, ...]
+    idle: tuple[Idle, ...]
+    requests_per_s: float
+    proof: Proof
+    unit: str
+    search: str
+    priced: tuple[Priced, ...]
+    uniform: Uniform | None = None
+    interrupted: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def tok_s(self) -> float:
+        """Output tokens per second of all models together."""
+        return self.requests_per_s * self.traffic.osl
+
+    @property
+    def gpus_used(self) -> int:
+        """GPUs in some replica."""
+        return sum(pool.gpus for pool in self.pools)
+
+    def used(self) -> list[int]:
+        """GPUs in some replica, by number."""
+        return [gpu for pool in self.pools for replica in pool.replicas for gpu in replica.gpus]
+
+
+def make_fleet(
+    cluster: Cluster, traffic: Traffic, options: FleetOptions, *, on_stage: Say | None = None
+) -> Fleet:
+    """Return a verified fleet.
+
+    Raises
+    ------
+    InputError
+        If an option cannot be, or nothing would be left beside the spares.
+    InfeasibleError
+        If a model fits nowhere, a service level cannot be held, or the tokens asked for are out of reach: with the
+        limit that binds and the best that is reachable.
+    """
+    say = on_stage or (lambda _: None)
+    stop = Stop(options.time_limit_s)
+    say("pricing replicas")
+    every = domain_classes(cluster)
+    classes, spares = _without_spares(every, options.spares, cluster)
+    layers = max(len(decode.model.layers) for decode, _ in traffic.deployments)
+    shapes = shapes_of(cluster, classes, most_stages=layers)
+    priced = _priced(classes, shapes, traffic)
+    within, notes = _within_reach(traffic, priced)
+    if notes:
+        traffic, priced = within, _priced(classes, shapes, within)
+    _require_columns(cluster, traffic, priced)
+    say("choosing replicas")
+    chosen = choose(classes, traffic, priced, options, stop)
+    say("pricing the fleet")
+    columns = chosen.problem.columns
+    replicas = assign(classes, columns, chosen.answer, [gpu.domain for gpu in cluster.gpus])
+    pools = _pools(cluster, traffic, replicas)
+    requests_per_s = served(pools, traffic)
+    fleet = Fleet(
+        cluster=cluster,
+        traffic=traffic,
+        options=options,
+        pools=_shared(pools, traffic),
+        idle=_idle(classes, spares, replicas, chosen, options),
+        requests_per_s=requests_per_s,
+        proof=chosen.proof,
+        unit=chosen.unit,
+        search=chosen.search,
+        priced=priced,
+        uniform=best_uniform(traffic) if options.wanted == "throughput" else None,
+        interrupted=stop.interrupted,
+        notes=tuple(notes),
+    )
+    wrong = verify_fleet(fleet)
+    if wrong:
+        raise AssertionError(f"an illegal fleet was made, please report it: {wrong[0]}")
+    return fleet
+
+
+def _without_spares(
+    classes: Sequence[DomainClass], spares: int, cluster: Cluster
+) -> tuple[list[DomainClass], list[tuple[int, ...]]]:
+    """Keep out the last domains of those that there are most of, whole ones of a kind first."""
+    left = {one.number: list(one.gpus) for one in classes}
+    kept: list[tuple[int, ...]] = []
+    total = sum(len(domains) for domains in left.values())
+    if spares >= total:
+        raise InputError(
+            f"`spares` {spares}: {cluster.name} has {total} domain{'s' * (total > 1)}; keep fewer for failures."
+        )
+    for _ in range(spares):
+        number = max(left, key=lambda one: (len(left[one]), len(left[one][0]) if left[one] else 0))
+        kept.append(left[number].pop())
+    rest = [
+        DomainClass(one.kind, one.number, one.spec, tuple(left[one.number]), one.fast)
+        for one in classes
+        if left[one.number]
+    ]
+    return rest, kept
+
+
+def _priced(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traffic) -> tuple[Priced, ...]:
+    return tuple(price(classes, shapes, traffic, model) for model in range(len(traffic.shares)))
+
+
+def _within_reach(traffic: Traffic, priced: Sequence[Priced]) -> tuple[Traffic, list[str]]:
+    """Leave out a limit that nobody asked for and some model holds nowhere, and say so."""
+    notes = []
+    tpot_s, ttft_s = (
+        max(getattr(one, name) for one in priced) for name in ("fastest_tpot_s", "fastest_ttft_s")
+    )
+    if traffic.tpot_default and traffic.tpot_s is not None and traffic.tpot_s < tpot_s < math.inf:
+        notes.append(
+            f"no replica holds the usual {traffic.tpot_s * 1e3:g} ms a token (the fastest takes {tpot_s * 1e3:.1f}): "
+            "no limit was kept"
+        )
+        traffic = replace(traffic, tpot_s=None)
+    if traffic.ttft_default and traffic.ttft_s is not None and traffic.ttft_s < ttft_s < math.inf:
+        notes.append(
+            f"no replica holds the usual {traffic.ttft_s * 1e3:,.0f} ms to the first token (the fastest takes "
+            f"{ttft_s * 1e3:,.0f}): no limit was kept"
+        )
+        traffic = replace(traffic, ttft_s=None)
+    return traffic, notes
+
+
+def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced]) -> None:
+    """Refuse a model that fits nowhere, or that keeps its limits nowhere.
+
+    Raises
+    ------
+    InfeasibleError
+        With the best that is reachable.
+    """
+    for (decode, _), one in zip(traffic.deployments, priced, strict=True):
+        name = decode.model.name
+        for role, found in one.sweeps.items():
+            if not len(found):
+                raise InfeasibleError(
+                    f"HBM capacity binds: no layout of {name} on {cluster.name} holds a sequence of "
+                    f"{found.deployment.workload.context:,} tokens to {role}; the nearest lacks "
+                    f"{found.shortage_bytes / 1e9:.1f} GB per GPU."
+                )
+        if traffic.tpot_s is not None and one.fastest_tpot_s > traffic.tpot_s:
+            raise InfeasibleError(
+                f"`tpot_ms` {traffic.tpot_s * 1e3:g}: no replica of {name} on {cluster.name} is that fast; the "
+                f"fastest takes {one.fastest_tpot_s * 1e3:.2f} ms a token."
+            )
+        if traffic.ttft_s is not None and one.fastest_ttft_s > traffic.ttft_s:
+            raise InfeasibleError(
+                f"`ttft_ms` {traffic.ttft_s * 1e3:g}: no replica of {name} on {cluster.name} prefills "
+                f"{traffic.isl:,} tokens and hands their cache over that soon; the fastest takes "
+                f"{one.fastest_ttft_s * 1e3:,.0f} ms."
+            )
+        if not one.columns:
+            raise InfeasibleError(
+                f"no replicas of {name} on {cluster.name} that hold the time per token hold the time to the first "
+                "token too; give a longer `ttft_ms` or `tpot_ms`."
+            )
+
+
+def _pools(cluster: Cluster, traffic: Traffic, replicas: Sequence[Replica]) -> list[Pool]:
+    """Price replicas where they really lie, and gather those that are alike."""
+    gathered: dict[tuple[int, str, object], list[Replica]] = {}
+    for replica in replicas:
+        column = replica.column
+        key = column.model, column.role, (column.shape, replica.alike(cluster))
+        gathered.setdefault(key, []).append(replica)
+    kinds = list(gathered.values())
+    figures = reprice(traffic, [(group[0].column, group[0].stages) for group in kinds])
+    pools: dict[tuple[object, ...], Pool] = {}
+    for group, column in zip(kinds, figures, strict=True):
+        same = (
+            column.model,
+            column.role,
+            column.shape,
+            column.batch,
+            column.tp,
+            round(math.log(column.step_s), 9),
+        )
+        before = pools.get(same)
+        all_of = (*(before.replicas if before else ()), *group)
+        pools[same] = Pool(column.model, column.role, column, all_of)
+    order = {PREFILL: 0, DECODE: 1}
+    return sorted(pools.values(), key=lambda pool: (pool.model, order[pool.role], -pool.gpus))
+
+
+def served(pools: Sequence[Pool], traffic: Traffic) -> float:
+    """Requests per second that every role of every model keeps up with."""
+    totals = _role_totals(pools)
+    return min(
+        totals[model, role] / share for model, share in enumerate(traffic.shares) for role in traffic.roles
+    )
+
+
+def _role_totals(pools: Sequence[Pool]) -> dict[tuple[int, str], float]:
+    """Requests per second of all pools of a model and role."""
+    totals: dict[tuple[int, str], float] = defaultdict(float)
+    for pool in pools:
+        totals[pool.model, pool.role] += pool.requests_per_s
+    return totals
+
+
+def _shared(pools: Sequence[Pool], traffic: Traffic) -> tuple[Pool, ...]:
+    """Give each pool its share of the traffic: of its role's, as much as it serves."""
+    totals = _role_totals(pools)
+    return tuple(
+        Pool(
+            pool.model,
+            pool.role,
+            pool.column,
+            pool.replicas,
+            traffic.shares[pool.model] * pool.requests_per_s / totals[pool.model, pool.role],
+        )
+        for pool in pools
+    )
+
+
+def _idle(
+    classes: Sequence[DomainClass],
+    spares: Sequence[tuple[int, ...]],
+    replicas: Sequence[Replica],
+    chosen: Chosen,
+    options: FleetOptions,
+) -> tuple[Idle, ...]:
+    """Return GPUs that work and are in no replica, by the reason."""
+    used = {gpu for replica in replicas for gpu in replica.gpus}
+    found: dict[str, list[int]] = {}
+    for gpus in spares:
+        found.setdefault(_SPARE, []).extend(gpus)
+    smallest: dict[int, int] = {}
+    for column in chosen.problem.columns:
+        if len(column.shape.blocks) == 1:
+            block = column.shape.blocks[0]
+            smallest[block.kind] = min(block.size, smallest.get(block.kind, block.size))
+    held = {block.kind for column in chosen.problem.columns for block in column.shape.blocks}
+    for one in classes:
+        for gpus in one.gpus:
+            left = [gpu for gpu in gpus if gpu not in used]
+            if left:
+                reason = _why(one, len(left), smallest, held, options)
+                found.setdefault(reason, []).extend(left)
+    return tuple(Idle(tuple(sorted(gpus)), reason, reason == _SPARE) for reason, gpus in found.items())
+
+
+def _why(
+    one: DomainClass, left: int, smallest: Mapping[int, int], held: set[int], options: FleetOptions
+) -> str:
+    name = one.spec.gpu.name
+    if one.kind not in held:
+        return f"no layout on {name} holds the service level better than none"
+    least = smallest.get(one.kind)
+    if least is None and left < one.size:
+        return f"no replica fits on {left} GPUs of a domain of {name}: the smallest joins whole domains"
+    if least is not None and left < least:
+        return f"no legal layout for {left} GPU{'s' * (left > 1)} left of a domain of {name}: the least takes {least}"
+    if options.tok_s is not None and options.wanted != "throughput":
+        return "the tokens asked for are served without them"
+    if options.wanted == "throughput":
+        return "another replica would serve nothing more: the other pools would not keep up with it"
+    return f"a token costs more on them ({options.wanted})"
+
+
+def verify_fleet(fleet: Fleet) -> list[str]:
+    """Return every way in which a fleet is illegal, in words; empty if it is legal.
+
+    The rules: every GPU that works is in one replica or idle, and never in two; every pool of every model holds its
+    limits and serves its share of the requests.
+    """
+    used, wrong = fleet.used(), []
+    idle = [gpu for one in fleet.idle for gpu in one.gpus]
+    twice = [gpu for gpu, count in Counter([*used, *idle]).items() if count > 1]
+    total = len(fleet.cluster.gpus)
+    wrong += [f"GPU {fleet.cluster.gpus[gpu].id} stands twice" for gpu in twice]
+    if sorted([*used, *idle]) != list(range(total)):
+        wrong.append(f"{len(used)} GPUs in use and {len(idle)} idle of {total} that work")
+    traffic = fleet.traffic
+    for pool in fleet.pools:
+        deployment = traffic.deployments[pool.model][pool.role == PREFILL]
+        if deployment is None:
+            continue
+        if pool.role == DECODE and traffic.tpot_s is not None:
+            tpot_s = pool.column.step_s / deployment.workload.tokens_per_step
+            if tpot_s > traffic.tpot_s * (1 + _CLOSE):
+                wrong.append(f"a pool takes {tpot_s * 1e3:.3f} ms a token")
+        for replica in pool.replicas:
+            if len(set(replica.gpus)) != pool.column.shape.gpus:
+                wrong.append("a replica has not the GPUs of its shape")
+    if served(fleet.pools, traffic) < fleet.requests_per_s * (1 - _CLOSE):
+        wrong.append("a pool serves less than its share")
+    peak = fleet.options.peak_tok_s
+    if peak is not None and not fleet.interrupted and fleet.tok_s < peak * (1 - 1e-4):
+        wrong.append(f"{fleet.tok_s:,.0f} output tokens/s, but {peak:,.0f} were asked for")
+    return wrong

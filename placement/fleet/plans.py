@@ -1,0 +1,69 @@
+"""A plan of each kind of replica: its experts placed, on a cluster that is the GPUs of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from cost.loads import ExpertLoads
+from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
+from placement.fleet.columns import DECODE, PREFILL
+from placement.fleet.fleet import Fleet, Pool
+from placement.options import PlanOptions
+from placement.plan import Plan
+from placement.planner import make_plan
+from topology.errors import InfeasibleError
+from topology.part import part_of
+
+
+@dataclass(frozen=True, eq=False)
+class PoolPlan:
+    """The plan of a pool's first replica; None where none can be, with the reason."""
+
+    plan: Plan | None
+    reason: str = ""
+
+
+def plan_pool(
+    fleet: Fleet, pool: Pool, loads: Mapping[int, ExpertLoads | None], options: PlanOptions
+) -> PoolPlan:
+    """Return the plan of the first replica of ``pool``: its layout and batch, its experts placed under ``loads``.
+
+    Where experts as placed would miss the time per token, the plan has the largest batch that keeps it. A batch below
+    one sequence per GPU (one for a tensor-parallel group) is planned as one per GPU.
+    """
+    deployment = fleet.traffic.deployments[pool.model][pool.role == PREFILL]
+    if deployment is None:
+        raise ValueError(f"no deployment for {pool.role}")
+    stages = pool.replicas[0].stages
+    members = [gpu for stage in stages for gpu in stage]
+    cluster = part_of(fleet.cluster, members)
+    number = {gpu: index for index, gpu in enumerate(sorted(members))}
+    groups = tuple(tuple(number[gpu] for gpu in stage) for stage in stages)
+    shape = Shape((groups,), pool.column.tp)
+    batch = max(1, int(pool.column.batch))
+    here = replace(deployment, cluster=cluster, workload=deployment.workload.with_batch(batch))
+    redundant = fleet.traffic.redundant
+    slots = stage_slots(here, shape, redundant)
+    if slots is None:
+        return PoolPlan(None, "no slots for the experts on these GPUs")
+    most = batch_that_fits(here, shape, slots)
+    if most < 1:
+        return PoolPlan(None, "HBM does not hold one sequence per GPU")
+    here = here.with_batch(min(batch, most))
+    found = fitted(here, Fitting(shape, slots, most))
+    if found is None:
+        return PoolPlan(None, "HBM does not hold the batch with the layers in whole kibibytes")
+    limit_s = fleet.traffic.tpot_s if pool.role == DECODE else None
+    asked = replace(
+        options,
+        redundant=redundant,
+        tpot_s=limit_s,
+        tp=pool.column.tp,
+        stages=len(stages),
+        ep=found.layout.ep,
+    )
+    try:
+        return PoolPlan(make_plan(here, loads[pool.model], asked, layouts=[replace(found, fixed=False)]))
+    except InfeasibleError as error:
+        return PoolPlan(None, str(error))

@@ -1,0 +1,211 @@
+"""Choose the replicas of a fleet by its goal: the set partitioning, solved as often as the goal needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cost.money import PriceBook
+from placement.fleet.blocks import DomainClass
+from placement.fleet.columns import Priced, Traffic
+from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hint, solve
+from placement.fleet.options import WORTH_S, FleetOptions, Goal
+from placement.plan import Proof
+from placement.stop import Stop
+from topology.errors import InfeasibleError, NoAnswerError
+from topology.spec import GpuSpec
+
+_SLACK = 1e-3
+"""Of the cost of a token that a larger fleet may have more, where no number of tokens is asked for."""
+_ROUNDS = 12
+_CLOSE = 1e-4
+"""Relative gap at which a search ends."""
+_FINE = 10**4
+
+_UNITS: Mapping[Goal, tuple[str, str]] = {
+    "throughput": ("output tok/s", ""),
+    "gpus": ("GPUs", "GPUs per output tok/s"),
+    "usd": ("USD/h", "USD/h per output tok/s"),
+    "power": ("W", "W per output tok/s"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """What was chosen: the problem, the answer, and what is proven of the goal, in ``unit``."""
+
+    problem: Problem
+    answer: Answer
+    proof: Proof
+    unit: str
+    search: str
+
+
+def choose(
+    classes: Sequence[DomainClass],
+    traffic: Traffic,
+    priced: Sequence[Priced],
+    options: FleetOptions,
+    stop: Stop,
+) -> Chosen:
+    """Return the best replicas that were found in time.
+
+    Raises
+    ------
+    InfeasibleError
+        If the pools do not fit beside each other, or do not reach the tokens asked for.
+    NoAnswerError
+        If the time is over before the first answer.
+    """
+    problem = _problem(classes, traffic, priced, options)
+    clock = stop.search(WORTH_S)
+    master = build(problem)
+    master.model.maximize(master.requests)
+    most = solve(master, clock, seed=options.seed, gap=_CLOSE)
+    tok_s = traffic.osl / problem.scale
+    if most is None:
+        raise NoAnswerError("no fleet was found in the time there was; give `time_limit` more seconds.")
+    if most.requests <= 0:
+        _refuse_none(traffic, most)
+    peak = options.peak_tok_s
+    if peak is not None and most.requests * tok_s < peak * (1 - 1e-6):
+        reach, bound = most.requests * tok_s, most.bound * tok_s
+        asked = f"`tok_s` {options.tok_s:,.0f}" + (
+            f" at `utilization` {options.utilization:g}, {peak:,.0f} at peak,"
+            if options.utilization < 1
+            else ""
+        )
+        if bound >= peak and not most.optimal:
+            raise NoAnswerError(
+                f"{asked}: not reached in the time there was; the best found serves {reach:,.0f} output tok/s and "
+                f"nothing serves more than {bound:,.0f}; give `time_limit` more seconds."
+            )
+        raise InfeasibleError(
+            f"{asked} is out of reach: the GPUs there are serve {reach:,.0f} output tok/s at most within the service "
+            f"level ({reach / peak:.0%}); take more GPUs, or looser limits."
+        )
+    goal = options.wanted
+    if goal == "throughput":
+        answer = _fewest_gpus(master, most, clock, options.seed)
+        proof = _proof(most.requests * tok_s, most.bound * tok_s, optimal=most.optimal)
+    elif peak is not None:
+        answer, proof = _least_cost(master, most, math.ceil(peak * (1 - 1e-6) / tok_s), clock, options.seed)
+    else:
+        answer, proof = _least_per_token(master, most, tok_s, clock, options.seed)
+    unit = _UNITS[goal][0 if goal == "throughput" or peak is not None else 1]
+    arcs = sum(map(len, master.arcs))
+    search = (
+        f"CP-SAT: {len(problem.columns)} columns, {arcs} arcs, {len(classes)} class{'es' * (len(classes) > 1)} of "
+        f"domains, seed {options.seed}"
+    )
+    return Chosen(problem, answer, proof, unit, search)
+
+
+def _problem(
+    classes: Sequence[DomainClass], traffic: Traffic, priced: Sequence[Priced], options: FleetOptions
+) -> Problem:
+    columns = [column for one in priced for column in one.columns]
+    needs = {(model, role): share for model, share in enumerate(traffic.shares) for role in traffic.roles}
+    gpus = sum(one.domains * one.size for one in classes)
+    most = min(
+        gpus
+        * max(
+            column.requests_per_s / column.shape.gpus
+            for column in columns
+            if (column.model, column.role) == key
+        )
+        / share
+        for key, share in needs.items()
+    )
+    figure = _costs(options.wanted, traffic.deployments[0][0].prices)
+    return Problem(classes, columns, needs, {one.kind: figure(one.spec.gpu) for one in classes}, most)
+
+
+def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:
+    if goal == "usd":
+        return lambda gpu: book.price(gpu).value
+    if goal == "power":
+        return lambda gpu: book.power(gpu).value
+    return lambda _: 1.0
+
+
+def _refuse_none(traffic: Traffic, most: Answer) -> None:
+    names = " and ".join(decode.model.name for decode, _ in traffic.deployments)
+    word = "prefills and decodes" if len(traffic.roles) > 1 else "decodes"
+    if most.bound >= 1:
+        raise NoAnswerError(f"no fleet that {word} {names} was found in the time there was; give more.")
+    raise InfeasibleError(
+        f"the GPUs there are do not hold a replica of each kind beside the others: no fleet {word} {names}; "
+        "take more GPUs, or looser limits."
+    )
+
+
+def _proof(objective: float, bound: float, *, optimal: bool) -> Proof:
+    """``bound`` is above a throughput, and below a cost."""
+    gap = abs(bound - objective) / max(abs(bound), abs(objective), 1e-300)
+    if optimal:
+        bound, gap = objective, 0.0
+    return Proof("OPTIMAL" if optimal else "FEASIBLE", objective, bound, gap)
+
+
+def _fewest_gpus(master: Master, most: Answer, stop: Stop, seed: int) -> Answer:
+    """As many requests, on as few GPUs as they take: the rest is idle, and not busy for nothing."""
+    if stop.interrupted:
+        return most
+    master.model.add(master.requests >= most.requests)
+    master.model.minimize(master.gpus)
+    hint(master, most)
+    return solve(master, stop.part(1.0), seed=seed, gap=_SLACK) or most
+
+
+def _least_cost(master: Master, most: Answer, requests: int, stop: Stop, seed: int) -> tuple[Answer, Proof]:
+    """As many requests as are asked for at the least cost."""
+    master.model.add(master.requests >= requests)
+    master.model.minimize(master.cost)
+    hint(master, most)
+    found = solve(master, stop, seed=seed, gap=_CLOSE)
+    if found is None:
+        cost = sum(
+            master.problem.cost_of(column) * count
+            for column, count in zip(master.problem.columns, most.counts, strict=True)
+        )
+        return most, _proof(cost / COST_STEPS, 0.0, optimal=False)
+    return found, _proof(found.value / COST_STEPS, found.bound / COST_STEPS, optimal=found.optimal)
+
+
+def _least_per_token(
+    master: Master, most: Answer, tok_s: float, stop: Stop, seed: int
+) -> tuple[Answer, Proof]:
+    """The least cost of a token (Dinkelbach 1967): what would cost less at the last ratio, until there is nothing."""
+    problem = master.problem
+
+    def cost(answer: Answer) -> int:
+        pairs = zip(problem.columns, answer.counts, strict=True)
+        return sum(problem.cost_of(column) * count for column, count in pairs)
+
+    best, proven, bound = most, False, 0.0
+    for _ in range(_ROUNDS):
+        price = cost(best) / best.requests
+        master.model.maximize(math.floor(price * _FINE) * master.requests - _FINE * master.cost)
+        hint(master, best)
+        found = solve(master, stop, seed=seed)
+        if found is None:
+            break
+        gain = found.bound / _FINE
+        bound = max(0.0, price - max(gain, 0.0) / max(found.requests, 1))
+        if found.requests <= 0 or cost(found) / found.requests >= price * (1 - 1e-6):
+            proven = found.optimal
+            break
+        best = found
+    least = cost(best) / best.requests
+    if not stop.interrupted:
+        # of fleets as cheap the largest
+        master.model.add(_FINE * master.cost <= math.ceil(least * (1 + _SLACK) * _FINE) * master.requests)
+        master.model.maximize(master.requests)
+        hint(master, best)
+        best = solve(master, stop, seed=seed, gap=_SLACK) or best
+    steps = COST_STEPS * tok_s
+    return best, _proof(
+        cost(best) / best.requests / steps, (least if proven else bound) / steps, optimal=False
+    )

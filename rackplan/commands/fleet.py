@@ -1,0 +1,212 @@
+"""Fleets: replicas of different shapes at once, of one model or several, on one cluster."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rackplan import options
+from rackplan.options import Group, opt
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from cost.deployment import Deployment
+    from cost.loads import ExpertLoads
+    from placement.fleet.columns import Traffic
+    from placement.fleet.options import FleetOptions
+
+CONTEXT = 4096
+_SUM = 0.005
+"""Shares that add up to 1 but for so much were rounded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served(Group):
+    """What a fleet serves, and what is best."""
+
+    context: Annotated[
+        int | None, opt("--context", "Tokens in each sequence where only decode is asked for. [4096]")
+    ] = None
+    isl: Annotated[int | None, opt("--isl", "With --osl: tokens of a prompt; pools of both phases.", "N")] = (
+        None
+    )
+    osl: Annotated[int | None, opt("--osl", "With --isl: tokens of an answer.", "N")] = None
+    tok_s: Annotated[
+        float | None, opt("--tok-s", "Output tokens per second to serve; default: as many as there are.", "N")
+    ] = None
+    tpot_ms: Annotated[
+        str | None, opt("--tpot-ms", "Longest time per output token; none: no limit. [50]", "X")
+    ] = None
+    ttft_ms: Annotated[
+        str | None,
+        opt("--ttft-ms", "Longest prefill and transfer of the cache, without waiting; none. [2000]", "X"),
+    ] = None
+    goal: Annotated[
+        str | None,
+        opt("--goal", "throughput, gpus, usd or power. [gpus with --tok-s, else throughput]", "GOAL"),
+    ] = None
+    utilization: Annotated[
+        float, opt("--utilization", "Mean over peak: with --tok-s, the fleet serves 1/U of it.", "U")
+    ] = 1.0
+    spares: Annotated[int, opt("--spares", "Domains kept for failures.", "N")] = 0
+    redundant: Annotated[
+        int | None, opt("--redundant", "Extra expert copies per layer; default: fewest that divide.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse options that mean nothing without another, or with it."""
+        if (self.isl is None) != (self.osl is None):
+            raise InputError("--isl and --osl: give both, or neither with --context.")
+        if self.isl is not None and self.context is not None:
+            raise InputError(
+                "--isl and --osl: decode and prefill have their own lengths; leave --context out."
+            )
+        if self.isl is None and self.ttft_ms is not None:
+            raise InputError("--ttft-ms: only with --isl and --osl, the lengths of prompts and answers.")
+
+    def fleet_options(self, time_limit_s: float | None, seed: int) -> FleetOptions:
+        """Return what is asked of the search."""
+        from placement.fleet.options import FleetOptions, require_goal
+
+        return FleetOptions(
+            goal=None if self.goal is None else require_goal(self.goal),
+            tok_s=self.tok_s,
+            utilization=self.utilization,
+            spares=self.spares,
+            time_limit_s=time_limit_s,
+            seed=seed,
+        )
+
+    def traffic(self, models: list[Deployment], shares: tuple[float, ...]) -> Traffic:
+        """Return the models with their lengths and limits."""
+        from cost.pools import TTFT_LIMIT, serving_workloads
+        from placement.fleet.columns import TPOT_LIMIT, Traffic
+
+        pairs: list[tuple[Deployment, Deployment | None]] = []
+        for one in models:
+            if self.isl is None or self.osl is None:
+                pairs.append((one, None))
+                continue
+            decode, prefill = serving_workloads(one.workload, self.isl, self.osl)
+            pairs.append((replace(one, workload=decode), replace(one, workload=prefill)))
+        both = self.isl is not None
+        return Traffic(
+            deployments=tuple(pairs),
+            shares=shares,
+            isl=self.isl or 0,
+            osl=self.osl or 1,
+            tpot_s=_limit(self.tpot_ms, "--tpot-ms", TPOT_LIMIT.value),
+            ttft_s=_limit(self.ttft_ms, "--ttft-ms", TTFT_LIMIT.value) if both else None,
+            imbalance=None if both else 1.0,
+            redundant=self.redundant,
+            tpot_default=self.tpot_ms is None,
+            ttft_default=both and self.ttft_ms is None,
+        )
+
+
+def fleet(
+    *,
+    model: Annotated[
+        list[str],
+        opt(
+            "--model", "Catalog name or config.json, with its share of the requests; repeatable.", "M[:SHARE]"
+        ),
+    ],
+    cluster: options.ClusterName,
+    asked: Served,
+    pricing: options.Pricing,
+    loads: options.Loads = None,
+    windows: options.Windows = None,
+    time_limit: Annotated[float | None, opt("--time-limit", "Seconds of search. [12]", "S")] = None,
+    seed: options.Seed = 0,
+    output: Annotated[
+        Path | None, opt("-o --output", "Folder for fleet.json and a plan of each kind of replica.", "DIR")
+    ] = None,
+    json: options.JsonFlag = False,
+) -> None:
+    """Choose replicas of different shapes for a whole cluster. Pools, totals, what stays idle and why."""
+    from placement.fleet.fleet import make_fleet
+    from placement.fleet.plans import plan_pool
+    from placement.options import PlanOptions
+    from rackplan.output import output_folder, print_error, show, write_fleet
+    from rackplan.progress import progress
+    from rackplan.views.fleet import fleet_view
+
+    wanted = asked.fleet_options(time_limit, seed)
+    named, notes = _shares(model)
+    serving = options.Serving(context=CONTEXT if asked.context is None else asked.context)
+    where = options.given_clusters([cluster], pricing.settings)[0]
+    deployments = [pricing.deployment(name, where, serving) for name, _ in named]
+    _refuse_twice([one.model.name for one in deployments])
+    traffic = asked.traffic(deployments, tuple(share for _, share in named))
+    expert_loads: dict[int, ExpertLoads | None] = {}
+    with output_folder(output) if output else nullcontext() as folder, progress() as reporter:
+        if folder:
+            for number, one in enumerate(deployments):
+                expert_loads[number] = options.model_loads(one.model, loads or [], seed, windows)
+        made = make_fleet(where, traffic, wanted, on_stage=reporter.stage)
+        made = replace(made, notes=(*notes, *made.notes))
+        plans, files = [], {}
+        if folder:
+            for number, pool in enumerate(made.pools):
+                reporter.stage(f"planning replica {number + 1} of {len(made.pools)}")
+                plans.append(plan_pool(made, pool, expert_loads, PlanOptions(time_limit_s=0.0, seed=seed)))
+            reporter.stage("writing")
+            names = [one for one, _ in named]
+            sha256 = options.digests([cluster, *names, *(loads or [])])
+            files = write_fleet(made, plans, folder, sha256, command=shlex.join(["rackplan", *sys.argv[1:]]))
+    show(fleet_view(made, plans, files), json=json)
+    if made.interrupted:
+        print_error("interrupted; the best fleet so far is shown.")
+        raise typer.Exit(options.INTERRUPTED)
+
+
+def _shares(texts: list[str]) -> tuple[list[tuple[str, float]], list[str]]:
+    """Parse ``M:SHARE``: names with shares that add up to 1, and what was done to them."""
+    found: list[tuple[str, float | None]] = []
+    for text in texts:
+        name, colon, share = text.rpartition(":")
+        try:
+            found.append((name, float(share)) if colon and name else (text, None))
+        except ValueError:
+            found.append((text, None))
+    for text, (_, part) in zip(texts, found, strict=True):
+        if part is not None and not (math.isfinite(part) and part > 0):
+            raise InputError(f"--model {text}: expected a share of the requests above 0, like 0.7.")
+    given = [share for _, share in found if share is not None]
+    if not given:
+        even = f"no shares were given: each of the {len(found)} models has as many requests"
+        return [(name, 1 / len(found)) for name, _ in found], [even] if len(found) > 1 else []
+    if len(given) < len(found):
+        without = next(name for name, share in found if share is None)
+        raise InputError(f"--model {without}: give each model its share of the requests, like {without}:0.3.")
+    total = math.fsum(given)
+    notes = []
+    if abs(total - 1) > _SUM:
+        notes = [f"the shares add up to {total:g} and were divided by it"]
+    return [(name, (share or 0.0) / total) for name, share in found], notes
+
+
+def _refuse_twice(names: list[str]) -> None:
+    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    if twice is not None:
+        raise InputError(f"--model {twice}: it stands twice; give it once, with the sum of its shares.")
+
+
+def _limit(text: str | None, flag: str, default: float) -> float | None:
+    """Return a limit in seconds; None for ``none``."""
+    if text is None:
+        return default
+    if text.strip().lower() == "none":
+        return None
+    try:
+        return options.seconds(float(text), flag)
+    except ValueError:
+        raise InputError(f"{flag} {text}: expected milliseconds, or none.") from None

@@ -1,0 +1,329 @@
+"""A fleet: its pools, what they come to together, what stays idle and why, and what is proven."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cost.money import Bill, Totals
+from cost.pools import DECODE_DERATE, PREFILL_DERATE
+from placement.fleet.columns import PREFILL
+from placement.fleet.fleet import Fleet, Pool
+from placement.fleet.plans import PoolPlan
+from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+from rackplan.views.money import rate_words, totals_blocks
+from rackplan.views.words import cluster_doubts, what_if_blocks
+from topology.cluster import Cluster
+
+SCHEMA_VERSION = 1
+MOST_RUNS = 4
+"""Runs of domains that are named in a row of the table."""
+
+
+def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]) -> View:
+    """Return what ``rackplan fleet`` says; ``plans``: of each pool, none where no folder is written."""
+    first = fleet.traffic.deployments[0][0]
+    names = [f"{decode.model.name} {share:.0%}" for (decode, _), share in _models(fleet)]
+    models = names[0].rpartition(" ")[0] if len(names) == 1 else " + ".join(names)
+    gpus = len(fleet.cluster.gpus)
+    return View(
+        sections(
+            [Heading(f"A fleet for {models} on {fleet.cluster.name} ({gpus:,} GPUs), {_lengths(fleet)}")],
+            [_pool_table(fleet, plans)],
+            [*_together(fleet), *_money(fleet), *_idle(fleet)],
+            [*_compared(fleet), *_proof(fleet)],
+            [
+                *_limits(fleet),
+                *labelled("Note", *fleet.notes),
+                *what_if_blocks(first),
+                *labelled("Doubts", cluster_doubts(fleet.cluster)),
+                *labelled("Plans", *_plan_words(plans)),
+                *labelled("Files", ", ".join(files.values())),
+            ],
+        ),
+        fleet_data(fleet, plans),
+    )
+
+
+def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> dict[str, Any]:
+    """Return the fleet as data, as ``fleet.json`` has it."""
+    traffic, cluster = fleet.traffic, fleet.cluster
+    totals = _totals(fleet)
+    bill = totals.bill
+    healthy, broken = len(cluster.gpus), _broken(cluster)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "cluster": cluster.name,
+        "goal": fleet.options.wanted,
+        "inputs": {
+            "models": [{"model": decode.model.name, "share": share} for (decode, _), share in _models(fleet)],
+            "isl": traffic.isl or None,
+            "osl": traffic.osl if traffic.isl else None,
+            "context": None if traffic.isl else traffic.deployments[0][0].workload.context,
+            "tok_s": fleet.options.tok_s,
+            "utilization": fleet.options.utilization,
+            "spares": fleet.options.spares,
+            "tpot_s": traffic.tpot_s,
+            "ttft_s": traffic.ttft_s,
+            "price_basis": bill.basis,
+        },
+        "pools": [_pool_data(fleet, number, plans) for number in range(len(fleet.pools))],
+        "totals": {
+            "gpus": healthy,
+            "gpus_used": fleet.gpus_used,
+            "gpus_idle": healthy - fleet.gpus_used,
+            "gpus_broken": broken,
+            "tok_s": fleet.tok_s,
+            "tok_s_per_gpu": fleet.tok_s / healthy,
+            "tok_s_per_gpu_used": fleet.tok_s / fleet.gpus_used,
+            "input_tok_s": fleet.requests_per_s * traffic.isl if traffic.isl else None,
+            "requests_per_s": fleet.requests_per_s if traffic.isl else None,
+            "gpus_paid": bill.gpus,
+            "usd_per_hour": bill.usd_per_h,
+            "usd_per_million_tokens": totals.usd_per_million,
+            "power_w": bill.power_w,
+            "tok_s_per_mw": totals.tok_s_per_mw,
+        },
+        "missing": list(bill.left_out),
+        "proof": {
+            "status": fleet.proof.status,
+            "objective": fleet.proof.objective,
+            "bound": fleet.proof.bound,
+            "gap": fleet.proof.gap,
+            "of": fleet.unit,
+            "search": fleet.search,
+            "interrupted": fleet.interrupted,
+        },
+        "idle": [
+            {"gpus": [cluster.gpus[gpu].id for gpu in one.gpus], "reason": one.reason} for one in fleet.idle
+        ],
+        "broken": [fault.gpu for fault in cluster.spec.faults if fault.gpu is not None and fault.factor == 0],
+        "uniform": None
+        if fleet.uniform is None
+        else {
+            "tok_s": fleet.uniform.tok_s,
+            "gpus_used": fleet.uniform.gpus_used,
+            "layout": fleet.uniform.label,
+        },
+        "notes": list(fleet.notes),
+    }
+
+
+def plan_name(number: int) -> str:
+    """Return the file of the plan of a pool, inside the folder of the fleet."""
+    return f"plan-{number}/plan.json"
+
+
+def _pool_data(fleet: Fleet, number: int, plans: Sequence[PoolPlan]) -> dict[str, Any]:
+    pool = fleet.pools[number]
+    cluster, column = fleet.cluster, pool.column
+    made = plans[number] if plans else None
+    found = made.plan if made else None
+    scored = None
+    if found is not None:
+        scored = {
+            "batch": found.deployment.workload.batch,
+            "tok_s": found.score.tok_s_per_gpu * column.shape.gpus,
+            "step_s": found.score.step_s,
+        }
+    return {
+        "role": pool.role,
+        "model": _model(fleet, pool),
+        "plan": plan_name(number) if found is not None else None,
+        "no_plan": made.reason if made and made.plan is None else None,
+        "layout": _layout(fleet, pool),
+        "gpus_per_replica": column.shape.gpus,
+        "gpu": _gpu_names(fleet, pool),
+        "batch": column.batch,
+        "step_s": column.step_s,
+        "tok_s": pool.tok_s,
+        "tok_s_per_replica": column.tok_s,
+        "requests_per_s": pool.requests_per_s if fleet.traffic.isl else None,
+        "share": pool.share,
+        "placed": scored,
+        "replicas": [
+            {
+                "gpus": [cluster.gpus[gpu].id for gpu in replica.gpus],
+                "stages": [[cluster.gpus[gpu].id for gpu in stage] for stage in replica.stages],
+            }
+            for replica in pool.replicas
+        ],
+    }
+
+
+def _models(fleet: Fleet) -> list[Any]:
+    return list(zip(fleet.traffic.deployments, fleet.traffic.shares, strict=True))
+
+
+def _model(fleet: Fleet, pool: Pool) -> str:
+    return fleet.traffic.deployments[pool.model][0].model.name
+
+
+def _layout(fleet: Fleet, pool: Pool) -> str:
+    moe = fleet.traffic.deployments[pool.model][0].model.moe is not None
+    return pool.column.label(moe=moe)
+
+
+def _gpu_names(fleet: Fleet, pool: Pool) -> str:
+    names = dict.fromkeys(fleet.cluster.domain_of(gpu).gpu.name for gpu in pool.replicas[0].gpus)
+    return " + ".join(names)
+
+
+def _lengths(fleet: Fleet) -> str:
+    traffic = fleet.traffic
+    if traffic.isl:
+        return f"prompts of {traffic.isl:,} and answers of {traffic.osl:,} tokens"
+    return f"decode at {traffic.deployments[0][0].workload.context:,} tokens"
+
+
+def _pool_table(fleet: Fleet, plans: Sequence[PoolPlan]) -> Table:
+    several, kinds = len(fleet.traffic.shares) > 1, len({d.gpu.name for d in fleet.cluster.spec.domains}) > 1
+    columns: list[tuple[str, Any]] = [("pool", lambda pool: pool.role)]
+    if several:
+        columns.append(("model", lambda pool: _model(fleet, pool)))
+    columns += [
+        ("replicas", lambda pool: f"{len(pool.replicas)} x {pool.column.shape.gpus}"),
+        ("layout", lambda pool: _layout(fleet, pool)),
+    ]
+    if kinds:
+        columns.append(("GPU", lambda pool: _gpu_names(fleet, pool)))
+    columns += [
+        ("batch", lambda pool: f"{pool.column.batch:.4g}"),
+        ("step ms", lambda pool: f"{pool.column.step_s * 1e3:,.1f}"),
+        ("tok/s", lambda pool: f"{pool.tok_s:,.0f}"),
+        ("share", lambda pool: f"{pool.share:.1%}"),
+        ("in", lambda pool: _where(fleet.cluster, pool)),
+    ]
+    if any(one.plan is not None for one in plans):
+        numbers = {id(pool): number for number, pool in enumerate(fleet.pools)}
+        columns.append(
+            ("plan", lambda pool: str(numbers[id(pool)]) if plans[numbers[id(pool)]].plan else "-")
+        )
+    return Table.of(fleet.pools, *columns).narrowed()
+
+
+def _where(cluster: Cluster, pool: Pool) -> str:
+    """Return the domains of a pool as runs: ``d0-d7``."""
+    domains = sorted({cluster.gpus[gpu].domain for replica in pool.replicas for gpu in replica.gpus})
+    runs: list[list[int]] = []
+    for domain in domains:
+        if runs and runs[-1][-1] == domain - 1:
+            runs[-1].append(domain)
+        else:
+            runs.append([domain])
+    words = [f"d{run[0]}-d{run[-1]}" if len(run) > 1 else f"d{run[0]}" for run in runs]
+    return ",".join(words[:MOST_RUNS]) + ",..." * (len(words) > MOST_RUNS)
+
+
+def _bill(fleet: Fleet) -> Bill:
+    """All GPUs that work where they are given; those in use and the spares where the fleet says how many it takes."""
+    book, cluster = fleet.traffic.deployments[0][0].prices, fleet.cluster
+    if fleet.options.wanted == "throughput":
+        return book.bill(cluster)
+    kept = [gpu for one in fleet.idle for gpu in one.gpus if one.spare]
+    return book.bill(cluster, [cluster.gpus[gpu].id for gpu in sorted([*fleet.used(), *kept])])
+
+
+def _totals(fleet: Fleet) -> Totals:
+    bill = _bill(fleet)
+    return Totals(
+        bill,
+        fleet.tok_s,
+        requests_per_s=fleet.requests_per_s if fleet.traffic.isl else None,
+        gpus_idle=bill.gpus - fleet.gpus_used,
+        alone="" if fleet.traffic.isl else "decode",
+    )
+
+
+def _together(fleet: Fleet) -> list[Block]:
+    healthy, used = len(fleet.cluster.gpus), fleet.gpus_used
+    text = f"{fleet.tok_s / healthy:,.0f} output tok/s/GPU over the {healthy:,} that work"
+    if used < healthy:
+        text += f", {fleet.tok_s / used:,.0f} over the {used:,} in use"
+    asked = fleet.options
+    if asked.tok_s is not None:
+        text += f"; asked for: {asked.tok_s:,.0f} output tok/s"
+        if asked.utilization < 1:
+            text += f" on average, {asked.peak_tok_s:,.0f} at peak (utilization {asked.utilization:g})"
+    if fleet.traffic.isl:
+        text += f"; {rate_words(fleet.requests_per_s * fleet.traffic.isl)} input tok/s"
+    return labelled("Together", text)
+
+
+def _money(fleet: Fleet) -> list[Block]:
+    return totals_blocks(_totals(fleet))
+
+
+def _idle(fleet: Fleet) -> list[Block]:
+    broken = _broken(fleet.cluster)
+    words = [f"{len(one.gpus):,} GPU{'s' * (len(one.gpus) > 1)}: {one.reason}" for one in fleet.idle]
+    out = f"{broken} GPU{'s' * (broken > 1)} out of service, in no count above" if broken else ""
+    return [*labelled("Idle", *(words or ["no GPU"])), *labelled("Broken", out)]
+
+
+def _broken(cluster: Cluster) -> int:
+    return sum(fault.gpu is not None and fault.factor == 0 for fault in cluster.spec.faults)
+
+
+def _compared(fleet: Fleet) -> list[Block]:
+    best = fleet.uniform
+    if best is None:
+        return []
+    gain = fleet.tok_s / best.tok_s - 1
+    text = (
+        f"{best.label} everywhere: {best.tok_s:,.0f} output tok/s on {best.gpus_used:,} GPUs; "
+        f"this fleet {gain:+.1%}"
+    )
+    return labelled("Uniform", text)
+
+
+def _proof(fleet: Fleet) -> list[Block]:
+    proof = fleet.proof
+    word = "at most" if fleet.options.wanted == "throughput" else "at least"
+    text = (
+        f"{proof.status}, {_figure(proof.objective)} {fleet.unit}, {word} {_figure(proof.bound)}, "
+        f"gap {proof.gap:.2%}"
+    )
+    return [*labelled("Goal", f"{fleet.options.wanted}: {text}"), *labelled("Search", fleet.search)]
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.4g}"
+
+
+def _limits(fleet: Fleet) -> list[Block]:
+    traffic = fleet.traffic
+    tpot = "no limit on the time per token"
+    if traffic.tpot_s is not None:
+        tpot = f"{traffic.tpot_s * 1e3:g} ms a token" + " (default; --tpot-ms)" * traffic.tpot_default
+    ttft = ""
+    if traffic.isl:
+        ttft = "; no limit on the first token"
+        if traffic.ttft_s is not None:
+            origin = " (default; --ttft-ms)" * traffic.ttft_default
+            ttft = f"; {traffic.ttft_s * 1e3:,.0f} ms to the first token (prefill and transfer, no waiting){origin}"
+    parts = labelled("Limits", tpot + ttft)
+    path = fleet.priced[0].path
+    if path is not None:
+        parts += labelled(
+            "Derates",
+            f"{PREFILL_DERATE.value:g} of the prefill and {DECODE_DERATE.value:g} of the decode rate count as served "
+            f"({PREFILL_DERATE.kind.label}); caches move over {path.name} at {path.bytes_per_s / 1e9:,.1f} GB/s "
+            f"a GPU ({path.reach.kind.label})",
+        )
+    words = "decode output, prefill input tokens" if PREFILL in traffic.roles else "output tokens"
+    shares = "" if len(traffic.roles) == 1 else "; shares are of each phase"
+    return [*parts, Text(f"tok/s of all replicas of a pool, before derates: {words}{shares}.", "Table")]
+
+
+def _plan_words(plans: Sequence[PoolPlan]) -> list[str]:
+    words = []
+    for number, one in enumerate(plans):
+        if one.plan is None:
+            words.append(f"no plan of pool {number}: {one.reason}")
+    made = [one.plan for one in plans if one.plan is not None]
+    if made:
+        words.insert(
+            0, f"{len(made)} kinds of replicas, each with its experts placed" if len(made) > 1 else "1 kind"
+        )
+    return words

@@ -1,0 +1,195 @@
+"""Fleets on small clusters: never below one layout everywhere, within the service level, and said why where not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from cost.deployment import Deployment
+from cost.loads import read_loads
+from cost.pools import serving_workloads
+from cost.workload import Workload
+from helpers import few_layers
+from placement.fleet.blocks import block_sizes, domain_classes, shapes_of
+from placement.fleet.columns import DECODE, PREFILL, Traffic
+from placement.fleet.fleet import Fleet, make_fleet, verify_fleet
+from placement.fleet.options import FleetOptions
+from placement.fleet.plans import plan_pool
+from placement.fleet.uniform import best_uniform
+from placement.options import PlanOptions
+from topology import Cluster, InfeasibleError, InputError, resolve_cluster
+from topology.build import build_cluster
+from topology.spec import Fault
+
+
+@cache
+def broken(name: str, *gpus: str) -> Cluster:
+    """A cluster without some GPUs."""
+    return build_cluster(replace(resolve_cluster(name).spec, faults=tuple(Fault(gpu=gpu) for gpu in gpus)))
+
+
+def traffic(
+    cluster: Cluster,
+    *names: str,
+    isl: int = 0,
+    osl: int = 1,
+    tpot_s: float | None = 0.05,
+    **more: float | None,
+) -> Traffic:
+    """The traffic of some models, cut to four layers, in equal shares."""
+    pairs = []
+    for name in names:
+        whole = Deployment(cluster, few_layers(name, 4), Workload(2000))
+        if not isl:
+            pairs.append((whole, None))
+            continue
+        decode, prefill = serving_workloads(whole.workload, isl, osl)
+        pairs.append((replace(whole, workload=decode), replace(whole, workload=prefill)))
+    limit = more.get("ttft_s", 2.0) if isl else None
+    return Traffic(
+        tuple(pairs), (1 / len(names),) * len(names), isl, osl, tpot_s, limit, None if isl else 1.0
+    )
+
+
+@cache
+def fleet(cluster: str, model: str, isl: int = 0, *gone: str, **asked: float) -> Fleet:
+    where = broken(cluster, *gone)
+    served = traffic(where, model, isl=isl, osl=100 if isl else 1)
+    return make_fleet(where, served, FleetOptions(**asked))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("isl", [0, 1000])
+@pytest.mark.parametrize("cluster", ["hgx-h100@24", "gb200-nvl72@72"])
+def test_never_below_one_layout_everywhere(cluster: str, isl: int) -> None:
+    found = fleet(cluster, "mixtral-8x7b", isl)
+    best = best_uniform(found.traffic)
+    assert best is not None
+    assert found.tok_s >= best.tok_s * (1 - 1e-6)
+    assert found.proof.gap <= 0.01
+    assert verify_fleet(found) == []
+
+
+def test_every_gpu_that_works_stands_once_or_is_idle() -> None:
+    found = fleet("hgx-h100@24", "mixtral-8x7b", 1000, "d1.n0.g3", "d1.n0.g4")
+    ids = {found.cluster.gpus[gpu].id for gpu in found.used()}
+    assert not ids & {"d1.n0.g3", "d1.n0.g4"}
+    idle = [gpu for one in found.idle for gpu in one.gpus]
+    assert len(found.used()) + len(idle) == 22
+    assert len({*found.used(), *idle}) == 22
+    assert sum(pool.share for pool in found.pools if pool.role == DECODE) == pytest.approx(1)
+    assert sum(pool.share for pool in found.pools if pool.role == PREFILL) == pytest.approx(1)
+
+
+def test_healthy_gpus_of_a_broken_domain_work() -> None:
+    found = fleet("hgx-h100@16", "mixtral-8x7b", 0, "d0.n0.g1")
+    whole = fleet("hgx-h100@16", "mixtral-8x7b")
+    assert found.tok_s > whole.tok_s * 13 / 16
+
+
+def test_fewest_gpus_for_so_many_tokens() -> None:
+    whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
+    asked = fleet("hgx-h100@24", "mixtral-8x7b", 1000, tok_s=whole.tok_s / 4)
+    assert asked.options.wanted == "gpus"
+    assert asked.tok_s >= whole.tok_s / 4 * (1 - 1e-6)
+    assert asked.proof.status == "OPTIMAL"
+    assert asked.gpus_used == asked.proof.objective
+    assert asked.gpus_used <= 8
+    half = fleet("hgx-h100@24", "mixtral-8x7b", 1000, tok_s=whole.tok_s / 4, utilization=0.5)
+    assert half.tok_s >= whole.tok_s / 2 * (1 - 1e-6)
+    assert any("without them" in one.reason for one in asked.idle)
+
+
+def test_what_is_out_of_reach_says_how_far_one_gets() -> None:
+    whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
+    with pytest.raises(InfeasibleError, match="is out of reach: the GPUs there are serve"):
+        fleet("hgx-h100@24", "mixtral-8x7b", 1000, tok_s=whole.tok_s * 1.1)
+    where = broken("hgx-h100@8")
+    with pytest.raises(InfeasibleError, match=r"the fastest takes .* ms a token"):
+        make_fleet(where, traffic(where, "mixtral-8x7b", tpot_s=1e-6), FleetOptions())
+    with pytest.raises(InfeasibleError, match=r"the fastest takes .* ms"):
+        make_fleet(where, traffic(where, "mixtral-8x7b", isl=1000, osl=10, ttft_s=1e-6), FleetOptions())
+
+
+def test_a_limit_that_nobody_asked_for_is_left_out_where_nothing_holds_it() -> None:
+    where = broken("hgx-h100@8")
+    served = replace(traffic(where, "mixtral-8x7b", tpot_s=1e-6), tpot_default=True)
+    found = make_fleet(where, served, FleetOptions())
+    assert found.traffic.tpot_s is None
+    assert "no limit was kept" in found.notes[0]
+
+
+def test_least_per_token_where_no_number_of_tokens_is_asked_for() -> None:
+    best = fleet("hgx-h100@24", "mixtral-8x7b", 1000, goal="gpus")
+    whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
+    assert best.tok_s / best.gpus_used >= whole.tok_s / whole.gpus_used * (1 - 2e-3)
+
+
+def test_spares_are_kept_out() -> None:
+    found = fleet("hgx-h100@24", "mixtral-8x7b", 0, spares=1)
+    (spare,) = [one for one in found.idle if one.spare]
+    assert [found.cluster.gpus[gpu].domain for gpu in spare.gpus] == [2] * 8
+    with pytest.raises(InputError, match="3 domains"):
+        fleet("hgx-h100@24", "mixtral-8x7b", 0, spares=3)
+
+
+def test_two_models_share_a_cluster() -> None:
+    where = broken("hgx-h100@16")
+    served = traffic(where, "mixtral-8x7b", "qwen3-235b-a22b", isl=1000, osl=100)
+    found = make_fleet(where, served, FleetOptions())
+    assert {(pool.model, pool.role) for pool in found.pools} == {
+        (m, r) for m in (0, 1) for r in (DECODE, PREFILL)
+    }
+    for model in (0, 1):
+        rates = [pool.requests_per_s for pool in found.pools if (pool.model, pool.role) == (model, DECODE)]
+        assert sum(rates) >= found.requests_per_s / 2 * (1 - 1e-6)
+
+
+def test_a_plan_of_a_replica_has_its_layout_gpus_and_service_level() -> None:
+    found = fleet("hgx-h100@16", "mixtral-8x7b", 0, "d0.n0.g1")
+    model = found.traffic.deployments[0][0].model
+    assert model.moe is not None
+    size = {"moe_layers": model.moe_layers, "layers": len(model.layers), "experts": model.moe.experts}
+    loads = read_loads(["lognormal:0.63"], seed=0, **size)  # type: ignore[arg-type]
+    for pool in found.pools:
+        plan = plan_pool(found, pool, {0: loads}, PlanOptions(time_limit_s=0.0)).plan
+        assert plan is not None
+        ours = [plan.deployment.cluster.gpus[g].id for stage in plan.layout.replicas[0] for g in stage.gpus]
+        assert ours == [found.cluster.gpus[gpu].id for gpu in pool.replicas[0].gpus]
+        assert (plan.layout.tp, plan.layout.stages) == (pool.column.tp, pool.column.shape.stages)
+        assert plan.score.tpot_s <= 0.05
+        assert plan.score.tok_s_per_gpu * len(ours) == pytest.approx(pool.column.tok_s, rel=0.1)
+
+
+def test_published_groups_are_among_the_shapes() -> None:
+    """DeepSeek's prefill EP32 and decode EP144 on H800, SGLang's EP72 on H100 and EP48 on GB200."""
+    for name, ep in (
+        ("hgx-h800@176", 32),
+        ("hgx-h800@176", 144),
+        ("hgx-h100@96", 72),
+        ("gb200-nvl72@72", 48),
+    ):
+        where = resolve_cluster(name)
+        shapes = shapes_of(where, domain_classes(where), most_stages=61)
+        assert any(shape.gpus == ep and shape.stages == 1 for shape in shapes)
+
+
+def test_classes_are_counted() -> None:
+    where = broken("hgx-h100@32", "d1.n0.g0", "d3.n0.g5")
+    assert [(one.size, one.domains, one.kind) for one in domain_classes(where)] == [(8, 2, 0), (7, 2, 0)]
+    assert block_sizes(where.spec.domains[0], {8, 7}) == [1, 2, 3, 4, 7, 8]
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    for asked, word in (
+        ({"goal": "speed"}, "expected throughput, gpus, usd or power"),
+        ({"tok_s": float("nan")}, "above 0"),
+        ({"tok_s": -1.0}, "above 0"),
+        ({"utilization": 0.0, "tok_s": 1.0}, "above 0 and at most 1"),
+        ({"utilization": 0.5}, "only with `tok_s`"),
+        ({"spares": -1}, "0 or more"),
+        ({"time_limit_s": 0.0}, "seconds above 0"),
+    ):
+        with pytest.raises(InputError, match=word):
+            FleetOptions(**asked)  # type: ignore[arg-type]

@@ -1,0 +1,146 @@
+"""The set partitioning against every choice there is, on a few GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.fleet.assign import assign
+from placement.fleet.blocks import Block, DomainClass, Shape
+from placement.fleet.columns import DECODE, PREFILL, Column, drop_dominated
+from placement.fleet.cpsat import Answer, Problem, build, hint, solve
+from placement.stop import Stop
+from topology import resolve_cluster
+
+SPEC = resolve_cluster("hgx-h100").spec.domains[0]
+NEEDS = {(0, DECODE): 1.0, (0, PREFILL): 1.0}
+
+
+def classes(*sizes: tuple[int, int], slow: int = 0) -> list[DomainClass]:
+    """Classes of one kind: GPUs of a domain and how many domains; ``slow`` GPUs of the first class."""
+    found, first = [], 0
+    for number, (size, count) in enumerate(sizes):
+        gpus = tuple(tuple(range(first + d * size, first + (d + 1) * size)) for d in range(count))
+        found.append(DomainClass(0, number, SPEC, gpus, size - slow * (number == 0)))
+        first += size * count
+    return found
+
+
+def column(role: str, rate: float, *sizes: int, slow: int = -1, group: int = 0) -> Column:
+    """A replica on blocks of these sizes."""
+    shape = Shape(tuple(Block(0, size, slow) for size in sizes), 1)
+    return Column(0, role, shape, group, rate, rate, 1, 1.0, 1.0, 1.0)
+
+
+@cache
+def fits(blocks: tuple[int, ...], domains: tuple[int, ...]) -> bool:
+    """Whether blocks find room in the domains: every place of each."""
+    if not blocks:
+        return True
+    rooms = {room: index for index, room in enumerate(domains) if room >= blocks[0]}
+    return any(
+        fits(blocks[1:], (*domains[:at], room - blocks[0], *domains[at + 1 :])) for room, at in rooms.items()
+    )
+
+
+def most_by_hand(columns: list[Column], domains: tuple[int, ...]) -> float:
+    """The most requests per second of any counts."""
+    total = sum(domains)
+    best = 0.0
+    for counts in product(*(range(total // one.shape.gpus + 1) for one in columns)):
+        blocks = [b.size for one, n in zip(columns, counts, strict=True) for b in one.shape.blocks * n]
+        if sum(blocks) <= total and fits(tuple(sorted(blocks, reverse=True)), domains):
+            rates = [
+                sum(
+                    one.requests_per_s * n for one, n in zip(columns, counts, strict=True) if one.role == role
+                )
+                for role in (DECODE, PREFILL)
+            ]
+            best = max(best, min(rates))
+    return best
+
+
+def solved(columns: list[Column], of: list[DomainClass]) -> tuple[Problem, Answer]:
+    gpus = sum(one.domains * one.size for one in of)
+    most = gpus * max(one.requests_per_s / one.shape.gpus for one in columns)
+    problem = Problem(of, columns, NEEDS, {0: 1.0}, most)
+    master = build(problem)
+    master.model.maximize(master.requests)
+    answer = solve(master, Stop(20.0), seed=0)
+    assert answer is not None
+    return problem, answer
+
+
+rates = st.floats(1.0, 100.0)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_the_best_of_all_counts(data: st.DataObject) -> None:
+    columns = [
+        column(role, data.draw(rates), *sizes)
+        for role in (DECODE, PREFILL)
+        for sizes in data.draw(
+            st.lists(
+                st.sampled_from([(1,), (2,), (3,), (4,), (3, 3), (4, 4)]), min_size=1, max_size=2, unique=True
+            )
+        )
+    ]
+    of = classes((4, 2), (3, 1))
+    problem, answer = solved(columns, of)
+    assert answer.optimal
+    assert answer.requests / problem.scale == pytest.approx(most_by_hand(columns, (4, 4, 3)), rel=1e-4)
+    kept = [
+        one for role in (DECODE, PREFILL) for one in drop_dominated([c for c in columns if c.role == role])
+    ]
+    again, fewer = solved(kept, of)
+    assert fewer.requests / again.scale == pytest.approx(answer.requests / problem.scale, rel=1e-4)
+
+
+def test_replicas_lie_on_gpus_of_their_own_and_neighbours_join() -> None:
+    columns = [column(DECODE, 30.0, 4, 4), column(PREFILL, 10.0, 1)]
+    of = classes((4, 4), (3, 1))
+    _, answer = solved(columns, of)
+    domain = [gpu // 4 if gpu < 16 else 4 for gpu in range(19)]
+    replicas = assign(of, columns, answer, domain)
+    used = Counter(gpu for replica in replicas for gpu in replica.gpus)
+    assert set(used.values()) == {1}
+    for replica in replicas:
+        if len(replica.places) == 2:
+            assert abs(replica.places[0] - replica.places[1]) == 1
+
+
+def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
+    columns = [column(DECODE, 10.0, 2), column(DECODE, 5.0, 2, slow=0), column(PREFILL, 100.0, 1)]
+    of = classes((5, 1), slow=1)
+    problem, answer = solved(columns, of)
+    assert answer.requests / problem.scale == pytest.approx(15.0, rel=1e-4)
+    (slow,) = [one for one in assign(of, columns, answer, [0] * 5) if one.column.shape.blocks[0].slow == 0]
+    assert 4 in slow.gpus
+
+
+def test_all_replicas_keep_the_limits_of_one_group() -> None:
+    mixed = [
+        column(DECODE, 9.0, 2, group=0),
+        column(PREFILL, 3.0, 2, group=0),
+        column(DECODE, 4.0, 2, group=1),
+        column(PREFILL, 8.0, 2, group=1),
+    ]
+    problem, answer = solved(mixed, classes((4, 1)))
+    assert answer.requests / problem.scale == pytest.approx(4.0, rel=1e-4)
+
+
+def test_a_hint_is_a_whole_answer() -> None:
+    columns = [column(DECODE, 10.0, 2), column(DECODE, 5.0, 2, slow=0), column(PREFILL, 100.0, 1)]
+    problem, answer = solved(columns, classes((5, 2), slow=1))
+    master = build(problem)
+    hint(master, answer)
+    master.model.maximize(master.requests)
+    again = solve(master, Stop(20.0), seed=0)
+    assert again is not None
+    assert again.requests == answer.requests

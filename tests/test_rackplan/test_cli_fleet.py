@@ -1,0 +1,158 @@
+"""``rackplan fleet``: pools, files, what other commands make of its plans, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+CLUSTER = """
+name: two-prices
+domains:
+  - {part: hgx-h100, count: 2}
+  - {part: hgx-h200, count: 1}
+fabric: {kind: rail, nic: 400 Gb/s, oversubscription: 1}
+broken: [{gpu: d0.n0.g3}]
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    path = tmp_path / "two-prices.yaml"
+    path.write_text(CLUSTER)
+    return path
+
+
+@pytest.fixture
+def mixtral(few_layers: Callable[[str, int], Path]) -> Path:
+    return few_layers("mixtral-8x7b", 4)
+
+
+def test_pools_totals_idle_and_plans(run: Run, cluster: Path, mixtral: Path) -> None:
+    done = run(
+        "fleet", "--model", mixtral, "--cluster", cluster, "--isl", 1000, "--osl", 100, "-o", "out", "--json"
+    )
+    assert done.code == 0, done.err
+    data = done.data
+    written = json.loads((cluster.parent / "out/fleet.json").read_text())
+    assert {key: written[key] for key in data} == data
+    used = [gpu for pool in data["pools"] for replica in pool["replicas"] for gpu in replica["gpus"]]
+    idle = [gpu for one in data["idle"] for gpu in one["gpus"]]
+    assert len(set(used)) == len(used)
+    assert not set(used) & set(idle)
+    assert "d0.n0.g3" not in used + idle
+    assert data["broken"] == ["d0.n0.g3"]
+    totals = data["totals"]
+    assert (totals["gpus"], totals["gpus_broken"]) == (23, 1)
+    assert (totals["gpus_used"], totals["gpus_idle"]) == (len(used), len(idle))
+    assert totals["requests_per_s"] * 100 == pytest.approx(totals["tok_s"])
+    assert totals["usd_per_hour"] == pytest.approx(15 * 1.3 + 8 * 1.6)
+    assert totals["usd_per_million_tokens"] == pytest.approx(
+        totals["usd_per_hour"] / 3600 / totals["tok_s"] * 1e6
+    )
+    assert data["proof"]["status"] in {"OPTIMAL", "FEASIBLE"}
+    assert data["proof"]["gap"] <= 0.01
+    for role in ("decode", "prefill"):
+        assert sum(pool["share"] for pool in data["pools"] if pool["role"] == role) == pytest.approx(1)
+    pool = data["pools"][0]
+    plan = f"out/{pool['plan']}"
+    assert run("score", plan).code == 0
+    assert run("explain", plan).code == 0
+    assert run("draw", cluster, "--plan", plan, "-o", "x.svg").code == 0
+    assert run("draw", "hgx-h100@16", "--plan", plan, "-o", "y.svg").code == 2
+    stages = json.loads((cluster.parent / plan).read_text())["stages"]
+    assert [gpu for stage in stages for gpu in stage["gpus"]] == pool["replicas"][0]["gpus"]
+
+
+def test_text_says_what_stands_where(run: Run, cluster: Path, mixtral: Path) -> None:
+    text = run("fleet", "--model", mixtral, "--cluster", cluster, "--tok-s", 20000, "--goal", "usd").out
+    for word in (
+        "decode",
+        "USD/h",
+        "Idle",
+        "Broken        1 GPU",
+        "Goal          usd: OPTIMAL",
+        "50 ms a token",
+    ):
+        assert word in text
+
+
+def test_two_models_by_share(
+    run: Run, cluster: Path, mixtral: Path, few_layers: Callable[[str, int], Path]
+) -> None:
+    other = few_layers("qwen3-235b-a22b", 4)
+    data = run(
+        "fleet",
+        "--model",
+        f"{mixtral}:0.7",
+        "--model",
+        f"{other}:0.3",
+        "--cluster",
+        cluster,
+        "--time-limit",
+        1,
+        "--json",
+    ).data
+    assert [one["share"] for one in data["inputs"]["models"]] == [0.7, 0.3]
+    assert sum(pool["share"] for pool in data["pools"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--isl", 5], 2, "--isl and --osl: give both"),
+        (["--isl", 5, "--osl", 5, "--context", 7], 2, "leave --context out"),
+        (["--ttft-ms", 5], 2, "only with --isl and --osl"),
+        (["--tpot-ms", "fast"], 2, "expected milliseconds, or none"),
+        (["--tpot-ms", "0"], 2, "--tpot-ms 0"),
+        (["--goal", "speed"], 2, "--goal speed"),
+        (["--tok-s", "nan"], 2, "--tok-s nan"),
+        (["--tok-s", "1e15"], 3, "out of reach"),
+        (["--tpot-ms", "0.001"], 3, "the fastest takes"),
+        (["--utilization", "2", "--tok-s", "5"], 2, "--utilization 2"),
+        (["--spares", "3"], 2, "--spares 3"),
+        (["--isl", 0, "--osl", 5], 2, "--isl"),
+    ],
+)
+def test_refusals(
+    run: Run, cluster: Path, mixtral: Path, arguments: list[object], code: int, said: str
+) -> None:
+    done = run("fleet", "--model", mixtral, "--cluster", cluster, *arguments)
+    assert done.code == code
+    assert said in done.error_line
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        (["mixtral-8x7b:0"], "above 0"),
+        (["mixtral-8x7b:nan"], "above 0"),
+        (["mixtral-8x7b:0.5", "qwen3-235b-a22b"], "give each model its share"),
+        (["mixtral-8x7b:0.5", "mixtral-8x7b:0.5"], "stands twice"),
+    ],
+)
+def test_shares_that_cannot_be(run: Run, models: list[str], said: str) -> None:
+    done = run("fleet", *(word for name in models for word in ("--model", name)), "--cluster", "hgx-h100")
+    assert done.code == 2
+    assert said in done.error_line
+
+
+def test_shares_are_made_to_add_up_and_said(run: Run) -> None:
+    data = run(
+        "fleet", "--model", "gpt-oss-20b:7", "--model", "mixtral-8x7b:3", "--cluster", "hgx-h200", "--json"
+    ).data
+    assert [one["share"] for one in data["inputs"]["models"]] == [0.7, 0.3]
+    assert "divided by it" in data["notes"][0]
+
+
+def test_nothing_is_written_where_there_is_no_fleet(run: Run, cluster: Path, mixtral: Path) -> None:
+    done = run("fleet", "--model", mixtral, "--cluster", cluster, "--tok-s", "1e15", "-o", "out")
+    assert done.code == 3
+    assert not (cluster.parent / "out").exists()

@@ -67,7 +67,8 @@ def most_by_hand(columns: list[Column], domains: tuple[int, ...]) -> float:
 
 def solved(columns: list[Column], of: list[DomainClass]) -> tuple[Problem, Answer]:
     gpus = sum(one.domains * one.size for one in of)
-    most = gpus * max(one.requests_per_s / one.shape.gpus for one in columns)
+    each = [(one.role, one.requests_per_s / one.shape.gpus) for one in columns]
+    most = gpus * min(max(rate for role, rate in each if role == wanted) for wanted in (DECODE, PREFILL))
     problem = Problem(of, columns, NEEDS, {0: 1.0}, most)
     master = build(problem)
     master.model.maximize(master.requests)
@@ -79,7 +80,7 @@ def solved(columns: list[Column], of: list[DomainClass]) -> tuple[Problem, Answe
 rates = st.floats(1.0, 100.0)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_the_best_of_all_counts(data: st.DataObject) -> None:
     columns = [
@@ -94,12 +95,12 @@ def test_the_best_of_all_counts(data: st.DataObject) -> None:
     of = classes((4, 2), (3, 1))
     problem, answer = solved(columns, of)
     assert answer.optimal
-    assert answer.requests / problem.scale == pytest.approx(most_by_hand(columns, (4, 4, 3)), rel=1e-4)
+    assert answer.requests / problem.scale == pytest.approx(most_by_hand(columns, (4, 4, 3)), rel=3e-4)
     kept = [
         one for role in (DECODE, PREFILL) for one in drop_dominated([c for c in columns if c.role == role])
     ]
     again, fewer = solved(kept, of)
-    assert fewer.requests / again.scale == pytest.approx(answer.requests / problem.scale, rel=1e-4)
+    assert fewer.requests / again.scale == pytest.approx(answer.requests / problem.scale, rel=3e-4)
 
 
 def test_replicas_lie_on_gpus_of_their_own_and_neighbours_join() -> None:
@@ -119,7 +120,7 @@ def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
     columns = [column(DECODE, 10.0, 2), column(DECODE, 5.0, 2, slow=0), column(PREFILL, 100.0, 1)]
     of = classes((5, 1), slow=1)
     problem, answer = solved(columns, of)
-    assert answer.requests / problem.scale == pytest.approx(15.0, rel=1e-4)
+    assert answer.requests / problem.scale == pytest.approx(15.0, rel=3e-4)
     (slow,) = [one for one in assign(of, columns, answer, [0] * 5) if one.column.shape.blocks[0].slow == 0]
     assert 4 in slow.gpus
 
@@ -132,7 +133,7 @@ def test_all_replicas_keep_the_limits_of_one_group() -> None:
         column(PREFILL, 8.0, 2, group=1),
     ]
     problem, answer = solved(mixed, classes((4, 1)))
-    assert answer.requests / problem.scale == pytest.approx(4.0, rel=1e-4)
+    assert answer.requests / problem.scale == pytest.approx(4.0, rel=3e-4)
 
 
 def test_a_hint_is_a_whole_answer() -> None:

@@ -39,7 +39,7 @@ def test_a_throttled_gpu_is_there_and_slow(tmp_path: Path) -> None:
     cluster = resolve_cluster(written(tmp_path / "warm.yaml", TEXT))
     assert len(cluster.gpus) == 15
     assert cluster.spec.slow_gpus == {"d0.n0.g3": 0.7}
-    assert cluster.spec.reshaped
+    assert not cluster.spec.reshaped  # behind switches nobody sends through the one that is gone
     validate_graph(cluster.graph)
     assert "d0.n0.g3" in cluster.graph
     assert cluster.graph.graph["broken_gpus"] == ("d1.n0.g0",)

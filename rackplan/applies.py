@@ -91,6 +91,21 @@ RULES: tuple[tuple[str, Callable[[Asked], str]], ...] = (
 """Parameters of commands, and why they cannot apply (empty: they can); asked for only where one is given."""
 
 
+_WORDS = frozenset(
+    {"domains", "engine", "goal", "kind", "kv_offload", "level", "objective", "pattern", "phase"}
+    | {"price_basis", "sparse_attention", "split", "spread", "to"}
+)
+"""Parameters that take one of a few words; some take a file too (``FILE.npy``)."""
+
+
+def in_lower_case(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a command was asked with its words in lower case; files and names stay as they are."""
+    return {
+        name: value.lower() if name in _WORDS and isinstance(value, str) and "." not in value else value
+        for name, value in values.items()
+    }
+
+
 def check_options(parameters: Sequence[Parameter], values: Mapping[str, Any]) -> list[str]:
     """Refuse options that cannot apply to what else was asked; return what is odd about the others.
 

@@ -58,13 +58,14 @@ def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
 
 
 def _applying(run: Callable[..., None]) -> Callable[..., None]:
-    """Let options be checked against each other before a command runs (:mod:`rackplan.applies`)."""
+    """Let words of options be read in any case and checked against each other first (:mod:`rackplan.applies`)."""
 
     @wraps(run)
     def wrapped(**given: object) -> None:
-        from rackplan.applies import check_options
+        from rackplan.applies import check_options, in_lower_case
         from rackplan.output import note_all
 
+        given = in_lower_case(given)
         note_all(check_options(list(signature(run).parameters.values()), given))
         run(**given)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rackplan.applies import RULES
+from rackplan.applies import RULES, in_lower_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +70,18 @@ def test_each_rule_has_a_test_and_an_option() -> None:
 )
 def test_options_that_apply_are_not(run: Run, words: tuple[str, ...]) -> None:
     assert run(*words).code == 0
+
+
+def test_words_are_read_in_any_case(run: Run) -> None:
+    assert run("traffic", "hgx-h100", "--pattern", "Ring").code == 0
+    assert run(*SWEEP, "--phase", "Prefill", "--engine", "SGLang").code == 0
+    assert "choose decode or prefill" in run(*SWEEP, "--phase", "Prefil").error_line
+    assert in_lower_case({"pattern": "Mine.npy", "model": "X", "split": "LP", "gpus": 8}) == {
+        "pattern": "Mine.npy",
+        "model": "X",
+        "split": "lp",
+        "gpus": 8,
+    }
 
 
 @pytest.mark.parametrize(

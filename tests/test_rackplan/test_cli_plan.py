@@ -121,15 +121,15 @@ def test_serving_reaches_the_plan_and_the_summary(run: Run, tmp_path: Path) -> N
     said = " ".join(result.out.split())
     assert (
         "Serving 2 draft tokens a step, which yields 2.25 tokens; two half batches take turns at computing and "
-        "sending; fixed delays of SGLang"
+        "sending; fixed delays of sglang"
     ) in said
     assert "per output token" in said
     inputs = json.loads((tmp_path / "plan/plan.json").read_text())["inputs"]
     workload = {name: inputs["workload"][name] for name in ("draft_tokens", "accept_length", "overlap")}
     assert workload == {"draft_tokens": 2, "accept_length": 2.25, "overlap": True}
-    assert inputs["options"]["engine"] == "SGLang"
+    assert inputs["options"]["engine"] == "sglang"
     plan = read_plan(tmp_path / "plan/plan.json")
-    assert plan.deployment.engine == "SGLang"
+    assert plan.deployment.engine == "sglang"
     assert plan.deployment.kernels_reach().engine == "sglang"
     report = (tmp_path / "plan/report.html").read_text(encoding="utf-8")
     assert "2 draft tokens a step, which yields 2.25 tokens" in report

@@ -34,6 +34,8 @@ from topology.spec import DomainSpec, GpuSpec
 HOURS_PER_YEAR = 8760.0
 """Of 365 days."""
 _SECONDS_PER_HOUR = 3600.0
+_POSSIBLE = {"USD/h": (1e-6, 1e5), "W": (1e-3, 1e6)}
+"""The least and the most that an hour of one part costs, and that it draws: beyond that a unit is off."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,7 @@ class PriceBook:
         for name, given in (("prices", self.prices), ("powers", self.powers)):
             for gpu, value in given.items():
                 require_number(f"`{name[:-1]}` {gpu}", value, above=0)
+                _require_possible(f"`{name[:-1]}` {gpu}", value, "USD/h" if name == "prices" else "W")
             object.__setattr__(self, name, dict(sorted(given.items())))
 
     def __hash__(self) -> int:
@@ -235,7 +238,11 @@ class PriceBook:
             If there is no figure.
         """
         own = self.prices.get(gpu.name)
-        return gpu_price(gpu, self.basis) if own is None else _users(own, "USD/h", "the price given")
+        if own is not None:
+            return _users(own, "USD/h", "the price given")
+        figure = gpu_price(gpu, self.basis)
+        _require_possible(f"price of {gpu.name}", figure.value, figure.unit)
+        return figure
 
     def power(self, gpu: GpuSpec) -> Figure:
         """Return the all-in power of ``gpu`` (:func:`cost.prices.gpu_power`).
@@ -246,7 +253,11 @@ class PriceBook:
             If there is no figure.
         """
         own = self.powers.get(gpu.name)
-        return gpu_power(gpu) if own is None else _users(own, "W", "the power given")
+        if own is not None:
+            return _users(own, "W", "the power given")
+        figure = gpu_power(gpu)
+        _require_possible(f"power of {gpu.name}", figure.value, figure.unit)
+        return figure
 
     def bill(self, cluster: Cluster, gpus: Sequence[str] | None = None) -> Bill:
         """Return what the GPUs of ``cluster`` that work cost and draw; with ``gpus`` (ids), those alone.
@@ -254,9 +265,9 @@ class PriceBook:
         Raises
         ------
         InputError
-            If an id is not that of a GPU that works, or stands twice; as :meth:`require_apart`.
+            If an id is not that of a GPU that works, or stands twice; as :meth:`check`.
         """
-        self.require_apart(cluster)
+        self.check(cluster)
         domains = Counter(gpu.domain for gpu in cluster.gpus) if gpus is None else _domains(cluster, gpus)
         kinds: dict[int, BillPart] = {}
         counts: Counter[BillPart] = Counter()
@@ -289,16 +300,19 @@ class PriceBook:
                 ] = None
         return BillPart(gpu.name, 1, price, power, all_in)
 
-    def require_apart(self, cluster: Cluster) -> None:
-        """Refuse figures of the network beside those of a GPU that have its share of it already.
+    def check(self, cluster: Cluster) -> None:
+        """Refuse what cannot be counted, before anything is computed.
 
         Raises
         ------
         InputError
-            If a switch or a transceiver has a price here and a GPU of ``cluster`` has none, or it has a power and a
-            GPU's is all-in.
+            If a price or a power of a GPU is beyond any; if a switch or a transceiver has a price here and a GPU of
+            ``cluster`` has none, or it has a power and a GPU's is all-in.
         """
         gpus = {domain.gpu.name: domain.gpu for domain in cluster.spec.domains}
+        for gpu in gpus.values():
+            _found(self.price, gpu, {})
+            _found(self.power, gpu, {})
         all_in = [name for name, gpu in gpus.items() if _found(gpu_power, gpu, {})]
         for option, given, known in (("price", self.prices, [*gpus]), ("power", self.powers, all_in)):
             network = next((name for name in NETWORK if name in given), None)
@@ -350,6 +364,13 @@ def gpu_named(text: str, clusters: Iterable[Cluster]) -> str:
         near = kinds.near(text) or f"there are {', '.join(kinds.spellings)}."
         raise InputError(f"no GPU here is called {text!r}; {near}")
     return found
+
+
+def _require_possible(what: str, value: float, unit: str) -> None:
+    """Refuse a figure that no part has."""
+    least, most = _POSSIBLE[unit]
+    if not least <= value <= most:
+        raise InputError(f"{what}: {value:g} {unit} is beyond any ({least:g} to {most:g}); check its unit.")
 
 
 def _users(value: float, unit: str, source: str) -> Figure:

@@ -174,7 +174,7 @@ class Money(Group):
         basis = kept.basis if self.price_basis is None else self.price_basis.strip().lower()
         book = PriceBook(basis, {**kept.prices, **prices}, {**kept.powers, **powers})
         for cluster in clusters:
-            book.require_apart(cluster)
+            book.check(cluster)
         return book
 
     def priced(self, plan: Plan, *others: Cluster) -> Plan:

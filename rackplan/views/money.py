@@ -162,6 +162,7 @@ def _parts(bill: Bill, name: str, shown: Callable[[Figure], str]) -> str:
     for part in (*bill.parts, *bill.network):
         figure = getattr(part, name)
         if figure is not None:
-            count = f"{part.count:,.4g} x " if part in bill.network else ""
+            several = len(bill.parts) + len(bill.network) > 1
+            count = f"{part.count:,.0f} x " if several else ""
             found.append(f"{count}{part.name} {shown(figure)}, {figure.kind.label}")
     return "; ".join(found)

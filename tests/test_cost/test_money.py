@@ -89,6 +89,9 @@ def test_absurd_figures_and_ids_are_refused(mixed: Path) -> None:
             PriceBook(powers={"gb200": value})
     with pytest.raises(InputError, match="`price_basis` 'rent': expected owner, neocloud, rental or list"):
         PriceBook("rent")
+    for absurd in ({"prices": {"gb200": 1e200}}, {"powers": {"gb200": 1e200}}, {"powers": {"gb200": 1e-200}}):
+        with pytest.raises(InputError, match="check its unit"):
+            PriceBook(**absurd)
     cluster = resolve_cluster(str(mixed))
     with pytest.raises(InputError, match="none of that id that works"):
         PriceBook().bill(cluster, ["d1.n0.g0"])
@@ -176,3 +179,12 @@ def test_a_system_of_several_bills() -> None:
     both = Bill.together([one, other, one])
     assert (both.gpus, both.usd_per_h) == (24, pytest.approx(16 * 3.30 + 8 * 1.30))
     assert [(part.name, part.count) for part in both.parts] == [("gb200", 16), ("h100-sxm", 8)]
+
+
+def test_an_absurd_price_of_a_cluster_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "dear.yaml"
+    path.write_text(
+        "domains: [{part: gb200-nvl72, gpus: 8}]\nprices: {gb200: 1e300 USD/h}\n", encoding="utf-8"
+    )
+    with pytest.raises(InputError, match=r"price of gb200: 1e\+300 USD/h is beyond any"):
+        PriceBook().bill(resolve_cluster(str(path)))

@@ -19,6 +19,8 @@ from placement.arrays import Ints
 from placement.stop import Stop
 from topology.errors import InfeasibleError
 
+COUNTS = 0.6
+"""Part of the time for how many layers lie on which group: in most cases the order follows from that."""
 CLOSE = 1e-6
 """Part of the step that integers of the solver may lose: nearer to the bound than this is the best there is."""
 
@@ -51,7 +53,7 @@ def solve_order(
     if best is not None and (best.step_s <= least_s * (1 + CLOSE) or not stop.goes_on()):
         return _answer(best, least_s, "exchanges of groups alone")
     most_s = most_seconds(problem) if best is None else best.step_s
-    bound_s, counts = search_counts(problem, most_s, stop.within(max(0.1, stop.left() / 3)), seed=seed)
+    bound_s, counts = search_counts(problem, most_s, stop.within(max(0.1, COUNTS * stop.left())), seed=seed)
     if np.isinf(bound_s):
         raise InfeasibleError(_no_room(problem, proven=True))
     least_s = max(least_s, bound_s)

@@ -9,9 +9,9 @@ import numpy as np
 
 from cost.layouts.stage_order import Order, OrderProblem, StageOrder, split_in_order
 
-WORK = 2e7
+WORK = 8e6
 """Steps of dynamic programmes, a few nanoseconds each, that exchanges are worth."""
-FEWEST, MOST = 24, 400
+FEWEST, MOST = 16, 400
 """Orders tried at least and at most."""
 
 
@@ -22,7 +22,7 @@ def exchanged_order(problem: OrderProblem, known: Sequence[Sequence[int]] = ()) 
     idle one, or a part of the order turns round, as long as the step gets shorter. How many orders are tried depends
     on the size alone, not on the clock.
     """
-    each = problem.stages * (problem.layers + 1) ** 2 * 12
+    each = problem.stages * (problem.layers + 1) ** 2 * 4
     search = _Exchange(problem, int(np.clip(WORK / each, FEWEST, MOST)))
     for order in known:
         search.better(tuple(order))

@@ -226,29 +226,32 @@ def split_in_order(problem: OrderProblem, order: Sequence[int]) -> Split | None:
     -----
     A step is the larger of ``stages`` times the slowest stage and of the sum with the hops. With the slowest stage
     at most ``m`` a dynamic programme finds the least sum; a smaller ``m`` never makes that smaller. So the best
-    lies where the two cross, found by bisection over the times that stages can have.
+    lies where the two cross, found by bisection over the times that stages can have, from the least ``m`` on.
     """
     seconds, fits = _runs(problem, order)
     seconds = np.where(fits, seconds, np.inf)
     tour, depth = problem.tour_seconds(order), len(order)
-    times = np.unique(seconds[np.isfinite(seconds)])
-    best: tuple[float, Split] | None = None
+    slowest, found = _best_cuts(seconds, np.maximum)
+    if found is None:
+        return None
+    best: tuple[float, Split] = problem.step_seconds(order, found), found
+    # a stage slower than the best step allows is in no better split
+    times = np.unique(seconds[(seconds >= slowest) & (depth * seconds <= best[0])])
     low, high = 0, len(times)
     while low < high:
-        middle = (low + high) // 2
-        total, found = _least_sum(np.where(seconds <= times[middle], seconds, np.inf))
+        middle = (low + high) // 2 if low else 0
+        total, found = _best_cuts(np.where(seconds <= times[middle], seconds, np.inf), np.add)
         if found is None:
             low = middle + 1
             continue
         step = problem.step_seconds(order, found)
-        if best is None or step < best[0]:
+        if step < best[0]:
             best = step, found
-        slowest = float(problem.stage_seconds(order, found).max())
-        if total + tour <= depth * slowest:  # a slower slowest stage only makes it worse
-            high = middle
+        if total + tour <= depth * float(problem.stage_seconds(order, found).max()):
+            high = middle  # a slower slowest stage only makes it worse
         else:
             low = middle + 1
-    return None if best is None else best[1]
+    return best[1]
 
 
 def _runs(problem: OrderProblem, order: Sequence[int]) -> tuple[Floats, Bools]:
@@ -268,16 +271,16 @@ def _runs(problem: OrderProblem, order: Sequence[int]) -> tuple[Floats, Bools]:
     return np.where(empty, np.inf, seconds), fits
 
 
-def _least_sum(runs: Floats) -> tuple[float, Split | None]:
-    """The least sum over stages of ``runs [stages, i, j]``, and the split; None where every one is infinite."""
+def _best_cuts(runs: Floats, combine: np.ufunc) -> tuple[float, Split | None]:
+    """The least sum, or largest, over stages of ``runs [stages, i, j]``, and the split; None where none is finite."""
     stages, count = len(runs), runs.shape[1] - 1
     best = np.where(np.arange(count + 1) == 0, 0.0, np.inf)
     cuts = np.zeros((stages, count + 1), dtype=np.int64)
     columns = np.arange(count + 1)
     for stage in range(stages):
-        summed = best[:, None] + runs[stage]
-        cuts[stage] = summed.argmin(axis=0)
-        best = summed[cuts[stage], columns]
+        worst = combine(best[:, None], runs[stage])
+        cuts[stage] = worst.argmin(axis=0)
+        best = worst[cuts[stage], columns]
     if not np.isfinite(best[count]):
         return np.inf, None
     found = [count]

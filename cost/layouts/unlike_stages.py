@@ -31,6 +31,10 @@ SEQUENCES = {"decode": (8.0, 64.0), "prefill": (1.0, 8.0)}
 """Sequences per GPU for which an order is chosen: what suits few of them need not suit many."""
 
 
+MOST_UNLIKE = 64
+"""Whole domains of unlike sizes that one replica may have a stage on each of."""
+
+
 def order_problem(
     pricer: Pricer, groups: Sequence[Group], *, sequences: float, stages: int, tp: int = 1
 ) -> OrderProblem:
@@ -161,7 +165,7 @@ def _group_sets(deployment: Deployment) -> Iterator[tuple[list[Group], bool]]:
     sizes = {len(domain) for domain in domains}
     if model.moe is not None and len(sizes) > 1:
         for groups in (domains, _joined(deployment, domains)):
-            if 1 < len(groups) <= most:
+            if 1 < len(groups) <= min(MOST_UNLIKE, len(model.layers)):
                 yield groups, False
     if not _one_gpu(deployment.cluster):
         for size in group_sizes(domains):
@@ -190,6 +194,8 @@ def _joined(deployment: Deployment, domains: Sequence[Group]) -> list[Group]:
 
 def _depths(pricer: Pricer, groups: Sequence[Group], tp: int) -> list[int]:
     """Numbers of stages worth a try: all groups, or those of the fastest kinds."""
+    if len(groups) > MOST_STAGES:
+        return [len(groups)]
     problem = order_problem(pricer, groups, sequences=float(len(groups)), stages=len(groups), tp=tp)
     layer_s = problem.before[:, -1] @ problem.seconds
     kinds: dict[float, int] = {}

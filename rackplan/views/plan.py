@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from cost.calibration.errors import errors_in
 from cost.model import DenseFfn, MoeFfn
@@ -62,6 +63,8 @@ from rackplan.views.words import (
 from topology.units import added, mean_of
 
 _SAME = 1e-4  # of the step
+MOST_STAGES_NAMED = 8
+"""Stages whose domains a summary names."""
 MOST_ROWS = 16
 """Points of a frontier that a page lists."""
 
@@ -224,7 +227,7 @@ def _layout(plan: Plan) -> list[Block]:
     passed = f"the simplest of those about as good; {plan.passed_over}" if plan.passed_over else ""
     blocks = labelled("Layout", text, passed)
     if layout.stages > 1:
-        blocks += labelled("Stages", f"layers {_runs(plan)}", *_order(plan))
+        blocks += labelled("Stages", _runs(plan), *_order(plan))
     kinds = {(entry.slots, entry.gpus): entry for entry in plan.experts if entry is not None}
     for assignment in kinds.values():
         counts = assignment.slots_per_gpu
@@ -256,16 +259,24 @@ def _layout(plan: Plan) -> list[Block]:
 def _runs(plan: Plan) -> str:
     """Layers of each stage; where the order of unlike domains was chosen, on which of them."""
     stages = plan.layout.replicas[0]
-    runs = [f"{stage.layers.start}-{stage.layers.stop - 1}" for stage in stages]
-    if plan.order is not None:
-        cluster = plan.deployment.cluster
+    if plan.order is None:
+        return "layers " + ", ".join(f"{s.layers.start}-{s.layers.stop - 1}" for s in stages)
+    cluster = plan.deployment.cluster
+    on = [f"{len(stage.gpus)} {cluster.domain_of(stage.gpus[0]).gpu.name}" for stage in stages]
+    if len(stages) <= MOST_STAGES_NAMED:
         where = [dict.fromkeys(cluster.gpus[gpu].domain for gpu in stage.gpus) for stage in stages]
         names = ["+".join(f"d{domain}" for domain in domains) for domains in where]
         runs = [
-            f"{run} on {name} ({len(stage.gpus)} {cluster.domain_of(stage.gpus[0]).gpu.name})"
-            for run, name, stage in zip(runs, names, stages, strict=True)
+            f"{stage.layers.start}-{stage.layers.stop - 1} on {name} ({kind})"
+            for stage, name, kind in zip(stages, names, on, strict=True)
         ]
-    return ", ".join(runs)
+        return "layers " + ", ".join(runs)
+    alike = groupby((len(stage.layers), kind) for stage, kind in zip(stages, on, strict=True))
+    parts = ((len(list(group)), layers, kind) for (layers, kind), group in alike)
+    return "in turn " + ", ".join(
+        f"{many} stage{'s' * (many > 1)} of {layers} layer{'s' * (layers > 1)} on {kind}"
+        for many, layers, kind in parts
+    )
 
 
 def _order(plan: Plan) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ from placement.planner import make_plan
 from placement.stop import Stop
 from placement.verify import verify_plan
 from rackplan.cli import app
+from rackplan.render.text import text_lines
+from rackplan.views.plan import plan_view
 from topology import Cluster, build_cluster, resolve_cluster
 from topology.errors import InfeasibleError
 
@@ -159,3 +162,18 @@ def test_a_plan_without_the_key_is_read(plan: Plan, tmp_path: Path) -> None:
     del data["order"]
     (tmp_path / "plan.json").write_text(json.dumps(data))
     assert read_plan(tmp_path / "plan.json").order is None
+
+
+def test_many_stages_are_said_in_few_words() -> None:
+    """Sixteen unlike stages: as many as are alike are counted, not named one by one."""
+    rack = resolve_cluster("gb200-nvl72@4").spec.domains
+    host = resolve_cluster("hgx-h100").spec.domains
+    cluster = build_cluster(replace(resolve_cluster("hgx-h100@16").spec, domains=(*rack, *host * 9)))
+    model = few_layers("mixtral-8x7b", 12)
+    deployment = Deployment(cluster, model, Workload(batch=2))
+    loads = read_loads(["zipf:0.5"], moe_layers=model.moe_layers, layers=12, experts=8, seed=1)
+    plan = make_plan(deployment, loads, PlanOptions(time_limit_s=0.5, stages=10))
+    assert plan.order is not None
+    said = " ".join(" ".join(text_lines(plan_view(plan, {}).blocks)).split())
+    assert "Stages in turn " in said
+    assert re.search(r"\d+ stages of 1 layer on 8 h100-sxm", said)

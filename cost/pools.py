@@ -177,6 +177,8 @@ TTFT_LIMIT = Figure(
 """Longest time to the first token where nobody says; that benchmark's own counts waiting, ours does not."""
 
 
+_ALIKE = 1e-12
+"""Rates that differ by less are rounded."""
 Real = TypeVar("Real", float, Array)
 Whole = TypeVar("Whole", int, Index)
 
@@ -194,7 +196,7 @@ class _Matched(Generic[Real, Whole]):
     prefill_workers, decode_workers, prefill_gpus, decode_gpus:
         Replicas of each, and the GPUs of each pool.
     requests_per_s:
-        What the decode pool finishes, at its derate; the prefill pool is never slower.
+        What both pools finish, at their derates: the rate of the slower one.
     tok_s_per_user:
         Output tokens per second of one request while it decodes.
     prefill_s, transfer_s, fetch_s:
@@ -344,9 +346,10 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     Notes
     -----
     With ``r_P`` prompts per second of a prefill worker and ``r_D`` output tokens per second of a decode worker,
-    both derated, ``x_P`` and ``x_D`` workers match where ``x_P r_P >= x_D r_D / osl``. For each decode configuration
-    the most decode workers are taken for which that many prefill workers still find room in whole groups of GPUs
-    that do not straddle domains; among prefill configurations those that keep the limit and that none beats.
+    both derated, ``x_P`` and ``x_D`` workers serve ``min(x_P r_P, x_D r_D / osl)`` requests per second. For each
+    decode configuration the numbers are taken that serve most, in whole groups of GPUs that do not straddle domains:
+    as many decode workers as enough prefill workers find room beside, or one more, which waits at times; among
+    prefill configurations those that keep the limit and that none beats.
 
     The whole prompt's cache of ``B`` bytes moves, its cached part too: the decode worker has none of it. The prompts
     of an attention group (``tp`` GPUs in each of ``p`` stages, ``b tp`` prompts at ``b`` per GPU) finish together and
@@ -393,7 +396,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         decode=rows,
         prefill_workers=count_p,
         decode_workers=count_d,
-        requests_per_s=count_d * decoders.requests_per_s[rows],
+        requests_per_s=served_per_s(decoders.some(rows), prefillers.some(partner), count_d, count_p),
         tok_s_per_user=decode.tok_s_per_user[rows],
         prefill_s=prefill.step_s[partner],
         transfer_s=first.transfer_s(partner, first.receive_s[rows]),
@@ -539,25 +542,37 @@ class _Rooms:
         return self.decode.gpus if self.shared else self.decode.gpus + self.prefill.gpus
 
     def left(self, count: Index, decode: Workers, prefill: Workers) -> Index:
-        """Prefill workers that fit where there are ``count`` decode workers."""
-        return self.decode.beside(count, decode, prefill) if self.shared else self.prefill.most(prefill)
+        """Prefill workers that fit where there are ``count`` decode workers; negative where those alone do not."""
+        if self.shared:
+            return self.decode.beside(count, decode, prefill)
+        return np.where(count > self.decode.most(decode), -1, self.prefill.most(prefill))
 
 
 def _partners(decode: Workers, prefill: Workers, tried: Sequence[int], rooms: _Rooms) -> Index:
-    """Most decode workers of each kind, as many prefill workers as they need, and of which kind, ``[3, decode]``.
+    """Decode workers of each kind, prefill workers beside them, and of which kind these are, ``[3, decode]``.
 
-    The kind is the one of ``tried`` that leaves room for most decode workers, then the one with fewest GPUs.
+    Of the kinds in ``tried`` the one with most requests per second, then the one with fewest GPUs. The decode workers
+    are the most that enough prefill workers find room beside, or one more, which then waits for prefill.
     """
     kinds = np.asarray(tried, dtype=np.int64)
     if not len(kinds):
         return np.zeros((3, len(decode.gpus)), dtype=np.int64)
     one = prefill.some(kinds[:, None])
-    count_d, count_p = _most(decode, one, rooms)  # [tried, decode]
-    used = count_d * decode.gpus + count_p * one.gpus
-    most = np.max(count_d, axis=0)
-    row = np.argmin(np.where(count_d == most, used, np.iinfo(np.int64).max), axis=0)
+    enough_d, enough_p = _most(decode, one, rooms)  # [tried, decode]
+    more_d, more_p = enough_d + 1, np.maximum(0, rooms.left(enough_d + 1, decode, one))
+    count_d, count_p = np.stack([enough_d, more_d]), np.stack([enough_p, more_p])
+    rate = served_per_s(decode, one, count_d, count_p).reshape(-1, len(decode.gpus))
+    used = (count_d * decode.gpus + count_p * one.gpus).reshape(rate.shape)
+    most = np.max(rate, axis=0)
+    row = np.argmin(np.where(rate >= most * (1 - _ALIKE), used, np.iinfo(np.int64).max), axis=0)
     column = np.arange(len(row))
-    return np.where(most > 0, np.stack([most, count_p[row, column], kinds[row]]), 0)
+    found = [count.reshape(rate.shape)[row, column] for count in (count_d, count_p)]
+    return np.where(most > 0, np.stack([*found, kinds[row % len(kinds)]]), 0)
+
+
+def served_per_s(decode: Workers, prefill: Workers, count_d: Index, count_p: Index) -> Array:
+    """Requests per second of so many workers of both pools: those of the slower pool."""
+    return np.minimum(count_d * decode.requests_per_s, count_p * prefill.requests_per_s * (1 + _ALIKE))
 
 
 def _most(decode: Workers, prefill: Workers, rooms: _Rooms) -> tuple[Index, Index]:
@@ -565,7 +580,7 @@ def _most(decode: Workers, prefill: Workers, rooms: _Rooms) -> tuple[Index, Inde
 
     def needed(count: Index) -> Index:
         wanted = count * decode.requests_per_s / prefill.requests_per_s
-        return np.ceil(wanted * (1 - 1e-12)).astype(np.int64)
+        return np.ceil(wanted * (1 - _ALIKE)).astype(np.int64)
 
     def fits(count: Index) -> NDArray[np.bool_]:
         return np.asarray(needed(count) <= rooms.left(count, decode, prefill))

@@ -75,9 +75,9 @@ def ttft(decode: Sweep, prefill: Sweep, index: int, other: int) -> float:
     return float(prefill.step_s[other] + path.latency_s + max(sent, received) / path.bytes_per_s)
 
 
-def brute(decode: Sweep, prefill: Sweep, index: int, ttft_s: float, domains: int, size: int) -> int:
-    """Most decode workers of one configuration, by trying every partner and every number of each."""
-    best = 0
+def brute(decode: Sweep, prefill: Sweep, index: int, ttft_s: float, domains: int, size: int) -> float:
+    """Most requests per second with one decode configuration, by trying every partner and every number of each."""
+    best = 0.0
     rate_d = rates(decode, index, DECODE_DERATE.value) / OSL
     group_d = int(decode.gpus[index] // decode.stages[index])
     for other in range(len(prefill)):
@@ -85,22 +85,28 @@ def brute(decode: Sweep, prefill: Sweep, index: int, ttft_s: float, domains: int
             continue
         rate_p = rates(prefill, int(other), PREFILL_DERATE.value)
         group_p = int(prefill.gpus[other] // prefill.stages[other])
-        for x_d in range(best + 1, domains * size // int(decode.gpus[index]) + 1):
-            x_p = math.ceil(x_d * rate_d / rate_p * (1 - 1e-12))
-            groups = (group_d, x_d * int(decode.stages[index])), (group_p, x_p * int(prefill.stages[other]))
-            if packs(groups, domains, size):
-                best = x_d
+        left = domains * size
+        for x_d in range(1, left // int(decode.gpus[index]) + 1):
+            for x_p in range(1, (left - x_d * int(decode.gpus[index])) // int(prefill.gpus[other]) + 1):
+                served = min(x_d * rate_d, x_p * rate_p)
+                groups = (
+                    (group_d, x_d * int(decode.stages[index])),
+                    (group_p, x_p * int(prefill.stages[other])),
+                )
+                if served > best and packs(groups, domains, size):
+                    best = served
     return best
 
 
 @pytest.mark.parametrize("ttft_s", [math.inf, 0.5])
-def test_as_many_workers_as_brute_force_finds(ttft_s: float) -> None:
+def test_as_many_requests_as_brute_force_finds(ttft_s: float) -> None:
     decode, prefill = pools("hgx-h100@16")
     found = match_rates(decode, prefill, osl=OSL, ttft_s=ttft_s)
-    workers = dict(zip(found.decode.tolist(), found.decode_workers.tolist(), strict=True))
+    served = dict(zip(found.decode.tolist(), found.requests_per_s.tolist(), strict=True))
     for index in range(0, len(decode), max(1, len(decode) // 25)):
-        assert workers.get(index, 0) == brute(decode, prefill, index, ttft_s, domains=2, size=8), index
-    assert workers
+        best = brute(decode, prefill, index, ttft_s, domains=2, size=8)
+        assert served.get(index, 0.0) == pytest.approx(best), index
+    assert served
 
 
 def test_pools_match_and_keep_their_limits() -> None:
@@ -110,10 +116,10 @@ def test_pools_match_and_keep_their_limits() -> None:
     for row in (found.row(i) for i in range(0, len(found), 37)):
         decodes = rates(decode, row.decode, DECODE_DERATE.value) / OSL * row.decode_workers
         prefills = rates(prefill, row.prefill, PREFILL_DERATE.value) * row.prefill_workers
-        assert row.requests_per_s == pytest.approx(decodes)
-        assert prefills >= decodes * (1 - 1e-9)
-        # one prefill worker fewer would not keep up
-        assert prefills * (row.prefill_workers - 1) / row.prefill_workers < decodes
+        assert row.requests_per_s == pytest.approx(min(decodes, prefills))
+        # one worker fewer of either would serve less
+        assert prefills * (row.prefill_workers - 1) / row.prefill_workers < row.requests_per_s
+        assert decodes * (row.decode_workers - 1) / row.decode_workers < row.requests_per_s
         used = row.decode_workers * decode.gpus[row.decode] + row.prefill_workers * prefill.gpus[row.prefill]
         assert row.gpus_used == used <= row.gpus == 72
         assert row.prefill_s == prefill.step_s[row.prefill]
@@ -123,9 +129,9 @@ def test_pools_match_and_keep_their_limits() -> None:
         assert row.ttft_s <= 2.0
         assert row.prefill_gpus + row.decode_gpus == used
         assert row.tok_s_per_user >= 25
-        assert row.output_tok_s_per_gpu == pytest.approx(decodes * OSL / 72)
-        assert row.total_tok_s_per_gpu == pytest.approx(decodes * (OSL + ISL) / 72)
-        assert row.output_tok_s_per_gpu_used == pytest.approx(decodes * OSL / used)
+        assert row.output_tok_s_per_gpu == pytest.approx(row.requests_per_s * OSL / 72)
+        assert row.total_tok_s_per_gpu == pytest.approx(row.requests_per_s * (OSL + ISL) / 72)
+        assert row.output_tok_s_per_gpu_used == pytest.approx(row.requests_per_s * OSL / used)
 
 
 def best_rate(found: RateMatches) -> float:

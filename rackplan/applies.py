@@ -63,6 +63,33 @@ class Asked:
         )
 
     @property
+    def one_length(self) -> str:
+        """Why one length says nothing; empty where both are given."""
+        return "prompts and answers have a length each" * (("isl" in self.given) != ("osl" in self.given))
+
+    @property
+    def lengths(self) -> str:
+        """Why no other length or phase applies; empty where requests are not given by their lengths."""
+        return "--isl and --osl are of both phases, each at its own length" * ("isl" in self.given)
+
+    @property
+    def no_lengths(self) -> str:
+        """Why nothing can be asked of whole requests; empty where their lengths are given, or nothing takes any."""
+        wanted = "isl" in self.values and "isl" not in self.given
+        return "nothing is prefilled without lengths of requests: only with --isl and --osl" * wanted
+
+    @property
+    def apart(self) -> str:
+        """Why copies of experts cannot be asked for; empty where experts are not on GPUs of their own."""
+        return "with --afd GPUs of experts alone hold the fewest copies that divide" * bool(
+            self.values.get("afd")
+        )
+
+    def without(self, name: str) -> str:
+        """Why an option means nothing without another; empty where that is given."""
+        return "" if name in self.given else f"nothing lies elsewhere without --{name.replace('_', '-')}"
+
+    @property
     def no_chance(self) -> str:
         """Why no seed applies; empty where the pattern of traffic is random."""
         pattern = self.values.get("pattern", "random")
@@ -81,14 +108,42 @@ class Asked:
         return f"{cluster.name} has no rails between domains"
 
 
-RULES: tuple[tuple[str, Callable[[Asked], str]], ...] = (
-    ("ep redundant loads windows spread split objective imbalance afd", lambda asked: asked.dense),
-    ("tpot_ms tok_s_user", lambda asked: asked.prefill),
-    ("windows", lambda asked: asked.no_loads),
-    ("seed", lambda asked: ("pattern" in asked.values and asked.no_chance) or ""),
-    ("rail_local_forward", lambda asked: asked.no_rails),
+@dataclass(frozen=True)
+class Rule:
+    """Why some options cannot apply.
+
+    Attributes
+    ----------
+    options:
+        Parameters of commands, with spaces between them.
+    why:
+        The reason; empty where they can. It is asked for only where one of them is given.
+    remedy:
+        What to do instead; empty: leave the option out.
+    """
+
+    options: str
+    why: Callable[[Asked], str]
+    remedy: str = ""
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("ep redundant loads windows spread split objective imbalance afd", lambda asked: asked.dense),
+    Rule("tpot_ms tok_s_user", lambda asked: asked.prefill),
+    Rule("windows", lambda asked: asked.no_loads),
+    Rule("isl osl", lambda asked: asked.one_length, "give both, or neither"),
+    Rule("context phase", lambda asked: asked.lengths),
+    Rule("ttft_ms prefill_cluster kv_offload host_link", lambda asked: asked.no_lengths),
+    Rule(
+        "kv_offload",
+        lambda asked: asked.without("prefix_hit"),
+        "give --prefix-hit too, the part that lies there",
+    ),
+    Rule("host_link", lambda asked: asked.without("kv_offload"), "it is only with --kv-offload"),
+    Rule("redundant", lambda asked: asked.apart, "leave one out"),
+    Rule("seed", lambda asked: asked.no_chance),
+    Rule("rail_local_forward", lambda asked: asked.no_rails),
 )
-"""Parameters of commands, and why they cannot apply (empty: they can); asked for only where one is given."""
 
 
 _WORDS = frozenset(
@@ -120,11 +175,12 @@ def check_options(parameters: Sequence[Parameter], values: Mapping[str, Any]) ->
         if one.name in values and (typed := _typed(one, values[one.name]))
     }
     asked = Asked(values, given)
-    for names, why in RULES:
-        for name in names.split():
-            reason = why(asked) if name in given else ""
+    for rule in RULES:
+        for name in rule.options.split():
+            reason = rule.why(asked) if name in given else ""
             if reason:
-                raise InputError(f"{given[name]}: {reason}; leave {given[name].split()[0]} out.")
+                remedy = rule.remedy or f"leave {given[name].split()[0]} out"
+                raise InputError(f"{given[name]}: {reason}; {remedy}.")
     return list(_too_long(asked))
 
 

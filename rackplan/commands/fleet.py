@@ -60,17 +60,6 @@ class Served(Group):
         int | None, opt("--redundant", "Extra expert copies per layer; default: fewest that divide.")
     ] = None
 
-    def __post_init__(self) -> None:
-        """Refuse options that mean nothing without another, or with it."""
-        if (self.isl is None) != (self.osl is None):
-            raise InputError("--isl and --osl: give both, or neither with --context.")
-        if self.isl is not None and self.context is not None:
-            raise InputError(
-                "--isl and --osl: decode and prefill have their own lengths; leave --context out."
-            )
-        if self.isl is None and self.ttft_ms is not None:
-            raise InputError("--ttft-ms: only with --isl and --osl, the lengths of prompts and answers.")
-
     def fleet_options(self, time_limit_s: float | None, seed: int) -> FleetOptions:
         """Return what is asked of the search."""
         from placement.fleet.options import FleetOptions, require_goal

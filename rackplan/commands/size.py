@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rackplan import options
 from rackplan.options import Group, opt
-from topology.errors import InfeasibleError, InputError
+from topology.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from cost.sizing import Demand
@@ -56,15 +56,6 @@ class Asked(Group):
     redundant: Annotated[
         int | None, opt("--redundant", "Extra expert copies per layer; default: fewest that divide.")
     ] = None
-
-    def __post_init__(self) -> None:
-        """Refuse options that mean nothing without another, or with it."""
-        if (self.isl is None) != (self.osl is None):
-            raise InputError("--isl and --osl: give both, or neither with --context.")
-        if self.isl is not None and self.context is not None:
-            raise InputError("--isl and --osl set the context; leave --context out.")
-        if self.isl is None and self.ttft_ms is not None:
-            raise InputError("--ttft-ms: only with --isl and --osl; without them nothing is prefilled.")
 
     @property
     def lengths(self) -> tuple[int, int] | None:

@@ -83,27 +83,8 @@ class Swept(Group):
 
     def __post_init__(self) -> None:
         """Refuse options that mean nothing without another, or with it."""
-        if (self.isl is None) != (self.osl is None):
-            raise InputError("--isl and --osl: give both, or neither with --context.")
-        limits = (self.prefill_cluster, self.ttft_ms, self.tpot_ms, self.kv_offload, self.host_link)
-        if self.isl is None and any(limit is not None for limit in limits):
-            raise InputError(
-                "--prefill-cluster, --ttft-ms, --tpot-ms, --kv-offload and --host-link: only with --isl and --osl."
-            )
-        if self.isl is not None and (self.context is not None or self.phase != "decode"):
-            raise InputError(
-                "--isl and --osl sweep both phases at their own lengths; leave --context and --phase out."
-            )
-        if self.afd and self.redundant is not None:
-            raise InputError(
-                "--afd and --redundant: expert GPUs hold the fewest copies that divide; leave one out."
-            )
-        if self.kv_offload is not None and not self.prefix_hit:
-            raise InputError(
-                "--kv-offload: give --prefix-hit, the part of the prompt whose cache lies there."
-            )
-        if self.host_link is not None and self.kv_offload is None:
-            raise InputError("--host-link: only with --kv-offload.")
+        if self.isl is None and self.tpot_ms is not None:
+            raise InputError("--tpot-ms: it is of matched pools, only with --isl and --osl.")
 
     @property
     def lengths(self) -> tuple[int, int] | None:

@@ -16,7 +16,23 @@ if TYPE_CHECKING:
 DENSE = ("--model", "Qwen3-8B", "--cluster", "H100")
 PLAN = ("plan", *DENSE, "-o", "out")
 SWEEP = ("sweep", *DENSE)
+LENGTHS = ("--isl", "100", "--osl", "10")
 REFUSED = [
+    ((*SWEEP, "--isl", "5"), "--isl 5: prompts and answers have a length each; give both, or neither."),
+    ((*SWEEP, "--osl", "5"), "--osl 5: prompts and answers have a length each; give both"),
+    ((*SWEEP, *LENGTHS, "--context", "5"), "--context 5: --isl and --osl are of both phases"),
+    ((*SWEEP, *LENGTHS, "--phase", "prefill"), "--phase prefill: --isl and --osl are of both phases"),
+    ((*SWEEP, "--ttft-ms", "5"), "--ttft-ms 5: nothing is prefilled without lengths of requests"),
+    ((*SWEEP, "--prefill-cluster", "h200"), "--prefill-cluster h200: nothing is prefilled without lengths"),
+    (
+        (*SWEEP, *LENGTHS, "--kv-offload", "ddr5"),
+        "--kv-offload ddr5: nothing lies elsewhere without --prefix-hit",
+    ),
+    ((*SWEEP, *LENGTHS, "--host-link", "9 GB/s"), "--host-link 9 GB/s: nothing lies elsewhere without"),
+    (
+        ("sweep", "--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "--afd", "--redundant", "8"),
+        "--redundant 8: with --afd GPUs of experts alone hold the fewest copies that divide; leave one out.",
+    ),
     ((*PLAN, "--ep", "4"), "--ep 4: qwen3-8b is dense, it has no routed experts; leave --ep out."),
     ((*PLAN, "--redundant", "auto"), "--redundant auto: qwen3-8b is dense, it has no routed experts"),
     ((*PLAN, "--loads", "uniform"), "--loads uniform: qwen3-8b is dense, it has no routed experts"),
@@ -52,7 +68,7 @@ def test_an_option_that_cannot_apply_is_refused_with_the_reason(
 
 
 def test_each_rule_has_a_test_and_an_option() -> None:
-    named = {name for names, _ in RULES for name in names.split()}
+    named = {name for rule in RULES for name in rule.options.split()}
     typed = {
         word.removeprefix("--no-").lstrip("-").replace("-", "_") for words, _ in REFUSED for word in words
     }

@@ -107,7 +107,7 @@ def test_two_models_by_share(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--isl", 5], 2, "--isl and --osl: give both"),
+        (["--isl", 5], 2, "give both, or neither"),
         (["--isl", 5, "--osl", 5, "--context", 7], 2, "leave --context out"),
         (["--ttft-ms", 5], 2, "only with --isl and --osl"),
         (["--tpot-ms", "fast"], 2, "expected milliseconds, or none"),

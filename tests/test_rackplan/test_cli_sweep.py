@@ -184,8 +184,8 @@ def test_drafts_engine_and_formats_reach_the_sweep(run: Run) -> None:
     ("args", "said"),
     [
         (("--isl", 100), "give both"),
-        (("--isl", 100, "--osl", 10, "--context", 5), "leave --context and --phase out"),
-        (("--isl", 100, "--osl", 10, "--phase", "prefill"), "leave --context and --phase out"),
+        (("--isl", 100, "--osl", 10, "--context", 5), "leave --context out"),
+        (("--isl", 100, "--osl", 10, "--phase", "prefill"), "leave --phase out"),
         (("--isl", 0, "--osl", 10), "--isl 0"),
         (("--ttft-ms", 5), "only with --isl and --osl"),
         (("--isl", 100, "--osl", 10, "--ttft-ms", -5), "--ttft-ms -5"),

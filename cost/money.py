@@ -168,6 +168,8 @@ class Totals:
         GPUs of ``bill`` that do nothing, and are paid for; None where nobody looked.
     alone:
         The phase that these GPUs do, where others do the other: ``decode`` or ``prefill``; empty where both are in.
+    used:
+        The bill of those in use alone; None where that is of all of them, or nobody looked.
     """
 
     bill: Bill
@@ -176,6 +178,7 @@ class Totals:
     requests_per_s: float | None = None
     gpus_idle: int | None = None
     alone: str = ""
+    used: Bill | None = None
 
     @property
     def tok_s_per_gpu(self) -> float:
@@ -426,6 +429,19 @@ def totals_to_dict(totals: Totals) -> dict[str, Any]:
         "usd_per_million_tokens": totals.usd_per_million,
         "tok_s_per_mw": totals.tok_s_per_mw,
         **bill_to_dict(totals.bill),
+        "used": None if totals.used is None else _used_to_dict(replace(totals, bill=totals.used)),
+    }
+
+
+def _used_to_dict(totals: Totals) -> dict[str, Any]:
+    """Return what totals come to with the GPUs in use paid for alone."""
+    return {
+        "gpus": totals.bill.gpus,
+        "tok_s_per_gpu": totals.tok_s_per_gpu,
+        "usd_per_hour": totals.bill.usd_per_h,
+        "usd_per_million_tokens": totals.usd_per_million,
+        "power_w": totals.bill.power_w,
+        "tok_s_per_mw": totals.tok_s_per_mw,
     }
 
 

@@ -127,13 +127,18 @@ class Plan:
     def totals(self) -> Totals:
         """What all GPUs of the cluster give, cost and draw, idle ones too; the other phase has GPUs of its own."""
         deployment, score = self.deployment, self.score
-        gpus = len(deployment.cluster.gpus)
+        cluster, used = deployment.cluster, self.layout.gpus_used
+        idle = len(cluster.gpus) - used
+        busy = [
+            cluster.gpus[gpu].id for stages in self.layout.replicas for stage in stages for gpu in stage.gpus
+        ]
         return Totals(
             deployment.bill,
-            score.tok_s_per_gpu * gpus,
+            score.tok_s_per_gpu * len(cluster.gpus),
             score.tokens,
-            gpus_idle=gpus - self.layout.gpus_used,
+            gpus_idle=idle,
             alone=deployment.workload.phase,
+            used=deployment.prices.bill(cluster, busy) if idle else None,
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from cost.money import Bill, Totals
 from rackplan.views.blocks import Block, T, Table, Text, labelled
@@ -21,7 +22,7 @@ def totals_blocks(totals: Totals) -> list[Block]:
         whole += f"; {rate_words(totals.requests_per_s)} requests/s"
     return [
         *labelled("Total", whole),
-        *labelled("Cost", cost_words(totals)),
+        *labelled("Cost", cost_words(totals), *_used_words(totals)),
         *labelled("Power", power_words(totals)),
         *labelled("Left out", *bill.left_out),
     ]
@@ -149,6 +150,21 @@ def _short(value: float, units: Iterable[tuple[float, str]]) -> str:
 
 def _or_dash(value: float | None, shown: Callable[[float], str]) -> str:
     return "-" if value is None else shown(value)
+
+
+def _used_words(totals: Totals) -> list[str]:
+    """Return what the tokens would cost with the GPUs in use paid for alone; nothing where those are all."""
+    if totals.used is None:
+        return []
+    busy = replace(totals, bill=totals.used)
+    found = []
+    if busy.usd_per_million is not None and totals.used.usd_per_h is not None:
+        found.append(
+            f"{dollars(busy.usd_per_million)} USD per million and {dollars(totals.used.usd_per_h)} USD/h"
+        )
+    if busy.tok_s_per_mw is not None and totals.used.power_w is not None:
+        found.append(f"{rate_words(busy.tok_s_per_mw)} tok/s per MW and {watts(totals.used.power_w)}")
+    return [f"of the {totals.used.gpus:,} in use alone: {'; '.join(found)}"] if found else []
 
 
 def _without(bill: Bill, name: str) -> str:

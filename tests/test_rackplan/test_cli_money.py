@@ -56,6 +56,20 @@ def test_a_plan_of_before_prices_is_at_the_usual_ones(run: Run, prepared: Run, t
     assert "--price h100-sxm -1: expected a number above 0" in result.error_line
 
 
+def test_idle_gpus_are_paid_for_and_those_in_use_said_beside(run: Run) -> None:
+    asked = (*PLAN, "--goal", "gpus", *YOURS)
+    totals = run(*asked, "--json").data["score"]["totals"]
+    used = totals["used"]
+    assert (totals["gpus"], totals["usd_per_hour"], used["gpus"]) == (16, 40, 16 - totals["gpus_idle"])
+    assert used["usd_per_hour"] == used["gpus"] * 2.5
+    assert used["usd_per_million_tokens"] == pytest.approx(
+        1e6 * used["usd_per_hour"] / 3600 / totals["tok_s"]
+    )
+    said = " ".join(run(*asked).out.split())
+    assert f"for 16 GPUs, {totals['gpus_idle']} idle ones too" in said
+    assert f"of the {used['gpus']} in use alone" in said
+
+
 def test_prefill_counts_input_tokens(run: Run) -> None:
     totals = run(*PLAN, "--phase", "prefill", "--json").data["score"]["totals"]
     assert (totals["tokens"], totals["phase"]) == ("input", "prefill")

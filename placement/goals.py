@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.deployment import Deployment
 from cost.layout import Layout
-from cost.layouts import sweep
+from cost.layouts import Sweep, sweep
 from cost.score import Score
 from placement.fitting import Fitted
 from placement.infeasible import refuse_first_token
@@ -117,6 +117,13 @@ def shape_of(layout: Layout) -> Shape:
     return layout.tp, layout.ep, layout.stages, gpus
 
 
+def shapes_of(found: Sweep) -> list[Shape]:
+    """Return the same of each configuration of a sweep."""
+    ep = found.ep if found.deployment.model.moe is not None else found.gpus // found.stages
+    columns = (found.tp, ep, found.stages, found.gpus)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
 def first_tokens(deployment: Deployment, redundant: int | None) -> dict[Shape, float]:
     """Return by shape the seconds in which one prompt alone is prefilled, experts balanced, on its fastest split.
 
@@ -124,13 +131,8 @@ def first_tokens(deployment: Deployment, redundant: int | None) -> dict[Shape, f
     """
     workload = replace(deployment.workload, phase="prefill", batch=0, draft_tokens=0, accept_length=1.0)
     found = sweep(replace(deployment, workload=workload), redundant=redundant, cut_experts=False)
-    moe = deployment.model.moe is not None
-    shapes = np.stack(
-        [found.tp, found.ep if moe else found.gpus // found.stages, found.stages, found.gpus], axis=1
-    )
     first: dict[Shape, float] = {}
-    for (tp, ep, stages, gpus), step_s in zip(shapes.tolist(), found.step_s.tolist(), strict=True):
-        shape = tp, ep, stages, gpus
+    for shape, step_s in zip(shapes_of(found), found.step_s.tolist(), strict=True):
         first[shape] = min(step_s, first.get(shape, np.inf))
     return first
 

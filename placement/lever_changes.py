@@ -49,6 +49,10 @@ def machines(cluster: Cluster) -> Iterator[Machine]:
             why = "the cluster is one domain: nothing leaves it"
             yield from (Machine(name, change, "", cluster, why) for change in FACTORS)
             continue
+        if part == "scale-up" and all(domain.gpus == 1 for domain in cluster.spec.domains):
+            why = "no two GPUs share a domain"
+            yield from (Machine(name, change, "", cluster, why) for change in FACTORS)
+            continue
         for change, factor in FACTORS.items():
             try:
                 spec = with_figures(cluster.spec, [scaled(part, figure, factor)])

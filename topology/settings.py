@@ -230,9 +230,11 @@ class _Parts:
     def refuse(self, setting: Setting) -> NoReturn:
         """Raise InputError: no part is called so."""
         own = list(dict.fromkeys(name for _, table in self.tables() for name in table if table))
-        known = [*(name for name in own if name not in ("custom", "raw", "none")), *ROLES]
-        if setting.part.lower().replace("_", "-") == "scale-out":
-            setting.refuse(f"{self.cluster} has no fabric between domains.")
+        roles = [role for role, kind in ROLES.items() if dict(self.tables())[kind]]
+        known = [*(name for name in own if name not in ("custom", "raw", "none")), *roles]
+        if (wanted := setting.part.lower().replace("_", "-")) in ROLES:
+            where = "between" if wanted == "scale-out" else "inside"
+            setting.refuse(f"{self.cluster} has no fabric {where} domains.")
         close = nearest(setting.part, known)
         has = (
             f"{close} It has {', '.join(known)}."

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from placement.levers import Lever, Levers, Reached, rate_of
+from placement.lever import Lever, Reached, rate_of
+from placement.levers import Levers
 from placement.plan_file import layout_to_dict
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
 from rackplan.views.settings import set_blocks
@@ -13,6 +14,11 @@ from rackplan.views.words import phase_words
 
 MOST_NAMED = 3
 """Levers that a sentence names."""
+_RATES = {
+    "tok_s_per_gpu": "tok/s/GPU",
+    "tok_s_per_gpu_used": "tok/s/GPU in use",
+    "tok_s_per_user": "tok/s/user",
+}
 _WAYS = {"batch_kept": "same batch", "layout_kept": "same layout", "layout_free": "any layout"}
 
 
@@ -35,12 +41,11 @@ def levers_view(found: Levers) -> View:
         Text(f"{level_words(found)}. One lever at a time", "Held"),
         *labelled("Unchanged", _unchanged_words(found)),
     ]
-    used = " in use" if rate_of(plan) == "tok_s_per_gpu_used" else ""
     legend = Text(
-        f"change of tok/s/GPU{used} over the plan's, largest first. same batch: placement and batch as in the plan, "
-        "with the step that they then take; same layout: the largest batch (@) within what is held; any layout: the "
-        "best layout at its largest batch, experts placed the fast way, another one only where it is better. What a "
-        "narrower format does to answers is not looked at.",
+        f"change of {_RATES[rate_of(plan)]} over the plan's, largest first. same batch: placement and batch as in "
+        "the plan, with the step that they then take; same layout: the largest batch (@) within what is held; any "
+        "layout: the best layout at its largest batch, experts placed the fast way, another one only where it is "
+        "better. What a narrower format does to answers is not looked at.",
         "Legend",
     )
     return View(
@@ -54,6 +59,8 @@ def level_words(found: Levers) -> str:
     level = found.level
     if not found.plan.deployment.workload.decodes:
         return "prompts per GPU in a step"
+    if rate_of(found.plan) == "tok_s_per_user":
+        return "the batch: the plan is for the least time per token"
     if level.tpot_s is None:
         return "nothing but that it fits: no time per token was asked for, and the batch is the largest that fits"
     time = f"at most {level.tpot_s * 1e3:,.4g} ms a token"
@@ -75,7 +82,7 @@ def largest_words(found: Levers) -> str:
             text += f", by a tenth {less.gain:+.1%}"
         named.append(text)
     return (
-        f"The largest levers, layout kept, tok/s/GPU ({level_words(found)}): {'; '.join(named)}. "
+        f"The largest levers, layout kept, {_RATES[rate_of(found.plan)]} ({level_words(found)}): {'; '.join(named)}. "
         "`rackplan what-if` has all of them."
     )
 
@@ -183,6 +190,7 @@ def _data(found: Levers) -> dict[str, Any]:
         "tokens": plan.score.tokens,
         "layout": layout_to_dict(plan),
         "plan": picked(plan.score, "tok_s_per_gpu tok_s_per_user step_s batch"),
+        "gain_of": rate_of(plan),
         "held": {"tpot_s": level.tpot_s, "asked": level.asked, "words": level_words(found)},
         "unchanged": lever_data(found.unchanged),
         "levers": [lever_data(row) for row in found.rows],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,9 @@ from cost.layouts import sweep
 from cost.loads import read_loads
 from cost.workload import Workload
 from helpers import few_layers
-from placement.levers import Lever, Levers, Reached, ServiceLevel, find_levers
-from placement.options import PlanOptions
+from placement.lever import Lever, Reached, ServiceLevel
+from placement.levers import Levers, find_levers
+from placement.options import Goal, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
 from placement.scoring import score_placement
@@ -25,7 +27,12 @@ from topology.settings import scaled, with_figures
 
 @cache
 def plan(
-    cluster: str = "hgx-h100@16", model: str = "mixtral-8x7b", batch: int = 0, tpot_s: float | None = 0.005
+    cluster: str = "hgx-h100@16",
+    model: str = "mixtral-8x7b",
+    batch: int = 0,
+    tpot_s: float | Literal["none"] | None = 0.005,
+    goal: Goal = "throughput",
+    ttft_s: float | None = None,
 ) -> Plan:
     """A plan of a model of three layers."""
     cut = few_layers(model, 3)
@@ -39,7 +46,8 @@ def plan(
             experts=cut.moe.experts,
             seed=0,
         )
-    return make_plan(deployment, loads, PlanOptions(tpot_s=tpot_s, time_limit_s=0.0, tolerance=0.0))
+    asked = PlanOptions(tpot_s=tpot_s, time_limit_s=0.0, tolerance=0.0, goal=goal, ttft_s=ttft_s)
+    return make_plan(deployment, loads, asked)
 
 
 @cache
@@ -142,8 +150,10 @@ def test_the_service_level_is_what_was_asked_for_or_the_plans_own() -> None:
     assert ServiceLevel.of(plan()) == ServiceLevel(0.005, asked=True)
     own = plan("hgx-h100", "mixtral-8x7b", 7, None)
     assert ServiceLevel.of(own) == ServiceLevel(own.score.tpot_s, asked=False)
-    largest = plan("hgx-h100", "mixtral-8x7b", own.score.max_batch, None)
+    largest = plan("hgx-h100", "mixtral-8x7b", 0, "none")
     assert ServiceLevel.of(largest) == ServiceLevel(None, asked=False)
+    usual = plan("hgx-h100", "mixtral-8x7b", 0, None)
+    assert ServiceLevel.of(usual) == ServiceLevel(0.05, asked=True)
     given = plan("hgx-h100", "mixtral-8x7b", 7, 0.005)
     assert ServiceLevel.of(given) == ServiceLevel(given.score.tpot_s, asked=False)
 
@@ -161,7 +171,7 @@ def test_what_cannot_be_has_its_reason() -> None:
     one_domain = levers("hgx-h100", "mixtral-8x7b", 7, None)
     away = row(one_domain, "scale-out bandwidth", "x2")
     assert away.batch_kept == "the cluster is one domain: nothing leaves it"
-    full = plan("hgx-h100", "mixtral-8x7b", plan("hgx-h100", "mixtral-8x7b", 7, None).score.max_batch, None)
+    full = plan("hgx-h100", "mixtral-8x7b", 0, "none")
     double = next(
         one for one in find_levers(full, free=False).rows if (one.name, one.change) == ("context", "x2")
     )
@@ -169,6 +179,39 @@ def test_what_cannot_be_has_its_reason() -> None:
     assert "HBM capacity binds" in double.batch_kept
     assert "GB too few" in double.batch_kept
     assert reached(double.layout_kept).batch < full.score.batch
+
+
+def test_of_the_least_latency_the_speed_of_a_user_counts_and_the_batch_stays() -> None:
+    before, found = (
+        plan("hgx-h100", "mixtral-8x7b", 0, None, "latency"),
+        levers("hgx-h100", "mixtral-8x7b", 0, None, "latency"),
+    )
+    faster = row(found, "HBM bandwidth", "x2")
+    kept = reached(faster.layout_kept)
+    assert kept.gain == pytest.approx(kept.tok_s_per_user / before.score.tok_s_per_user - 1)
+    assert (kept.batch, kept.gain > 0) == (before.score.batch, True)
+    assert faster.layout_kept == faster.batch_kept
+    assert reached(faster.layout_free).gain >= kept.gain
+
+
+def test_of_the_fewest_gpus_those_in_use_count() -> None:
+    before, found = (
+        plan("hgx-h100@16", "mixtral-8x7b", 0, 0.05, "gpus"),
+        levers("hgx-h100@16", "mixtral-8x7b", 0, 0.05, "gpus"),
+    )
+    assert before.layout.gpus_used < 16
+    kept = reached(row(found, "flop/s", "x2").layout_kept)
+    assert kept.gain == pytest.approx(kept.tok_s_per_gpu_used / before.score.tok_s_per_gpu_used - 1)
+    assert reached(found.unchanged.layout_free).gain < 1
+
+
+def test_a_time_to_the_first_token_holds_under_every_change() -> None:
+    found = levers("hgx-h100", "mixtral-8x7b", 7, None, "throughput", 0.004)
+    longer = row(found, "context", "x2")
+    assert isinstance(longer.batch_kept, str)
+    assert "the first token after" in longer.batch_kept
+    faster = reached(row(found, "flop/s", "x2").layout_free)
+    assert faster.gain >= reached(found.unchanged.layout_free).gain
 
 
 def test_formats_context_and_layouts_step_to_the_next() -> None:

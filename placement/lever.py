@@ -1,0 +1,100 @@
+"""One lever of a plan: what is held, what is reached, and of which rate the gain is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from placement.layout_choice import batch_within
+from placement.options import USUAL_TPOT
+from placement.plan import Plan
+from placement.scoring import placement_scorer
+
+Kind = Literal["hardware", "workload", "precision", "layout"]
+NEARLY = 1.05
+"""How much larger the largest batch within a time may be than a plan's that was made for that time."""
+NEAR = 1e-9
+"""Part of a speed that rounding may cost."""
+
+
+@dataclass(frozen=True)
+class ServiceLevel:
+    """What a plan must keep under every change.
+
+    Attributes
+    ----------
+    tpot_s:
+        Longest time per output token; None: none was asked for, and the batch is the largest that fits.
+    asked:
+        Whether the plan was made for that time; otherwise it is the plan's own.
+    """
+
+    tpot_s: float | None
+    asked: bool
+
+    @classmethod
+    def of(cls, plan: Plan) -> ServiceLevel:
+        """Return the time per token that a plan was made for; its own where its batch was chosen otherwise."""
+        goal, asked = plan.options.get("goal"), plan.options.get("tpot_s")
+        if not plan.deployment.workload.decodes or goal == "latency":
+            return cls(None, asked=False)
+        if asked is None and goal is not None:
+            asked = USUAL_TPOT.value
+        full = plan.score.batch >= plan.score.max_batch
+        if isinstance(asked, int | float) and plan.score.tpot_s <= asked * (1 + NEAR):
+            scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
+            # a batch that was given is well below what the time allows
+            if full or batch_within(scorer, scorer.max_batch, float(asked)) <= 1 + NEARLY * plan.score.batch:
+                return cls(float(asked), asked=True)
+        return cls(None if full else plan.score.tpot_s, asked=False)
+
+
+def rate_of(plan: Plan) -> str:
+    """Return which rate of a score counts for the goal of a plan.
+
+    That of a GPU of the cluster, of those in use where the goal leaves some idle, of a user for the least latency.
+    """
+    special = dict.fromkeys(("gpus", "usd", "power"), "tok_s_per_gpu_used") | {"latency": "tok_s_per_user"}
+    return special.get(str(plan.options.get("goal")), "tok_s_per_gpu")
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What is reached under a change; ``gain`` is over the plan's rate (:func:`rate_of`), as a fraction."""
+
+    tok_s_per_gpu: float
+    tok_s_per_gpu_used: float
+    tok_s_per_user: float
+    step_s: float
+    batch: float
+    layout: str
+    gain: float
+
+
+@dataclass(frozen=True)
+class Lever:
+    """One change; where it cannot be, a text says why in place of what is reached.
+
+    Attributes
+    ----------
+    change, to:
+        By how much (``x2``), and what it is then (``16 TB/s``).
+    batch_kept, layout_kept, layout_free:
+        With placement and batch as in the plan; with the placement; with neither (None: nobody looked).
+    """
+
+    name: str
+    kind: Kind
+    change: str
+    to: str
+    batch_kept: Reached | str
+    layout_kept: Reached | str
+    layout_free: Reached | str | None = None
+
+    @property
+    def gain(self) -> float:
+        """Gain with the layout kept; where that cannot be, with the layout free; -1 where neither can."""
+        for found in (self.layout_kept, self.layout_free):
+            if isinstance(found, Reached):
+                return found.gain
+        return -1.0

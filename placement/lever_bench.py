@@ -1,0 +1,293 @@
+"""A plan on the bench: scored under changes with its batch kept, its layout kept, and with other layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.assignment import Assignment
+from cost.deployment import Deployment
+from cost.layout import Layout
+from cost.layouts import Sweep, sweep
+from cost.score import Score
+from placement.goals import Shape, first_tokens, shape_of, shapes_of
+from placement.layout_choice import batch_within
+from placement.lever import NEAR, Kind, Lever, Reached, ServiceLevel, rate_of
+from placement.lever_changes import machines, other_context, other_formats
+from placement.lever_layouts import PlacedLayout, more_or_fewer_copies, other_widths, placed_experts
+from placement.placing import Known
+from placement.plan import Plan
+from placement.scoring import placement_scorer
+from topology.errors import InfeasibleError, InputError
+
+FEW = 5
+"""Sequences of which a tenth more is not a whole one."""
+MOST_PLACED = 16
+"""Layouts whose experts are placed before the best of them is taken as the best."""
+
+
+@dataclass(eq=False)
+class Bench:
+    """A plan under changes."""
+
+    plan: Plan
+    free: bool
+    level: ServiceLevel = field(init=False)
+    rate: str = field(init=False)
+    _known: Known = field(default_factory=dict, init=False)
+    _base: Sweep | None = field(default=None, init=False)
+    _first: dict[int, tuple[Deployment, Mapping[Shape, float]]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.level = ServiceLevel.of(self.plan)
+        self.rate = rate_of(self.plan)
+
+    def unchanged(self) -> Lever:
+        """Return the plan as it is, and the best layout at its service level."""
+        plan = self.plan
+        kept, grown = self._kept(plan.deployment, plan.layout, plan.experts)
+        there = self._best_of(self._unchanged, grown) if self.free else None
+        return Lever("nothing", "layout", "", "", kept, grown, there)
+
+    def hardware(self) -> Iterator[Lever]:
+        """Yield the levers of the machine."""
+        for one in machines(self.plan.deployment.cluster):
+            changed = one.why or replace(self.plan.deployment, cluster=one.cluster)
+            yield self._row(one.name, "hardware", one.change, one.to, changed)
+
+    def workload(self) -> Iterator[Lever]:
+        """Yield the levers of what is served: batch, context, formats."""
+        plan, batch = self.plan, self.plan.score.batch
+        for change, many in self._batches().items():
+            kept = self._at(plan.deployment, plan.layout, plan.experts, many)
+            there = self._best_of(self._unchanged, kept, batch=many) if self.free else None
+            yield Lever("batch", "workload", change, f"{many:,} from {batch:,}", kept, kept, there)
+        for name, change, to, changed in other_context(plan.deployment):
+            yield self._row(name, "workload", change, to, changed)
+        for name, change, to, changed in other_formats(plan.deployment):
+            yield self._row(name, "precision", change, to, changed)
+
+    def layouts(self) -> Iterator[Lever]:
+        """Yield the levers of the layout: the next widths and numbers of stages, and copies."""
+        if not self.free:
+            return
+        plan = self.plan
+        for name, of, value, placed in other_widths(plan):
+            now = getattr(plan.layout, of)
+            kept, grown = self._placed(placed)
+            there = self._best_of(self._unchanged, grown, which=getattr(self._unchanged, of) == value)
+            yield Lever(name, "layout", _step(now, value), f"{value} from {now}", kept, grown, there)
+        for copies, now, placed in more_or_fewer_copies(plan):
+            kept, grown = self._placed(placed)
+            there = self._freed(plan.deployment, grown, copies=copies)
+            yield Lever("copies", "layout", _step(now, copies), f"{copies} from {now}", kept, grown, there)
+
+    def _placed(self, placed: PlacedLayout | str) -> tuple[Reached | str, Reached | str]:
+        return (placed, placed) if isinstance(placed, str) else self._kept(self.plan.deployment, *placed)
+
+    def _row(self, name: str, kind: Kind, change: str, to: str, changed: Deployment | str) -> Lever:
+        """Return one lever; ``changed`` is the deployment under it, or why it cannot be."""
+        if isinstance(changed, str):
+            return Lever(name, kind, change, to, changed, changed, changed if self.free else None)
+        kept, grown = self._kept(changed, self.plan.layout, self.plan.experts)
+        there = self._freed(changed, grown) if self.free else None
+        return Lever(name, kind, change, to, kept, grown, there)
+
+    def _batches(self) -> dict[str, int]:
+        """Return other batches by what they are of the plan's: a tenth more (or one), twice, half."""
+        batch = self.plan.score.batch
+        found = {"+10%" if batch >= FEW else "+1": max(batch + 1, round(1.1 * batch)), "x2": 2 * batch}
+        return found | ({"half": batch // 2} if batch > 1 else {})
+
+    def _kept(
+        self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None]
+    ) -> tuple[Reached | str, Reached | str]:
+        """Return what a placement reaches at the plan's batch, and at the largest within the service level."""
+        plan, batch = self.plan, self.plan.score.batch
+        kept = self._at(deployment, layout, experts, batch)
+        if not deployment.workload.decodes or self.rate == "tok_s_per_user":
+            return kept, kept
+        try:
+            scorer, _ = placement_scorer(
+                deployment.with_batch(batch), layout, experts, plan.loads, plan.split
+            )
+            most = scorer.max_batch
+            if most < 1:
+                scorer.at(1)
+            largest = batch_within(scorer, most, self.level.tpot_s)
+            if late := self._late(deployment, layout):
+                return kept, late
+            if not largest:
+                return kept, f"even one sequence a GPU takes {scorer.at(1).tpot_s * 1e3:,.1f} ms a token"
+            return kept, self._of(scorer.at(largest), layout)
+        except (InfeasibleError, InputError) as error:
+            return kept, str(error)
+
+    def _at(
+        self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None], batch: int
+    ) -> Reached | str:
+        """Return what a placement reaches at a batch."""
+        plan = self.plan
+        try:
+            scorer, _ = placement_scorer(
+                deployment.with_batch(batch), layout, experts, plan.loads, plan.split
+            )
+            score = scorer.at(batch)
+        except (InfeasibleError, InputError) as error:
+            return str(error)
+        if late := self._late(deployment, layout):
+            return late
+        limit = self.level.tpot_s
+        if self.level.asked and limit is not None and score.tpot_s > limit * (1 + NEAR):
+            return f"{score.tpot_s * 1e3:,.1f} ms a token at batch {batch:,}; the plan is for {limit * 1e3:,.4g} ms"
+        return self._of(score, layout)
+
+    def _of(self, score: Score, layout: Layout) -> Reached:
+        moe = self.plan.deployment.model.moe is not None
+        return Reached(
+            score.tok_s_per_gpu,
+            score.tok_s_per_gpu_used,
+            score.tok_s_per_user,
+            score.step_s,
+            score.batch,
+            layout.short(moe=moe),
+            getattr(score, self.rate) / getattr(self.plan.score, self.rate) - 1,
+        )
+
+    @property
+    def _unchanged(self) -> Sweep:
+        """Every layout of the plan's deployment, at the batches that are looked at too."""
+        if self._base is None:
+            batches = list(self._batches().values())
+            self._base = self._sweep(self.plan.deployment, self._copies, batches)
+        return self._base
+
+    def _sweep(self, deployment: Deployment, copies: int | None, batches: Sequence[int] = ()) -> Sweep:
+        limit = self.level.tpot_s
+        speeds = () if limit is None else (1 / limit,)
+        return sweep(deployment, redundant=copies, cut_experts=False, speeds=speeds, batches=batches)
+
+    def _freed(self, deployment: Deployment, kept: Reached | str, copies: int | None = None) -> Reached | str:
+        """Return the best of all layouts under a change; ``kept`` is what the plan's own reaches."""
+        copies = self._copies if copies is None else copies
+        try:
+            return self._best_of(self._sweep(deployment, copies), kept, copies=copies)
+        except InputError as error:
+            return str(error)
+
+    @property
+    def _copies(self) -> int | None:
+        """Copies that the plan was asked for; None where they are left to a rule."""
+        asked = self.plan.options.get("redundant")
+        return asked if isinstance(asked, int) else None
+
+    def _best_of(
+        self,
+        found: Sweep,
+        kept: Reached | str,
+        *,
+        which: NDArray[np.bool_] | None = None,
+        batch: int | None = None,
+        copies: int | None = None,
+    ) -> Reached | str:
+        """Return the best layout within the service level, its experts placed.
+
+        A sweep's figures are of balanced experts, which no placement beats (but where tokens are so few that some
+        experts are not read): layouts are placed in their order until none can be better. ``kept`` is one of them.
+        ``which`` are those that may be taken; of a ``batch`` that is asked for, a time per token that the plan just
+        has is no limit.
+        """
+        able, why = self._able(found, which, batch, copies)
+        if not able.any():
+            return kept if isinstance(kept, Reached) else why
+        limit = self._limit(batch)
+        best: Reached | str = kept
+        rows = np.flatnonzero(able)
+        tried: set[tuple[int, int]] = set()
+        rate, own = getattr(found, self.rate), getattr(self.plan.score, self.rate)
+        for row in rows[np.argsort(-rate[rows], kind="stable")].tolist():
+            bound = float(rate[row]) / own - 1
+            layout = int(found.layout[row]), int(found.tp[row])
+            if len(tried) == MOST_PLACED or (isinstance(best, Reached) and bound <= best.gain):
+                break
+            if layout in tried:
+                continue
+            tried.add(layout)
+            trial = self._place(found, row, self._copies if copies is None else copies, limit)
+            if isinstance(trial, Reached) and not (isinstance(best, Reached) and best.gain >= trial.gain):
+                best = trial
+        return best
+
+    def _limit(self, batch: int | None) -> float | None:
+        """The time per token that binds; a plan's own is no limit at a batch that is asked for."""
+        return self.level.tpot_s if self.level.asked or batch is None else None
+
+    def _able(
+        self, found: Sweep, which: NDArray[np.bool_] | None, batch: int | None, copies: int | None
+    ) -> tuple[NDArray[np.bool_], str]:
+        """Return the configurations that hold the service level, and why there is none."""
+        if not len(found):
+            lacks = found.shortage_bytes / 1e9
+            return np.zeros(0, dtype=bool), f"no layout fits: the nearest lacks {lacks:.1f} GB per GPU"
+        able = found.batch >= 1 if batch is None else found.batch == batch
+        able = able if which is None else able & which
+        if not able.any():
+            return (
+                able,
+                "no layout that fits can have it" if batch is None else f"no layout takes batch {batch:,}",
+            )
+        limit = self._limit(batch)
+        if limit is not None:
+            fastest = 1e3 / float(found.tok_s_per_user[able].max())
+            able = able & (found.tok_s_per_user >= (1 - NEAR) / limit)
+            if not able.any():
+                return (
+                    able,
+                    f"no layout is within {limit * 1e3:,.4g} ms a token; the fastest takes {fastest:,.1f} ms",
+                )
+        if self._ttft_s is not None:
+            first = self._first_tokens(found.deployment, copies)
+            able = able & np.array([first.get(shape, np.inf) <= self._ttft_s for shape in shapes_of(found)])
+        return able, "no layout is soon enough with the first token"
+
+    @property
+    def _ttft_s(self) -> float | None:
+        """The time to the first token that a decode plan was made for."""
+        asked = self.plan.options.get("ttft_s")
+        decodes = self.plan.deployment.workload.decodes
+        return float(asked) if decodes and isinstance(asked, int | float) else None
+
+    def _first_tokens(self, deployment: Deployment, copies: int | None) -> Mapping[Shape, float]:
+        """Return the seconds to the first token by shape, found once for each deployment."""
+        if id(deployment) not in self._first:
+            self._first[id(deployment)] = deployment, first_tokens(deployment, copies)
+        return self._first[id(deployment)][1]
+
+    def _late(self, deployment: Deployment, layout: Layout) -> str:
+        """Return why a layout is too late with the first token; empty where it is not, or nobody asked."""
+        limit = self._ttft_s
+        if limit is None:
+            return ""
+        seconds = self._first_tokens(deployment, self._copies).get(shape_of(layout), np.inf)
+        if seconds <= limit:
+            return ""
+        return f"the first token after {seconds * 1e3:,.0f} ms; the plan is for {limit * 1e3:,.4g} ms"
+
+    def _place(self, found: Sweep, row: int, copies: int | None, limit: float | None) -> Reached | str:
+        """Return what a layout of a sweep reaches with its experts placed, at the largest batch up to the sweep's."""
+        plan, layout, most = self.plan, found.layout_of(row), int(found.batch[row])
+        deployment = found.deployment.with_batch(most)
+        placed = placed_experts(plan, deployment, layout, copies, self._known)
+        if isinstance(placed, str):
+            return placed
+        scorer, _ = placement_scorer(deployment, layout, placed, plan.loads, plan.split)
+        most = min(most, scorer.max_batch)
+        batch = batch_within(scorer, most, limit) if most else 0
+        return self._of(scorer.at(batch), layout) if batch else "its experts placed, it is too slow"
+
+
+def _step(now: int, value: int) -> str:
+    return "next up" if value > now else "next down"

@@ -179,7 +179,16 @@ def _inputs(first: Plan, second: Plan, *data: Mapping[str, Any]) -> list[Row]:
     for own, one in zip(flat, figures, strict=True):  # of parts of one alone `domains` says enough
         own.update({name: text for name, text in one.items() if all(name in other for other in figures)})
     names = dict.fromkeys([*flat[0], *flat[1]])
-    return [Row(name, name.replace("_", " "), flat[0].get(name), flat[1].get(name), _plain) for name in names]
+    return [
+        Row(
+            name,
+            name if "." in name else name.replace("_", " "),
+            flat[0].get(name),
+            flat[1].get(name),
+            _plain,
+        )
+        for name in names
+    ]
 
 
 def _flat_inputs(plan: Plan, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,6 +212,7 @@ def _flat_inputs(plan: Plan, data: Mapping[str, Any]) -> dict[str, Any]:
         "loads": None if loads is None else ", ".join(loads.names),
         **({} if loads is None else {"loads_digest": _digest(loads.tokens.tobytes())}),
         **options,
+        **{key if key != "basis" else "price_basis": value for key, value in inputs["prices"].items()},
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations, product
+from itertools import accumulate, combinations, groupby, permutations, product
 
 from cost.layouts.candidates import MOST_STAGES
 from cost.machine import unlike_gpus
@@ -80,44 +80,49 @@ class DomainClass:
 
 @dataclass(frozen=True)
 class Shape:
-    """A replica before its layers are split: blocks, each in a domain of its own, and how many stages they make.
+    """A replica before its layers are split: blocks, each in a domain of its own, and the GPUs of each stage.
 
-    Stages are equal runs of the GPUs of all blocks, or a block each.
+    Stages are runs of the GPUs of all blocks, in order: each a part of one block, or some whole ones.
     """
 
     blocks: tuple[Block, ...]
-    stages: int
+    sizes: tuple[int, ...]
 
     @property
     def gpus(self) -> int:
         """GPUs of the replica."""
-        return sum(block.size for block in self.blocks)
+        return sum(self.sizes)
+
+    @property
+    def stages(self) -> int:
+        """Stages of the replica."""
+        return len(self.sizes)
 
     @property
     def legal(self) -> bool:
         """Whether each stage is a part of one block, or some whole ones."""
-        if self.stages == len(self.blocks):
-            return True
-        if self.gpus % self.stages:
-            return False
-        each, ends, end = self.gpus // self.stages, set(), 0
-        for block in self.blocks:
-            inside = end % each == 0 and block.size % each == 0
-            end += block.size
-            ends.add(end)
-            if not inside and block.size > each:
+        ends = list(accumulate(block.size for block in self.blocks))
+        starts, start = {0, *ends}, 0
+        for size in self.sizes:
+            end = start + size
+            inside = any(
+                first <= start and end <= last for first, last in zip([0, *ends], ends, strict=False)
+            )
+            if not inside and not (start in starts and end in starts):
                 return False
-        return each <= min(block.size for block in self.blocks) or all(
-            stop in ends for stop in range(each, self.gpus + 1, each)
-        )
+            start = end
+        return start == ends[-1]
 
     def groups(self, blocks: Sequence[Group]) -> tuple[Group, ...]:
         """The GPUs of each stage where the blocks lie on these."""
-        if self.stages == len(blocks):
-            return tuple(blocks)
         flat = [gpu for block in blocks for gpu in block]
-        each = len(flat) // self.stages
-        return tuple(tuple(flat[start : start + each]) for start in range(0, len(flat), each))
+        ends = list(accumulate(self.sizes))
+        return tuple(tuple(flat[end - size : end]) for size, end in zip(self.sizes, ends, strict=True))
+
+
+def even(blocks: tuple[Block, ...], stages: int) -> Shape:
+    """Return a shape of equal stages."""
+    return Shape(blocks, (sum(block.size for block in blocks) // stages,) * stages)
 
 
 def domain_classes(cluster: Cluster) -> list[DomainClass]:
@@ -192,14 +197,14 @@ def shapes_of(cluster: Cluster, classes: Sequence[DomainClass], *, most_stages: 
             fits = [one for one in alike if one.size >= size]
             blocks = {one.block(0, size) for one in fits} | {one.block(one.size - size, size) for one in fits}
             for block in blocks:
-                found |= {Shape((block,), p): None for p in _cuts(size, most, sizes)}
+                found |= {even((block,), part): None for part in _cuts(size, most, sizes)}
         for size in {one.size for one in alike}:
             found |= dict.fromkeys(_joined(alike, size, most))
     for several in _mixed(cluster, classes):
         if len({_gpu_name(classes, block) for block in several}) == 1:
-            found[Shape(several, 1)] = None
+            found[even(several, 1)] = None
         if len(several) <= most:
-            found[Shape(several, len(several))] = None
+            found[Shape(several, tuple(block.size for block in several))] = None
     return [shape for shape in found if shape.legal]
 
 
@@ -221,7 +226,7 @@ def _joined(alike: Sequence[DomainClass], size: int, most: int) -> Iterator[Shap
         stages = {part for part in range(1, most + 1) if domains % part == 0}
         stages |= {domains * part for part in parts if domains * part <= most}
         for block, cut in product(blocks, sorted(stages)):
-            yield Shape((block,) * domains, cut)
+            yield even((block,) * domains, cut)
 
 
 def _mixed(cluster: Cluster, classes: Sequence[DomainClass]) -> Iterator[tuple[Block, ...]]:
@@ -272,3 +277,23 @@ def _free(classes: Sequence[DomainClass], block: Block, taken: set[int]) -> Grou
             if block.slow < 0 and block.size <= one.fast:
                 return gpus[: block.size]
     return None
+
+
+def shapes_like(
+    cluster: Cluster, classes: Sequence[DomainClass], replicas: Iterable[tuple[Group, ...]]
+) -> list[Shape]:
+    """Return the shapes of ``replicas``, the GPUs of each stage, that lie on these domains, each domain once."""
+    of = {cluster.gpus[gpus[0]].domain: one for one in classes for gpus in one.gpus}
+    found: dict[Shape, None] = {}
+    for stages in replicas:
+        runs = [
+            (domain, len(list(run)))
+            for domain, run in groupby(cluster.gpus[gpu].domain for stage in stages for gpu in stage)
+        ]
+        domains = [domain for domain, _ in runs]
+        if len(set(domains)) < len(runs) or not of.keys() >= set(domains):
+            continue
+        if all(size <= of[domain].fast or size == of[domain].size for domain, size in runs):
+            blocks = tuple(of[domain].block(0, size) for domain, size in runs)
+            found[Shape(blocks, tuple(len(stage) for stage in stages))] = None
+    return [shape for shape in found if shape.legal]

@@ -12,19 +12,16 @@ from numpy.typing import NDArray
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import arrangement_of
+from cost.layouts.stages import Pricer
+from cost.layouts.unlike_stages import with_free_orders
 from cost.pools import DECODE_DERATE, PREFILL_DERATE, CachePath, FirstToken, Workers, kv_path
 from placement.fitting import TP_WIDTHS
-from placement.fleet.blocks import Block, DomainClass, Shape, stand
-from topology.figures import Evidence, Figure
+from placement.fleet.blocks import Block, DomainClass, Shape, shapes_like, stand
+from topology.cluster import Cluster
 
 Floats = NDArray[np.float64]
 DECODE, PREFILL = "decode", "prefill"
 _ALIKE = 1e-9
-
-TPOT_LIMIT = Figure(
-    0.05, "s", Evidence.ASSUMED, "about 20 tok/s for each user, faster than people read", "50 ms"
-)
-"""Longest time per output token where nobody says."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +96,7 @@ class Column:
 
     def label(self, *, moe: bool) -> str:
         """The layout in a few letters: ``EP72 TP1 PP1``."""
-        shape = self.shape
-        each = {shape.gpus // shape.stages}
-        if shape.stages == len(shape.blocks):
-            each = {block.size for block in shape.blocks}
-        return f"EP{max(each)} " * moe + f"TP{self.tp} PP{shape.stages}"
+        return f"EP{max(self.shape.sizes)} " * moe + f"TP{self.tp} PP{self.shape.stages}"
 
     @property
     def blocks(self) -> Counter[Block]:
@@ -134,6 +127,15 @@ class Priced:
     receive_s: tuple[float, ...] = (np.inf,)
     path: CachePath | None = None
     shapes: dict[str, list[Shape]] = field(default_factory=dict)
+
+
+def sweep_shapes(cluster: Cluster, classes: Sequence[DomainClass], traffic: Traffic) -> list[Shape]:
+    """Return the shapes of the replicas that a sweep of the whole cluster prices, for every model and role."""
+    replicas: dict[tuple[tuple[int, ...], ...], None] = {}
+    for deployment in (one for pair in traffic.deployments for one in pair if one is not None):
+        for what in with_free_orders(Pricer(deployment, traffic.redundant)):
+            replicas |= {what.replicas[index]: None for index, _ in what.alike}
+    return shapes_like(cluster, classes, replicas)
 
 
 def price(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traffic, model: int) -> Priced:

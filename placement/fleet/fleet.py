@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from placement.fleet.assign import Replica, assign
 from placement.fleet.blocks import DomainClass, Shape, domain_classes, shapes_of
-from placement.fleet.columns import DECODE, PREFILL, Column, Priced, Traffic, price, reprice
+from placement.fleet.columns import DECODE, PREFILL, Column, Priced, Traffic, price, reprice, sweep_shapes
 from placement.fleet.options import FleetOptions
 from placement.fleet.search import Chosen, choose
 from placement.fleet.uniform import Uniform, best_uniform
@@ -132,7 +132,8 @@ def make_fleet(
     every = domain_classes(cluster)
     classes, spares = _without_spares(every, options.spares, cluster)
     layers = max(len(decode.model.layers) for decode, _ in traffic.deployments)
-    shapes = shapes_of(cluster, classes, most_stages=layers)
+    mine = shapes_of(cluster, classes, most_stages=layers)
+    shapes = list(dict.fromkeys([*mine, *sweep_shapes(cluster, classes, traffic)]))
     priced = _priced(classes, shapes, traffic)
     within, notes = _within_reach(traffic, priced)
     if notes:

@@ -9,7 +9,7 @@ from cost.loads import ExpertLoads
 from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
 from placement.fleet.columns import DECODE, PREFILL
 from placement.fleet.fleet import Fleet, Pool
-from placement.options import PlanOptions
+from placement.options import NO_LIMIT, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
 from topology.errors import InfeasibleError
@@ -54,7 +54,7 @@ def plan_pool(
     found = fitted(here, Fitting(shape, slots, most))
     if found is None:
         return PoolPlan(None, "HBM does not hold the batch with the layers in whole kibibytes")
-    limit_s = fleet.traffic.tpot_s if pool.role == DECODE else None
+    limit_s = (fleet.traffic.tpot_s if pool.role == DECODE else None) or NO_LIMIT
     asked = replace(
         options,
         redundant=redundant,

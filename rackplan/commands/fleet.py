@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cost.loads import ExpertLoads
     from placement.fleet.columns import Traffic
     from placement.fleet.options import FleetOptions
+    from topology.figures import Figure
 
 CONTEXT = 4096
 _SUM = 0.005
@@ -39,7 +40,10 @@ class Served(Group):
     )
     osl: Annotated[int | None, opt("--osl", "With --isl: tokens of an answer.", "N")] = None
     tok_s: Annotated[
-        float | None, opt("--tok-s", "Output tokens per second to serve; default: as many as there are.", "N")
+        str | None,
+        opt(
+            "--tok-s", "Output tokens per second to serve: 2e6, 2M, 128k. Default: as many as there are.", "N"
+        ),
     ] = None
     tpot_ms: Annotated[
         str | None, opt("--tpot-ms", "Longest time per output token; none: no limit. [50]", "X")
@@ -66,7 +70,7 @@ class Served(Group):
 
         return FleetOptions(
             goal=None if self.goal is None else require_goal(self.goal),
-            tok_s=self.tok_s,
+            tok_s=None if self.tok_s is None else options.tokens_per_s(self.tok_s),
             utilization=self.utilization,
             spares=self.spares,
             time_limit_s=time_limit_s,
@@ -76,7 +80,8 @@ class Served(Group):
     def traffic(self, models: list[Deployment], shares: tuple[float, ...]) -> Traffic:
         """Return the models with their lengths and limits."""
         from cost.pools import TTFT_LIMIT, serving_workloads
-        from placement.fleet.columns import TPOT_LIMIT, Traffic
+        from placement.fleet.columns import Traffic
+        from placement.options import USUAL_TPOT
 
         pairs: list[tuple[Deployment, Deployment | None]] = []
         for one in models:
@@ -91,8 +96,8 @@ class Served(Group):
             shares=shares,
             isl=self.isl or 0,
             osl=self.osl or 1,
-            tpot_s=_limit(self.tpot_ms, "--tpot-ms", TPOT_LIMIT.value),
-            ttft_s=_limit(self.ttft_ms, "--ttft-ms", TTFT_LIMIT.value) if both else None,
+            tpot_s=_limit(self.tpot_ms, "--tpot-ms", USUAL_TPOT),
+            ttft_s=_limit(self.ttft_ms, "--ttft-ms", TTFT_LIMIT) if both else None,
             imbalance=None if both else 1.0,
             redundant=self.redundant,
             tpot_default=self.tpot_ms is None,
@@ -189,13 +194,9 @@ def _refuse_twice(names: list[str]) -> None:
         raise InputError(f"--model {twice}: it stands twice; give it once, with the sum of its shares.")
 
 
-def _limit(text: str | None, flag: str, default: float) -> float | None:
-    """Return a limit in seconds; None for ``none``."""
-    if text is None:
-        return default
-    if text.strip().lower() == "none":
+def _limit(text: str | None, flag: str, usual: Figure) -> float | None:
+    """Return a limit in seconds, the usual one where nobody says; None for ``none``."""
+    given = options.limit_s(text, flag)
+    if given == "none":
         return None
-    try:
-        return options.seconds(float(text), flag)
-    except ValueError:
-        raise InputError(f"{flag} {text}: expected milliseconds, or none.") from None
+    return usual.value if given is None else given

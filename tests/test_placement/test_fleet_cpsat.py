@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.fleet.assign import assign
-from placement.fleet.blocks import Block, DomainClass, Shape
+from placement.fleet.blocks import Block, DomainClass, even
 from placement.fleet.columns import DECODE, PREFILL, Column, drop_dominated
 from placement.fleet.cpsat import Answer, Problem, build, hint, solve
 from placement.stop import Stop
@@ -33,7 +33,7 @@ def classes(*sizes: tuple[int, int], slow: int = 0) -> list[DomainClass]:
 
 def column(role: str, rate: float, *sizes: int, slow: int = -1, group: int = 0) -> Column:
     """A replica on blocks of these sizes."""
-    shape = Shape(tuple(Block(0, size, slow) for size in sizes), 1)
+    shape = even(tuple(Block(0, size, slow) for size in sizes), 1)
     return Column(0, role, shape, group, rate, rate, 1, 1.0, 1.0, 1.0)
 
 

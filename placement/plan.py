@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -123,7 +124,7 @@ class Plan:
     search: str = ""
     order: OrderProof | None = None
 
-    @property
+    @cached_property
     def totals(self) -> Totals:
         """What all GPUs of the cluster give, cost and draw, idle ones too; the other phase has GPUs of its own."""
         deployment, score = self.deployment, self.score

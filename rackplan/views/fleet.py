@@ -12,6 +12,7 @@ from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.plans import PoolPlan
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from rackplan.views.money import rate_words, totals_blocks
+from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import cluster_doubts, what_if_blocks
 from topology.cluster import Cluster
 
@@ -36,6 +37,7 @@ def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]
                 *_limits(fleet),
                 *labelled("Note", *fleet.notes),
                 *what_if_blocks(first),
+                *set_blocks("Set", fleet.cluster),
                 *labelled("Doubts", cluster_doubts(fleet.cluster)),
                 *labelled("Plans", *_plan_words(plans)),
                 *labelled("Files", ", ".join(files.values())),
@@ -54,6 +56,7 @@ def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "cluster": cluster.name,
+        **set_data(cluster),
         "goal": fleet.options.wanted,
         "inputs": {
             "models": [{"model": decode.model.name, "share": share} for (decode, _), share in _models(fleet)],

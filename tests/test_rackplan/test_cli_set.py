@@ -91,6 +91,8 @@ def test_sweep_compare_traffic_catalog_and_draw_take_it(
     assert known["gpu"]["figures"]["hbm_bytes_per_s"]["value"] == 6.7e12
     sized = run("size", "--model", model, "--cluster", "hgx-h100", "--tok-s", 1e6, *DOUBLE, "--json").data
     assert sized["set"][0]["value"] == 6.7e12
+    fleet = run("fleet", "--model", model, "--cluster", "hgx-h100", *DOUBLE, "--json").data
+    assert fleet["set"][0]["value"] == 6.7e12
     assert run("draw", "hgx-h100", *link, "-o", "x.dot").code == 0
 
 

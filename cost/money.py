@@ -344,7 +344,9 @@ class PriceBook:
                 left_out[f"{one.name}: no power is in the catalog; give yours with `power` {one.kind}=W."] = (
                     None
                 )
-        counts = count_parts(cluster, [one for one, *_ in lines])
+        counts, uncounted = count_parts(cluster, [one for one, *_ in lines])
+        if uncounted:
+            left_out[uncounted] = None
         return [
             BillPart(one.name, count * share, price, power, all_in=False)
             for (one, share, price, power), count in zip(lines, counts, strict=True)

@@ -7,6 +7,7 @@ from functools import cache
 
 from cost.prices import figure_file
 from topology.cluster import Cluster
+from topology.fabrics import largest_host, uplinks_of_leaf
 from topology.figures import Figure
 from topology.graph import SCALE_OUT_KINDS
 from topology.physical import Physical, physical_limits
@@ -14,6 +15,8 @@ from topology.physical import Physical, physical_limits
 SWITCH, TRANSCEIVER = "switch", "transceiver"
 NETWORK = (SWITCH, TRANSCEIVER)
 """What the network between domains is made of, as prices and powers name it."""
+MOST_PORTS = 144
+"""Ports of the largest switch that is sold for such networks (Quantum-X800)."""
 _NEAR = 1e-6
 
 
@@ -55,12 +58,31 @@ def network_parts(cluster: Cluster) -> list[NetworkPart]:
     return [NetworkPart(SWITCH), *optics] if optics else []
 
 
-def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> list[int]:
-    """Return how many of each of ``parts`` there are, on the graph of ``cluster`` with what is broken."""
+def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> tuple[list[int], str]:
+    """Return how many of each of ``parts`` there are, on the graph of ``cluster`` with what is broken.
+
+    Beside them a sentence on switches that are not counted; empty where all are.
+    """
     if not parts:
-        return []
+        return [], ""
     counted = physical_limits(cluster)
-    return [part.count(counted) for part in parts]
+    links = _links_of_plane(cluster, counted)
+    said = ""
+    if links > MOST_PORTS and any(part.kind == SWITCH for part in parts):
+        said = (
+            f"switches between domains: a spine plane of {links:,} links counts as one switch; those that it stands "
+            "for are left out."
+        )
+    return [part.count(counted) for part in parts], said
+
+
+def _links_of_plane(cluster: Cluster, counted: Physical) -> int:
+    """Return the links that end at one spine plane, 0 where the fabric has switches one by one."""
+    out = cluster.spec.scale_out
+    if out is None or out.kind not in ("rail", "leaf-spine"):
+        return 0
+    uplinks = uplinks_of_leaf(out, gpus_per_node=largest_host(cluster.spec))
+    return counted.switches.get("leaf", 0) * uplinks // out.spines
 
 
 def transceiver_power(link_bytes_per_s: float) -> Figure | None:

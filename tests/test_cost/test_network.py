@@ -16,8 +16,16 @@ def test_parts_by_hand() -> None:
     graph = cluster.graph
     switches = [node for node, data in graph.nodes(data=True) if data["kind"] in ("leaf", "spine")]
     links = sum(data["count"] for a, b, data in graph.edges(data=True) if data["fabric"] == "ib-ndr400")
-    assert count_parts(cluster, parts) == [len(switches), 2 * links]
-    assert count_parts(cluster, []) == []
+    assert count_parts(cluster, parts) == ([len(switches), 2 * links], "")
+    assert count_parts(cluster, []) == ([], "")
+
+
+def test_a_spine_plane_that_stands_for_many_switches_says_so() -> None:
+    cluster = resolve_cluster("hgx-h100@1024")
+    (switches, _), said = count_parts(cluster, network_parts(cluster))
+    links = sum(data["count"] for a, b, data in cluster.graph.edges(data=True) if "f.s0" in (a, b))
+    assert switches == 4 * 8 + 4
+    assert f"a spine plane of {links} links counts as one switch" in said
 
 
 def test_transceivers_have_the_power_of_their_rate_alone() -> None:

@@ -13,13 +13,14 @@ from cost.attention.sparse import as_if_sparse
 from cost.calibration.alltoall import Kernel
 from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
-from cost.layout import StageSpec
+from cost.layout import Place, StageSpec
 from cost.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates, unlike_gpus
 from cost.model import Model, MoeFfn
 from cost.money import Bill, PriceBook
 from cost.workload import Workload
 from topology.cluster import Cluster
 from topology.errors import InputError
+from topology.fabrics import leaves_and_pods
 from topology.routes import Router, uniform_bytes_per_s
 
 USABLE_HBM = 0.90
@@ -208,6 +209,20 @@ class Deployment:
     def domain_set(self, stage: StageSpec) -> frozenset[int]:
         """Scale-up domains that ``stage`` lies in."""
         return self._known.once(lambda: frozenset(self.domains(stage).tolist()), "domain set", stage.gpus)
+
+    def place(self, stage: StageSpec) -> Place:
+        """Scale-up domain, leaf and pod that all GPUs of ``stage`` lie in."""
+
+        def made() -> Place:
+            domains = self.domain_set(stage)
+            leaf, pod = self._known.once(
+                lambda: leaves_and_pods(self.cluster.spec, self.cluster.gpus), "leaves"
+            )
+            leaves, pods = {leaf[gpu] for gpu in stage.gpus}, {pod[gpu] for gpu in stage.gpus}
+            alone = (next(iter(where)) if len(where) == 1 else None for where in (domains, leaves, pods))
+            return Place(*alone)
+
+        return self._known.once(made, "place", stage.gpus)
 
     def unlike(self, stage: StageSpec) -> tuple[tuple[int, tuple[float, int]], ...]:
         """Which GPUs of ``stage`` are unlike others of their kind, by place, and in what (:func:`unlike_gpus`)."""

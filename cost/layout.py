@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
+from enum import IntEnum
+from typing import NamedTuple, overload
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,34 @@ class StageSpec:
     layers: range
 
 
-def joints(domains: Sequence[frozenset[int]]) -> tuple[bool, ...]:
-    """Whether each stage of a replica lies in one scale-up domain with the next, the last with the first."""
-    return tuple(len(a | b) == 1 for a, b in zip(domains, [*domains[1:], domains[0]], strict=True))
+class Place(NamedTuple):
+    """Scale-up domain, leaf and pod of the scale-out fabric that GPUs lie in; None where they lie in several."""
+
+    domain: int | None
+    leaf: int | None
+    pod: int | None
+
+
+class Joint(IntEnum):
+    """What two groups of GPUs have in common, from near to far: one domain, switches of one leaf, of one pod."""
+
+    DOMAIN = 0
+    LEAF = 1
+    POD = 2
+    FAR = 3
+
+
+def joint(one: Place, other: Place) -> Joint:
+    """Return the nearest that two groups have in common."""
+    for what, a, b in zip(Joint, one, other, strict=False):
+        if a is not None and a == b:
+            return what
+    return Joint.FAR
+
+
+def joints(places: Sequence[Place]) -> tuple[Joint, ...]:
+    """What each stage of a replica has in common with the next, the last with the first."""
+    return tuple(joint(a, b) for a, b in zip(places, [*places[1:], places[0]], strict=True))
 
 
 Replica = tuple[StageSpec, ...]

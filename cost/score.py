@@ -230,7 +230,7 @@ def _kinds(deployment: Deployment, layout: Layout, uses: Uses) -> list[list[int]
     rows: dict[object, list[int]] = {}
     for index, (stages, row) in enumerate(zip(layout.replicas, uses, strict=True)):
         keys = tuple(_stage_key(deployment, *each) for each in zip(stages, row, strict=True))
-        rows.setdefault((keys, joints([deployment.domain_set(stage) for stage in stages])), []).append(index)
+        rows.setdefault((keys, joints([deployment.place(stage) for stage in stages])), []).append(index)
     return list(rows.values())
 
 

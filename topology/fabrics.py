@@ -167,6 +167,25 @@ def pods_of(spec: ClusterSpec) -> list[list[int]]:
     return pods
 
 
+def leaves_and_pods(spec: ClusterSpec, gpus: Sequence[Gpu]) -> tuple[list[int], list[int]]:
+    """Return the number of each GPU's leaf (rail: of its pod's set of leaves; dragonfly: router), and of its pod.
+
+    Without a fabric, or with a raw one, each domain counts as a leaf and a pod of its own.
+    """
+    out = spec.scale_out
+    if out is None or out.kind == "raw":
+        own = [gpu.domain for gpu in gpus]
+        return own, own
+    pods, before, hosts = pods_of(spec), 0, dict[str, tuple[int, int]]()
+    for index, domain in enumerate(pods):
+        for host, pod in enumerate(domain):
+            leaf = pod if out.kind == "rail" else (before + host) // out.nodes_per_leaf
+            hosts[f"d{index}.n{host}"] = leaf, pod
+        before += len(domain)
+    places = [hosts[gpu.node] for gpu in gpus]
+    return [leaf for leaf, _ in places], [pod for _, pod in places]
+
+
 def _add_rails(graph: nx.Graph[str], spec: ClusterSpec, scale_out: ScaleOutSpec, gpus: Sequence[Gpu]) -> None:
     """GPU i of every host on leaf i of its pod, leaves cabled evenly to spine planes.
 

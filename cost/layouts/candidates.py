@@ -15,6 +15,7 @@ from cost.model import Model, MoeFfn
 from cost.terms.experts import expert_columns
 from topology.cluster import Cluster
 from topology.errors import InputError
+from topology.fabrics import leaves_and_pods
 
 Group = tuple[int, ...]
 
@@ -151,14 +152,15 @@ class _GroupKinds:
     ----------
     kind:
         Equal for groups with as many GPUs in domains of the same kinds that are unlike others in the same places.
-    domain:
-        The domain that a group lies in; negative, and of no other group, where it lies in several.
+    place:
+        The domain that a group lies in, the leaf and the pod (:class:`cost.layout.Place`), ``[3, groups]``;
+        negative, and of no other group, where it lies in several.
     runs:
         Numbers of GPUs that a group of each kind has in one domain.
     """
 
     kind: NDArray[np.int64]
-    domain: NDArray[np.int64]
+    place: NDArray[np.int64]
     runs: frozenset[int]
 
     @classmethod
@@ -166,8 +168,9 @@ class _GroupKinds:
         """Return those of ``groups``; ``marks`` say what sets GPUs apart (:func:`cost.machine.unlike_gpus`)."""
         number: dict[object, int] = {}
         kinds: list[int] = []
-        domains: list[int] = []
+        places: list[tuple[int, int, int]] = []
         runs: set[int] = set()
+        leaf, pod = leaves_and_pods(cluster.spec, cluster.gpus)
         spec_ids = [id(domain) for domain in cluster.spec.domains]
         for index, group in enumerate(groups):
             parts: tuple[tuple[int, int], ...]
@@ -182,16 +185,21 @@ class _GroupKinds:
                 tuple((place, marks[gpu]) for place, gpu in enumerate(group) if gpu in marks) if marks else ()
             )
             kinds.append(number.setdefault((parts, unlike), len(number)))
-            domains.append(domain)
+            # leaves and pods are in order of the hosts
+            one_leaf, one_pod = leaf[group[0]] == leaf[group[-1]], pod[group[0]] == pod[group[-1]]
+            near = leaf[group[0]] if one_leaf else -1 - index, pod[group[0]] if one_pod else -1 - index
+            places.append((domain, *near))
             runs.update(gpus for _, gpus in parts)
-        return cls(np.array(kinds), np.array(domains), frozenset(runs))
+        return cls(np.array(kinds), np.array(places).T, frozenset(runs))
 
     def arrangement(self, replicas: tuple[tuple[Group, ...], ...], *, cut: bool = True) -> Arrangement:
         """Return the groups, lined up in their order as the stages of ``replicas``."""
         shape = len(replicas), len(replicas[0])
-        domain = self.domain[: shape[0] * shape[1]].reshape(shape)
-        near = domain == np.roll(domain, -1, axis=1)
-        key = np.hstack([self.kind[: domain.size].reshape(shape), near])
+        size = shape[0] * shape[1]
+        place = self.place[:, :size].reshape(3, *shape)
+        # the nearest of domain, leaf and pod that a stage has in common with the next
+        apart = np.cumprod(place != np.roll(place, -1, axis=2), axis=0).sum(axis=0)
+        key = np.hstack([self.kind[:size].reshape(shape), apart])
         _, first, count = np.unique(key, axis=0, return_index=True, return_counts=True)
         order = np.argsort(first)
         alike = tuple(zip(first[order].tolist(), count[order].tolist(), strict=True))

@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from cost.deployment import Deployment
-from cost.layout import StageSpec
+from cost.layout import Joint, StageSpec, joint
+from cost.machine import OUT_LINKS
 from cost.quantity import Quantity
 from cost.terms.work import Term
 
 ACTIVATION_BYTES = 2.0
 """Activations between GPUs travel in BF16."""
+LEAF_LINKS = 2
+"""Links between GPUs of two domains on one leaf: up to it and down again."""
 TOKEN_ID_BYTES = 4.0
 """A sampled token travels back to the first stage, which embeds it, as an int32."""
 
@@ -22,16 +25,23 @@ def hop_seconds(
 ) -> tuple[str, float, float]:
     """Return the fabric of a pipeline hop, its expected seconds and its seconds at peak.
 
-    ``moved`` bytes pass the busiest GPU: over the scale-up fabric where both stages lie in one domain, else
-    over the scale-out one.
+    ``moved`` bytes pass the busiest GPU: over the scale-up fabric where both stages lie in one domain, else over the
+    scale-out one. Neighbours on one leaf share no uplink with others, and their bytes pass :data:`LEAF_LINKS` links;
+    in one pod of a fat tree they do not pass its cores.
     """
     rates, reached = deployment.rates(sender), deployment.machine(sender).efficiency["links.hop"]
-    if len(deployment.domain_set(sender) | deployment.domain_set(receiver)) == 1:
+    near = joint(deployment.place(sender), deployment.place(receiver))
+    if near is Joint.DOMAIN:
         peak_s = moved / rates.up_bytes_per_s
         return rates.up_fabric, peak_s / reached + rates.up_latency_s, peak_s
     rates.require_scale_out()
-    peak_s = moved / rates.out_bytes_per_s
-    return rates.out_fabric, peak_s / reached + rates.out_latency_s, peak_s
+    out, share, latency_s = deployment.cluster.spec.scale_out, 1.0, rates.out_latency_s
+    if out is not None and near is Joint.LEAF:
+        share, latency_s = out.total_oversubscription, latency_s * LEAF_LINKS / OUT_LINKS
+    elif out is not None and near is Joint.POD and out.kind == "fat-tree":
+        share = out.core_oversubscription
+    peak_s = moved / (rates.out_bytes_per_s * share)
+    return rates.out_fabric, peak_s / reached + latency_s, peak_s
 
 
 def hops(

@@ -16,7 +16,7 @@ from cost.step import even_step
 from cost.terms.pipeline import hop_seconds
 from cost.terms.work import PlacedExperts
 from cost.workload import StepShape, Workload
-from topology import resolve_cluster
+from topology import build_cluster, resolve_cluster
 
 
 def shape_of(where, stage, *, tokens=3.0, tp=1):
@@ -208,10 +208,31 @@ def test_hops_stay_on_the_fabric_they_can(toy):
     where = toy.deployment(toy.cluster(toy.domain(4, latency=1e-6), 4, latency=1e-5))
     a, b, c = (StageSpec(gpus, range(1)) for gpus in ((0, 1), (2, 3), (4, 5)))
     assert hop_seconds(where, a, b, moved=1e6) == ("up", pytest.approx(1.2e-5), pytest.approx(1e-5))
-    assert hop_seconds(where, a, c, moved=1e6) == ("out", pytest.approx(1.4e-4), pytest.approx(1e-4))
+    assert hop_seconds(where, a, c, moved=1e6) == ("out", pytest.approx(1.2e-4), pytest.approx(1e-4))
     where = toy.deployment(toy.cluster(4, 4), efficiency=toy.coefficients(links__hop=0.5))
     assert hop_seconds(where, a, b, moved=1e6)[1:] == pytest.approx((2e-5, 1e-5))
     assert hop_seconds(where, a, c, moved=1e6)[1:] == pytest.approx((2e-4, 1e-4))
+
+
+def test_a_hop_between_neighbours_shares_no_uplink(toy):
+    """Two hosts a leaf, two leaves a pod: 2 links and the rate of the NIC to the neighbour, else less."""
+    spec = toy.cluster(2, 2, 2, 2, 2, latency=1e-5).spec
+    assert spec.scale_out is not None
+    stages = [StageSpec((2 * host, 2 * host + 1), range(1)) for host in range(5)]
+
+    def seconds(**fabric: object) -> list[float]:
+        out = replace(spec.scale_out, **fabric)
+        where = toy.deployment(build_cluster(replace(spec, scale_out=out)))
+        return [hop_seconds(where, stages[0], other, moved=1e6)[1] for other in stages[1:]]
+
+    leaf_spine = seconds(kind="leaf-spine", nodes_per_pod=2, oversubscription=2.0)
+    assert leaf_spine == pytest.approx([1.2e-4, 2.4e-4, 2.4e-4, 2.4e-4])
+    rail = seconds(nodes_per_pod=4, oversubscription=2.0)
+    assert rail == pytest.approx([1.2e-4, 1.2e-4, 1.2e-4, 2.4e-4])
+    tree = {"nodes_per_pod": 4, "leaves_per_pod": 2, "oversubscription": 2.0, "core_oversubscription": 2.0}
+    assert seconds(kind="fat-tree", cores=1, spines=2, **tree) == pytest.approx(
+        [1.2e-4, 2.4e-4, 2.4e-4, 4.4e-4]
+    )
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,25 @@ def test_unlike_domains_come_in_a_better_order_than_that_of_the_cluster():
     assert best.gpus_used <= 76
 
 
+def test_neighbours_on_a_leaf_follow_each_other():
+    """Hosts 0 and 1 are on one leaf, 2 and 3 on another, uplinks are oversubscribed: one crossing and one return."""
+    fast, slow = (resolve_cluster(name).spec.domains[0] for name in ("hgx-h200", "hgx-h100"))
+    fabric = replace(
+        resolve_cluster("hgx-h200@16").spec.scale_out,
+        kind="leaf-spine",
+        nodes_per_pod=2,
+        oversubscription=8.0,
+    )
+    spec = replace(resolve_cluster("hgx-h200@16").spec, domains=(fast, slow, fast, slow), scale_out=fabric)
+    where = deployment(build_cluster(spec), phase="prefill", batch=4)
+    groups = domain_gpus(where.cluster)
+    problem = order_problem(Pricer(where), groups, sequences=4.0 * 32, stages=4)
+    assert problem.hop_seconds[0, 1] < problem.hop_seconds[0, 2] / 4
+    best = exchanged_order(problem)
+    assert best is not None
+    assert {frozenset(best.order[:2]), frozenset(best.order[2:])} == {frozenset((0, 1)), frozenset((2, 3))}
+
+
 def test_alike_domains_have_no_order_of_their_own():
     assert unlike_arrangements(Pricer(deployment("hgx-h100@16"))) == []
     assert unlike_arrangements(Pricer(deployment("gb200-nvl72"))) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
@@ -21,7 +22,7 @@ from topology import (
     resolve_cluster,
     validate_graph,
 )
-from topology.fabrics import pods_of
+from topology.fabrics import leaves_and_pods, pods_of
 from topology.graph import EDGE_ATTRIBUTES, NODE_ATTRIBUTES
 
 if TYPE_CHECKING:
@@ -218,3 +219,26 @@ def test_a_missing_link_attribute(key: str) -> None:
     del data[key]
     with pytest.raises(InputError, match=f"has no attribute `{key}`"):
         validate_graph(graph)
+
+
+@pytest.mark.parametrize("kind", ["rail", "leaf-spine", "fat-tree", "dragonfly"])
+def test_leaves_are_those_that_gpus_are_cabled_to(kind: str) -> None:
+    host, rack = load_domain("hgx-h100"), replace(load_domain("gb200-nvl72"), gpus=12)
+    fabric = load_scale_out("hgx-h100")
+    out = replace(
+        fabric, kind=kind, nodes_per_pod=4, leaves_per_pod=1 if kind in ("rail", "leaf-spine") else 2
+    )
+    out = replace(out, spines=0 if kind == "dragonfly" else 1, cores=2 if kind == "fat-tree" else 0)
+    out = replace(out, local_links=1 if kind == "dragonfly" else 0)
+    cluster = build_cluster(ClusterSpec("x", (host, host, rack, host, rack), out))
+    leaves, pods = leaves_and_pods(cluster.spec, cluster.gpus)
+    cabled = [
+        {end for end in cluster.graph[gpu.id] if cluster.graph.nodes[end]["kind"] in ("leaf", "router")}
+        for gpu in cluster.gpus
+    ]
+    for i, j in combinations(range(len(leaves)), 2):
+        if kind != "rail" or cluster.gpus[i].rail == cluster.gpus[j].rail:
+            assert (leaves[i] == leaves[j]) == (cabled[i] == cabled[j])
+    one = {gpu.id: pod for gpu, pod in zip(cluster.gpus, pods, strict=True)}
+    for gpu, ends in zip(cluster.gpus, cabled, strict=True):
+        assert {cluster.graph.nodes[end]["pod"] for end in ends} == {one[gpu.id]}

@@ -32,6 +32,13 @@ def _beginnings(spelling: str) -> list[str]:
     return ["".join(words[:count]) for count in range(1, len(words) + 1)]
 
 
+def _inner_runs(spelling: str) -> list[str]:
+    """Return the runs of words after the first that have a number: how people remember a name (``v3``, ``235b``)."""
+    words = plain_words(spelling).split("-")
+    runs = ["".join(words[first:last]) for last in range(1, len(words) + 1) for first in range(1, last)]
+    return [run for run in runs if any(letter.isdigit() for letter in run)]
+
+
 @dataclass(frozen=True)
 class Names:
     """The names of one kind of thing, and other spellings of them.
@@ -62,6 +69,14 @@ class Names:
                 found.setdefault(beginning, {})[name] = None
         return found
 
+    @cached_property
+    def _runs(self) -> dict[str, dict[str, None]]:
+        found = {run: dict(names) for run, names in self._begun.items()}
+        for spelling, name in self.spellings.items():
+            for run in _inner_runs(spelling):
+                found.setdefault(run, {})[name] = None
+        return found
+
     def spelled(self, text: str) -> str | None:
         """Return the name that the whole of ``text`` spells, None where it spells none."""
         return self._whole.get(_joined(text))
@@ -87,8 +102,8 @@ class Names:
         typed = _joined(text[:_LONGEST])
         best: dict[str, float] = {}
         match = difflib.SequenceMatcher(b=typed)
-        for beginning, names in self._begun.items():
-            match.set_seq1(beginning)
+        for run, names in self._runs.items():
+            match.set_seq1(run)
             if match.real_quick_ratio() < _ALSO or match.quick_ratio() < _ALSO:
                 continue
             for name in names:

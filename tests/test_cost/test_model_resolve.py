@@ -60,7 +60,7 @@ def test_names_are_read_without_regard_to_case_and_space():
         ("mistral-8x7b", "did you mean mixtral-8x7b or mixtral-8x22b or"),
         ("Qwen/Qwen3-235B-A22B-FP8", "give `model` qwen3-235b-a22b `weights` fp8"),
         ("deepseek-ai/DeepSeek-V9", "did you mean deepseek-v"),
-        ("nobody/nothing", "neither in the catalog nor a file. `rackplan"),
+        ("nobody/zzzzzz", "neither in the catalog nor a file. `rackplan"),
         ("../models/missing", "neither in the catalog nor a file"),
         ("zzz", "neither in the catalog nor a file. `rackplan catalog models`"),
         ("", "neither in the catalog"),

@@ -110,7 +110,9 @@ def fleet(
     model: Annotated[
         list[str],
         opt(
-            "--model", "Catalog name, Hugging Face id or config.json, with its share of the requests; repeatable.", "M[:SHARE]"
+            "--model",
+            "Name, Hugging Face id or config.json, with its share of the requests; repeatable.",
+            "M[:SHARE]",
         ),
     ],
     cluster: options.ClusterName,

@@ -59,8 +59,8 @@ def money_legend() -> list[Block]:
 def bill_blocks(bills: Mapping[str, Bill]) -> list[Block]:
     """Return the prices and powers behind the bills of several clusters, each kind of GPU once; what is left out."""
     together = Bill.together(list(bills.values()))
-    prices = _parts(together, "usd_per_h", lambda figure: f"{figure.value:g} USD/h")
-    powers = _parts(together, "power_w", lambda figure: watts(figure.value))
+    prices = _parts(together, "usd_per_h", lambda figure: f"{figure.value:g} USD/h", counted=False)
+    powers = _parts(together, "power_w", lambda figure: watts(figure.value), counted=False)
     all_in = "all-in: " * all(part.all_in for part in together.parts)
     return [
         *labelled("Prices", f"basis {together.basis}: {prices}" if prices else ""),
@@ -172,13 +172,13 @@ def _without(bill: Bill, name: str) -> str:
     return ", ".join(part.name for part in bill.parts if getattr(part, name) is None)
 
 
-def _parts(bill: Bill, name: str, shown: Callable[[Figure], str]) -> str:
-    """Return the figure of each part with how it is known."""
+def _parts(bill: Bill, name: str, shown: Callable[[Figure], str], *, counted: bool = True) -> str:
+    """Return the figure of each part with how it is known; how many there are, where there are several kinds."""
     found = []
     for part in (*bill.parts, *bill.network):
         figure = getattr(part, name)
         if figure is not None:
-            several = len(bill.parts) + len(bill.network) > 1
+            several = counted and len(bill.parts) + len(bill.network) > 1
             count = f"{part.count:,.0f} x " if several else ""
             found.append(f"{count}{part.name} {shown(figure)}, {figure.kind.label}")
     return "; ".join(found)

@@ -6,9 +6,11 @@ its GPUs sending equal parts side by side. What a receiving group copies among i
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,8 +206,8 @@ class _Matched(Generic[Real, Whole]):
         their cached part back from where it lies (0: it is in HBM).
     """
 
-    isl: int
-    osl: int
+    isl: float
+    osl: float
     gpus: int
     prefill: Whole
     decode: Whole
@@ -278,10 +280,9 @@ class RateMatches(_Matched[Array, Index]):
 
     def row(self, index: int) -> RateMatch:
         """One match."""
-        values = ((each.name, getattr(self, each.name)) for each in fields(RateMatch))
-        return RateMatch(
-            **{name: value if isinstance(value, int) else value[index].item() for name, value in values}
-        )
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(RateMatch)}
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        return RateMatch(**(values | {name: value[index].item() for name, value in arrays.items()}))
 
 
 def serving_workloads(
@@ -311,7 +312,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     decode: Sweep,
     prefill: Sweep,
     *,
-    osl: int,
+    osl: float,
     ttft_s: float | None = None,
     tpot_s: float | None = None,
     prefill_derate: Figure = PREFILL_DERATE,
@@ -319,6 +320,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     path: CachePath | None = None,
     fetch: CachePath | None = None,
     domains: int | None = None,
+    shorter: Sequence[tuple[float, Sweep]] = (),
 ) -> RateMatches:
     """Size a pool of prefill workers for every decode configuration, with integers within the GPUs there are.
 
@@ -342,6 +344,9 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     domains:
         Domains that both pools share, alike those of the decode sweep's cluster, which may have fewer or more: what a
         worker does is the same among few and among many. None: those of the clusters.
+    shorter:
+        Where prompts differ in length: sweeps of prefill at those shorter than ``prefill``'s, each with its share of
+        the requests; ``osl`` is then the mean, and no prefix is fetched.
 
     Notes
     -----
@@ -361,6 +366,10 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     ``GPUs of a worker * R / B``. A fetch of the cached part's ``F`` bytes goes the same way on the prefill side
     alone: ``b_P tp_P F / (tp_P p_P H)`` before the step, and ``r_P`` at most ``GPUs * H / F``.
 
+    A prefill worker takes prompts of all lengths, each length in steps of its own: with shares ``s_i`` and ``r_i``
+    prompts of that length per second at its best batch that keeps the limit, it finishes ``1 / sum(s_i / r_i)``
+    prompts per second. The limit holds for every length, so for the longest.
+
     Raises
     ------
     InputError
@@ -372,38 +381,45 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         raise InputError(f"`osl` {osl}: expected 1 token or more.")
     rooms = _Rooms.of(decode.deployment.cluster, prefill.deployment.cluster, domains)
     path = path or kv_path(decode.deployment, prefill.deployment)
+    if fetch is not None and shorter:
+        raise InputError("rate matching: prompts of several lengths fetch no prefix; leave one out.")
     first = FirstToken.of(decode, prefill, path, fetch)
-    moved, fetched = (path, first.cache_bytes), (fetch, first.fetched_bytes)
+    share = 1 - math.fsum(share for share, _ in shorter)
+    prompts = _Prompts.of(decode, [(share, prefill), *shorter], path, fetch, prefill_derate.value)
+    moved = path, prompts.mean_cache_bytes
     answers = decode_derate.value * decode.deployment.workload.tokens_per_step / osl
     decoders = Workers.of(decode, answers, moved)
-    prefillers = Workers.of(prefill, prefill_derate.value, moved, fetched)
     wanted = np.flatnonzero(decode.tok_s_per_user >= (1 / tpot_s if tpot_s else 0.0))
     matched = np.zeros((3, len(wanted)), dtype=np.int64)
+    served = np.zeros(len(wanted))
     # which prefill keeps the limit depends on the decode side only by how fast it receives a cache
     for receive_s in np.unique(first.receive_s[wanted]):
-        able = first.seconds(slice(None), receive_s) <= (np.inf if ttft_s is None else ttft_s)
+        able, prefillers = prompts.able(receive_s, np.inf if ttft_s is None else ttft_s)
         tried = _worth_trying(prefill.step_s, prefillers, able)
         alike = first.receive_s[wanted] == receive_s
-        matched[:, alike] = _partners(decoders.some(wanted[alike]), prefillers, tried, rooms)
+        some = decoders.some(wanted[alike])
+        found = _partners(some, prefillers, tried, rooms)
+        matched[:, alike] = found
+        served[alike] = served_per_s(some, prefillers.some(found[2]), found[0], found[1])
     matches = matched[0] > 0
     rows, (count_d, count_p, partner) = wanted[matches], matched[:, matches]
     soonest = first.seconds(slice(None), np.min(first.receive_s, initial=np.inf))
     return RateMatches(
-        isl=prefill.deployment.workload.context,
+        isl=prompts.mean_tokens,
         osl=osl,
         gpus=rooms.gpus,
         prefill=partner,
         decode=rows,
         prefill_workers=count_p,
         decode_workers=count_d,
-        requests_per_s=served_per_s(decoders.some(rows), prefillers.some(partner), count_d, count_p),
+        requests_per_s=served[matches],
         tok_s_per_user=decode.tok_s_per_user[rows],
         prefill_s=prefill.step_s[partner],
         transfer_s=first.transfer_s(partner, first.receive_s[rows]),
         fetch_s=first.fetch_s[partner],
         prefill_gpus=count_p * prefill.gpus[partner],
         decode_gpus=count_d * decode.gpus[rows],
-        cache_bytes=first.cache_bytes,
+        cache_bytes=prompts.mean_cache_bytes,
         path=path,
         fetched_bytes=first.fetched_bytes,
         fetch_path=fetch,
@@ -447,6 +463,81 @@ class FirstToken:
     def seconds(self, prefill: Index | slice, receive_s: Array | np.float64) -> Array:
         """Seconds to the first token."""
         return self.fetch_s[prefill] + self.step_s[prefill] + self.transfer_s(prefill, receive_s)
+
+
+@dataclass(frozen=True, eq=False)
+class _Prompts:
+    """The prefill side: prompts of each length, the longest first.
+
+    Attributes
+    ----------
+    shares, sweeps, firsts, workers:
+        Of the requests, ``[lengths]``; what was swept for each, how soon its first token comes, what a worker
+        finishes of it alone.
+    layout:
+        For each sweep which layout a row is of, the same number in all.
+    """
+
+    shares: Sequence[float]
+    sweeps: Sequence[Sweep]
+    firsts: Sequence[FirstToken]
+    workers: Sequence[Workers]
+    layout: Sequence[Index]
+
+    @classmethod
+    def of(
+        cls,
+        decode: Sweep,
+        lengths: Sequence[tuple[float, Sweep]],
+        path: CachePath,
+        fetch: CachePath | None,
+        derate: float,
+    ) -> _Prompts:
+        """Return the prefill side of sweeps with their shares."""
+        sweeps = [found for _, found in lengths]
+        firsts = [FirstToken.of(decode, found, path, fetch) for found in sweeps]
+        workers = [
+            Workers.of(found, derate, (path, first.cache_bytes), (fetch, first.fetched_bytes))
+            for found, first in zip(sweeps, firsts, strict=True)
+        ]
+        keys = [np.stack([f.gpus, f.stages, f.tp, f.ep, f.moe_tp]) for f in sweeps]
+        number = np.unique(np.concatenate(keys, axis=1), axis=1, return_inverse=True)[1].reshape(-1)
+        ends = np.cumsum([len(found) for found in sweeps])[:-1]
+        return cls([share for share, _ in lengths], sweeps, firsts, workers, np.split(number, ends))
+
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens of a prompt on average."""
+        lengths = [found.deployment.workload.context for found in self.sweeps]
+        return lengths[0] if len(lengths) == 1 else math.fsum(map(operator.mul, self.shares, lengths))
+
+    @property
+    def mean_cache_bytes(self) -> float:
+        """Bytes of a prompt's cache on average."""
+        caches = [first.cache_bytes for first in self.firsts]
+        return caches[0] if len(caches) == 1 else math.fsum(map(operator.mul, self.shares, caches))
+
+    def able(self, receive_s: np.float64, ttft_s: float) -> tuple[NDArray[np.bool_], Workers]:
+        """Return which rows of the longest keep the limit where its cache is received so fast, and what each serves.
+
+        Of several lengths one row stands for each layout that keeps the limit at all of them.
+        """
+        longest = self.firsts[0].cache_bytes
+        able = [
+            first.seconds(slice(None), np.float64(receive_s * (first.cache_bytes / longest))) <= ttft_s
+            for first in self.firsts
+        ]
+        if len(able) == 1:
+            return able[0], self.workers[0]
+        layouts = 1 + max(int(np.max(number, initial=0)) for number in self.layout)
+        best = np.zeros((len(able), layouts))
+        for row, number, workers, keeps in zip(best, self.layout, self.workers, able, strict=True):
+            np.maximum.at(row, number[keeps], workers.requests_per_s[keeps])
+        with np.errstate(divide="ignore"):
+            rate = 1 / np.sum(np.array(self.shares)[:, None] / best, axis=0)
+        ours, number = self.workers[0], self.layout[0]
+        stands = able[0] & (ours.requests_per_s == best[0][number]) & (rate[number] > 0)
+        return stands, Workers(ours.gpus, ours.stages, rate[number])
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from cost.deployment import Deployment
 from cost.layouts import Sweep, best_at, sweep
 from cost.layouts.candidates import domain_gpus
+from cost.lengths import Lengths
 from cost.money import Bill
-from cost.pools import CachePath, RateMatch, kv_path, match_rates, serving_workloads
+from cost.pools import CachePath, RateMatch, RateMatches, kv_path, match_rates
 from cost.quantity import require_number
 from topology.build import build_cluster
 from topology.cluster import Cluster
@@ -301,30 +302,35 @@ class Pair:
     """Sweeps of decode and of prefill whose pools share domains, and the way of the caches between them."""
 
     decode: Sweep
-    prefill: Sweep
-    osl: int
+    prefill: Sequence[tuple[float, Sweep]]
+    """Of each length of prompts its share and its sweep, the longest first."""
+    osl: float
     ttft_s: float | None
     path: CachePath
     _rows: dict[float | None, Sweep] = field(default_factory=dict)
 
     def best(self, domains: int | None, tpot_s: float | None) -> RateMatch | None:
         """Return the pools with most throughput on so many domains (None: those of the sweeps), or None."""
-        rows = self.rows(tpot_s)
-        return match_rates(
-            rows,
-            self.prefill,
-            osl=self.osl,
-            ttft_s=self.ttft_s,
-            tpot_s=tpot_s,
-            path=self.path,
-            domains=domains,
-        ).best()
+        return self._matched(self.rows(tpot_s), domains, self.ttft_s, tpot_s).best()
 
     @property
     def fastest_ttft_s(self) -> float:
         """Shortest time to the first token, limits or not."""
-        rows = self.rows(None)
-        return match_rates(rows, self.prefill, osl=self.osl, path=self.path).fastest_ttft_s
+        return self._matched(self.rows(None), None, None, None).fastest_ttft_s
+
+    def _matched(
+        self, rows: Sweep, domains: int | None, ttft_s: float | None, tpot_s: float | None
+    ) -> RateMatches:
+        return match_rates(
+            rows,
+            self.prefill[0][1],
+            osl=self.osl,
+            ttft_s=ttft_s,
+            tpot_s=tpot_s,
+            path=self.path,
+            domains=domains,
+            shorter=self.prefill[1:],
+        )
 
     def rows(self, tpot_s: float | None) -> Sweep:
         """Of the decode configurations within the limit the best of each shape: a match knows no more of them."""
@@ -400,7 +406,7 @@ class PooledSupply:
                 _pool(role, found, index, copies * workers)
                 for copies, pair, match in used
                 for role, found, index, workers in (
-                    ("prefill", pair.prefill, match.prefill, match.prefill_workers),
+                    ("prefill", pair.prefill[0][1], match.prefill, match.prefill_workers),
                     ("decode", pair.rows(tpot_s), match.decode, match.decode_workers),
                 )
             ),
@@ -474,11 +480,11 @@ class Size:
     demand:
         What was asked; its limits are those that were kept.
     lengths:
-        Tokens of a prompt and of an answer; None: decode alone.
+        Tokens of prompts and answers; None: decode alone.
     served:
         What the units that serve give.
     sweeps:
-        What was priced: of decode, and of prefill.
+        What was priced of decode.
     fewer:
         The levels below: a unit fewer, and a tenth of them fewer where that is another number.
     looser:
@@ -491,7 +497,7 @@ class Size:
 
     deployment: Deployment
     demand: Demand
-    lengths: tuple[int, int] | None
+    lengths: Lengths | None
     served: Served
     sweeps: tuple[Sweep, ...]
     fewer: tuple[Level, ...]
@@ -586,7 +592,7 @@ def size(
     deployment: Deployment,
     demand: Demand,
     *,
-    lengths: tuple[int, int] | None = None,
+    lengths: Lengths | None = None,
     redundant: int | None = None,
     imbalance: float | None = None,
 ) -> Size:
@@ -597,7 +603,7 @@ def size(
     deployment:
         The unit, the model and the workload of decode; with ``lengths`` its context plays no part.
     lengths:
-        Tokens of a prompt and of an answer: both phases, in pools that match. None: decode alone.
+        Tokens of prompts and answers: both phases, in pools that match. None: decode alone.
     redundant, imbalance:
         As :func:`cost.layouts.sweep` takes them; an imbalance of None is 1 for decode alone, the usual one for pools.
 
@@ -648,7 +654,7 @@ def _looser(supply: Supply, demand: Demand) -> tuple[tuple[float | None, int], .
 def _supply(
     deployment: Deployment,
     demand: Demand,
-    lengths: tuple[int, int] | None,
+    lengths: Lengths | None,
     redundant: int | None,
     imbalance: float | None,
 ) -> tuple[Supply, tuple[Sweep, ...], str]:
@@ -664,18 +670,22 @@ def _supply(
     shares = alike(unit.spec) and len(units) > 1
     widest = max(k for k, one in units.items() if k == 1 or len(one.gpus) <= MOST_JOINED_GPUS or k == 2)
     tried = {k: one for k, one in units.items() if not shares or k == 1 or k >= widest}
-    decoding, prefilling = serving_workloads(deployment.workload, *lengths)
+    decoding, prompts = lengths.workloads(deployment.workload)
     decode = _sweeps(tried, replace(deployment, workload=decoding), redundant, imbalance, speeds)
-    prefill = _sweeps(tried, replace(deployment, workload=prefilling), redundant, imbalance)
+    prefill = [
+        (share, _sweeps(tried, replace(deployment, workload=workload), redundant, imbalance))
+        for share, workload in prompts
+    ]
+    both = decode.keys() & set.intersection(*(set(found) for _, found in prefill))
     pairs = {
         k: Pair(
             decode[k],
-            prefill[k],
-            lengths[1],
+            [(share, found[k]) for share, found in prefill],
+            lengths.mean_osl,
             demand.ttft_s,
-            kv_path(decode[k].deployment, prefill[k].deployment),
+            kv_path(decode[k].deployment, prefill[0][1][k].deployment),
         )
-        for k in sorted(decode.keys() & prefill.keys())
+        for k in sorted(both)
     }
     if not pairs:
         raise InfeasibleError(f"no number of {unit.name} joined runs both phases of {deployment.model.name}.")
@@ -685,7 +695,7 @@ def _supply(
     else:
         own = {k: pair for k, pair in pairs.items() if k == 1}
         supply = PooledSupply(joinable, own, pairs[max(pairs)], _domains(unit))
-    return supply, (*decode.values(), *prefill.values()), unjoined
+    return supply, tuple(decode.values()), unjoined
 
 
 def _joined(unit: Cluster) -> tuple[dict[int, Cluster], str]:

@@ -70,13 +70,20 @@ class Asked:
     @property
     def lengths(self) -> str:
         """Why no other length or phase applies; empty where requests are not given by their lengths."""
-        return "--isl and --osl are of both phases, each at its own length" * ("isl" in self.given)
+        given = "--lengths is" if "lengths" in self.given else "--isl and --osl are" * ("isl" in self.given)
+        return f"{given} of both phases, each at its own length" * bool(given)
 
     @property
     def no_lengths(self) -> str:
         """Why nothing can be asked of whole requests; empty where their lengths are given, or nothing takes any."""
-        wanted = "isl" in self.values and "isl" not in self.given
-        return "nothing is prefilled without lengths of requests: only with --isl and --osl" * wanted
+        wanted = "isl" in self.values and not {"isl", "lengths"} & self.given.keys()
+        others = " or --lengths" * ("lengths" in self.values)
+        return f"nothing is prefilled without lengths of requests: only with --isl and --osl{others}" * wanted
+
+    @property
+    def mixed(self) -> str:
+        """Why no one length applies; empty where requests are not a mix of them."""
+        return "--lengths has the prompts and answers of all requests" * ("lengths" in self.given)
 
     @property
     def apart(self) -> str:
@@ -132,6 +139,7 @@ RULES: tuple[Rule, ...] = (
     Rule("tpot_ms tok_s_user", lambda asked: asked.prefill),
     Rule("windows", lambda asked: asked.no_loads),
     Rule("isl osl", lambda asked: asked.one_length, "give both, or neither"),
+    Rule("isl osl", lambda asked: asked.mixed),
     Rule("context phase", lambda asked: asked.lengths),
     Rule("ttft_ms prefill_cluster kv_offload host_link", lambda asked: asked.no_lengths),
     Rule(

@@ -11,6 +11,7 @@ from rackplan.options import Group, opt
 from topology.errors import InfeasibleError
 
 if TYPE_CHECKING:
+    from cost.lengths import Lengths
     from cost.sizing import Demand
 
 CONTEXT = 4096
@@ -32,6 +33,12 @@ class Asked(Group):
         None
     )
     osl: Annotated[int | None, opt("--osl", "With --isl: tokens of an answer.", "N")] = None
+    lengths: Annotated[
+        str | None,
+        opt(
+            "--lengths", "Instead: a mix of them, a CSV file with the columns isl, osl and share.", "FILE.csv"
+        ),
+    ] = None
     tpot_ms: Annotated[
         str | None, opt("--tpot-ms", "Longest time per output token; none: no limit. [50]", "X")
     ] = None
@@ -58,9 +65,18 @@ class Asked(Group):
     ] = None
 
     @property
-    def lengths(self) -> tuple[int, int] | None:
-        """Tokens of a prompt and of an answer where both phases are asked for."""
-        return None if self.isl is None or self.osl is None else (self.isl, self.osl)
+    def pooled(self) -> bool:
+        """Whether both phases are asked for."""
+        return self.isl is not None or self.lengths is not None
+
+    @property
+    def requests(self) -> Lengths | None:
+        """Tokens of prompts and answers where both phases are asked for."""
+        from cost.lengths import Lengths, read_lengths
+
+        if self.lengths is not None:
+            return read_lengths(self.lengths)
+        return None if self.isl is None or self.osl is None else Lengths.of(self.isl, self.osl)
 
     @property
     def demand(self) -> Demand:
@@ -75,7 +91,7 @@ class Asked(Group):
             utilization=self.utilization,
             spares=self.spares,
             tpot_s=None if tpot_s == "none" else tpot_s or TPOT_MS / 1e3,
-            ttft_s=None if ttft_s == "none" or self.lengths is None else ttft_s or TTFT_LIMIT.value,
+            ttft_s=None if ttft_s == "none" or not self.pooled else ttft_s or TTFT_LIMIT.value,
         )
 
 
@@ -98,7 +114,7 @@ def size(
     demand = asked.demand
     context = CONTEXT if asked.context is None else asked.context
     deployment = pricing.deployment(model, cluster, options.Serving(context=context))
-    sized = partial(sizing.size, lengths=asked.lengths, redundant=asked.redundant, imbalance=asked.imbalance)
+    sized = partial(sizing.size, lengths=asked.requests, redundant=asked.redundant, imbalance=asked.imbalance)
     with progress() as reporter:
         reporter.stage("sizing")
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
+from cost.lengths import Lengths
 from cost.money import Totals, bill_to_dict
 from cost.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
 from cost.sizing import Level, Pool, Size
@@ -59,18 +60,27 @@ def _asked(found: Size, *, tpot_given: bool, ttft_given: bool) -> list[Block]:
         text += "; no room for a peak above it (--utilization)"
     if demand.spares:
         text += f"; {demand.spares:,} spare domain{'s' * (demand.spares > 1)}"
-    pooled = found.lengths
-    lengths = (
-        f"decode alone at {workload.context:,} tokens of context"
-        if pooled is None
-        else f"prompts of {pooled[0]:,} and answers of {pooled[1]:,} tokens, prefilled and decoded here"
-    )
+    lengths = f"decode alone at {workload.context:,} tokens of context"
+    if found.lengths is not None:
+        lengths = f"{_length_words(found.lengths)}, prefilled and decoded here"
     return [
         Text(text, "Asked"),
         Text(lengths, "Requests"),
         *set_blocks("Set", found.unit),
         *labelled("Limits", _limits(found, tpot_given=tpot_given, ttft_given=ttft_given)),
     ]
+
+
+def _length_words(lengths: Lengths) -> str:
+    if len(lengths.isl) == 1:
+        return f"prompts of {lengths.isl[0]:,} and answers of {lengths.osl[0]:,} tokens"
+    prompts = ", ".join(f"{isl:,} ({share:.3g})" for isl, share in lengths.prompts())
+    merged = len(set(lengths.isl)) > len(lengths.prompts())
+    return (
+        f"{len(lengths.isl):,} kinds, prompts of {lengths.mean_isl:,.0f} and answers of {lengths.mean_osl:,.0f} "
+        f"tokens on average; {lengths.context:,} tokens in a cache, the mean over the tokens made; prompts "
+        f"{'merged to' if merged else 'of'} {prompts}"
+    )
 
 
 def _limits(found: Size, *, tpot_given: bool, ttft_given: bool) -> str:
@@ -258,6 +268,11 @@ def _notes(found: Size) -> list[str]:
         notes.append(
             f"{broken:,} broken GPU{plural} of each {found.unit.name} repeat with it, counted in no figure"
         )
+    lengths = found.lengths
+    if lengths is not None and len(lengths.isl) > 1:
+        longest = max(isl + osl for isl, osl in zip(lengths.isl, lengths.osl, strict=True))
+        step = "the prefill row is of the longest prompts, which keep the limit as all others do"
+        notes += filter(None, (step, lengths.note, found.deployment.model.beyond(longest)))
     if doubt := cluster_doubts(found.unit):
         notes.append(doubt)
     return notes
@@ -283,7 +298,7 @@ def _counted(count: int, word: str) -> str:
 
 def _data(found: Size, *, tpot_given: bool, ttft_given: bool) -> dict[str, Any]:
     served, demand, bill = found.served, found.demand, found.bill
-    isl, osl = found.lengths or (None, None)
+    lengths = found.lengths
     main = max(served.pools, key=lambda pool: (pool.role == "decode", pool.replicas * pool.gpus))
     missing = list(bill.left_out)
     if found.racks is None:
@@ -299,8 +314,9 @@ def _data(found: Size, *, tpot_given: bool, ttft_given: bool) -> dict[str, Any]:
             "utilization": demand.utilization,
             "spares": demand.spares,
             "context": found.deployment.workload.context,
-            "isl": isl,
-            "osl": osl,
+            "isl": None if lengths is None else lengths.mean_isl,
+            "osl": None if lengths is None else lengths.mean_osl,
+            "prompts": None if lengths is None else [list(one) for one in lengths.prompts()],
             "tpot_s": demand.tpot_s,
             "tpot_default": not tpot_given,
             "ttft_s": demand.ttft_s,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import cost.sizing
 from cost.deployment import Deployment
 from cost.layouts import best_at, sweep
+from cost.lengths import Lengths
 from cost.pools import match_rates, serving_workloads
 from cost.resolve import resolve_model
 from cost.sizing import Demand, Size, _Table, size
@@ -110,7 +111,7 @@ def test_utilization_and_spares_are_paid_for() -> None:
 
 def test_pools_of_all_units_are_those_of_their_match() -> None:
     isl, osl = 2000, 300
-    found = size(deployment(), Demand(tok_s=2e5, tpot_s=TPOT, ttft_s=2.0), lengths=(isl, osl))
+    found = size(deployment(), Demand(tok_s=2e5, tpot_s=TPOT, ttft_s=2.0), lengths=Lengths.of(isl, osl))
     units = found.served.units
     assert units > 1
     decoding, prefilling = serving_workloads(Workload(), isl, osl)
@@ -132,7 +133,7 @@ def test_pools_of_all_units_are_those_of_their_match() -> None:
 
 def test_one_domain_has_pools_of_its_own() -> None:
     isl, osl = 2000, 300
-    found = size(deployment(), Demand(tok_s=10, tpot_s=TPOT, ttft_s=2.0), lengths=(isl, osl))
+    found = size(deployment(), Demand(tok_s=10, tpot_s=TPOT, ttft_s=2.0), lengths=Lengths.of(isl, osl))
     assert found.served.units == 1
     assert not found.fewer
 
@@ -164,7 +165,7 @@ def test_what_nothing_keeps_says_the_best() -> None:
     with pytest.raises(InfeasibleError, match=r"`tpot_ms` 0.01 is out of reach .* fastest layout takes"):
         size(deployment(), Demand(tok_s=1e6, tpot_s=1e-5))
     with pytest.raises(InfeasibleError, match=r"`ttft_ms` 0.1 is out of reach .* fastest prefill"):
-        size(deployment(), Demand(tok_s=1e6, ttft_s=1e-4), lengths=(2000, 300))
+        size(deployment(), Demand(tok_s=1e6, ttft_s=1e-4), lengths=Lengths.of(2000, 300))
     huge = replace(deployment(), workload=Workload(context=10**9))
     with pytest.raises(InfeasibleError, match="HBM capacity binds"):
         size(huge, Demand(tok_s=1e6))

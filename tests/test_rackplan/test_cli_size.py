@@ -81,6 +81,25 @@ def test_pools_of_both_phases(run: Run) -> None:
     assert "none on the time to the first token" in " ".join(out.split())
 
 
+def test_a_mix_of_lengths(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("isl,osl,share\n2000,300,1\n")
+    (tmp_path / "mix.csv").write_text("isl,osl,share\n2000,300,0.5\n100,900,0.495\n")
+    pair = run(*SMALL, "--tok-s", "100k", "--isl", "2000", "--osl", "300", "--json").data
+    one = run(*SMALL, "--tok-s", "100k", "--lengths", "one.csv", "--json").data
+    assert one == pair
+    mix = run(*SMALL, "--tok-s", "100k", "--lengths", "mix.csv", "--json").data
+    assert mix["gpus"] < pair["gpus"]  # a token of theirs takes less prefill
+    assert mix["asked"]["prompts"][0][0] == 2000
+    out = " ".join(run(*SMALL, "--tok-s", "100k", "--lengths", "mix.csv").out.split())
+    assert "2 kinds, prompts of" in out
+    assert "were divided by it" in out
+    refused = run(*SMALL, "--tok-s", "1M", "--lengths", "mix.csv", "--isl", "5", "--osl", "5")
+    assert refused.code == 2
+    assert "--lengths has the prompts and answers of all requests" in refused.error_line
+    missing = run(*SMALL, "--tok-s", "1M", "--lengths", "no.csv")
+    assert missing.code == 2
+
+
 def test_what_has_no_figure_is_left_out_and_said(run: Run) -> None:
     lecture = ("size", "--model", "mixtral-8x7b", "--cluster", "lecture-8", "--tok-s", "10k")
     data = run(*lecture, "--json").data

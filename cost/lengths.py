@@ -1,0 +1,141 @@
+"""Lengths of requests: one prompt and answer, or a mix of them with shares, as read from a CSV file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from cost.pools import serving_workloads
+from cost.quantity import LONGEST_CONTEXT
+from cost.workload import Workload
+from topology.errors import InputError
+from topology.table import Table
+
+COLUMNS = ("isl", "osl", "share")
+MOST_PROMPTS = 6
+"""Lengths of prompts that are priced apart; more are merged, the longest never."""
+NEAR_ONE = 0.01
+"""How far shares may be from adding up to 1: rounding of a file, not another scale."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Requests by length.
+
+    Attributes
+    ----------
+    isl, osl, share:
+        Tokens of a prompt, of its answer, and the share of the requests that have them; shares add up to 1.
+    note:
+        What was done to the shares; empty: nothing.
+    """
+
+    isl: tuple[int, ...]
+    osl: tuple[int, ...]
+    share: tuple[float, ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.isl or not len(self.isl) == len(self.osl) == len(self.share):
+            raise InputError("lengths: give as many prompts, answers and shares, at least one of each.")
+        for name, values in (("`isl`", self.isl), ("`osl`", self.osl)):
+            for value in values:
+                if not 1 <= value <= LONGEST_CONTEXT:
+                    raise InputError(
+                        f"{name} {value}: expected 1 token or more, at most {LONGEST_CONTEXT:,}."
+                    )
+        total = math.fsum(self.share)
+        if not all(share > 0 for share in self.share) or not math.isclose(total, 1, abs_tol=1e-9):
+            raise InputError(f"lengths: shares add up to {total:g}; expected numbers above 0 that make 1.")
+
+    @classmethod
+    def of(cls, isl: int, osl: int) -> Lengths:
+        """Return requests that are all alike."""
+        return cls((isl,), (osl,), (1.0,))
+
+    @property
+    def mean_isl(self) -> float:
+        """Tokens of a prompt on average."""
+        return _mean(self.isl, self.share)
+
+    @property
+    def mean_osl(self) -> float:
+        """Tokens of an answer on average."""
+        return _mean(self.osl, self.share)
+
+    @property
+    def context(self) -> int:
+        """Tokens in the cache of a sequence that decodes, the mean over the tokens that are made.
+
+        A request of ``osl`` tokens decodes for ``osl`` steps, with ``isl + osl / 2`` tokens in its cache on average:
+        ``sum(share * osl * (isl + osl / 2)) / sum(share * osl)``. A step's time and the cache are straight lines over
+        it, so the mean stands for the mix.
+        """
+        made = [share * osl for share, osl in zip(self.share, self.osl, strict=True)]
+        cached = [isl + osl // 2 for isl, osl in zip(self.isl, self.osl, strict=True)]
+        return round(_mean(cached, made) / math.fsum(made))
+
+    def prompts(self, most: int = MOST_PROMPTS) -> list[tuple[int, float]]:
+        """Return lengths of prompts with their shares, the longest first, at most ``most`` of them.
+
+        Where there are more, the longest stays and neighbours are merged, those that make the least difference first:
+        together they have the mean of their tokens, rounded up.
+        """
+        share: dict[int, float] = {}
+        for isl, part in zip(self.isl, self.share, strict=True):
+            share[isl] = share.get(isl, 0.0) + part
+        found = sorted(((float(isl), part) for isl, part in share.items()), reverse=True)
+        while len(found) > max(2, most):
+            costs = [(a - b) * p * q / (p + q) for (a, p), (b, q) in pairwise(found[1:])]
+            at = 1 + costs.index(min(costs))
+            (a, p), (b, q) = found[at], found[at + 1]
+            found[at : at + 2] = [((a * p + b * q) / (p + q), p + q)]
+        return [(math.ceil(isl - 1e-6), part) for isl, part in found]
+
+    def workloads(self, workload: Workload) -> tuple[Workload, list[tuple[float, Workload]]]:
+        """Return what the decode pool does, and what the prefill pool does for each length, the longest first."""
+        prompts = self.prompts()
+        found = [(part, serving_workloads(workload, isl, self.osl[0])[1]) for isl, part in prompts]
+        decode = serving_workloads(workload, prompts[0][0], self.osl[0])[0]
+        return replace(decode, context=self.context), found
+
+
+def read_lengths(path: str | Path) -> Lengths:
+    """Read a CSV file with the columns ``isl``, ``osl`` and ``share``, a row for each kind of request.
+
+    Shares that nearly make 1 are scaled to it, with a note.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, has other columns, or a row has no such numbers: with its place.
+    """
+    table = Table.read(path)
+    for name in table.header:
+        if name not in COLUMNS or table.header.count(name) > 1:
+            what = "unknown" if name not in COLUMNS else "duplicate"
+            raise InputError(f"{path}: {what} column {name!r}; such a file has {', '.join(COLUMNS)}.")
+    isl: list[int] = []
+    osl: list[int] = []
+    share: list[float] = []
+    for row in table.rows(COLUMNS):
+        isl.append(row.count("isl", None, least=1, most=LONGEST_CONTEXT))
+        osl.append(row.count("osl", None, least=1, most=LONGEST_CONTEXT))
+        share.append(row.positive("share"))
+    if not isl:
+        raise InputError(f"{path}: has no rows below its header.")
+    total = math.fsum(share)
+    if abs(total - 1) > NEAR_ONE:
+        raise InputError(
+            f"{path}: its shares add up to {total:.6g}, expected 1; divide each by their sum if they are counts."
+        )
+    exact = math.isclose(total, 1, rel_tol=1e-9)
+    note = "" if exact else f"shares of {path} add up to {total:.6g} and were divided by it"
+    return Lengths(tuple(isl), tuple(osl), tuple(part / total for part in share), note)
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    return math.fsum(value * weight for value, weight in zip(values, weights, strict=True))

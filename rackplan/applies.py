@@ -56,11 +56,26 @@ class Asked:
     @property
     def no_loads(self) -> str:
         """Why nothing can be asked of recordings; empty where one is given."""
-        return (
-            ""
-            if self.values.get("loads") or self.values.get("files")
-            else "it is of recordings given with --loads"
-        )
+        given = self.values.get("files") or self.recordings
+        return "" if given else "it is of recordings given with --loads"
+
+    @property
+    def recordings(self) -> list[str]:
+        """The loads that were given as files."""
+        from cost.loads import is_generator
+
+        return [text for text in self.values.get("loads") or () if not is_generator(text)]
+
+    @property
+    def one_load(self) -> str:
+        """Why no load can be worse than others; empty where there may be several, as in a recording or a plan."""
+        single = "model" in self.values and len(self.values.get("loads") or ()) <= 1 and not self.recordings
+        return "there is one synthetic load, which is the mean and the worst" * single
+
+    @property
+    def one_copy(self) -> str:
+        """Why nothing can be split; empty where an expert may have several copies."""
+        return "each expert has one copy, for --redundant is 0" * (self.values.get("redundant") in (0, "0"))
 
     @property
     def one_length(self) -> str:
@@ -138,6 +153,8 @@ RULES: tuple[Rule, ...] = (
     Rule("ep redundant loads windows spread split objective imbalance afd", lambda asked: asked.dense),
     Rule("tpot_ms tok_s_user", lambda asked: asked.prefill),
     Rule("windows", lambda asked: asked.no_loads),
+    Rule("objective", lambda asked: asked.one_load * (asked.values["objective"] == "worst")),
+    Rule("split", lambda asked: asked.one_copy * (asked.values["split"] in ("source", "lp"))),
     Rule("isl osl", lambda asked: asked.one_length, "give both, or neither"),
     Rule("isl osl", lambda asked: asked.mixed),
     Rule("context phase", lambda asked: asked.lengths),

@@ -17,7 +17,17 @@ DENSE = ("--model", "Qwen3-8B", "--cluster", "H100")
 PLAN = ("plan", *DENSE, "-o", "out")
 SWEEP = ("sweep", *DENSE)
 LENGTHS = ("--isl", "100", "--osl", "10")
+MOE = ("plan", "--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "-o", "out")
 REFUSED = [
+    ((*MOE, "--windows", "4", "--loads", "zipf:1"), "--windows 4: it is of recordings given with --loads"),
+    (
+        (*MOE, "--objective", "worst"),
+        "--objective worst: there is one synthetic load, which is the mean and the worst",
+    ),
+    (
+        (*MOE, "--split", "lp", "--redundant", "0"),
+        "--split lp: each expert has one copy, for --redundant is 0",
+    ),
     ((*SWEEP, "--isl", "5"), "--isl 5: prompts and answers have a length each; give both, or neither."),
     ((*SWEEP, "--osl", "5"), "--osl 5: prompts and answers have a length each; give both"),
     ((*SWEEP, *LENGTHS, "--context", "5"), "--context 5: --isl and --osl are of both phases"),

@@ -404,6 +404,7 @@ def _plan(fields: _PlanFile) -> Plan:
     model = model_from_config(inputs.model.config, name=inputs.model.name, weights=inputs.model.weights)
     workload = Workload(**inputs.workload.model_dump())
     prices = PriceBook(**inputs.prices.model_dump())
+    prices.check(cluster)
     deployment = Deployment(cluster, model, workload, engine=inputs.options.engine, prices=prices)
     layout = _layout(fields, deployment)
     strange = sorted(set(fields.experts.layers) - {str(layer) for layer in model.moe_layers})

@@ -66,7 +66,7 @@ def compare_view(
         Text(LEGEND),
         *(Text(row.reason, row.cluster) for row in rows if row.tok_s_per_gpu is None),
         *([Text(NOTE)] if story else []),
-        *money_legend(),
+        *money_legend(bills.values()),
         *bill_blocks(bills),
         *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
         *(Text(note, "Note") for note in notes.values()),

@@ -51,9 +51,15 @@ def money_columns(
     return columns
 
 
-def money_legend() -> list[Block]:
-    """Return what those columns are."""
-    return [Text(f"{USD}: USD per million of these tokens, of all GPUs; {MW}: tokens/s per megawatt.")]
+def money_legend(bills: Iterable[Bill]) -> list[Block]:
+    """Return what those columns are, of which there may be none."""
+    some = list(bills)
+    said = [
+        f"{USD}: USD per million of these tokens, of all GPUs" if any(one.usd_per_h for one in some) else "",
+        f"{MW}: tokens/s per megawatt" if any(one.power_w for one in some) else "",
+    ]
+    text = "; ".join(filter(None, said))
+    return [Text(f"{text}.")] if text else []
 
 
 def bill_blocks(bills: Mapping[str, Bill]) -> list[Block]:

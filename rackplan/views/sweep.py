@@ -129,7 +129,7 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
     legend = [
         Text(f"tok/s are {word} tokens; tok/s/GPU over all GPUs of the cluster, idle ones too; at best: no"),
         *map(Text, _legend(found)),
-        *money_legend(),
+        *money_legend([deployment.bill]),
         Text(
             f"a request with a place waits at most two steps for its {next_token(workload)}: {fastest:,.2f} to "
             f"{slowest:,.2f} ms on the frontier, three quarters of that on average",

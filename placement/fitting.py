@@ -34,12 +34,14 @@ TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 class Shape:
     """A layout before its layers are split: for each replica, the GPUs of each of its stages in order.
 
-    ``alike`` is as of :class:`cost.layout.CutReplicas`; empty where nobody has looked.
+    ``alike`` is as of :class:`cost.layout.CutReplicas`; empty where nobody has looked. ``what``: the arrangement that
+    it is of, None where it is of none.
     """
 
     replicas: tuple[tuple[tuple[int, ...], ...], ...]
     tp: int
     alike: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    what: Arrangement | None = field(default=None, compare=False, repr=False)
 
     def split(self, ranges: Sequence[range]) -> Layout:
         """Return the layout whose stages have these layers."""
@@ -61,7 +63,7 @@ def shapes_of(deployment: Deployment, redundant: int | None) -> Iterator[Shape]:
 def _shapes(model: Model, what: Iterable[Arrangement]) -> Iterator[Shape]:
     for one in what:
         widths, _ = widths_of(model, one, cut_experts=False)
-        yield from (Shape(one.replicas, tp, one.alike) for tp in widths if tp in TP_WIDTHS)
+        yield from (Shape(one.replicas, tp, one.alike, one) for tp in widths if tp in TP_WIDTHS)
 
 
 def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
@@ -158,6 +160,7 @@ class Fitted:
     """A layout that fits at ``batch``: the user's, or the largest.
 
     ``scorer`` scores it as if its experts were perfectly balanced. ``fixed``: the batch is not ours to lower.
+    ``shape`` is what was split, replicas that are left out of the layout too.
     """
 
     layout: Layout
@@ -165,6 +168,7 @@ class Fitted:
     scorer: LayoutScorer
     batch: int
     fixed: bool
+    shape: Shape | None = None
 
 
 def stage_slots(
@@ -316,7 +320,25 @@ def fitted(
     scorer = LayoutScorer(deployment, layout, _balanced_uses(at_batch, layout, fitting.slots))
     if not 0 < batch <= scorer.max_batch:
         return None
-    return Fitted(layout, fitting.slots, scorer, batch, bool(deployment.workload.batch))
+    return Fitted(layout, fitting.slots, scorer, batch, bool(deployment.workload.batch), shape)
+
+
+def split_otherwise(deployment: Deployment, fit: Fitted, ranges: tuple[range, ...]) -> Fitted | None:
+    """Return the whole shape of ``fit`` with other layers on its stages; None where that does not fit.
+
+    Raises
+    ------
+    InputError
+        If nobody says what the shape is.
+    """
+    if fit.shape is None:
+        raise InputError("another split: the layout has no shape that could be split.")
+    layout = fit.shape.split(ranges)
+    scorer = LayoutScorer(deployment, layout, _balanced_uses(deployment, layout, fit.slots))
+    batch = deployment.workload.wanted_batch(scorer.max_batch)
+    if not 0 < batch <= scorer.max_batch:
+        return None
+    return Fitted(layout, fit.slots, scorer, batch, fit.fixed, fit.shape)
 
 
 def _balanced_uses(

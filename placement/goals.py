@@ -75,14 +75,14 @@ def with_parts(deployment: Deployment, layouts: Sequence[Fitted], goal: Goal) ->
     For the fewest GPUs one replica of each kind; for the least cost or energy of a token all replicas of one kind,
     since kinds together are never better than the best of them.
     """
-    found = list(layouts)
-    if goal == "gpus":
-        found = []
+    if goal in ("throughput", "latency"):
+        return list(layouts)
+    found = [] if goal == "gpus" else list(layouts)
     for fit in layouts:
         kinds = fit.scorer.alike
         if goal == "gpus":
             found += _parts(deployment, fit, [row[:1] for row in kinds])
-        elif goal in ("usd", "power") and len(kinds) > 1:
+        elif len(kinds) > 1:
             found += _parts(deployment, fit, kinds)
     return found
 

@@ -30,6 +30,7 @@ from placement.partition import last_within
 from placement.placing import Known, StageGroup, place_stages
 from placement.result import ExpertResult
 from placement.scoring import placement_scorer
+from placement.splits import faster_splits
 from placement.stop import Stop
 
 MOST_PLACED = 80
@@ -103,20 +104,35 @@ def choose_layout(
     asked = with_parts(deployment, asked, options.goal)
     known = {} if known is None else known
     best = None
-    if found := candidates(deployment, asked, level.limit_s, aim):
+    if found := _candidates(deployment, asked, level.limit_s, aim, options):
         best = _best(found, loads, options, known)
     if best is None or not best.meets:
         if not level.usual:
             if best is None:
                 refuse_speed(deployment, level.limit_s, fastest_step_s(asked))
             refuse_speed(best.candidate.deployment, level.limit_s, best.score.tpot_s)
-        found = candidates(deployment, asked, None, aim)
+        found = _candidates(deployment, asked, None, aim, options)
         best = _best(found, loads, options, known)
     chosen = _simplest(best, found, loads, options, known)
     limit_s, layout = chosen.candidate.limit_s, chosen.candidate.layout
     fastest_s = fastest_step_s(asked) if level.usual and limit_s is None else 0.0
     words = service_words(deployment, options, limit_s, fastest_s, first.get(shape_of(layout)))
     return replace(chosen, service_level=words)
+
+
+def _candidates(
+    deployment: Deployment, layouts: Sequence[Fitted], limit_s: float | None, aim: Aim, options: PlanOptions
+) -> list[Candidate]:
+    """Return the layouts that may be chosen, best first, those of several stages split for the limit too."""
+    found = candidates(deployment, layouts, limit_s, aim)
+    if not found:
+        return []
+    level, value = found[0].worth
+    enough = level, (1 - GAINED_AT_MOST) * value
+    near = [one.fitted for one in found if one.worth >= enough]
+    wanted = deployment.with_batch(1) if aim.goal == "latency" else deployment
+    more = with_parts(deployment, faster_splits(wanted, near, limit_s, options.copies), aim.goal)
+    return sorted([*found, *candidates(deployment, more, limit_s, aim)], key=_order)
 
 
 def _simplest(
@@ -199,6 +215,8 @@ def batch_within(scorer: LayoutScorer, most: int, tpot_s: float | None, *, least
     return last_within(least, most, lambda batch: scorer.at(batch).tpot_s, tpot_s)
 
 
+GAINED_AT_MOST = 0.4
+"""A layout this far behind the best has its layers not split again: no split gains that much."""
 LOST_AT_MOST = 0.4
 """A layout this far behind the best under perfect balance is not searched for its batch: imbalance seldom costs
 the best that much."""

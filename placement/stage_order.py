@@ -12,6 +12,7 @@ from cost.layouts.stage_order import (
     OrderProblem,
     StageOrder,
     least_seconds,
+    least_tour,
     most_seconds,
     split_in_order,
 )
@@ -21,6 +22,8 @@ from topology.errors import InfeasibleError
 
 COUNTS = 0.6
 """Part of the time for how many layers lie on which group: in most cases the order follows from that."""
+NEAR = 1e-3
+"""Part of the step between best and bound at which a step just below the best is asked for again."""
 CLOSE = 1e-6
 """Part of the step that integers of the solver may lose: nearer to the bound than this is the best there is."""
 
@@ -46,27 +49,60 @@ def solve_order(
     InfeasibleError
         If no order and no split has room, proven; or none was found in time.
     """
-    from placement.stage_order_cpsat import search_counts, search_order
+    from placement.stage_order_cpsat import search_order
 
     stop = Stop(10.0) if stop is None else stop
     best, least_s = exchanged_order(problem, known), least_seconds(problem)
     if best is not None and (best.step_s <= least_s * (1 + CLOSE) or not stop.goes_on()):
         return _answer(best, least_s, "exchanges of groups alone")
-    most_s = most_seconds(problem) if best is None else best.step_s
-    bound_s, counts = search_counts(problem, most_s, stop.within(max(0.1, COUNTS * stop.left())), seed=seed)
-    if np.isinf(bound_s):
-        raise InfeasibleError(_no_room(problem, proven=True))
-    least_s = max(least_s, bound_s)
-    put = None if counts is None else in_order(problem, counts)
-    if put is not None and (best is None or put.step_s < best.step_s):
-        best = put
+    best, least_s = _counted(problem, best, least_s, stop, seed=seed)
     if best is not None and best.step_s <= least_s * (1 + CLOSE):
         return _answer(best, least_s, "CP-SAT: how many layers on which group; any order does")
+    if np.isinf(least_s):
+        raise InfeasibleError(_no_room(problem, proven=True))
     known_best = None if best is None else (best.order, best.ranges)
     found = search_order(problem, known_best, stop, least_s=least_s, seed=seed)
     if found.best is None:
         raise InfeasibleError(_no_room(problem, proven=found.proven))
     return _answer(StageOrder.of(problem, *found.best), max(least_s, found.bound_s), found.search)
+
+
+def _counted(
+    problem: OrderProblem, best: StageOrder | None, least_s: float, stop: Stop, *, seed: int
+) -> tuple[StageOrder | None, float]:
+    """Return the best of what counts of layers give, put in order, and a bound; infinite where nothing has room.
+
+    Asks for a step a hair shorter than the best; where there is one, halves what is left between it and the bound.
+    """
+    from placement.stage_order_cpsat import counts_within
+
+    clock = stop.within(COUNTS * stop.left())
+    most_s, near = (most_seconds(problem), False) if best is None else (best.step_s, True)
+    first = best is None
+    while clock.goes_on() and (first or least_s < most_s * (1 - CLOSE / 2)):
+        near |= most_s - least_s < NEAR * most_s
+        target_s = most_s if first else most_s * (1 - CLOSE / 4) if near else (least_s + most_s) / 2
+        none, counts = counts_within(problem, target_s, clock.within(clock.left() / 2), seed=seed)
+        if none and first:
+            return None, np.inf
+        if none:
+            least_s = target_s
+        elif counts is not None:
+            put = in_order(problem, counts)
+            if put is not None and (best is None or put.step_s < best.step_s):
+                best = put
+            most_s = min(target_s, _counted_seconds(problem, counts))
+        elif not near:
+            break
+        first = near = False
+    return best, least_s
+
+
+def _counted_seconds(problem: OrderProblem, counts: Ints) -> float:
+    """Seconds of a step with so many layers on each group, hops as short as any are."""
+    each = (counts[:-2] * problem.seconds).sum(axis=0)
+    each += counts[-2] * problem.first_seconds + counts[-1] * problem.last_seconds
+    return float(max(problem.stages * each.max(), each.sum() + least_tour(problem)))
 
 
 def _answer(best: StageOrder, bound_s: float, search: str) -> StageOrder:

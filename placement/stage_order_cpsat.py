@@ -128,7 +128,8 @@ def build(problem: OrderProblem, whole: Scaled, hint: Ordered | None) -> OrderMo
 def build_counts(problem: OrderProblem, whole: Scaled) -> OrderModel:
     """Return the model without the order: how many layers of each kind on which group, hops as short as any are.
 
-    Its best is a bound. Of layers in two runs at most, any answer can be put in order: only hops may be longer.
+    A step that it has no answer for, no order has. Of layers in two runs at most, any answer can be put in order:
+    only hops may be longer.
     """
     built = variables(problem, whole, ordered=False)
     share_layers(built, problem)
@@ -137,7 +138,6 @@ def build_counts(problem: OrderProblem, whole: Scaled) -> OrderModel:
     share_of_runs(built, problem)
     keep_in_memory(built, problem, whole)
     bound_step(built, problem, whole)
-    built.model.minimize(built.step)
     return built
 
 
@@ -160,7 +160,7 @@ def variables(problem: OrderProblem, whole: Scaled, *, ordered: bool = True) -> 
         stop = [model.new_int_var(0, problem.layers, f"stop{g}") for g in groups]
     back = model.new_int_var(int(whole.back_seconds.min()), int(whole.back_seconds.max()), "back")
     least = math.floor(whole.least_s / whole.unit_s)
-    step = model.new_int_var(least, max(least, round(whole.most_s / whole.unit_s) + 1), "step")
+    step = model.new_int_var(least, max(least, math.floor(whole.most_s / whole.unit_s)), "step")
     return OrderModel(model, count, used, first, last, arcs, start, stop, back, step, [])
 
 
@@ -273,8 +273,9 @@ def bound_step(built: OrderModel, problem: OrderProblem, whole: Scaled) -> None:
         model.add(built.step >= problem.stages * each[g])
     if problem.stages == 1:
         return
+    least = math.floor(least_tour(problem) / whole.unit_s)
+    model.add(built.step >= sum(each) + max(0, least - 2 * problem.stages))
     if not built.arcs:
-        model.add(built.step >= sum(each) + math.floor(least_tour(problem) / whole.unit_s))
         return
     hops = sum(int(whole.hop_seconds[g, h]) * literal for (g, h), literal in built.arcs.items())
     for g, last in enumerate(built.last):
@@ -322,27 +323,21 @@ class Found:
     search: str
 
 
-def search_counts(
-    problem: OrderProblem, known_s: float, stop: Stop, *, seed: int
-) -> tuple[float, Ints | None]:
-    """Return a bound on the step, and layers of each kind on each group that reach it but for hops.
+def counts_within(problem: OrderProblem, step_s: float, stop: Stop, *, seed: int) -> tuple[bool, Ints | None]:
+    """Return whether no order has a step of ``step_s`` or less, proven; and counts of layers that may have one.
 
-    The bound is in seconds, infinite where not even these fit, 0 where there was no time; the counts are int64
-    ``[kinds, groups]``, with the first and the last group in two rows more.
+    The counts are of layers of each kind on each group, then 1 for the first group and for the last, int64 ``[kinds
+    + 2, groups]``; None where there are none, or none were found until ``stop``. There is no objective: asked for the
+    best, the solver takes far longer to prove the same bound (measured: 6 s against 0.5 s).
     """
     from ortools.sat.python import cp_model
 
-    built = build_counts(problem, whole := scaled(problem, 0.0, known_s))
+    built = build_counts(problem, scaled(problem, 0.0, step_s))
     solver, status = _solved(built, stop, seed=seed)
-    if status == cp_model.INFEASIBLE:
-        return np.inf, None
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
-        return max(
-            0.0, solver.best_objective_bound
-        ) * whole.unit_s if status == cp_model.UNKNOWN else 0.0, None
+        return status == cp_model.INFEASIBLE, None
     rows = [*built.count, built.first, built.last]
-    counts = np.array([[solver.value(one) for one in row] for row in rows], dtype=np.int64)
-    return solver.best_objective_bound * whole.unit_s, counts
+    return False, np.array([[solver.value(one) for one in row] for row in rows], dtype=np.int64)
 
 
 def search_order(

@@ -290,13 +290,33 @@ def _best_cuts(runs: Floats, combine: np.ufunc) -> tuple[float, Split | None]:
 
 
 def least_tour(problem: OrderProblem) -> float:
-    """Seconds of hops that no order is below: the nearest of each group, of as many groups as there are stages."""
+    """Seconds of hops that no order is below.
+
+    Its hops forward are at least the nearest of each group, of as many groups as there are stages; and they are a
+    tree, so at least as long as the shortest edges of the minimum spanning tree (Kruskal: of all forests of so many
+    edges the first ones are the least).
+    """
     if problem.stages == 1:
         return 0.0
-    none = np.where(np.eye(problem.groups, dtype=bool), np.inf, 0.0)
-    nearest = [(problem.hop_seconds + none).min(axis=axis) for axis in (0, 1)]
-    hops = max(float(np.sort(one)[: problem.stages - 1].sum()) for one in nearest)
-    return hops + float((problem.back_seconds + none).min())
+    many, none = problem.stages - 1, np.where(np.eye(problem.groups, dtype=bool), np.inf, 0.0)
+    hops = problem.hop_seconds + none
+    nearest = max(float(np.sort(hops.min(axis=axis))[:many].sum()) for axis in (0, 1))
+    tree = _tree_edges(np.minimum(hops, hops.T))[:many].sum()
+    return max(nearest, float(tree)) + float((problem.back_seconds + none).min())
+
+
+def _tree_edges(weights: Floats) -> Floats:
+    """Edges of the minimum spanning tree of a complete graph, shortest first, ``[groups - 1]`` (Prim)."""
+    reached = weights[0].copy()
+    left = np.ones(len(weights), dtype=bool)
+    left[0] = False
+    edges = []
+    while left.any():
+        nearest = int(np.where(left, reached, np.inf).argmin())
+        edges.append(reached[nearest])
+        left[nearest] = False
+        reached = np.minimum(reached, weights[nearest])
+    return np.sort(edges)
 
 
 def least_seconds(problem: OrderProblem) -> float:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cost.layouts.stage_order import OrderProblem, StageOrder, least_seconds, most_seconds, split_in_order
 from placement.stage_order import solve_order
-from placement.stage_order_cpsat import search_counts, search_order
+from placement.stage_order_cpsat import counts_within, search_order
 from placement.stop import Stop
 from topology.errors import InfeasibleError, InputError
 
@@ -124,10 +124,15 @@ def test_bounds_hold(seed, kinds):
     problem = random_problem(20 + seed, 6, 4, 3, kind_of=kinds, tight=True)
     steps = [problem.step_seconds(*one) for one in every(problem)]
     most = most_seconds(problem)
-    bound, _ = search_counts(problem, most, Stop(10.0), seed=0)
     if steps:
         assert least_seconds(problem) <= min(steps) * (1 + 1e-9)
-        assert bound <= min(steps) * (1 + 1e-9)
+        none, counts = counts_within(problem, min(steps) * (1 + 1e-9), Stop(10.0), seed=0)
+        assert not none
+        assert counts is not None
+        assert counts[:-2].sum() == problem.layers
+        none, counts = counts_within(problem, least_seconds(problem) * 0.99, Stop(10.0), seed=0)
+        assert none
+        assert counts is None
         assert max(steps) <= most
 
 

@@ -18,7 +18,7 @@ from topology.catalog import (
     systems_of,
 )
 from topology.catalog.shapes import shaped
-from topology.catalog.spelled import find_gpu, spelled_gpus, system_called
+from topology.catalog.spelled import find_gpu, spelled_fabrics, spelled_gpus, system_called
 from topology.errors import InputError
 from topology.fabric_file import given_figure, read_fabric, stand_in_latency, user_figure
 from topology.figures import Figure
@@ -277,7 +277,8 @@ def _link(row: Fields, kinds: Mapping[str, str]) -> RawLink:
     """Return one link: of a fabric of the catalog, or with a rate of its own."""
     ends = row.pair("between")
     named = row.text("fabric", "")
-    known = load_fabric(named) if named in fabric_names() else None
+    spelled = spelled_fabrics().spelled(named)
+    known = None if spelled is None else load_fabric(spelled)
     if "rate" not in row and known is None:
         unknown = f" (the catalog has no fabric {named!r}; {nearest(named, fabric_names())})" if named else ""
         raise InputError(
@@ -288,7 +289,7 @@ def _link(row: Fields, kinds: Mapping[str, str]) -> RawLink:
     rate = user_figure(row, "rate", "byte/s", default=known.link_bytes_per_s if known else None)
     usual = known.latency_s if known else stand_in_latency(scale_up=scale_up)
     latency = user_figure(row, "latency", "s", default=usual)
-    name = named or f"{'scale-up' if scale_up else 'link'} {format_quantity(rate.value, 'byte/s')}"
+    name = spelled or named or f"{'scale-up' if scale_up else 'link'} {format_quantity(rate.value, 'byte/s')}"
     fabric = FabricSpec(name, known.kind if known else "link", rate, latency)
     count = row.count("count", 1)
     row.done()

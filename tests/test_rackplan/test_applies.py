@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from rackplan.applies import RULES, in_lower_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     Run = Callable[..., Any]
 
@@ -147,3 +149,17 @@ def test_a_plan_keeps_the_note(run: Run) -> None:
     assert "longer than the 4,096" in " ".join(made.out.split())
     explained = run("explain", "out/plan.json")
     assert "longer than the 4,096" in " ".join(explained.out.split()).lower()
+
+
+def test_of_a_model_in_a_folder_the_config_alone_is_an_input(
+    run: Run, few_layers: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "My-Model"
+    folder.mkdir()
+    (folder / "config.json").write_bytes(few_layers("olmoe-1b-7b", 1).read_bytes())
+    (folder / "model.safetensors").write_bytes(b"weights")
+    words = ("--model", "My-Model", "--cluster", "h100", "--time-limit", "0", "-o", "out")
+    assert run("plan", *words).code == 0
+    inputs = json.loads((tmp_path / "out/plan.json").read_text())["inputs"]
+    assert list(inputs["sha256"]) == ["My-Model/config.json"]
+    assert (inputs["model"]["name"], inputs["cluster"]["name"]) == ("My-Model", "hgx-h100")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,9 @@ from topology.catalog.spelled import fabric_called, gpu_called, system_called
 from topology.errors import InputError
 from topology.names import Names, plain_words
 from topology.resolve import cluster_called, resolve_cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KNOWN = ("qwen3-235b-a22b", "qwen3-30b-a3b", "qwen3-next-80b", "kimi-k2", "kimi-k2.5")
 NAMES = Names("model", {name: name for name in KNOWN})
@@ -110,3 +115,22 @@ def test_what_means_none_or_several_is_refused() -> None:
         cluster_called("gb20")
     with pytest.raises(InputError, match='unknown fabric "nvlink9"; did you mean nvlink'):
         fabric_called("nvlink9")
+
+
+def test_names_in_a_cluster_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "domains: [{part: GB200 NVL72}, {part: h200, count: 2}]\n"
+        "fabric: {kind: rail, nic: 400 Gb/s, oversubscription: 1}\n"
+        "prices: {GB200: 10.5 USD/h, H200 SXM: 3 USD/h}\n"
+        "gpus: {H200: {power_w: 1.3 kW}}\n"
+    )
+    spec = resolve_cluster(str(path)).spec
+    assert [domain.part for domain in spec.domains] == ["gb200-nvl72", "hgx-h200", "hgx-h200"]
+    assert [domain.gpu.figures["usd_per_h"].value for domain in spec.domains] == [10.5, 3, 3]
+    assert spec.domains[1].gpu.figures["power_w"].value == 1300
+    path.write_text(path.read_text().replace("part: h200,", "part: h2000,"))
+    with pytest.raises(
+        InputError, match=r'mine\.yaml: domains\[1\]: part: unknown cluster "h2000"; did you mean'
+    ):
+        resolve_cluster(str(path))

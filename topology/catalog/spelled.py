@@ -22,6 +22,12 @@ def spelled_gpus() -> Names:
 
 
 @cache
+def spelled_fabrics() -> Names:
+    """Return the spellings of fabrics: their names."""
+    return Names("fabric", {name: name for name in fabric_names()})
+
+
+@cache
 def spelled_clusters() -> Names:
     """Return the spellings of systems: names and titles, and those of the GPU that only one system has."""
     entries = {name: system_entry(name) for name in cluster_names()}
@@ -72,7 +78,7 @@ def fabric_called(text: str) -> str:
     InputError
         If it means none (the nearest are offered), or several.
     """
-    return _called(Names("fabric", {name: name for name in fabric_names()}), text, fabric_names())
+    return _called(spelled_fabrics(), text, fabric_names())
 
 
 def _called(spelled: Names, text: str, names: tuple[str, ...], more: str = "") -> str:

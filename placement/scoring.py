@@ -176,7 +176,7 @@ def under_sparse_attention(plan: Plan, rule: str) -> Plan:
     workload = replace(plan.deployment.workload, sparse_attention=rule)
     deployment = replace(plan.deployment, workload=workload)
     score, balancedness = score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)
-    # rivals and failures were scored without it, and it may be faster than what was asked for
+    # rivals, failures and order of stages are of without it, and it may be faster than what was asked for
     return replace(
         plan,
         deployment=deployment,
@@ -184,6 +184,7 @@ def under_sparse_attention(plan: Plan, rule: str) -> Plan:
         balancedness=balancedness,
         baselines={},
         failures=None,
+        order=None,
         service_level="",
     )
 
@@ -198,9 +199,15 @@ def on_cluster(plan: Plan, cluster: Cluster) -> Plan:
     """
     deployment = replace(plan.deployment, cluster=cluster)
     score, balancedness = score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)
-    # rivals and failures were scored on the other
+    # rivals, failures and order of stages are those of the other
     return replace(
-        plan, deployment=deployment, score=score, balancedness=balancedness, baselines={}, failures=None
+        plan,
+        deployment=deployment,
+        score=score,
+        balancedness=balancedness,
+        baselines={},
+        failures=None,
+        order=None,
     )
 
 

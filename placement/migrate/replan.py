@@ -247,6 +247,7 @@ def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts], objective: O
         proof=placement_proof(deployment, layout, experts, tasks.loads, objective, tasks.split),
         scenarios=None,
         failures=None,
+        order=plan.order if layout == plan.layout else None,
         passed_over="",
         service_level="",
     )

@@ -19,10 +19,12 @@ from cost.loads import read_loads
 from cost.workload import Workload
 from helpers import few_layers
 from placement import fitting
+from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.ordered_stages import improve_order, order_stages
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
+from placement.scoring import on_cluster
 from placement.stop import Stop
 from placement.verify import verify_plan
 from rackplan.cli import app
@@ -177,3 +179,14 @@ def test_many_stages_are_said_in_few_words() -> None:
     said = " ".join(" ".join(text_lines(plan_view(plan, {}).blocks)).split())
     assert "Stages in turn " in said
     assert re.search(r"\d+ stages of 1 layer on 8 h100-sxm", said)
+
+
+def test_what_was_proven_of_another_machine_is_dropped(plan: Plan) -> None:
+    assert on_cluster(plan, plan.deployment.cluster).order is None
+    lost = plan.layout.replicas[0][0].gpus[0]
+    changed = replan_plan(
+        plan, None, ReplanOptions(lost=(plan.deployment.cluster.gpus[lost].id,), time_limit_s=0.0)
+    )
+    assert changed.plan.order is None
+    kept = replan_plan(plan, plan.loads, ReplanOptions(max_moves=0, time_limit_s=0.0))
+    assert kept.plan.order == plan.order

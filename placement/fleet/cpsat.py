@@ -232,15 +232,22 @@ def solve(master: Master, stop: Stop, *, seed: int, gap: float = 0.0) -> Answer 
     solver.parameters.relative_gap_limit = gap
     solver.parameters.catch_sigint_signal = False
     done: list[cp_model.CpSolverStatus] = []
-    # the solver holds Python's thread until it ends: another one lets Ctrl-C through
-    search = threading.Thread(target=lambda: done.append(solver.solve(master.model)), daemon=True)
+    over = threading.Event()
+
+    def search() -> None:
+        try:
+            done.append(solver.solve(master.model))
+        finally:
+            over.set()
+
     with stop:
-        search.start()
-        while search.is_alive():
-            search.join(_POLL_S)
-    if search.is_alive():
+        # the solver holds a thread of Python until it ends: in another one it lets Ctrl-C through
+        threading.Thread(target=search, daemon=True).start()
+        while not over.wait(_POLL_S):
+            pass
+    if not over.is_set():
         solver.stop_search()
-        search.join()
+        over.wait()
     if not done or done[0] not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         return None
     return _answer(master, solver, optimal=done[0] == cp_model.OPTIMAL)

@@ -11,7 +11,7 @@ from placement.fleet.assign import Replica, assign
 from placement.fleet.blocks import DomainClass, Shape, domain_classes, shapes_of
 from placement.fleet.columns import DECODE, PREFILL, Column, Priced, Traffic, price, reprice, sweep_shapes
 from placement.fleet.options import FleetOptions
-from placement.fleet.search import Chosen, choose
+from placement.fleet.search import Chosen, NoRoomError, choose
 from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
 from placement.stop import Stop
@@ -140,7 +140,16 @@ def make_fleet(
         traffic, priced = within, _priced(classes, shapes, within)
     _require_columns(cluster, traffic, priced)
     say("choosing replicas")
-    chosen = choose(classes, traffic, priced, options, stop)
+    try:
+        chosen = choose(classes, traffic, priced, options, stop)
+    except NoRoomError as error:
+        if not traffic.ttft_default or traffic.ttft_s is None:
+            raise
+        # a limit that nobody asked for gives way
+        notes.append(f"no limit on the time to the first token was kept: within the usual one {error}")
+        traffic = replace(traffic, ttft_s=None)
+        priced = _priced(classes, shapes, traffic)
+        chosen = choose(classes, traffic, priced, options, stop)
     say("pricing the fleet")
     columns = chosen.problem.columns
     replicas = assign(classes, columns, chosen.answer, [gpu.domain for gpu in cluster.gpus])

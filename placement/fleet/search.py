@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from cost.money import PriceBook
 from placement.fleet.blocks import DomainClass
-from placement.fleet.columns import Priced, Traffic
+from placement.fleet.columns import PREFILL, Priced, Traffic
 from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hint, solve
+from placement.fleet.greedy import first_answer
 from placement.fleet.options import WORTH_S, FleetOptions, Goal
 from placement.plan import Proof
 from placement.stop import Stop
@@ -53,8 +54,10 @@ def choose(
 
     Raises
     ------
+    NoRoomError
+        If the pools do not fit beside each other.
     InfeasibleError
-        If the pools do not fit beside each other, or do not reach the tokens asked for.
+        If they do not reach the tokens asked for.
     NoAnswerError
         If the time is over before the first answer.
     """
@@ -62,12 +65,13 @@ def choose(
     clock = stop.search(WORTH_S)
     master = build(problem)
     master.model.maximize(master.requests)
+    first = first_answer(problem)  # no hint: what it is near keeps the search from better ones (measured)
     most = solve(master, clock, seed=options.seed, gap=_CLOSE)
+    if most is None or most.requests < first.requests:
+        most = first
     tok_s = traffic.osl / problem.scale
-    if most is None:
-        raise NoAnswerError("no fleet was found in the time there was; give `time_limit` more seconds.")
     if most.requests <= 0:
-        _refuse_none(traffic, most)
+        _refuse_none(problem, traffic, most)
     peak = options.peak_tok_s
     if peak is not None and most.requests * tok_s < peak * (1 - 1e-6):
         reach, bound = most.requests * tok_s, most.bound * tok_s
@@ -130,14 +134,24 @@ def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:
     return lambda _: 1.0
 
 
-def _refuse_none(traffic: Traffic, most: Answer) -> None:
+class NoRoomError(InfeasibleError):
+    """Replicas of all that is needed do not find room beside each other."""
+
+
+def _refuse_none(problem: Problem, traffic: Traffic, most: Answer) -> None:
     names = " and ".join(decode.model.name for decode, _ in traffic.deployments)
     word = "prefills and decodes" if len(traffic.roles) > 1 else "decodes"
     if most.bound >= 1:
         raise NoAnswerError(f"no fleet that {word} {names} was found in the time there was; give more.")
-    raise InfeasibleError(
-        f"the GPUs there are do not hold a replica of each kind beside the others: no fleet {word} {names}; "
-        "take more GPUs, or looser limits."
+    least = [
+        f"{min(one.shape.gpus for one in problem.columns if (one.model, one.role) == key)} GPUs "
+        f"to {'prefill' if key[1] == PREFILL else 'decode'} {traffic.deployments[key[0]][0].model.name}"
+        for key in problem.needs
+    ]
+    gpus = sum(one.domains * one.size for one in problem.classes)
+    raise NoRoomError(
+        f"{gpus} GPUs do not hold a replica of each kind beside the others within the service level: the least take "
+        f"{', '.join(least)}; take more GPUs, or looser limits."
     )
 
 

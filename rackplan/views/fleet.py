@@ -272,7 +272,7 @@ def _compared(fleet: Fleet) -> list[Block]:
     best = fleet.uniform
     if best is None:
         return []
-    gain = fleet.tok_s / best.tok_s - 1
+    gain = round(fleet.tok_s / best.tok_s - 1, 4) + 0.0  # no minus before nothing
     text = (
         f"{best.label} everywhere: {best.tok_s:,.0f} output tok/s on {best.gpus_used:,} GPUs; "
         f"this fleet {gain:+.1%}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from functools import cache
 from itertools import product
@@ -14,6 +15,7 @@ from placement.fleet.assign import assign
 from placement.fleet.blocks import Block, DomainClass, even
 from placement.fleet.columns import DECODE, PREFILL, Column, drop_dominated
 from placement.fleet.cpsat import Answer, Problem, build, hint, solve
+from placement.fleet.greedy import first_answer
 from placement.stop import Stop
 from topology import resolve_cluster
 
@@ -145,3 +147,45 @@ def test_a_hint_is_a_whole_answer() -> None:
     again = solve(master, Stop(20.0), seed=0)
     assert again is not None
     assert again.requests == answer.requests
+
+
+def test_the_first_answer_is_legal_and_serves_every_pool() -> None:
+    columns = [column(DECODE, 30.0, 4, 4), column(DECODE, 5.0, 2), column(PREFILL, 10.0, 1)]
+    of = classes((4, 3), (3, 1))
+    problem = Problem(of, columns, NEEDS, {0: 1.0}, 100.0)
+    answer = first_answer(problem)
+    assert answer.requests > 0
+    replicas = assign(of, columns, answer, [gpu // 4 for gpu in range(15)])
+    used = Counter(gpu for replica in replicas for gpu in replica.gpus)
+    assert set(used.values()) == {1}
+    assert sum(answer.counts) == len(replicas)
+
+
+def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [column(DECODE, 30.0, 4, 4), column(PREFILL, 10.0, 1)]
+    of = classes((4, 3))
+    problem = Problem(of, columns, NEEDS, {0: 1.0}, 100.0)
+    master = build(problem)
+    master.model.maximize(master.requests)
+    waits = threading.Event.wait
+
+    def interrupted(event: threading.Event, seconds: float | None = None) -> bool:
+        monkeypatch.setattr(threading.Event, "wait", waits)
+        waits(event)
+        event.clear()  # as if the search went on
+        threading.Timer(0.05, event.set).start()
+        raise KeyboardInterrupt
+
+    stop = Stop(20.0)
+    started = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        started(thread)
+        monkeypatch.setattr(threading.Thread, "start", started)
+        monkeypatch.setattr(threading.Event, "wait", interrupted)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    answer = solve(master, stop, seed=0)
+    assert stop.interrupted
+    assert answer is not None
+    assert answer.requests > 0

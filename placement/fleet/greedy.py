@@ -1,0 +1,92 @@
+"""A fast first answer: replica by replica, always for the pool that serves least, the one with most to each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from placement.fleet.blocks import Block
+from placement.fleet.columns import Column
+from placement.fleet.cpsat import Answer, Problem
+
+
+@dataclass(eq=False)
+class _Domain:
+    """A domain that is filled: GPUs of its fast part that are left, and the blocks in it."""
+
+    number: int
+    kind: int
+    left: int
+    blocks: list[Block] = field(default_factory=list)
+
+
+def first_answer(problem: Problem) -> Answer:
+    """Return replicas that serve what they can; none where no pool finds room beside the others.
+
+    Of each group of limits that the models' columns are in (:class:`placement.fleet.columns.Priced`) the best.
+    Slow GPUs stay empty.
+    """
+    groups = sorted({column.group for column in problem.columns})
+    tries = (_filled(problem, group) for group in groups)
+    return max(tries, key=lambda answer: answer.requests)
+
+
+def _filled(problem: Problem, group: int) -> Answer:
+    domains = [
+        [_Domain(one.number, one.kind, one.fast) for _ in range(one.domains)] for one in problem.classes
+    ]
+    every = [domain for row in domains for domain in row]
+    first: dict[int, int] = {}
+    for column in problem.columns:
+        first[column.model] = min(column.group, first.get(column.model, column.group))
+    has = {column.model for column in problem.columns if column.group == group}
+    ranked = sorted(
+        (
+            (number, column)
+            for number, column in enumerate(problem.columns)
+            if column.group == (group if column.model in has else first[column.model])
+        ),
+        key=lambda pair: -pair[1].requests_per_s / pair[1].shape.gpus,
+    )
+    counts = [0] * len(problem.columns)
+    served = dict.fromkeys(problem.needs, 0)
+    while (chosen := _next(ranked, min(served, key=lambda key: served[key]), every)) is not None:
+        number, column, places = chosen
+        for block, domain in zip(column.shape.blocks, places, strict=True):
+            domain.left -= block.size
+            domain.blocks.append(block)
+        counts[number] += 1
+        served[column.model, column.role] += problem.rate(column)
+    patterns = tuple(tuple(tuple(sorted(domain.blocks, reverse=True)) for domain in row) for row in domains)
+    requests = min(served.values())
+    return Answer(tuple(counts), patterns, requests, float(requests), float(problem.steps), optimal=False)
+
+
+def _next(
+    ranked: Sequence[tuple[int, Column]], least: tuple[int, str], domains: Sequence[_Domain]
+) -> tuple[int, Column, list[_Domain]] | None:
+    """The first column of a model and role for which there is room, and where."""
+    for number, column in ranked:
+        if (column.model, column.role) == least:
+            places = _places(column, domains)
+            if places is not None:
+                return number, column, places
+    return None
+
+
+def _places(column: Column, domains: Sequence[_Domain]) -> list[_Domain] | None:
+    """Domains with room for each block, no two in one: of those the fullest; None where there are none."""
+    found: list[_Domain] = []
+    for block in column.shape.blocks:
+        able = [
+            domain
+            for domain in domains
+            if domain.kind == block.kind
+            and domain.left >= block.size
+            and block.slow < 0
+            and domain not in found
+        ]
+        if not able:
+            return None
+        found.append(min(able, key=lambda domain: (domain.left, domain.number)))
+    return found

@@ -12,8 +12,8 @@ Goal = Literal["throughput", "gpus", "usd", "power"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
 """Most tokens; or fewest GPUs, least USD or least watts: at the speed asked for, else for each token."""
 
-WORTH_S = 12.0
-"""Seconds of search where nobody says."""
+WORTH_S, CONTENT_S = 32.0, 12.0
+"""Seconds of search at most where nobody says, and those after which a small gap is enough."""
 
 
 def require_goal(goal: str) -> Goal:

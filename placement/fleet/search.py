@@ -11,7 +11,7 @@ from placement.fleet.blocks import DomainClass
 from placement.fleet.columns import PREFILL, Priced, Traffic
 from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hint, solve
 from placement.fleet.greedy import first_answer
-from placement.fleet.options import WORTH_S, FleetOptions, Goal
+from placement.fleet.options import CONTENT_S, WORTH_S, FleetOptions, Goal
 from placement.plan import Proof
 from placement.stop import Stop
 from topology.errors import InfeasibleError, NoAnswerError
@@ -20,9 +20,11 @@ from topology.spec import GpuSpec
 _SLACK = 1e-3
 """Of the cost of a token that a larger fleet may have more, where no number of tokens is asked for."""
 _ROUNDS = 12
+_TIDY_S = 4.0
+"""Seconds in which GPUs that serve nothing are taken out again."""
 _CLOSE = 1e-4
 """Relative gap at which a search ends."""
-_FINE = 10**4
+_FINE = 10**5
 
 _UNITS: Mapping[Goal, tuple[str, str]] = {
     "throughput": ("output tok/s", ""),
@@ -63,16 +65,19 @@ def choose(
     """
     problem = _problem(classes, traffic, priced, options)
     clock = stop.search(WORTH_S)
+    content_s = CONTENT_S if options.time_limit_s is None else math.inf
     master = build(problem)
     master.model.maximize(master.requests)
     first = first_answer(problem)  # no hint: what it is near keeps the search from better ones (measured)
-    most = solve(master, clock, seed=options.seed, gap=_CLOSE)
-    if most is None or most.requests < first.requests:
-        most = first
-    tok_s = traffic.osl / problem.scale
+    tok_s, peak = traffic.osl / problem.scale, options.peak_tok_s
+    most = first
+    if options.wanted == "throughput" or peak is None or first.requests * tok_s < peak:
+        part = clock if options.wanted == "throughput" else clock.within(clock.left() / 2)
+        found = solve(master, part, seed=options.seed, gap=_CLOSE, content_s=content_s)
+        if found is not None and found.requests >= first.requests:
+            most = found
     if most.requests <= 0:
         _refuse_none(problem, traffic, most)
-    peak = options.peak_tok_s
     if peak is not None and most.requests * tok_s < peak * (1 - 1e-6):
         reach, bound = most.requests * tok_s, most.bound * tok_s
         asked = f"`tok_s` {options.tok_s:,.0f}" + (
@@ -170,7 +175,7 @@ def _fewest_gpus(master: Master, most: Answer, stop: Stop, seed: int) -> Answer:
     master.model.add(master.requests >= most.requests)
     master.model.minimize(master.gpus)
     hint(master, most)
-    return solve(master, stop.part(1.0), seed=seed, gap=_SLACK) or most
+    return solve(master, stop.within(_TIDY_S), seed=seed, gap=_SLACK) or most
 
 
 def _least_cost(master: Master, most: Answer, requests: int, stop: Stop, seed: int) -> tuple[Answer, Proof]:
@@ -198,28 +203,30 @@ def _least_per_token(
         pairs = zip(problem.columns, answer.counts, strict=True)
         return sum(problem.cost_of(column) * count for column, count in pairs)
 
-    best, proven, bound = most, False, 0.0
+    best, proven = most, False
     for _ in range(_ROUNDS):
         price = cost(best) / best.requests
         master.model.maximize(math.floor(price * _FINE) * master.requests - _FINE * master.cost)
         hint(master, best)
-        found = solve(master, stop, seed=seed)
+        found = solve(master, stop.within(stop.left() / 3), seed=seed)
         if found is None:
             break
-        gain = found.bound / _FINE
-        bound = max(0.0, price - max(gain, 0.0) / max(found.requests, 1))
-        if found.requests <= 0 or cost(found) / found.requests >= price * (1 - 1e-6):
+        if found.requests <= 0 or cost(found) / found.requests >= price * (1 - 1e-5):
             proven = found.optimal
             break
         best = found
     least = cost(best) / best.requests
+    # each pool of its cheapest replicas, as many as are just enough: no whole numbers cost less
+    bound = sum(
+        min(problem.cost_of(c) / max(problem.rate(c), 1) for c in problem.columns if (c.model, c.role) == key)
+        for key in problem.needs
+    )
     if not stop.interrupted:
         # of fleets as cheap the largest
         master.model.add(_FINE * master.cost <= math.ceil(least * (1 + _SLACK) * _FINE) * master.requests)
         master.model.maximize(master.requests)
         hint(master, best)
-        best = solve(master, stop, seed=seed, gap=_SLACK) or best
+        best = solve(master, stop.within(_TIDY_S), seed=seed, gap=_SLACK) or best
     steps = COST_STEPS * tok_s
-    return best, _proof(
-        cost(best) / best.requests / steps, (least if proven else bound) / steps, optimal=False
-    )
+    reached, bound = cost(best) / best.requests, least if proven else min(bound, least)
+    return best, _proof(reached / steps, bound / steps, optimal=False)

@@ -120,7 +120,10 @@ def fleet(
     pricing: options.Pricing,
     loads: options.Loads = None,
     windows: options.Windows = None,
-    time_limit: Annotated[float | None, opt("--time-limit", "Seconds of search. [12]", "S")] = None,
+    time_limit: Annotated[
+        float | None,
+        opt("--time-limit", "Seconds of search. [12; up to 32 while the gap is above 0.9 %]", "S"),
+    ] = None,
     seed: options.Seed = 0,
     output: Annotated[
         Path | None, opt("-o --output", "Folder for fleet.json and a plan of each kind of replica.", "DIR")

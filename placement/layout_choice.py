@@ -21,7 +21,6 @@ from placement.goals import (
     first_tokens,
     service_words,
     shape_of,
-    shortest_s,
     soon_enough,
     with_parts,
 )
@@ -110,9 +109,7 @@ def choose_layout(
     if best is None or not best.meets:
         if not level.usual:
             if best is None:
-                whole = deployment.workload.batch or not deployment.workload.decodes
-                fewer_s = None if whole else shortest_s(deployment, options.copies)
-                refuse_speed(deployment, level.limit_s, fastest_step_s(asked), fewer_s)
+                refuse_speed(deployment, level.limit_s, fastest_step_s(asked))
             refuse_speed(best.candidate.deployment, level.limit_s, best.score.tpot_s)
         found = _candidates(deployment, asked, None, aim, options)
         best = _best(found, loads, options, known)

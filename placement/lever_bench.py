@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.layouts import Sweep, sweep
+from cost.layouts.candidates import Arrangement
+from cost.layouts.stages import Pricer
+from cost.layouts.unlike_stages import with_free_orders
 from cost.score import Score
 from placement.goals import Shape, first_tokens, shape_of, shapes_of
 from placement.layout_choice import batch_within
@@ -167,8 +171,19 @@ class Bench:
 
     def _sweep(self, deployment: Deployment, copies: int | None, batches: Sequence[int] = ()) -> Sweep:
         limit = self.level.tpot_s
-        speeds = () if limit is None else (1 / limit,)
-        return sweep(deployment, redundant=copies, cut_experts=False, speeds=speeds, batches=batches)
+        return sweep(
+            deployment,
+            redundant=copies,
+            cut_experts=False,
+            speeds=() if limit is None else (1 / limit,),
+            batches=batches,
+            arranged=self._arranged,
+        )
+
+    @cached_property
+    def _arranged(self) -> list[Arrangement]:
+        """The groups of GPUs of all sweeps: a change is of all GPUs, so unlike domains keep their order."""
+        return with_free_orders(Pricer(self.plan.deployment, self._copies))
 
     def _freed(self, deployment: Deployment, kept: Reached | str, copies: int | None = None) -> Reached | str:
         """Return the best of all layouts under a change; ``kept`` is what the plan's own reaches."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cost.score import Score as Score
     from cost.workload import Workload as Workload
     from placement.compare import compare_clusters as compare_clusters
+    from placement.levers import find_levers as find_levers
     from placement.options import PlanOptions as PlanOptions
     from placement.plan import Plan as Plan
     from placement.plan_file import plan_to_dict as plan_to_dict
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from topology import cluster_names as cluster_names
     from topology import resolve_cluster as resolve_cluster
     from topology.draw import draw_cluster as draw_cluster
+    from topology.settings import parse_setting as parse_setting
+    from topology.settings import with_figures as with_figures
 
 __version__ = "0.1.0"
 
@@ -54,6 +57,7 @@ _HOMES = {
     "cost.score": "Score",
     "cost.workload": "Workload",
     "placement.compare": "compare_clusters",
+    "placement.levers": "find_levers",
     "placement.options": "PlanOptions",
     "placement.plan": "Plan",
     "placement.plan_file": "plan_to_dict read_plan",
@@ -62,6 +66,7 @@ _HOMES = {
     "placement.verify": "verify_plan",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.draw": "draw_cluster",
+    "topology.settings": "parse_setting with_figures",
 }
 """The public names, by the module that each lives in."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

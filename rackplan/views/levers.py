@@ -119,13 +119,17 @@ def _name(row: Lever) -> str:
 
 
 def _unchanged_words(found: Levers) -> str:
-    free = found.unchanged.layout_free
+    """Return what the plan's layout and the best of all reach with no lever pulled."""
+    kept, free = found.unchanged.layout_kept, found.unchanged.layout_free
     own = found.plan.layout.short(moe=found.plan.deployment.model.moe is not None)
-    if not isinstance(free, Reached):
-        return free or ""
-    if free == found.unchanged.layout_kept:
-        return f"no other layout is better than {own}"
-    return f"{free.layout} at batch {free.batch:,.4g} is {free.gain:+.1%}"
+    texts = []
+    if isinstance(kept, Reached) and kept.batch != found.plan.score.batch:
+        texts.append(f"{own} at batch {kept.batch:,.4g} is {_percent(kept.gain)}")
+    if free == kept:
+        texts.append(f"no other layout is better than {own}")
+    elif isinstance(free, Reached):
+        texts.append(f"{free.layout} at batch {free.batch:,.4g} is {_percent(free.gain)}")
+    return "; ".join(texts)
 
 
 def _table(rows: Sequence[Lever]) -> Table:
@@ -154,9 +158,13 @@ def _step(found: Reached | str) -> str:
 def _gain(found: Reached | str | None, *, batch: bool = False) -> str:
     if not isinstance(found, Reached):
         return "-"
-    gain = f"{found.gain:+.1%}"
-    gain = "0.0%" if gain in ("+0.0%", "-0.0%") else gain
+    gain = _percent(found.gain)
     return f"{gain} @{found.batch:,.4g}" if batch else gain
+
+
+def _percent(gain: float) -> str:
+    text = f"{gain:+.1%}"
+    return text[1:] if text[1:] == "0.0%" else text
 
 
 def _which(row: Lever) -> str:

@@ -210,9 +210,15 @@ def check_options(parameters: Sequence[Parameter], values: Mapping[str, Any]) ->
 
 
 def _too_long(asked: Asked) -> Iterator[str]:
-    """Yield a note for each model whose own limit the sequences are beyond."""
-    isl, osl, context = (asked.values.get(name) for name in ("isl", "osl", "context"))
-    tokens = isl + osl if isinstance(isl, int) and isinstance(osl, int) else context
+    """Yield a note for each model whose own limit the longest sequences are beyond."""
+    isl, osl, tokens, mix = (asked.values.get(name) for name in ("isl", "osl", "context", "lengths"))
+    if mix is not None:
+        from cost.lengths import read_lengths
+
+        requests = read_lengths(mix)
+        tokens = max(map(sum, zip(requests.isl, requests.osl, strict=True)))
+    elif isinstance(isl, int) and isinstance(osl, int):
+        tokens = isl + osl
     if isinstance(tokens, int) and "model" in asked.values:
         yield from filter(None, (model.beyond(tokens) for model in asked.models))
 

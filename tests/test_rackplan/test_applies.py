@@ -124,6 +124,13 @@ def test_sequences_beyond_the_model_are_noted(run: Run, lengths: tuple[str, ...]
     assert [one.startswith(note) for one in result.data["notes"]] == [True]
 
 
+def test_the_longest_requests_of_a_mix_are_noted(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mix.csv").write_text("isl,osl,share\n1000,100,0.9\n40000,1000,0.1\n")
+    result = run("size", *DENSE, "--tok-s", "1000", "--lengths", "mix.csv", "--ttft-ms", "none")
+    assert result.code == 0
+    assert "sequences of 41,000 tokens are longer" in result.err
+
+
 def test_sequences_within_are_not_noted_nor_is_the_command_after(run: Run) -> None:
     run(*SWEEP, "--context", "50000", "--json")
     result = run(*SWEEP, "--context", "40960", "--json")

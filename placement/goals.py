@@ -137,6 +137,12 @@ def first_tokens(deployment: Deployment, redundant: int | None) -> dict[Shape, f
     return first
 
 
+def shortest_s(deployment: Deployment, redundant: int | None) -> float:
+    """Return the shortest time per output token of any layout with as few sequences as there can be."""
+    found = sweep(deployment, redundant=redundant, cut_experts=False)
+    return float(np.min(found.step_s, initial=np.inf)) / deployment.workload.tokens_per_step
+
+
 GOAL_WORDS: dict[Goal, str] = {
     "throughput": "most tok/s/GPU",
     "latency": "least time per token",

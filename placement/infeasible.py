@@ -71,8 +71,13 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
     )
 
 
-def refuse_speed(deployment: Deployment, limit_s: float | None, fastest_s: float) -> NoReturn:
-    """Raise InfeasibleError: no layout holds the time per token (prefill: of a step), and the fastest there is."""
+def refuse_speed(
+    deployment: Deployment, limit_s: float | None, fastest_s: float, fewer_s: float | None = None
+) -> NoReturn:
+    """Raise InfeasibleError: no layout holds the time per token (prefill: of a step), and the fastest there is.
+
+    ``fewer_s``: the shortest with fewer sequences than GPUs, None where nobody looked.
+    """
     wanted = (limit_s or 0.0) * 1e3
     workload = deployment.workload
     batch = f"batch {workload.batch}" if workload.batch else "batch 1"
@@ -82,9 +87,13 @@ def refuse_speed(deployment: Deployment, limit_s: float | None, fastest_s: float
             f"of {workload.context:,} tokens in {fastest_s * 1e3:.3g} ms at {batch}; ask for at least that, or use "
             "faster GPUs or more of them."
         )
+    fewer = ""
+    if fewer_s is not None and fewer_s < fastest_s:
+        fewer = f" (a sweep has fewer sequences than GPUs too: {fewer_s * 1e3:.3g} ms)"
     raise InfeasibleError(
         f"`tpot_ms` {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout takes "
-        f"{fastest_s * 1e3:.3g} ms per token at {batch}; ask for at least that, or use faster GPUs or more of them."
+        f"{fastest_s * 1e3:.3g} ms per token at {batch}{fewer}; ask for at least that, or use faster GPUs or more of "
+        "them."
     )
 
 

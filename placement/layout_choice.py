@@ -21,6 +21,7 @@ from placement.goals import (
     first_tokens,
     service_words,
     shape_of,
+    shortest_s,
     soon_enough,
     with_parts,
 )
@@ -109,7 +110,9 @@ def choose_layout(
     if best is None or not best.meets:
         if not level.usual:
             if best is None:
-                refuse_speed(deployment, level.limit_s, fastest_step_s(asked))
+                whole = deployment.workload.batch or not deployment.workload.decodes
+                fewer_s = None if whole else shortest_s(deployment, options.copies)
+                refuse_speed(deployment, level.limit_s, fastest_step_s(asked), fewer_s)
             refuse_speed(best.candidate.deployment, level.limit_s, best.score.tpot_s)
         found = _candidates(deployment, asked, None, aim, options)
         best = _best(found, loads, options, known)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rackplan import options
 from rackplan.options import Group, opt
@@ -12,7 +11,7 @@ from topology.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from cost.lengths import Lengths
-    from cost.sizing import Demand
+    from cost.sizing import Demand, Size
 
 CONTEXT = 4096
 TPOT_MS = 50.0
@@ -106,7 +105,8 @@ def size(
     json: options.JsonFlag = False,
 ) -> None:
     """Size a fleet for so many tokens a second. GPUs, racks, MW, dollars, and the next smaller level."""
-    from cost import sizing
+    from cost.sizing import size as size_of
+    from placement.fleet.supply import FleetSupply
     from rackplan.output import show
     from rackplan.progress import progress
     from rackplan.views.size import size_view
@@ -114,16 +114,24 @@ def size(
     demand = asked.demand
     context = CONTEXT if asked.context is None else asked.context
     deployment = pricing.deployment(model, cluster, options.Serving(context=context))
-    sized = partial(sizing.size, lengths=asked.requests, redundant=asked.redundant, imbalance=asked.imbalance)
+    requests = asked.requests
+    given: Any = {"lengths": requests, "redundant": asked.redundant, "imbalance": asked.imbalance}
+
+    def sized(demand: Demand) -> Size:
+        mixed = requests is not None and len(requests.isl) > 1
+        return size_of(
+            deployment, demand, **given, fleets=None if mixed else FleetSupply(deployment, demand, **given)
+        )
+
     with progress() as reporter:
         reporter.stage("sizing")
         try:
-            found = sized(deployment, demand)
+            found = sized(demand)
         except InfeasibleError:
             if asked.tpot_ms is not None:
                 raise
             # a limit that nobody asked for gives way
-            found = sized(deployment, replace(demand, tpot_s=None))
+            found = sized(replace(demand, tpot_s=None))
     show(
         size_view(found, tpot_given=asked.tpot_ms is not None, ttft_given=asked.ttft_ms is not None),
         json=json,

@@ -8,7 +8,8 @@ from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.lengths import Lengths
 from cost.money import Totals, bill_to_dict
 from cost.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
-from cost.sizing import Level, Pool, Size
+from cost.sizing import Level, Size
+from cost.supply import Pool
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections
 from rackplan.views.money import cost_words, dollars, power_words, rate_words
 from rackplan.views.settings import set_blocks, set_data
@@ -114,7 +115,9 @@ def _answer(found: Size) -> list[Block]:
         f"serve, {served.tok_s_per_user:,.1f} tok/s/user; {_many(served.tok_s)} output tok/s in all"
     )
     if served.requests_per_s is not None:
-        rate += f", {rate_words(served.requests_per_s)} requests/s, TTFT {served.ttft_s or 0.0:,.2f} s"
+        rate += f", {rate_words(served.requests_per_s)} requests/s"
+    if served.ttft_s is not None:
+        rate += f", TTFT {served.ttft_s:,.2f} s"
     used = served.gpus_used
     if used < found.serving_gpus:
         rate += f"; {found.serving_gpus - used:,} GPUs that serve have no replica"
@@ -181,7 +184,7 @@ def _fewer(found: Size) -> list[Block]:
         return labelled("Fewer", text)
 
     def enough(level: Level) -> str:
-        if demand.tpot_s is None:
+        if demand.tpot_s is None or not found.looser:
             return "-"
         return "at none" if level.tpot_s is None else f"{level.tpot_s * 1e3:,.4g} ms"
 
@@ -244,7 +247,7 @@ def _joined_words(found: Size) -> str:
     rows = [(k, rate / (k * each)) for k, rate in found.joined.items()]
     if len(rows) > 1:
         text = ", ".join(f"{rate:,.0f} of {k:,}" for k, rate in rows)
-        text = f"tok/s/GPU by units joined by their fabric: {text}"
+        text = f"tok/s/GPU of one layout a pool by units joined by their fabric: {text}"
     else:
         text = ""
     return "; ".join(filter(None, [text, found.unjoined.rstrip(".")]))

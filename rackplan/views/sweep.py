@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cost.afd import AfdSweep
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
@@ -23,6 +25,7 @@ from cost.pools import (
     RateMatches,
 )
 from cost.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
+from placement.fitting import TP_WIDTHS
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections, thinned
 from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
@@ -136,6 +139,7 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
             "Waiting",
         ),
         *what_if_blocks(deployment),
+        *_as_plans(found, targets),
         *labelled("Experts", _experts(found) if deployment.model.moe is not None else ""),
         *_workload(found),
         *_kernels(found),
@@ -225,6 +229,30 @@ def _speed_table(found: Sweep, targets: Sequence[float]) -> Table:
         ("bound by", cell(found.bound)),
         *((name, cell(shown)) for name, shown in money_columns(found.totals, [found.deployment.bill])),
     ).narrowed()
+
+
+def _plan_at(found: Sweep, target: float) -> int | None:
+    """Return the best configuration at a speed that a plan may have; None where there is none, and of AFD."""
+    may = (
+        (found.moe_tp == 1)
+        & (found.batch >= 1)
+        & np.isin(found.tp, TP_WIDTHS)
+        & (found.tok_s_per_user >= target)
+    )
+    rows = np.flatnonzero(may if found.variants else np.zeros_like(may))
+    return int(rows[np.argmax(found.tok_s_per_gpu[rows])]) if len(rows) else None
+
+
+def _as_plans(found: Sweep, targets: Sequence[float]) -> list[Block]:
+    """Say what plans reach at those speeds at which the best is none: experts cut, fewer sequences than GPUs."""
+    said = []
+    for target in targets:
+        best, plan = best_at(found, target), _plan_at(found, target)
+        if best is not None and best != plan and found.variants:
+            what = "none" if plan is None else f"{found.tok_s_per_gpu[plan]:,.0f} ({found.label(plan)})"
+            said.append(f"at {target:g} tok/s/user {what}")
+    note = "; plans have no ETP and at least one sequence a GPU"
+    return labelled("As a plan", f"{'; '.join(said)}{note}" if said else "")
 
 
 def _kernels(found: Sweep) -> list[Block]:
@@ -378,8 +406,10 @@ def _sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
 
 
 def _at(found: Sweep, target: float) -> dict[str, Any]:
-    index = best_at(found, target)
-    return {"tok_s_per_gpu": None} if index is None else _configuration(found, index)
+    index, plan = best_at(found, target), _plan_at(found, target)
+    if index is None:
+        return {"tok_s_per_gpu": None}
+    return {**_configuration(found, index), "plan": None if plan is None else _configuration(found, plan)}
 
 
 def _configuration(found: Sweep, index: int) -> dict[str, Any]:

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import cost.sizing
+import cost.joined_units
 from cost.deployment import Deployment
 from cost.layouts import best_at, sweep
 from cost.lengths import Lengths
 from cost.pools import match_rates, serving_workloads
 from cost.resolve import resolve_model
-from cost.sizing import Demand, Size, _Table, size
+from cost.sizing import Demand, Size, size
+from cost.supply import _Table
 from cost.workload import Workload
 from topology import InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster
@@ -30,7 +31,7 @@ JOINED = 32
 @pytest.fixture(autouse=True)
 def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small clusters are enough here."""
-    monkeypatch.setattr(cost.sizing, "MOST_JOINED_GPUS", JOINED)
+    monkeypatch.setattr(cost.joined_units, "MOST_JOINED_GPUS", JOINED)
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import cost.sizing
+import cost.joined_units
 from rackplan import options
 from topology import InputError
 
@@ -22,7 +22,7 @@ SMALL = ("size", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
 @pytest.fixture(autouse=True)
 def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small clusters are enough here."""
-    monkeypatch.setattr(cost.sizing, "MOST_JOINED_GPUS", 16)
+    monkeypatch.setattr(cost.joined_units, "MOST_JOINED_GPUS", 16)
 
 
 def test_the_data_add_up(run: Run) -> None:

@@ -217,3 +217,26 @@ def test_what_does_not_fit_is_said_before_any_speed(run: Run) -> None:
     assert result.code == 3
     assert "HBM capacity binds" in result.error_line
     assert "GB per GPU" in result.error_line
+
+
+def test_sweep_comparison_and_plan_say_the_same_of_one_speed(run: Run) -> None:
+    """Experts used alike, so that nothing is unbalanced."""
+    even, fast = ("--loads", "uniform"), ("--time-limit", "0", "--tolerance", "0", "-o", "plan")
+    (swept,) = run(*MIXTRAL, "--tok-s-user", "25", "--json").data["iso"]
+    where = ("--model", "mixtral-8x7b")
+    (row,) = run("compare", "hgx-h100", *where, *even, "--tok-s-user", "25", "--json").data["rows"]
+    plan = run("plan", *where, "--cluster", "hgx-h100", *even, *fast, "--tpot-ms", "40", "--json").data[
+        "score"
+    ]
+    for figure in (swept["plan"]["tok_s_per_gpu"], row["tok_s_per_gpu"]):
+        assert plan["tok_s_per_gpu"] == pytest.approx(figure, rel=1e-3)
+    assert swept["tok_s_per_gpu"] >= swept["plan"]["tok_s_per_gpu"]
+
+
+def test_speeds_that_no_plan_has_are_named(run: Run) -> None:
+    result = run(*MIXTRAL, "--tok-s-user", "25,150", "--json")
+    assert result.data["iso"][0]["plan"] is not None
+    assert result.data["iso"][1]["batch"] < 1
+    assert result.data["iso"][1]["plan"] is None
+    out = " ".join(run(*MIXTRAL, "--tok-s-user", "25,150").out.split())
+    assert "at 150 tok/s/user none; plans have no ETP and at least one sequence a GPU" in out

@@ -1,0 +1,84 @@
+"""Sizes and fleets say the same of the same hardware."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+import cost.joined_units
+from cost.deployment import Deployment
+from cost.lengths import Lengths
+from cost.resolve import resolve_model
+from cost.sizing import Demand, size
+from cost.workload import Workload
+from placement.fleet.columns import Traffic
+from placement.fleet.fleet import Fleet, make_fleet
+from placement.fleet.options import FleetOptions
+from placement.fleet.supply import FleetSupply
+from topology import InfeasibleError, resolve_cluster
+from topology.build import build_cluster
+from topology.spec import ClusterSpec, Fault
+
+TPOT = 0.02
+LENGTHS = Lengths.of(2000, 300)
+
+
+@cache
+def unlike() -> Deployment:
+    """A host of eight GPUs, one of them broken, beside one of another kind."""
+    parts = [resolve_cluster(name).spec for name in ("hgx-h100", "hgx-h200")]
+    domains = tuple(domain for spec in parts for domain in spec.domains)
+    spec = ClusterSpec("unlike", domains, parts[0].scale_out, (Fault(gpu="d0.n0.g3"),))
+    return Deployment(build_cluster(spec), resolve_model("mixtral-8x7b"), Workload())
+
+
+def fleet_on(deployment: Deployment, lengths: Lengths | None = None) -> Fleet:
+    """The fleet with most throughput."""
+    decode, prefill = deployment, None
+    if lengths is not None:
+        decoding, [(_, prefilling)] = lengths.workloads(deployment.workload)
+        decode, prefill = (replace(deployment, workload=one) for one in (decoding, prefilling))
+    isl, osl = (0, 1) if lengths is None else (lengths.isl[0], lengths.osl[0])
+    limits = None if lengths is None else 2.0
+    imbalance = 1.0 if lengths is None else None
+    traffic = Traffic(((decode, prefill),), (1.0,), isl, osl, TPOT, limits, imbalance)
+    return make_fleet(deployment.cluster, traffic, FleetOptions(goal="throughput", time_limit_s=2.5))
+
+
+def asked(tok_s: float, lengths: Lengths | None = None) -> Demand:
+    return Demand(tok_s=tok_s, tpot_s=TPOT, ttft_s=None if lengths is None else 2.0, spares=1)
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+def test_a_unit_of_unlike_domains_is_a_fleet(lengths: Lengths | None) -> None:
+    fleet = fleet_on(unlike(), lengths)
+    demand = asked(2.5 * fleet.tok_s, lengths)
+    found = size(unlike(), demand, lengths=lengths, fleets=FleetSupply(unlike(), demand, lengths))
+    assert found.served.units == 3
+    assert found.served.tok_s == pytest.approx(3 * fleet.tok_s, rel=0.01)
+    assert found.served.tok_s_per_user >= 1 / TPOT * (1 - 1e-6)
+    assert found.gpus == 3 * 15 + 8
+    assert found.domains == 7
+    assert found.served.gpus_used == pytest.approx(3 * fleet.gpus_used, rel=0.05)
+    assert found.fewer[0].tok_s < demand.peak_tok_s
+    assert not found.looser
+
+
+def test_a_fleet_that_saves_a_unit_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost.joined_units, "MOST_JOINED_GPUS", 16)
+    unit = replace(unlike(), cluster=resolve_cluster("hgx-h100"))
+    two = replace(unit, cluster=resolve_cluster("hgx-h100@16"))
+    one_shape = size(unit, asked(1.0, LENGTHS), lengths=LENGTHS)
+    best = fleet_on(two, LENGTHS).tok_s
+    assert best >= one_shape.joined[2] * (1 - 1e-3)
+    demand = asked(best * 0.999, LENGTHS)
+    found = size(unit, demand, lengths=LENGTHS, fleets=FleetSupply(unit, demand, LENGTHS))
+    assert found.served.units == 2
+
+
+def test_what_no_fleet_holds_says_the_best() -> None:
+    demand = replace(asked(1e5), tpot_s=1e-5)
+    with pytest.raises(InfeasibleError, match="the fastest takes"):
+        size(unlike(), demand, fleets=FleetSupply(unlike(), demand))

@@ -277,7 +277,9 @@ class _Changes:
                 setting.refuse(
                     "the size of a domain is no figure; name@GPUS, or a domain of your own in a cluster YAML."
                 )
-            setting.refuse(f"it has no such figure; {nearest(setting.figure, known)}")
+            close = nearest(setting.figure, known)
+            meant = f"{close} It has" if close.startswith("did") else "it has"
+            setting.refuse(f"{setting.part} has no figure {setting.figure!r}; {meant} {', '.join(known)}.")
         for kind, name in self._meant(setting, [one for one in named if one[0] in able], parts):
             own = _figures(kind, getattr(parts, kind)[name])
             peaks = [key for key in own if key.endswith(PEAKS)]

@@ -123,7 +123,7 @@ class Bill:
             dict.fromkeys(text for bill in bills for text in bill.left_out),
         )
 
-    def times(self, count: int) -> Bill:
+    def times(self, count: float) -> Bill:
         """Return the bill of as many such GPUs ``count`` times."""
         parts = [replace(part, count=part.count * count) for part in self.parts]
         network = [replace(part, count=part.count * count) for part in self.network]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NoReturn
 
@@ -27,7 +27,7 @@ from cost.supply import ENOUGH, Fleets, OrFleet, PooledSupply, Served, Supply
 from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
-from topology.repeat import alike
+from topology.repeat import alike, repeated
 
 MOST_TOK_S, MOST_SPARES = 1e15, 1_000_000
 """Tokens per second, and domains kept for failures, that anybody may ask for."""
@@ -174,6 +174,7 @@ class Size:
     looser: tuple[tuple[float | None, int], ...]
     joined: Mapping[int, float]
     unjoined: str = ""
+    _bills: dict[int, Bill] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def unit(self) -> Cluster:
@@ -245,9 +246,16 @@ class Size:
         return self.bill_of(self.served.units)
 
     def bill_of(self, units: int) -> Bill:
-        """What so many units that serve and the spares cost and draw."""
-        book = self.deployment.prices
-        unit, spares = book.bill(self.unit).times(units), self.demand.spares
+        """What so many units that serve and the spares cost and draw.
+
+        Switches between units count where they have figures of their own, as many for each unit as where as many of
+        them are joined as are priced together.
+        """
+        book, spares = self.deployment.prices, self.demand.spares
+        joined = max(k for k in (1, *self.joined) if k <= units)
+        if joined not in self._bills:
+            self._bills[joined] = book.bill(repeated(self.unit, joined))
+        unit = self._bills[joined].times(units / joined)
         return (
             Bill.together([unit, book.bill(self.unit, _spare(self.unit)).times(spares)]) if spares else unit
         )

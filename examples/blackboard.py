@@ -5,6 +5,7 @@ Run it with ``python examples/blackboard.py`` where rackplan is installed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -102,7 +103,11 @@ def batches() -> None:
     step_s = hbm_read_s(gpu)
     print(f"\nA rack at that batch, one step per read of HBM ({step_s * 1e3:.0f} ms)")
     print(f"  {lecture:,.0f} tokens in {step_s * 1e3:.0f} ms = {tokens_per_s(lecture, step_s):,.0f} tokens/s")
-    print(f"  the lecture rounds to 2,000 x 64 = {tokens_per_s(2000, 1 / 64):,.0f} tokens/s")
+    rack = tokens_per_s(2000, 1 / 64)
+    print(f"  the lecture rounds to 2,000 x 64 = {rack:,.0f} tokens/s")
+    print(
+        f"  200 M tokens/s take {math.ceil(200e6 / rack):,} such racks (`rackplan size` counts what this leaves out)"
+    )
     mean, longest = (wait * 1e3 for wait in train_wait_s(step_s))
     print(f"A batch leaves as a train does: a request waits {longest:.0f} ms at worst, {mean:.0f} on average")
 

@@ -115,11 +115,13 @@ class FleetSupply:
             cluster = repeated(self.deployment.cluster, units)
             options = FleetOptions(goal="throughput", time_limit_s=SEARCH_S)
             try:
-                self._found[units] = make_fleet(
-                    cluster, self._traffic(replace(self.deployment, cluster=cluster)), options
-                )
+                found = make_fleet(cluster, self._traffic(replace(self.deployment, cluster=cluster)), options)
             except (InfeasibleError, NoAnswerError) as error:
                 self._found[units] = error
+            else:
+                if found.interrupted:
+                    raise KeyboardInterrupt
+                self._found[units] = found
         return self._found[units]
 
     def _traffic(self, deployment: Deployment) -> Traffic:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from cost.sizing import Demand, Size
 
 CONTEXT = 4096
-TPOT_MS = 50.0
-"""Where nobody says: 20 tok/s/user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +80,7 @@ class Asked(Group):
         """What is asked, with the limits where nobody gave any."""
         from cost.pools import TTFT_LIMIT
         from cost.sizing import Demand
+        from placement.options import USUAL_TPOT
 
         tpot_s = options.limit_s(self.tpot_ms, "--tpot-ms")
         ttft_s = options.limit_s(self.ttft_ms, "--ttft-ms")
@@ -89,7 +88,7 @@ class Asked(Group):
             tok_s=options.tokens_per_s(self.tok_s),
             utilization=self.utilization,
             spares=self.spares,
-            tpot_s=None if tpot_s == "none" else tpot_s or TPOT_MS / 1e3,
+            tpot_s=None if tpot_s == "none" else tpot_s or USUAL_TPOT.value,
             ttft_s=None if ttft_s == "none" or not self.pooled else ttft_s or TTFT_LIMIT.value,
         )
 

@@ -148,7 +148,7 @@ def _basis(found: Size) -> str:
     bill = found.bill
     prices = (
         f"{part.name} {part.usd_per_h.value:g} USD/h, {part.usd_per_h.kind.label}"
-        for part in bill.parts
+        for part in (*bill.parts, *bill.network)
         if part.usd_per_h is not None
     )
     return f"basis {bill.basis} (--price-basis): {'; '.join(prices)}"

@@ -105,7 +105,7 @@ def choose(
     unit = _UNITS[goal][0 if goal == "throughput" or peak is not None else 1]
     arcs = sum(map(len, master.arcs))
     search = (
-        f"CP-SAT: {len(problem.columns)} columns, {arcs} arcs, {len(classes)} class{'es' * (len(classes) > 1)} of "
+        f"CP-SAT: {len(problem.columns)} columns, {arcs} arc{'s' * (arcs != 1)}, {len(classes)} class{'es' * (len(classes) > 1)} of "
         f"domains, seed {options.seed}"
     )
     return Chosen(problem, answer, proof, unit, search)

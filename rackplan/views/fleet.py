@@ -273,10 +273,7 @@ def _compared(fleet: Fleet) -> list[Block]:
     if best is None:
         return []
     gain = round(fleet.tok_s / best.tok_s - 1, 4) + 0.0  # no minus before nothing
-    text = (
-        f"{best.label} everywhere: {best.tok_s:,.0f} output tok/s on {best.gpus_used:,} GPUs; "
-        f"this fleet {gain:+.1%}"
-    )
+    text = f"{best.label}: {best.tok_s:,.0f} output tok/s on {best.gpus_used:,} GPUs; this fleet {gain:+.1%}"
     return labelled("Uniform", text)
 
 

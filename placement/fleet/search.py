@@ -104,10 +104,8 @@ def choose(
         answer, proof = _least_per_token(master, most, tok_s, clock, options.seed)
     unit = _UNITS[goal][0 if goal == "throughput" or peak is not None else 1]
     arcs = sum(map(len, master.arcs))
-    search = (
-        f"CP-SAT: {len(problem.columns)} columns, {arcs} arc{'s' * (arcs != 1)}, {len(classes)} class{'es' * (len(classes) > 1)} of "
-        f"domains, seed {options.seed}"
-    )
+    counted = f"{len(classes)} class{'es' * (len(classes) > 1)} of domains"
+    search = f"CP-SAT: {len(problem.columns)} columns, {arcs} arc{'s' * (arcs != 1)}, {counted}, seed {options.seed}"
     return Chosen(problem, answer, proof, unit, search)
 
 

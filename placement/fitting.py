@@ -205,10 +205,17 @@ def stage_slots(
 
 
 def fitting_shapes(
-    deployment: Deployment, redundant: int | None, spread: Spread = "gpu"
+    deployment: Deployment,
+    redundant: int | None,
+    spread: Spread = "gpu",
+    arranged: Iterable[Arrangement] | None = None,
 ) -> Iterator[Fitting]:
-    """Yield the shapes of which at least batch 1 fits in HBM; where HBM differs, with equal slots and by free HBM."""
-    for shape in shapes_of(deployment, redundant):
+    """Yield the shapes of which at least batch 1 fits in HBM; where HBM differs, with equal slots and by free HBM.
+
+    ``arranged``: what they are of; None: of the sweep's arrangements.
+    """
+    shapes = shapes_of(deployment, redundant) if arranged is None else _shapes(deployment.model, arranged)
+    for shape in shapes:
         found: dict[tuple[bytes, ...], None] = {}
         for equal in (True, False) if hbm_differs(deployment) else (True,):
             slots = stage_slots(deployment, shape, redundant, spread, equal=equal)
@@ -294,9 +301,18 @@ def _refuse_spread(deployment: Deployment, redundant: int | None, spread: Spread
                 require_apart(moe.experts, row, domains, word)
 
 
-def fitted_layouts(deployment: Deployment, redundant: int | None, spread: Spread = "gpu") -> list[Fitted]:
-    """Return every layout that fits, its layers split, at the user's batch or else its largest."""
-    found = (fitted(deployment, fitting) for fitting in fitting_shapes(deployment, redundant, spread))
+def fitted_layouts(
+    deployment: Deployment,
+    redundant: int | None,
+    spread: Spread = "gpu",
+    arranged: Iterable[Arrangement] | None = None,
+) -> list[Fitted]:
+    """Return every layout that fits, its layers split, at the user's batch or else its largest.
+
+    ``arranged``: what they are of; None: of the sweep's arrangements.
+    """
+    fitting = fitting_shapes(deployment, redundant, spread, arranged)
+    found = (fitted(deployment, each) for each in fitting)
     return [fit for fit in found if fit is not None]
 
 

@@ -10,14 +10,26 @@ import numpy as np
 from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.layouts import Sweep, sweep
+from cost.layouts.candidates import (
+    MOST_STAGES,
+    Arrangement,
+    Group,
+    arrangement_of,
+    domain_gpus,
+    equal_groups,
+)
+from cost.model import Model
 from cost.score import Score
-from placement.fitting import Fitted
+from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import refuse_first_token
 from placement.options import USUAL_TPOT, Goal, PlanOptions
+from topology.cluster import Cluster
 from topology.errors import MissingFigureError
 
 Shape = tuple[int, int, int, int]
 """What tells layouts apart here: tensor-parallel width, GPUs of the experts, stages, GPUs of a replica."""
+EVERY_SIZE = 16
+"""Sizes of a group that are all looked at for the fewest GPUs; of larger ones those that divide a domain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +99,43 @@ def with_parts(deployment: Deployment, layouts: Sequence[Fitted], goal: Goal) ->
     return found
 
 
+def single_replicas(cluster: Cluster, model: Model, below: int) -> Iterator[Arrangement]:
+    """Yield replicas of fewer than ``below`` GPUs, alone on the first domains of each kind; the other GPUs stay idle.
+
+    Groups are of every size up to :data:`EVERY_SIZE` and of those that divide a domain, inside one, or of any number
+    of whole domains, with any number of stages.
+    """
+    most = min(MOST_STAGES, len(model.layers))
+    kinds: dict[tuple[int, int], list[Group]] = {}
+    for gpus in domain_gpus(cluster):
+        spec = cluster.spec.domains[cluster.gpus[gpus[0]].domain]
+        kinds.setdefault((id(spec), len(gpus)), []).append(gpus)
+    for (_, size), domains in kinds.items():
+        inside = [n for n in range(1, size + 1) if n <= EVERY_SIZE or size % n == 0]
+        for wide in (*inside, *(size * count for count in range(2, len(domains) + 1))):
+            if wide >= below:
+                break
+            groups = equal_groups(domains, wide)
+            for stages in range(1, min(most, len(groups), (below - 1) // wide) + 1):
+                yield arrangement_of(cluster, (tuple(groups[:stages]),))
+
+
+def fewer_gpus(
+    deployment: Deployment, layouts: Sequence[Fitted], limit_s: float | None, options: PlanOptions
+) -> list[Fitted]:
+    """Return single replicas on fewer GPUs than any of ``layouts`` that holds the limit has in one of its own."""
+    able = (
+        sum(len(stage.gpus) for stage in fit.layout.replicas[row[0]])
+        for fit in layouts
+        if limit_s is None or fit.scorer.at(fit.batch if fit.fixed else 1).tpot_s <= limit_s
+        for row in fit.scorer.alike
+    )
+    below = min(able, default=len(deployment.cluster.gpus))
+    arranged = single_replicas(deployment.cluster, deployment.model, below)
+    found = fitted_layouts(deployment, options.copies, options.spread, arranged)
+    return [fit for fit in found if options.admits(fit.layout)]
+
+
 def _parts(deployment: Deployment, fit: Fitted, rows: Sequence[tuple[int, ...]]) -> Iterator[Fitted]:
     """Yield the layout of each row of replicas alone, at the batch asked for or its own largest."""
     for row in rows:
@@ -124,13 +173,16 @@ def shapes_of(found: Sweep) -> list[Shape]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def first_tokens(deployment: Deployment, redundant: int | None) -> dict[Shape, float]:
+def first_tokens(
+    deployment: Deployment, redundant: int | None, arranged: Sequence[Arrangement] | None = None
+) -> dict[Shape, float]:
     """Return by shape the seconds in which one prompt alone is prefilled, experts balanced, on its fastest split.
 
-    It waits for nothing, and its cache stays where it is.
+    It waits for nothing, and its cache stays where it is. ``arranged``: what is looked at; None: all of a sweep.
     """
     workload = replace(deployment.workload, phase="prefill", batch=0, draft_tokens=0, accept_length=1.0)
-    found = sweep(replace(deployment, workload=workload), redundant=redundant, cut_experts=False)
+    there = replace(deployment, workload=workload)
+    found = sweep(there, redundant=redundant, cut_experts=False, arranged=arranged)
     first: dict[Shape, float] = {}
     for shape, step_s in zip(shapes_of(found), found.step_s.tolist(), strict=True):
         first[shape] = min(step_s, first.get(shape, np.inf))

@@ -18,6 +18,7 @@ from placement.goals import (
     Aim,
     Shape,
     aim_of,
+    fewer_gpus,
     first_tokens,
     service_words,
     shape_of,
@@ -98,9 +99,12 @@ def choose_layout(
     if not asked:
         refuse_layout(deployment, options, layouts)
     aim = aim_of(deployment, options.goal)
+    if options.goal == "gpus":
+        asked += fewer_gpus(deployment, asked, level.limit_s, options)
     first: dict[Shape, float] = {}
     if level.first_s is not None:
-        first = first_tokens(deployment, options.copies)
+        arranged = {id(what): what for fit in asked if fit.shape and (what := fit.shape.what)}
+        first = first_tokens(deployment, options.copies, list(arranged.values()))
         asked = soon_enough(deployment, asked, first, level.first_s)
     asked = with_parts(deployment, asked, options.goal)
     known = {} if known is None else known

@@ -15,7 +15,7 @@ from cost.money import PriceBook
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.fitting import fitted_layouts
-from placement.goals import aim_of, first_tokens, shape_of
+from placement.goals import aim_of, first_tokens, shape_of, single_replicas
 from placement.layout_choice import choose_layout
 from placement.options import TOLERANCE, USUAL_TPOT, PlanOptions, require_goal
 from placement.planner import make_plan
@@ -131,18 +131,46 @@ def test_the_least_latency_of_all_layouts() -> None:
         chosen(where(batch=3), goal="latency")
 
 
+def holds(fit: Fitted, limit_s: float | None) -> bool:
+    return limit_s is None or fit.scorer.at(1).tpot_s <= limit_s
+
+
 @pytest.mark.parametrize("tpot_s", [0.02, 0.05, "none"])
 def test_the_fewest_gpus_that_hold_it(tpot_s: Any) -> None:
-    found = chosen(where("hgx-h100@24"), goal="gpus", tpot_s=tpot_s)
+    deployment = where("hgx-h100@24")
+    found = chosen(deployment, goal="gpus", tpot_s=tpot_s)
     limit_s = None if tpot_s == "none" else tpot_s
-    able = [
-        sum(len(stage.gpus) for stage in fit.layout.replicas[0])
-        for fit in fits(where("hgx-h100@24"))
-        if limit_s is None or fit.scorer.at(1).tpot_s <= limit_s
-    ]
-    assert found.candidate.layout.gpus_used == min(able)
+    used = found.candidate.layout.gpus_used
     assert len(found.candidate.layout.replicas) == 1
     assert limit_s is None or found.score.tpot_s <= limit_s
+    # no replica of the cluster's even cuts has fewer, nor any single one
+    whole = [len(fit.layout.replicas[0]) * fit.layout.ep for fit in fits(deployment) if holds(fit, limit_s)]
+    assert used <= min(whole)
+    fewer = fitted_layouts(
+        deployment, None, arranged=single_replicas(deployment.cluster, deployment.model, used)
+    )
+    assert not any(holds(fit, limit_s) for fit in fewer)
+
+
+def test_single_replicas_are_of_every_small_size_in_each_kind_of_domain() -> None:
+    deployment = two_kinds()
+    shapes = [
+        (
+            {deployment.cluster.gpus[gpu].domain for group in one.replicas[0] for gpu in group},
+            one.group,
+            one.stages,
+        )
+        for one in single_replicas(deployment.cluster, MODEL, 9)
+    ]
+    expected = [(n, stages) for n in range(1, 9) for stages in range(1, 8 // n + 1)]
+    for domain in (0, 1):
+        assert sorted((n, stages) for domains, n, stages in shapes if domains == {domain}) == expected
+    assert all(group * stages < 9 for _, group, stages in shapes)
+
+
+def test_more_gpus_never_make_the_fewest_more() -> None:
+    used = [chosen(where(f"hgx-h100@{n}"), goal="gpus").candidate.layout.gpus_used for n in (8, 16, 24)]
+    assert used == sorted(used, reverse=True)
 
 
 def test_a_plan_of_the_fewest_gpus_is_whole() -> None:

@@ -17,6 +17,8 @@ from cost.layouts.candidates import (
     arrangement_of,
     domain_gpus,
     equal_groups,
+    group_sizes,
+    replicas_of,
 )
 from cost.model import Model
 from cost.score import Score
@@ -118,6 +120,26 @@ def single_replicas(cluster: Cluster, model: Model, below: int) -> Iterator[Arra
             groups = equal_groups(domains, wide)
             for stages in range(1, min(most, len(groups), (below - 1) // wide) + 1):
                 yield arrangement_of(cluster, (tuple(groups[:stages]),))
+
+
+def of_one_kind(cluster: Cluster, model: Model) -> Iterator[Arrangement]:
+    """Yield arrangements over the domains of one kind of GPU alone, of each kind where there are several."""
+    most = min(MOST_STAGES, len(model.layers))
+    kinds: dict[str, list[Group]] = {}
+    for gpus in domain_gpus(cluster):
+        kinds.setdefault(cluster.domain_of(gpus[0]).gpu.name, []).append(gpus)
+    for domains in kinds.values() if len(kinds) > 1 else ():
+        for size in group_sizes(domains):
+            groups = equal_groups(domains, size)
+            for stages in range(1, min(most, len(groups)) + 1):
+                yield arrangement_of(cluster, replicas_of(groups, stages))
+
+
+def cheaper_kinds(deployment: Deployment, options: PlanOptions) -> list[Fitted]:
+    """Return layouts on GPUs of one kind alone, where the cluster has several: for the least cost of a token."""
+    arranged = of_one_kind(deployment.cluster, deployment.model)
+    found = fitted_layouts(deployment, options.copies, options.spread, arranged)
+    return [fit for fit in found if options.admits(fit.layout)]
 
 
 def fewer_gpus(

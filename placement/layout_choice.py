@@ -18,6 +18,7 @@ from placement.goals import (
     Aim,
     Shape,
     aim_of,
+    cheaper_kinds,
     fewer_gpus,
     first_tokens,
     service_words,
@@ -101,6 +102,8 @@ def choose_layout(
     aim = aim_of(deployment, options.goal)
     if options.goal == "gpus":
         asked += fewer_gpus(deployment, asked, level.limit_s, options)
+    elif options.goal in ("usd", "power"):
+        asked += cheaper_kinds(deployment, options)
     first: dict[Shape, float] = {}
     if level.first_s is not None:
         arranged = {id(what): what for fit in asked if fit.shape and (what := fit.shape.what)}

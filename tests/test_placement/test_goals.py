@@ -15,7 +15,7 @@ from cost.money import PriceBook
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.fitting import fitted_layouts
-from placement.goals import aim_of, first_tokens, shape_of, single_replicas
+from placement.goals import aim_of, first_tokens, of_one_kind, shape_of, single_replicas
 from placement.layout_choice import choose_layout
 from placement.options import TOLERANCE, USUAL_TPOT, PlanOptions, require_goal
 from placement.planner import make_plan
@@ -206,6 +206,18 @@ def test_dear_gpus_stay_idle_where_cost_counts(goal: Any, h100: float, h20: floa
             layout, scorer = fit.scorer.of_replicas(row)
             score = scorer.at(1)
             assert aim_of(deployment, goal)(layout, score) <= found.worth
+
+
+def test_layouts_of_one_kind_of_gpu_alone() -> None:
+    cluster = two_kinds().cluster
+    kinds = {
+        frozenset(
+            cluster.domain_of(gpu).gpu.name for stages in one.replicas for group in stages for gpu in group
+        )
+        for one in of_one_kind(cluster, MODEL)
+    }
+    assert kinds == {frozenset({"h100-sxm"}), frozenset({"h20-sxm"})}
+    assert list(of_one_kind(where().cluster, MODEL)) == []
 
 
 def test_of_gpus_that_are_alike_cost_is_throughput_of_those_in_use() -> None:

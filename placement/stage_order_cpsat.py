@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Ordered = tuple[tuple[int, ...], Split]
 
-STEPS = 1e8
+STEPS = 1e10
 """Integer steps of the time of the best known step: rounding is lost in the figures."""
 MEMORY_STEPS = 1e9
 """The same of the largest capacity; needs are rounded up, so that what is accepted does fit."""

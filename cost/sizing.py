@@ -86,11 +86,14 @@ def fewest_units(supply: Supply, tok_s: float, tpot_s: float | None) -> int | No
     rate = supply.rate(_SAMPLE, tpot_s)
     if rate <= 0:
         return None
+    most = _SAMPLE * math.ceil(tok_s / rate)  # as many times the sample: never too few
+    near = math.ceil(tok_s / rate * _SAMPLE)
+    near = math.ceil(near * tok_s / supply.rate(near, tpot_s)) if supply.rate(near, tpot_s) > 0 else near
 
     def short(units: int) -> bool:
         return supply.rate(units, tpot_s) < tok_s * ENOUGH
 
-    return 1 + _last(0, _SAMPLE * math.ceil(tok_s / rate), math.ceil(tok_s / rate * _SAMPLE), short)
+    return 1 + _last(0, most, near, short)
 
 
 def shortest_tpot(supply: Supply, tok_s: float, units: int, least_s: float = 0.0) -> float | None:
@@ -303,7 +306,10 @@ def size(
     )
     supply: Supply
     if fleets is not None and not alike(deployment.cluster.spec):
-        supply, unjoined = fleets, "domains of the unit differ, so each unit has a fleet of its own"
+        supply, unjoined = (
+            fleets,
+            "each unit has a fleet of its own, as its domains are not alike, not whole, or a graph of their own",
+        )
     else:
         supply, unjoined = supply_of(deployment, lengths, demand.tpot_s, demand.ttft_s, redundant, imbalance)
         if fleets is not None:

@@ -20,12 +20,11 @@ from topology.repeat import repeated
 
 SEARCH_S = 2.5
 """Seconds of search for one fleet: a size shall not keep anybody waiting."""
-_MOST_UNITS = 2
 
 
 @dataclass(eq=False)
 class FleetSupply:
-    """Fleets on 1, 2, 4... units, whichever the model fits first, and as often as there are such (:class:`Supply`).
+    """Fleets on one unit, or on two where the model does not fit one, as often as there are such (:class:`Supply`).
 
     Attributes
     ----------
@@ -98,12 +97,11 @@ class FleetSupply:
         return InfeasibleError(str(last)) if isinstance(last, Fleet) else last
 
     def _joined(self) -> int | None:
-        """The fewest units that a fleet fits, as many as are tried."""
-        units = 1
-        while units <= _MOST_UNITS:
+        """The fewest units that a fleet fits; a raw graph stands alone."""
+        raw = self.deployment.cluster.spec.raw is not None
+        for units in (1,) if raw else (1, 2):
             if isinstance(self._fleet(units), Fleet):
                 return units
-            units *= 2
         return None
 
     def _tok_s(self, units: int) -> float:

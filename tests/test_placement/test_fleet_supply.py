@@ -18,8 +18,8 @@ from placement.fleet.fleet import Fleet, make_fleet
 from placement.fleet.options import FleetOptions
 from placement.fleet.supply import FleetSupply
 from topology import InfeasibleError, resolve_cluster
-from topology.build import build_cluster
-from topology.spec import ClusterSpec, Fault
+from topology.build import build_cluster, raw_cluster_spec
+from topology.spec import ClusterSpec, Fault, RawLink, RawNode, RawTopology
 
 TPOT = 0.02
 LENGTHS = Lengths.of(2000, 300)
@@ -82,3 +82,18 @@ def test_what_no_fleet_holds_says_the_best() -> None:
     demand = replace(asked(1e5), tpot_s=1e-5)
     with pytest.raises(InfeasibleError, match="the fastest takes"):
         size(unlike(), demand, fleets=FleetSupply(unlike(), demand))
+
+
+def test_a_graph_of_its_own_stands_alone() -> None:
+    spec = resolve_cluster("hgx-h100").spec
+    gpu, fabric = spec.domains[0].gpu, spec.domains[0].fabric
+    nodes = tuple(RawNode(f"g{number}", "gpu", domain="a", gpu=gpu) for number in range(2))
+    raw = raw_cluster_spec("two", RawTopology(nodes, (RawLink(("g0", "g1"), fabric, 18),)))
+    unit = replace(unlike(), cluster=build_cluster(raw))
+    demand = replace(asked(1e5), tpot_s=0.1)
+    found = size(unit, demand, fleets=FleetSupply(unit, demand))
+    assert found.served.tok_s >= 1e5
+    assert found.racks is None
+    large = replace(unit, model=resolve_model("deepseek-v3"))
+    with pytest.raises(InfeasibleError, match="HBM capacity binds"):
+        size(large, demand, fleets=FleetSupply(large, demand))

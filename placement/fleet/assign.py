@@ -32,7 +32,8 @@ class Replica:
         first = {place: number for number, place in enumerate(dict.fromkeys(self.places))}
         specs = [cluster.spec.domains[place] for place in self.places]
         where: tuple[object, ...] = tuple(first[place] for place in self.places)
-        if any(spec.structure != "switch" for spec in specs):
+        faulty = any(fault.link for fault in cluster.spec.faults)
+        if faulty or any(spec.structure != "switch" for spec in specs):
             where += tuple(cluster.gpus[gpu].id.partition(".")[2] for gpu in self.gpus)
         return where
 

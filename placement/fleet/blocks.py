@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, groupby, permutations, product
 
@@ -147,28 +147,29 @@ def domain_classes(cluster: Cluster) -> list[DomainClass]:
             where = tuple(cluster.gpus[gpu].id.partition(".")[2] for gpu in gpus)
         links = domain if any(place >= 0 for _, place in marks) else -1
         kind = kinds.setdefault((known[id(spec)], where, links), len(kinds))
-        ordered = _ordered(cluster, spec, gpus, unlike)
-        rates = tuple(unlike.get(gpu, (1.0, -1))[0] for gpu in ordered)
-        found.setdefault((kind, rates), []).append(ordered)
+        rate = {gpu: mark[0] for gpu, mark in zip(gpus, marks, strict=True)}
+        if links >= 0:
+            rate = {gpu: rate[gpu] * cluster.scale_up_bytes_per_s(gpu) for gpu in gpus}
+        most = max(rate.values())
+        rate = {gpu: part / most for gpu, part in rate.items()}
+        ordered = _ordered(cluster, spec, rate)
+        found.setdefault((kind, tuple(rate[gpu] for gpu in ordered)), []).append(ordered)
     classes = []
     for number, ((kind, rates), domains) in enumerate(found.items()):
-        fast = sum(rate == max(rates) for rate in rates)
+        fast = sum(part == 1.0 for part in rates)
         spec = cluster.spec.domains[cluster.gpus[domains[0][0]].domain]
         classes.append(DomainClass(kind, number, spec, tuple(domains), fast))
     return classes
 
 
-def _ordered(
-    cluster: Cluster, spec: DomainSpec, gpus: Sequence[int], unlike: dict[int, tuple[float, int]]
-) -> Group:
-    """GPUs of a domain: whole nodes first, slow GPUs last."""
-    left = Counter(cluster.gpus[gpu].node for gpu in gpus)
+def _ordered(cluster: Cluster, spec: DomainSpec, rate: Mapping[int, float]) -> Group:
+    """GPUs of a domain, each with its part of the best one's rate, in order: whole nodes first, slow ones last."""
+    left = Counter(cluster.gpus[gpu].node for gpu in rate)
 
     def place(gpu: int) -> tuple[bool, bool, int]:
-        rate = unlike.get(gpu, (1.0, -1))[0]
-        return rate < 1.0, left[cluster.gpus[gpu].node] < spec.gpus_per_node, gpu
+        return rate[gpu] < 1.0, left[cluster.gpus[gpu].node] < spec.gpus_per_node, gpu
 
-    return tuple(sorted(gpus, key=place))
+    return tuple(sorted(rate, key=place))
 
 
 def block_sizes(spec: DomainSpec, capacities: Iterable[int]) -> list[int]:

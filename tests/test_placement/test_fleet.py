@@ -193,3 +193,11 @@ def test_options_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=word):
             FleetOptions(**asked)  # type: ignore[arg-type]
+
+
+def test_gpus_with_a_broken_link_come_last() -> None:
+    spec = resolve_cluster("hgx-h100@16").spec
+    where = build_cluster(replace(spec, faults=(Fault(link=("d1.n0.g2", "d1.s1"), factor=0.5),)))
+    first, second = domain_classes(where)
+    assert (first.kind, first.fast, second.fast) == (0, 8, 7)
+    assert where.gpus[second.gpus[0][-1]].id == "d1.n0.g2"

@@ -159,7 +159,8 @@ def _lines(painter: Painter, name: str) -> list[str]:
     words = painter.marks.of(name)[:1]
     if kind == "gpu":
         peers = [other for other in graph[name] if graph.nodes[other]["kind"] == "gpu"]
-        second = f"GPU {painter.fold.number[name]}"
+        number = painter.fold.number.get(name)  # none of one that a part of the cluster leaves out
+        second = "GPU of another" if number is None else f"GPU {number}"
         if peers:
             links = Links.of(graph[name][other] for other in peers)
             return [name, f"{second}, {len(peers)} peers", links.text().partition(" = ")[0], *words]
@@ -182,7 +183,7 @@ def _box(painter: Painter, name: str, width: int) -> str:
         [cell(text, bold=i == 0, size=8, height=tall, width=width - 4, ink=ink)]
         for i, (text, ink) in enumerate(zip(lines, inks, strict=True))
     ]
-    if kind == "gpu" and painter.overlay is not None:
+    if kind == "gpu" and painter.overlay is not None and name in painter.fold.number:
         rows = [*rows[:1], [painter.gpu(painter.fold.number[name], width - 4, 18)]]
     return table(rows, border=1, color=line, bgcolor=fill)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from cost.layouts.stage_order import (
     most_seconds,
     split_in_order,
 )
-from placement.arrays import Ints
+from placement.arrays import Floats, Ints
 from placement.stop import Stop
 from topology.errors import InfeasibleError
 
@@ -74,34 +74,72 @@ def _counted(
 
     Asks for a step a hair shorter than the best; where there is one, halves what is left between it and the bound.
     """
-    from placement.stage_order_cpsat import counts_within
-
     clock = stop.within(COUNTS * stop.left())
     most_s, near = (most_seconds(problem), False) if best is None else (best.step_s, True)
-    first = best is None
+    first, ask = best is None, _which(problem, most_s)
     while clock.goes_on() and (first or least_s < most_s * (1 - CLOSE / 2)):
         near |= most_s - least_s < NEAR * most_s
         target_s = most_s if first else most_s * (1 - CLOSE / 4) if near else (least_s + most_s) / 2
-        none, counts = counts_within(problem, target_s, clock.within(clock.left() / 2), seed=seed)
+        none, found, found_s = ask(problem, target_s, clock.within(clock.left() / 2), seed)
         if none and first:
             return None, np.inf
         if none:
             least_s = target_s
-        elif counts is not None:
-            put = in_order(problem, counts)
-            if put is not None and (best is None or put.step_s < best.step_s):
-                best = put
-            most_s = min(target_s, _counted_seconds(problem, counts))
+        elif found_s < np.inf:
+            if found is not None and (best is None or found.step_s < best.step_s):
+                best = found
+            most_s = min(target_s, found_s)
         elif not near:
             break
         first = near = False
     return best, least_s
 
 
-def _counted_seconds(problem: OrderProblem, counts: Ints) -> float:
-    """Seconds of a step with so many layers on each group, hops as short as any are."""
+_Ask = Callable[[OrderProblem, float, Stop, int], tuple[bool, StageOrder | None, float]]
+
+
+def _which(problem: OrderProblem, most_s: float) -> _Ask:
+    """Whether to ask by counts of layers, or where many kinds come in turn by runs, if these are not too many."""
+    from placement.stage_order_cpsat import MOST_RUNS as FEW_RUNS
+    from placement.stage_runs_cpsat import MOST_RUNS, runs_that_fit
+
+    in_turn = int(np.count_nonzero(np.diff(problem.kind_of))) + 1 > FEW_RUNS
+    return _by_runs if in_turn and runs_that_fit(problem, most_s)[1].sum() <= MOST_RUNS else _by_counts
+
+
+def _by_counts(
+    problem: OrderProblem, step_s: float, stop: Stop, seed: int
+) -> tuple[bool, StageOrder | None, float]:
+    """Whether no step is so short, proven; an order, and its seconds but for longer hops, infinite where none is."""
+    from placement.stage_order_cpsat import counts_within
+
+    none, counts = counts_within(problem, step_s, stop, seed=seed)
+    if counts is None:
+        return none, None, np.inf
     each = (counts[:-2] * problem.seconds).sum(axis=0)
     each += counts[-2] * problem.first_seconds + counts[-1] * problem.last_seconds
+    return False, in_order(problem, counts), _short_seconds(problem, each)
+
+
+def _by_runs(
+    problem: OrderProblem, step_s: float, stop: Stop, seed: int
+) -> tuple[bool, StageOrder | None, float]:
+    """The same, by runs of layers."""
+    from placement.stage_runs_cpsat import runs_within
+
+    none, found = runs_within(problem, step_s, stop, seed=seed)
+    if found is None:
+        return none, None, np.inf
+    ranges = split_in_order(problem, found[0]) or found[1]
+    return (
+        False,
+        StageOrder.of(problem, found[0], ranges),
+        _short_seconds(problem, problem.stage_seconds(*found)),
+    )
+
+
+def _short_seconds(problem: OrderProblem, each: Floats) -> float:
+    """Seconds of a step whose stages take ``each``, hops as short as any are."""
     return float(max(problem.stages * each.max(), each.sum() + least_tour(problem)))
 
 

@@ -333,7 +333,7 @@ def counts_within(problem: OrderProblem, step_s: float, stop: Stop, *, seed: int
     from ortools.sat.python import cp_model
 
     built = build_counts(problem, scaled(problem, 0.0, step_s))
-    solver, status = _solved(built, stop, seed=seed)
+    solver, status = solved(built.model, stop, seed=seed)
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         return status == cp_model.INFEASIBLE, None
     rows = [*built.count, built.first, built.last]
@@ -353,7 +353,7 @@ def search_order(
     most_s = most_seconds(problem) if known is None else problem.step_seconds(*known) * HEADROOM
     begun = stop.spent()
     built = build(problem, whole := scaled(problem, least_s, most_s), known)
-    solver, status = _solved(built, stop, seed=seed)
+    solver, status = solved(built.model, stop, seed=seed)
     best, bound_s = known, least_s
     if status in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         bound_s = solver.best_objective_bound * whole.unit_s
@@ -366,7 +366,7 @@ def search_order(
     return Found(best, bound_s, status == cp_model.INFEASIBLE, ran)
 
 
-def _solved(built: OrderModel, stop: Stop, *, seed: int) -> tuple[cp_model.CpSolver, Any]:
+def solved(model: cp_model.CpModel, stop: Stop, *, seed: int) -> tuple[cp_model.CpSolver, Any]:
     """Solve until ``stop``; Ctrl-C ends the solver, and what it has is kept."""
     from ortools.sat.python import cp_model
 
@@ -377,7 +377,7 @@ def _solved(built: OrderModel, stop: Stop, *, seed: int) -> tuple[cp_model.CpSol
     solver.parameters.catch_sigint_signal = False
     status: Any = cp_model.UNKNOWN
     with ThreadPoolExecutor(1) as pool, stop:
-        running = pool.submit(solver.solve, built.model)
+        running = pool.submit(solver.solve, model)
         try:
             status = running.result()
         except KeyboardInterrupt:

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.layouts.stage_order import OrderProblem, StageOrder, least_seconds, most_seconds, split_in_order
-from placement.stage_order import solve_order
+from placement.stage_order import _which, solve_order
 from placement.stage_order_cpsat import counts_within, search_order
+from placement.stage_runs_cpsat import runs_within
 from placement.stop import Stop
 from topology.errors import InfeasibleError, InputError
 
@@ -116,6 +117,27 @@ def test_the_model_alone_is_exact_too(seed, kinds):
         else:
             assert check(problem, found) == pytest.approx(best, rel=1e-6)
             assert found.bound_s == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize(("groups", "stages", "tight"), [(3, 3, False), (4, 3, True), (4, 2, True)])
+@pytest.mark.parametrize("seed", range(3))
+def test_kinds_in_turn_are_exact_by_runs(seed, groups, stages, tight):
+    problem = random_problem(30 + seed, 10, groups, stages, kind_of=[0, 1] * 5, tight=tight)
+    best = brute_force(problem)
+    assert _which(problem, most_seconds(problem)).__name__ == "_by_runs"
+    if best is None:
+        assert runs_within(problem, most_seconds(problem), Stop(10.0), seed=0) == (True, None)
+        with pytest.raises(InfeasibleError, match="fits in HBM"):
+            solve_order(problem, Stop(10.0))
+        return
+    none, found = runs_within(problem, best * (1 + 1e-9), Stop(10.0), seed=0)
+    assert not none
+    assert found is not None
+    assert problem.fits(*found)
+    assert [layer for run in found[1] for layer in run] == list(range(10))
+    answer = solve_order(problem, Stop(10.0))
+    assert check(problem, answer) == pytest.approx(best, rel=1e-6)
+    assert answer.status == "OPTIMAL"
 
 
 @pytest.mark.parametrize("kinds", [None, [0] * 6, [0, 1, 0, 1, 0, 1]])

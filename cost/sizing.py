@@ -297,7 +297,7 @@ def size(
     InfeasibleError
         If the model does not fit, or nothing keeps the limits: the message names the best that can be had.
     InputError
-        If lengths are given and domains of the unit differ in size.
+        If a mix of lengths is given and domains of the unit differ in size.
     """
     priced = (
         deployment
@@ -306,11 +306,9 @@ def size(
     )
     supply: Supply
     if fleets is not None and not alike(deployment.cluster.spec):
-        supply, unjoined = (
-            fleets,
-            "each unit has a fleet of its own, as its domains are not alike, not whole, or a graph of their own",
-        )
+        supply, unjoined = fleets, "each unit has a fleet of its own: its domains are not alike, or not whole"
     else:
+        _require_one_size(deployment.cluster, lengths)
         supply, unjoined = supply_of(deployment, lengths, demand.tpot_s, demand.ttft_s, redundant, imbalance)
         if fleets is not None:
             supply = OrFleet(supply, fleets, demand.peak_tok_s, demand.tpot_s, len(deployment.cluster.gpus))
@@ -340,6 +338,15 @@ def size(
         joined={k: one_shape.rate(k, demand.tpot_s) for k in supply.joinable},
         unjoined=unjoined,
     )
+
+
+def _require_one_size(unit: Cluster, lengths: Lengths | None) -> None:
+    sizes = {len(gpus) for gpus in domain_gpus(unit)}
+    if lengths is not None and len(sizes) > 1:
+        raise InputError(
+            f"`lengths`: the domains of {unit.name} have {min(sizes)} to {max(sizes)} GPUs, and a mix of lengths is "
+            "served by pools over domains of one size; size each kind of domain alone, or give one `isl` and `osl`."
+        )
 
 
 def _looser(supply: Supply, demand: Demand) -> tuple[tuple[float | None, int], ...]:

@@ -108,7 +108,8 @@ def _answer(found: Size) -> list[Block]:
     racks = "" if found.racks is None else f", {_counted(found.racks, 'rack')}"
     text = f"{_counted(found.gpus, 'GPU')} in {_counted(found.domains, 'domain')}{racks}"
     if demand.spares:
-        text += f": {found.serving_domains:,} domains serve, {demand.spares:,} are spare"
+        verb = "is" if demand.spares == 1 else "are"
+        text += f": {_counted(found.serving_domains, 'domain')} to serve, {demand.spares:,} {verb} spare"
     errors = _errors(found)
     rate = (
         f"{found.tok_s_per_gpu:,.0f} output tok/s/GPU{band_words(found.tok_s_per_gpu, errors)} over all GPUs that "

@@ -17,7 +17,7 @@ from placement.fleet.columns import Traffic
 from placement.fleet.fleet import Fleet, make_fleet
 from placement.fleet.options import FleetOptions
 from placement.fleet.supply import FleetSupply
-from topology import InfeasibleError, resolve_cluster
+from topology import InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster, raw_cluster_spec
 from topology.spec import ClusterSpec, Fault, RawLink, RawNode, RawTopology
 
@@ -97,3 +97,9 @@ def test_a_graph_of_its_own_stands_alone() -> None:
     large = replace(unit, model=resolve_model("deepseek-v3"))
     with pytest.raises(InfeasibleError, match="HBM capacity binds"):
         size(large, demand, fleets=FleetSupply(large, demand))
+
+
+def test_a_mix_of_lengths_needs_domains_of_one_size() -> None:
+    mix = Lengths((2000, 100), (300, 300), (0.5, 0.5))
+    with pytest.raises(InputError, match="`lengths`: the domains of unlike have 7 to 8 GPUs"):
+        size(unlike(), asked(1e5, mix), lengths=mix)

@@ -61,7 +61,7 @@ def test_the_summary_says_what_was_taken_and_what_fewer_miss(run: Run) -> None:
     for words in (
         "output tok/s on average",
         "at most 50 ms per output token (default; --tpot-ms",
-        "1 are spare",
+        "1 is spare",
         "USD per million output tokens at the traffic asked for",
         "basis rental",
         "a year of 8,760 hours",

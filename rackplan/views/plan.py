@@ -430,6 +430,7 @@ def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> list[Block]:
         ("cluster", f"{cluster.name}: {len(cluster.gpus)} GPUs in {domains} domain{'s' * (domains > 1)}"),
         ("workload", "; ".join(served)),
         ("batch", f"{workload.batch:,} sequences per GPU in use"),
+        *([("goal", plan.service_level)] if plan.service_level else []),
         ("layout", f"{plan.layout.describe(moe=model.moe is not None)}; {plan.layout.gpus_used} GPUs in use"),
         ("loads", load_names(plan.loads.names) if plan.loads is not None else "none: no routed experts"),
         ("options", asked),

@@ -156,7 +156,7 @@ def _best_placed(
     now = placed.candidate.deployment
     best: Placed | None = None
     for deployment, fit in ((now, fitted(now, fitting, ranges)), (asked, fitted(asked, fitting))):
-        if fit is None:
+        if fit is None or not options.admits(fit.layout):
             continue
         fixed = placed.candidate.fitted.fixed
         limit_s, aim = placed.candidate.limit_s, placed.candidate.aim

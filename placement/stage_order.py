@@ -57,7 +57,7 @@ def solve_order(
         return _answer(best, least_s, "exchanges of groups alone")
     best, least_s = _counted(problem, best, least_s, stop, seed=seed)
     if best is not None and best.step_s <= least_s * (1 + CLOSE):
-        return _answer(best, least_s, "CP-SAT: how many layers on which group; any order does")
+        return _answer(best, least_s, "CP-SAT: which layers on which group; hops do not bind")
     if np.isinf(least_s):
         raise InfeasibleError(_no_room(problem, proven=True))
     known_best = None if best is None else (best.order, best.ranges)

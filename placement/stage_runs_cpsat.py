@@ -3,7 +3,6 @@
 Where kinds alternate, counts of layers say little: what a group can hold depends on where its run begins. Each
 run that has room and is fast enough is a variable; runs follow each other as a path through the cuts, with each
 group on it once.
-it once.
 """
 
 from __future__ import annotations

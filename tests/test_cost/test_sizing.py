@@ -25,13 +25,14 @@ from topology.build import build_cluster
 from topology.spec import Fault
 
 TPOT = 0.02
-JOINED = 32
+JOINED = 16
 
 
 @pytest.fixture(autouse=True)
 def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small clusters are enough here."""
     monkeypatch.setattr(cost.joined_units, "MOST_JOINED_GPUS", JOINED)
+    monkeypatch.setattr(cost.joined_units, "_MOST_TRIED_GPUS", 4 * JOINED)
 
 
 @cache
@@ -64,7 +65,7 @@ def test_units_are_joined_as_pays_most(rates: list[float], units: int) -> None:
     assert math.fsum(joined[k] * count for k, count in parts.items()) == pytest.approx(table.rate(units))
 
 
-@pytest.mark.parametrize("domains", [1, 2, 4])
+@pytest.mark.parametrize("domains", [1, 2])
 def test_so_many_domains_give_what_their_sweep_says(domains: int) -> None:
     where = resolve_cluster(f"hgx-h100@{8 * domains}")
     found = sweep(replace(deployment(), cluster=where), speeds=[1 / TPOT])
@@ -88,7 +89,7 @@ def test_the_fewest_are_enough_and_one_fewer_is_not() -> None:
 
 
 def test_more_traffic_never_takes_fewer_and_a_longer_time_never_more() -> None:
-    units = [sized(tok_s).served.units for tok_s in (1e3, 1e5, 3e5, 1e6, 1e9, 1e15)]
+    units = [sized(tok_s).served.units for tok_s in (1e3, 3e5, 1e6, 1e15)]
     assert units == sorted(units)
     found = sized(1e6)
     numbers = [found.served.units, *(number for _, number in found.looser)]

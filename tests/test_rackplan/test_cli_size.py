@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import cost.joined_units
+import cost.supply
 from rackplan import options
 from topology import InputError
 
@@ -23,6 +24,7 @@ SMALL = ("size", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
 def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small clusters are enough here."""
     monkeypatch.setattr(cost.joined_units, "MOST_JOINED_GPUS", 16)
+    monkeypatch.setattr(cost.supply, "MOST_FLEET_GPUS", 0)
 
 
 def test_the_data_add_up(run: Run) -> None:

@@ -107,6 +107,8 @@ def _answer(found: Size) -> list[Block]:
     served, demand, bill = found.served, found.demand, found.bill
     racks = "" if found.racks is None else f", {_counted(found.racks, 'rack')}"
     text = f"{_counted(found.gpus, 'GPU')} in {_counted(found.domains, 'domain')}{racks}"
+    if found.domains_of(1) - demand.spares > 1:
+        text += f", {served.units:,} x {found.unit.name}"
     if demand.spares:
         verb = "is" if demand.spares == 1 else "are"
         text += f": {_counted(found.serving_domains, 'domain')} to serve, {demand.spares:,} {verb} spare"

@@ -111,6 +111,8 @@ def _point(
     experts, _, _ = place_stages(deployment, layout, slots, loads, options, thorough=True)
     scorer, balance = placement_scorer(deployment, layout, experts, loads, options.split)
     most = deployment.workload.wanted_batch(scorer.max_batch)
+    if options.goal == "latency":
+        most = min(most, 1)
     if most < 1 or most > scorer.max_batch:
         return None
     limit_s = base.candidate.limit_s

@@ -149,3 +149,10 @@ def test_ctrl_c_keeps_the_points_so_far(after, monkeypatch):
     assert not any("CP-SAT" in note for note in plan.notes)  # nobody waits for a search
     assert plan.experts[0].slots == 32 + found.best.redundant
     assert verify_plan(plan) == []
+
+
+def test_for_the_least_latency_copies_are_counted_at_one_sequence() -> None:
+    deployment = setting_of()
+    options = PlanOptions(time_limit_s=0, goal="latency")
+    curve = choose_redundant(deployment, loads_of(deployment), options)
+    assert {point.batch for point in curve.points} == {1}

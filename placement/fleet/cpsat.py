@@ -247,8 +247,8 @@ def solve(
     Ctrl-C ends the search and keeps the best so far. The search is over at a relative ``gap``, and after
     ``content_s`` seconds at one of :data:`CONTENT`.
 
-    One worker with all of the linear relaxation: of 221 GPUs of three generations it proves the best in 8 s, where two
-    workers, which leave the relaxation out, are 9 % from the bound after 20 s (measured).
+    One worker with all of the linear relaxation proves the best fleet of 221 GPUs of three generations in 8 s, where
+    two workers, which leave the relaxation out, are 9 % from the bound after 20 s (measured).
     """
     from ortools.sat.python import cp_model
 

@@ -63,6 +63,8 @@ class Served:
         Units that a replica, or the pools that work together, stretch over at most.
     ttft_s:
         Seconds to the first token without waiting; None where only decode was asked for.
+    proof:
+        Of a fleet: status, objective, what no fleet can beat, and the gap; None where one layout a pool was taken.
     """
 
     units: int
@@ -72,6 +74,7 @@ class Served:
     joined: int = 1
     ttft_s: float | None = None
     requests_per_s: float | None = None
+    proof: Mapping[str, str | float] | None = None
 
     @property
     def gpus_used(self) -> int:

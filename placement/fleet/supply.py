@@ -87,6 +87,7 @@ class FleetSupply:
                 for pool in fleet.pools
             ),
             joined=joined,
+            proof={name: getattr(fleet.proof, name) for name in ("status", "objective", "bound", "gap")},
             requests_per_s=None if self.lengths is None else times * fleet.requests_per_s,
         )
 

@@ -30,6 +30,7 @@ def size_view(found: Size, *, tpot_given: bool = True, ttft_given: bool = True) 
         *labelled("Serving", "; ".join(serving_words(deployment.workload, deployment.engine))),
         *what_if_blocks(deployment),
         *labelled("Joined", _joined_words(found)),
+        *labelled("Fleet", _proof_words(found)),
         *labelled("Racks", _rack_words(found)),
         *labelled("Derates", _derates(found)),
         *labelled("Kernels", *map(chip_words, _errors(found))),
@@ -256,6 +257,16 @@ def _joined_words(found: Size) -> str:
     return "; ".join(filter(None, [text, found.unjoined.rstrip(".")]))
 
 
+def _proof_words(found: Size) -> str:
+    """Return what is proven of a fleet of different shapes; empty where one layout a pool was taken."""
+    proof = found.served.proof
+    if proof is None:
+        return ""
+    least, most, gap = (float(proof[name]) for name in ("objective", "bound", "gap"))
+    where = _counted(found.served.joined, "unit")
+    return f"{proof['status']}: {_many(least)} output tok/s on {where}, at most {_many(most)}, gap {gap:.2%}"
+
+
 def _derates(found: Size) -> str:
     if found.lengths is None:
         return ""
@@ -270,9 +281,9 @@ def _notes(found: Size) -> list[str]:
     spec, notes = found.unit.spec, []
     broken = spec.gpus - len(found.unit.gpus)
     if broken:
-        plural = "s" * (broken > 1)
+        plural, verb = ("s", "repeat") if broken > 1 else ("", "repeats")
         notes.append(
-            f"{broken:,} broken GPU{plural} of each {found.unit.name} repeat with it, counted in no figure"
+            f"{broken:,} broken GPU{plural} of each {found.unit.name} {verb} with it, counted in no figure"
         )
     lengths = found.lengths
     if lengths is not None and len(lengths.isl) > 1:
@@ -342,6 +353,7 @@ def _data(found: Size, *, tpot_given: bool, ttft_given: bool) -> dict[str, Any]:
         "ttft_s": served.ttft_s,
         "tok_s_per_rack": None if not found.serving_racks else served.tok_s / found.serving_racks,
         "layout": main.layout,
+        "proof": served.proof,
         "pools": [picked(pool, "role layout replicas gpus batch step_s") for pool in served.pools],
         "usd_per_million_tokens": bill.usd_per_million(demand.tok_s),
         "usd_per_million_tokens_full": bill.usd_per_million(served.tok_s),

@@ -166,6 +166,7 @@ def test_a_cluster_file_is_the_unit(run: Run, tmp_path: Path) -> None:
     )
     unit = ("size", "--model", "mixtral-8x7b", "--cluster", "two.yaml", "--tok-s", "1M")
     data = run(*unit, "--json").data
+    assert data["proof"]["gap"] <= 0.01
     assert data["gpus"] == 15 * data["units"]
     assert data["domains"] == 2 * data["units"]
-    assert "1 broken GPU of each two repeat with it" in " ".join(run(*unit).out.split())
+    assert "1 broken GPU of each two repeats with it" in " ".join(run(*unit).out.split())

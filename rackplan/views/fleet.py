@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cost.calibration.errors import ErrorOf, errors_in
 from cost.money import Bill, Totals
 from cost.pools import DECODE_DERATE, PREFILL_DERATE
 from placement.fleet.columns import PREFILL
@@ -13,7 +14,7 @@ from placement.fleet.plans import PoolPlan
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import cluster_doubts, what_if_blocks
+from rackplan.views.words import band_words, cluster_doubts, what_if_blocks
 from topology.cluster import Cluster
 
 SCHEMA_VERSION = 1
@@ -240,7 +241,8 @@ def _totals(fleet: Fleet) -> Totals:
 
 def _together(fleet: Fleet) -> list[Block]:
     healthy, used = len(fleet.cluster.gpus), fleet.gpus_used
-    text = f"{fleet.tok_s / healthy:,.0f} output tok/s/GPU over the {healthy:,} that work"
+    rate = fleet.tok_s / healthy
+    text = f"{rate:,.0f} output tok/s/GPU{band_words(rate, _errors(fleet))} over the {healthy:,} that work"
     if used < healthy:
         text += f", {fleet.tok_s / used:,.0f} over the {used:,} in use"
     asked = fleet.options
@@ -251,6 +253,15 @@ def _together(fleet: Fleet) -> list[Block]:
     if fleet.traffic.isl:
         text += f"; {rate_words(fleet.requests_per_s * fleet.traffic.isl)} input tok/s"
     return labelled("Together", text)
+
+
+def _errors(fleet: Fleet) -> tuple[ErrorOf, ...]:
+    """The errors of the chips, each once; pools for each phase count as rows that have them."""
+    phase = "disaggregated" if fleet.traffic.isl else ""
+    found = (
+        errors_in(one, phase=phase) for pair in fleet.traffic.deployments for one in pair if one is not None
+    )
+    return tuple(dict.fromkeys(error for errors in found for error in errors))
 
 
 def _money(fleet: Fleet) -> list[Block]:

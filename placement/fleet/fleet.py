@@ -162,7 +162,7 @@ def make_fleet(
         pools=_shared(pools, traffic),
         idle=_idle(classes, spares, replicas, chosen, options),
         requests_per_s=requests_per_s,
-        proof=chosen.proof,
+        proof=_recomputed(chosen.proof, requests_per_s * traffic.osl, options),
         unit=chosen.unit,
         search=chosen.search,
         priced=priced,
@@ -174,6 +174,14 @@ def make_fleet(
     if wrong:
         raise AssertionError(f"an illegal fleet was made, please report it: {wrong[0]}")
     return fleet
+
+
+def _recomputed(proof: Proof, tok_s: float, options: FleetOptions) -> Proof:
+    """Return the proof of a throughput with what replicas really serve: the search counts in steps, rounded down."""
+    if options.wanted != "throughput":
+        return proof
+    bound = tok_s if proof.status == "OPTIMAL" else max(proof.bound, tok_s)
+    return replace(proof, objective=tok_s, bound=bound, gap=1 - tok_s / bound)
 
 
 def _without_spares(

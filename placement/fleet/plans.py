@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
 from placement.fleet.columns import DECODE, PREFILL
@@ -14,6 +15,9 @@ from placement.plan import Plan
 from placement.planner import make_plan
 from topology.errors import InfeasibleError
 from topology.part import part_of
+
+_EVEN = 0.9
+"""Balancedness of the worst layer below which a copy more on each GPU is tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,27 +47,47 @@ def plan_pool(
     shape = Shape((groups,), pool.column.tp)
     batch = max(1, int(pool.column.batch))
     here = replace(deployment, cluster=cluster, workload=deployment.workload.with_batch(batch))
-    redundant = fleet.traffic.redundant
-    slots = stage_slots(here, shape, redundant)
+    asked = fleet.traffic.redundant
+    made = _planned(here, shape, fleet, pool, loads[pool.model], replace(options, redundant=asked))
+    moe = here.model.moe
+    if asked is None and moe is not None and made.plan is not None and _uneven(made.plan):
+        # one copy more on each GPU evens out what the fewest that divide cannot
+        group = max(shape.replicas[0], key=len)
+        more = (-(-moe.experts // len(group)) + 1) * len(group) - moe.experts
+        other = _planned(here, shape, fleet, pool, loads[pool.model], replace(options, redundant=more))
+        if other.plan is not None and other.plan.score.tok_s_per_gpu > made.plan.score.tok_s_per_gpu:
+            return other
+    return made
+
+
+def _uneven(plan: Plan) -> bool:
+    """Whether the busiest GPU has much more than its part of some layers' tokens."""
+    return bool(plan.balancedness) and min(plan.balancedness.values()) < _EVEN
+
+
+def _planned(
+    deployment: Deployment,
+    shape: Shape,
+    fleet: Fleet,
+    pool: Pool,
+    loads: ExpertLoads | None,
+    options: PlanOptions,
+) -> PoolPlan:
+    """Return the plan with so many redundant copies."""
+    slots = stage_slots(deployment, shape, options.copies)
     if slots is None:
         return PoolPlan(None, "no slots for the experts on these GPUs")
-    most = batch_that_fits(here, shape, slots)
+    most = batch_that_fits(deployment, shape, slots)
     if most < 1:
         return PoolPlan(None, "HBM does not hold one sequence per GPU")
-    here = here.with_batch(min(batch, most))
-    found = fitted(here, Fitting(shape, slots, most))
+    deployment = deployment.with_batch(min(deployment.workload.batch, most))
+    found = fitted(deployment, Fitting(shape, slots, most))
     if found is None:
         return PoolPlan(None, "HBM does not hold the batch with the layers in whole kibibytes")
     limit_s = (fleet.traffic.tpot_s if pool.role == DECODE else None) or NO_LIMIT
-    asked = replace(
-        options,
-        redundant=redundant,
-        tpot_s=limit_s,
-        tp=pool.column.tp,
-        stages=len(stages),
-        ep=found.layout.ep,
-    )
+    stages = found.layout.stages
+    asked = replace(options, tpot_s=limit_s, tp=shape.tp, stages=stages, ep=found.layout.ep)
     try:
-        return PoolPlan(make_plan(here, loads[pool.model], asked, layouts=[replace(found, fixed=False)]))
+        return PoolPlan(make_plan(deployment, loads, asked, layouts=[replace(found, fixed=False)]))
     except InfeasibleError as error:
         return PoolPlan(None, str(error))

@@ -68,6 +68,7 @@ def test_never_below_one_layout_everywhere(cluster: str, isl: int) -> None:
     assert best is not None
     assert found.tok_s >= best.tok_s * (1 - 1e-6)
     assert found.proof.gap <= 0.01
+    assert found.tok_s == found.proof.objective <= found.proof.bound
     assert verify_fleet(found) == []
 
 
@@ -201,3 +202,17 @@ def test_gpus_with_a_broken_link_come_last() -> None:
     first, second = domain_classes(where)
     assert (first.kind, first.fast, second.fast) == (0, 8, 7)
     assert where.gpus[second.gpus[0][-1]].id == "d1.n0.g2"
+
+
+def test_a_plan_has_more_copies_where_the_fewest_leave_layers_uneven() -> None:
+    where = resolve_cluster("hgx-h200@64")
+    served = traffic(where, "deepseek-v3")
+    found = make_fleet(where, served, FleetOptions())
+    model = served.deployments[0][0].model
+    assert model.moe is not None
+    size = {"moe_layers": model.moe_layers, "layers": len(model.layers), "experts": model.moe.experts}
+    loads = read_loads(["lognormal:0.63"], seed=0, **size)  # type: ignore[arg-type]
+    placed = [plan_pool(found, pool, {0: loads}, PlanOptions(time_limit_s=0.0)).plan for pool in found.pools]
+    for pool, plan in zip(found.pools, placed, strict=True):
+        assert plan is not None
+        assert plan.score.tok_s_per_gpu * pool.column.shape.gpus >= 0.95 * pool.column.tok_s

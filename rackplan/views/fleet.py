@@ -193,9 +193,9 @@ def _pool_table(fleet: Fleet, plans: Sequence[PoolPlan]) -> Table:
         columns.append(("GPU", lambda pool: _gpu_names(fleet, pool)))
     columns += [
         ("batch", lambda pool: f"{pool.column.batch:.4g}"),
-        ("step ms", lambda pool: f"{pool.column.step_s * 1e3:,.1f}"),
         ("tok/s", lambda pool: f"{pool.tok_s:,.0f}"),
         ("share", lambda pool: f"{pool.share:.1%}"),
+        ("step ms", lambda pool: f"{pool.column.step_s * 1e3:,.1f}"),
         ("in", lambda pool: _where(fleet.cluster, pool)),
     ]
     if any(one.plan is not None for one in plans):

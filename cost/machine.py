@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -361,12 +361,18 @@ def kernels_for(rates: Rates, phase: str, name: str = "") -> Kernels:
     InputError
         If no kernel has that name.
     """
+    return _kernels_for(rates.up_fabric, phase, name)
+
+
+@cache
+def _kernels_for(up_fabric: str, phase: str, name: str) -> Kernels:
+    """The kernels of a fabric: one object for each, by which machines are told apart."""
 
     def named(asked: str, *, crosses: bool) -> Kernel:
-        return find_kernel(asked, up_fabric=rates.up_fabric, crosses=crosses).kernel
+        return find_kernel(asked, up_fabric=up_fabric, crosses=crosses).kernel
 
     def usual(*, crosses: bool) -> Kernel:
-        return default_kernel(phase, up_fabric=rates.up_fabric, crosses=crosses)
+        return default_kernel(phase, up_fabric=up_fabric, crosses=crosses)
 
     gather = named("all-gather", crosses=False)
     if name:

@@ -31,12 +31,23 @@ def domain_gpus(cluster: Cluster) -> list[Group]:
     return [tuple(gpus) for gpus in members.values()]
 
 
+MOST_LEFT_OVER = 8
+"""Any number of whole domains up to this makes a group, and of such groups the stages of a replica, also where some
+are left over; beyond, only numbers that cut the cluster evenly."""
+
+
 def group_sizes(domains: list[Group]) -> list[int]:
-    """Divisors of the largest domain, whole runs of it, and the whole cluster; largest first."""
+    """Sizes of groups worth pricing, largest first: inside a domain, of whole domains, and the whole cluster.
+
+    What divides the largest domain, and the powers of two, which cut heads evenly; of whole domains few, and what
+    divides them. Some leave GPUs idle: else one more host or domain could make all the others slower.
+    """
     largest = max(len(domain) for domain in domains)
     whole = sum(len(domain) == largest for domain in domains)
-    sizes = {size for size in range(1, largest + 1) if largest % size == 0}
-    sizes |= {largest * count for count in range(2, whole + 1) if whole % count == 0}
+    sizes = {size for size in range(1, largest + 1) if largest % size == 0 or size & (size - 1) == 0}
+    sizes |= {
+        largest * count for count in range(2, whole + 1) if whole % count == 0 or count <= MOST_LEFT_OVER
+    }
     sizes.add(sum(len(domain) for domain in domains))
     return sorted(sizes, reverse=True)
 
@@ -57,7 +68,7 @@ def equal_groups(domains: list[Group], size: int) -> list[Group]:
     return groups
 
 
-def replicas_of(groups: list[Group], stages: int) -> tuple[tuple[Group, ...], ...]:
+def replicas_of(groups: Sequence[Group], stages: int) -> tuple[tuple[Group, ...], ...]:
     """Runs of ``stages`` groups, as many as there are."""
     whole = len(groups) // stages * stages
     return tuple(tuple(groups[start : start + stages]) for start in range(0, whole, stages))
@@ -114,8 +125,9 @@ class Variant:
 
 
 def arrangements(cluster: Cluster, model: Model) -> list[Arrangement]:
-    """Return groups of every size with every number of stages that leaves no group idle, widest groups first.
+    """Return groups of every size with every number of stages, widest groups first.
 
+    Groups of whole domains may be left over, as domains may (:data:`MOST_LEFT_OVER`), those of parts of domains not.
     Where domains differ in size, one stage on each domain comes last.
     """
     domains, marks = domain_gpus(cluster), unlike_gpus(cluster)
@@ -124,10 +136,11 @@ def arrangements(cluster: Cluster, model: Model) -> list[Arrangement]:
     for size in group_sizes(domains):
         groups = equal_groups(domains, size)
         kinds = _GroupKinds.of(cluster, groups, marks)
+        spare = MOST_LEFT_OVER if size >= max(map(len, domains)) else 0
         found += [
             kinds.arrangement(replicas_of(groups, stages))
-            for stages in _divisors(len(groups))
-            if stages <= most
+            for stages in range(1, min(most, len(groups)) + 1)
+            if stages <= spare or len(groups) % stages == 0
         ]
     sizes = {len(domain) for domain in domains}
     if model.moe is not None and len(sizes) > 1 and len(domains) <= most:

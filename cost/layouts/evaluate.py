@@ -21,7 +21,7 @@ from cost.layouts.candidates import (
 )
 from cost.layouts.partition import variants_of
 from cost.layouts.result import Sweep
-from cost.layouts.stages import Columns, Pipelines, Pricer, pipelines_of
+from cost.layouts.stages import Columns, Pipelines, Pricer, StageTable, pipelines_of
 from cost.memory import batch_room
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds
 from cost.terms.work import IMBALANCE
@@ -233,20 +233,44 @@ def _price(
 ) -> Columns:
     """Layouts of their replicas: the slowest says how long a step takes, all of them count for throughput."""
     owner, rows = pipelines.rows(table.variant[layout])
-    stages, of = pipelines.stages, layout[owner]
-    shape = pricer.shape(
-        stages, rows, tp=table.tp[of], moe_tp=table.moe_tp[of], batch=batch[owner], imbalance=imbalance
+    stages, lead = pipelines.stages, pipelines.lead[rows]
+    first = np.flatnonzero(lead == rows)
+    seconds = _stage_seconds(
+        pricer, table, stages, rows[first], layout[owner[first]], batch[owner[first]], imbalance
     )
-    seconds = pricer.seconds(stages, rows, shape, stages.held(pricer.deployment, rows))
+    # of equal stages the first was priced: rows of one layout are in the order of the table
+    priced = np.searchsorted(first, np.arange(len(rows)) - (rows - lead))
     runs = runs_of(owner, stages.pipeline[rows])
     pipeline, of = stages.pipeline[rows[runs.start]], owner[runs.start]
-    lines = _lines(seconds, runs, stages.times[rows], pipelines, pipeline, batch[of])
+    times = stages.times[rows]
+    step = {("step_s", ""): seconds["step_s"][priced]}
+    step_s = _lines(Columns(len(rows), step), runs, times, pipelines, pipeline, batch[of])["step_s"]
     tokens = batch[of] * pricer.deployment.workload.tokens_per_step
-    tok_s = pipelines.alike[pipeline] * pipelines.gpus[pipeline] * tokens / lines["step_s"]
+    tok_s = pipelines.alike[pipeline] * pipelines.gpus[pipeline] * tokens / step_s
     replicas = runs_of(of)
-    slowest = lines.take(replicas.argmax(lines["step_s"]))
+    # the parts of a step are those of its slowest pipeline alone
+    slowest = np.zeros(len(pipeline), dtype=bool)
+    slowest[replicas.argmax(step_s)] = True
+    kept = np.flatnonzero(np.repeat(slowest, np.diff([*runs.start, len(rows)])))
+    parts = runs_of(owner[kept])
+    lines = _lines(seconds.take(priced[kept]), parts, times[kept], pipelines, pipeline[slowest], batch)
     asked = {("layout", ""): layout, ("batch", ""): batch, ("tok_s", ""): replicas.sum(tok_s)}
-    return Columns(slowest.rows, {**slowest.table, **asked})
+    return Columns(lines.rows, {**lines.table, **asked})
+
+
+def _stage_seconds(
+    pricer: Pricer,
+    table: LayoutTable,
+    stages: StageTable,
+    rows: Index,
+    layout: Index,
+    batch: Array,
+    imbalance: float | None,
+) -> Columns:
+    """Seconds of the stages ``rows``, each of its layout at its batch."""
+    widths = {"tp": table.tp[layout], "moe_tp": table.moe_tp[layout]}
+    shape = pricer.shape(stages, rows, batch=batch, imbalance=imbalance, **widths)
+    return pricer.seconds(stages, rows, shape, stages.held(pricer.deployment, rows))
 
 
 def _lines(

@@ -282,6 +282,9 @@ class Pipelines:
         The variant that it is of; those of one variant follow each other.
     alike, gpus, depth:
         Replicas that are alike, GPUs of one of them, its stages.
+    lead:
+        For each row of ``stages`` the first of its variant that costs the same: pipelines of a variant may differ in
+        nothing but their hops.
     """
 
     variant: Index
@@ -290,6 +293,7 @@ class Pipelines:
     depth: Array
     stages: StageTable
     hops: Hops
+    lead: Index
 
     @cached_property
     def _of_variant(self) -> Index:
@@ -308,10 +312,13 @@ def pipelines_of(pricer: Pricer, variants: Sequence[Variant]) -> Pipelines:
     rows: list[tuple[int, int, Stage]] = []
     hop_rows: list[dict[str, tuple[float, float, float]]] = []
     known: dict[tuple[int, int], dict[str, tuple[float, float, float]]] = {}
+    lead: list[int] = []
     for number, what in enumerate(variants):
+        first: dict[Stage, int] = {}
         for replica, count in what.arrangement.alike:
             stages = what.stages(replica)
             distinct = Counter(pricer.stages(stages))
+            lead += [first.setdefault(stage, len(rows) + place) for place, stage in enumerate(distinct)]
             rows += [(len(found), times, stage) for stage, times in distinct.items()]
             key = id(what.arrangement), replica  # wherever its layers are cut
             if key not in known:
@@ -321,7 +328,7 @@ def pipelines_of(pricer: Pricer, variants: Sequence[Variant]) -> Pipelines:
     variant, *rest = np.array(found, dtype=np.int64).reshape(-1, 4).T
     alike, gpus, depth = (column.astype(np.float64) for column in rest)
     table = StageTable.of(rows, len(pricer.deployment.model.kinds))
-    return Pipelines(variant, alike, gpus, depth, table, Hops.of(hop_rows))
+    return Pipelines(variant, alike, gpus, depth, table, Hops.of(hop_rows), np.array(lead, dtype=np.int64))
 
 
 def _hops(deployment: Deployment, stages: Sequence[StageSpec]) -> dict[str, tuple[float, float, float]]:

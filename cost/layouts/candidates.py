@@ -31,9 +31,11 @@ def domain_gpus(cluster: Cluster) -> list[Group]:
     return [tuple(gpus) for gpus in members.values()]
 
 
-MOST_LEFT_OVER = 8
-"""Any number of whole domains up to this makes a group, and of such groups the stages of a replica, also where some
-are left over; beyond, only numbers that cut the cluster evenly."""
+MOST_JOINED = 96
+"""GPUs up to which any number of whole domains makes a group, also where some are left over; beyond, those numbers
+that cut the cluster evenly."""
+MOST_SPANNED = 8
+"""Whole domains up to which a replica may have several stages where some are left over."""
 
 
 def group_sizes(domains: list[Group]) -> list[int]:
@@ -46,7 +48,9 @@ def group_sizes(domains: list[Group]) -> list[int]:
     whole = sum(len(domain) == largest for domain in domains)
     sizes = {size for size in range(1, largest + 1) if largest % size == 0 or size & (size - 1) == 0}
     sizes |= {
-        largest * count for count in range(2, whole + 1) if whole % count == 0 or count <= MOST_LEFT_OVER
+        largest * count
+        for count in range(2, whole + 1)
+        if whole % count == 0 or largest * count <= MOST_JOINED
     }
     sizes.add(sum(len(domain) for domain in domains))
     return sorted(sizes, reverse=True)
@@ -127,20 +131,21 @@ class Variant:
 def arrangements(cluster: Cluster, model: Model) -> list[Arrangement]:
     """Return groups of every size with every number of stages, widest groups first.
 
-    Groups of whole domains may be left over, as domains may (:data:`MOST_LEFT_OVER`), those of parts of domains not.
+    Whole domains may be left over (:data:`MOST_JOINED`, :data:`MOST_SPANNED`), groups inside domains not.
     Where domains differ in size, one stage on each domain comes last.
     """
     domains, marks = domain_gpus(cluster), unlike_gpus(cluster)
+    largest = max(len(domain) for domain in domains)
     found = []
     most = min(MOST_STAGES, len(model.layers))
     for size in group_sizes(domains):
         groups = equal_groups(domains, size)
         kinds = _GroupKinds.of(cluster, groups, marks)
-        spare = MOST_LEFT_OVER if size >= max(map(len, domains)) else 0
+        spanned = size // largest  # whole domains, which may be left over; parts of one may not
         found += [
             kinds.arrangement(replicas_of(groups, stages))
             for stages in range(1, min(most, len(groups)) + 1)
-            if stages <= spare or len(groups) % stages == 0
+            if len(groups) % stages == 0 or 0 < spanned * stages <= MOST_SPANNED
         ]
     sizes = {len(domain) for domain in domains}
     if model.moe is not None and len(sizes) > 1 and len(domains) <= most:

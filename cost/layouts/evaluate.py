@@ -112,9 +112,10 @@ def sweep(
 
     Notes
     -----
-    Groups of GPUs of every size that divides a domain or joins whole ones, every tensor-parallel width that stays in
-    a domain and divides the heads, every number of stages that leaves no group idle, as many replicas as there is
-    room for; batches on a grid, and near the frontier every one (:mod:`cost.layouts.candidates`); at each batch the
+    Groups of GPUs inside a domain and of whole domains (:func:`cost.layouts.candidates.group_sizes`), every
+    tensor-parallel width that stays in a domain and divides the heads, numbers of stages up to
+    :data:`cost.layouts.candidates.MOST_STAGES`, as many replicas as there is room for, some GPUs left over where that
+    is better; batches on a grid, and near the frontier every one (:mod:`cost.layouts.candidates`); at each batch the
     fastest split of the layers (:mod:`cost.layouts.partition`). A layout costs what :class:`cost.score.LayoutScorer`
     says for balanced experts. Where nothing fits the sweep is empty and says how much is missing.
 

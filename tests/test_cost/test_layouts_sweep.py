@@ -145,7 +145,7 @@ def test_what_a_layout_is_made_of() -> None:
     assert (found.batch <= found.max_batch).all()
     sequences = found.batch * found.tp
     assert (np.abs(sequences - np.round(sequences)) < 1e-9).all()
-    assert set(found.moe_tp.tolist()) == {1, 2, 4, 8}  # experts of 2,048 columns on up to 72 GPUs
+    assert set(found.moe_tp.tolist()) == {1, 2, 4, 8, 16, 32, 64}  # experts of 2,048 columns
     assert 72 in found.ep
     assert max(found.stages) > 4
     total = sum(found.terms_s.values())
@@ -248,7 +248,7 @@ def test_fewer_copies_than_experts_are_refused() -> None:
 def test_a_gpu_never_holds_two_copies_of_an_expert() -> None:
     # 8 experts: up to 8 copies a GPU, so 40 more do not fit on 4 GPUs or fewer
     found = swept("mixtral-8x7b", "hgx-h100@24", redundant=40)
-    assert set(found.ep.tolist()) == {8, 24}
+    assert set(found.ep.tolist()) == {8, 16, 24}
     with pytest.raises(InputError, match="`redundant` 200"):
         swept("mixtral-8x7b", "hgx-h100@24", redundant=200)
 

@@ -1,0 +1,126 @@
+"""More is never worse over the catalog: GPUs, domains, figures, looser service levels, shorter contexts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.deployment import Deployment
+from cost.layouts import best_at, sweep
+from cost.model import Model
+from cost.resolve import resolve_model
+from cost.workload import Workload
+from helpers import few_layers
+from topology import resolve_cluster
+from topology.build import build_cluster
+from topology.catalog import cluster_names
+from topology.catalog.shapes import load_shapes
+from topology.cluster import Cluster
+from topology.errors import MissingFigureError
+from topology.settings import scaled, with_figures
+from topology.spec import ClusterSpec
+
+MODELS = {"dense": "llama-3.1-70b", "latent": "deepseek-v3", "grouped": "qwen3-235b-a22b"}
+SPEEDS = (20.0, 50.0)
+ROUNDED = 1 - 1e-9
+HOST, RACK = "hgx-h200", "gb200-nvl72"
+
+
+def small(name: str) -> Cluster:
+    """A few hosts of a system, or a small torus of it where it is made in several shapes."""
+    domain = resolve_cluster(name).spec.domains[0]
+    if domain.structure == "torus":
+        shape = "x".join("4" for _ in domain.shape)
+        return resolve_cluster(f"{name}@{shape}" if load_shapes(name) else name)
+    node = domain.gpus_per_node
+    return resolve_cluster(f"{name}@{max(node, 16 // node * node)}")
+
+
+def best(cluster: Cluster, model: str, context: int = 4096) -> list[float]:
+    """Output tok/s of the whole cluster as fast as it goes, and at each of SPEEDS; 0 where nothing is so fast."""
+    deployment = Deployment(cluster, cut(model), Workload(context=context))
+    found = sweep(deployment, cut_experts=False, speeds=SPEEDS)
+    places = [best_at(found, speed) for speed in (0.0, *SPEEDS)]
+    return [0.0 if place is None else float(found.tok_s[place]) for place in places]
+
+
+@cache
+def cut(name: str) -> Model:
+    """The model with few layers, whose splits are quick to price; latent attention whole, as few hosts hold it."""
+    return resolve_model(name) if name == MODELS["latent"] else few_layers(name, 24)
+
+
+def assert_never_fewer(rows: list[list[float]]) -> None:
+    for before, after in pairwise(rows):
+        assert all(b >= a * ROUNDED for a, b in zip(before, after, strict=True)), (before, after)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [f"{HOST}@{8 * hosts}" for hosts in (1, 2, 3, 4, 5, 7, 8, 9)],
+        [f"{RACK}@{n}" for n in (8, 24, 36, 72)],
+    ],
+)
+def test_more_gpus_never_give_fewer_tokens(model: str, sizes: list[str]) -> None:
+    assert_never_fewer([best(resolve_cluster(name), model) for name in sizes])
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("sizes", [(4, 36, 72), (8, 24, 72)], ids=str)
+def test_a_larger_domain_is_never_slower(model: str, sizes: tuple[int, ...]) -> None:
+    """Domains that whole smaller ones make up: others, as 12 of 8, cannot be cut alike."""
+    domain = resolve_cluster("lecture-72").spec.domains[0]
+    out = resolve_cluster("lecture-72").spec.scale_out
+    rows = []
+    for gpus in sizes:
+        cut_up = ClusterSpec("cut", (replace(domain, gpus=gpus),) * (72 // gpus), out)
+        rows.append(best(build_cluster(cut_up), model))
+    assert_never_fewer(rows)
+
+
+@pytest.mark.parametrize("name", cluster_names())
+def test_better_figures_are_never_slower(name: str) -> None:
+    cluster = small(name)
+    model = MODELS["grouped"]
+    try:
+        before = best(cluster, model)
+    except MissingFigureError:
+        return  # rates that nobody published: nothing is priced
+    assert any(before) or name == "trn2-ultra"
+    for part, figure in (("gpu", "hbm_bytes_per_s"), ("gpu", "flop_per_s"), ("scale-up", "link_bytes_per_s")):
+        better = build_cluster(with_figures(cluster.spec, [scaled(part, figure, 1.5)]))
+        assert_never_fewer([before, best(better, model)])
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.sampled_from([f"{HOST}@16", f"{RACK}@36"]),
+    st.sampled_from(sorted(MODELS.values())),
+    st.sampled_from(["gpu.hbm_bytes_per_s", "gpu.hbm_bytes", "gpu.flop_per_s", "scale-up.link_bytes_per_s"]),
+    st.floats(1.0, 3.0),
+)
+def test_any_better_figure_is_never_slower(name: str, model: str, figure: str, factor: float) -> None:
+    cluster = resolve_cluster(name)
+    setting = scaled(*figure.split("."), factor)
+    better = build_cluster(with_figures(cluster.spec, [setting]))
+    assert_never_fewer([best(cluster, model), best(better, model)])
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.sampled_from([f"{HOST}@16", f"{RACK}@36"]), st.sampled_from(sorted(MODELS.values())), st.data())
+def test_looser_service_levels_and_shorter_contexts_are_never_slower(
+    name: str, model: str, data: st.DataObject
+) -> None:
+    short = data.draw(st.integers(1, 50_000))
+    long = data.draw(st.integers(short, 100_000))
+    rows = [best(resolve_cluster(name), model, context) for context in (long, short)]
+    assert_never_fewer(rows)
+    for row in rows:
+        assert row == sorted(row, reverse=True)

@@ -45,6 +45,22 @@ class Published:
     active_counts: str = ""
 
 
+@dataclass(frozen=True)
+class HubModel:
+    """What is published of a Hugging Face id.
+
+    Attributes
+    ----------
+    positions:
+        Tokens of the longest sequence that it was made for; None where nothing that could be read says it.
+    source:
+        Where they were read; empty without them.
+    """
+
+    positions: int | None = None
+    source: str = ""
+
+
 @cache
 def model_names() -> tuple[str, ...]:
     """Return the names of the catalog's models, sorted."""
@@ -59,21 +75,24 @@ def _entry(name: str) -> dict[str, Any]:
     entry = {key: fields.need(key) for key in ("title", "published", "config")}
     entry["huggingface"] = {}
     if "huggingface" in fields:
-        entry["huggingface"] = fields.by_name("huggingface", _positions)
+        entry["huggingface"] = fields.parts("huggingface", _hub_model)
     fields.done()
     return entry
 
 
-def _positions(ids: Fields, name: str) -> int:
-    return ids.count(name, most=MOST_CONTEXT)
+def _hub_model(fields: Fields) -> HubModel:
+    """Read what is published of an id: positions and their source, or nothing."""
+    if not fields.data:
+        return HubModel()
+    return HubModel(fields.count("positions", most=MOST_CONTEXT), fields.text("source"))
 
 
-def hugging_face_ids(name: str) -> Mapping[str, int]:
-    """Return the Hugging Face ids of the model called ``name`` in the catalog, and the positions that each states.
+def hugging_face_ids(name: str) -> Mapping[str, HubModel]:
+    """Return the Hugging Face ids of the model called ``name`` in the catalog, and what is published of each.
 
-    All have the layers of the entry; the first is the one whose ``config.json`` it was read from.
+    All have the layers of the entry; the first is the one that its name stands for.
     """
-    ids: Mapping[str, int] = _entry(model_called(name))["huggingface"]
+    ids: Mapping[str, HubModel] = _entry(model_called(name))["huggingface"]
     return ids
 
 
@@ -141,14 +160,15 @@ def published(name: str) -> Published:
 
 @cache
 def _from_catalog(text: str, weights: str | None) -> Model:
-    """Return a model of the catalog; of an id that it lists, with the limit of that id's own config."""
+    """Return a model of the catalog; of an id that it lists, with the limit published of that id."""
     name = model_called(text)
     ids = hugging_face_ids(name)
     typed = without_owner(text)
-    which = next((one for one in ids if without_owner(one) == typed), next(iter(ids), ""))
+    first = next(iter(ids.values()), HubModel())
+    which = next((found for one, found in ids.items() if without_owner(one) == typed), first)
     own: dict[str, object] = {"source": f"catalog {name}"}
-    if which:
-        own |= {"most_context": ids[which], "most_context_source": f"config.json of {which}"}
+    if which.positions is not None:
+        own |= {"most_context": which.positions, "most_context_source": which.source}
     return model_from_config({**_entry(name)["config"], "rackplan": own}, name=name, weights=weights)
 
 

@@ -98,3 +98,13 @@ def test_the_rooms_are_there() -> None:
     assert [package for package, _ in rows] == ["topology", "cost", "placement", "rackplan"]
     rooms = [f"{package}/{room}" for package, cell in rows for room in re.findall(r"`([\w/.]+)`", cell)]
     assert [room for room in rooms if not is_there(ROOT / room)] == []
+
+
+def test_decisions_are_numbered_once_without_gaps() -> None:
+    numbers = [int(page.name[:4]) for page in sorted((ROOT / "docs" / "decisions").glob("*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_links_between_decisions_lead_somewhere() -> None:
+    for page in (ROOT / "docs" / "decisions").glob("*.md"):
+        assert broken_links(page.read_text(encoding="utf-8"), page.parent) == [], page.name

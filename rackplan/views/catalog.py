@@ -328,11 +328,16 @@ def _model(name: str) -> View:
 
 
 def _longest(data: Mapping[str, Any]) -> str:
-    """The longest sequence of the model's own config, and those of the ids that state another."""
+    """The longest sequence that is published of the model, and of the ids of which it is another or unknown."""
     if data["most_context"] is None:
-        return "not stated by its config"
-    others = [f"{one}: {most:,}" for one, most in data["huggingface"].items() if most != data["most_context"]]
+        return "not known: a longer sequence is not warned of"
+    ids = {name: found["positions"] for name, found in data["huggingface"].items()}
+    others = [f"{name}: {_tokens(most)}" for name, most in ids.items() if most != data["most_context"]]
     return "; ".join([f"{data['most_context']:,} tokens of context ({data['most_context_source']})", *others])
+
+
+def _tokens(tokens: int | None) -> str:
+    return "not known" if tokens is None else f"{tokens:,}"
 
 
 def _counted(figure: str, counts: str) -> str:
@@ -361,7 +366,7 @@ def _model_counts(name: str) -> dict[str, Any]:
         "omitted": list(model.omitted),
         "most_context": model.most_context,
         "most_context_source": model.most_context_source,
-        "huggingface": dict(hugging_face_ids(name)),
+        "huggingface": {one: asdict(found) for one, found in hugging_face_ids(name).items()},
         "sources": list(said.sources),
     }
 

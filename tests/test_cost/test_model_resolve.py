@@ -1,6 +1,7 @@
 """Models by catalog name and from files."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -107,15 +108,35 @@ def test_a_longest_context_is_that_of_the_id():
     long = resolve_model("Qwen/Qwen3-235B-A22B-Instruct-2507")
     assert (long.most_context, long.most_context_source) == (
         262144,
-        "config.json of Qwen/Qwen3-235B-A22B-Instruct-2507",
+        "256K in the README of github.com/QwenLM/Qwen3",
     )
     assert model_from_config(json.loads(json.dumps(long.config)), name=long.name) == long
+
+
+def test_an_id_of_which_nothing_is_published_has_no_limit():
+    model = resolve_model("deepseek-ai/DeepSeek-V3-0324")
+    assert (model.name, model.most_context, model.most_context_source) == ("deepseek-v3", None, "")
+    assert model.beyond(1e9) == ""
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_positions_have_the_source_where_they_were_read(name):
+    for one, found in hugging_face_ids(name).items():
+        where = re.match(r"config\.json of (\S+?)(,| )|(\S+) in |\S+\.json, cut from ", found.source)
+        assert (found.positions is None) == (found.source == "")
+        assert found.positions is None or where, one
+        stated = where and where[3] and where[3].replace(",", "").upper()
+        if stated and found.positions:
+            scale = {"K": 1 << 10, "M": 1 << 20}
+            assert int(stated.rstrip("KM")) * scale.get(stated[-1], 1) == found.positions
+        if where and where[1] and where[1] != one:
+            assert found.source.endswith(f", made from {one}")
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")) if CONFIGS.is_dir() else [])
 def test_the_catalog_states_the_positions_of_published_configs(path):
     name = path.stem.replace("--", "/")
-    assert hugging_face_ids(model_called(name))[name] == resolve_model(str(path)).most_context
+    assert hugging_face_ids(model_called(name))[name].positions == resolve_model(str(path)).most_context
 
 
 def test_a_file_or_folder_goes_before_a_spelling_and_after_a_name(tmp_path, monkeypatch):

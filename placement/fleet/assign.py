@@ -85,22 +85,22 @@ def assign(
     return [replica for index in sorted(found) for replica in found[index]]
 
 
-def _order(pattern: Pattern, joined: set[Block]) -> tuple[bool, tuple[Block, ...]]:
-    """Domains with blocks that are joined first, alike ones together, empty ones last."""
-    return (
-        not any(block in joined for block in pattern),
-        tuple(sorted(pattern, reverse=True)) or (Block(10**9, 0),),
-    )
+def _order(pattern: Pattern, joined: set[Block]) -> tuple[bool, tuple[tuple[int, Block], ...]]:
+    """Domains with blocks that are joined first, large ones before small ones, empty domains last."""
+    sizes = tuple(sorted((-block.size, block) for block in pattern))
+    return not any(block in joined for block in pattern), sizes or ((1, Block(0, 0)),)
 
 
 def _take(column: Column, free: dict[Block, list[_Cut]]) -> Replica:
-    """Take the first block that is free, and of each other one the nearest to it."""
-    taken: list[_Cut] = []
-    for block in column.shape.blocks:
-        cuts = free[block]
-        near = taken[-1].place if taken else cuts[0].place
-        best = min(range(len(cuts)), key=lambda index: (abs(cuts[index].place - near), index))
-        taken.append(cuts.pop(best))
+    """Take the block of which fewest are free, and of each other one the nearest to it."""
+    blocks = column.shape.blocks
+    taken: dict[int, _Cut] = {}
+    for index in sorted(range(len(blocks)), key=lambda one: (len(free[blocks[one]]), one)):
+        cuts = free[blocks[index]]
+        anchor = next(iter(taken.values())).place if taken else cuts[0].place
+        best = min(range(len(cuts)), key=lambda one: (abs(cuts[one].place - anchor), one))
+        taken[index] = cuts.pop(best)
+    ordered = [taken[index] for index in range(len(blocks))]
     return Replica(
-        column, column.shape.groups([cut.gpus for cut in taken]), tuple(cut.place for cut in taken)
+        column, column.shape.groups([cut.gpus for cut in ordered]), tuple(cut.place for cut in ordered)
     )

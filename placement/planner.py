@@ -15,12 +15,12 @@ from placement.failures import find_failures
 from placement.fitting import Fitted
 from placement.layout_choice import Placed, choose_layout, place
 from placement.options import AUTO, PlanOptions
-from placement.ordered_stages import improve_order
 from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
 from placement.redundancy import choose_redundant
 from placement.result import ExpertResult
 from placement.scoring import score_placement, score_rivals
+from placement.stage_order.stages import improve_order
 from placement.stop import OnProgress, Stop
 from placement.verify import verify_plan
 from topology.errors import InputError

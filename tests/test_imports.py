@@ -124,8 +124,8 @@ def test_ortools_is_imported_by_the_solver_modules_alone() -> None:
     assert importers("ortools") == {
         "placement/cpsat.py",
         "placement/fleet/cpsat.py",
-        "placement/stage_order_cpsat.py",
-        "placement/stage_runs_cpsat.py",
+        "placement/stage_order/cpsat.py",
+        "placement/stage_order/runs.py",
     }
 
 

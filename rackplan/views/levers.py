@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from placement.lever import Lever, Reached, rate_of
 from placement.levers import Levers
+from placement.levers.lever import Lever, Reached, rate_of
 from placement.plan_file import layout_to_dict
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
 from rackplan.views.settings import set_blocks

@@ -15,8 +15,8 @@ from cost.layouts import sweep
 from cost.loads import read_loads
 from cost.workload import Workload
 from helpers import few_layers
-from placement.lever import Lever, Reached, ServiceLevel
 from placement.levers import Levers, find_levers
+from placement.levers.lever import Lever, Reached, ServiceLevel
 from placement.options import Goal, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan

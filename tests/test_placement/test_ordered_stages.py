@@ -21,10 +21,10 @@ from helpers import few_layers
 from placement import fitting
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
-from placement.ordered_stages import improve_order, order_stages
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from placement.scoring import on_cluster
+from placement.stage_order.stages import improve_order, order_stages
 from placement.stop import Stop
 from placement.verify import verify_plan
 from rackplan.cli import app
@@ -123,7 +123,7 @@ def test_ctrl_c_keeps_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("placement.ordered_stages.solve_order", interrupted)
+    monkeypatch.setattr("placement.stage_order.stages.solve_order", interrupted)
     plan = plan_of(unlike())
     assert plan.interrupted
     assert plan.order is None

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cost.layouts.stage_order import OrderProblem, StageOrder, least_seconds, most_seconds, split_in_order
 from placement.stage_order import _which, solve_order
-from placement.stage_order_cpsat import counts_within, search_order
-from placement.stage_runs_cpsat import runs_within
+from placement.stage_order.cpsat import counts_within, search_order
+from placement.stage_order.runs import runs_within
 from placement.stop import Stop
 from topology.errors import InfeasibleError, InputError
 

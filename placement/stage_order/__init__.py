@@ -49,7 +49,7 @@ def solve_order(
     InfeasibleError
         If no order and no split has room, proven; or none was found in time.
     """
-    from placement.stage_order_cpsat import search_order
+    from placement.stage_order.cpsat import search_order
 
     stop = Stop(10.0) if stop is None else stop
     best, least_s = exchanged_order(problem, known), least_seconds(problem)
@@ -100,8 +100,8 @@ _Ask = Callable[[OrderProblem, float, Stop, int], tuple[bool, StageOrder | None,
 
 def _which(problem: OrderProblem, most_s: float) -> _Ask:
     """Whether to ask by counts of layers, or where many kinds come in turn by runs, if these are not too many."""
-    from placement.stage_order_cpsat import MOST_RUNS as FEW_RUNS
-    from placement.stage_runs_cpsat import MOST_RUNS, runs_that_fit
+    from placement.stage_order.cpsat import MOST_RUNS as FEW_RUNS
+    from placement.stage_order.runs import MOST_RUNS, runs_that_fit
 
     in_turn = int(np.count_nonzero(np.diff(problem.kind_of))) + 1 > FEW_RUNS
     return _by_runs if in_turn and runs_that_fit(problem, most_s)[1].sum() <= MOST_RUNS else _by_counts
@@ -111,7 +111,7 @@ def _by_counts(
     problem: OrderProblem, step_s: float, stop: Stop, seed: int
 ) -> tuple[bool, StageOrder | None, float]:
     """Whether no step is so short, proven; an order, and its seconds but for longer hops, infinite where none is."""
-    from placement.stage_order_cpsat import counts_within
+    from placement.stage_order.cpsat import counts_within
 
     none, counts = counts_within(problem, step_s, stop, seed=seed)
     if counts is None:
@@ -125,7 +125,7 @@ def _by_runs(
     problem: OrderProblem, step_s: float, stop: Stop, seed: int
 ) -> tuple[bool, StageOrder | None, float]:
     """The same, by runs of layers."""
-    from placement.stage_runs_cpsat import runs_within
+    from placement.stage_order.runs import runs_within
 
     none, found = runs_within(problem, step_s, stop, seed=seed)
     if found is None:

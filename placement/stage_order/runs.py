@@ -14,7 +14,7 @@ import numpy as np
 
 from cost.layouts.stage_order import Order, OrderProblem, Split, least_tour
 from placement.arrays import Bools, Floats
-from placement.stage_order_cpsat import STEPS, solved
+from placement.stage_order.cpsat import STEPS, solved
 from placement.stop import Stop
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from cost.layouts.unlike_stages import with_free_orders
 from cost.score import Score
 from placement.goals import Shape, first_tokens, shape_of, shapes_of
 from placement.layout_choice import batch_within
-from placement.lever import NEAR, Kind, Lever, Reached, ServiceLevel, rate_of
-from placement.lever_changes import machines, other_context, other_formats
-from placement.lever_layouts import PlacedLayout, more_or_fewer_copies, other_widths, placed_experts
+from placement.levers.changes import machines, other_context, other_formats
+from placement.levers.layouts import PlacedLayout, more_or_fewer_copies, other_widths, placed_experts
+from placement.levers.lever import NEAR, Kind, Lever, Reached, ServiceLevel, rate_of
 from placement.placing import Known
 from placement.plan import Plan
 from placement.scoring import placement_scorer

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from placement.lever import Lever, Reached, ServiceLevel
-from placement.lever_bench import Bench
+from placement.levers.bench import Bench
+from placement.levers.lever import Lever, Reached, ServiceLevel
 from placement.plan import Plan
 
 WORTH = 5e-4

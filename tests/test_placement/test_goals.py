@@ -188,8 +188,9 @@ def two_kinds(**prices: float) -> Deployment:
     return Deployment(build_cluster(spec), MODEL, Workload(), prices=PriceBook(prices=named, powers=named))
 
 
-@pytest.mark.parametrize("goal", ["usd", "power"])
-@pytest.mark.parametrize(("h100", "h20", "kept"), [(1.0, 100.0, {0}), (100.0, 0.5, {1})])
+@pytest.mark.parametrize(
+    ("goal", "h100", "h20", "kept"), [("usd", 1.0, 100.0, {0}), ("power", 100.0, 0.5, {1})]
+)
 def test_dear_gpus_stay_idle_where_cost_counts(goal: Any, h100: float, h20: float, kept: set[int]) -> None:
     watts = 1000 if goal == "power" else 1
     deployment = two_kinds(h100_sxm=h100 * watts, h20_sxm=h20 * watts)

@@ -240,12 +240,7 @@ class PriceBook:
         MissingFigureError
             If there is no figure.
         """
-        own = self.prices.get(gpu.name)
-        if own is not None:
-            return _users(own, "USD/h", "the price given")
-        figure = gpu_price(gpu, self.basis)
-        _require_possible(f"price of {gpu.name}", figure.value, figure.unit)
-        return figure
+        return _own_or(self.prices, gpu, "price", "USD/h", lambda: gpu_price(gpu, self.basis))
 
     def power(self, gpu: GpuSpec) -> Figure:
         """Return the all-in power of ``gpu`` (:func:`cost.prices.gpu_power`).
@@ -255,12 +250,7 @@ class PriceBook:
         MissingFigureError
             If there is no figure.
         """
-        own = self.powers.get(gpu.name)
-        if own is not None:
-            return _users(own, "W", "the power given")
-        figure = gpu_power(gpu)
-        _require_possible(f"power of {gpu.name}", figure.value, figure.unit)
-        return figure
+        return _own_or(self.powers, gpu, "power", "W", lambda: gpu_power(gpu))
 
     def bill(self, cluster: Cluster, gpus: Sequence[str] | None = None) -> Bill:
         """Return what the GPUs of ``cluster`` that work cost and draw; with ``gpus`` (ids), those alone.
@@ -376,6 +366,18 @@ def _require_possible(what: str, value: float, unit: str) -> None:
     least, most = _POSSIBLE[unit]
     if not least <= value <= most:
         raise InputError(f"{what}: {value:g} {unit} is beyond any ({least:g} to {most:g}); check its unit.")
+
+
+def _own_or(
+    given: Mapping[str, float], gpu: GpuSpec, what: str, unit: str, catalog: Callable[[], Figure]
+) -> Figure:
+    """Return the figure given for ``gpu``, else the catalog's, which is refused where it is beyond any."""
+    own = given.get(gpu.name)
+    if own is not None:
+        return _users(own, unit, f"the {what} given")
+    figure = catalog()
+    _require_possible(f"{what} of {gpu.name}", figure.value, figure.unit)
+    return figure
 
 
 def _users(value: float, unit: str, source: str) -> Figure:

@@ -174,19 +174,8 @@ def under_sparse_attention(plan: Plan, rule: str) -> Plan:
         If the rule is none.
     """
     workload = replace(plan.deployment.workload, sparse_attention=rule)
-    deployment = replace(plan.deployment, workload=workload)
-    score, balancedness = score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)
-    # rivals, failures and order of stages are of without it, and it may be faster than what was asked for
-    return replace(
-        plan,
-        deployment=deployment,
-        score=score,
-        balancedness=balancedness,
-        baselines={},
-        failures=None,
-        order=None,
-        service_level="",
-    )
+    # it may be faster than what was asked for
+    return replace(_rescored(plan, replace(plan.deployment, workload=workload)), service_level="")
 
 
 def on_cluster(plan: Plan, cluster: Cluster) -> Plan:
@@ -197,9 +186,12 @@ def on_cluster(plan: Plan, cluster: Cluster) -> Plan:
     InfeasibleError
         If its batch no longer fits in HBM.
     """
-    deployment = replace(plan.deployment, cluster=cluster)
+    return _rescored(plan, replace(plan.deployment, cluster=cluster))
+
+
+def _rescored(plan: Plan, deployment: Deployment) -> Plan:
+    """Return ``plan`` scored as ``deployment``, without rivals, failures and order of stages: those of before."""
     score, balancedness = score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)
-    # rivals, failures and order of stages are those of the other
     return replace(
         plan,
         deployment=deployment,

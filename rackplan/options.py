@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cost.money import PriceBook
     from placement.plan import Plan
     from topology.cluster import Cluster
+    from topology.figures import Figure
 
 
 def opt(names: str, help: str, metavar: str | None = None, **more: Any) -> Any:  # noqa: A002 - typer's word
@@ -38,6 +39,8 @@ def arg(metavar: str, help: str) -> Any:  # noqa: A002 - typer's word
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
+CONTEXT = 4096
+"""Tokens in each sequence where nobody says."""
 DEFAULT_LOADS = "lognormal:0.63"
 """The spread of eight real DeepSeek-V3 workloads."""
 _LONG_BYTES = 2**24
@@ -89,6 +92,22 @@ Settings = Annotated[
     ),
 ]
 JsonFlag = Annotated[bool, opt("--json", "Print one JSON object on standard output.")]
+Isl = Annotated[int | None, opt("--isl", "With --osl: tokens of a prompt; pools of both phases.", "N")]
+Osl = Annotated[int | None, opt("--osl", "With --isl: tokens of an answer.", "N")]
+TpotLimit = Annotated[
+    str | None, opt("--tpot-ms", "Longest time per output token; none: no limit. [50]", "X")
+]
+TtftLimit = Annotated[
+    str | None,
+    opt(
+        "--ttft-ms",
+        "Longest prefill and transfer of the cache, without waiting; none: no limit. [2000]",
+        "X",
+    ),
+]
+Redundant = Annotated[
+    int | None, opt("--redundant", "Extra expert copies per layer; default: fewest that divide.")
+]
 OutputFolder = Annotated[Path, opt("-o --output", "Folder for the results.", "DIR")]
 
 
@@ -102,7 +121,7 @@ class Serving(Group):
 
     phase: Phase = "decode"
     context: Annotated[int, opt("--context", "Tokens already in each sequence; prefill: of each prompt.")] = (
-        4096
+        CONTEXT
     )
     batch: Annotated[
         int,
@@ -435,6 +454,14 @@ def limit_s(text: str | None, flag: str) -> float | Literal["none"] | None:
     except ValueError:
         raise InputError(f"{flag} {text}: expected milliseconds, or none.") from None
     return seconds(milliseconds, flag)
+
+
+def limit_or(text: str | None, flag: str, usual: Figure) -> float | None:
+    """Return a limit in seconds: as :func:`limit_s`, ``usual`` where nothing was given, None for ``none``."""
+    limit = limit_s(text, flag)
+    if limit is None:
+        return usual.value
+    return None if limit == "none" else limit
 
 
 def given_clusters(names: Sequence[str], settings: Sequence[str] | None) -> list[Cluster]:

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from cost.loads import ExpertLoads
     from placement.fleet.columns import Traffic
     from placement.fleet.options import FleetOptions
-    from topology.figures import Figure
 
-CONTEXT = 4096
 _SUM = 0.005
 """Shares that add up to 1 but for so much were rounded."""
 
@@ -35,19 +33,15 @@ class Served(Group):
     context: Annotated[
         int | None, opt("--context", "Tokens in each sequence where only decode is asked for. [4096]")
     ] = None
-    isl: Annotated[int | None, opt("--isl", "With --osl: tokens of a prompt; pools of both phases.", "N")] = (
-        None
-    )
-    osl: Annotated[int | None, opt("--osl", "With --isl: tokens of an answer.", "N")] = None
+    isl: options.Isl = None
+    osl: options.Osl = None
     tok_s: Annotated[
         str | None,
         opt(
             "--tok-s", "Output tokens per second to serve: 2e6, 2M, 128k. Default: as many as there are.", "N"
         ),
     ] = None
-    tpot_ms: Annotated[
-        str | None, opt("--tpot-ms", "Longest time per output token; none: no limit. [50]", "X")
-    ] = None
+    tpot_ms: options.TpotLimit = None
     ttft_ms: Annotated[
         str | None,
         opt("--ttft-ms", "Longest prefill and transfer of the cache, without waiting; none. [2000]", "X"),
@@ -60,9 +54,7 @@ class Served(Group):
         float, opt("--utilization", "Mean over peak: with --tok-s, the fleet serves 1/U of it.", "U")
     ] = 1.0
     spares: Annotated[int, opt("--spares", "Domains kept for failures.", "N")] = 0
-    redundant: Annotated[
-        int | None, opt("--redundant", "Extra expert copies per layer; default: fewest that divide.")
-    ] = None
+    redundant: options.Redundant = None
 
     def fleet_options(self, time_limit_s: float | None, seed: int) -> FleetOptions:
         """Return what is asked of the search."""
@@ -96,8 +88,8 @@ class Served(Group):
             shares=shares,
             isl=self.isl or 0,
             osl=self.osl or 1,
-            tpot_s=_limit(self.tpot_ms, "--tpot-ms", USUAL_TPOT),
-            ttft_s=_limit(self.ttft_ms, "--ttft-ms", TTFT_LIMIT) if both else None,
+            tpot_s=options.limit_or(self.tpot_ms, "--tpot-ms", USUAL_TPOT),
+            ttft_s=options.limit_or(self.ttft_ms, "--ttft-ms", TTFT_LIMIT) if both else None,
             imbalance=None if both else 1.0,
             redundant=self.redundant,
             tpot_default=self.tpot_ms is None,
@@ -140,7 +132,7 @@ def fleet(
 
     wanted = asked.fleet_options(time_limit, seed)
     named, notes = _shares(model)
-    serving = options.Serving(context=CONTEXT if asked.context is None else asked.context)
+    serving = options.Serving(context=options.CONTEXT if asked.context is None else asked.context)
     where = options.given_clusters([cluster], pricing.settings)[0]
     deployments = [pricing.deployment(name, where, serving) for name, _ in named]
     _refuse_twice([one.model.name for one in deployments])
@@ -197,11 +189,3 @@ def _refuse_twice(names: list[str]) -> None:
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice is not None:
         raise InputError(f"--model {twice}: it stands twice; give it once, with the sum of its shares.")
-
-
-def _limit(text: str | None, flag: str, usual: Figure) -> float | None:
-    """Return a limit in seconds, the usual one where nobody says; None for ``none``."""
-    given = options.limit_s(text, flag)
-    if given == "none":
-        return None
-    return usual.value if given is None else given

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from cost.lengths import Lengths
     from cost.sizing import Demand, Size
 
-CONTEXT = 4096
-
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(Group):
@@ -26,27 +24,16 @@ class Asked(Group):
     context: Annotated[
         int | None, opt("--context", "Decode alone: tokens already in each sequence. [4096]", "N")
     ] = None
-    isl: Annotated[int | None, opt("--isl", "With --osl: tokens of a prompt; pools of both phases.", "N")] = (
-        None
-    )
-    osl: Annotated[int | None, opt("--osl", "With --isl: tokens of an answer.", "N")] = None
+    isl: options.Isl = None
+    osl: options.Osl = None
     lengths: Annotated[
         str | None,
         opt(
             "--lengths", "Instead: a mix of them, a CSV file with the columns isl, osl and share.", "FILE.csv"
         ),
     ] = None
-    tpot_ms: Annotated[
-        str | None, opt("--tpot-ms", "Longest time per output token; none: no limit. [50]", "X")
-    ] = None
-    ttft_ms: Annotated[
-        str | None,
-        opt(
-            "--ttft-ms",
-            "Longest prefill and transfer of the cache, without waiting; none: no limit. [2000]",
-            "X",
-        ),
-    ] = None
+    tpot_ms: options.TpotLimit = None
+    ttft_ms: options.TtftLimit = None
     utilization: Annotated[
         float, opt("--utilization", "Mean traffic over its peak, above 0 to 1: the peak is bought.", "U")
     ] = 1.0
@@ -57,9 +44,7 @@ class Asked(Group):
             "--imbalance", "Busiest GPU's expert load over the mean. [1; pools: as usual in wide groups]", "X"
         ),
     ] = None
-    redundant: Annotated[
-        int | None, opt("--redundant", "Extra expert copies per layer; default: fewest that divide.")
-    ] = None
+    redundant: options.Redundant = None
 
     @property
     def pooled(self) -> bool:
@@ -82,14 +67,13 @@ class Asked(Group):
         from cost.sizing import Demand
         from placement.options import USUAL_TPOT
 
-        tpot_s = options.limit_s(self.tpot_ms, "--tpot-ms")
-        ttft_s = options.limit_s(self.ttft_ms, "--ttft-ms")
+        ttft_s = options.limit_or(self.ttft_ms, "--ttft-ms", TTFT_LIMIT)
         return Demand(
             tok_s=options.tokens_per_s(self.tok_s),
             utilization=self.utilization,
             spares=self.spares,
-            tpot_s=None if tpot_s == "none" else tpot_s or USUAL_TPOT.value,
-            ttft_s=None if ttft_s == "none" or not self.pooled else ttft_s or TTFT_LIMIT.value,
+            tpot_s=options.limit_or(self.tpot_ms, "--tpot-ms", USUAL_TPOT),
+            ttft_s=ttft_s if self.pooled else None,
         )
 
 
@@ -111,7 +95,7 @@ def size(
     from rackplan.views.size import size_view
 
     demand = asked.demand
-    context = CONTEXT if asked.context is None else asked.context
+    context = options.CONTEXT if asked.context is None else asked.context
     deployment = pricing.deployment(model, cluster, options.Serving(context=context))
     requests = asked.requests
     given: Any = {"lengths": requests, "redundant": asked.redundant, "imbalance": asked.imbalance}

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rackplan.views.sweep import Pools
     from topology.cluster import Cluster
 
-CONTEXT = 4096
 STORY_TOK_S_USER = 20.0
 """Speed per user of a story: 50 ms a token."""
 TARGETS = (25.0, 50.0, 75.0, 100.0, 125.0, 150.0, 200.0)
@@ -41,18 +40,11 @@ class Swept(Group):
     isl: Annotated[int | None, opt("--isl", "With --osl: tokens of a prompt; sweeps both phases.", "N")] = (
         None
     )
-    osl: Annotated[int | None, opt("--osl", "With --isl: tokens of an answer.", "N")] = None
+    osl: options.Osl = None
     prefill_cluster: Annotated[
         str | None, opt("--prefill-cluster", "GPUs that prefill; default: a part of --cluster.", "C")
     ] = None
-    ttft_ms: Annotated[
-        str | None,
-        opt(
-            "--ttft-ms",
-            "Longest prefill and transfer of the cache, without waiting; none: no limit. [2000]",
-            "X",
-        ),
-    ] = None
+    ttft_ms: options.TtftLimit = None
     tpot_ms: Annotated[float | None, opt("--tpot-ms", "Longest time per output token of matched pools.")] = (
         None
     )
@@ -77,9 +69,7 @@ class Swept(Group):
             "X",
         ),
     ] = None
-    redundant: Annotated[
-        int | None, opt("--redundant", "Extra expert copies per layer; default: fewest that divide.")
-    ] = None
+    redundant: options.Redundant = None
 
     def __post_init__(self) -> None:
         """Refuse options that mean nothing without another, or with it."""
@@ -103,10 +93,7 @@ class Swept(Group):
         """The limit on the time to first token in seconds, None where there is none."""
         from cost.pools import TTFT_LIMIT
 
-        limit = options.limit_s(self.ttft_ms, "--ttft-ms")
-        if limit is None:
-            return TTFT_LIMIT.value
-        return None if limit == "none" else limit
+        return options.limit_or(self.ttft_ms, "--ttft-ms", TTFT_LIMIT)
 
     @property
     def tpot_s(self) -> float | None:
@@ -149,7 +136,7 @@ def sweep(
     from topology.files import write_whole
 
     targets = asked.targets
-    length = CONTEXT if asked.context is None else asked.context
+    length = options.CONTEXT if asked.context is None else asked.context
     names = [cluster, *([asked.prefill_cluster] if asked.prefill_cluster else [])]
     clusters = options.given_clusters(names, pricing.settings)
     serving = options.Serving(phase=asked.phase, context=length)

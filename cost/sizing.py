@@ -22,7 +22,8 @@ from cost.joined_units import supply_of, unit_domains
 from cost.layouts.candidates import domain_gpus
 from cost.lengths import Lengths
 from cost.money import Bill
-from cost.quantity import require_number
+from cost.quantity import require_number, rounded_down, rounded_up
+from cost.service_limits import LimitError
 from cost.supply import ENOUGH, Fleets, OrFleet, PooledSupply, Served, Supply
 from topology.build import build_cluster
 from topology.cluster import Cluster
@@ -295,7 +296,8 @@ def size(
     Raises
     ------
     InfeasibleError
-        If the model does not fit, or nothing keeps the limits: the message names the best that can be had.
+        If the model does not fit, or nothing keeps the limits (:class:`cost.service_limits.LimitError`): the message
+        names the best that can be had.
     InputError
         If a mix of lengths is given and domains of the unit differ in size.
     """
@@ -362,19 +364,21 @@ def _looser(supply: Supply, demand: Demand) -> tuple[tuple[float | None, int], .
 
 
 def _refuse(deployment: Deployment, demand: Demand, supply: Supply) -> NoReturn:
-    """Raise InfeasibleError: no number of units keeps the limits, and what the best is that can be had."""
+    """Raise LimitError: no number of units keeps the limits, and what the best is that can be had."""
     out = f"is out of reach on any number of {deployment.cluster.name}: the fastest"
     fastest = shortest_tpot(supply, math.ulp(0.0), _SAMPLE)
     if fastest is None and isinstance(supply, PooledSupply):
-        raise InfeasibleError(
+        raise LimitError(
+            "ttft_s",
             f"`ttft_ms` {(demand.ttft_s or 0.0) * 1e3:g} {out} prefill and transfer take "
-            f"{supply.fastest_ttft_s * 1e3:.4g} ms; ask for at least that, or use faster GPUs."
+            f"{rounded_up(supply.fastest_ttft_s * 1e3)} ms; ask for at least that, or use faster GPUs.",
         )
     if fastest is None:
         raise InfeasibleError(f"{deployment.model.name} yields no token on {deployment.cluster.name}.")
-    raise InfeasibleError(
-        f"`tpot_ms` {(demand.tpot_s or 0.0) * 1e3:g} {out} layout takes {fastest * 1e3:.4g} ms per token "
-        f"({1 / fastest:.4g} tok/s/user); ask for at least that, or use faster GPUs."
+    raise LimitError(
+        "tpot_s",
+        f"`tpot_ms` {(demand.tpot_s or 0.0) * 1e3:g} {out} layout takes {rounded_up(fastest * 1e3)} ms per token "
+        f"({rounded_down(1 / fastest)} tok/s/user); ask for at least that, or use faster GPUs.",
     )
 
 

@@ -10,11 +10,13 @@ from cost.deployment import Deployment
 from cost.layouts import best_at, sweep
 from cost.loads import ExpertLoads
 from cost.model import Model
+from cost.quantity import rounded_down
+from cost.service_limits import LimitError, giving_way
 from cost.workload import Workload
 from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import fastest_step_s
 from placement.layout_choice import choose_layout
-from placement.options import USUAL_TPOT, PlanOptions
+from placement.options import USUAL_TPOT, PlanOptions, ServiceLevel
 from placement.placing import Known
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
@@ -87,20 +89,26 @@ def compare_clusters(
         raise InputError(
             f"a comparison needs equally many GPUs on each side, not {listed}; use `gpus` N or name@N."
         )
-    usual = not targets and options.service_level(workload).usual
-    rows, fits = [], []
+    level = options.service_level(workload)
+    usual = not targets and level.usual
+    fits: list[tuple[Deployment, list[Fitted]]] = []
     known: Known = {}  # of all clusters: equal groups have equal placements wherever they are
-    for cluster in clusters:
-        if on_progress is not None:
-            on_progress(cluster.name)
-        deployment = Deployment(cluster, model, workload, engine=engine)
-        layouts = fitted_layouts(deployment, options.copies, options.spread)
-        fits.append((deployment, layouts))
-        wanted = (USUAL_TOK_S,) if usual else targets or (None,)
-        rows += [_row(deployment, layouts, loads, options, known, target) for target in wanted]
-    if usual and all(row.tok_s_per_gpu is None for row in rows):
-        return [_row(*fit, loads, options, known, None) for fit in fits]
-    return rows
+
+    def within(level: ServiceLevel) -> list[CompareRow]:
+        rows: list[CompareRow] = []
+        for number, cluster in enumerate(clusters):
+            if number == len(fits):
+                if on_progress is not None:
+                    on_progress(cluster.name)
+                deployment = Deployment(cluster, model, workload, engine=engine)
+                fits.append((deployment, fitted_layouts(deployment, options.copies, options.spread)))
+            at = (USUAL_TOK_S,) if usual and level.limit_s is not None else targets or (None,)
+            rows += [_row(*fits[number], loads, options, known, target) for target in at]
+        if usual and level.limit_s is not None and all(row.tok_s_per_gpu is None for row in rows):
+            raise LimitError("limit_s", rows[0].reason)
+        return rows
+
+    return giving_way(within, level, {"limit_s"} if usual else ())[0]
 
 
 def cluster_status(cluster: Cluster) -> str:
@@ -172,6 +180,6 @@ def _fewer_than_gpus(deployment: Deployment, empty: CompareRow, fastest: float) 
 def _too_slow(deployment: Deployment, target: float, fastest: float) -> str:
     return (
         f"{target:g} tok/s/user are out of reach on {deployment.cluster.name}: the fastest "
-        f"layout gives {fastest:.4g}; "
+        f"layout gives {rounded_down(fastest)}; "
         "ask for at most that."
     )

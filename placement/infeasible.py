@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 from cost.deployment import USABLE_HBM, Deployment
 from cost.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
 from cost.model import Layer, MoeFfn
+from cost.quantity import rounded_up
+from cost.service_limits import LimitError
 from placement.fitting import fitting_shapes, tightest
 from placement.options import PlanOptions, Spread
 from placement.partition import last_where
@@ -74,7 +76,7 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
 def refuse_speed(
     deployment: Deployment, limit_s: float | None, fastest_s: float, fewer_s: float | None = None
 ) -> NoReturn:
-    """Raise InfeasibleError: no layout holds the time per token (prefill: of a step), and the fastest there is.
+    """Raise LimitError: no layout holds the time per token (prefill: of a step), and the fastest there is.
 
     ``fewer_s``: the shortest with fewer sequences than GPUs, None where nobody looked.
     """
@@ -82,27 +84,30 @@ def refuse_speed(
     workload = deployment.workload
     batch = f"batch {workload.batch}" if workload.batch else "batch 1"
     if not workload.decodes:
-        raise InfeasibleError(
-            f"`ttft_ms` {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout prefills prompts "
-            f"of {workload.context:,} tokens in {fastest_s * 1e3:.3g} ms at {batch}; ask for at least that, or use "
-            "faster GPUs or more of them."
+        raise LimitError(
+            "limit_s",
+            f"`ttft_ms` {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout prefills "
+            f"prompts of {workload.context:,} tokens in {rounded_up(fastest_s * 1e3)} ms at {batch}; ask for "
+            "at least that, or use faster GPUs or more of them.",
         )
     fewer = ""
     if fewer_s is not None and fewer_s < fastest_s:
-        fewer = f" (a sweep has fewer sequences than GPUs too: {fewer_s * 1e3:.3g} ms)"
-    raise InfeasibleError(
+        fewer = f" (a sweep has fewer sequences than GPUs too: {rounded_up(fewer_s * 1e3)} ms)"
+    raise LimitError(
+        "limit_s",
         f"`tpot_ms` {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout takes "
-        f"{fastest_s * 1e3:.3g} ms per token at {batch}{fewer}; ask for at least that, or use faster GPUs or more of "
-        "them."
+        f"{rounded_up(fastest_s * 1e3)} ms per token at {batch}{fewer}; ask for at least that, or use "
+        "faster GPUs or more of them.",
     )
 
 
 def refuse_first_token(deployment: Deployment, limit_s: float, fastest_s: float) -> NoReturn:
-    """Raise InfeasibleError: no layout gives the first token in time, and the fastest there is."""
-    raise InfeasibleError(
+    """Raise LimitError: no layout gives the first token in time, and the fastest there is."""
+    raise LimitError(
+        "first_s",
         f"`ttft_ms` {limit_s * 1e3:g} is out of reach on {deployment.cluster.name}: a prompt of "
-        f"{deployment.workload.context:,} tokens alone takes {fastest_s * 1e3:.3g} ms on the fastest layout; ask for "
-        "at least that, or use faster GPUs or more of them."
+        f"{deployment.workload.context:,} tokens alone takes {rounded_up(fastest_s * 1e3)} ms on the fastest "
+        "layout; ask for at least that, or use faster GPUs or more of them.",
     )
 
 

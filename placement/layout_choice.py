@@ -12,6 +12,7 @@ from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.score import LayoutScorer, Score
+from cost.service_limits import giving_way
 from placement.arrays import Ints
 from placement.fitting import Fitted, fitted_layouts
 from placement.goals import (
@@ -28,7 +29,7 @@ from placement.goals import (
     with_parts,
 )
 from placement.infeasible import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
-from placement.options import PlanOptions
+from placement.options import PlanOptions, ServiceLevel
 from placement.partition import last_within
 from placement.placing import Known, StageGroup, place_stages
 from placement.result import ExpertResult
@@ -100,34 +101,41 @@ def choose_layout(
     if not asked:
         refuse_layout(deployment, options, layouts)
     aim = aim_of(deployment, options.goal)
-    if options.goal == "gpus":
-        asked += fewer_gpus(deployment, asked, level.limit_s, options)
-    elif options.goal in ("usd", "power"):
-        asked += cheaper_kinds(deployment, options)
-    first: dict[Shape, float] = {}
-    if level.first_s is not None:
-        arranged = {id(what): what for fit in asked if fit.shape and (what := fit.shape.what)}
-        first = first_tokens(deployment, options.copies, list(arranged.values()))
-        asked = soon_enough(deployment, asked, first, level.first_s)
-    asked = with_parts(deployment, asked, options.goal)
-    known = {} if known is None else known
-    best = None
-    if found := _candidates(deployment, asked, level.limit_s, aim, options):
-        best = _best(found, loads, options, known)
-    if best is None or not best.meets:
-        if not level.usual:
-            if best is None:
-                whole = deployment.workload.batch or not deployment.workload.decodes
-                fewer_s = None if whole else shortest_s(deployment, options.copies)
-                refuse_speed(deployment, level.limit_s, fastest_step_s(asked), fewer_s)
+    fast: Known = {} if known is None else known
+
+    def within(level: ServiceLevel) -> Placed:
+        offered, first = _offered(deployment, asked, level, options)
+        found = _candidates(deployment, offered, level.limit_s, aim, options)
+        if not found:
+            few = deployment.workload.decodes and not (deployment.workload.batch or level.usual)
+            fewer_s = shortest_s(deployment, options.copies) if few else None
+            refuse_speed(deployment, level.limit_s, fastest_step_s(offered), fewer_s)
+        best = _best(found, loads, options, fast)
+        if not best.meets:
             refuse_speed(best.candidate.deployment, level.limit_s, best.score.tpot_s)
-        found = _candidates(deployment, asked, None, aim, options)
-        best = _best(found, loads, options, known)
-    chosen = _simplest(best, found, loads, options, known)
-    limit_s, layout = chosen.candidate.limit_s, chosen.candidate.layout
-    fastest_s = fastest_step_s(asked) if level.usual and limit_s is None else 0.0
-    words = service_words(deployment, options, limit_s, fastest_s, first.get(shape_of(layout)))
-    return replace(chosen, service_level=words)
+        chosen = _simplest(best, found, loads, options, fast)
+        fastest_s = fastest_step_s(offered) if level.usual and level.limit_s is None else 0.0
+        first_s = first.get(shape_of(chosen.candidate.layout))
+        words = service_words(deployment, options, level.limit_s, fastest_s, first_s)
+        return replace(chosen, service_level=words)
+
+    return giving_way(within, level, {"limit_s"} if level.usual else ())[0]
+
+
+def _offered(
+    deployment: Deployment, asked: Sequence[Fitted], level: ServiceLevel, options: PlanOptions
+) -> tuple[list[Fitted], dict[Shape, float]]:
+    """Return the layouts that the goal chooses from, soon enough with the first token, and by shape how soon."""
+    offered, first = list(asked), dict[Shape, float]()
+    if options.goal == "gpus":
+        offered += fewer_gpus(deployment, asked, level.limit_s, options)
+    elif options.goal in ("usd", "power"):
+        offered += cheaper_kinds(deployment, options)
+    if level.first_s is not None:
+        arranged = {id(what): what for fit in offered if fit.shape and (what := fit.shape.what)}
+        first = first_tokens(deployment, options.copies, list(arranged.values()))
+        offered = soon_enough(deployment, offered, first, level.first_s)
+    return with_parts(deployment, offered, options.goal), first
 
 
 def _candidates(

@@ -464,6 +464,11 @@ def limit_or(text: str | None, flag: str, usual: Figure) -> float | None:
     return None if limit == "none" else limit
 
 
+def usual_limits(tpot_ms: str | None, ttft_ms: str | None) -> frozenset[str]:
+    """Return the names of the limits that nobody gave (:func:`cost.service_limits.giving_way`)."""
+    return frozenset(name for name, given in (("tpot_s", tpot_ms), ("ttft_s", ttft_ms)) if given is None)
+
+
 def given_clusters(names: Sequence[str], settings: Sequence[str] | None) -> list[Cluster]:
     """Resolve clusters, each with those figures of ``settings`` whose part it has.
 

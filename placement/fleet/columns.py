@@ -42,8 +42,8 @@ class Traffic:
         Busiest GPU's expert load over the mean; None: as usual in wide groups.
     redundant:
         Extra expert copies of each layer; None: the fewest that divide.
-    tpot_default, ttft_default:
-        Whether nobody asked for the limit: it is left out where nothing holds it.
+    usual:
+        Limits that nobody asked for (``tpot_s``, ``ttft_s``): left out where nothing holds them.
     """
 
     deployments: tuple[tuple[Deployment, Deployment | None], ...]
@@ -54,8 +54,7 @@ class Traffic:
     ttft_s: float | None
     imbalance: float | None = 1.0
     redundant: int | None = None
-    tpot_default: bool = False
-    ttft_default: bool = False
+    usual: frozenset[str] = frozenset()
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -149,8 +148,8 @@ def price(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traf
             found, which = price_on(deployment, places, traffic, target if role == DECODE else None)
             sweeps[role], rows[role] = found, which
     decode = sweeps[DECODE]
-    fastest_tpot_s = float(np.min(1 / decode.tok_s_per_user, initial=np.inf))
     kept = {role: _legal(sweeps[role]) for role in sweeps}
+    fastest_tpot_s = float(np.min(1 / decode.tok_s_per_user[kept[DECODE]], initial=np.inf))
     slowest_s = np.full(len(decode), (traffic.tpot_s or np.inf) * decode.deployment.workload.tokens_per_step)
     kept[DECODE] &= decode.tok_s_per_user >= (1 - _ALIKE) / traffic.tpot_s if traffic.tpot_s else True
     named = [shape for shape, _ in places]

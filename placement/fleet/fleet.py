@@ -7,11 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cost.quantity import rounded_up
+from cost.service_limits import LimitError, giving_way, left_out_words
 from placement.fleet.assign import Replica, assign
 from placement.fleet.blocks import DomainClass, Shape, domain_classes, shapes_of
 from placement.fleet.columns import DECODE, PREFILL, Column, Priced, Traffic, price, reprice, sweep_shapes
 from placement.fleet.options import FleetOptions
-from placement.fleet.search import Chosen, NoRoomError, choose
+from placement.fleet.search import Chosen, choose
 from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
 from placement.stop import Stop
@@ -134,22 +136,14 @@ def make_fleet(
     layers = max(len(decode.model.layers) for decode, _ in traffic.deployments)
     mine = shapes_of(cluster, classes, most_stages=layers)
     shapes = list(dict.fromkeys([*mine, *sweep_shapes(cluster, classes, traffic)]))
-    priced = _priced(classes, shapes, traffic)
-    within, notes = _within_reach(traffic, priced)
-    if notes:
-        traffic, priced = within, _priced(classes, shapes, within)
-    _require_columns(cluster, traffic, priced)
-    say("choosing replicas")
-    try:
-        chosen = choose(classes, traffic, priced, options, stop)
-    except NoRoomError as error:
-        if not traffic.ttft_default or traffic.ttft_s is None:
-            raise
-        # a limit that nobody asked for gives way
-        notes.append(f"no limit on the time to the first token was kept: within the usual one {error}")
-        traffic = replace(traffic, ttft_s=None)
+
+    def found(traffic: Traffic) -> tuple[Traffic, tuple[Priced, ...], Chosen]:
         priced = _priced(classes, shapes, traffic)
-        chosen = choose(classes, traffic, priced, options, stop)
+        _require_columns(cluster, traffic, priced)
+        say("choosing replicas")
+        return traffic, priced, choose(classes, traffic, priced, options, stop)
+
+    (traffic, priced, chosen), left_out = giving_way(found, traffic, traffic.usual)
     say("pricing the fleet")
     columns = chosen.problem.columns
     replicas = assign(classes, columns, chosen.answer, [gpu.domain for gpu in cluster.gpus])
@@ -168,7 +162,7 @@ def make_fleet(
         priced=priced,
         uniform=best_uniform(traffic) if options.wanted == "throughput" else None,
         interrupted=stop.interrupted,
-        notes=tuple(notes),
+        notes=left_out_words(left_out),
     )
     wrong = verify_fleet(fleet)
     if wrong:
@@ -210,27 +204,6 @@ def _priced(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Tr
     return tuple(price(classes, shapes, traffic, model) for model in range(len(traffic.shares)))
 
 
-def _within_reach(traffic: Traffic, priced: Sequence[Priced]) -> tuple[Traffic, list[str]]:
-    """Leave out a limit that nobody asked for and some model holds nowhere, and say so."""
-    notes = []
-    tpot_s, ttft_s = (
-        max(getattr(one, name) for one in priced) for name in ("fastest_tpot_s", "fastest_ttft_s")
-    )
-    if traffic.tpot_default and traffic.tpot_s is not None and traffic.tpot_s < tpot_s < math.inf:
-        notes.append(
-            f"no replica holds the usual {traffic.tpot_s * 1e3:g} ms a token (the fastest takes {tpot_s * 1e3:.1f}): "
-            "no limit was kept"
-        )
-        traffic = replace(traffic, tpot_s=None)
-    if traffic.ttft_default and traffic.ttft_s is not None and traffic.ttft_s < ttft_s < math.inf:
-        notes.append(
-            f"no replica holds the usual {traffic.ttft_s * 1e3:,.0f} ms to the first token (the fastest takes "
-            f"{ttft_s * 1e3:,.0f}): no limit was kept"
-        )
-        traffic = replace(traffic, ttft_s=None)
-    return traffic, notes
-
-
 def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced]) -> None:
     """Refuse a model that fits nowhere, or that keeps its limits nowhere.
 
@@ -249,20 +222,23 @@ def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced
                     f"{found.shortage_bytes / 1e9:.1f} GB per GPU."
                 )
         if traffic.tpot_s is not None and one.fastest_tpot_s > traffic.tpot_s:
-            raise InfeasibleError(
+            raise LimitError(
+                "tpot_s",
                 f"`tpot_ms` {traffic.tpot_s * 1e3:g}: no replica of {name} on {cluster.name} is that fast; the "
-                f"fastest takes {one.fastest_tpot_s * 1e3:.2f} ms a token."
+                f"fastest takes {rounded_up(one.fastest_tpot_s * 1e3)} ms a token.",
             )
         if traffic.ttft_s is not None and one.fastest_ttft_s > traffic.ttft_s:
-            raise InfeasibleError(
+            raise LimitError(
+                "ttft_s",
                 f"`ttft_ms` {traffic.ttft_s * 1e3:g}: no replica of {name} on {cluster.name} prefills "
                 f"{traffic.isl:,} tokens and hands their cache over that soon; the fastest takes "
-                f"{one.fastest_ttft_s * 1e3:,.0f} ms."
+                f"{rounded_up(one.fastest_ttft_s * 1e3)} ms.",
             )
         if not one.columns:
-            raise InfeasibleError(
+            raise LimitError(
+                "ttft_s",
                 f"no replicas of {name} on {cluster.name} that hold the time per token hold the time to the first "
-                "token too; give a longer `ttft_ms` or `tpot_ms`."
+                "token too; give a longer `ttft_ms` or `tpot_ms`.",
             )
 
 

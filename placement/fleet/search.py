@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cost.money import PriceBook
+from cost.service_limits import LimitError
 from placement.fleet.blocks import DomainClass
 from placement.fleet.columns import PREFILL, Priced, Traffic
 from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hint, solve
@@ -56,8 +57,8 @@ def choose(
 
     Raises
     ------
-    NoRoomError
-        If the pools do not fit beside each other.
+    LimitError
+        If the pools do not fit beside each other within the limits.
     InfeasibleError
         If they do not reach the tokens asked for.
     NoAnswerError
@@ -91,8 +92,8 @@ def choose(
                 f"nothing serves more than {bound:,.0f}; give `time_limit` more seconds."
             )
         raise InfeasibleError(
-            f"{asked} is out of reach: the GPUs there are serve {reach:,.0f} output tok/s at most within the service "
-            f"level ({reach / peak:.0%}); take more GPUs, or looser limits."
+            f"{asked} is out of reach: the GPUs there are serve {math.floor(reach):,} output tok/s at most within "
+            f"the service level ({reach / peak:.0%}); take more GPUs, or looser limits."
         )
     goal = options.wanted
     if goal == "throughput":
@@ -137,10 +138,6 @@ def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:
     return lambda _: 1.0
 
 
-class NoRoomError(InfeasibleError):
-    """Replicas of all that is needed do not find room beside each other."""
-
-
 def _refuse_none(problem: Problem, traffic: Traffic, most: Answer) -> None:
     names = " and ".join(decode.model.name for decode, _ in traffic.deployments)
     word = "prefills and decodes" if len(traffic.roles) > 1 else "decodes"
@@ -152,9 +149,10 @@ def _refuse_none(problem: Problem, traffic: Traffic, most: Answer) -> None:
         for key in problem.needs
     ]
     gpus = sum(one.domains * one.size for one in problem.classes)
-    raise NoRoomError(
+    raise LimitError(
+        "tpot_s" if traffic.ttft_s is None else "ttft_s",
         f"{gpus} GPUs do not hold a replica of each kind beside the others within the service level: the least take "
-        f"{', '.join(least)}; take more GPUs, or looser limits."
+        f"{', '.join(least)}; take more GPUs, or looser limits.",
     )
 
 

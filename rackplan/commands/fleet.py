@@ -92,8 +92,7 @@ class Served(Group):
             ttft_s=options.limit_or(self.ttft_ms, "--ttft-ms", TTFT_LIMIT) if both else None,
             imbalance=None if both else 1.0,
             redundant=self.redundant,
-            tpot_default=self.tpot_ms is None,
-            ttft_default=both and self.ttft_ms is None,
+            usual=options.usual_limits(self.tpot_ms, self.ttft_ms),
         )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rackplan import options
 from rackplan.options import Group, opt
-from topology.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from cost.lengths import Lengths
@@ -62,7 +61,7 @@ class Asked(Group):
 
     @property
     def demand(self) -> Demand:
-        """What is asked, with the limits where nobody gave any."""
+        """What is asked, with the usual limits where nobody gave any."""
         from cost.pools import TTFT_LIMIT
         from cost.sizing import Demand
         from placement.options import USUAL_TPOT
@@ -76,6 +75,11 @@ class Asked(Group):
             ttft_s=ttft_s if self.pooled else None,
         )
 
+    @property
+    def usual(self) -> frozenset[str]:
+        """The limits that nobody gave."""
+        return options.usual_limits(self.tpot_ms, self.ttft_ms)
+
 
 def size(
     *,
@@ -88,13 +92,13 @@ def size(
     json: options.JsonFlag = False,
 ) -> None:
     """Size a fleet for so many tokens a second. GPUs, racks, MW, dollars, and the next smaller level."""
+    from cost.service_limits import giving_way
     from cost.sizing import size as size_of
     from placement.fleet.supply import FleetSupply
     from rackplan.output import show
     from rackplan.progress import progress
     from rackplan.views.size import size_view
 
-    demand = asked.demand
     context = options.CONTEXT if asked.context is None else asked.context
     deployment = pricing.deployment(model, cluster, options.Serving(context=context))
     requests = asked.requests
@@ -108,14 +112,5 @@ def size(
 
     with progress() as reporter:
         reporter.stage("sizing")
-        try:
-            found = sized(demand)
-        except InfeasibleError:
-            if asked.tpot_ms is not None:
-                raise
-            # a limit that nobody asked for gives way
-            found = sized(replace(demand, tpot_s=None))
-    show(
-        size_view(found, tpot_given=asked.tpot_ms is not None, ttft_given=asked.ttft_ms is not None),
-        json=json,
-    )
+        found, left_out = giving_way(sized, asked.demand, asked.usual)
+    show(size_view(found, usual=asked.usual, left_out=left_out), json=json)

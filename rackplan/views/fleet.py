@@ -306,12 +306,12 @@ def _limits(fleet: Fleet) -> list[Block]:
     traffic = fleet.traffic
     tpot = "no limit on the time per token"
     if traffic.tpot_s is not None:
-        tpot = f"{traffic.tpot_s * 1e3:g} ms a token" + " (default; --tpot-ms)" * traffic.tpot_default
+        tpot = f"{traffic.tpot_s * 1e3:g} ms a token" + " (default; --tpot-ms)" * ("tpot_s" in traffic.usual)
     ttft = ""
     if traffic.isl:
         ttft = "; no limit on the first token"
         if traffic.ttft_s is not None:
-            origin = " (default; --ttft-ms)" * traffic.ttft_default
+            origin = " (default; --ttft-ms)" * ("ttft_s" in traffic.usual)
             ttft = f"; {traffic.ttft_s * 1e3:,.0f} ms to the first token (prefill and transfer, no waiting){origin}"
     parts = labelled("Limits", tpot + ttft)
     path = fleet.priced[0].path

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.lengths import Lengths
 from cost.money import Totals, bill_to_dict
 from cost.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
+from cost.service_limits import LimitError, left_out_words
 from cost.sizing import Level, Size
 from cost.supply import Pool
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections
@@ -22,8 +24,11 @@ from rackplan.views.words import (
 )
 
 
-def size_view(found: Size, *, tpot_given: bool = True, ttft_given: bool = True) -> View:
-    """Return what ``rackplan size`` says; whether somebody gave the limits on time per token and to the first."""
+def size_view(found: Size, *, usual: Collection[str] = (), left_out: Sequence[LimitError] = ()) -> View:
+    """Return what ``rackplan size`` says.
+
+    ``usual``: the limits that nobody gave (``tpot_s``, ``ttft_s``); ``left_out``: those of them that nothing holds.
+    """
     deployment, demand = found.deployment, found.demand
     title = f"{deployment.model.name} on {found.unit.name}: {_many(demand.tok_s)} output tok/s"
     legend = [
@@ -35,23 +40,27 @@ def size_view(found: Size, *, tpot_given: bool = True, ttft_given: bool = True) 
         *labelled("Derates", _derates(found)),
         *labelled("Kernels", *map(chip_words, _errors(found))),
         *labelled("Left out", *found.bill.left_out),
-        *labelled("Note", *_notes(found)),
+        *labelled(
+            "Note",
+            *left_out_words(left_out),
+            *_notes(found),
+        ),
     ]
     return View(
         sections(
             [Heading(title)],
-            _asked(found, tpot_given=tpot_given, ttft_given=ttft_given),
+            _asked(found, usual),
             _answer(found),
             [_pool_table(found.served.pools)],
             _fewer(found),
             _looser(found),
             legend,
         ),
-        _data(found, tpot_given=tpot_given, ttft_given=ttft_given),
+        _data(found, usual),
     )
 
 
-def _asked(found: Size, *, tpot_given: bool, ttft_given: bool) -> list[Block]:
+def _asked(found: Size, usual: Collection[str]) -> list[Block]:
     demand, workload = found.demand, found.deployment.workload
     text = f"{_many(demand.tok_s)} output tok/s on average"
     if demand.utilization < 1:
@@ -69,7 +78,7 @@ def _asked(found: Size, *, tpot_given: bool, ttft_given: bool) -> list[Block]:
         Text(text, "Asked"),
         Text(lengths, "Requests"),
         *set_blocks("Set", found.unit),
-        *labelled("Limits", _limits(found, tpot_given=tpot_given, ttft_given=ttft_given)),
+        *labelled("Limits", _limits(found, usual)),
     ]
 
 
@@ -85,22 +94,20 @@ def _length_words(lengths: Lengths) -> str:
     )
 
 
-def _limits(found: Size, *, tpot_given: bool, ttft_given: bool) -> str:
+def _limits(found: Size, usual: Collection[str]) -> str:
     demand = found.demand
     if demand.tpot_s is not None:
-        origin = "" if tpot_given else " (default; --tpot-ms, or none for the most tok/s/GPU)"
+        origin = " (default; --tpot-ms, or none for the most tok/s/GPU)" if "tpot_s" in usual else ""
         text = (
             f"at most {demand.tpot_s * 1e3:g} ms per output token{origin}: {1 / demand.tpot_s:.4g} tok/s/user"
         )
-    elif tpot_given:
-        text = "none on the time per output token (--tpot-ms none)"
     else:
-        text = "none on the time per output token: nothing reaches the default of 50 ms (--tpot-ms)"
+        text = "none on the time per output token (--tpot-ms)"
     if found.lengths is None:
         return text
     if demand.ttft_s is None:
-        return f"{text}; none on the time to the first token"
-    origin = "" if ttft_given else f" (default; --ttft-ms; {TTFT_LIMIT.source})"
+        return f"{text}; none on the time to the first token (--ttft-ms)"
+    origin = f" (default; --ttft-ms; {TTFT_LIMIT.source})" if "ttft_s" in usual else ""
     return f"{text}; first token within {demand.ttft_s:g} s{origin}, waiting not counted"
 
 
@@ -313,7 +320,7 @@ def _counted(count: int, word: str) -> str:
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 
-def _data(found: Size, *, tpot_given: bool, ttft_given: bool) -> dict[str, Any]:
+def _data(found: Size, usual: Collection[str]) -> dict[str, Any]:
     served, demand, bill = found.served, found.demand, found.bill
     lengths = found.lengths
     main = max(served.pools, key=lambda pool: (pool.role == "decode", pool.replicas * pool.gpus))
@@ -335,9 +342,9 @@ def _data(found: Size, *, tpot_given: bool, ttft_given: bool) -> dict[str, Any]:
             "osl": None if lengths is None else lengths.mean_osl,
             "prompts": None if lengths is None else [list(one) for one in lengths.prompts()],
             "tpot_s": demand.tpot_s,
-            "tpot_default": not tpot_given,
+            "tpot_default": "tpot_s" in usual,
             "ttft_s": demand.ttft_s,
-            "ttft_default": not ttft_given,
+            "ttft_default": "ttft_s" in usual,
         },
         "gpus": found.gpus,
         "serving_gpus": found.serving_gpus,

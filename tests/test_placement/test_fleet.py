@@ -115,7 +115,7 @@ def test_what_is_out_of_reach_says_how_far_one_gets() -> None:
 
 def test_a_limit_that_nobody_asked_for_is_left_out_where_nothing_holds_it() -> None:
     where = broken("hgx-h100@8")
-    served = replace(traffic(where, "mixtral-8x7b", tpot_s=1e-6), tpot_default=True)
+    served = replace(traffic(where, "mixtral-8x7b", tpot_s=1e-6), usual=frozenset({"tpot_s"}))
     found = make_fleet(where, served, FleetOptions())
     assert found.traffic.tpot_s is None
     assert "no limit was kept" in found.notes[0]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cost.deployment import Deployment
 from cost.loads import read_loads
 from cost.money import PriceBook
+from cost.quantity import rounded_up
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.fitting import fitted_layouts
@@ -115,7 +116,7 @@ def test_a_time_to_first_token_chooses_among_layouts_that_decode() -> None:
         assert first[shape_of(found.candidate.layout)] <= limit_s
         assert "for a prompt of 512 tokens alone" in found.service_level
     with pytest.raises(
-        InfeasibleError, match=rf"`ttft_ms` .* takes {times[0] * 1e3:.3g} ms on the fastest layout"
+        InfeasibleError, match=rf"`ttft_ms` .* takes {rounded_up(times[0] * 1e3)} ms on the fastest layout"
     ):
         chosen(deployment, ttft_s=0.9 * times[0])
 

@@ -119,7 +119,7 @@ def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(r
     slow = ("size", "--model", "llama-3.1-405b", "--cluster", "hgx-h100", "--tok-s", "1k")
     slow += ("--set", "h100-sxm.hbm_bytes_per_s=0.1x")
     out = " ".join(run(*slow).out.split())
-    assert "nothing reaches the default of 50 ms" in out
+    assert "no limit was kept where nobody asked for one: --tpot-ms 50 is out of reach" in out
     refused = run(*slow, "--tpot-ms", "50")
     assert refused.code == 3
     assert "--tpot-ms 50 is out of reach" in refused.error_line
@@ -170,3 +170,13 @@ def test_a_cluster_file_is_the_unit(run: Run, tmp_path: Path) -> None:
     assert data["gpus"] == 15 * data["units"]
     assert data["domains"] == 2 * data["units"]
     assert "1 broken GPU of each two repeats with it" in " ".join(run(*unit).out.split())
+
+
+def test_a_default_time_to_the_first_token_gives_way_as_in_fleets(run: Run) -> None:
+    asked = ("--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--isl", "30000", "--osl", "10")
+    asked += ("--set", "h100-sxm.flop_per_s=0.05x", "--tpot-ms", "none")
+    out = " ".join(run("size", *asked, "--tok-s", "10").out.split())
+    words = "no limit was kept where nobody asked for one: --ttft-ms 2000"
+    assert words in out
+    assert words in " ".join(run("fleet", *asked, "--time-limit", "1").out.split())
+    assert run("size", *asked, "--tok-s", "10", "--ttft-ms", "2000").code == 3

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.catalog import cluster_names, fabric_names, gpu_names
-from topology.catalog.spelled import fabric_called, gpu_called, system_called
+from topology.catalog.spelled import fabric_called, find_gpu, system_called
 from topology.errors import InputError
 from topology.names import Names, plain_words
 from topology.resolve import cluster_called, resolve_cluster
@@ -72,7 +72,7 @@ def test_a_name_of_the_catalog_is_itself(name: str) -> None:
     if name in cluster_names():
         assert system_called(name) == system_called(name.upper()) == name
     if name in gpu_names():
-        assert gpu_called(name) == gpu_called(name.upper().replace("-", " ")) == name
+        assert find_gpu(name) == find_gpu(name.upper().replace("-", " ")) == name
     if name in fabric_names():
         assert fabric_called(name.upper()) == name
 
@@ -101,12 +101,11 @@ def test_clusters_in_any_spelling(text: str, name: str) -> None:
     ("text", "name"), [("H100", "h100-sxm"), ("B200", "b200-sxm"), ("AMD MI300X", "mi300x")]
 )
 def test_gpus_in_any_spelling(text: str, name: str) -> None:
-    assert gpu_called(text) == name
+    assert find_gpu(text) == name
 
 
 def test_what_means_none_or_several_is_refused() -> None:
-    with pytest.raises(InputError, match='unknown GPU "h10"; did you mean h100-sxm or'):
-        gpu_called("h10")
+    assert find_gpu("h10") is None
     with pytest.raises(InputError, match="cluster 'tpu' may be tpu-v5p, tpu-v6e or tpu-v7"):
         system_called("tpu")
     with pytest.raises(

@@ -48,17 +48,6 @@ def find_system(text: str) -> str | None:
     return spelled_clusters().one(_MAKER.sub("", text))
 
 
-def gpu_called(text: str) -> str:
-    """Return the GPU that ``text`` means, as the catalog writes it.
-
-    Raises
-    ------
-    InputError
-        If it means none (the nearest are offered), or several.
-    """
-    return _called(spelled_gpus(), text, gpu_names())
-
-
 def system_called(text: str, more: str = "") -> str:
     """Return the system that ``text`` means, as the catalog writes it.
 

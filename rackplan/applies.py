@@ -16,6 +16,7 @@ from topology.errors import InputError
 if TYPE_CHECKING:
     from cost.model import Model
 
+_ELSEWHERE = "nothing lies elsewhere"
 _NOTHING: tuple[object, ...] = ([], "none")
 """Values that ask for nothing: an option that was not repeated, a limit that there is not."""
 
@@ -107,9 +108,18 @@ class Asked:
             self.values.get("afd")
         )
 
-    def without(self, name: str) -> str:
+    def without(self, name: str, why: str) -> str:
         """Why an option means nothing without another; empty where that is given."""
-        return "" if name in self.given else f"nothing lies elsewhere without --{name.replace('_', '-')}"
+        return "" if name in self.given else f"{why} without --{name.replace('_', '-')}"
+
+    @property
+    def no_plans(self) -> str:
+        """Why no loads apply; empty where experts are placed by them, in a fleet those of the plans it writes."""
+        unwritten = {"spares", "loads", "output"} <= self.values.keys() and self.values["output"] is None
+        return (
+            "a fleet is chosen with experts balanced; loads place those of the plans that -o DIR receives"
+            * (unwritten)
+        )
 
     @property
     def no_chance(self) -> str:
@@ -161,10 +171,16 @@ RULES: tuple[Rule, ...] = (
     Rule("ttft_ms prefill_cluster kv_offload host_link", lambda asked: asked.no_lengths),
     Rule(
         "kv_offload",
-        lambda asked: asked.without("prefix_hit"),
+        lambda asked: asked.without("prefix_hit", _ELSEWHERE),
         "give --prefix-hit too, the part that lies there",
     ),
-    Rule("host_link", lambda asked: asked.without("kv_offload"), "it is only with --kv-offload"),
+    Rule("host_link", lambda asked: asked.without("kv_offload", _ELSEWHERE), "it is only with --kv-offload"),
+    Rule(
+        "accept_length",
+        lambda asked: asked.without("draft_tokens", "a step yields one token"),
+        "give --draft-tokens too",
+    ),
+    Rule("loads", lambda asked: asked.no_plans, "give -o too"),
     Rule("redundant", lambda asked: asked.apart, "leave one out"),
     Rule("seed", lambda asked: asked.no_chance),
     Rule("rail_local_forward", lambda asked: asked.no_rails),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackplan.render.text import text_lines, with_flags
-from rackplan.views.blocks import RAMP, Block, View
+from rackplan.views.blocks import RAMP, SCHEMA_VERSION, Block, View
 from topology.errors import InputError, printable
 from topology.files import ensure_folder, write_whole
 
@@ -61,8 +61,9 @@ def show(view: View, *, json: bool) -> None:
 
 
 def json_text(data: Mapping[str, Any]) -> str:
-    """Return one object in strict JSON, in ASCII."""
-    return with_flags(json.dumps(data, indent=2, allow_nan=False)) + "\n"
+    """Return one object in strict JSON, in ASCII, with the version of its schema."""
+    versioned = {"schema_version": SCHEMA_VERSION, **data}
+    return with_flags(json.dumps(versioned, indent=2, allow_nan=False)) + "\n"
 
 
 def print_error(text: str) -> None:

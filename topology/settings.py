@@ -60,6 +60,7 @@ _BILLED: Mapping[str, str] = {
 """Why a factor cannot change what the catalog says of a price or a power."""
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?"
 _FACTOR = re.compile(rf"({_NUMBER})\s*[xX\u00d7]")
+_NEARLY_FACTOR = re.compile(r".*[xX\u00d7]|[xX\u00d7]\s*[0-9].*")
 _PERCENT = re.compile(rf"([+-]{_NUMBER})\s*%")
 _EXAMPLE = "gb200.hbm_bytes_per_s=2x"
 
@@ -111,7 +112,7 @@ def parse_setting(text: str) -> Setting:
             f"`set` {text}: expected PART.FIGURE=VALUE, like {_EXAMPLE}, nvlink5.link_bytes_per_s=100 GB/s or "
             "gpu.hbm_bytes=+10%."
         )
-    setting = Setting(part, figure, value)
+    setting = Setting(part, figure.lower().replace("-", "_"), value)
     factor: float | None = None
     if found := _FACTOR.fullmatch(value):
         factor = float(found[1])
@@ -119,6 +120,8 @@ def parse_setting(text: str) -> Setting:
         factor = 1 + float(found[1]) / 100
     elif value.endswith("%"):
         setting.refuse("a change in percent has its sign: +10% or -10%; a multiple is written like 1.1x.")
+    elif _NEARLY_FACTOR.fullmatch(value):
+        setting.refuse("a factor is a number above zero and an x, without a sign: 2x or 0.5x.")
     if factor is not None and not (math.isfinite(factor) and factor > 0):
         setting.refuse("nothing would be left; a factor must be above zero and finite.")
     return replace(setting, factor=factor)
@@ -161,23 +164,33 @@ def with_figures_where(clusters: Sequence[Cluster], settings: Sequence[Setting])
     return found
 
 
+def figures_of(spec: ClusterSpec) -> Iterator[tuple[str, str, Figure]]:
+    """Yield part, name and figure of all that can be set and are there."""
+    for kind, table in _Parts.of(spec).tables():
+        for part, one in table.items():
+            for name, figure in _figures(kind, one).items():
+                yield part, name, figure
+
+
 def figures_set(spec: ClusterSpec) -> list[tuple[str, str, Figure]]:
     """Return part, name and figure of all that a user set, each once."""
-    parts = _Parts.of(spec)
     found: dict[tuple[str, str], Figure] = {}
-    for kind, table in parts.tables():
-        for name, one in table.items():
-            for key, figure in _figures(kind, one).items():
-                if figure.source.startswith(SET_BY_USER):
-                    found.setdefault((name, key), figure)
+    for part, name, figure in figures_of(spec):
+        if figure.source.startswith(SET_BY_USER):
+            found.setdefault((part, name), figure)
     return [(part, name, figure) for (part, name), figure in found.items()]
+
+
+def quantity_text(value: float, unit: str) -> str:
+    """Return a value with its unit, a mere number without."""
+    return format_number(value) if unit == "1" else format_quantity(value, unit)
 
 
 @dataclass
 class _Parts:
-    """What of a cluster has figures, by name: GPUs, fabrics inside domains and between them, systems."""
+    """What of one or more clusters has figures, by name: GPUs, fabrics inside domains and between them, systems."""
 
-    cluster: str
+    clusters: tuple[str, ...]
     gpu: dict[str, GpuSpec] = field(default_factory=dict)
     up: dict[str, FabricSpec] = field(default_factory=dict)
     out: dict[str, FabricSpec] = field(default_factory=dict)
@@ -185,7 +198,7 @@ class _Parts:
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> _Parts:
-        found = cls(spec.name)
+        found = cls((spec.name,))
         for domain in spec.domains:
             found.gpu.setdefault(domain.gpu.name, domain.gpu)
             found.system.setdefault(domain.part, domain)
@@ -208,9 +221,9 @@ class _Parts:
 
     def joined(self, others: Sequence[_Parts]) -> _Parts:
         """Return the parts of several clusters together."""
-        names = ", ".join(dict.fromkeys([self.cluster, *(other.cluster for other in others)]))
-        found = _Parts(names)
-        for one in (self, *others):
+        every = (self, *others)
+        found = _Parts(tuple(dict.fromkeys(name for one in every for name in one.clusters)))
+        for one in every:
             for kind, table in one.tables():
                 getattr(found, kind).update(table)
         return found
@@ -232,16 +245,19 @@ class _Parts:
         own = list(dict.fromkeys(name for _, table in self.tables() for name in table if table))
         roles = [role for role, kind in ROLES.items() if dict(self.tables())[kind]]
         known = [*(name for name in own if name not in ("custom", "raw", "none")), *roles]
+        whole, *more = self.clusters
+        has_no = f"none of {', '.join(self.clusters)} has a" if more else f"{whole} has no"
         if (wanted := setting.part.lower().replace("_", "-")) in ROLES:
             where = "between" if wanted == "scale-out" else "inside"
-            setting.refuse(f"{self.cluster} has no fabric {where} domains.")
-        close = nearest(setting.part, known)
-        has = (
-            f"{close} It has {', '.join(known)}."
-            if close.startswith("did")
-            else f"it has {', '.join(known)}."
-        )
-        setting.refuse(f"{self.cluster} has no part {setting.part!r}; {has}")
+            setting.refuse(f"{has_no} fabric {where} domains.")
+        setting.refuse(f"{has_no} part {setting.part!r}; {_nearest_of(setting.part, known, more=bool(more))}")
+
+
+def _nearest_of(text: str, known: Sequence[str], *, more: bool = False) -> str:
+    """Return which of ``known`` may be meant, if one is near, and all of them, as those of it or (``more``) them."""
+    close, has = nearest(text, known), "they have" if more else "it has"
+    start = f"{close} {has.capitalize()}" if close.startswith("did") else has
+    return f"{start} {', '.join(known)}."
 
 
 def _role(between: Iterable[str], kinds: Mapping[str, str]) -> str:
@@ -277,9 +293,9 @@ class _Changes:
                 setting.refuse(
                     "the size of a domain is no figure; name@GPUS, or a domain of your own in a cluster YAML."
                 )
-            close = nearest(setting.figure, known)
-            meant = f"{close} It has" if close.startswith("did") else "it has"
-            setting.refuse(f"{setting.part} has no figure {setting.figure!r}; {meant} {', '.join(known)}.")
+            setting.refuse(
+                f"{setting.part} has no figure {setting.figure!r}; {_nearest_of(setting.figure, known)}"
+            )
         for kind, name in self._meant(setting, [one for one in named if one[0] in able], parts):
             own = _figures(kind, getattr(parts, kind)[name])
             peaks = [key for key in own if key.endswith(PEAKS)]
@@ -381,11 +397,11 @@ def _changed(setting: Setting, name: str, key: str, unit: str, old: Figure | Non
         value = old.value * setting.factor
         _check_size(setting, value, unit, old)
         source = f"{SET_BY_USER}: {setting.value} of {_said(old)}"
-        return Figure(value, unit, Evidence.USER, source, _text(value, unit))
+        return Figure(value, unit, Evidence.USER, source, quantity_text(value, unit))
     value = _value(setting, unit)
     _check_size(setting, value, unit, old if known else None)
     source = f"{SET_BY_USER} instead of {_said(old)}" if old is not None and known else SET_BY_USER
-    return Figure(value, unit, Evidence.USER, source, _text(value, unit))
+    return Figure(value, unit, Evidence.USER, source, quantity_text(value, unit))
 
 
 def _check_size(setting: Setting, value: float, unit: str, old: Figure | None) -> None:
@@ -413,8 +429,4 @@ def _value(setting: Setting, unit: str) -> float:
 
 
 def _said(figure: Figure) -> str:
-    return figure.text or _text(figure.value, figure.unit)
-
-
-def _text(value: float, unit: str) -> str:
-    return format_number(value) if unit == "1" else format_quantity(value, unit)
+    return figure.text or quantity_text(figure.value, figure.unit)

@@ -70,7 +70,9 @@ class Bench:
             there = self._best_of(self._unchanged, kept, batch=many) if self.free else None
             yield Lever("batch", "workload", change, f"{many:,} from {batch:,}", kept, kept, there)
         for name, change, to, changed in other_context(plan.deployment):
-            yield self._row(name, "workload", change, to, changed)
+            row = self._row(name, "workload", change, to, changed)
+            odd = "" if isinstance(changed, str) else changed.model.beyond(changed.workload.context)
+            yield replace(row, note=odd)
         for name, change, to, changed in other_formats(plan.deployment):
             yield self._row(name, "precision", change, to, changed)
 

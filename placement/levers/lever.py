@@ -81,6 +81,8 @@ class Lever:
         By how much (``x2``), and what it is then (``16 TB/s``).
     batch_kept, layout_kept, layout_free:
         With placement and batch as in the plan; with the placement; with neither (None: nobody looked).
+    note:
+        What is odd about the change; empty where nothing is.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Lever:
     batch_kept: Reached | str
     layout_kept: Reached | str
     layout_free: Reached | str | None = None
+    note: str = ""
 
     @property
     def gain(self) -> float:

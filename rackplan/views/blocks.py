@@ -10,6 +10,8 @@ from topology.errors import printable
 from topology.figures import Figure
 
 T = TypeVar("T")
+SCHEMA_VERSION = 1
+"""Of every JSON object that a command prints or writes, but for ``plan.json``, which has its own."""
 WIDTH = 100
 """Text is at most this many columns wide."""
 RAMP = "▁▂▃▄▅▆▇█"

@@ -156,7 +156,7 @@ def speed_chart(rows: Sequence[CompareRow], tokens: str) -> Figure:
 
 def story_chart(story: Story, tokens: str) -> Figure:
     """Return a waterfall from one cluster to the other in each order: what each factor adds to the throughput."""
-    orders = [("in the order listed", story.forward, BLUE), ("in the other order", story.backward, ORANGE)]
+    orders = [("downwards", story.forward, BLUE), ("upwards", story.backward, ORANGE)]
     data, labels = (
         [],
         [story.first.cluster, *(step.factor.name for step in story.forward), story.last.cluster],

@@ -17,7 +17,6 @@ from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, cluster_doubts, what_if_blocks
 from topology.cluster import Cluster
 
-SCHEMA_VERSION = 1
 MOST_RUNS = 4
 """Runs of domains that are named in a row of the table."""
 
@@ -55,7 +54,6 @@ def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> dict[str, Any]:
     bill = totals.bill
     healthy, broken = len(cluster.gpus), _broken(cluster)
     return {
-        "schema_version": SCHEMA_VERSION,
         "cluster": cluster.name,
         **set_data(cluster),
         "goal": fleet.options.wanted,

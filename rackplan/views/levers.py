@@ -10,7 +10,7 @@ from placement.levers.lever import Lever, Reached, rate_of
 from placement.plan_file import layout_to_dict
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
 from rackplan.views.settings import set_blocks
-from rackplan.views.words import phase_words
+from rackplan.views.words import phase_words, sentence
 
 MOST_NAMED = 3
 """Levers that a sentence names."""
@@ -40,6 +40,7 @@ def levers_view(found: Levers) -> View:
         *set_blocks("Set", cluster),
         Text(f"{level_words(found)}. One lever at a time", "Held"),
         *labelled("Unchanged", _unchanged_words(found)),
+        *labelled("Note", sentence(deployment.model.beyond(deployment.workload.context)), *_odd(usable)),
     ]
     legend = Text(
         f"change of {_RATES[rate_of(plan)]} over the plan's, largest first. same batch: placement and batch as in "
@@ -94,6 +95,7 @@ def lever_data(row: Lever) -> dict[str, Any]:
         **({"lever": row.name, "kind": row.kind, "change": row.change, "to": row.to} if row.change else {}),
         **{way: _reached_data(found) for way, found in ways.items()},
         "reasons": {way: found for way, found in ways.items() if isinstance(found, str)},
+        **({"note": row.note} if row.note else {}),
     }
 
 
@@ -171,6 +173,11 @@ def _which(row: Lever) -> str:
     """Return the layout of the free choice where it is another than the one kept (if only in the split)."""
     free, kept = row.layout_free, row.layout_kept
     return free.layout if isinstance(free, Reached) and free != kept else ""
+
+
+def _odd(rows: Sequence[Lever]) -> list[str]:
+    """Return what is odd about changes."""
+    return [f"{_name(row)}: {row.note}." for row in rows if row.note]
 
 
 def _refusals(rows: Sequence[Lever]) -> list[Block]:

@@ -11,6 +11,7 @@ from placement.migrate.replan import Replanned, ReplanOptions
 from placement.migrate.steps import NEAR, Step, Transfers
 from placement.plan_file import plan_score_to_dict
 from rackplan.views.blocks import (
+    SCHEMA_VERSION,
     Block,
     Chart,
     Heading,
@@ -30,7 +31,6 @@ from rackplan.views.words import band_words, load_names, what_if_blocks, worst_w
 
 MOST_ROWS = 9
 """Points of the front that are listed."""
-SCHEMA_VERSION = 1
 _PLACES = {
     "node": "in the node",
     "domain": "in the domain",

@@ -328,7 +328,6 @@ def _data(found: Size, usual: Collection[str]) -> dict[str, Any]:
     if found.racks is None:
         missing.append("racks: the file of the unit does not say which GPUs share one.")
     return {
-        "schema_version": 1,
         "model": found.deployment.model.name,
         "unit": found.unit.name,
         "units": served.units,

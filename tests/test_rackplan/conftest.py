@@ -25,13 +25,14 @@ class Result:
 
     @property
     def data(self) -> Any:
-        """Standard output as the one JSON object that it must be, in strict JSON."""
+        """Standard output as the one JSON object that it must be, in strict JSON, without the version that it has."""
 
         def no_constant(text: str) -> NoReturn:
             raise AssertionError(f"{text} is not JSON")
 
         found = json.loads(self.out, parse_constant=no_constant)
         assert isinstance(found, dict)
+        assert found.pop("schema_version") == 1
         return found
 
     @property

@@ -45,6 +45,14 @@ REFUSED = [
         ("sweep", "--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "--afd", "--redundant", "8"),
         "--redundant 8: with --afd GPUs of experts alone hold the fewest copies that divide; leave one out.",
     ),
+    (
+        (*PLAN, "--accept-length", "1.5"),
+        "--accept-length 1.5: a step yields one token without --draft-tokens; give --draft-tokens too.",
+    ),
+    (
+        ("fleet", "--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "--loads", "no-such.npy"),
+        "--loads no-such.npy: a fleet is chosen with experts balanced; loads place those of the plans that -o DIR",
+    ),
     ((*PLAN, "--ep", "4"), "--ep 4: qwen3-8b is dense, it has no routed experts; leave --ep out."),
     ((*PLAN, "--redundant", "auto"), "--redundant auto: qwen3-8b is dense, it has no routed experts"),
     ((*PLAN, "--loads", "uniform"), "--loads uniform: qwen3-8b is dense, it has no routed experts"),

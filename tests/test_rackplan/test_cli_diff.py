@@ -107,3 +107,20 @@ def test_a_missing_or_broken_plan_is_one_line(run: Run, tmp_path: Any) -> None:
     (tmp_path / "bad.json").write_text("{}")
     assert "bad.json: not a plan" in run("diff", "bad.json", "a/plan.json").error_line
     assert "Missing argument" in run("diff", "a/plan.json").error_line
+
+
+@pytest.mark.usefixtures("plans")
+def test_inputs_that_are_too_long_to_show_are_told_by_a_digest(run: Run, prepared: Any) -> None:
+    prepared(*A[:-1], "d", "--set", "h100.fp4_flop_per_s=1e15", "--loads", "lognormal:0.63", "--seed", "1")
+    found = run("diff", "a/plan.json", "d/plan.json", "--json").data["inputs"]
+    assert found["h100-sxm.fp4_flop_per_s"]["first"] is None
+    assert "cluster_digest" not in found, "the figure says it"
+    assert "model_digest" not in found
+
+
+@pytest.mark.usefixtures("plans")
+def test_what_is_broken_is_named(run: Run, prepared: Any) -> None:
+    prepared("replan", "a/plan.json", "--lost", "d0.n0.g3", "--time-limit", "0", "-o", "e")
+    found = run("diff", "a/plan.json", "e/plan.json", "--json").data["inputs"]
+    assert found["broken"] == {"first": None, "second": "d0.n0.g3", "same": False}
+    assert "cluster_digest" not in found

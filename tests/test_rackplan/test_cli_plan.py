@@ -29,7 +29,8 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
     result = run(*PLAN, *OUT, "--json")
     assert (result.code, result.err) == (0, "")
     written = json.loads((tmp_path / "plan/plan.json").read_text())
-    for key in ("schema_version", "model", "cluster", "stages", "layout", "score", "proof", "baselines"):
+    assert (json.loads(result.out)["schema_version"], written["schema_version"]) == (1, 1)
+    for key in ("model", "cluster", "stages", "layout", "score", "proof", "baselines"):
         assert result.data[key] == written[key]
     files = {"plan": "plan/plan.json", "report": "plan/report.html", "topology": "plan/topology.svg"}
     assert result.data["files"] == files
@@ -260,7 +261,7 @@ BAD = [
     ((*PLAN, "--kv-dtype", "fp3"), "fp3"),
     ((*PLAN, "--engine", "nobody"), "--engine nobody: measured are"),
     ((*PLAN, "--draft-tokens", -1), "--draft-tokens -1"),
-    ((*PLAN, "--accept-length", 2), "--accept-length 2.0: with 0 draft tokens"),
+    ((*PLAN, "--accept-length", 2), "--accept-length 2: a step yields one token without --draft-tokens"),
     ((*PLAN, "--accept-length", "nan"), "--accept-length nan"),
     ((*PLAN, "--draft-tokens", 1, "--phase", "prefill"), "only decode"),
     ((*PLAN, "--weights", "fp3"), "fp3"),

@@ -29,7 +29,6 @@ def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_data_add_up(run: Run) -> None:
     data = run(*SMALL, "--tok-s", "1M", "--utilization", "0.5", "--spares", "2", "--json").data
-    assert data["schema_version"] == 1
     assert data["asked"]["peak_tok_s"] == 2e6
     assert (data["asked"]["tpot_s"], data["asked"]["tpot_default"]) == (0.05, True)
     assert data["tok_s"] >= 2e6 > data["next"]["tok_s"]

@@ -88,3 +88,14 @@ def test_a_file_that_is_no_plan_is_refused(run: Callable[..., Result], tmp_path:
     (tmp_path / "x.json").write_text("{}")
     assert run("what-if", "x.json").code == 2
     assert "not a plan" in run("what-if", "x.json").error_line
+
+
+def test_what_is_longer_than_the_model_was_made_for_is_noted(
+    run: Callable[..., Result], prepared: Callable[..., None]
+) -> None:
+    words = ("--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "--time-limit", 0, "--ep", 8, "--batch", 9)
+    prepared("plan", *words, "--context", 4000, "-o", "q")
+    said = " ".join(run("what-if", "q/plan.json").out.split())
+    assert "context x2: sequences of 8,000 tokens are longer than the 4,096" in said
+    rows = run("what-if", "q/plan.json", "--json").data["levers"]
+    assert {row["change"] for row in rows if "note" in row} == {"+10%", "x2"}

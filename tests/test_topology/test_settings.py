@@ -32,7 +32,7 @@ def changed(text: str, spec: ClusterSpec = RACK) -> ClusterSpec:
     [
         ("gb200.hbm_bytes_per_s=2x", 16e12),
         ("gb200.hbm_bytes_per_s=0.5 X", 4e12),
-        ("GB200.hbm_bytes_per_s=+10%", 8.8e12),
+        ("GB200.HBM-bytes_per_s=+10%", 8.8e12),
         ("gb200.hbm_bytes_per_s=-25%", 6e12),
         ("gb200.hbm_bytes_per_s=16 TB/s", 16e12),
         ("gb200.hbm_bytes_per_s=16e12", 16e12),
@@ -106,6 +106,7 @@ def test_a_system_and_what_nobody_published_can_be_given() -> None:
         ("gb200-nvl72.gpus=144", "cluster YAML"),
         ("gb200.hbm_bytes=-100%", "above zero"),
         ("gb200.hbm_bytes=10%", "has its sign"),
+        *((f"gb200.hbm_bytes={wrong}", "above zero") for wrong in ("-2x", "+2x", "x2", "nanx", "2,5x")),
         ("gb200.hbm_bytes=200 TB/s", "byte is needed"),
         ("gb200.hbm_bytes=twice", "not a number with a unit"),
         ("gb200.hbm=2x", "did you mean hbm_bytes"),
@@ -141,7 +142,7 @@ def test_of_several_clusters_those_change_that_have_the_part() -> None:
     first, second = with_figures_where(clusters, [parse_setting("gb200.hbm_bytes=2x")])
     assert first is clusters[0]
     assert second.spec.domains[0].gpu.hbm_bytes == 2 * clusters[1].spec.domains[0].gpu.hbm_bytes
-    with pytest.raises(InputError, match=r"hgx-h100, gb200-nvl72 has no part 'b300'"):
+    with pytest.raises(InputError, match=r"none of hgx-h100, gb200-nvl72 has a part 'b300'"):
         with_figures_where(clusters, [parse_setting("b300.hbm_bytes=2x")])
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, combinations, groupby, permutations, product
+from itertools import accumulate, combinations_with_replacement, groupby, permutations, product
+from math import gcd
 
 from cost.layouts.candidates import MOST_STAGES
 from cost.machine import unlike_gpus
@@ -22,6 +23,10 @@ MOST_WINDOW = 8
 """Neighbouring domains of unlike kinds that one replica joins at most; of few domains, all of them."""
 MOST_CLASSES = 8
 """Kinds of domains up to which each pair is joined, neighbours or not."""
+MOST_CUT = 8
+"""The same, up to which parts of the two are joined too."""
+SMALL = 16
+"""GPUs of a domain up to which a block may have any size."""
 
 
 @dataclass(frozen=True, order=True)
@@ -175,10 +180,11 @@ def _ordered(cluster: Cluster, spec: DomainSpec, rate: Mapping[int, float]) -> G
 def block_sizes(spec: DomainSpec, capacities: Iterable[int]) -> list[int]:
     """Return the sizes of blocks in domains of one kind, of which some have ``capacities`` GPUs.
 
-    Divisors of a whole domain, powers of two, whole nodes, and all, a half, a third and a quarter of what works.
+    Divisors of a whole domain, powers of two, whole nodes, and all, a half, a third and a quarter of what works; any
+    in a domain of up to :data:`SMALL`.
     """
     most = max(capacities)
-    sizes = {size for size in range(1, most + 1) if spec.gpus % size == 0}
+    sizes = {size for size in range(1, most + 1) if spec.gpus % size == 0 or most <= SMALL}
     sizes |= {1 << power for power in range(most.bit_length()) if 1 << power <= most}
     sizes |= {count // part for count in capacities for part in (1, 2, 3, 4) if count >= part}
     nodes = [size for size in range(spec.gpus_per_node, most + 1, spec.gpus_per_node) if size not in sizes]
@@ -201,11 +207,15 @@ def shapes_of(cluster: Cluster, classes: Sequence[DomainClass], *, most_stages: 
                 found |= {even((block,), part): None for part in _cuts(size, most, sizes)}
         for size in {one.size for one in alike}:
             found |= dict.fromkeys(_joined(alike, size, most))
-    for several in _mixed(cluster, classes):
+    for several in (*_mixed(cluster, classes), *_parts(classes)):
         if len({_gpu_name(classes, block) for block in several}) == 1:
             found[even(several, 1)] = None
         if len(several) <= most:
             found[Shape(several, tuple(block.size for block in several))] = None
+        total, common = sum(block.size for block in several), gcd(*(block.size for block in several))
+        for size in (one for one in range(1, common + 1) if common % one == 0):
+            if total // size <= most:
+                found[even(several, total // size)] = None
     return [shape for shape in found if shape.legal]
 
 
@@ -244,8 +254,31 @@ def _mixed(cluster: Cluster, classes: Sequence[DomainClass]) -> Iterator[tuple[B
             seen |= {window, window[::-1]}
     if len(classes) <= MOST_CLASSES:
         whole = [one.block(0, one.size) for one in classes]
-        seen |= {pair for two in combinations(whole, 2) for pair in permutations(two)}
+        seen |= set(permutations(whole, 2))
     yield from sorted(seen)
+
+
+def _parts(classes: Sequence[DomainClass]) -> Iterator[tuple[Block, ...]]:
+    """Yield pairs of domains of which one or both are cut: for what is too large for a domain, too small for two."""
+    if len(classes) > MOST_CUT:
+        return
+    for one, other in combinations_with_replacement(classes, 2):
+        if one is other and one.domains == 1:
+            continue
+        for first, second in product(_part_sizes(one), _part_sizes(other)):
+            if first == one.size and second == other.size:
+                continue
+            pair = one.block(0, first), other.block(0, second)
+            if one is not other or first >= second:
+                yield pair
+            if one is not other:
+                yield pair[::-1]
+
+
+def _part_sizes(one: DomainClass) -> list[int]:
+    """All, a half, a third and a quarter of a domain of a class, in whole nodes where it has several."""
+    node = one.spec.gpus_per_node if one.size > one.spec.gpus_per_node else 1
+    return sorted({size for part in (1, 2, 3, 4) if (size := one.size // part // node * node)} | {one.size})
 
 
 def _gpu_name(classes: Sequence[DomainClass], block: Block) -> str:

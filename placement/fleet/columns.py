@@ -57,6 +57,19 @@ class Traffic:
     usual: frozenset[str] = frozenset()
 
     @property
+    def limits(self) -> str:
+        """The limits in words, to stand behind what is so within them; none where there are none."""
+        limits = ((self.tpot_s, "a token"), (self.ttft_s, "to the first token"))
+        words = [f"{limit_s * 1e3:,g} ms {what}" for limit_s, what in limits if limit_s is not None]
+        return f" within {' and '.join(words)}" if words else ""
+
+    @property
+    def first_to_go(self) -> str:
+        """The limit to leave out where not all can be held: one that nobody asked for, to the first token before."""
+        kept = [name for name in ("ttft_s", "tpot_s") if getattr(self, name) is not None]
+        return next((name for name in kept if name in self.usual), kept[0] if kept else "tpot_s")
+
+    @property
     def roles(self) -> tuple[str, ...]:
         """What pools do."""
         return (DECODE, PREFILL) if self.deployments[0][1] is not None else (DECODE,)

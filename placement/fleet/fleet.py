@@ -236,7 +236,7 @@ def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced
             )
         if not one.columns:
             raise LimitError(
-                "ttft_s",
+                traffic.first_to_go,
                 f"no replicas of {name} on {cluster.name} that hold the time per token hold the time to the first "
                 "token too; give a longer `ttft_ms` or `tpot_ms`.",
             )
@@ -321,26 +321,36 @@ def _idle(
         for gpus in one.gpus:
             left = [gpu for gpu in gpus if gpu not in used]
             if left:
-                reason = _why(one, len(left), smallest, held, options)
+                reason = _why(one, len(left), smallest, held, options, alone=len(chosen.problem.needs) == 1)
                 found.setdefault(reason, []).extend(left)
     return tuple(Idle(tuple(sorted(gpus)), reason, reason == _SPARE) for reason, gpus in found.items())
 
 
 def _why(
-    one: DomainClass, left: int, smallest: Mapping[int, int], held: set[int], options: FleetOptions
+    one: DomainClass,
+    left: int,
+    smallest: Mapping[int, int],
+    held: set[int],
+    options: FleetOptions,
+    *,
+    alone: bool,
 ) -> str:
+    """The reason in words; ``alone``: there is one pool to serve, so that none has to keep up with another."""
     name = one.spec.gpu.name
     if one.kind not in held:
         return f"no layout on {name} holds the service level better than none"
     least = smallest.get(one.kind)
     if least is None and left < one.size:
-        return f"no replica fits on {left} GPUs of a domain of {name}: the smallest joins whole domains"
+        return f"no replica fits on {left} GPUs of a domain of {name}: the smallest joins several domains"
     if least is not None and left < least:
         return f"no legal layout for {left} GPU{'s' * (left > 1)} left of a domain of {name}: the least takes {least}"
     if options.tok_s is not None and options.wanted != "throughput":
         return "the tokens asked for are served without them"
     if options.wanted == "throughput":
-        return "another replica would serve nothing more: the other pools would not keep up with it"
+        what = "replica that joins domains" if least is None else "replica"
+        return f"another {what} would serve nothing more" + (
+            "" if alone else ": the other pools would not keep up with it"
+        )
     return f"a token costs more on them ({options.wanted})"
 
 
@@ -366,6 +376,8 @@ def verify_fleet(fleet: Fleet) -> list[str]:
             tpot_s = pool.column.step_s / deployment.workload.tokens_per_step
             if tpot_s > traffic.tpot_s * (1 + _CLOSE):
                 wrong.append(f"a pool takes {tpot_s * 1e3:.3f} ms a token")
+        if pool.column.step_s > pool.column.limit_s * (1 + _CLOSE):
+            wrong.append(f"a {pool.role} pool takes {pool.column.step_s * 1e3:.3f} ms a step")
         for replica in pool.replicas:
             if len(set(replica.gpus)) != pool.column.shape.gpus:
                 wrong.append("a replica has not the GPUs of its shape")

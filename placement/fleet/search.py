@@ -91,9 +91,10 @@ def choose(
                 f"{asked}: not reached in the time there was; the best found serves {reach:,.0f} output tok/s and "
                 f"nothing serves more than {bound:,.0f}; give `time_limit` more seconds."
             )
+        looser = ", or looser limits" if traffic.limits else ""
         raise InfeasibleError(
-            f"{asked} is out of reach: the GPUs there are serve {math.floor(reach):,} output tok/s at most within "
-            f"the service level ({reach / peak:.0%}); take more GPUs, or looser limits."
+            f"{asked} is out of reach: the GPUs there are serve {math.floor(reach):,} output tok/s at most"
+            f"{traffic.limits} ({reach / peak:.1%}); take more GPUs{looser}."
         )
     goal = options.wanted
     if goal == "throughput":
@@ -150,9 +151,9 @@ def _refuse_none(problem: Problem, traffic: Traffic, most: Answer) -> None:
     ]
     gpus = sum(one.domains * one.size for one in problem.classes)
     raise LimitError(
-        "tpot_s" if traffic.ttft_s is None else "ttft_s",
-        f"{gpus} GPUs do not hold a replica of each kind beside the others within the service level: the least take "
-        f"{', '.join(least)}; take more GPUs, or looser limits.",
+        traffic.first_to_go,
+        f"{gpus} GPUs do not hold a replica of each kind beside the others{traffic.limits}: the least take "
+        f"{', '.join(least)}; take more GPUs{', or looser limits' if traffic.limits else ''}.",
     )
 
 

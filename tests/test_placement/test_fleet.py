@@ -10,6 +10,7 @@ import pytest
 from cost.deployment import Deployment
 from cost.loads import read_loads
 from cost.pools import serving_workloads
+from cost.resolve import resolve_model
 from cost.workload import Workload
 from helpers import few_layers
 from placement.fleet.blocks import block_sizes, domain_classes, shapes_of
@@ -121,6 +122,29 @@ def test_a_limit_that_nobody_asked_for_is_left_out_where_nothing_holds_it() -> N
     assert "no limit was kept" in found.notes[0]
 
 
+def test_limits_that_nobody_asked_for_give_way_one_after_the_other() -> None:
+    """Two replicas of 12 GPUs fit, as parts of domains joined, but neither the usual 2 s nor the usual 50 ms."""
+    where = broken("hgx-h100@24")
+    whole = Deployment(where, resolve_model("llama-3.1-405b"), Workload(2000))
+    pair = tuple(replace(whole, workload=one) for one in serving_workloads(whole.workload, 4096, 1024))
+    served = Traffic((pair,), (1.0,), 4096, 1024, 0.05, 2.0, None, usual=frozenset({"tpot_s", "ttft_s"}))  # type: ignore[arg-type]
+    found = make_fleet(where, served, FleetOptions())
+    assert (found.traffic.tpot_s, found.traffic.ttft_s) == (None, None)
+    assert len(found.notes) == 2
+    assert [pool.column.shape.gpus for pool in found.pools] == [12, 12]
+    late = replace(served, ttft_s=5.0, usual=frozenset({"tpot_s"}))
+    assert make_fleet(where, late, FleetOptions()).traffic.tpot_s is None
+    with pytest.raises(InfeasibleError, match=r"within 50 ms a token: the least take 16 GPUs to decode"):
+        make_fleet(where, replace(served, usual=frozenset({"ttft_s"})), FleetOptions())
+
+
+def test_parts_of_domains_are_joined() -> None:
+    where = broken("hgx-h100@16")
+    shapes = shapes_of(where, domain_classes(where), most_stages=61)
+    sizes = {shape.sizes for shape in shapes if [block.size for block in shape.blocks] == [8, 4]}
+    assert {(12,), (8, 4), (4, 4, 4)} <= sizes
+
+
 def test_least_per_token_where_no_number_of_tokens_is_asked_for() -> None:
     best = fleet("hgx-h100@24", "mixtral-8x7b", 1000, goal="gpus")
     whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
@@ -179,7 +203,7 @@ def test_published_groups_are_among_the_shapes() -> None:
 def test_classes_are_counted() -> None:
     where = broken("hgx-h100@32", "d1.n0.g0", "d3.n0.g5")
     assert [(one.size, one.domains, one.kind) for one in domain_classes(where)] == [(8, 2, 0), (7, 2, 0)]
-    assert block_sizes(where.spec.domains[0], {8, 7}) == [1, 2, 3, 4, 7, 8]
+    assert block_sizes(where.spec.domains[0], {8, 7}) == [*range(1, 9)]
 
 
 def test_options_that_cannot_be_are_refused() -> None:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from cost.cache_path import kv_path
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.lengths import Lengths
-from cost.pools import kv_path
 from cost.supply import DecodeSupply, Pair, PooledSupply, Supply
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
@@ -24,15 +24,18 @@ _MOST_TRIED_GPUS = 4608
 def supply_of(
     deployment: Deployment,
     lengths: Lengths | None,
-    tpot_s: float | None,
+    tpots: Sequence[float],
     ttft_s: float | None,
     redundant: int | None,
     imbalance: float | None,
 ) -> tuple[Supply, str]:
-    """Sweep 1, 2, 4... units: what they give, and why they are not joined (empty: they are)."""
+    """Sweep 1, 2, 4... units: what they give, and why they are not joined (empty: they are).
+
+    At the times per token ``tpots`` each layout has its exact batch.
+    """
     unit = deployment.cluster
     units, unjoined = _joined(unit)
-    speeds = () if tpot_s is None else (1 / tpot_s,)
+    speeds = [1 / tpot_s for tpot_s in tpots]
     if lengths is None:
         balance = 1.0 if imbalance is None else imbalance
         decode = _sweeps(units, deployment, redundant, balance, speeds)

@@ -1,8 +1,4 @@
-"""A pool that prefills and one that decodes: the way of a prompt's cache, and sizes at which neither pool waits.
-
-A cache is moved once, whatever it is stored as: a latent that tensor parallelism replicates leaves each group once,
-its GPUs sending equal parts side by side. What a receiving group copies among its own GPUs is not counted.
-"""
+"""A pool that prefills and one that decodes: sizes at which neither waits for the other, and the first token."""
 
 from __future__ import annotations
 
@@ -15,155 +11,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.deployment import Deployment
-from cost.dtypes import cache_bytes_per_element
+from cost.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.layouts import Sweep
-from cost.layouts.candidates import domain_gpus
 from cost.layouts.result import pareto
-from cost.machine import stage_rates
-from cost.prices import cache_tier, figure_file
-from cost.quantity import Quantity
+from cost.pool_room import Array, Index, Rooms, Workers, best_first, partners, served_per_s, worth_trying
 from cost.workload import Workload
-from topology.cluster import Cluster
-from topology.errors import InputError, MissingFigureError
+from topology.errors import InputError
 from topology.figures import Evidence, Figure
-from topology.units import added
-
-OUT_REACH = Figure(
-    0.475,
-    "1",
-    Evidence.MEASURED,
-    "Mooncake Transfer Engine, README: 190 GB/s over 8 x 400 Gb/s RoCE for 40 GB of cache (87 over 4 x 200 Gb/s)",
-    "190 GB/s of 400 GB/s",
-)
-"""Of the scale-out NICs' rate that a transfer of caches reaches."""
-UP_REACH = Figure(
-    0.053,
-    "1",
-    Evidence.MEASURED,
-    "NIXL issue 1037, November 2025: nixlbench 48 GB/s between GPUs of two nodes over NVLink 5 (UCX alone 746 GB/s)",
-    "48 GB/s of 900 GB/s",
-)
-"""Of the scale-up links' rate that a transfer of caches reaches: the library's pipeline, not the links, limits it."""
-HOST_REACH = Figure(
-    0.88,
-    "1",
-    Evidence.MEASURED,
-    "NVIDIA's article on nvbandwidth: 55.63 GB/s from host to device over PCIe 5.0 x16",
-    "55.6 GB/s of 63 GB/s",
-)
-"""Of the link between GPU and host that copies reach."""
-
-
-@dataclass(frozen=True)
-class CachePath:
-    """The way of a cache.
-
-    Attributes
-    ----------
-    name:
-        Fabric or tier, as reports print it.
-    bytes_per_s:
-        Of one GPU, in one direction, as transfers reach it.
-    latency_s:
-        Before the first byte arrives.
-    reach:
-        The part of the links' rate that ``bytes_per_s`` counts.
-    """
-
-    name: str
-    bytes_per_s: float
-    latency_s: float
-    reach: Figure
-
-    def seconds(self, moved: Quantity, gpus: Quantity) -> Quantity:
-        """Seconds to move ``moved`` bytes, ``gpus`` side by side: ``latency + bytes / (gpus * rate)``."""
-        return self.latency_s + moved / (gpus * self.bytes_per_s)
-
-
-def prompt_cache_bytes(deployment: Deployment, tokens: float) -> float:
-    """Return the cache bytes of ``tokens`` tokens of one sequence over all layers, each stored once."""
-    element = cache_bytes_per_element(deployment.workload.kv_dtype)
-    model = deployment.model
-    counts = model.kind_counts(range(len(model.layers)))
-    return float(added(count * layer.attention.cache_bytes(tokens, element) for layer, count in counts))
-
-
-def kv_path(
-    decode: Deployment, prefill: Deployment, *, up_reach: Figure = UP_REACH, out_reach: Figure = OUT_REACH
-) -> CachePath:
-    """Return the links that caches take from the pool that prefills to the one that decodes.
-
-    Notes
-    -----
-    Pools that share a cluster of one scale-up domain use its links. In every other case any prefill worker may hand
-    a prompt to any decode worker, so the path is that between domains: each GPU's scale-out links, less what the
-    fabric is oversubscribed, at the slower of two clusters.
-
-    Raises
-    ------
-    InputError
-        If pools in several domains have no scale-out fabric between them.
-    """
-    clusters = [decode.cluster] if decode.cluster is prefill.cluster else [decode.cluster, prefill.cluster]
-    rates = [stage_rates(cluster, range(len(cluster.gpus)), ("bf16",)) for cluster in clusters]
-    if len(clusters) == 1 and len(domain_gpus(clusters[0])) == 1:
-        one = rates[0]
-        return CachePath(one.up_fabric, up_reach.value * one.up_bytes_per_s, one.up_latency_s, up_reach)
-    for cluster, one in zip(clusters, rates, strict=True):
-        if one.out_bytes_per_s <= 0:
-            raise InputError(
-                f"{cluster.name}: no `fabric:` leaves its domains, so caches cannot move between pools of "
-                "prefill and of decode; add one."
-            )
-    slowest = min(rates, key=lambda one: one.out_bytes_per_s)
-    latency_s = max(one.out_latency_s for one in rates)
-    return CachePath(slowest.out_fabric, out_reach.value * slowest.out_bytes_per_s, latency_s, out_reach)
-
-
-def host_path(deployment: Deployment, tier: str, *, link: Figure | None = None) -> CachePath:
-    """Return how caches that lie in a tier of the hosts come back to the GPUs that prefill.
-
-    Parameters
-    ----------
-    tier:
-        Name in the catalog of tiers (:func:`cost.prices.cache_tier`).
-    link:
-        Bytes/s between a GPU and its host in one direction; None: the catalog's for the slowest GPU.
-
-    Notes
-    -----
-    Each GPU reads at ``min(reach * link, devices per GPU * bytes/s of a device)``; the devices of a host are shared
-    out evenly over its GPUs. Latency of the device is not counted.
-
-    Raises
-    ------
-    InputError
-        If there is no such tier.
-    MissingFigureError
-        If the catalog has no link for a GPU, or no usual number of devices.
-    """
-    what = cache_tier(tier)
-    if what.per_gpu is None:
-        raise MissingFigureError(
-            f"`kv_offload` {tier}: no figure says how many of them a host has for each GPU; take another tier."
-        )
-    table = figure_file("host_links", "gpus")
-    rates = []
-    for name in {domain.gpu.name for domain in deployment.cluster.spec.domains}:
-        if link is None and name not in table.names:
-            raise MissingFigureError(
-                f"`kv_offload`: the link between {name} and its host is not in the catalog; give `host_link` RATE."
-            )
-        found = link or table.figures(table.entry(name), {"bytes_per_s": "byte/s"})["bytes_per_s"]
-        rates.append(HOST_REACH.value * found.value)
-    devices = what.per_gpu.value * what.bytes_per_s.value
-    return CachePath(tier, min(*rates, devices), 0.0, HOST_REACH)
-
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
-
 
 _SOURCE = "aiconfigurator 0.12.0, rate matching of disaggregated serving"
 PREFILL_DERATE = Figure(0.9, "1", Evidence.ASSUMED, _SOURCE, "0.9")
@@ -178,15 +32,12 @@ TTFT_LIMIT = Figure(
 )
 """Longest time to the first token where nobody says; that benchmark's own counts waiting, ours does not."""
 
-
-_ALIKE = 1e-12
-"""Rates that differ by less are rounded."""
 Real = TypeVar("Real", float, Array)
 Whole = TypeVar("Whole", int, Index)
 
 
 @dataclass(frozen=True, eq=False)
-class _Matched(Generic[Real, Whole]):
+class _Match(Generic[Real, Whole]):
     """Two pools that serve a mix of requests together: one match, or the columns of several.
 
     Attributes
@@ -228,7 +79,7 @@ class _Matched(Generic[Real, Whole]):
 
 
 @dataclass(frozen=True)
-class RateMatch(_Matched[float, int]):
+class RateMatch(_Match[float, int]):
     """One match."""
 
     @property
@@ -253,7 +104,7 @@ class RateMatch(_Matched[float, int]):
 
 
 @dataclass(frozen=True, eq=False)
-class RateMatches(_Matched[Array, Index]):
+class RateMatches(_Match[Array, Index]):
     """The best partner of each decode configuration that keeps the limits; every array is ``[matches]``.
 
     Besides: ``cache_bytes`` of a prompt and the ``path`` they take; ``fetched_bytes`` of its cached part and the path
@@ -337,10 +188,10 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     prefill_derate, decode_derate:
         Of its rate alone that each pool keeps.
     path:
-        How caches move from pool to pool; None: over the clusters' own links (:func:`cost.pools.kv_path`).
+        How caches move from pool to pool; None: over the clusters' own links (:func:`cost.cache_path.kv_path`).
     fetch:
-        How the cached part of prompts comes back from its tier (:func:`cost.pools.host_path`); None: it is in the
-        HBM of the prefill worker.
+        How the cached part of prompts comes back from its tier (:func:`cost.cache_path.host_path`); None: it is in
+        the HBM of the prefill worker.
     domains:
         Domains that both pools share, alike those of the decode sweep's cluster, which may have fewer or more: what a
         worker does is the same among few and among many. None: those of the clusters.
@@ -356,15 +207,9 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     as many decode workers as enough prefill workers find room beside, or one more, which waits at times; among
     prefill configurations those that keep the limit and that none beats.
 
-    The whole prompt's cache of ``B`` bytes moves, its cached part too: the decode worker has none of it. The prompts
-    of an attention group (``tp`` GPUs in each of ``p`` stages, ``b tp`` prompts at ``b`` per GPU) finish together and
-    leave together, to different decode workers, each over the ``tp p`` GPUs that receive it:
-
-        transfer = latency + max(b_P tp_P B / (tp_P p_P R), B / (tp_D p_D R))
-
-    with ``R`` bytes/s of a GPU. All GPUs of a pool move caches all the time, so ``r_P`` and ``r_D / osl`` are at most
-    ``GPUs of a worker * R / B``. A fetch of the cached part's ``F`` bytes goes the same way on the prefill side
-    alone: ``b_P tp_P F / (tp_P p_P H)`` before the step, and ``r_P`` at most ``GPUs * H / F``.
+    All GPUs of a pool move caches all the time (:class:`FirstToken`), so with ``B`` bytes of a prompt's cache, of
+    which ``F`` are fetched, ``r_P`` and ``r_D / osl`` are at most ``GPUs of a worker * R / B``, and ``r_P`` at most
+    ``GPUs * H / F``, with ``R`` and ``H`` bytes/s of a GPU.
 
     A prefill worker takes prompts of all lengths, each length in steps of its own: with shares ``s_i`` and ``r_i``
     prompts of that length per second at its best batch that keeps the limit, it finishes ``1 / sum(s_i / r_i)``
@@ -379,7 +224,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         raise InputError("rate matching: give a sweep of decode and one of prefill, in that order.")
     if osl < 1:
         raise InputError(f"`osl` {osl}: expected 1 token or more.")
-    rooms = _Rooms.of(decode.deployment.cluster, prefill.deployment.cluster, domains)
+    rooms = Rooms.of(decode.deployment.cluster, prefill.deployment.cluster, domains)
     path = path or kv_path(decode.deployment, prefill.deployment)
     if fetch is not None and shorter:
         raise InputError("rate matching: prompts of several lengths fetch no prefix; leave one out.")
@@ -390,17 +235,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     answers = decode_derate.value * decode.deployment.workload.tokens_per_step / osl
     decoders = Workers.of(decode, answers, moved)
     wanted = np.flatnonzero(decode.tok_s_per_user >= (1 / tpot_s if tpot_s else 0.0))
-    matched = np.zeros((3, len(wanted)), dtype=np.int64)
-    served = np.zeros(len(wanted))
-    # which prefill keeps the limit depends on the decode side only by how fast it receives a cache
-    for receive_s in np.unique(first.receive_s[wanted]):
-        able, prefillers = prompts.able(receive_s, np.inf if ttft_s is None else ttft_s)
-        tried = _worth_trying(prefill.step_s, prefillers, able)
-        alike = first.receive_s[wanted] == receive_s
-        some = decoders.some(wanted[alike])
-        found = _partners(some, prefillers, tried, rooms)
-        matched[:, alike] = found
-        served[alike] = served_per_s(some, prefillers.some(found[2]), found[0], found[1])
+    matched, served = _matched(decoders.some(wanted), first.receive_s[wanted], prompts, rooms, ttft_s)
     matches = matched[0] > 0
     rows, (count_d, count_p, partner) = wanted[matches], matched[:, matches]
     soonest = first.seconds(slice(None), np.min(first.receive_s, initial=np.inf))
@@ -427,9 +262,48 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     )
 
 
+def _matched(
+    decode: Workers, receive_s: Array, prompts: _Prompts, rooms: Rooms, ttft_s: float | None
+) -> tuple[Index, Array]:
+    """Return decode workers, prefill workers and of which kind these are, ``[3, decode]``, and requests per second.
+
+    Which prefill keeps the limit depends on the decode side only by how fast it receives a cache.
+    """
+    matched = np.zeros((3, len(receive_s)), dtype=np.int64)
+    served = np.zeros(len(receive_s))
+    kinds: list[tuple[list[NDArray[np.bool_]], list[float]]] = []
+    for each_s in np.unique(receive_s):
+        keeps = prompts.keeping(each_s, np.inf if ttft_s is None else ttft_s)
+        if kinds and all(map(np.array_equal, keeps, kinds[-1][0])):
+            kinds[-1][1].append(each_s)
+        else:
+            kinds.append((keeps, [each_s]))
+    order, ordered = np.zeros(0, dtype=np.int64), None
+    for keeps, seconds in kinds:
+        able, prefill = prompts.serving(keeps)
+        if prefill is not ordered:
+            order, ordered = best_first(prompts.sweeps[0].step_s, prefill), prefill
+        alike = np.isin(receive_s, seconds)
+        some = decode.some(np.flatnonzero(alike))
+        found = partners(some, prefill, worth_trying(order, prefill, able), rooms)
+        matched[:, alike] = found
+        served[alike] = served_per_s(some, prefill.some(found[2]), found[0], found[1])
+    return matched, served
+
+
 @dataclass(frozen=True, eq=False)
 class FirstToken:
-    """What the time to the first token is made of: of each prefill configuration, and of each decode one."""
+    """What the time to the first token is made of: of each prefill configuration, and of each decode one.
+
+    The whole prompt's cache of ``B`` bytes moves, its cached part too: the decode worker has none of it. The prompts
+    of an attention group (``tp`` GPUs in each of ``p`` stages, ``b tp`` prompts at ``b`` per GPU) finish together and
+    leave together, to different decode workers, each over the ``tp p`` GPUs that receive it:
+
+        transfer = latency + max(b_P tp_P B / (tp_P p_P R), B / (tp_D p_D R))
+
+    with ``R`` bytes/s of a GPU. A fetch of the cached part's ``F`` bytes goes the same way on the prefill side alone:
+    ``b_P tp_P F / (tp_P p_P H)`` before the step.
+    """
 
     step_s: Array
     send_s: Array
@@ -517,16 +391,19 @@ class _Prompts:
         caches = [first.cache_bytes for first in self.firsts]
         return caches[0] if len(caches) == 1 else math.fsum(map(operator.mul, self.shares, caches))
 
-    def able(self, receive_s: np.float64, ttft_s: float) -> tuple[NDArray[np.bool_], Workers]:
-        """Return which rows of the longest keep the limit where its cache is received so fast, and what each serves.
-
-        Of several lengths one row stands for each layout that keeps the limit at all of them.
-        """
+    def keeping(self, receive_s: np.float64, ttft_s: float) -> list[NDArray[np.bool_]]:
+        """Return which rows of each length keep the limit where the longest's cache is received so fast."""
         longest = self.firsts[0].cache_bytes
-        able = [
+        return [
             first.seconds(slice(None), np.float64(receive_s * (first.cache_bytes / longest))) <= ttft_s
             for first in self.firsts
         ]
+
+    def serving(self, able: Sequence[NDArray[np.bool_]]) -> tuple[NDArray[np.bool_], Workers]:
+        """Return which rows of the longest serve where ``able`` of each length keep the limit, and what each serves.
+
+        Of several lengths one row stands for each layout that keeps the limit at all of them.
+        """
         if len(able) == 1:
             return able[0], self.workers[0]
         layouts = 1 + max(int(np.max(number, initial=0)) for number in self.layout)
@@ -538,218 +415,3 @@ class _Prompts:
         ours, number = self.workers[0], self.layout[0]
         stands = able[0] & (ours.requests_per_s == best[0][number]) & (rate[number] > 0)
         return stands, Workers(ours.gpus, ours.stages, rate[number])
-
-
-@dataclass(frozen=True, eq=False)
-class Workers:
-    """GPUs and stages of workers, and requests that each serves per second."""
-
-    gpus: Index
-    stages: Index
-    requests_per_s: Array
-
-    @classmethod
-    def of(cls, sweep: Sweep, requests: float, *moved: tuple[CachePath | None, float]) -> Workers:
-        """Return the workers of a sweep, ``requests`` done by a sequence's step; each moves bytes over paths."""
-        rate = requests * sweep.batch * sweep.gpus / sweep.step_s
-        for path, count in moved:
-            if path is not None and count:
-                rate = np.minimum(rate, sweep.gpus * path.bytes_per_s / count)
-        return cls(sweep.gpus, sweep.stages, rate)
-
-    def some(self, index: Index | int) -> Workers:
-        """Return those at ``index``."""
-        return Workers(self.gpus[index], self.stages[index], self.requests_per_s[index])
-
-    @property
-    def group(self) -> Index:
-        """GPUs of one stage."""
-        return self.gpus // self.stages
-
-
-@dataclass(frozen=True)
-class _Room:
-    """Domains of equal size, into which groups of GPUs are put: a part of one, or several whole ones."""
-
-    domains: int
-    size: int
-
-    @classmethod
-    def of(cls, cluster: Cluster) -> _Room:
-        sizes = [len(gpus) for gpus in domain_gpus(cluster)]
-        if len(set(sizes)) > 1:
-            raise InputError(
-                f"rate matching: the domains of {cluster.name} have {min(sizes)} to {max(sizes)} GPUs; give whole "
-                "domains of one size, like name@N."
-            )
-        return cls(len(sizes), sizes[0])
-
-    @property
-    def gpus(self) -> int:
-        return self.domains * self.size
-
-    def most(self, workers: Workers) -> Index:
-        """Workers that fit in all of it."""
-        none = np.zeros_like(np.asarray(workers.gpus))
-        return np.asarray(self.beside(none, workers, workers))
-
-    def beside(self, count: Index, workers: Workers, others: Workers) -> Index:
-        """How many ``others`` fit beside ``count`` ``workers``; negative where those alone do not.
-
-        The workers fill domains one after the other; the last of them may have room left.
-        """
-        each, wide = self._groups(workers.group)
-        groups = count * workers.stages
-        whole, rest = groups // each, groups % each
-        domains = np.where(wide > 1, groups * wide, whole + (rest > 0))
-        left = self.domains - domains
-        begun = np.where(rest > 0, self.size - rest * workers.group, 0)
-        other_each, other_wide = self._groups(others.group)
-        fits = np.where(other_wide > 1, left // other_wide, left * other_each + begun // others.group)
-        return np.where(left < 0, -1, fits // others.stages)
-
-    def _groups(self, size: Index) -> tuple[Index, Index]:
-        """Groups of ``size`` GPUs in a domain, and domains of a group."""
-        return np.maximum(1, self.size // size), np.maximum(1, size // self.size)
-
-
-@dataclass(frozen=True)
-class _Rooms:
-    """The room of both pools, which is one and the same where they share a cluster."""
-
-    decode: _Room
-    prefill: _Room
-    shared: bool
-
-    @classmethod
-    def of(cls, decode: Cluster, prefill: Cluster, domains: int | None = None) -> _Rooms:
-        if domains is None:
-            return cls(_Room.of(decode), _Room.of(prefill), decode is prefill)
-        one = replace(_Room.of(decode), domains=domains)
-        return cls(one, one, shared=True)
-
-    @property
-    def gpus(self) -> int:
-        return self.decode.gpus if self.shared else self.decode.gpus + self.prefill.gpus
-
-    def left(self, count: Index, decode: Workers, prefill: Workers) -> Index:
-        """Prefill workers that fit where there are ``count`` decode workers; negative where those alone do not."""
-        if self.shared:
-            return self.decode.beside(count, decode, prefill)
-        return np.where(count > self.decode.most(decode), -1, self.prefill.most(prefill))
-
-
-def _partners(decode: Workers, prefill: Workers, tried: Sequence[int], rooms: _Rooms) -> Index:
-    """Decode workers of each kind, prefill workers beside them, and of which kind these are, ``[3, decode]``.
-
-    Of the kinds in ``tried`` the one with most requests per second, then the one with fewest GPUs. The decode workers
-    are the most that enough prefill workers find room beside, or one more, which then waits for prefill.
-    """
-    kinds = np.asarray(tried, dtype=np.int64)
-    if not len(kinds):
-        return np.zeros((3, len(decode.gpus)), dtype=np.int64)
-    one = prefill.some(kinds[:, None])
-    enough_d, enough_p = _most(decode, one, rooms)  # [tried, decode]
-    more_d, more_p = enough_d + 1, np.maximum(0, rooms.left(enough_d + 1, decode, one))
-    count_d, count_p = np.stack([enough_d, more_d]), np.stack([enough_p, more_p])
-    rate = served_per_s(decode, one, count_d, count_p).reshape(-1, len(decode.gpus))
-    used = (count_d * decode.gpus + count_p * one.gpus).reshape(rate.shape)
-    most = np.max(rate, axis=0)
-    row = np.argmin(np.where(rate >= most * (1 - _ALIKE), used, np.iinfo(np.int64).max), axis=0)
-    column = np.arange(len(row))
-    found = [count.reshape(rate.shape)[row, column] for count in (count_d, count_p)]
-    return np.where(most > 0, np.stack([*found, kinds[row % len(kinds)]]), 0)
-
-
-def served_per_s(decode: Workers, prefill: Workers, count_d: Index, count_p: Index) -> Array:
-    """Requests per second of so many workers of both pools: those of the slower pool."""
-    return np.minimum(count_d * decode.requests_per_s, count_p * prefill.requests_per_s * (1 + _ALIKE))
-
-
-def _most(decode: Workers, prefill: Workers, rooms: _Rooms) -> tuple[Index, Index]:
-    """Most decode workers that enough prefill workers find room beside, and how many those are."""
-
-    def needed(count: Index) -> Index:
-        wanted = count * decode.requests_per_s / prefill.requests_per_s
-        return np.ceil(wanted * (1 - _ALIKE)).astype(np.int64)
-
-    def fits(count: Index) -> NDArray[np.bool_]:
-        return np.asarray(needed(count) <= rooms.left(count, decode, prefill))
-
-    shape = np.broadcast_shapes(decode.gpus.shape, prefill.gpus.shape)
-    low = np.zeros(shape, dtype=np.int64)
-    high = np.broadcast_to(rooms.decode.most(decode) + 1, shape)
-    # `low` workers fit and `high` do not; more workers never leave more room
-    while np.any(high - low > 1):
-        middle = (low + high) // 2
-        able = fits(middle)
-        low, high = np.where(able, middle, low), np.where(able, high, middle)
-    return low, needed(low)
-
-
-def _worth_trying(step_s: Array, prefill: Workers, keeps: NDArray[np.bool_]) -> list[int]:
-    """Prefill configurations that keep the limit and that no smaller worker beats."""
-    rate = prefill.requests_per_s
-    able = np.flatnonzero(keeps)
-    fastest = able[np.lexsort((step_s[able], -rate[able]))]
-    sizes = np.stack([prefill.gpus[fastest], prefill.stages[fastest]])
-    best = fastest[np.sort(np.unique(sizes, axis=1, return_index=True)[1])]
-    kept: list[int] = []
-    group = prefill.group
-    for index in sorted(best.tolist(), key=lambda i: (prefill.gpus[i], prefill.stages[i])):
-        if not any(rate[one] >= rate[index] and group[index] % group[one] == 0 for one in kept):
-            kept.append(index)
-    return kept
-
-
-@dataclass(frozen=True)
-class FetchOrRecompute:
-    """One prompt alone, its cached part brought back from a tier or prefilled anew.
-
-    Attributes
-    ----------
-    fetch_s, rest_s:
-        Seconds to bring the cached part back, and to prefill the rest over it.
-    recompute_s:
-        Seconds to prefill the whole prompt.
-    """
-
-    fetch_s: float
-    rest_s: float
-    recompute_s: float
-
-    @property
-    def faster(self) -> str:
-        """``fetch`` or ``recompute``."""
-        return "fetch" if self.fetch_s + self.rest_s <= self.recompute_s else "recompute"
-
-
-def fetch_or_recompute(cached: Sweep, anew: Sweep, index: int, fetch: CachePath) -> FetchOrRecompute:
-    """Return which is sooner for one prompt alone on the layout of ``cached``'s configuration ``index``.
-
-    Parameters
-    ----------
-    cached, anew:
-        Sweeps of prefill with and without cached tokens, otherwise alike.
-
-    Raises
-    ------
-    InputError
-        If ``anew`` has no such layout.
-    """
-    names = ("tp", "moe_tp", "ep", "stages", "gpus")
-
-    def alone(found: Sweep) -> int:
-        same = np.all([getattr(found, n) == getattr(cached, n)[index] for n in names], axis=0)
-        rows = np.flatnonzero(same)
-        if not len(rows):
-            raise InputError("fetch or recompute: the sweep without cached tokens lacks that layout.")
-        return int(rows[np.lexsort((found.step_s[rows], found.batch[rows]))[0]])
-
-    part = prompt_cache_bytes(cached.deployment, cached.deployment.workload.prompt_cached)
-    gpus = int(cached.tp[index] * cached.stages[index])
-    return FetchOrRecompute(
-        fetch_s=float(fetch.seconds(part, gpus)),
-        rest_s=float(cached.step_s[alone(cached)]),
-        recompute_s=float(anew.step_s[alone(anew)]),
-    )

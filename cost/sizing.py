@@ -81,6 +81,11 @@ class Demand:
         """Output tokens per second that the fleet must be able to give."""
         return self.tok_s / self.utilization
 
+    @property
+    def limits(self) -> list[float]:
+        """Times per output token that the size is told at: the limit, then longer ones; none without a limit."""
+        return [] if self.tpot_s is None else [self.tpot_s, *(self.tpot_s * times for times in _LOOSER)]
+
 
 def fewest_units(supply: Supply, tok_s: float, tpot_s: float | None) -> int | None:
     """Return the fewest units that give ``tok_s`` output tokens per second; None where no number of them does."""
@@ -311,7 +316,7 @@ def size(
         supply, unjoined = fleets, "each unit has a fleet of its own: its domains are not alike, or not whole"
     else:
         _require_one_size(deployment.cluster, lengths)
-        supply, unjoined = supply_of(deployment, lengths, demand.tpot_s, demand.ttft_s, redundant, imbalance)
+        supply, unjoined = supply_of(deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance)
         if fleets is not None:
             supply = OrFleet(supply, fleets, demand.peak_tok_s, demand.tpot_s, len(deployment.cluster.gpus))
     one_shape = supply.base if isinstance(supply, OrFleet) else supply
@@ -353,12 +358,10 @@ def _require_one_size(unit: Cluster, lengths: Lengths | None) -> None:
 
 def _looser(supply: Supply, demand: Demand) -> tuple[tuple[float | None, int], ...]:
     """Return the units that serve at longer times per token; none longer than the longest that is priced."""
-    if demand.tpot_s is None:
-        return ()
-    if not len(supply.tpots):
+    if demand.tpot_s is None or not len(supply.tpots):
         return ()
     longest = float(supply.tpots[-1])
-    limits = [demand.tpot_s * times for times in _LOOSER if demand.tpot_s * times < longest]
+    limits = [limit for limit in demand.limits[1:] if limit < longest]
     found = ((limit, fewest_units(supply, demand.peak_tok_s, limit)) for limit in (*limits, None))
     return tuple((limit, units) for limit, units in found if units is not None)
 

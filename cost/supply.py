@@ -10,8 +10,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.cache_path import CachePath
 from cost.layouts import Sweep, best_at
-from cost.pools import CachePath, RateMatch, RateMatches, match_rates
+from cost.pools import RateMatch, RateMatches, match_rates
 from topology.errors import RackplanError
 
 MOST_FLEET_GPUS = 300
@@ -299,9 +300,9 @@ class Pair:
             found = self.decode
             fast = np.flatnonzero(found.tok_s_per_user >= (0.0 if tpot_s is None else 1 / tpot_s))
             rate = found.tok_s[fast] / found.replicas[fast]
-            shapes = np.stack([found.gpus[fast], found.stages[fast], found.tp[fast]])
-            order = np.lexsort((-found.tok_s_per_user[fast], -rate))
-            first = np.unique(shapes[:, order], axis=1, return_index=True)[1]
+            shapes = np.stack([found.tp[fast], found.stages[fast], found.gpus[fast]])
+            order = np.lexsort((-found.tok_s_per_user[fast], -rate, *shapes))
+            first = np.any(np.diff(shapes[:, order], axis=1, prepend=0), axis=0)
             self._rows[tpot_s] = found.rows(fast[order[first]])
         return self._rows[tpot_s]
 

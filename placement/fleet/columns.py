@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.cache_path import CachePath, kv_path
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import arrangement_of
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import with_free_orders
-from cost.pools import DECODE_DERATE, PREFILL_DERATE, CachePath, FirstToken, Workers, kv_path
+from cost.pool_room import Workers
+from cost.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken
 from placement.fitting import TP_WIDTHS
 from placement.fleet.blocks import Block, DomainClass, Shape, shapes_like, stand
 from topology.cluster import Cluster

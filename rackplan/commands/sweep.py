@@ -16,9 +16,9 @@ from rackplan.options import Group, arg, opt
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
+    from cost.cache_path import CachePath
     from cost.deployment import Deployment
     from cost.layouts import Sweep
-    from cost.pools import CachePath
     from rackplan.views.sweep import Pools
     from topology.cluster import Cluster
 
@@ -108,7 +108,7 @@ class Swept(Group):
 
     def fetch(self, prefill: Deployment) -> CachePath | None:
         """Return how a cached prefix comes from where it lies; None where that is HBM."""
-        from cost.pools import host_path
+        from cost.cache_path import host_path
         from topology.figures import Evidence, Figure
         from topology.units import parse_quantity
 
@@ -236,7 +236,8 @@ def _story_speed(clusters: Sequence[str], targets: Sequence[float], phase: str) 
 
 def _pools(first: Deployment, where: Cluster, asked: Swept, isl: int, osl: int) -> tuple[list[Sweep], Pools]:
     """Match the pools, prefill on ``where``; beside them what they would be with prompts recomputed, or no AFD."""
-    from cost.pools import fetch_or_recompute, match_rates, serving_workloads
+    from cost.cache_path import fetch_or_recompute
+    from cost.pools import match_rates, serving_workloads
     from rackplan.views.sweep import Pools
 
     decoding, prefilling = serving_workloads(first.workload, isl, osl, prefix_hit=asked.prefix_hit)

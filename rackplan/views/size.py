@@ -150,8 +150,17 @@ def _answer(found: Size) -> list[Block]:
         Text(text, "Size"),
         Text(rate, "Throughput"),
         *labelled("Rack", _rack_rate(found)),
-        Text(power_words(totals), "Power"),
+        *labelled("Power", power_words(totals), *_full_power(found)),
         *labelled("Cost", *cost),
+    ]
+
+
+def _full_power(found: Size) -> list[str]:
+    full = found.bill.tok_s_per_mw(found.served.tok_s)
+    if full is None:
+        return []
+    return [
+        f"tok/s per MW are of the traffic asked for, {rate_words(full)} if all that they can give were used"
     ]
 
 
@@ -363,7 +372,8 @@ def _data(found: Size, usual: Collection[str]) -> dict[str, Any]:
         "pools": [picked(pool, "role layout replicas gpus batch step_s") for pool in served.pools],
         "usd_per_million_tokens": bill.usd_per_million(demand.tok_s),
         "usd_per_million_tokens_full": bill.usd_per_million(served.tok_s),
-        "tok_s_per_mw": bill.tok_s_per_mw(served.tok_s),
+        "tok_s_per_mw": bill.tok_s_per_mw(demand.tok_s),
+        "tok_s_per_mw_full": bill.tok_s_per_mw(served.tok_s),
         **bill_to_dict(bill),
         "missing": missing,
         **set_data(found.unit),

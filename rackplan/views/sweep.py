@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cost.afd import AfdSweep
+from cost.cache_path import FetchOrRecompute
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
 from cost.layouts import Sweep, best_at
@@ -20,7 +21,6 @@ from cost.pools import (
     DECODE_DERATE,
     PREFILL_DERATE,
     TTFT_LIMIT,
-    FetchOrRecompute,
     RateMatch,
     RateMatches,
 )

@@ -9,19 +9,15 @@ from itertools import product
 import numpy as np
 import pytest
 
+from cost.cache_path import CachePath, fetch_or_recompute, host_path, kv_path, prompt_cache_bytes
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.pools import (
     DECODE_DERATE,
     PREFILL_DERATE,
     TTFT_LIMIT,
-    CachePath,
     RateMatches,
-    fetch_or_recompute,
-    host_path,
-    kv_path,
     match_rates,
-    prompt_cache_bytes,
     serving_workloads,
 )
 from cost.resolve import resolve_model

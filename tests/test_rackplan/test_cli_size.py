@@ -179,3 +179,14 @@ def test_a_default_time_to_the_first_token_gives_way_as_in_fleets(run: Run) -> N
     assert words in out
     assert words in " ".join(run("fleet", *asked, "--time-limit", "1").out.split())
     assert run("size", *asked, "--tok-s", "10", "--ttft-ms", "2000").code == 3
+
+
+def test_looser_levels_are_sizes_at_that_limit_and_megawatts_are_of_what_was_asked(run: Run) -> None:
+    asked = ("size", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--tok-s", "3M", "--json")
+    data = run(*asked, "--tpot-ms", "20").data
+    for level in data["looser"][:2]:
+        there = run(*asked, "--tpot-ms", level["tpot_s"] * 1e3).data
+        assert (there["gpus"], there["domains"]) == (level["gpus"], level["domains"])
+    megawatts = data["power_w"] / 1e6
+    assert data["tok_s_per_mw"] == pytest.approx(data["asked"]["tok_s"] / megawatts)
+    assert data["tok_s_per_mw_full"] == pytest.approx(data["tok_s"] / megawatts)

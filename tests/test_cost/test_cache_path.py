@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from cost.cache_path import HOST_REACH, OUT_REACH, UP_REACH, host_path, kv_path, prompt_cache_bytes
 from cost.deployment import Deployment
-from cost.pools import HOST_REACH, OUT_REACH, UP_REACH, host_path, kv_path, prompt_cache_bytes
 from cost.prices import cache_tier
 from cost.resolve import resolve_model
 from cost.workload import Workload

@@ -1,0 +1,206 @@
+"""The way of a prompt's cache: between pools, back from where its cached part lies, and whether that is sooner.
+
+A cache is moved once, whatever it is stored as: a latent that tensor parallelism replicates leaves each group once,
+its GPUs sending equal parts side by side. What a receiving group copies among its own GPUs is not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost.deployment import Deployment
+from cost.dtypes import cache_bytes_per_element
+from cost.layouts import Sweep
+from cost.layouts.candidates import domain_gpus
+from cost.machine import stage_rates
+from cost.prices import cache_tier, figure_file
+from cost.quantity import Quantity
+from topology.errors import InputError, MissingFigureError
+from topology.figures import Evidence, Figure
+from topology.units import added
+
+OUT_REACH = Figure(
+    0.475,
+    "1",
+    Evidence.MEASURED,
+    "Mooncake Transfer Engine, README: 190 GB/s over 8 x 400 Gb/s RoCE for 40 GB of cache (87 over 4 x 200 Gb/s)",
+    "190 GB/s of 400 GB/s",
+)
+"""Of the scale-out NICs' rate that a transfer of caches reaches."""
+UP_REACH = Figure(
+    0.053,
+    "1",
+    Evidence.MEASURED,
+    "NIXL issue 1037, November 2025: nixlbench 48 GB/s between GPUs of two nodes over NVLink 5 (UCX alone 746 GB/s)",
+    "48 GB/s of 900 GB/s",
+)
+"""Of the scale-up links' rate that a transfer of caches reaches: the library's pipeline, not the links, limits it."""
+HOST_REACH = Figure(
+    0.88,
+    "1",
+    Evidence.MEASURED,
+    "NVIDIA's article on nvbandwidth: 55.63 GB/s from host to device over PCIe 5.0 x16",
+    "55.6 GB/s of 63 GB/s",
+)
+"""Of the link between GPU and host that copies reach."""
+
+
+@dataclass(frozen=True)
+class CachePath:
+    """The way of a cache.
+
+    Attributes
+    ----------
+    name:
+        Fabric or tier, as reports print it.
+    bytes_per_s:
+        Of one GPU, in one direction, as transfers reach it.
+    latency_s:
+        Before the first byte arrives.
+    reach:
+        The part of the links' rate that ``bytes_per_s`` counts.
+    """
+
+    name: str
+    bytes_per_s: float
+    latency_s: float
+    reach: Figure
+
+    def seconds(self, moved: Quantity, gpus: Quantity) -> Quantity:
+        """Seconds to move ``moved`` bytes, ``gpus`` side by side: ``latency + bytes / (gpus * rate)``."""
+        return self.latency_s + moved / (gpus * self.bytes_per_s)
+
+
+def prompt_cache_bytes(deployment: Deployment, tokens: float) -> float:
+    """Return the cache bytes of ``tokens`` tokens of one sequence over all layers, each stored once."""
+    element = cache_bytes_per_element(deployment.workload.kv_dtype)
+    model = deployment.model
+    counts = model.kind_counts(range(len(model.layers)))
+    return float(added(count * layer.attention.cache_bytes(tokens, element) for layer, count in counts))
+
+
+def kv_path(
+    decode: Deployment, prefill: Deployment, *, up_reach: Figure = UP_REACH, out_reach: Figure = OUT_REACH
+) -> CachePath:
+    """Return the links that caches take from the pool that prefills to the one that decodes.
+
+    Notes
+    -----
+    Pools that share a cluster of one scale-up domain use its links. In every other case any prefill worker may hand
+    a prompt to any decode worker, so the path is that between domains: each GPU's scale-out links, less what the
+    fabric is oversubscribed, at the slower of two clusters.
+
+    Raises
+    ------
+    InputError
+        If pools in several domains have no scale-out fabric between them.
+    """
+    clusters = [decode.cluster] if decode.cluster is prefill.cluster else [decode.cluster, prefill.cluster]
+    rates = [stage_rates(cluster, range(len(cluster.gpus)), ("bf16",)) for cluster in clusters]
+    if len(clusters) == 1 and len(domain_gpus(clusters[0])) == 1:
+        one = rates[0]
+        return CachePath(one.up_fabric, up_reach.value * one.up_bytes_per_s, one.up_latency_s, up_reach)
+    for cluster, one in zip(clusters, rates, strict=True):
+        if one.out_bytes_per_s <= 0:
+            raise InputError(
+                f"{cluster.name}: no `fabric:` leaves its domains, so caches cannot move between pools of "
+                "prefill and of decode; add one."
+            )
+    slowest = min(rates, key=lambda one: one.out_bytes_per_s)
+    latency_s = max(one.out_latency_s for one in rates)
+    return CachePath(slowest.out_fabric, out_reach.value * slowest.out_bytes_per_s, latency_s, out_reach)
+
+
+def host_path(deployment: Deployment, tier: str, *, link: Figure | None = None) -> CachePath:
+    """Return how caches that lie in a tier of the hosts come back to the GPUs that prefill.
+
+    Parameters
+    ----------
+    tier:
+        Name in the catalog of tiers (:func:`cost.prices.cache_tier`).
+    link:
+        Bytes/s between a GPU and its host in one direction; None: the catalog's for the slowest GPU.
+
+    Notes
+    -----
+    Each GPU reads at ``min(reach * link, devices per GPU * bytes/s of a device)``; the devices of a host are shared
+    out evenly over its GPUs. Latency of the device is not counted.
+
+    Raises
+    ------
+    InputError
+        If there is no such tier.
+    MissingFigureError
+        If the catalog has no link for a GPU, or no usual number of devices.
+    """
+    what = cache_tier(tier)
+    if what.per_gpu is None:
+        raise MissingFigureError(
+            f"`kv_offload` {tier}: no figure says how many of them a host has for each GPU; take another tier."
+        )
+    table = figure_file("host_links", "gpus")
+    rates = []
+    for name in {domain.gpu.name for domain in deployment.cluster.spec.domains}:
+        if link is None and name not in table.names:
+            raise MissingFigureError(
+                f"`kv_offload`: the link between {name} and its host is not in the catalog; give `host_link` RATE."
+            )
+        found = link or table.figures(table.entry(name), {"bytes_per_s": "byte/s"})["bytes_per_s"]
+        rates.append(HOST_REACH.value * found.value)
+    devices = what.per_gpu.value * what.bytes_per_s.value
+    return CachePath(tier, min(*rates, devices), 0.0, HOST_REACH)
+
+
+@dataclass(frozen=True)
+class FetchOrRecompute:
+    """One prompt alone, its cached part brought back from a tier or prefilled anew.
+
+    Attributes
+    ----------
+    fetch_s, rest_s:
+        Seconds to bring the cached part back, and to prefill the rest over it.
+    recompute_s:
+        Seconds to prefill the whole prompt.
+    """
+
+    fetch_s: float
+    rest_s: float
+    recompute_s: float
+
+    @property
+    def faster(self) -> str:
+        """``fetch`` or ``recompute``."""
+        return "fetch" if self.fetch_s + self.rest_s <= self.recompute_s else "recompute"
+
+
+def fetch_or_recompute(cached: Sweep, anew: Sweep, index: int, fetch: CachePath) -> FetchOrRecompute:
+    """Return which is sooner for one prompt alone on the layout of ``cached``'s configuration ``index``.
+
+    Parameters
+    ----------
+    cached, anew:
+        Sweeps of prefill with and without cached tokens, otherwise alike.
+
+    Raises
+    ------
+    InputError
+        If ``anew`` has no such layout.
+    """
+    names = ("tp", "moe_tp", "ep", "stages", "gpus")
+
+    def alone(found: Sweep) -> int:
+        same = np.all([getattr(found, n) == getattr(cached, n)[index] for n in names], axis=0)
+        rows = np.flatnonzero(same)
+        if not len(rows):
+            raise InputError("fetch or recompute: the sweep without cached tokens lacks that layout.")
+        return int(rows[np.lexsort((found.step_s[rows], found.batch[rows]))[0]])
+
+    part = prompt_cache_bytes(cached.deployment, cached.deployment.workload.prompt_cached)
+    gpus = int(cached.tp[index] * cached.stages[index])
+    return FetchOrRecompute(
+        fetch_s=float(fetch.seconds(part, gpus)),
+        rest_s=float(cached.step_s[alone(cached)]),
+        recompute_s=float(anew.step_s[alone(anew)]),
+    )

@@ -16,9 +16,10 @@ from topology.errors import InputError
 if TYPE_CHECKING:
     from cost.model import Model
 
-_ELSEWHERE = "nothing lies elsewhere"
 _NOTHING: tuple[object, ...] = ([], "none")
 """Values that ask for nothing: an option that was not repeated, a limit that there is not."""
+_ELSEWHERE = "nothing lies elsewhere"
+"""Why nothing can be asked of a cached prefix that stays in HBM."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,10 @@ class Asked:
     def models(self) -> list[Model]:
         """The models that were named; a share of the traffic (``NAME:0.7``) is passed over."""
         from cost.resolve import resolve_model
+        from rackplan.options import name_and_share
 
         named = self.values.get("model")
-        texts = [named] if isinstance(named, str) else [_without_share(text) for text in named or ()]
+        texts = [named] if isinstance(named, str) else [name_and_share(text)[0] for text in named or ()]
         return [resolve_model(text, weights=self.values.get("weights")) for text in texts]
 
     @property
@@ -259,13 +261,3 @@ def _flag(parameter: Parameter) -> str:
             if isinstance(name, str) and name.startswith("--"):
                 return name
     return ""
-
-
-def _without_share(text: str) -> str:
-    """Return the model of ``NAME:SHARE``."""
-    name, colon, share = text.rpartition(":")
-    try:
-        float(share)
-    except ValueError:
-        return text
-    return name if colon else text

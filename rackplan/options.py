@@ -356,6 +356,15 @@ def _bytes_below(path: Path) -> int:
         return 0
 
 
+def name_and_share(text: str) -> tuple[str, float | None]:
+    """Split ``NAME:SHARE``; None where no share is given."""
+    name, colon, share = text.rpartition(":")
+    try:
+        return (name, float(share)) if colon and name else (text, None)
+    except ValueError:
+        return text, None
+
+
 def speeds(text: str) -> list[float]:
     """Parse ``25,50,100``: speeds per user to compare at.
 
@@ -485,6 +494,22 @@ def given_clusters(names: Sequence[str], settings: Sequence[str] | None) -> list
     from topology.settings import parse_setting, with_figures_where
 
     return with_figures_where(found, [parse_setting(text) for text in settings])
+
+
+def read_noted(path: Path) -> Plan:
+    """Read a plan; sequences that are longer than its model was made for are noted, as where they are asked for.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    from placement.plan_file import read_plan
+    from rackplan.output import note
+
+    plan = read_plan(path)
+    note(plan.deployment.model.beyond(plan.deployment.workload.context))
+    return plan
 
 
 def with_settings(plan: Plan, settings: Sequence[str] | None) -> Plan:

@@ -41,6 +41,12 @@ def note_all(notes: Sequence[str]) -> None:
     _NOTES[:] = notes
 
 
+def note(text: str) -> None:
+    """Keep one note more; an empty one is none."""
+    if text:
+        _NOTES.append(text)
+
+
 def show(view: View, *, json: bool) -> None:
     """Print a view on standard output: its data as one object, or its blocks as text.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
-from topology.units import format_quantity
+from topology.units import format_quantity, plural
 
 HBM_RATE, HBM_ROOM, PEAKS = "HBM bandwidth", "HBM capacity", "flop/s"
 SCALE_UP, DOMAIN, SCALE_OUT, CHIP = "scale-up rate", "domain size", "scale-out rate", "kernels"
@@ -146,7 +146,7 @@ def _scale_up(spec: ClusterSpec) -> tuple[object, str]:
 def _domain(spec: ClusterSpec) -> tuple[object, str]:
     domain = _whole(spec)
     every = [(one.structure, one.gpus, one.gpus_per_node, one.shape, one.wrap) for one in spec.domains]
-    many = f"{len(spec.domains)} domain{'s' * (len(spec.domains) > 1)} of {domain.gpus}"
+    many = f"{plural(len(spec.domains), 'domain')} of {domain.gpus}"
     shape = " x ".join(map(str, domain.shape))
     words = {"two-tier": ", two tiers of switches", "mesh": ", full mesh", "torus": f", torus {shape}"}
     return every, many + words.get(domain.structure, "")

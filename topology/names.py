@@ -52,10 +52,16 @@ class Names:
         What messages call one: ``model``.
     spellings:
         The name that each spelling stands for; the names themselves are among them.
+    before:
+        What people write before a name and says nothing, like its maker.
     """
 
     what: str
     spellings: Mapping[str, str]
+    before: re.Pattern[str] | None = None
+
+    def _typed(self, text: str) -> str:
+        return _joined(text if self.before is None else self.before.sub("", text))
 
     @cached_property
     def _whole(self) -> dict[str, str]:
@@ -79,13 +85,13 @@ class Names:
 
     def spelled(self, text: str) -> str | None:
         """Return the name that the whole of ``text`` spells, None where it spells none."""
-        return self._whole.get(_joined(text))
+        return self._whole.get(self._typed(text))
 
     def meant(self, text: str) -> tuple[str, ...]:
         """Return the names that ``text`` may mean: the one it spells, else all that begin with it."""
         if (name := self.spelled(text)) is not None:
             return (name,)
-        return tuple(self._begun.get(_joined(text), ()))
+        return tuple(self._begun.get(self._typed(text), ()))
 
     def one(self, text: str) -> str | None:
         """Return the name that ``text`` means, None where it means none.
@@ -99,7 +105,7 @@ class Names:
 
     def near(self, text: str) -> str:
         """Return "did you mean ...?" with the three nearest names; empty where none is near."""
-        typed = _joined(text[:_LONGEST])
+        typed = self._typed(text[:_LONGEST])
         best: dict[str, float] = {}
         match = difflib.SequenceMatcher(b=typed)
         for run, names in self._runs.items():

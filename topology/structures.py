@@ -11,6 +11,7 @@ from topology.cluster import Gpu
 from topology.errors import InputError
 from topology.graph import edge_attributes, node_attributes
 from topology.spec import DomainSpec, FabricSpec
+from topology.units import plural
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -109,8 +110,7 @@ def _add_switched(graph: nx.Graph[str], number: int, domain: DomainSpec, gpus: S
 def _switched_words(domain: DomainSpec) -> str:
     if domain.links_bundled:
         return "switched; the number of chips and links is not published"
-    chips = len(domain.links_per_switch)
-    return f"{chips} switch chip{'s' * (chips != 1)}"
+    return plural(len(domain.links_per_switch), "switch chip")
 
 
 def _check_two_tier(domain: DomainSpec, where: str) -> None:

@@ -135,6 +135,12 @@ def _plain(number: float, digits: int) -> str:
     return text.rstrip("0").rstrip(".")
 
 
+def plural(count: int, word: str) -> str:
+    """Return "1 leaf", "1,024 leaves"."""
+    several = {"leaf": "leaves"}.get(word, f"{word}s")
+    return f"{count:,} {word if count == 1 else several}"
+
+
 def format_number(value: float, digits: int = 3) -> str:
     """Write a plain number for people, with at most ``digits`` significant digits where it has a fraction."""
     if value == round(value):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cost.traces.recording import Recording, Wanted
 from topology.errors import InputError
+from topology.units import plural
 
 MOST_WINDOWS = 32
 """Scenarios of one recording: enough to see a day drift, and a placement for 32 takes seconds, not minutes."""
@@ -61,7 +62,7 @@ def collect_windows(
             filled.extend(bool(table.any()) for table in piece)
     kept = np.flatnonzero(filled)
     if not kept.size:
-        count = f"{len(filled):,} window{'s' * (len(filled) != 1)}"
+        count = plural(len(filled), "window")
         raise InputError(f"{recording.path}: no tokens in its {count}; record while requests are served.")
     runs = min(most, kept.size)
     if (cells := runs * recording.rows * recording.experts) > MOST_CELLS:

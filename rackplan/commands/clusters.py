@@ -42,6 +42,7 @@ def draw(
     """Draw a cluster: tiers, domains, GPUs and their links."""
     from rackplan.output import show
     from rackplan.views.blocks import Lines, View
+    from rackplan.views.settings import set_data
     from topology.draw import draw_cluster
     from topology.exporters import EXPORT_SUFFIXES
 
@@ -63,7 +64,7 @@ def draw(
         busy = None if traffic is None else _traffic_overlay(traffic, target)
         draw_cluster(target, output, level=level, overlay=overlay, traffic=busy)
     gpus = len(target.gpus)
-    data = {"cluster": target.name, "gpus": gpus, "file": str(output)}
+    data = {"cluster": target.name, "gpus": gpus, "file": str(output), **set_data(target)}
     show(View([Lines([f"{output}: {target.name}, {gpus:,} GPUs"])], data), json=json)
 
 

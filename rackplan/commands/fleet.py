@@ -160,13 +160,7 @@ def fleet(
 
 def _shares(texts: list[str]) -> tuple[list[tuple[str, float]], list[str]]:
     """Parse ``M:SHARE``: names with shares that add up to 1, and what was done to them."""
-    found: list[tuple[str, float | None]] = []
-    for text in texts:
-        name, colon, share = text.rpartition(":")
-        try:
-            found.append((name, float(share)) if colon and name else (text, None))
-        except ValueError:
-            found.append((text, None))
+    found = [options.name_and_share(text) for text in texts]
     for text, (_, part) in zip(texts, found, strict=True):
         if part is not None and not (math.isfinite(part) and part > 0):
             raise InputError(f"--model {text}: expected a share of the requests above 0, like 0.7.")

@@ -199,7 +199,7 @@ def replan(
 ) -> None:
     """Re-plan for other loads or lost GPUs, few moves. Writes plan.json, moves.json, report.html and topology.svg."""
     from placement.migrate.replan import replan_plan
-    from placement.plan_file import plan_to_json, read_plan
+    from placement.plan_file import plan_to_json
     from rackplan.output import output_folder, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.replan import moves_data, replan_section, replan_view
@@ -209,7 +209,7 @@ def replan(
         raise InputError(
             f"-o {output}: it is the folder of {plan}, which would be overwritten; choose another."
         )
-    old = read_plan(plan)
+    old = options.read_noted(plan)
     other = options.model_loads(old.deployment.model, loads, seed, windows) if loads else None
     with output_folder(output) as folder:
         with progress() as reporter:
@@ -243,12 +243,11 @@ def score(
     """
     from dataclasses import replace
 
-    from placement.plan_file import read_plan
     from placement.scoring import score_placement, under_sparse_attention
     from rackplan.output import show
     from rackplan.views.plan import score_view
 
-    scored = money.priced(options.with_settings(read_plan(plan), settings))
+    scored = money.priced(options.with_settings(options.read_noted(plan), settings))
     if sparse_attention:
         scored = under_sparse_attention(scored, sparse_attention)
     if loads:
@@ -285,12 +284,11 @@ def explain(
     json: options.JsonFlag = False,
 ) -> None:
     """Explain a plan part by part. The step, the memory, what binds, and the weakest figure behind it."""
-    from placement.plan_file import read_plan
     from placement.scoring import under_sparse_attention
     from rackplan.output import show
     from rackplan.views.explain import explain_plan, explain_view
 
-    read = money.priced(options.with_settings(read_plan(plan), settings))
+    read = money.priced(options.with_settings(options.read_noted(plan), settings))
     explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
     show(explain_view(explain_plan(explained, residual=not no_residual, levers=True)), json=json)
 
@@ -300,12 +298,11 @@ def what_if(
 ) -> None:
     """Say what each lever of a plan would bring. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
     from placement.levers import find_levers
-    from placement.plan_file import read_plan
     from rackplan.output import show
     from rackplan.progress import progress
     from rackplan.views.levers import levers_view
 
-    read = options.with_settings(read_plan(plan), settings)
+    read = options.with_settings(options.read_noted(plan), settings)
     with progress() as reporter:
         found = find_levers(read, on_stage=reporter.stage)
     show(levers_view(found), json=json)

@@ -22,7 +22,9 @@ from rackplan.views.diff_rows import (
 )
 from rackplan.views.explain import assumptions
 from rackplan.views.replan import links_words
+from rackplan.views.settings import set_data, set_words
 from rackplan.views.words import UNITS
+from topology.units import plural
 
 _MOST_LAYERS = 9
 """Layers that a terminal lists, those with most moves."""
@@ -47,8 +49,8 @@ def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
     title = f"{_title(first)}, against {_title(second)}" if _title(first) != _title(second) else _title(first)
     head = [
         Heading(f"Two plans: {title}"),
-        Text(str(names[0]), "First"),
-        Text(str(names[1]), "Second"),
+        *labelled("First", str(names[0]), _set(first)),
+        *labelled("Second", str(names[1]), _set(second)),
         Text(_verdict(unlike, compared, placed=placed, same=same), "Verdict"),
     ]
     tables = [
@@ -68,6 +70,7 @@ def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
                     "file": str(name),
                     "model": plan.deployment.model.name,
                     "cluster": plan.deployment.cluster.name,
+                    **set_data(plan.deployment.cluster),
                 }
                 for name, plan in zip(names, (first, second), strict=True)
             ],
@@ -84,6 +87,11 @@ def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
     )
 
 
+def _set(plan: Plan) -> str:
+    words = set_words(plan.deployment.cluster)
+    return f"set: {words}" if words else ""
+
+
 def _title(plan: Plan) -> str:
     return f"{plan.deployment.model.name} on {plan.deployment.cluster.name}"
 
@@ -92,9 +100,7 @@ def _verdict(unlike: Sequence[Row], compared: Sequence[Row], *, placed: bool, sa
     """Return in a sentence whether, and in what, the plans differ."""
     if same:
         return "the plans are the same: inputs, layout, placement and every prediction"
-    parts = (
-        [f"{len(unlike)} input{'s' * (len(unlike) != 1)} differ{'s' * (len(unlike) == 1)}"] if unlike else []
-    )
+    parts = [f"{plural(len(unlike), 'input')} differ{'s' * (len(unlike) == 1)}"] if unlike else []
     parts += [] if placed else ["other GPUs hold other layers or experts"]
     parts += [] if all(row.same for row in compared) else ["layout or predictions differ"]
     return "; ".join(parts or ["only what is found about them differs"])

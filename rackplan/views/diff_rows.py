@@ -44,12 +44,12 @@ class Row:
     @property
     def same(self) -> bool:
         """Whether both plans have the same."""
-        if isinstance(self.first, float) or isinstance(self.second, float):
-            both = self.first is not None and self.second is not None
-            return (
-                both and math.isclose(self.first, self.second, rel_tol=_ALIKE)
-            ) or self.first == self.second
-        return bool(self.first == self.second)
+        near = self._numbers and math.isclose(self.first, self.second, rel_tol=_ALIKE)
+        return near or bool(self.first == self.second)
+
+    @property
+    def _numbers(self) -> bool:
+        return all(isinstance(value, int | float) for value in (self.first, self.second))
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
@@ -62,8 +62,7 @@ class Row:
     def _change(self) -> str:
         if self.same:
             return "="
-        numbers = all(isinstance(value, int | float) for value in (self.first, self.second))
-        if not numbers or isinstance(self.first, bool) or not self.sized or not self.first:
+        if not self._numbers or isinstance(self.first, bool) or not self.sized or not self.first:
             return ""
         change = self.second / self.first - 1
         if change >= _MANY:

@@ -22,7 +22,7 @@ from rackplan.views.blocks import Block, Table, Text, View, figure_data, labelle
 from rackplan.views.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
 from rackplan.views.levers import MOST_NAMED, largest_words, lever_data
 from rackplan.views.money import bill_table, totals_text
-from rackplan.views.settings import set_words
+from rackplan.views.settings import set_data, set_words
 from rackplan.views.words import (
     band_words,
     cluster_doubts,
@@ -34,7 +34,7 @@ from rackplan.views.words import (
     what_if_words,
 )
 from topology.figures import Evidence
-from topology.units import added
+from topology.units import added, plural
 
 LEAST_BOUND = 0.05
 HBM_USES = {
@@ -184,7 +184,7 @@ def verdict(plan: Plan) -> str:
     tokens = deployment.workload.token_word
     band = band_words(score.tok_s_per_gpu, errors_in(plan.deployment, plan.layout))
     text = (
-        f"{deployment.model.name} fits {deployment.cluster.name} ({len(deployment.cluster.gpus)} GPUs): "
+        f"{deployment.model.name} fits {deployment.cluster.name} ({plural(len(deployment.cluster.gpus), 'GPU')}): "
         f"{score.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU{band} at {score.tok_s_per_user:,.1f} {tokens} tok/s/user; "
         f"a step takes {score.step_s * 1e3:,.2f} ms, {score.step_s / score.lower_step_s:.1f} times its lower bound; "
         f"{score.bound_by} binds ({share:.0%} of the step)."
@@ -402,6 +402,7 @@ def _data(found: Explanation) -> dict[str, Any]:
         "model": plan.deployment.model.name,
         "cluster": plan.deployment.cluster.name,
         "gpus": len(plan.deployment.cluster.gpus),
+        **set_data(plan.deployment.cluster),
         "layout": layout_to_dict(plan),
         "score": plan_score_to_dict(plan),
         "step_over_lower": found.step_over_lower,

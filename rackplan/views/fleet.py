@@ -16,6 +16,7 @@ from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, cluster_doubts, what_if_blocks
 from topology.cluster import Cluster
+from topology.units import plural
 
 MOST_RUNS = 4
 """Runs of domains that are named in a row of the table."""
@@ -29,7 +30,11 @@ def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]
     gpus = len(fleet.cluster.gpus)
     return View(
         sections(
-            [Heading(f"A fleet for {models} on {fleet.cluster.name} ({gpus:,} GPUs), {_lengths(fleet)}")],
+            [
+                Heading(
+                    f"A fleet for {models} on {fleet.cluster.name} ({plural(gpus, 'GPU')}), {_lengths(fleet)}"
+                )
+            ],
             [_pool_table(fleet, plans)],
             [*_together(fleet), *_money(fleet), *_idle(fleet)],
             [*_compared(fleet), *_proof(fleet)],
@@ -268,8 +273,8 @@ def _money(fleet: Fleet) -> list[Block]:
 
 def _idle(fleet: Fleet) -> list[Block]:
     broken = _broken(fleet.cluster)
-    words = [f"{len(one.gpus):,} GPU{'s' * (len(one.gpus) > 1)}: {one.reason}" for one in fleet.idle]
-    out = f"{broken} GPU{'s' * (broken > 1)} out of service, in no count above" if broken else ""
+    words = [f"{plural(len(one.gpus), 'GPU')}: {one.reason}" for one in fleet.idle]
+    out = f"{plural(broken, 'GPU')} out of service, in no count above" if broken else ""
     return [*labelled("Idle", *(words or ["no GPU"])), *labelled("Broken", out)]
 
 

@@ -9,8 +9,9 @@ from placement.levers import Levers
 from placement.levers.lever import Lever, Reached, rate_of
 from placement.plan_file import layout_to_dict
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
-from rackplan.views.settings import set_blocks
+from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import phase_words, sentence
+from topology.units import plural
 
 MOST_NAMED = 3
 """Levers that a sentence names."""
@@ -33,7 +34,7 @@ def levers_view(found: Levers) -> View:
         f"tok/s/user; step {score.step_s * 1e3:,.2f} ms; {plan.layout.short(moe=moe)}, batch {score.batch:,}"
     )
     usable = [row for row in found.rows if any(isinstance(way, Reached) for way in _ways(row).values())]
-    title = f"{deployment.model.name} on {cluster.name} ({len(cluster.gpus)} GPUs)"
+    title = f"{deployment.model.name} on {cluster.name} ({plural(len(cluster.gpus), 'GPU')})"
     head = [
         Heading(f"{title}, {phase_words(deployment.workload)}"),
         Text(now, "Plan"),
@@ -201,6 +202,7 @@ def _data(found: Levers) -> dict[str, Any]:
         "model": plan.deployment.model.name,
         "cluster": plan.deployment.cluster.name,
         "gpus": len(plan.deployment.cluster.gpus),
+        **set_data(plan.deployment.cluster),
         "phase": plan.deployment.workload.phase,
         "tokens": plan.score.tokens,
         "layout": layout_to_dict(plan),

@@ -42,7 +42,7 @@ from rackplan.views.explain import (
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
 from rackplan.views.money import bill_table, money_tiles, totals_blocks
 from rackplan.views.points import ReportPoint, frontier, report_points
-from rackplan.views.settings import set_blocks
+from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
     band_words,
     baseline_name,
@@ -60,7 +60,7 @@ from rackplan.views.words import (
     what_if_blocks,
     worst_words,
 )
-from topology.units import added, mean_of
+from topology.units import added, mean_of, plural
 
 _SAME = 1e-4  # of the step
 MOST_STAGES_NAMED = 8
@@ -75,7 +75,7 @@ def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
     written = [*evidence_blocks(plan), Text(", ".join(files.values()), "Written")]
     return View(
         sections(*_costs(plan), balance_blocks(plan), *_findings(plan), written),
-        data | {"files": dict(files)},
+        data | set_data(plan.deployment.cluster) | {"files": dict(files)},
     )
 
 
@@ -89,7 +89,8 @@ def score_view(plan: Plan) -> View:
             f"{mean_of(plan.balancedness.values()):.4f} mean over {len(plan.balancedness)} MoE "
             f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}",
         )
-    return View(sections(*_costs(plan), balance, evidence_blocks(plan)), plan_score_to_dict(plan))
+    data = plan_score_to_dict(plan) | set_data(plan.deployment.cluster)
+    return View(sections(*_costs(plan), balance, evidence_blocks(plan)), data)
 
 
 def plan_page(
@@ -189,7 +190,7 @@ def _costs(plan: Plan) -> list[list[Block]]:
     """Return what plans and scores have in common: the deployment, the layout, speed, parts, memory."""
     deployment, score = plan.deployment, plan.score
     model = deployment.model
-    title = f"{model.name} on {deployment.cluster.name} ({len(deployment.cluster.gpus)} GPUs)"
+    title = f"{model.name} on {deployment.cluster.name} ({plural(len(deployment.cluster.gpus), 'GPU')})"
     head = [
         Heading(f"{title}, {phase_words(deployment.workload)}"),
         Text(
@@ -274,8 +275,7 @@ def _runs(plan: Plan) -> str:
     alike = groupby((len(stage.layers), kind) for stage, kind in zip(stages, on, strict=True))
     parts = ((len(list(group)), layers, kind) for (layers, kind), group in alike)
     return "in turn " + ", ".join(
-        f"{many} stage{'s' * (many > 1)} of {layers} layer{'s' * (layers > 1)} on {kind}"
-        for many, layers, kind in parts
+        f"{plural(many, 'stage')} of {plural(layers, 'layer')} on {kind}" for many, layers, kind in parts
     )
 
 
@@ -427,7 +427,7 @@ def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> list[Block]:
     rows = [
         ("model", f"{model.name}: {size}"),
         ("precision", f"{weights} ({model.precision_source})"),
-        ("cluster", f"{cluster.name}: {len(cluster.gpus)} GPUs in {domains} domain{'s' * (domains > 1)}"),
+        ("cluster", f"{cluster.name}: {plural(len(cluster.gpus), 'GPU')} in {plural(domains, 'domain')}"),
         ("workload", "; ".join(served)),
         ("batch", f"{workload.batch:,} sequences per GPU in use"),
         *([("goal", plan.service_level)] if plan.service_level else []),

@@ -27,6 +27,7 @@ from rackplan.views.charts import front_chart
 from rackplan.views.findings import failure_blocks
 from rackplan.views.money import totals_blocks
 from rackplan.views.plan import balance_blocks, evidence_blocks
+from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, load_names, what_if_blocks, worst_words
 
 MOST_ROWS = 9
@@ -51,6 +52,7 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
         Heading(f"Re-plan of {deployment.model.name} on {deployment.cluster.name}"),
         *labelled("Lost", lost),
         *labelled("Loads", load_names(plan.loads.names) if plan.loads is not None else ""),
+        *set_blocks("Set", deployment.cluster),
         *what_if_blocks(deployment),
         Text(_rule(options), "Rule"),
         *_moves(found),
@@ -71,6 +73,7 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
         ),
         {
             **_totals(found),
+            **set_data(deployment.cluster),
             "lost": list(options.lost),
             "score": plan_score_to_dict(plan),
             "proof": picked(plan.proof, "status objective bound gap"),

@@ -22,6 +22,7 @@ from rackplan.views.words import (
     serving_words,
     what_if_blocks,
 )
+from topology.units import plural
 
 
 def size_view(found: Size, *, usual: Collection[str] = (), left_out: Sequence[LimitError] = ()) -> View:
@@ -70,7 +71,7 @@ def _asked(found: Size, usual: Collection[str]) -> list[Block]:
     else:
         text += "; no room for a peak above it (--utilization)"
     if demand.spares:
-        text += f"; {demand.spares:,} spare domain{'s' * (demand.spares > 1)}"
+        text += f"; {plural(demand.spares, 'spare domain')}"
     lengths = f"decode alone at {workload.context:,} tokens of context"
     if found.lengths is not None:
         lengths = f"{_length_words(found.lengths)}, prefilled and decoded here"
@@ -113,13 +114,13 @@ def _limits(found: Size, usual: Collection[str]) -> str:
 
 def _answer(found: Size) -> list[Block]:
     served, demand, bill = found.served, found.demand, found.bill
-    racks = "" if found.racks is None else f", {_counted(found.racks, 'rack')}"
-    text = f"{_counted(found.gpus, 'GPU')} in {_counted(found.domains, 'domain')}{racks}"
+    racks = "" if found.racks is None else f", {plural(found.racks, 'rack')}"
+    text = f"{plural(found.gpus, 'GPU')} in {plural(found.domains, 'domain')}{racks}"
     if found.domains_of(1) - demand.spares > 1:
         text += f", {served.units:,} x {found.unit.name}"
     if demand.spares:
         verb = "is" if demand.spares == 1 else "are"
-        text += f": {_counted(found.serving_domains, 'domain')} to serve, {demand.spares:,} {verb} spare"
+        text += f": {plural(found.serving_domains, 'domain')} to serve, {demand.spares:,} {verb} spare"
     errors = _errors(found)
     rate = (
         f"{found.tok_s_per_gpu:,.0f} output tok/s/GPU{band_words(found.tok_s_per_gpu, errors)} over all GPUs that "
@@ -210,7 +211,7 @@ def _fewer(found: Size) -> list[Block]:
 
     table = Table.of(
         found.fewer,
-        ("the next smaller", lambda one: _counted(found.domains_of(one.units), "domain")),
+        ("the next smaller", lambda one: plural(found.domains_of(one.units), "domain")),
         ("GPUs", lambda one: f"{found.gpus_of(one.units):,}"),
         ("output tok/s", lambda one: _many(one.tok_s)),
         ("missed by", lambda one: _share(1 - one.tok_s / demand.peak_tok_s)),
@@ -279,7 +280,7 @@ def _proof_words(found: Size) -> str:
     if proof is None:
         return ""
     least, most, gap = (float(proof[name]) for name in ("objective", "bound", "gap"))
-    where = _counted(found.served.joined, "unit")
+    where = plural(found.served.joined, "unit")
     return f"{proof['status']}: {_many(least)} output tok/s on {where}, at most {_many(most)}, gap {gap:.2%}"
 
 
@@ -323,10 +324,6 @@ def _many(value: float) -> str:
         if value >= factor * (1 - 5e-5):
             return f"{value / factor:,.4g} {word}" if value < 1e13 else f"{value / factor:,.0f} {word}"
     return f"{value:,.4g}"
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def _data(found: Size, usual: Collection[str]) -> dict[str, Any]:

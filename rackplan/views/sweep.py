@@ -31,6 +31,7 @@ from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, chip_words, factor_words, next_token, what_if_blocks
 from topology.figures import Figure, weakest
+from topology.units import plural
 
 MOST_ROWS = 16
 """Points of a frontier that are printed."""
@@ -125,7 +126,7 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
     """Return the frontier of a sweep, its best at each speed, and what the figures rest on."""
     deployment, workload, edge = found.deployment, found.deployment.workload, found.frontier()
     most = found.totals(int(edge[0]))
-    title = f"{deployment.model.name} on {deployment.cluster.name} ({len(deployment.cluster.gpus)} GPUs)"
+    title = f"{deployment.model.name} on {deployment.cluster.name} ({plural(len(deployment.cluster.gpus), 'GPU')})"
     swept = f"{len(found):,} configurations (layouts x batches); {len(edge)} on the frontier"
     fastest, slowest = (train_wait_s(float(found.step_s[edge[end]]))[1] * 1e3 for end in (-1, 0))
     word = workload.token_word

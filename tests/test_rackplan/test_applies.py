@@ -164,6 +164,10 @@ def test_a_plan_keeps_the_note(run: Run) -> None:
     assert "longer than the 4,096" in " ".join(made.out.split())
     explained = run("explain", "out/plan.json")
     assert "longer than the 4,096" in " ".join(explained.out.split()).lower()
+    for command in ("score", "explain", "what-if"):
+        found = run(command, "out/plan.json", "--json")
+        assert "4,096 that olmoe-1b-7b was made for" in found.err
+        assert any("longer than the 4,096" in one for one in found.data["notes"])
 
 
 def test_of_a_model_in_a_folder_the_config_alone_is_an_input(

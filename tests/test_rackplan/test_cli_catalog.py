@@ -75,3 +75,10 @@ def test_physical_limits_of_a_cluster(run: Run, tmp_path: Path) -> None:
     assert "rack_copper_cable_m 3,200 m assumed" in one
     assert max(len(line) for line in text.out.splitlines()) <= 100
     assert run("catalog", "tpu-v5p@7", "--json").code == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"), [("NVIDIA GB200", "gb200"), ("amd/mi300x", "mi300x"), ("aws_trn2", "trn2-ultra")]
+)
+def test_a_maker_may_stand_before_a_name(run: Run, typed: str, name: str) -> None:
+    assert run("catalog", typed).out.startswith(f"{name}: ")

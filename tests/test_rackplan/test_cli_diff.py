@@ -119,6 +119,15 @@ def test_inputs_that_are_too_long_to_show_are_told_by_a_digest(run: Run, prepare
 
 
 @pytest.mark.usefixtures("plans")
+def test_a_limit_beside_none_is_a_difference(run: Run, prepared: Any) -> None:
+    words = ("plan", "--model", "olmoe-1b-7b", "--time-limit", "0", "--cluster", "hgx-h100", "--ep", "8")
+    prepared(*words, "--tpot-ms", "none", "-o", "f")
+    prepared(*words, "--tpot-ms", "40", "-o", "g")
+    found = run("diff", "f/plan.json", "g/plan.json", "--json").data["inputs"]
+    assert found["tpot_s"] == {"first": "none", "second": 0.04, "same": False}
+
+
+@pytest.mark.usefixtures("plans")
 def test_what_is_broken_is_named(run: Run, prepared: Any) -> None:
     prepared("replan", "a/plan.json", "--lost", "d0.n0.g3", "--time-limit", "0", "-o", "e")
     found = run("diff", "a/plan.json", "e/plan.json", "--json").data["inputs"]

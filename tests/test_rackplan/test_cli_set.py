@@ -114,3 +114,35 @@ def test_a_part_that_the_cluster_lacks_is_refused(run: Callable[..., Result], co
 
 def test_lists_of_the_catalog_are_of_no_cluster(run: Callable[..., Result]) -> None:
     assert "name a cluster" in run("catalog", "gpus", *DOUBLE).error_line
+
+
+@pytest.mark.parametrize("command", ["score", "explain", "what-if"])
+def test_what_is_set_is_marked_in_the_data(run: Callable[..., Result], prepared: Any, command: str) -> None:
+    plan = (
+        "plan",
+        "--model",
+        "olmoe-1b-7b",
+        "--cluster",
+        "hgx-h100",
+        "--ep",
+        "8",
+        "--time-limit",
+        "0",
+        "-o",
+        "s",
+    )
+    prepared(*plan)
+    found = run(command, "s/plan.json", *DOUBLE, "--json").data["set"]
+    assert [(one["part"], one["figure"], one["kind"]) for one in found] == [
+        ("h100-sxm", "hbm_bytes_per_s", "user")
+    ]
+    assert "set" not in run(command, "s/plan.json", "--json").data
+
+
+def test_a_plan_that_keeps_what_was_set_says_so(run: Callable[..., Result]) -> None:
+    plan = ("plan", "--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "--ep", "8", "--time-limit", "0")
+    made = run(*plan, *DOUBLE, "-o", "t", "--json").data
+    moved = run("replan", "t/plan.json", "--time-limit", "0", "-o", "u", "--json").data
+    assert made["set"] == moved["set"] == run("score", "u/plan.json", "--json").data["set"]
+    compared = run("diff", "t/plan.json", "u/plan.json", "--json").data
+    assert [one["set"] for one in compared["plans"]] == [made["set"]] * 2

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology.draw.canvas import fitting, text_width
-from topology.draw.captions import broken_lines, common_head, plural, ranges
+from topology.draw.captions import broken_lines, common_head, ranges
 from topology.draw.parts import Links, most_common, natural
+from topology.units import plural
 
 FONT = Path(__file__).resolve().parents[2] / "topology" / "fonts" / "DejaVuSans.ttf"
 

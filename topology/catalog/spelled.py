@@ -10,21 +10,20 @@ from topology.errors import InputError
 from topology.names import Names
 from topology.reading import nearest
 
-_MAKER = re.compile(r"^\s*(nvidia|amd|huawei|google|aws)[\s_-]+", re.IGNORECASE)
+_MAKER = re.compile(r"^\s*(nvidia|amd|huawei|google|aws)[\s/_-]+", re.IGNORECASE)
 
 
 @cache
 def spelled_gpus() -> Names:
     """Return the spellings of GPUs: their names and titles."""
-    return Names(
-        "GPU", {**{gpu_title(name): name for name in gpu_names()}, **{name: name for name in gpu_names()}}
-    )
+    titles = {gpu_title(name): name for name in gpu_names()}
+    return Names("GPU", {**titles, **{name: name for name in gpu_names()}}, _MAKER)
 
 
 @cache
 def spelled_fabrics() -> Names:
     """Return the spellings of fabrics: their names."""
-    return Names("fabric", {name: name for name in fabric_names()})
+    return Names("fabric", {name: name for name in fabric_names()}, _MAKER)
 
 
 @cache
@@ -35,17 +34,17 @@ def spelled_clusters() -> Names:
     homes = {entry.text("gpu"): name for name, entry in entries.items() if gpus.count(entry.text("gpu")) == 1}
     by_gpu = {text: homes[gpu] for text, gpu in spelled_gpus().spellings.items() if gpu in homes}
     titles = {entry.text("title"): name for name, entry in entries.items()}
-    return Names("cluster", {**by_gpu, **titles, **{name: name for name in entries}})
+    return Names("cluster", {**by_gpu, **titles, **{name: name for name in entries}}, _MAKER)
 
 
 def find_gpu(text: str) -> str | None:
     """Return the GPU that ``text`` means, None where it means none; refuse what means several."""
-    return spelled_gpus().one(_MAKER.sub("", text))
+    return spelled_gpus().one(text)
 
 
 def find_system(text: str) -> str | None:
     """Return the system that ``text`` means, None where it means none; refuse what means several."""
-    return spelled_clusters().one(_MAKER.sub("", text))
+    return spelled_clusters().one(text)
 
 
 def system_called(text: str, more: str = "") -> str:
@@ -71,7 +70,7 @@ def fabric_called(text: str) -> str:
 
 
 def _called(spelled: Names, text: str, names: tuple[str, ...], more: str = "") -> str:
-    name = text if text in names else spelled.one(_MAKER.sub("", text))
+    name = text if text in names else spelled.one(text)
     if name is None:
         near = spelled.near(text) or nearest(text, names)
         raise InputError(" ".join(filter(None, [f'unknown {spelled.what} "{text}"; {near}', more])))

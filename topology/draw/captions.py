@@ -12,15 +12,9 @@ from topology.draw.fold import Fold
 from topology.figures import Evidence, weakest
 from topology.physical import physical_limits
 from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
-from topology.units import format_quantity
+from topology.units import format_quantity, plural
 
 _MOST_RANGES = 3
-
-
-def plural(count: int, word: str) -> str:
-    """Return "1 leaf", "1,024 leaves"."""
-    several = {"leaf": "leaves"}.get(word, f"{word}s")
-    return f"{count:,} {word if count == 1 else several}"
 
 
 def ranges(numbers: Sequence[int], head: str = "d") -> str:

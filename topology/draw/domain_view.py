@@ -20,11 +20,11 @@ from topology.draw.canvas import (
     table,
     text_width,
 )
-from topology.draw.captions import own_links, planes_text, plural, rate_text, switch_word
+from topology.draw.captions import own_links, planes_text, rate_text, switch_word
 from topology.draw.painter import Ends, Painter
 from topology.draw.parts import Host
 from topology.spec import DomainSpec
-from topology.units import format_quantity
+from topology.units import format_quantity, plural
 
 _CELL, _ROW = 24, 14
 _GAP, _REACH = 14, 40

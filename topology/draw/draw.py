@@ -8,7 +8,7 @@ from pathlib import Path
 
 from topology.cluster import Cluster
 from topology.draw.canvas import NVLINK, Canvas, Sheet, text_width
-from topology.draw.captions import each_way, own_links, physical_line, plural, subtitles, title
+from topology.draw.captions import each_way, own_links, physical_line, subtitles, title
 from topology.draw.domain_view import draw_domain_view
 from topology.draw.fabric_view import FabricView
 from topology.draw.gpu_view import draw_gpu_view, draw_mesh_view, links_note, opened_hosts
@@ -20,6 +20,7 @@ from topology.draw.torus_view import draw_torus_view, torus_notes
 from topology.errors import InputError
 from topology.files import write_whole
 from topology.graph import SCALE_OUT_KINDS
+from topology.units import plural
 
 LARGEST_DRAWN = 131_072
 """GPUs above which no graph is built for a picture: it would take gigabytes."""

@@ -22,11 +22,11 @@ from topology.draw.canvas import (
     ink_on,
     rail_colour,
 )
-from topology.draw.captions import broken_lines, plural
+from topology.draw.captions import broken_lines
 from topology.draw.fold import Fold
 from topology.draw.overlay import Overlay, Ramp, TrafficOverlay, Usage
 from topology.draw.parts import Host, Links, Pod, natural
-from topology.units import format_number
+from topology.units import format_number, plural
 
 _MOST_NAMED = 4
 

@@ -18,9 +18,10 @@ from topology.draw.canvas import (
     fitting,
     text_width,
 )
-from topology.draw.captions import common_head, ids_text, plural, ranges, scale_up_words
+from topology.draw.captions import common_head, ids_text, ranges, scale_up_words
 from topology.draw.painter import Painter
 from topology.draw.parts import Links, Pod, Switch
+from topology.units import plural
 
 _MOST_CELLS = 16
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from itertools import product
 
 from topology.draw.canvas import FAULT, NVLINK, OUTLINE, Sheet, cell
-from topology.draw.captions import plural, rate_text
+from topology.draw.captions import rate_text
 from topology.draw.painter import Painter, Place
 from topology.draw.parts import Links
 from topology.spec import DomainSpec
 from topology.structures import torus_coordinates
+from topology.units import plural
 
 _CELL, _BRIDGE, _STUB = 26, 8, 6
 _GAP = 78

@@ -58,9 +58,7 @@ def why_not_counted(old: Plan, new: Plan) -> str:
     if before.model.moe is None or after.model.moe is None:
         return f"{after.model.name} has no routed experts"
     if before.model.moe.experts != after.model.moe.experts or expert_bytes(old) != expert_bytes(new):
-        return (
-            f"{after.model.name} has other experts, in number or in bytes, in the one plan than in the other"
-        )
+        return f"{after.model.name} has other experts, in layers, number or bytes, in the one plan than in the other"
     if _wiring(before.cluster) != _wiring(after.cluster):
         return f"the clusters differ: {before.cluster.name} and {after.cluster.name}"
     return ""

@@ -90,8 +90,9 @@ def input_rows(first: Plan, second: Plan, *data: Mapping[str, Any]) -> list[Row]
     served = _rows(*[_served(*one) for one in both])
     alike = {row.key for row in (*hardware, *served) if row.same}
     digests = [_digests(*one) for one in both]
+    if "model" in alike:
+        served += _rows(*[_config(plan) for plan in (first, second)])
     told = {
-        "model_digest": {"model"} <= alike,
         "loads_digest": {"loads"} <= alike,
         "cluster_digest": all(row.same for row in hardware if row.key != "cluster"),
     }
@@ -152,12 +153,22 @@ def _served(plan: Plan, data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _digests(plan: Plan, data: Mapping[str, Any]) -> dict[str, str]:
     """Return digests of what is too long to show."""
-    model, loads = plan.deployment.model, plan.loads
-    found = {
-        "model_digest": _digest(dumps({**model.config, "rackplan": None}, sort_keys=True).encode()),
-        "cluster_digest": _digest(dumps(_bare(data["inputs"]["cluster"]), sort_keys=True).encode()),
-    }
+    loads = plan.loads
+    found = {"cluster_digest": _json_digest(_bare(data["inputs"]["cluster"]))}
     return found if loads is None else found | {"loads_digest": _digest(loads.tokens.tobytes())}
+
+
+def _config(plan: Plan) -> dict[str, Any]:
+    """Return the keys of the model's config, of lists and tables a digest."""
+    return {
+        f"config.{key}": _json_digest(value) if isinstance(value, Mapping | list | tuple) else value
+        for key, value in plan.deployment.model.config.items()
+        if key != "rackplan"
+    }
+
+
+def _json_digest(value: Any) -> str:
+    return _digest(dumps(value, sort_keys=True, default=str).encode())
 
 
 def _bare(value: Any) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from cost.resolve import resolve_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +118,6 @@ def test_inputs_that_are_too_long_to_show_are_told_by_a_digest(run: Run, prepare
     found = run("diff", "a/plan.json", "d/plan.json", "--json").data["inputs"]
     assert found["h100-sxm.fp4_flop_per_s"]["first"] is None
     assert "cluster_digest" not in found, "the figure says it"
-    assert "model_digest" not in found
 
 
 @pytest.mark.usefixtures("plans")
@@ -133,3 +135,16 @@ def test_what_is_broken_is_named(run: Run, prepared: Any) -> None:
     found = run("diff", "a/plan.json", "e/plan.json", "--json").data["inputs"]
     assert found["broken"] == {"first": None, "second": "d0.n0.g3", "same": False}
     assert "cluster_digest" not in found
+
+
+def test_configs_of_one_name_differ_in_keys(run: Run, tmp_path: Any) -> None:
+    for folder, experts in (("x", 64), ("y", 32)):
+        config = {**resolve_model("olmoe-1b-7b").config, "num_hidden_layers": 2, "num_experts": experts}
+        (tmp_path / folder / "m").mkdir(parents=True)
+        (tmp_path / folder / "m" / "config.json").write_text(json.dumps(config))
+        words = ("--cluster", "hgx-h100", "--ep", "8", "--batch", "4", "--time-limit", "0")
+        assert run("plan", "--model", f"{folder}/m", *words, "-o", f"{folder}/p").code == 0
+    found = run("diff", "x/p/plan.json", "y/p/plan.json", "--json").data
+    assert found["inputs"]["config.num_experts"] == {"first": 64, "second": 32, "same": False}
+    assert "config.num_hidden_layers" not in found["inputs"]
+    assert "other experts" in found["moves_missing"]

@@ -117,6 +117,14 @@ class Master:
             column.shape.gpus * count for column, count in zip(self.problem.columns, self.count, strict=True)
         )
 
+    @property
+    def joints(self) -> Any:
+        """Blocks of all replicas but one of each: how often a replica goes from one domain to another."""
+        return sum(
+            (len(column.shape.blocks) - 1) * count
+            for column, count in zip(self.problem.columns, self.count, strict=True)
+        )
+
 
 def build(problem: Problem) -> Master:
     """Return the model of ``problem`` with its constraints, without an objective."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cost.money import PriceBook
 from cost.service_limits import LimitError
 from placement.fleet.blocks import DomainClass
-from placement.fleet.columns import PREFILL, Priced, Traffic
+from placement.fleet.columns import PREFILL, Column, Priced, Traffic
 from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hint, solve
 from placement.fleet.greedy import first_answer
 from placement.fleet.options import CONTENT_S, WORTH_S, FleetOptions, Goal
@@ -21,8 +22,8 @@ from topology.spec import GpuSpec
 _SLACK = 1e-3
 """Of the cost of a token that a larger fleet may have more, where no number of tokens is asked for."""
 _ROUNDS = 12
-_TIDY_S = 4.0
-"""Seconds in which GPUs that serve nothing are taken out again."""
+_TIDY_S, _JOINTS_S = 4.0, 2.0
+"""Seconds in which GPUs that serve nothing are taken out again, and in which replicas are kept inside domains."""
 _CLOSE = 1e-4
 """Relative gap at which a search ends."""
 _FINE = 10**5
@@ -172,7 +173,25 @@ def _fewest_gpus(master: Master, most: Answer, stop: Stop, seed: int) -> Answer:
     master.model.add(master.requests >= most.requests)
     master.model.minimize(master.gpus)
     hint(master, most)
-    return solve(master, stop.within(_TIDY_S), seed=seed, gap=_SLACK) or most
+    fewest = solve(master, stop.within(_TIDY_S), seed=seed, gap=_SLACK) or most
+    gpus = sum(one.shape.gpus * many for one, many in _taken(master, fewest))
+    return _fewest_joints(master, fewest, master.gpus <= gpus, stop, seed)
+
+
+def _taken(master: Master, answer: Answer) -> list[tuple[Column, int]]:
+    """The columns of an answer, and how many replicas of each."""
+    return [(one, many) for one, many in zip(master.problem.columns, answer.counts, strict=True) if many]
+
+
+def _fewest_joints(master: Master, best: Answer, as_good: Any, stop: Stop, seed: int) -> Answer:
+    """Of answers that are as good and serve as much one whose replicas go from domain to domain least."""
+    if stop.interrupted or not any(len(one.shape.blocks) > 1 for one, _ in _taken(master, best)):
+        return best
+    master.model.add(as_good)
+    master.model.add(master.requests >= best.requests)
+    master.model.minimize(master.joints)
+    hint(master, best)
+    return solve(master, stop.within(_JOINTS_S), seed=seed) or best
 
 
 def _least_cost(master: Master, most: Answer, requests: int, stop: Stop, seed: int) -> tuple[Answer, Proof]:
@@ -182,12 +201,11 @@ def _least_cost(master: Master, most: Answer, requests: int, stop: Stop, seed: i
     hint(master, most)
     found = solve(master, stop, seed=seed, gap=_CLOSE)
     if found is None:
-        cost = sum(
-            master.problem.cost_of(column) * count
-            for column, count in zip(master.problem.columns, most.counts, strict=True)
-        )
+        cost = sum(master.problem.cost_of(one) * many for one, many in _taken(master, most))
         return most, _proof(cost / COST_STEPS, 0.0, optimal=False)
-    return found, _proof(found.value / COST_STEPS, found.bound / COST_STEPS, optimal=found.optimal)
+    proof = _proof(found.value / COST_STEPS, found.bound / COST_STEPS, optimal=found.optimal)
+    found = replace(found, requests=requests)
+    return _fewest_joints(master, found, master.cost <= round(found.value), stop, seed), proof
 
 
 def _least_per_token(
@@ -197,8 +215,7 @@ def _least_per_token(
     problem = master.problem
 
     def cost(answer: Answer) -> int:
-        pairs = zip(problem.columns, answer.counts, strict=True)
-        return sum(problem.cost_of(column) * count for column, count in pairs)
+        return sum(problem.cost_of(one) * many for one, many in _taken(master, answer))
 
     best, proven = most, False
     for _ in range(_ROUNDS):
@@ -224,6 +241,7 @@ def _least_per_token(
         master.model.maximize(master.requests)
         hint(master, best)
         best = solve(master, stop.within(_TIDY_S), seed=seed, gap=_SLACK) or best
+        best = _fewest_joints(master, best, master.cost <= cost(best), stop, seed)
     steps = COST_STEPS * tok_s
     reached, bound = cost(best) / best.requests, least if proven else min(bound, least)
     return best, _proof(reached / steps, bound / steps, optimal=False)

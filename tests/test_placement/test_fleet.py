@@ -103,6 +103,12 @@ def test_fewest_gpus_for_so_many_tokens() -> None:
     assert any("without them" in one.reason for one in asked.idle)
 
 
+@pytest.mark.parametrize("goal", ["gpus", "usd"])
+def test_replicas_stay_in_a_domain_where_that_is_as_good(goal: str) -> None:
+    found = fleet("hgx-h100@24", "mixtral-8x7b", 1000, goal=goal, tok_s=20_000.0)  # type: ignore[arg-type]
+    assert {len(set(replica.places)) for pool in found.pools for replica in pool.replicas} == {1}
+
+
 def test_what_is_out_of_reach_says_how_far_one_gets() -> None:
     whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
     with pytest.raises(InfeasibleError, match="is out of reach: the GPUs there are serve"):

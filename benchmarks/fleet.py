@@ -1,9 +1,9 @@
 """Fleets by each goal on eight racks, on 64, and on three generations with broken GPUs.
 
 ``python benchmarks/fleet.py`` prints a row for each cluster and goal: seconds, CPU seconds, status, gap, output
-tokens per second, GPUs in use, and how much better than the best uniform plan it is: tokens per second, or for the other
-goals tokens per second for each GPU in use (of one kind of GPU that is for each dollar and watt too). DeepSeek-V3,
-prompts of 4,096 and answers of 1,024 tokens, 50 ms a token and 2 s to the first.
+tokens per second, GPUs in use, and how much better than the best uniform plan it is: tokens per second, or for the
+other goals tokens per second for each GPU in use (of one kind of GPU that is for each dollar and watt too).
+DeepSeek-V3, prompts of 4,096 and answers of 1,024 tokens, 50 ms a token and 2 s to the first.
 """
 
 from __future__ import annotations

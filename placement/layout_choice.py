@@ -150,7 +150,8 @@ def _candidates(
     near = [one.fitted for one in found if one.worth >= enough]
     wanted = deployment.with_batch(1) if aim.goal == "latency" else deployment
     more = with_parts(deployment, faster_splits(wanted, near, limit_s, options.copies), aim.goal)
-    return sorted([*found, *candidates(deployment, more, limit_s, aim)], key=_order)
+    best = max(one.score.tok_s_per_gpu for one in found)
+    return sorted([*found, *candidates(deployment, more, limit_s, aim, best)], key=_order)
 
 
 def _simplest(
@@ -278,13 +279,13 @@ class Candidate:
 
 
 def candidates(
-    deployment: Deployment, layouts: Sequence[Fitted], limit_s: float | None, aim: Aim
+    deployment: Deployment, layouts: Sequence[Fitted], limit_s: float | None, aim: Aim, best: float = 0.0
 ) -> list[Candidate]:
     """Return the layouts that may be chosen, best first by ``aim``.
 
     Every layout is scored with ideally balanced experts, which no placement beats: one that loses even so
     need not be placed. With a limit on the time per token each takes its largest batch within it, for the least
-    latency the smallest; those that cannot come near the best are left out.
+    latency the smallest; those that cannot come near the best, of these or ``best`` tok/s/GPU, are left out.
     """
 
     def at(fit: Fitted, batch: int) -> Candidate:
@@ -298,7 +299,6 @@ def candidates(
     if limit_s is None:
         return scored
     found: list[Candidate] = []
-    best = 0.0
     for candidate in scored:
         fit, least = candidate.fitted, 1
         if aim.goal == "throughput":

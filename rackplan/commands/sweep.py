@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from cost.cache_path import CachePath
     from cost.deployment import Deployment
     from cost.layouts import Sweep
+    from cost.loads import ExpertLoads
+    from placement.compare import CompareRow
+    from placement.options import PlanOptions
+    from placement.story import Story
     from rackplan.views.sweep import Pools
     from topology.cluster import Cluster
 
@@ -177,9 +181,7 @@ def compare(
     json: options.JsonFlag = False,
 ) -> None:
     """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and what binds."""
-    from placement.compare import compare_clusters
     from placement.options import PlanOptions
-    from placement.story import tell
     from rackplan.output import json_text, output_folder, show, write_together
     from rackplan.progress import progress
     from rackplan.render.html import page
@@ -192,37 +194,53 @@ def compare(
         targets = [] if free else told_at
     sides = options.equal_clusters(clusters, gpus, pricing.settings)
     first = pricing.deployment(model, sides[0], serving, *sides[1:])
-    priced = first.model, first.workload
+    deployments = [replace(first, cluster=side) for side in sides]
     expert_loads = options.model_loads(first.model, loads or [], seed)
+    asked = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s="none" if free else None)
     with output_folder(output) if output else nullcontext() as folder, progress() as reporter:
-        turn = count(1)
-
-        def told(name: str) -> None:
-            reporter.stage(
-                f"comparing {name}" if story else f"comparing {name}, {next(turn)} of {len(sides)}"
-            )
-
-        asked = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s="none" if free else None)
-        if story:
-            target = targets[0] if targets else None
-            found = tell(first, sides[1], expert_loads, asked, target, on_progress=told)
-            rows = [found.first, found.last]
-        else:
-            found = None
-            rows = compare_clusters(
-                sides, *priced, expert_loads, asked, targets, engine=first.engine, on_progress=told
-            )
-        deployments = [replace(first, cluster=side) for side in sides]
+        rows, told = _compared(deployments, expert_loads, asked, targets, reporter.stage, story=story)
         usual = not targets and asked.service_level(first.workload).usual
-        view = compare_view(rows, deployments, expert_loads, found, usual=usual)
+        view = compare_view(rows, deployments, expert_loads, told, usual=usual)
         if folder:
             reporter.stage("drawing frontiers")
             command = shlex.join(["rackplan", *sys.argv[1:]])
-            report = page(compare_page(rows, deployments, expert_loads, command=command, story=found))
+            report = page(compare_page(rows, deployments, expert_loads, command=command, story=told))
             write_together(folder, {"compare.json": json_text(view.data), "report.html": report})
     show(view, json=json)
     if all(row.tok_s_per_gpu is None for row in rows):
         raise InfeasibleError("none of the clusters runs this: " + rows[0].reason)
+
+
+def _compared(
+    deployments: Sequence[Deployment],
+    loads: ExpertLoads | None,
+    asked: PlanOptions,
+    targets: Sequence[float],
+    say: Callable[[str], None],
+    *,
+    story: bool,
+) -> tuple[list[CompareRow], Story | None]:
+    """Return the rows of a comparison; with a story those of its two ends, and the story."""
+    from placement.compare import compare_clusters
+    from placement.story import tell
+
+    first, sides = deployments[0], [one.cluster for one in deployments]
+    turn = count(1)
+    if not story:
+        rows = compare_clusters(
+            sides,
+            first.model,
+            first.workload,
+            loads,
+            asked,
+            targets,
+            engine=first.engine,
+            on_progress=lambda name: say(f"comparing {name}, {next(turn)} of {len(sides)}"),
+        )
+        return rows, None
+    target = targets[0] if targets else None
+    told = tell(first, sides[1], loads, asked, target, on_progress=lambda name: say(f"comparing {name}"))
+    return [told.first, told.last], told
 
 
 def _story_speed(clusters: Sequence[str], targets: Sequence[float], phase: str) -> list[float]:

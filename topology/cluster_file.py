@@ -45,16 +45,16 @@ def read_cluster_file(path: Path) -> ClusterSpec:
     fields = Fields(load_yaml(path, where), where)
     name = fields.text("name", path.stem)
     gpus = _Gpus(fields)
-    faults = _faults(fields)
     if "nodes" in fields or "links" in fields:
         for key in ("domains", "fabric"):
             if key in fields:
                 raise InputError(f"{where}: `{key}` and `nodes`/`links` are two ways to say it; use one.")
-        spec = raw_cluster_spec(name, _raw(fields, gpus), faults, where)
+        spec = raw_cluster_spec(name, _raw(fields, gpus), _faults(fields, ()), where)
     else:
         rows = fields.subs("domains")
         parts = [_part(row) if "part" in row else None for row in rows]
         domains = tuple(domain for row in rows for domain in _domains(row, gpus))
+        faults = _faults(fields, domains)
         spec = check_cluster(ClusterSpec(name, domains, read_fabric(fields, parts, domains), faults), where)
     fields.done()
     gpus.refuse_unused()
@@ -129,13 +129,16 @@ def _part(row: Fields) -> str:
         row.fail("part", str(error))
 
 
-def _faults(fields: Fields) -> tuple[Fault, ...]:
+def _faults(fields: Fields, domains: Sequence[DomainSpec]) -> tuple[Fault, ...]:
     """Return what is broken or degraded."""
     if fields.get("broken", []) == []:
         return ()
     faults: list[Fault] = []
     links: set[frozenset[str]] = set()
     for row in fields.subs("broken"):
+        if "node" in row:
+            faults += _node_faults(row, domains)
+            continue
         fault = read_fault(row)
         if fault.factor == 0 and "factor" in row:
             row.fail("factor", "0 must be greater than zero; leave it out for what is down.")
@@ -145,6 +148,25 @@ def _faults(fields: Fields) -> tuple[Fault, ...]:
         links.add(frozenset(fault.link or ()))
         faults.append(fault)
     return tuple(faults)
+
+
+def _node_faults(row: Fields, domains: Sequence[DomainSpec]) -> list[Fault]:
+    """Return the GPUs of a node that is down."""
+    node = row.text("node")
+    more = next((key for key in ("gpu", "link", "factor") if key in row), None)
+    if more is not None:
+        row.fail(more, f"{node} is down as a whole; name its GPUs or links one by one instead.")
+    row.done()
+    if not domains:
+        row.fail("node", f"{node}: name its GPUs one by one where nodes and links are written out.")
+    known = {
+        f"d{number}.n{place}": min(domain.gpus_per_node, domain.gpus - place * domain.gpus_per_node)
+        for number, domain in enumerate(domains)
+        for place in range(-(-domain.gpus // domain.gpus_per_node))
+    }
+    if node not in known:
+        row.fail("node", f"there is no {node}; {nearest(node, known)}")
+    return [Fault(gpu=f"{node}.g{place}") for place in range(known[node])]
 
 
 def _domains(row: Fields, gpus: _Gpus) -> list[DomainSpec]:

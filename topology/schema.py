@@ -201,7 +201,7 @@ def read_fault(given: Fields) -> Fault:
         If neither or both are named, or the factor is not from 0 to 1.
     """
     if ("gpu" in given) == ("link" in given):
-        raise InputError(f"{given.where}: needs one of `gpu: ID` and `link: [A, B]`.")
+        raise InputError(f"{given.where}: needs one of `gpu: ID`, `node: ID` and `link: [A, B]`.")
     gpu = given.text("gpu") if "gpu" in given else None
     link = None if gpu is not None else given.pair("link", "like [d0.n0.g1, d0.s3]")
     if link is not None and link[0] == link[1]:

@@ -139,6 +139,19 @@ def test_a_fault_never_raises_a_rate(name: str, data: st.DataObject) -> None:
 ROWS = "domains: [{part: hgx-h100, count: 2}]\n"
 
 
+def test_a_broken_node_in_a_file_is_its_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    rack = "domains: [{part: gb200-nvl72}]\nbroken: [{node: %s}]\n"
+    path.write_text(rack % "d0.n3")
+    assert [fault.gpu for fault in resolve_cluster(str(path)).spec.faults] == [
+        f"d0.n3.g{g}" for g in range(4)
+    ]
+    for wrong, said in (("d0.n18", "there is no d0.n18"), ("d0.n3, factor: 0.5", "down as a whole")):
+        path.write_text(rack % wrong)
+        with pytest.raises(InputError, match=said):
+            resolve_cluster(str(path))
+
+
 def test_broken_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(

@@ -49,9 +49,9 @@ class Swept(Group):
         str | None, opt("--prefill-cluster", "GPUs that prefill; default: a part of --cluster.", "C")
     ] = None
     ttft_ms: options.TtftLimit = None
-    tpot_ms: Annotated[float | None, opt("--tpot-ms", "Longest time per output token of matched pools.")] = (
-        None
-    )
+    tpot_ms: Annotated[
+        str | None, opt("--tpot-ms", "Longest time per output token of matched pools; none: no limit.", "X")
+    ] = None
     tok_s_user: Annotated[str | None, opt("--tok-s-user", "Speeds per user: 25,50,100 (tok/s).", "LIST")] = (
         None
     )
@@ -102,7 +102,8 @@ class Swept(Group):
     @property
     def tpot_s(self) -> float | None:
         """The limit on the time per output token in seconds, None where there is none."""
-        return None if self.tpot_ms is None else options.seconds(self.tpot_ms, "--tpot-ms")
+        limit = options.limit_s(self.tpot_ms, "--tpot-ms")
+        return None if limit == "none" else limit
 
     @property
     def speeds(self) -> Sequence[float]:

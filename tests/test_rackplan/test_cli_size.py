@@ -190,3 +190,23 @@ def test_looser_levels_are_sizes_at_that_limit_and_megawatts_are_of_what_was_ask
     megawatts = data["power_w"] / 1e6
     assert data["tok_s_per_mw"] == pytest.approx(data["asked"]["tok_s"] / megawatts)
     assert data["tok_s_per_mw_full"] == pytest.approx(data["tok_s"] / megawatts)
+
+
+def test_the_best_that_is_printed_can_be_asked_for(run: Run) -> None:
+    asked = (
+        "size",
+        "--model",
+        "mixtral-8x7b",
+        "--cluster",
+        "hgx-h100",
+        "--tok-s",
+        "1k",
+        "--isl",
+        "1000",
+        "--osl",
+        "100",
+    )
+    refused = run(*asked, "--ttft-ms", "0.1")
+    assert refused.code == 3
+    least = refused.error_line.split("take ")[1].split(" ms")[0]
+    assert run(*asked, "--ttft-ms", least).code == 0

@@ -240,3 +240,9 @@ def test_speeds_that_no_plan_has_are_named(run: Run) -> None:
     assert result.data["iso"][1]["plan"] is None
     out = " ".join(run(*MIXTRAL, "--tok-s-user", "25,150").out.split())
     assert "at 150 tok/s/user none; plans have no ETP and at least one sequence a GPU" in out
+
+
+def test_no_limit_on_the_time_per_token_is_none(run: Run) -> None:
+    args = (*MIXTRAL, "--isl", "2000", "--osl", "400", "--json")
+    free = run(*args, "--tpot-ms", "none").data
+    assert free["rate_matching"] == run(*args).data["rate_matching"]

@@ -11,6 +11,7 @@ from cost.pools import DECODE_DERATE, PREFILL_DERATE
 from placement.fleet.columns import PREFILL
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.plans import PoolPlan
+from placement.plan import Plan
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
@@ -20,6 +21,8 @@ from topology.units import plural
 
 MOST_RUNS = 4
 """Runs of domains that are named in a row of the table."""
+MUCH_LESS = 0.9
+"""Part of the tokens per second that a replica is priced at below which its plan is said to give less."""
 
 
 def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]) -> View:
@@ -44,7 +47,7 @@ def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]
                 *what_if_blocks(first),
                 *set_blocks("Set", fleet.cluster),
                 *labelled("Doubts", cluster_doubts(fleet.cluster)),
-                *labelled("Plans", *_plan_words(plans)),
+                *labelled("Plans", *_plan_words(fleet, plans)),
                 *labelled("Files", ", ".join(files.values())),
             ],
         ),
@@ -130,7 +133,7 @@ def _pool_data(fleet: Fleet, number: int, plans: Sequence[PoolPlan]) -> dict[str
     if found is not None:
         scored = {
             "batch": found.deployment.workload.batch,
-            "tok_s": found.score.tok_s_per_gpu * column.shape.gpus,
+            "tok_s": _placed_tok_s(found, pool),
             "step_s": found.score.step_s,
         }
     return {
@@ -156,6 +159,11 @@ def _pool_data(fleet: Fleet, number: int, plans: Sequence[PoolPlan]) -> dict[str
             for replica in pool.replicas
         ],
     }
+
+
+def _placed_tok_s(plan: Plan, pool: Pool) -> float:
+    """Tokens per second of a replica whose experts lie as in its plan."""
+    return plan.score.tok_s_per_gpu * pool.column.shape.gpus
 
 
 def _models(fleet: Fleet) -> list[Any]:
@@ -330,11 +338,18 @@ def _limits(fleet: Fleet) -> list[Block]:
     return [*parts, Text(f"tok/s of all replicas of a pool, before derates: {words}{shares}.", "Table")]
 
 
-def _plan_words(plans: Sequence[PoolPlan]) -> list[str]:
+def _plan_words(fleet: Fleet, plans: Sequence[PoolPlan]) -> list[str]:
     words = []
-    for number, one in enumerate(plans):
+    for number, (one, pool) in enumerate(zip(plans, fleet.pools, strict=False)):
         if one.plan is None:
             words.append(f"no plan of pool {number}: {one.reason}")
+            continue
+        placed_tok_s = _placed_tok_s(one.plan, pool)
+        if placed_tok_s < MUCH_LESS * pool.column.tok_s:
+            words.append(
+                f"with its experts placed under the loads a replica of plan {number} serves {placed_tok_s:,.0f} "
+                f"tok/s, not the {pool.column.tok_s:,.0f} that it is priced at before they are placed"
+            )
     made = [one.plan for one in plans if one.plan is not None]
     if made:
         words.insert(

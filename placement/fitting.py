@@ -11,8 +11,8 @@ from cost.deployment import USABLE_HBM, Deployment
 from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import CutReplicas, Layout, StageSpec
 from cost.layouts.candidates import Arrangement, arrangements, widths_of
+from cost.layouts.evaluate import arranged_in
 from cost.layouts.stages import Pricer
-from cost.layouts.unlike_stages import with_free_orders
 from cost.memory import StageMemory, replica_memory, weight_sizes
 from cost.model import Model, MoeFfn
 from cost.score import LayoutScorer
@@ -57,7 +57,7 @@ def enumerate_shapes(cluster: Cluster, model: Model) -> Iterator[Shape]:
 
 def shapes_of(deployment: Deployment, redundant: int | None) -> Iterator[Shape]:
     """Yield the sweep's arrangements at widths that plans may have; domains that differ come in better orders too."""
-    yield from _shapes(deployment.model, with_free_orders(Pricer(deployment, redundant)))
+    yield from _shapes(deployment.model, arranged_in(Pricer(deployment, redundant), alone=False))
 
 
 def _shapes(model: Model, what: Iterable[Arrangement]) -> Iterator[Shape]:

@@ -131,27 +131,63 @@ class Variant:
 def arrangements(cluster: Cluster, model: Model) -> list[Arrangement]:
     """Return groups of every size with every number of stages, widest groups first.
 
-    Whole domains may be left over (:data:`MOST_JOINED`, :data:`MOST_SPANNED`), groups inside domains not.
-    Where domains differ in size, one stage on each domain comes last.
+    Few whole domains may be left over (:data:`MOST_JOINED`, :data:`MOST_SPANNED`), groups inside domains not: those
+    are in :func:`left_over`. Where domains differ in size, one stage on each domain comes last.
     """
-    domains, marks = domain_gpus(cluster), unlike_gpus(cluster)
+    domains, where = domain_gpus(cluster), _Places.of(cluster)
     largest = max(len(domain) for domain in domains)
     found = []
     most = min(MOST_STAGES, len(model.layers))
     for size in group_sizes(domains):
         groups = equal_groups(domains, size)
-        kinds = _GroupKinds.of(cluster, groups, marks)
-        spanned = size // largest  # whole domains, which may be left over; parts of one may not
+        kinds = _GroupKinds.of(where, groups)
         found += [
             kinds.arrangement(replicas_of(groups, stages))
             for stages in range(1, min(most, len(groups)) + 1)
-            if len(groups) % stages == 0 or 0 < spanned * stages <= MOST_SPANNED
+            if _always(len(groups), stages, size // largest)
         ]
     sizes = {len(domain) for domain in domains}
     if model.moe is not None and len(sizes) > 1 and len(domains) <= most:
-        kinds = _GroupKinds.of(cluster, domains, marks)
+        kinds = _GroupKinds.of(where, domains)
         found.append(kinds.arrangement((tuple(domains),), cut=False))
     return found
+
+
+MOST_REPLICA_GPUS = 512
+"""GPUs of a replica up to which any number of stages may be left over, and any number of domains join."""
+
+
+def left_over(cluster: Cluster, model: Model) -> list[Arrangement]:
+    """Return the arrangements that leave GPUs idle and that :func:`arrangements` lacks, widest groups first.
+
+    Every size inside a domain and any number of whole ones, each with every number of stages, up to
+    :data:`MOST_REPLICA_GPUS` a replica: what some domains hold, more of them hold too. Sizes that no tensor
+    parallelism of a model without experts can have are left out.
+    """
+    domains, where = domain_gpus(cluster), _Places.of(cluster)
+    largest = max(len(domain) for domain in domains)
+    whole = sum(len(domain) == largest for domain in domains)
+    known = group_sizes(domains)
+    joined = range(2, min(whole, MOST_REPLICA_GPUS // largest) + 1)
+    sizes = {*known, *(largest * count for count in joined)}
+    if model.moe is None:
+        heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
+        sizes = {size for size in sizes if size <= largest and heads % size == 0}
+    most = min(MOST_STAGES, len(model.layers))
+    found = []
+    for size in sorted(sizes, reverse=True):
+        groups = equal_groups(domains, size)
+        deep = range(1, min(most, len(groups), MOST_REPLICA_GPUS // size) + 1)
+        more = [s for s in deep if size not in known or not _always(len(groups), s, size // largest)]
+        if more:
+            kinds = _GroupKinds.of(where, groups)
+            found += [kinds.arrangement(replicas_of(groups, stages)) for stages in more]
+    return found
+
+
+def _always(groups: int, stages: int, spanned: int) -> bool:
+    """Whether ``stages`` of groups over ``spanned`` whole domains (0: parts of one) are priced without a look."""
+    return groups % stages == 0 or 0 < spanned * stages <= MOST_SPANNED
 
 
 def arrangement_of(
@@ -159,7 +195,28 @@ def arrangement_of(
 ) -> Arrangement:
     """Return groups lined up as the stages of replicas; ``cut`` as in :class:`Arrangement`."""
     groups = [group for stages in replicas for group in stages]
-    return _GroupKinds.of(cluster, groups, unlike_gpus(cluster)).arrangement(replicas, cut=cut)
+    return _GroupKinds.of(_Places.of(cluster), groups).arrangement(replicas, cut=cut)
+
+
+@dataclass(frozen=True, eq=False)
+class _Places:
+    """Where each GPU of a cluster is, ``[gpus]``: its domain, leaf and pod.
+
+    ``marks`` say what sets GPUs apart (:func:`cost.machine.unlike_gpus`), ``spec_ids`` which domains are alike.
+    """
+
+    domain: Sequence[int]
+    leaf: Sequence[int]
+    pod: Sequence[int]
+    marks: Mapping[int, object]
+    spec_ids: Sequence[int]
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> _Places:
+        """Return those of a cluster."""
+        leaf, pod = leaves_and_pods(cluster.spec, cluster.gpus)
+        spec_ids = [id(domain) for domain in cluster.spec.domains]
+        return cls([gpu.domain for gpu in cluster.gpus], leaf, pod, unlike_gpus(cluster), spec_ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,21 +239,20 @@ class _GroupKinds:
     runs: frozenset[int]
 
     @classmethod
-    def of(cls, cluster: Cluster, groups: Sequence[Group], marks: Mapping[int, object]) -> _GroupKinds:
-        """Return those of ``groups``; ``marks`` say what sets GPUs apart (:func:`cost.machine.unlike_gpus`)."""
+    def of(cls, where: _Places, groups: Sequence[Group]) -> _GroupKinds:
+        """Return those of ``groups``."""
         number: dict[object, int] = {}
         kinds: list[int] = []
         places: list[tuple[int, int, int]] = []
         runs: set[int] = set()
-        leaf, pod = leaves_and_pods(cluster.spec, cluster.gpus)
-        spec_ids = [id(domain) for domain in cluster.spec.domains]
+        leaf, pod, marks, spec_ids = where.leaf, where.pod, where.marks, where.spec_ids
         for index, group in enumerate(groups):
             parts: tuple[tuple[int, int], ...]
-            domain = cluster.gpus[group[0]].domain
-            if domain == cluster.gpus[group[-1]].domain:  # GPUs are in order of their domains
+            domain = where.domain[group[0]]
+            if domain == where.domain[group[-1]]:  # GPUs are in order of their domains
                 parts = ((spec_ids[domain], len(group)),)
             else:
-                inside = Counter(cluster.gpus[gpu].domain for gpu in group)
+                inside = Counter(map(where.domain.__getitem__, group))
                 parts = tuple((spec_ids[part], gpus) for part, gpus in inside.items())
                 domain = -1 - index
             unlike = (

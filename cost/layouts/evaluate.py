@@ -17,11 +17,13 @@ from cost.layouts.candidates import (
     batches_between,
     batches_of,
     layouts_of,
+    left_over,
     most_that_fit,
 )
 from cost.layouts.partition import variants_of
-from cost.layouts.result import Sweep
+from cost.layouts.result import Sweep, pareto
 from cost.layouts.stages import Columns, Pipelines, Pricer, StageTable, pipelines_of
+from cost.layouts.unlike_stages import with_free_orders
 from cost.memory import batch_room
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds
 from cost.terms.work import IMBALANCE
@@ -130,6 +132,8 @@ def sweep(
     if imbalance is not None and not (np.isfinite(imbalance) and imbalance >= 1):
         raise InputError(f"`imbalance` {imbalance:g}: the busiest GPU over the mean is 1 or more.")
     pricer = Pricer(deployment, redundant)
+    if arranged is None:
+        arranged = arranged_in(pricer, imbalance=imbalance, chunk_tokens=chunk_tokens)
     variants = variants_of(pricer, arranged)
     pipelines = pipelines_of(pricer, variants)
     table = layouts_of(deployment.model, variants, redundant, cut_experts=cut_experts)
@@ -143,13 +147,7 @@ def sweep(
             f"`redundant` {redundant}: no group of {deployment.cluster.name}'s GPUs can hold that many more copies "
             "without two copies of one expert on a GPU; give fewer."
         )
-    room, shortage = _room(pricer, table, pipelines)
-    chosen = room * table.tp >= 1
-    table, room = table.rows(chosen), room[chosen]
-    most = most_that_fit(room, table.tp)
-    if chunk_tokens is not None and not deployment.workload.decodes:
-        prompts = max(1.0, chunk_tokens // deployment.workload.tokens_per_pass)
-        most = np.minimum(most, most_that_fit(prompts / table.tp, table.tp))
+    table, most, lacking = _fitting(pricer, table, pipelines, chunk_tokens)
     layout, batch = batches_of(most, table.tp)
     found = _price(pricer, table, pipelines, layout, batch, imbalance)
     more = batches_between(layout, batch, table.tp[layout], speed=1 / found["step_s"], rate=found["tok_s"])
@@ -165,8 +163,90 @@ def sweep(
                 _price(pricer, table, pipelines, able, np.full(len(able), float(many)), imbalance)
             )
     found = found.take(_best_splits(table, variants, found))
-    lacking = 0.0 if chosen.any() else max(0.0, float(shortage))
     return _result(deployment, variants, table, found, most, shortage=lacking, imbalance=imbalance)
+
+
+NEAR, MOST_NEAR = 0.05, 16
+"""How much less than the best at its speed an arrangement that leaves GPUs idle may yield, coarsely priced, and still
+be worth pricing; and how many are at most, the nearest of them."""
+
+
+def arranged_in(
+    pricer: Pricer,
+    *,
+    imbalance: float | None = 1.0,
+    chunk_tokens: float | None = CHUNK_TOKENS,
+    alone: bool = True,
+) -> list[Arrangement]:
+    """Return every arrangement worth pricing; of those that leave GPUs over, those that come near the frontier.
+
+    Which do is seen at few batches, with few splits of the layers; ``imbalance`` and ``chunk_tokens`` as in
+    :func:`sweep`. So one GPU more never takes a layout away, and what stays far behind costs little. With
+    ``alone`` also those near in what a GPU in use yields: pools have some of their replicas.
+    """
+    found = pricer.deployment.once(
+        lambda: _arranged(pricer, imbalance, chunk_tokens),
+        "arranged",
+        pricer.redundant,
+        imbalance,
+        chunk_tokens,
+    )
+    return found[alone]
+
+
+def _arranged(pricer: Pricer, imbalance: float | None, chunk_tokens: float | None) -> list[list[Arrangement]]:
+    """What is worth pricing on the whole cluster, and that with what is where some replicas stand alone."""
+    deployment = pricer.deployment
+    base = with_free_orders(pricer)
+    more = left_over(deployment.cluster, deployment.model)
+    if not more:
+        return [base, base]
+    every = [*base, *more]
+    variants = variants_of(pricer, every, few=True)
+    pipelines = pipelines_of(pricer, variants)
+    table = layouts_of(deployment.model, variants, pricer.redundant, cut_experts=False)
+    if not len(table):
+        return [base, base]
+    table, most, _ = _fitting(pricer, table, pipelines, chunk_tokens)
+    layout, batch = batches_of(most, table.tp, steps=1)
+    if not len(layout):
+        return [base, base]
+    found = _price(pricer, table, pipelines, layout, batch, imbalance)
+    what = [one.arrangement for one in variants]
+    of = table.variant[layout]
+    used = np.array([one.gpus_used for one in what], dtype=np.float64)[of]
+    known, kept = {id(one) for one in base}, []
+    for rate in (found["tok_s"], found["tok_s"] / used):
+        behind = _behind(found["step_s"], rate)
+        nearest: dict[int, float] = {}
+        for place in np.flatnonzero(behind <= NEAR).tolist():
+            one = id(what[of[place]])
+            nearest[one] = min(nearest.get(one, np.inf), float(behind[place]))
+        kept.append(set(sorted(nearest.keys() - known, key=lambda one: nearest[one])[:MOST_NEAR]))
+    whole, alone = kept
+    return [base + [one for one in more if id(one) in near] for near in (whole, whole | alone)]
+
+
+def _behind(step_s: Array, rate: Array) -> Array:
+    """How much less than the best at its speed each of some configurations yields, as a logarithm."""
+    speed, height = -np.log(step_s), np.log(rate)
+    front = pareto(speed, height)
+    return np.asarray(np.interp(speed, speed[front], height[front]) - height)
+
+
+def _fitting(
+    pricer: Pricer, table: LayoutTable, pipelines: Pipelines, chunk_tokens: float | None
+) -> tuple[LayoutTable, Array, float]:
+    """Return the layouts that fit, the largest batch of each, and the bytes that are lacking where none does."""
+    room, shortage = _room(pricer, table, pipelines)
+    chosen = room * table.tp >= 1
+    table, room = table.rows(chosen), room[chosen]
+    most = most_that_fit(room, table.tp)
+    workload = pricer.deployment.workload
+    if chunk_tokens is not None and not workload.decodes:
+        prompts = max(1.0, chunk_tokens // workload.tokens_per_pass)
+        most = np.minimum(most, most_that_fit(prompts / table.tp, table.tp))
+    return table, most, 0.0 if chosen.any() else max(0.0, float(shortage))
 
 
 def _largest_within(

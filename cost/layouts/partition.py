@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from cost.layout import StageSpec
 from cost.layouts.candidates import Arrangement, Variant
 from cost.layouts.stages import Pricer, Stage, StageTable
-from cost.layouts.unlike_stages import with_free_orders
 from cost.model import StageShard
 from cost.workload import StepShape
 
@@ -107,17 +106,16 @@ class _Weights:
         return self.kinds[kind_of][:, stages].T, fixed
 
 
-def variants_of(pricer: Pricer, whole: Sequence[Arrangement] | None = None) -> list[Variant]:
-    """Return the arrangements, each with every split of its layers that is worth pricing; None: of the whole cluster.
+def variants_of(pricer: Pricer, whole: Sequence[Arrangement], *, few: bool = False) -> list[Variant]:
+    """Return the arrangements, each with every split of its layers that is worth pricing.
 
     Layers are split so that the slowest stage is fastest, experts balanced, at each of :data:`TYPICAL`; so that the
-    fullest GPU is least full, which leaves room for more sequences; and in the ways between these.
+    fullest GPU is least full, which leaves room for more sequences; and in the ways between these. With ``few``
+    that for many sequences, with a layer more or less beside the head, and that for room.
     """
     deployment = pricer.deployment
     layers = len(deployment.model.layers)
     found: list[Variant] = []
-    if whole is None:
-        whole = with_free_orders(pricer)
     kinds: dict[Stage, int] = {}
     stages = [_stage_kinds(pricer, what, kinds) if what.stages > 1 else [] for what in whole]
     weights = _weights(pricer, list(kinds)) if kinds else []
@@ -129,7 +127,9 @@ def variants_of(pricer: Pricer, whole: Sequence[Arrangement] | None = None) -> l
         else:
             *times, memory = (weight.over(kind_of, row) for weight in weights)
             best = [balanced_ranges(*time, then=memory) for time in times]
-            splits = between(list(dict.fromkeys([*best, balanced_ranges(*memory, then=times[-1])])))
+            splits = list(dict.fromkeys([*best, balanced_ranges(*memory, then=times[-1])]))
+            ends = dict.fromkeys([*_shorter(best[-1])[-1:], best[-1], splits[-1]])
+            splits = list(ends) if few else between(splits)
         found += [Variant(what, ranges) for ranges in splits]
     return found
 

@@ -13,8 +13,8 @@ from cost.cache_path import CachePath, kv_path
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import arrangement_of
+from cost.layouts.evaluate import arranged_in
 from cost.layouts.stages import Pricer
-from cost.layouts.unlike_stages import with_free_orders
 from cost.pool_room import Workers
 from cost.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken
 from placement.fitting import TP_WIDTHS
@@ -147,7 +147,7 @@ def sweep_shapes(cluster: Cluster, classes: Sequence[DomainClass], traffic: Traf
     """Return the shapes of the replicas that a sweep of the whole cluster prices, for every model and role."""
     replicas: dict[tuple[tuple[int, ...], ...], None] = {}
     for deployment in (one for pair in traffic.deployments for one in pair if one is not None):
-        for what in with_free_orders(Pricer(deployment, traffic.redundant)):
+        for what in arranged_in(Pricer(deployment, traffic.redundant)):
             replicas |= {what.replicas[index]: None for index, _ in what.alike}
     return shapes_like(cluster, classes, replicas)
 

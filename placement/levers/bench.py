@@ -14,8 +14,8 @@ from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
+from cost.layouts.evaluate import arranged_in
 from cost.layouts.stages import Pricer
-from cost.layouts.unlike_stages import with_free_orders
 from cost.score import Score
 from placement.goals import Shape, first_tokens, shape_of, shapes_of
 from placement.layout_choice import batch_within
@@ -185,7 +185,7 @@ class Bench:
     @cached_property
     def _arranged(self) -> list[Arrangement]:
         """The groups of GPUs of all sweeps: a change is of all GPUs, so unlike domains keep their order."""
-        return with_free_orders(Pricer(self.plan.deployment, self._copies))
+        return arranged_in(Pricer(self.plan.deployment, self._copies))
 
     def _freed(self, deployment: Deployment, kept: Reached | str, copies: int | None = None) -> Reached | str:
         """Return the best of all layouts under a change; ``kept`` is what the plan's own reaches."""

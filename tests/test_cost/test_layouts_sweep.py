@@ -316,8 +316,9 @@ def test_hits_are_never_slower_at_the_same_batch() -> None:
             for key in [tuple(key)]
         }
         if before is not None:
-            assert before.keys() == step_s.keys()
-            assert all(step_s[key] <= before[key] * (1 + 1e-9) for key in step_s)
+            both = before.keys() & step_s.keys()  # of layouts that leave GPUs idle those near the best
+            assert len(both) > 0.8 * len(before)
+            assert all(step_s[key] <= before[key] * (1 + 1e-9) for key in both)
         before = step_s
 
 
@@ -367,10 +368,12 @@ def test_rates_twice_as_high_halve_everything(factor: float, phase: str, context
 
 def shared_rows(one: Sweep, other: Sweep) -> tuple[list[int], list[int]]:
     """The configurations that both sweeps priced: the same layout at the same batch."""
-    keys = [
-        {key: row for row, key in enumerate(zip(*(column.tolist() for column in columns), strict=True))}
-        for columns in ((s.layout, s.tp, s.moe_tp, s.batch) for s in (one, other))
-    ]
+    keys = []
+    for found in (one, other):
+        stages = [(variant.arrangement.replicas, variant.ranges) for variant in found.variants]
+        columns = (column.tolist() for column in (found.tp, found.moe_tp, found.batch))
+        rows = zip((stages[layout] for layout in found.layout), *columns, strict=True)
+        keys.append({key: row for row, key in enumerate(rows)})
     both = [key for key in keys[0] if key in keys[1]]
     return [keys[0][key] for key in both], [keys[1][key] for key in both]
 

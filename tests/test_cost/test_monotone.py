@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cost.deployment import Deployment
 from cost.layouts import best_at, sweep
 from cost.model import Model
+from cost.pools import match_rates, serving_workloads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from helpers import few_layers
@@ -70,6 +71,44 @@ def assert_never_fewer(rows: list[list[float]]) -> None:
 )
 def test_more_gpus_never_give_fewer_tokens(model: str, sizes: list[str]) -> None:
     assert_never_fewer([best(resolve_cluster(name), model) for name in sizes])
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes"),
+    [
+        (MODELS["latent"], ["hgx-h100@104", "hgx-h100@112"]),  # 13 stages of a host
+        (MODELS["grouped"], [f"{HOST}@112", f"{HOST}@120"]),  # experts over 14 of 15 hosts
+        (MODELS["dense"], ["lecture-512@256", "lecture-512@260"]),  # eight stages leave a group over
+    ],
+    ids=str,
+)
+def test_a_layout_of_fewer_gpus_is_still_there(model: str, sizes: list[str]) -> None:
+    whole = resolve_model(model)
+    found = [
+        sweep(Deployment(resolve_cluster(at), whole, Workload(context=4096)), speeds=SPEEDS) for at in sizes
+    ]
+    for speed in (0.0, *SPEEDS):
+        rows = [best_at(one, speed) for one in found]
+        less, more = (
+            0.0 if at is None else float(one.tok_s[at]) for one, at in zip(found, rows, strict=True)
+        )
+        assert more >= less * ROUNDED
+
+
+def test_pools_of_more_gpus_serve_no_fewer_requests() -> None:
+    """Experts over 13 hosts beside a pool on the others, though alone they would leave hosts idle."""
+    decoding, prefilling = serving_workloads(Workload(), 4096, 1024)
+    model, rates = resolve_model(MODELS["grouped"]), []
+    for gpus in (120, 128):
+        there = resolve_cluster(f"hgx-h100@{gpus}")
+        decode = sweep(Deployment(there, model, decoding), speeds=(50.0,))
+        best = match_rates(
+            decode, sweep(Deployment(there, model, prefilling)), osl=1024, ttft_s=2, tpot_s=0.02
+        )
+        found = best.best()
+        assert found is not None
+        rates.append(found.requests_per_s)
+    assert rates[1] >= rates[0] * ROUNDED
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

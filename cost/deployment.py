@@ -174,7 +174,8 @@ class Deployment:
     def gpu_rates(self, stage: StageSpec) -> GpuRates | None:
         """Rates at which each GPU of ``stage`` runs experts, over those of the stage; None where all are alike."""
         spec = self.cluster.spec
-        if not spec.slow_gpus and len({domain.gpu.name for domain in spec.domains}) == 1:
+        kinds = self._known.once(lambda: len({domain.gpu.name for domain in spec.domains}), "GPU kinds")
+        if not spec.slow_gpus and kinds == 1:
             return None
         key = stage.gpus, self.efficiency, self.engine, self.workload.kv_dtype
         return self._known.once(lambda: self._compared(stage), "GPU rates", *key)

@@ -74,7 +74,8 @@ def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
 
 def hbm_differs(deployment: Deployment) -> bool:
     """Whether GPUs of the cluster have unlike capacities."""
-    return len({domain.gpu.hbm_bytes for domain in deployment.cluster.spec.domains}) > 1
+    domains = deployment.cluster.spec.domains
+    return deployment.once(lambda: len({domain.gpu.hbm_bytes for domain in domains}) > 1, "HBM differs")
 
 
 def slots_of_stage(

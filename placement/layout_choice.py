@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.layout import Layout
@@ -34,7 +36,7 @@ from placement.partition import last_within
 from placement.placing import Known, StageGroup, place_stages
 from placement.result import ExpertResult
 from placement.scoring import placement_scorer
-from placement.splits import faster_splits
+from placement.splits import faster_splits, promised
 from placement.stop import Stop
 
 MOST_PLACED = 80
@@ -105,12 +107,11 @@ def choose_layout(
 
     def within(level: ServiceLevel) -> Placed:
         offered, first = _offered(deployment, asked, level, options)
-        found = _candidates(deployment, offered, level.limit_s, aim, options)
-        if not found:
+        found, best = _found(deployment, offered, level.limit_s, aim, options, loads, fast)
+        if best is None:
             few = deployment.workload.decodes and not (deployment.workload.batch or level.usual)
             fewer_s = shortest_s(deployment, options.copies) if few else None
             refuse_speed(deployment, level.limit_s, fastest_step_s(offered), fewer_s)
-        best = _best(found, loads, options, fast)
         if not best.meets:
             refuse_speed(best.candidate.deployment, level.limit_s, best.score.tpot_s)
         chosen = _simplest(best, found, loads, options, fast)
@@ -136,6 +137,36 @@ def _offered(
         first = first_tokens(deployment, options.copies, list(arranged.values()))
         offered = soon_enough(deployment, offered, first, level.first_s)
     return with_parts(deployment, offered, options.goal), first
+
+
+def _found(
+    deployment: Deployment,
+    layouts: Sequence[Fitted],
+    limit_s: float | None,
+    aim: Aim,
+    options: PlanOptions,
+    loads: ExpertLoads | None,
+    known: Known,
+) -> tuple[list[Candidate], Placed | None]:
+    """Return the layouts that may be chosen, best first, and the best with experts placed; None where nothing is.
+
+    For throughput a sweep says first what each can be at best; those that are behind what was found are left out.
+    """
+    promise = np.full(len(layouts), np.inf)
+    if aim.goal == "throughput":
+        promise = promised(deployment, layouts, limit_s, options.copies)
+    finite = promise[np.isfinite(promise)]
+    floor = (1 - LOOKED_AT_FIRST) * float(finite.max(initial=0.0))
+    while True:
+        able = [fit for fit, most in zip(layouts, promise.tolist(), strict=True) if most >= floor]
+        found = _candidates(deployment, able, limit_s, aim, options)
+        best = _best(found, loads, options, known) if found else None
+        needed = 0.0
+        if best is not None and best.meets:
+            needed = (1 - PROMISE_OFF) * (1 - options.tolerance) * best.worth[1]
+        if len(able) == len(layouts) or floor <= needed:
+            return found, best
+        floor = needed
 
 
 def _candidates(
@@ -234,6 +265,10 @@ def batch_within(scorer: LayoutScorer, most: int, tpot_s: float | None, *, least
     return last_within(least, most, lambda batch: scorer.at(batch).tpot_s, tpot_s)
 
 
+LOOKED_AT_FIRST = 0.1
+"""A layout that promises so much less than the best is looked at only where placement costs as much."""
+PROMISE_OFF = 0.01
+"""How far a score may be above what a sweep says: they are alike but for rounding."""
 GAINED_AT_MOST = 0.4
 """A layout this far behind the best has its layers not split again: no split gains that much."""
 LOST_AT_MOST = 0.4

@@ -112,7 +112,7 @@ class Arrangement:
     @property
     def gpus_used(self) -> int:
         """GPUs of all replicas."""
-        return sum(len(group) for replica in self.replicas for group in replica)
+        return sum(count * sum(map(len, self.replicas[first])) for first, count in self.alike)
 
 
 @dataclass(frozen=True, eq=False)

@@ -149,19 +149,22 @@ class Pricer:
     redundant: int | None = None
     machines: list[Machine] = field(default_factory=list)
     _places: dict[tuple[int, ...], tuple[int, int, float]] = field(default_factory=dict)
+    _counts: dict[range, tuple[int, ...]] = field(default_factory=dict)
 
     def stages(self, stages: Sequence[StageSpec]) -> Iterable[Stage]:
         """Yield each stage of a replica as its cost goes."""
-        kind_of, kinds = self.deployment.model.kind_of, range(len(self.deployment.model.kinds))
+        model = self.deployment.model
         total = sum(len(stage.gpus) for stage in stages)
         for index, stage in enumerate(stages):
-            counts = Counter(kind_of[stage.layers.start : stage.layers.stop])
+            if stage.layers not in self._counts:
+                held = model.kind_of[stage.layers.start : stage.layers.stop]
+                self._counts[stage.layers] = tuple(held.count(kind) for kind in range(len(model.kinds)))
             machine, domain_gpus, hbm_bytes = self.place(stage)
             yield Stage(
                 gpus=len(stage.gpus),
                 domain_gpus=domain_gpus,
                 machine=machine,
-                counts=tuple(counts[kind] for kind in kinds),
+                counts=self._counts[stage.layers],
                 first=index == 0,
                 last=index == len(stages) - 1,
                 in_flight=total / len(stage.gpus),

@@ -13,10 +13,11 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.compare import compare_clusters
 from placement.fitting import fitted_layouts
-from placement.layout_choice import choose_layout
+from placement.goals import aim_of
+from placement.layout_choice import candidates, choose_layout
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from placement.splits import faster_splits
+from placement.splits import faster_splits, promised
 from placement.verify import verify_plan
 from topology import resolve_cluster
 
@@ -89,3 +90,16 @@ def test_a_split_for_the_batch_is_a_plan_of_its_own() -> None:
 def test_one_stage_has_no_other_split() -> None:
     deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
     assert faster_splits(deployment, [], None, None) == []
+
+
+@pytest.mark.parametrize("tpot_s", [0.02, None])
+def test_no_layout_is_better_than_a_sweep_promises(tpot_s: float | None) -> None:
+    deployment = Deployment(resolve_cluster("hgx-h100@16"), resolve_model("mixtral-8x7b"), Workload(3000))
+    layouts = fitted_layouts(deployment, None)
+    promise = promised(deployment, layouts, tpot_s, None)
+    found = candidates(deployment, layouts, tpot_s, aim_of(deployment, "throughput"))
+    most = {id(fit): each for fit, each in zip(layouts, promise.tolist(), strict=True)}
+    assert found
+    for one in found:
+        assert one.score.tok_s_per_gpu <= most[id(one.fitted)] * (1 + 1e-9)
+    assert max(most.values()) < 1.1 * max(one.score.tok_s_per_gpu for one in found)

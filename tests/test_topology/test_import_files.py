@@ -428,8 +428,8 @@ def test_fewer_nics_than_gpus_are_shared_nodes(take: Any, ib_rails: Any) -> None
     imported = take({"ib.out": ib_rails(pods=2, rails=4).text()}, gpu="h100-sxm")
     found = rates(imported)
     assert found["leaf", "nic", 50.0] == 2 * 3 * 4
-    assert found["gpu", "nic", 50.0] == 2 * 3 * 8
-    assert any("each NIC serves 2 GPUs" in line for line in imported.taken)
+    assert found["host", "nic", 50.0] == 2 * 3 * 4
+    assert any("each NIC is shared by 2 GPUs" in line for line in imported.taken)
 
 
 def test_nics_that_do_not_divide_ask_for_a_node(take: Any, ib_rails: Any) -> None:

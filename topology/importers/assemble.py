@@ -10,8 +10,9 @@ from topology.catalog import fabric_names
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.importers.found import FabricFound, NodeFound, Nodes, TrunkFound, WholeFound, switch_kind
-from topology.importers.hosts import Draft, add_domain, add_nics, check_nics, gpu_count
+from topology.importers.hosts import Draft, add_domain, gpu_count
 from topology.importers.merge import domains_of
+from topology.importers.nics import add_nics, check_nics
 from topology.importers.parts import Parts, ask_all
 from topology.spec import ClusterSpec, FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity

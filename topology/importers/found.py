@@ -17,11 +17,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class NicFound:
-    """A NIC port of a host. ``near`` are the GPUs (by position) that share its PCIe switch."""
+    """A NIC port of a host.
+
+    ``near`` are the GPUs (by position) that are nearest to it (:func:`topology.importers.pcie.nearest`), none where
+    other NICs are nearer to all of them. ``switches`` and ``socket`` say where it is, as those of a GPU.
+    """
 
     name: str
     near: tuple[int, ...] = ()
     rate: Figure | None = None
+    switches: tuple[str, ...] = ()
+    socket: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +50,8 @@ class NodeFound(Found):
     ``links`` join GPUs (``gpus``) and switch chips (``chips``) by name, with a count. With ``hidden`` the one
     chip represents switches that the file does not tell apart; with ``beyond`` those switches are outside the
     host, so its domain may hold other hosts. ``sockets`` gives the socket of each GPU, ``pcie`` the rate of
-    its PCIe link where the file has it. ``devices`` counts GPUs that the file only shows as PCI devices.
+    its PCIe link where the file has it, ``switches`` the PCIe switches above it from the root down, and ``uplinks``
+    the rate of a switch's link to what is above it. ``devices`` counts GPUs that the file only shows as PCI devices.
     """
 
     gpus: tuple[str, ...]
@@ -56,6 +63,8 @@ class NodeFound(Found):
     nics: tuple[NicFound, ...]
     sockets: tuple[str, ...] = ()
     pcie: tuple[Figure | None, ...] = ()
+    switches: tuple[tuple[str, ...], ...] = ()
+    uplinks: Mapping[str, Figure] = field(default_factory=dict)
     devices: int = 0
     sm: str = ""
     hosts: tuple[str, ...] = ()

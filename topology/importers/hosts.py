@@ -1,4 +1,4 @@
-"""Hosts in a raw graph: their GPUs, switch chips, direct links and PCIe, and the links of their NICs to leaves."""
+"""Hosts in a raw graph: their GPUs, switch chips, direct links and PCIe."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from itertools import combinations
 from networkx.utils import UnionFind
 
 from topology.errors import InputError
-from topology.importers.found import FabricFound, NodeFound, Nodes, PortFound, commonest
+from topology.importers.found import NodeFound, Nodes
 from topology.importers.parts import Parts, ask_all
 from topology.spec import DomainSpec, FabricSpec, RawLink, RawNode, RawTopology
+from topology.units import format_quantity
 
 
 class Draft:
@@ -147,7 +148,7 @@ def _parts_of(node: NodeFound) -> int:
 
 
 def _add_pcie(draft: Draft, host: str, node: NodeFound, parts: Parts) -> None:
-    """Join the GPUs of a host over PCIe, one `host` node a socket.
+    """Join the GPUs of a host over PCIe: their switches, and one `host` node a socket.
 
     The link between sockets is only needed where a socket would be cut off; a GPU without NVLink reaches the
     others through those of its own socket.
@@ -160,15 +161,50 @@ def _add_pcie(draft: Draft, host: str, node: NodeFound, parts: Parts) -> None:
     figures = [*node.pcie, *([None] * len(node.gpus))][: len(node.gpus)]
     rates = [lambda: [parts.pcie(figure) for figure in figures]]
     ask_all(node.place, *rates, *([parts.socket_link] if need_link else []))
-    names = {
-        socket: draft.node(RawNode(f"{host}.socket{i}", "host", node=host))
-        for i, socket in enumerate(sockets)
-    }
-    for number, socket in enumerate(node.sockets):
-        draft.link(gpu_id(host, number), names[socket], parts.pcie(figures[number]))
+    for socket in sockets:
+        draft.node(RawNode(socket_id(host, node, socket), "host", node=host))
+    chains = node.switches or ((),) * len(node.gpus)
+    for number, (chain, figure) in enumerate(zip(chains, figures, strict=True)):
+        link = parts.pcie(figure)
+        at = add_switches(draft, host, node, chain, socket_id(host, node, node.sockets[number]), link, parts)
+        draft.link(gpu_id(host, number), at, link)
     if need_link:
         for a, b in combinations(sockets, 2):
-            draft.link(names[a], names[b], parts.socket_link())
+            draft.link(socket_id(host, node, a), socket_id(host, node, b), parts.socket_link())
+
+
+def socket_id(host: str, node: NodeFound, socket: str) -> str:
+    """Return the id of the node that stands for a socket of a host, the first where it has no GPUs."""
+    sockets = list(dict.fromkeys(node.sockets))
+    return f"{host}.socket{sockets.index(socket) if socket in sockets else 0}"
+
+
+def add_switches(
+    draft: Draft,
+    host: str,
+    node: NodeFound,
+    chain: Sequence[str],
+    root: str,
+    unsaid: FabricSpec,
+    parts: Parts,
+) -> str:
+    """Add the PCIe switches of ``chain``, from ``root`` (an id, or empty) down, and return the id of the last.
+
+    Where no file gives the rate of a switch's uplink it is the option's, else ``unsaid``.
+    """
+    for name in chain:
+        own = f"{host}.{name}"
+        if own not in draft.nodes:
+            draft.node(RawNode(own, "pcie", node=host))
+            if root:
+                found = node.uplinks.get(name)
+                link = parts.pcie(found) if found or parts.options.pcie else unsaid
+                draft.link(own, root, link)
+                if not found:
+                    rate = format_quantity(link.link_bytes_per_s.value, "byte/s")
+                    parts.note(f"Uplink of {name}, {node.place}: {rate}; no file says its rate.")
+        root = own
+    return root
 
 
 def _add_mesh(draft: Draft, host: str, parts: Parts) -> None:
@@ -182,128 +218,3 @@ def _add_mesh(draft: Draft, host: str, parts: Parts) -> None:
         )
     for a, b in combinations(range(count), 2):
         draft.link(gpu_id(host, a), gpu_id(host, b), parts.scale_up, system.links_per_neighbour)
-
-
-def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
-    """Link the GPUs of every host to the leaves its NICs are cabled to.
-
-    A NIC that several GPUs share is a node of its own, reached at its own rate: the PCIe below it is taken as no
-    narrower.
-    """
-    usual = commonest(len(ports) for ports in fabric.ports_by_host.values()) or 0
-    for host, ports in fabric.ports_by_host.items():
-        if host not in nodes:
-            continue
-        node = nodes[host]
-        gpus = gpu_count(node, parts)
-        if all(not port.nic and port.rate is None for port in ports):
-            _whole_host(draft, host, gpus, ports[0], node, parts)
-            continue
-        for number, port in enumerate(ports):
-            members = _members(fabric, port, number, node, gpus, usual, parts)
-            rate = port.rate
-            if rate is None and node is not None:
-                rate = next((nic.rate for nic in node.nics if nic.name == port.nic), None)
-            _connect(draft, host, port, members, parts.nic(rate))
-
-
-def check_nics(fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
-    """Compare the NICs of each host in the fabric with those of its dump; NICs that are not cabled are told.
-
-    Raises
-    ------
-    InputError
-        If a cabled NIC is not in the dump, or there are more cabled ports than NICs.
-    """
-    for host, every in fabric.ports_by_host.items():
-        node, ports = nodes.get(host), [port for port in every if port.nic]
-        if node is None or not node.nics or not ports:
-            continue
-        names = {nic.name for nic in node.nics}
-        known = [port for port in ports if _base(port.nic, names) in names]
-        if known and len(known) < len(ports):
-            other = next(port for port in ports if port not in known)
-            raise InputError(
-                f"{other.place}: NIC {other.nic} of {host} is cabled, but {node.place} lists only "
-                f"{', '.join(sorted(names))}."
-            )
-        if not known and len(ports) > len(node.nics):
-            raise InputError(
-                f"{ports[0].place}: {host} has {len(ports)} cabled NICs, but {node.place} lists {len(node.nics)}."
-            )
-        cabled = {_base(port.nic, names) for port in ports}
-        missing = [nic.name for nic in node.nics if nic.near and nic.name not in cabled] if known else []
-        if missing:
-            parts.anomalies.append(
-                f"{node.place}: {host}: {', '.join(missing)} beside a GPU, but {fabric.place} has no cable there."
-            )
-
-
-def _base(nic: str, names: set[str]) -> str:
-    """Return a port's NIC without the port number that several ports of one adapter get."""
-    return nic if nic in names else nic.rsplit(".", 1)[0]
-
-
-def _whole_host(
-    draft: Draft, host: str, gpus: int, port: PortFound, node: NodeFound | None, parts: Parts
-) -> None:
-    """Link every GPU of a host to its one leaf, by as many NICs as the GPU has."""
-    nics = node.nics if node is not None and parts.options.nic is None else ()
-    for number in range(gpus):
-        own = [nic.rate for nic in nics if number in nic.near and nic.rate]
-        for rate in own:
-            _connect(draft, host, port, [number], parts.nic(rate))
-        if not own:
-            draft.link(gpu_id(host, number), port.switch, parts.nic(), parts.nics_per_gpu())
-
-
-def _members(
-    fabric: FabricFound,
-    port: PortFound,
-    number: int,
-    node: NodeFound | None,
-    gpus: int,
-    usual: int,
-    parts: Parts,
-) -> list[int]:
-    """Return the GPUs that a port serves."""
-    if node is not None and node.nics:
-        base = _base(port.nic, {nic.name for nic in node.nics})
-        near = next((nic.near for nic in node.nics if nic.name == base), None)
-        if near:
-            parts.note("NIC to GPU: as the node's dump places them on PCIe.")
-            return list(near)
-    if fabric.rails and port.rail is not None:
-        if fabric.rails == gpus:
-            parts.note("NIC to GPU: rail r serves GPU r of its node (no file says; they are as many).")
-            return [port.rail]
-        return _shared(port.rail, fabric.rails, gpus, port, parts)
-    return _shared(number, max(usual, number + 1), gpus, port, parts)
-
-
-def _shared(number: int, count: int, gpus: int, port: PortFound, parts: Parts) -> list[int]:
-    """Spread ``count`` NICs over ``gpus`` GPUs in order."""
-    if count >= gpus and count % gpus == 0:
-        parts.note(f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which).")
-        return [number * gpus // count]
-    if gpus % count == 0:
-        each = gpus // count
-        parts.note(f"NIC to GPU: each NIC serves {each} GPUs, in order (no file says which).")
-        return list(range(number * each, (number + 1) * each))
-    raise InputError(
-        f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says which is whose; add the "
-        "`nvidia-smi topo -m` or NCCL XML of a node."
-    )
-
-
-def _connect(draft: Draft, host: str, port: PortFound, members: Sequence[int], nic: FabricSpec) -> None:
-    """Link the GPUs of a port to its leaf, through a NIC node where they share it."""
-    if len(members) == 1 and draft.link(gpu_id(host, members[0]), port.switch, nic):
-        return
-    name = f"{host}.{port.nic or 'nic'}"
-    while name in draft.nodes:
-        name += "+"
-    hub = draft.node(RawNode(name, "nic", node=host))
-    for member in members:
-        draft.link(gpu_id(host, member), hub, nic)
-    draft.link(hub, port.switch, nic)

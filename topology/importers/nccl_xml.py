@@ -7,17 +7,20 @@ of ``fffffff:ff:ff.0`` are switches that NCCL does not see one by one, and that 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from topology.figures import Evidence, Figure
 from topology.importers.found import Format, NicFound, NodeFound, commonest
+from topology.importers.pcie import distance, kept_switches, nearest
 from topology.importers.source import Source
 from topology.reading import Element, parse_xml, shown
+from topology.units import format_quantity
 
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _GPU_CLASS = "0x0302"
+_NET_CLASS = "0x02"
 _GT = re.compile(r"(\d+(?:\.\d+)?) GT/s(?: PCIe)?")
 _LINE_CODE = {2.5: 0.8, 5.0: 0.8, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130, 64.0: 242 / 256}
 """Payload share of PCIe's line code by transfer rate (PCI Express base specification: 8b/10b, 128b/130b, FLITs)."""
@@ -33,8 +36,6 @@ class _Gpu:
 
     busid: str
     socket: str
-    bridge: tuple[str, ...]
-    pcie: Figure | None
     elements: list[Element] = field(default_factory=list)
 
 
@@ -44,13 +45,15 @@ class _Host:
 
     source: Source
     gpus: list[_Gpu] = field(default_factory=list)
-    nets: list[tuple[Element, tuple[str, ...]]] = field(default_factory=list)
-    devices: Counter[str] = field(default_factory=Counter)
+    nets: list[tuple[Element, str, str]] = field(default_factory=list)
+    devices: dict[str, tuple[str, str]] = field(default_factory=dict)
+    chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    rates: dict[str, Figure] = field(default_factory=dict)
     busids: dict[str, int] = field(default_factory=dict)
 
     def walk(self, element: Element, socket: str, bridges: tuple[str, ...]) -> None:
         """Collect GPUs, NICs and devices below ``element``; ``bridges`` are the PCI switches above it."""
-        below, kind = bridges, element.attributes.get("class", "").lower()
+        below, kind, busid = bridges, element.attributes.get("class", "").lower(), ""
         if element.tag == "pci":
             busid = element.text("busid").lower()
             if busid in self.busids:
@@ -58,15 +61,20 @@ class _Host:
                     element.line, f"duplicate PCI device {shown(busid)} (first in line {self.busids[busid]})."
                 )
             self.busids[busid] = element.line
+            if (rate := _pcie(self.source, element)) is not None:
+                self.rates[busid] = rate
             if not element.children:
-                self.devices[kind] += 1
-            if packages := element.all("gpu"):
-                self.gpus.append(_Gpu(busid, socket, bridges, _pcie(self.source, element), packages))
+                self.devices[busid] = kind, socket
+            packages, nets = element.all("gpu"), element.all("nic")
+            if packages:
+                self.gpus.append(_Gpu(busid, socket, packages))
+            if packages or nets or (not element.children and kind.startswith((*_GPU_CLASSES, _NET_CLASS))):
+                self.chains[busid] = bridges
             if kind.startswith("0x0604"):
                 below = (*bridges, busid)
-            self.nets += [(net, bridges) for nic in element.all("nic") for net in nic.all("net")]
+            self.nets += [(net, busid, socket) for nic in nets for net in nic.all("net")]
         elif element.tag == "nic":
-            self.nets += [(net, bridges) for net in element.all("net")]
+            self.nets += [(net, "", socket) for net in element.all("net")]
         for child in element.children:
             if element.tag in ("cpu", "system") or (element.tag == child.tag == "pci"):
                 self.walk(child, socket, below)
@@ -110,16 +118,17 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
     links = _Links(source, names, {gpu.busid: gpu.elements for gpu in host.gpus})
     source.anomalies += [*_unlike_links(host, names, links.found), *_unlike_nics(host)]
     source.notes.append(f"{len(host.gpus)} GPUs and {len(host.nets)} NIC ports.")
-    devices = sum(n for kind, n in host.devices.items() if kind.startswith(_GPU_CLASSES))
+    devices = [busid for busid, (kind, _) in host.devices.items() if kind.startswith(_GPU_CLASSES)]
     if not host.gpus:
         source.notes.append(
-            f"No <gpu> (a static file, that NCCL completes at run time): 0 GPUs, {devices} PCI devices of a GPU's "
-            "class."
+            f"No <gpu> (a static file, that NCCL completes at run time): 0 GPUs, {len(devices)} PCI devices of a "
+            "GPU's class."
         )
     if any(len(gpu.elements) > 1 for gpu in host.gpus):
         source.notes.append(
             "Two <gpu> in one PCI device are the dies of one package, and counted as one GPU."
         )
+    places = _Places(host, list(names) or devices)
     return NodeFound(
         gpus=tuple(names.values()),
         chips=tuple(dict.fromkeys(links.chips.values())),
@@ -127,10 +136,12 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
         hidden=links.hidden,
         beyond=links.hidden,
         link_kind="xgmi" if "xgmi" in links.tags else "nvlink" if links.tags else "pcie",
-        nics=_nics(host),
+        nics=places.nics,
         sockets=tuple(gpu.socket for gpu in host.gpus),
-        pcie=tuple(gpu.pcie for gpu in host.gpus),
-        devices=devices,
+        pcie=tuple(places.rates.get(busid) for busid in names),
+        switches=places.switches,
+        uplinks=places.uplinks,
+        devices=len(devices),
         sm=_sm(host),
     )
 
@@ -221,33 +232,80 @@ def _unlike_links(host: _Host, names: Mapping[str, str], links: Mapping[tuple[st
 
 def _unlike_nics(host: _Host) -> list[str]:
     """Return NIC ports that run at another rate than most."""
-    usual = commonest(net.attributes.get("speed", "") for net, _ in host.nets)
+    usual = commonest(net.attributes.get("speed", "") for net, _, _ in host.nets)
     return [
         f"{net.where}: {shown(net.attributes.get('name', '?'))} runs at "
         f"{shown(net.attributes.get('speed', '?'))} Mb/s, other NICs at {usual}."
-        for net, _ in host.nets
+        for net, _, _ in host.nets
         if net.attributes.get("speed", "") != usual
     ]
 
 
-def _nics(host: _Host) -> tuple[NicFound, ...]:
-    """Return the NIC ports, each with its rate and the GPUs below the same PCI switch."""
-    nics = []
-    for number, (net, bridges) in enumerate(host.nets):
-        speed = net.count("speed", least=0, most=100_000_000)
-        # NCCL writes 10 Gb/s where the driver does not say; it is printed as any other figure
-        text, where = f"{speed / 1000:g} Gb/s", f"{host.source.name}, line {net.line}"
-        rate = Figure(speed * 1e6 / 8, "byte/s", Evidence.MEASURED, where, text) if speed else None
-        name = net.text("name") if "name" in net.attributes else f"nic{number}"
-        nics.append(NicFound(name, _nearest([gpu.bridge for gpu in host.gpus], bridges), rate))
-    return tuple(nics)
+class _Places:
+    """Where GPUs (by bus id) and NICs are: the PCIe switches above them, and the rates of links.
+
+    A card whose slot is slower than its ports is a switch of its own: they share the slot.
+    """
+
+    def __init__(self, host: _Host, gpus: Sequence[str]) -> None:
+        chains, self.rates = kept_switches(host.chains, host.rates)
+        called = {
+            busid: f"pcie{i}" for i, busid in enumerate(dict.fromkeys(b for c in chains.values() for b in c))
+        }
+        self.uplinks = {name: self.rates[busid] for busid, name in called.items() if busid in self.rates}
+        chains = {device: tuple(called[busid] for busid in chain) for device, chain in chains.items()}
+        self.switches = tuple(chains[busid] for busid in gpus)
+        sockets = {gpu.busid: gpu.socket for gpu in host.gpus} | {d: s for d, (_, s) in host.devices.items()}
+        names = Counter(net.attributes.get("name") for net, _, _ in host.nets)
+        ports = [_port(host, net, number) for number, (net, _, _) in enumerate(host.nets)]
+        ports = [
+            (f"{name}.{net.attributes.get('port', i)}" if names[name] > 1 else name, rate)
+            for i, ((name, rate), (net, _, _)) in enumerate(zip(ports, host.nets, strict=True))
+        ]
+        cards = [(card, socket) for _, card, socket in host.nets]
+        if not host.gpus:
+            found = [(d, s) for d, (kind, s) in host.devices.items() if kind.startswith(_NET_CLASS)]
+            ports, cards = [*ports, *((card, None) for card, _ in found)], [*cards, *found]
+        wide: dict[str, float] = defaultdict(float)
+        for (_, rate), (card, _) in zip(ports, cards, strict=True):
+            wide[card] += rate.value if rate else 0.0
+        above = []
+        for card, _ in cards:
+            chain, slot = chains.get(card, ()), self.rates.get(card)
+            if slot is not None and slot.value < wide[card]:
+                chain = (*chain, f"slot {card}")
+                self.uplinks[chain[-1]] = slot
+            above.append(chain)
+        near = nearest(
+            [
+                [
+                    distance(own, chain, one_socket=sockets[gpu] == socket)
+                    for gpu, own in zip(gpus, self.switches, strict=True)
+                ]
+                for chain, (_, socket) in zip(above, cards, strict=True)
+            ]
+        )
+        self.nics = tuple(
+            NicFound(name, own, rate, chain, socket)
+            for (name, rate), own, chain, (_, socket) in zip(ports, near, above, cards, strict=True)
+        )
+        for name, busid in ((name, busid) for busid, name in called.items()):
+            below = [f"GPU{i}" for i, chain in enumerate(self.switches) if name in chain]
+            below += [nic.name for nic in self.nics if name in nic.switches]
+            up = f", {format_quantity(self.uplinks[name].value, 'byte/s')} to what is above" * (
+                name in self.uplinks
+            )
+            host.source.notes.append(f"PCIe switch {name} ({busid}): {', '.join(below)}{up}.")
 
 
-def _nearest(gpus: list[tuple[str, ...]], bridges: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the GPUs that share the most PCI switches with a NIC, at least one."""
-    shared = [sum(1 for a, b in zip(gpu, bridges, strict=False) if a == b) for gpu in gpus]
-    most = max(shared, default=0)
-    return tuple(i for i, count in enumerate(shared) if count == most) if most else ()
+def _port(host: _Host, net: Element, number: int) -> tuple[str, Figure | None]:
+    """Return name and rate of a NIC port."""
+    # -1 is what a driver that does not know says
+    speed = 0 if net.text("speed") == "-1" else net.count("speed", least=0, most=100_000_000)
+    # NCCL writes 10 Gb/s where the driver does not say; it is printed as any other figure
+    text, where = f"{speed / 1000:g} Gb/s", f"{host.source.name}, line {net.line}"
+    rate = Figure(speed * 1e6 / 8, "byte/s", Evidence.MEASURED, where, text) if speed else None
+    return net.text("name") if "name" in net.attributes else f"nic{number}", rate
 
 
 def _pcie(source: Source, element: Element) -> Figure | None:

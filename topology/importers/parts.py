@@ -261,6 +261,10 @@ class Parts:
     def nic(self, found: Figure | None = None) -> FabricSpec:
         """Return one NIC: ``found`` in a file, else as the user says, else the named system's."""
         rate = found or self._given("nic", "NIC")
+        option = None if found is None else self.options.nic
+        if found and option and given_figure(option, "byte/s", "option `nic`").value != found.value:
+            line = f"option `nic` {option}: {found.source} says {found.text}, which is taken."
+            self.anomalies += [line] * (line not in self.anomalies)
         if rate is not None:
             return self.out_fabric(rate)
         if self._outer is not None:

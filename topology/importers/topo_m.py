@@ -15,6 +15,7 @@ from itertools import combinations, permutations
 from networkx.utils import UnionFind
 
 from topology.importers.found import Format, NicFound, NodeFound
+from topology.importers.pcie import OTHER_SOCKET, SAME_SOCKET, nearest
 from topology.importers.source import Source
 from topology.reading import shown
 
@@ -29,6 +30,14 @@ _LEGEND = re.compile(r"\s*(NIC\d+):\s*(\S+)\s*$")
 _LEAST_SWITCHED = 6
 """More links than this to each of several peers is a switch: no GPU has so many for a mesh of three or more."""
 _SAME_SOCKET = ("PIX", "PXB", "PHB", "NODE")
+_DISTANCES = {
+    "PIX": 0,
+    "PXB": 1,
+    "PHB": SAME_SOCKET,
+    "NODE": SAME_SOCKET + 1,
+    "SYS": OTHER_SOCKET,
+    "SOC": OTHER_SOCKET,
+}
 
 
 def looks_like_topo_m(text: str) -> bool:
@@ -53,6 +62,9 @@ def read_topo_m(source: Source) -> NodeFound:
     chips, links = _scale_up(source, matrix, gpus)
     if not links and len(gpus) > 1:
         source.notes.append("No NVLink (if this is `topo -mp`, it hides NVLink).")
+    switches = _switches(matrix)
+    sockets = _sockets(matrix, gpus)
+    near = nearest([[_DISTANCES[matrix.cells[gpu, nic]] for gpu in gpus] for nic in nics])
     return NodeFound(
         gpus=gpus,
         chips=chips,
@@ -63,11 +75,21 @@ def read_topo_m(source: Source) -> NodeFound:
         nics=tuple(
             NicFound(
                 matrix.names.get(nic, nic),
-                tuple(i for i, gpu in enumerate(gpus) if matrix.cells[gpu, nic] in ("PIX", "PXB")),
+                own,
+                switches=switches[nic],
+                socket=next(
+                    (
+                        at
+                        for gpu, at in zip(gpus, sockets, strict=True)
+                        if matrix.cells[gpu, nic] in _SAME_SOCKET
+                    ),
+                    "",
+                ),
             )
-            for nic in nics
+            for nic, own in zip(nics, near, strict=True)
         ),
-        sockets=_sockets(matrix, gpus),
+        sockets=sockets,
+        switches=tuple(switches[gpu] for gpu in gpus),
     )
 
 
@@ -238,6 +260,25 @@ def _scale_up(
     ]
     source.notes.append(f"{len(links)} pairs of GPUs joined directly.")
     return (), links
+
+
+def _switches(matrix: _Matrix) -> dict[str, tuple[str, ...]]:
+    """Return the PCIe switches above each GPU and NIC: one of all that PXB or PIX joins, in it one of each PIX group.
+
+    Groups without a GPU are the ports of one card.
+    """
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(matrix.columns, ())
+    known: dict[frozenset[str], str] = {}
+    for cells in (("PIX", "PXB"), ("PIX",)):
+        joined: UnionFind[str] = UnionFind(matrix.columns)
+        for pair in combinations(matrix.columns, 2):
+            if matrix.cells[pair] in cells:
+                joined.union(*pair)
+        for group in sorted(joined.to_sets(), key=lambda some: min(map(matrix.columns.index, some))):
+            if len(group) > 1 and frozenset(group) not in known and any(n.startswith("GPU") for n in group):
+                name = known[frozenset(group)] = f"pcie{len(known)}"
+                found.update({member: (*found[member], name) for member in group})
+    return found
 
 
 def _sockets(matrix: _Matrix, gpus: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,0 +1,312 @@
+"""The NICs of hosts in a raw graph: which GPUs each serves, through which PCIe, and the leaf it is cabled to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from networkx.utils import UnionFind
+
+from topology.errors import InputError
+from topology.figures import Evidence, Figure
+from topology.importers.found import FabricFound, NicFound, NodeFound, Nodes, PortFound, commonest
+from topology.importers.hosts import Draft, add_switches, gpu_count, gpu_id, socket_id
+from topology.importers.parts import Parts
+from topology.importers.pcie import crossed, deal
+from topology.spec import FabricSpec, RawNode
+from topology.units import format_quantity
+
+
+@dataclass(frozen=True)
+class _Cable:
+    """A NIC and the leaf that it is cabled to, with the GPUs that it serves (by position) and its place on PCIe."""
+
+    name: str
+    leaf: str
+    link: FabricSpec
+    gpus: tuple[int, ...]
+    count: int = 1
+    switches: tuple[str, ...] = ()
+    socket: str = ""
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.count * self.link.link_bytes_per_s.value
+
+
+def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
+    """Link the GPUs of every host to the leaves its NICs are cabled to, each NIC once.
+
+    The NICs of one GPU are links of its own. Those that several GPUs share, or that PCIe slows down, are nodes,
+    reached over the switches that stand between.
+    """
+    usual = commonest(len(ports) for ports in fabric.ports_by_host.values()) or 0
+    for host, ports in fabric.ports_by_host.items():
+        if host not in nodes:
+            continue
+        node = nodes[host]
+        cables = _cables(fabric, ports, node, gpu_count(node, parts), usual, parts)
+        if node is not None and any(socket_id(host, node, socket) in draft.nodes for socket in node.sockets):
+            for cable in cables:
+                root = socket_id(host, node, cable.socket)
+                at = add_switches(draft, host, node, cable.switches, root, cable.link, parts)
+                draft.link(at, _add_nic(draft, host, cable), cable.link, cable.count)
+            continue
+        for members, own in _sharing(cables, node):
+            _attach(draft, host, node, members, own, parts)
+
+
+def _cables(
+    fabric: FabricFound,
+    ports: Sequence[PortFound],
+    node: NodeFound | None,
+    gpus: int,
+    usual: int,
+    parts: Parts,
+) -> list[_Cable]:
+    """Return the cables of a host: of each port, or where its ports have no names of each NIC of its dump."""
+    nics = {nic.name: nic for nic in node.nics} if node is not None else {}
+    if all(not port.nic and port.rate is None for port in ports):
+        leaf = ports[0].switch
+        if not nics:
+            count = parts.nics_per_gpu()
+            parts.note(f"NIC to GPU: {count} of each GPU (no file says how many there are).")
+            return [_Cable("nic", leaf, parts.nic(), (gpu,), count) for gpu in range(gpus)]
+        pairs = [(nic, leaf, nic.rate) for nic in (node.nics if node else ())]
+    else:
+        known = [(nics.get(_base(port.nic, nics)), port) for port in ports]
+        if not all(nic and nic.near for nic, _ in known):
+            return _unplaced(fabric, ports, nics, gpus, usual, parts)
+        pairs = [(nic, port.switch, port.rate or nic.rate) for nic, port in known if nic]
+    links = [parts.nic(rate) for _, _, rate in pairs]
+    served = deal([nic.near for nic, _, _ in pairs], [link.link_bytes_per_s.value for link in links], gpus)
+    _tell(node, [nic for nic, _, _ in pairs], served, parts)
+    return [
+        _Cable(nic.name, leaf, link, members, 1, nic.switches, nic.socket)
+        for (nic, leaf, _), link, members in zip(pairs, links, served, strict=True)
+        if members
+    ]
+
+
+def _unplaced(
+    fabric: FabricFound,
+    ports: Sequence[PortFound],
+    nics: Mapping[str, NicFound],
+    gpus: int,
+    usual: int,
+    parts: Parts,
+) -> list[_Cable]:
+    """Return the cables of ports whose NICs no dump places: by rail, else in order; those it places, as it does."""
+    cables = []
+    for number, port in enumerate(ports):
+        nic = nics.get(_base(port.nic, nics))
+        if nic is not None and nic.near:
+            members: Sequence[int] = nic.near
+            parts.note("NIC to GPU: as the node's dump places them on PCIe.")
+        elif fabric.rails == gpus and port.rail is not None:
+            parts.note("NIC to GPU: rail r serves GPU r of its node (no file says; they are as many).")
+            members = [port.rail]
+        elif fabric.rails and port.rail is not None:
+            members = _in_order(port.rail, fabric.rails, gpus, port, parts)
+        else:
+            members = _in_order(number, max(usual, number + 1), gpus, port, parts)
+        link = parts.nic(port.rate or (nic.rate if nic else None))
+        cables.append(_Cable(port.nic or "nic", port.switch, link, tuple(members)))
+    return cables
+
+
+def _in_order(number: int, count: int, gpus: int, port: PortFound, parts: Parts) -> list[int]:
+    """Return the GPUs of NIC ``number`` of ``count``, in order."""
+    if count >= gpus and count % gpus == 0:
+        parts.note(f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which).")
+        return [number * gpus // count]
+    if gpus % count == 0:
+        each = gpus // count
+        parts.note(f"NIC to GPU: each NIC is shared by {each} GPUs, in order (no file says which).")
+        return list(range(number * each, (number + 1) * each))
+    raise InputError(
+        f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says which is whose; add the "
+        "`nvidia-smi topo -m` or NCCL XML of a node."
+    )
+
+
+def _tell(
+    node: NodeFound | None, nics: Sequence[NicFound], served: Sequence[tuple[int, ...]], parts: Parts
+) -> None:
+    """Note which GPU got which NIC, and why."""
+    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for number, nic in enumerate(nics):
+        groups[nic.near].append(number)
+    said = []
+    for near, numbers in groups.items():
+        if len(near) == 1:
+            said.append(f"{_gpus(near)} {_names(nics, numbers)} (nearest to it)")
+        elif near:
+            by: dict[tuple[int, ...], list[int]] = defaultdict(list)
+            for number in numbers:
+                by[served[number]].append(number)
+            dealt = ", ".join(
+                f"{_names(nics, some)} {'shared by ' if len(gpus) > 1 else 'to '}{_gpus(gpus)}"
+                for gpus, some in by.items()
+            )
+            said.append(f"{dealt} (equally near to {_gpus(near)}: dealt evenly, in order)")
+    if node is None:
+        return
+    parts.note(f"NIC to GPU, {node.place}: {'; '.join(said)}.")
+    if far := groups.get((), []):
+        parts.note(f"{_names(nics, far)}, {node.place}: every GPU has a nearer NIC; left out.")
+
+
+def _gpus(numbers: Sequence[int]) -> str:
+    """Return GPU0, GPU1 and GPU2."""
+    names = [f"GPU{number}" for number in numbers]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _names(nics: Sequence[NicFound], numbers: Sequence[int]) -> str:
+    return " + ".join(
+        f"{nics[number].name}" + (f" ({rate.text})" if (rate := nics[number].rate) else "")
+        for number in numbers
+    )
+
+
+def _sharing(cables: Sequence[_Cable], node: NodeFound | None) -> list[tuple[list[int], list[_Cable]]]:
+    """Return the sets of GPUs that share NICs, or uplinks of PCIe switches on the way to them, with their NICs."""
+    joined: UnionFind[str] = UnionFind()
+    for number, cable in enumerate(cables):
+        name = f"nic {number}"
+        for gpu in cable.gpus:
+            joined.union(name, f"gpu {gpu}")
+            if node is not None and node.switches:
+                own = node.switches[gpu]
+                joined.union(f"gpu {gpu}", *(f"up {switch}" for switch in crossed(own, cable.switches)))
+        if node is not None and cable.gpus and node.switches:
+            joined.union(
+                name, *(f"up {one}" for one in crossed(cable.switches, node.switches[cable.gpus[0]]))
+            )
+    groups: dict[str, tuple[set[int], list[_Cable]]] = {}
+    for number, cable in enumerate(cables):
+        members, own_cables = groups.setdefault(joined[f"nic {number}"], (set(), []))
+        members.update(cable.gpus)
+        own_cables.append(cable)
+    return [(sorted(members), own) for members, own in groups.values()]
+
+
+def _attach(
+    draft: Draft,
+    host: str,
+    node: NodeFound | None,
+    gpus: Sequence[int],
+    cables: Sequence[_Cable],
+    parts: Parts,
+) -> None:
+    """Link some GPUs to the leaves of the NICs that they alone share."""
+    total = sum(cable.bytes_per_s for cable in cables)
+    if len(gpus) == 1 and not _slowed(node, gpus[0], cables, total):
+        own = gpu_id(host, gpus[0])
+        links = {(cable.leaf, cable.link.name, cable.link.link_bytes_per_s.value) for cable in cables}
+        if len({leaf for leaf, _, _ in links}) == len(links):
+            for cable in cables:
+                draft.link(own, cable.leaf, cable.link, cable.count)
+        else:
+            for cable in cables:
+                draft.link(own, _add_nic(draft, host, cable), cable.link, cable.count)
+        return
+    rate = Figure(
+        total, "byte/s", Evidence.DERIVED, "no narrower than its NICs", format_quantity(total, "byte/s", 12)
+    )
+    unsaid = parts.inner_fabric("pcie", rate)
+    chains = [
+        *(node.switches[gpu] if node and node.switches else () for gpu in gpus),
+        *(c.switches for c in cables),
+    ]
+    depth = 0
+    while all(len(chain) > depth and chain[depth] == chains[0][depth] for chain in chains):
+        depth += 1
+    root, start = "", max(0, depth - 1)
+    if not depth:
+        root = draft.node(RawNode(_free(draft, f"{host}.root"), "host", node=host))
+    known = node.pcie if node is not None else ()
+    for place, gpu in enumerate(gpus):
+        figure = known[gpu] if gpu < len(known) else None
+        link = parts.pcie(figure) if figure or parts.options.pcie else unsaid
+        at = root
+        if node is not None:
+            at = add_switches(draft, host, node, chains[place][start:], root, unsaid, parts)
+        draft.link(gpu_id(host, gpu), at, link)
+    for cable in cables:
+        at = root
+        if node is not None:
+            at = add_switches(draft, host, node, cable.switches[start:], root, unsaid, parts)
+        draft.link(at, _add_nic(draft, host, cable), cable.link, cable.count)
+    if unsaid.link_bytes_per_s is rate and not known:
+        parts.note("PCIe between GPUs and the NICs that they share: taken as no narrower than those NICs.")
+
+
+def _slowed(node: NodeFound | None, gpu: int, cables: Sequence[_Cable], total: float) -> bool:
+    """Whether the PCIe of a GPU alone with its NICs is slower than they are."""
+    if node is None:
+        return False
+    own = node.pcie[gpu] if gpu < len(node.pcie) else None
+    if own is not None and own.value < total:
+        return True
+    through: dict[str, float] = defaultdict(float)
+    for cable in cables:
+        chain = node.switches[gpu] if node.switches else ()
+        for switch in (*crossed(chain, cable.switches), *crossed(cable.switches, chain)):
+            through[switch] += cable.bytes_per_s
+    return any(
+        switch in node.uplinks and node.uplinks[switch].value < rate for switch, rate in through.items()
+    )
+
+
+def _add_nic(draft: Draft, host: str, cable: _Cable) -> str:
+    """Add a NIC and its cable, and return its id."""
+    name = draft.node(RawNode(_free(draft, f"{host}.{cable.name}"), "nic", node=host))
+    draft.link(name, cable.leaf, cable.link, cable.count)
+    return name
+
+
+def _free(draft: Draft, name: str) -> str:
+    """Return ``name``, with a sign behind it for each node that has it."""
+    while name in draft.nodes:
+        name += "+"
+    return name
+
+
+def check_nics(fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
+    """Compare the NICs of each host in the fabric with those of its dump; NICs that are not cabled are told.
+
+    Raises
+    ------
+    InputError
+        If a cabled NIC is not in the dump, or there are more cabled ports than NICs.
+    """
+    for host, every in fabric.ports_by_host.items():
+        node, ports = nodes.get(host), [port for port in every if port.nic]
+        if node is None or not node.nics or not ports:
+            continue
+        names = {nic.name for nic in node.nics}
+        known = [port for port in ports if _base(port.nic, names) in names]
+        if known and len(known) < len(ports):
+            other = next(port for port in ports if port not in known)
+            raise InputError(
+                f"{other.place}: NIC {other.nic} of {host} is cabled, but {node.place} lists only "
+                f"{', '.join(sorted(names))}."
+            )
+        if not known and len(ports) > len(node.nics):
+            raise InputError(
+                f"{ports[0].place}: {host} has {len(ports)} cabled NICs, but {node.place} lists {len(node.nics)}."
+            )
+        cabled = {_base(port.nic, names) for port in ports}
+        missing = [nic.name for nic in node.nics if nic.near and nic.name not in cabled] if known else []
+        if missing:
+            parts.anomalies.append(
+                f"{node.place}: {host}: {', '.join(missing)} beside a GPU, but {fabric.place} has no cable there."
+            )
+
+
+def _base(nic: str, names: Container[str]) -> str:
+    """Return a port's NIC without the port number that several ports of one adapter get."""
+    return nic if nic in names else nic.rsplit(".", 1)[0]

@@ -1,0 +1,111 @@
+"""The PCIe of a host: which NICs are near which GPUs, how they are dealt, and which switches stand above what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from topology.figures import Figure
+
+SAME_SOCKET = 10
+"""Distance over a host bridge; what is nearer hangs on one PCIe switch."""
+OTHER_SOCKET = 12
+
+
+def distance(a: Sequence[str], b: Sequence[str], *, one_socket: bool) -> int:
+    """Return how far two devices below the switches ``a`` and ``b`` are: switches between them, or a socket."""
+    shared = _shared(a, b)
+    if shared:
+        return len(a) + len(b) - 2 * shared
+    return SAME_SOCKET if one_socket else OTHER_SOCKET
+
+
+def crossed(a: Sequence[str], b: Sequence[str]) -> tuple[str, ...]:
+    """Return the switches of ``a`` whose uplink lies on the way to a device below ``b``."""
+    return tuple(a[_shared(a, b) :])
+
+
+def _shared(a: Sequence[str], b: Sequence[str]) -> int:
+    pairs = [one == other for one, other in zip(a, b, strict=False)]
+    return pairs.index(False) if False in pairs else len(pairs)
+
+
+def nearest(distances: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Return the GPUs that each NIC is near to, of ``distances [NICs, GPUs]``.
+
+    A GPU uses the NICs nearest to it, as NCCL does; but not those beyond its own PCIe switches that stand beside
+    other GPUs, which it reaches over them. A NIC on a PCIe switch with a GPU is always near to one. The others,
+    to which every GPU has a nearer one, are near to none.
+    """
+    gpus = range(len(distances[0]) if distances else 0)
+    best = [min(row[gpu] for row in distances) for gpu in gpus]
+    found = []
+    for row in distances:
+        switched = any(row[gpu] < SAME_SOCKET for gpu in gpus)
+        near = [gpu for gpu in gpus if row[gpu] == best[gpu] and (row[gpu] < SAME_SOCKET or not switched)]
+        if switched and not near:
+            near = [gpu for gpu in gpus if row[gpu] == min(row)]
+        found.append(tuple(near))
+    return found
+
+
+def deal(near: Sequence[Sequence[int]], rates: Sequence[float], gpus: int) -> list[tuple[int, ...]]:
+    """Return the GPUs that each NIC serves: those near it, NICs near to the same ones dealt evenly, each once.
+
+    Whole NICs go to the GPUs that have least; what does not go round is shared by those.
+    """
+    load = [0.0] * gpus
+    served: list[tuple[int, ...]] = [()] * len(near)
+    groups: dict[tuple[tuple[int, ...], float], list[int]] = {}
+    for number, (some, rate) in enumerate(zip(near, rates, strict=True)):
+        groups.setdefault((tuple(some), rate), []).append(number)
+    for (members, rate), nics in sorted(groups.items(), key=lambda item: (len(item[0][0]), -item[0][1])):
+        left, low, each = len(nics), list(members), Counter[int]()
+        while left and members:
+            least = min(load[gpu] for gpu in members)
+            low = [gpu for gpu in members if load[gpu] <= least * (1 + 1e-9)]
+            if left < len(low):
+                break
+            each.update(low)
+            left -= len(low)
+            for gpu in low:
+                load[gpu] += rate
+        whole = [gpu for gpu in members for _ in range(each[gpu])]
+        served_by = dict(zip(nics, whole, strict=False))
+        rest = nics[len(whole) :] if members else []
+        size = len(low) if rest and len(low) % len(rest) else len(low) // max(1, len(rest))
+        for turn, nic in enumerate(rest):
+            served[nic] = tuple(low[turn * size : (turn + 1) * size] or low)
+        for gpu in low if rest else ():
+            load[gpu] += rate * len(rest) / len(low)
+        for nic, gpu in served_by.items():
+            served[nic] = (gpu,)
+    return served
+
+
+def kept_switches(
+    chains: Mapping[str, Sequence[str]], rates: Mapping[str, Figure]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, Figure]]:
+    """Return the switches above each device, without those that have one thing below, and the rates of links.
+
+    ``chains`` are the bridges above each device from the root down, ``rates`` those of the links of bridges and
+    devices to what is above them. A bridge above one thing alone (a port of a switch) is part of that one's link.
+    """
+    below: dict[str, set[str]] = {}
+    for device, chain in chains.items():
+        for bridge, under in pairwise((*chain, device)):
+            below.setdefault(bridge, set()).add(under)
+    kept: dict[str, tuple[str, ...]] = {}
+    slowest: dict[str, Figure] = {}
+    for device, chain in chains.items():
+        kept[device] = tuple(bridge for bridge in chain if len(below[bridge]) > 1)
+        passed: list[str] = []
+        for name in (*chain, device):
+            passed.append(name)
+            if name == device or len(below[name]) > 1:
+                known = [rates[one] for one in passed if one in rates]
+                if known:
+                    slowest[name] = min(known, key=lambda figure: figure.value)
+                passed = []
+    return kept, slowest

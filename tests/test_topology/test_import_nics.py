@@ -144,7 +144,7 @@ def test_nics_are_conserved(tmp_path_factory: pytest.TempPathFactory, host: Host
     for text in (host.xml(), host.topo_m()):
         imported = taken(folder, text, host.gbit)
         graph = build_cluster(imported.spec).graph
-        kinds = dict(graph.nodes(data="kind"))
+        kinds = {node: data["kind"] for node, data in graph.nodes(data=True)}
         leaves = [node for node, kind in kinds.items() if kind == "leaf"]
         edges = [
             (end, leaf) for leaf in leaves for end in graph[leaf] if graph.nodes[end]["node"] is not None

@@ -19,7 +19,7 @@ from topology.importers.hostlist import expand_hosts
 from topology.importers.merge import merge_found
 from topology.importers.parts import ImportOptions, Parts
 from topology.importers.registry import read_found
-from topology.importers.regular import regular_fabric, regular_node, unswitched
+from topology.importers.regular import regular_form, unswitched
 from topology.importers.source import read_source
 from topology.plausible import check_raw_links
 from topology.spec import ClusterSpec
@@ -87,21 +87,19 @@ def _lines(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _assemble(name: str, found: Sequence[Found], parts: Parts) -> Assembled:
-    """Return the raw graph, with the short form where nothing is unlike its siblings and all is regular."""
+    """Return the raw graph, with the short form where all is regular but for a few faults."""
     fabric, nodes = merge_found(found, parts)
+    place = " and ".join(one.place for one in found)
     if isinstance(found[0], WholeFound):
-        return assemble_whole(found[0], parts)
-    if fabric is None:
-        node = next(one for one in found if isinstance(one, NodeFound))
-        assembled = assemble_node(node, parts)
-        if not parts.anomalies:
-            assembled.short = regular_node(name, node, parts)
-        return assembled
-    assembled = assemble_fabric(fabric, nodes, parts)
-    if not fabric.switches:
-        assembled.short = unswitched(name, fabric, nodes, assembled.domains, parts)
-        assembled.hosts = [host for hosts in assembled.domains.values() for host in hosts]
-    elif not parts.anomalies and (short := regular_fabric(name, fabric, nodes, assembled, parts)):
+        assembled = assemble_whole(found[0], parts)
+    elif fabric is None:
+        assembled = assemble_node(next(one for one in found if isinstance(one, NodeFound)), parts)
+    else:
+        assembled = assemble_fabric(fabric, nodes, parts)
+        if not fabric.switches:
+            assembled.short, assembled.hosts = unswitched(name, fabric, assembled, parts)
+            return assembled
+    if short := regular_form(name, assembled, parts, place):
         assembled.short, assembled.hosts = short
     return assembled
 

@@ -39,7 +39,7 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> N
     """Link the GPUs of every host to the leaves its NICs are cabled to, each NIC once.
 
     The NICs of one GPU are links of its own. Those that several GPUs share, or that PCIe slows down, are nodes,
-    reached over the switches that stand between.
+    reached over the switches that stand between; so are all of a host whose GPUs reach each other over PCIe alone.
     """
     usual = commonest(len(ports) for ports in fabric.ports_by_host.values()) or 0
     for host, ports in fabric.ports_by_host.items():
@@ -47,14 +47,19 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> N
             continue
         node = nodes[host]
         cables = _cables(fabric, ports, node, gpu_count(node, parts), usual, parts)
-        if node is not None and any(socket_id(host, node, socket) in draft.nodes for socket in node.sockets):
-            for cable in cables:
-                root = socket_id(host, node, cable.socket)
-                at = add_switches(draft, host, node, cable.switches, root, cable.link, parts)
-                draft.link(at, _add_nic(draft, host, cable), cable.link, cable.count)
-            continue
+        joined = node is not None and any(socket_id(host, node, one) in draft.nodes for one in node.sockets)
         for members, own in _sharing(cables, node):
-            _attach(draft, host, node, members, own, parts)
+            known = joined and all(cable.socket or cable.switches for cable in own)
+            alone = len(members) == 1 and not _slowed(node, members[0], own)
+            if node is not None and known and not (alone and node.links):
+                for cable in own:
+                    root = socket_id(host, node, cable.socket)
+                    at = add_switches(draft, host, node, cable.switches, root, cable.link, parts)
+                    draft.link(at, _add_nic(draft, host, cable), cable.link, cable.count)
+            elif alone:
+                _attach_one(draft, host, members[0], own)
+            else:
+                _attach(draft, host, node, members, own, parts)
 
 
 def _cables(
@@ -193,6 +198,16 @@ def _sharing(cables: Sequence[_Cable], node: NodeFound | None) -> list[tuple[lis
     return [(sorted(members), own) for members, own in groups.values()]
 
 
+def _attach_one(draft: Draft, host: str, gpu: int, cables: Sequence[_Cable]) -> None:
+    """Link a GPU to the leaves of its own NICs; those of different rates to one leaf are nodes."""
+    own = gpu_id(host, gpu)
+    links = {(cable.leaf, cable.link.name, cable.link.link_bytes_per_s.value) for cable in cables}
+    plain = len({leaf for leaf, _, _ in links}) == len(links)
+    for cable in cables:
+        end = cable.leaf if plain else _add_nic(draft, host, cable)
+        draft.link(own, end, cable.link, cable.count)
+
+
 def _attach(
     draft: Draft,
     host: str,
@@ -201,18 +216,8 @@ def _attach(
     cables: Sequence[_Cable],
     parts: Parts,
 ) -> None:
-    """Link some GPUs to the leaves of the NICs that they alone share."""
+    """Link some GPUs to the leaves of the NICs that they alone share, over the PCIe between them."""
     total = sum(cable.bytes_per_s for cable in cables)
-    if len(gpus) == 1 and not _slowed(node, gpus[0], cables, total):
-        own = gpu_id(host, gpus[0])
-        links = {(cable.leaf, cable.link.name, cable.link.link_bytes_per_s.value) for cable in cables}
-        if len({leaf for leaf, _, _ in links}) == len(links):
-            for cable in cables:
-                draft.link(own, cable.leaf, cable.link, cable.count)
-        else:
-            for cable in cables:
-                draft.link(own, _add_nic(draft, host, cable), cable.link, cable.count)
-        return
     rate = Figure(
         total, "byte/s", Evidence.DERIVED, "no narrower than its NICs", format_quantity(total, "byte/s", 12)
     )
@@ -244,12 +249,12 @@ def _attach(
         parts.note("PCIe between GPUs and the NICs that they share: taken as no narrower than those NICs.")
 
 
-def _slowed(node: NodeFound | None, gpu: int, cables: Sequence[_Cable], total: float) -> bool:
+def _slowed(node: NodeFound | None, gpu: int, cables: Sequence[_Cable]) -> bool:
     """Whether the PCIe of a GPU alone with its NICs is slower than they are."""
     if node is None:
         return False
     own = node.pcie[gpu] if gpu < len(node.pcie) else None
-    if own is not None and own.value < total:
+    if own is not None and own.value < sum(cable.bytes_per_s for cable in cables):
         return True
     through: dict[str, float] = defaultdict(float)
     for cable in cables:

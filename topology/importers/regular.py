@@ -1,37 +1,76 @@
-"""The short form of what is regular: equal domains and a fabric of one kind, instead of every node and link.
+"""The short form of what is regular: equal domains and a fabric of one kind, and what is broken in it.
 
-A short form is only given where its graph is the one that was found, but for the names of hosts and switches.
+The commonest host, domain, leaf and spine of a graph give the cluster as it was meant; its own graph is built and
+compared link by link with the one found. What lacks is written as broken. A short form is only given where nothing is
+left over, and little lacks: then both are the same graph, but for the names of hosts and switches.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING
+
+from networkx.utils import UnionFind
 
 from topology.build import build_cluster, check_cluster
 from topology.catalog import systems_of
 from topology.errors import InputError
-from topology.fabric_file import stand_in_latency
 from topology.fabrics import check_scale_out
 from topology.importers.assemble import Assembled
-from topology.importers.found import FabricFound, NodeFound, Nodes
+from topology.importers.found import FabricFound, commonest
 from topology.importers.parts import Parts, missing
-from topology.spec import ClusterSpec, DomainSpec, FabricSpec, ScaleOutSpec
+from topology.spec import (
+    ClusterSpec,
+    DomainSpec,
+    FabricSpec,
+    Fault,
+    GpuSpec,
+    RawLink,
+    RawTopology,
+    ScaleOutSpec,
+)
 from topology.structures import check_domain
 from topology.units import format_quantity
 
+if TYPE_CHECKING:
+    import networkx as nx
 
-def regular_node(name: str, node: NodeFound, parts: Parts) -> ClusterSpec | None:
-    """Return one host as one domain: every GPU alike on every switch chip, or a full mesh."""
-    domain = _domain_of_node(node, parts)
-    return None if domain is None else ClusterSpec(name, (domain,), None)
+_MOST_LACKING = 0.02
+"""Part of the GPUs, and of the links, that may lack: above it a graph is not regular but for its faults."""
+
+Ends = tuple[str, str]
+
+
+def regular_form(
+    name: str, assembled: Assembled, parts: Parts, place: str
+) -> tuple[ClusterSpec, list[str]] | None:
+    """Return the short form of a graph and its hosts in order, None where it is not regular."""
+    found = _Found.of(assembled.raw)
+    unit = None if found is None else found.unit(parts)
+    if found is None or unit is None:
+        return None
+    shape: _Shape | None = _Shape(None, list(found.domains.values()), {})
+    if found.leaves:
+        shape = None if len(found.domains) == 1 else found.rails(unit) or found.tree(unit)
+    if shape is None:
+        return None
+    try:
+        check_domain(unit, place)
+        if shape.out is not None:
+            check_scale_out(shape.out, place)
+        spec = check_cluster(ClusterSpec(name, (unit,) * len(shape.hosts), shape.out), place)
+        return _compared(spec, shape.hosts, found, unit, shape.names, parts)
+    except InputError:
+        return None
 
 
 def unswitched(
-    name: str, fabric: FabricFound, nodes: Nodes, groups: Mapping[str, Sequence[str]], parts: Parts
-) -> ClusterSpec:
+    name: str, fabric: FabricFound, assembled: Assembled, parts: Parts
+) -> tuple[ClusterSpec, list[str]]:
     """Return hosts that no file puts on switches, in the fabric of the system that the user named.
 
     Raises
@@ -39,14 +78,17 @@ def unswitched(
     InputError
         If no system was named: then nothing says how its domains are cabled.
     """
-    domains = []
-    for hosts in groups.values():
-        domain = _domain(nodes[hosts[0]], parts)
-        if domain is None or any(nodes[host] is not nodes[hosts[0]] for host in hosts):
-            raise InputError(
-                f"{fabric.place}: names no switches, and its hosts differ; add the fabric's file."
-            )
-        domains.append(replace(domain, gpus=domain.gpus_per_node * len(hosts)))
+    found = _Found.of(assembled.raw)
+    unit = None if found is None else found.unit(parts)
+    if found is None or unit is None:
+        raise InputError(f"{fabric.place}: names no switches, and its hosts differ; add the fabric's file.")
+    each = unit.gpus_per_node
+    domains = tuple(replace(unit, gpus=each * len(hosts)) for hosts in found.domains.values())
+    compared = _compared(
+        ClusterSpec(name, domains, None), list(found.domains.values()), found, unit, {}, parts
+    )
+    if compared is None or compared[0].faults:
+        raise InputError(f"{fabric.place}: names no switches, and its hosts differ; add the fabric's file.")
     design = parts.design
     if len(domains) == 1:
         design = None
@@ -60,210 +102,503 @@ def unswitched(
             f"Fabric between domains: {design.kind}, as catalog system {parts.named_system} is cabled."
         )
         if nic != design.fabric:
-            design = replace(
-                design, fabric=_as_read(design.kind, nic), nic_links_per_gpu=parts.nics_per_gpu()
-            )
+            count = parts.nics_per_gpu()
+            design = replace(design, fabric=_as_read(design.kind, nic), nic_links_per_gpu=count)
         if parts.options.oversubscription is not None:
-            design = replace(
-                design, oversubscription=parts.oversubscription(), fabric=_as_read(design.kind, nic)
-            )
-    return check_cluster(ClusterSpec(name, tuple(domains), design), fabric.place)
+            ratio = parts.oversubscription()
+            design = replace(design, oversubscription=ratio, fabric=_as_read(design.kind, nic))
+    return check_cluster(ClusterSpec(name, domains, design), fabric.place), compared[1]
 
 
-def regular_fabric(
-    name: str, fabric: FabricFound, nodes: Nodes, assembled: Assembled, parts: Parts
-) -> tuple[ClusterSpec, list[str]] | None:
-    """Return the short form and its hosts in order, None where the fabric is not regular."""
-    hosts = list(nodes.values())
-    if not hosts or any(node is not hosts[0] for node in hosts):
-        return None
-    domain = _domain(hosts[0], parts)
-    sizes = {len(members) for members in assembled.domains.values()}
-    if domain is None or len(sizes) != 1:
-        return None
-    domain = replace(domain, gpus=domain.gpus_per_node * sizes.pop())
-    shape = _rail(fabric, assembled, parts) if fabric.switch_rails else _tree(fabric, assembled, domain)
-    if shape is None:
-        return None
-    order, out = shape
-    try:
-        check_domain(domain, fabric.place)
-        check_scale_out(out, fabric.place)
-        spec = check_cluster(ClusterSpec(name, (domain,) * len(assembled.domains), out), fabric.place)
-    except InputError:
-        return None
-    return (spec, order) if _same_graph(spec, assembled) else None
+@dataclass(frozen=True)
+class _Shape:
+    """A fabric, the hosts of each domain in its order (an empty name for one that lacks), and its switches' names."""
+
+    out: ScaleOutSpec | None
+    hosts: list[list[str]]
+    names: dict[str, str]
 
 
-def _domain(node: NodeFound | None, parts: Parts) -> DomainSpec | None:
-    """Return the domain that a host is in, or a part of: of its dump, else of the system."""
-    if node is not None and node.gpus:
-        return _domain_of_node(node, parts)
-    system = parts.need_system()
-    count = node.devices if node is not None else parts.gpus_per_node()
-    return system if system.structure in ("switch", "mesh") and count == system.gpus_per_node else None
+@dataclass
+class _Found:
+    """A raw graph by hosts and domains.
 
-
-def _domain_of_node(node: NodeFound, parts: Parts) -> DomainSpec | None:
-    """Return the domain of a dump whose GPUs are all linked alike, None where they are not."""
-    count = len(node.gpus)
-    if count < 2 or not node.links:
-        return None
-    system = parts.system
-    if node.chips:
-        per_chip: dict[str, set[int]] = defaultdict(set)
-        for gpu, chip, links in node.links:
-            per_chip[chip if gpu in node.gpus else gpu].add(links)
-        if len(node.links) != count * len(node.chips) or any(len(links) != 1 for links in per_chip.values()):
-            return None
-        chips = tuple(links.pop() for links in per_chip.values())
-        if system is not None and system.structure == "switch" and sum(chips) == system.links_per_gpu:
-            if node.hidden or sorted(chips) == sorted(system.links_per_switch):
-                chips = system.links_per_switch
-        elif node.hidden:
-            return None
-        return _as_part(parts, count, "switch", chips)
-    pairs = {frozenset((a, b)): links for a, b, links in node.links}
-    if len(pairs) != count * (count - 1) // 2 or len(set(pairs.values())) != 1:
-        return None
-    return _as_part(parts, count, "mesh", links_per_neighbour=next(iter(pairs.values())))
-
-
-_SAME = attrgetter("structure", "links_per_switch", "links_per_neighbour", "fabric.link_bytes_per_s")
-
-
-def _as_part(
-    parts: Parts,
-    gpus: int,
-    structure: str,
-    links_per_switch: tuple[int, ...] = (),
-    links_per_neighbour: int = 0,
-) -> DomainSpec:
-    """Return the named system where the dump is exactly its host, else a domain as a cluster file describes it."""
-    fabric, system = parts.scale_up, parts.system
-    domain = DomainSpec(
-        part="custom",
-        title=f"domain of {gpus} {parts.gpu.title}",
-        status="user",
-        gpu=parts.gpu,
-        gpus=gpus,
-        gpus_per_node=gpus,
-        structure=structure,
-        fabric=replace(fabric, name=f"scale-up {format_quantity(fabric.link_bytes_per_s.value, 'byte/s')}"),
-        links_per_switch=links_per_switch,
-        nodes_per_rack=1,
-        links_per_neighbour=links_per_neighbour,
-    )
-    if system is None or parts.named_system is None or system.gpus_per_node != gpus:
-        return domain
-    return replace(system, gpus=gpus) if _SAME(system) == _SAME(domain) else domain
-
-
-def _rail(fabric: FabricFound, assembled: Assembled, parts: Parts) -> tuple[list[str], ScaleOutSpec] | None:
-    """Return rails: in each pod one leaf a rail, every host on all of them, leaves evenly on all spines.
-
-    That links are as many and as fast as in such a fabric is seen when its graph is compared.
+    Attributes
+    ----------
+    gpus:
+        GPUs of each host, in order.
+    domains:
+        Hosts of each domain.
+    up:
+        Scale-up links of each GPU, by chip or GPU at the other end.
+    nics:
+        Links of each GPU to leaves.
+    above:
+        Links of each switch to those of the level above.
+    levels:
+        Kind of each switch of the fabric: leaf, spine or core.
+    links, kinds:
+        All links but those of PCIe, and the kind of each node.
+    odd:
+        GPUs that no scale-up link joins to their host, which PCIe does.
     """
-    size = set(Counter(fabric.pods.values()).values())
-    spines = sum(level == 2 for level in fabric.switches.values())
-    count = fabric.trunks[0].count if fabric.trunks else None
-    rate = fabric.ports[0].rate
-    if len(size) != 1 or not spines or rate is None or count is None:
+
+    gpu: GpuSpec
+    gpus: dict[str, list[str]]
+    domains: dict[str, list[str]]
+    up: dict[str, dict[str, RawLink]]
+    nics: dict[str, dict[str, RawLink]]
+    above: dict[str, dict[str, RawLink]]
+    levels: dict[str, str]
+    links: list[RawLink]
+    kinds: dict[str, str]
+    odd: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, raw: RawTopology) -> _Found | None:
+        """Return what a graph has, None where it has what no short form says."""
+        kinds = {node.id: node.kind for node in raw.nodes}
+        gpus: dict[str, list[str]] = defaultdict(list)
+        hosts: dict[str, dict[str, None]] = defaultdict(dict)
+        types = []
+        for node in raw.nodes:
+            if node.kind == "gpu":
+                if node.node is None or node.domain is None or node.gpu is None:
+                    return None
+                gpus[node.node].append(node.id)
+                hosts[node.domain][node.node] = None
+                types.append(node.gpu)
+            elif node.kind not in ("switch", "leaf", "spine", "core", "host", "pcie"):
+                return None
+        if any(one != types[0] for one in types) or sum(map(len, hosts.values())) != len(gpus):
+            return None
+        levels = {name: kind for name, kind in kinds.items() if kind in ("leaf", "spine", "core")}
+        up, nics, above = (defaultdict[str, dict[str, RawLink]](dict) for _ in range(3))
+        inner: set[str] = set()
+        links = []
+        for link in raw.links:
+            a, b = link.between
+            ends = {kinds[a], kinds[b]}
+            if ends & {"host", "pcie"}:
+                inner.update(end for end in (a, b) if kinds[end] == "gpu")
+                continue
+            links.append(link)
+            for one, other in ((a, b), (b, a)):
+                if kinds[one] == "gpu" and kinds[other] in ("gpu", "switch"):
+                    up[one][other] = link
+                elif kinds[one] == "gpu":
+                    nics[one][other] = link
+                elif (ends == {"leaf", "spine"} and kinds[one] == "leaf") or (
+                    ends == {"spine", "core"} and kinds[one] == "spine"
+                ):
+                    above[one][other] = link
+        domains = {label: list(own) for label, own in hosts.items()}
+        found = cls(types[0], dict(gpus), domains, up, nics, above, levels, links, kinds)
+        found.odd = {name for name in inner if name not in up}
+        # GPUs that NVLink joins have PCIe in the graph only because one of their host has no NVLink
+        usual = inner - found.odd
+        beside = {
+            own for members in found.gpus.values() if found.odd.intersection(members) for own in members
+        }
+        return found if usual <= beside and found.few(len(found.odd)) else None
+
+    def few(self, gpus: int) -> bool:
+        """Whether so many GPUs are few enough to be faults."""
+        return gpus <= _MOST_LACKING * sum(map(len, self.gpus.values()))
+
+    @cached_property
+    def leaves(self) -> dict[str, list[str]]:
+        """The hosts of each leaf that has any."""
+        found: dict[str, dict[str, None]] = defaultdict(dict)
+        for host, members in self.gpus.items():
+            for member in members:
+                for leaf in self.nics.get(member, ()):
+                    found[leaf][host] = None
+        return {leaf: list(hosts) for leaf, hosts in found.items()}
+
+    def unit(self, parts: Parts) -> DomainSpec | None:
+        """Return the domain that most are, None where its GPUs are not all linked alike."""
+        per_node = commonest(len(own) for own in self.gpus.values()) or 0
+        size = commonest(len(own) for own in self.domains.values()) or 0
+        seen: Counter[tuple[str, tuple[int, ...], int]] = Counter()
+        for hosts in self.domains.values():
+            own = [gpu for host in hosts for gpu in self.gpus[host]]
+            whole = len(hosts) == size and all(len(self.gpus[host]) == per_node for host in hosts)
+            if whole and (kind := self._structure(own)) is not None:
+                seen[(*kind, len(own))] += 1
+        if not seen:
+            return None
+        (structure, counts, gpus), _ = seen.most_common(1)[0]
+        links: Counter[tuple[float, float]] = Counter()
+        first: dict[tuple[float, float], FabricSpec] = {}
+        for link in chain.from_iterable(own.values() for own in self.up.values()):
+            links[_rate(link.fabric)] += 1
+            first.setdefault(_rate(link.fabric), link.fabric)
+        fabric = first[links.most_common(1)[0][0]]
+        return self._as_part(parts, fabric, structure, counts, gpus, per_node)
+
+    def _structure(self, gpus: Sequence[str]) -> tuple[str, tuple[int, ...]] | None:
+        """Return how some GPUs are linked to each other, None where they are not all linked alike."""
+        chips: dict[str, list[int]] = defaultdict(list)
+        for gpu in gpus:
+            for other, link in self.up.get(gpu, {}).items():
+                chips[other].append(link.count)
+        if any(len(set(counts)) != 1 for counts in chips.values()) or not chips or len(gpus) < 2:
+            return None
+        counts = tuple(sorted((own[0] for own in chips.values()), reverse=True))
+        if chips.keys().isdisjoint(gpus) and all(len(own) == len(gpus) for own in chips.values()):
+            return "switch", counts
+        if (
+            chips.keys() == set(gpus)
+            and len(set(counts)) == 1
+            and all(len(o) == len(gpus) - 1 for o in chips.values())
+        ):
+            return "mesh", counts[:1]
         return None
-    number = {node.id: node.rail for node in assembled.raw.nodes if node.kind == "gpu"}
-    pairs = [link.between for link in assembled.raw.links if link.between[1] in fabric.switch_rails]
-    if any(a in number and number[a] != fabric.switch_rails[leaf] for a, leaf in pairs):
-        return None
-    per_pod = size.pop()
-    place = {pod: number for number, pod in enumerate(dict.fromkeys(fabric.pods.values()))}
-    by_pod = sorted(assembled.domains.values(), key=lambda hosts: place.get(fabric.pods.get(hosts[0], ""), 0))
-    order = [host for hosts in by_pod for host in hosts]
-    return order, ScaleOutSpec(
-        kind="rail",
-        fabric=_as_read("rail", parts.nic(rate)),
-        nic_links_per_gpu=1,
-        nodes_per_pod=per_pod,
-        spines=spines,
-        oversubscription=per_pod / (count * spines),
-    )
+
+    def _as_part(
+        self,
+        parts: Parts,
+        fabric: FabricSpec,
+        structure: str,
+        counts: tuple[int, ...],
+        gpus: int,
+        per_node: int,
+    ) -> DomainSpec:
+        """Return the named system where the domain is exactly one, else as a cluster file describes it."""
+        system = parts.system
+        same = system is not None and system.structure == structure and _rate(system.fabric) == _rate(fabric)
+        if same and system is not None and structure == "switch":
+            same = sorted(system.links_per_switch, reverse=True) == list(counts)
+            counts = system.links_per_switch if same else counts
+        elif same and system is not None:
+            same = (system.links_per_neighbour,) == counts
+        if (
+            same
+            and system is not None
+            and parts.named_system is not None
+            and system.gpus_per_node == per_node
+        ):
+            return replace(system, gpus=gpus)
+        rate = format_quantity(fabric.link_bytes_per_s.value, "byte/s")
+        return DomainSpec(
+            part="custom",
+            title=f"domain of {gpus} {self.gpu.title}",
+            status="user",
+            gpu=self.gpu,
+            gpus=gpus,
+            gpus_per_node=per_node,
+            structure=structure,
+            fabric=replace(fabric, name=f"scale-up {rate}"),
+            links_per_switch=counts if structure == "switch" else (),
+            nodes_per_rack=1,
+            links_per_neighbour=counts[0] if structure == "mesh" else 0,
+        )
+
+    def _nic(self) -> RawLink | None:
+        """Return the link to a leaf that most GPUs have."""
+        links = [link for own in self.nics.values() for link in own.values()]
+        usual = commonest((link.count, *_rate(link.fabric)) for link in links)
+        return next((link for link in links if (link.count, *_rate(link.fabric)) == usual), None)
+
+    def _uplinks(self, names: Iterable[str]) -> tuple[int, int] | None:
+        """Return how many links most of some switches have up, and to how many switches, of those that have any."""
+        return commonest(
+            (sum(link.count for link in own.values()), len(own))
+            for name in names
+            if (own := self.above.get(name))
+        )
+
+    def _filled(self, groups: Iterable[Sequence[str]], size: int, per_domain: int) -> list[list[str]] | None:
+        """Return the hosts of each domain, groups of ``size`` hosts one after the other; empty names fill them up.
+
+        A domain is not split between groups, and the last group need not be full.
+        """
+        domain_of = {host: label for label, hosts in self.domains.items() for host in hosts}
+        groups = list(groups)
+        filled: list[list[str]] = []
+        for number, group in enumerate(groups):
+            labels = dict.fromkeys(domain_of[host] for host in group)
+            own = [
+                [*self.domains[label], *[""] * (per_domain - len(self.domains[label]))] for label in labels
+            ]
+            short = size - sum(map(len, own))
+            if short and (number < len(groups) - 1 or short < 0):
+                if short < 0 or short % per_domain:
+                    return None
+                own += [[""] * per_domain] * (short // per_domain)
+            filled += own
+        if sum(map(len, filled)) < len(self.gpus) or any(len(own) != per_domain for own in filled):
+            return None
+        return filled
+
+    def rails(self, unit: DomainSpec) -> _Shape | None:
+        """Return rails: in each pod one leaf a rail, every host on all of them, leaves on all spines."""
+        nic = self._nic()
+        rail = self._rail_of_leaves(unit.gpus_per_node)
+        if nic is None or rail is None or "core" in self.levels.values():
+            return None
+        joined: UnionFind[str] = UnionFind()
+        for leaf, below in self.leaves.items():
+            joined.union(f"leaf {leaf}", *(f"host {host}" for host in below))
+        pods: dict[str, list[str]] = defaultdict(list)
+        for host in chain.from_iterable(self.domains.values()):
+            pods[joined[f"host {host}"]].append(host)
+        size = commonest(map(len, pods.values())) or 0
+        hosts = self._filled(pods.values(), size, unit.nodes)
+        spines = [name for name, kind in self.levels.items() if kind == "spine"]
+        up = self._uplinks(rail)
+        if hosts is None or up is None or not spines:
+            return None
+        numbers = {root: number for number, root in enumerate(pods)}
+        names = {leaf: f"f.p{numbers[joined[f'leaf {leaf}']]}.l{number}" for leaf, number in rail.items()}
+        names |= {spine: f"f.s{number}" for number, spine in enumerate(spines)}
+        out = ScaleOutSpec(
+            kind="rail",
+            fabric=_as_read("rail", nic.fabric),
+            nic_links_per_gpu=nic.count,
+            nodes_per_pod=size,
+            spines=len(spines),
+            oversubscription=size * nic.count / up[0],
+        )
+        return _Shape(out, hosts, names) if len(set(names.values())) == len(names) else None
+
+    def _rail_of_leaves(self, per_node: int) -> dict[str, int] | None:
+        """Return the rail of each leaf: the place in their hosts of most of its GPUs; None where there are none."""
+        votes: dict[str, Counter[int]] = defaultdict(Counter)
+        together = 0
+        for members in self.gpus.values():
+            own = [leaf for member in members for leaf in self.nics.get(member, ())]
+            together += len(own) != len(set(own))
+            for number, member in enumerate(members):
+                votes_of = self.nics.get(member, ())
+                for leaf in votes_of:
+                    votes[leaf][number] += 1
+        if per_node < 2 or not self.few(together * per_node):
+            return None
+        return {leaf: counts.most_common(1)[0][0] for leaf, counts in votes.items()}
+
+    def tree(self, unit: DomainSpec) -> _Shape | None:
+        """Return a leaf-spine of two levels, or a fat tree of three."""
+        nic = self._nic()
+        of_host = {
+            host: commonest(leaf for member in members for leaf in self.nics.get(member, ()))
+            for host, members in self.gpus.items()
+        }
+        on_leaf: dict[str, list[str]] = defaultdict(list)
+        for host in chain.from_iterable(self.domains.values()):
+            leaf = of_host[host]
+            if leaf is None:
+                return None
+            on_leaf[leaf].append(host)
+        size = commonest(map(len, on_leaf.values())) or 0
+        up = self._uplinks(on_leaf)
+        if nic is None or up is None or not size:
+            return None
+        down = size * unit.gpus_per_node * nic.count
+        base = ScaleOutSpec(
+            "leaf-spine", _as_read("leaf-spine", nic.fabric), nic.count, size, up[1], down / up[0]
+        )
+        if "core" not in self.levels.values():
+            hosts = self._filled(on_leaf.values(), size, unit.nodes)
+            spines = dict.fromkeys(name for leaf in on_leaf for name in self.above.get(leaf, ()))
+            names = {leaf: f"f.l{number}" for number, leaf in enumerate(on_leaf)}
+            names |= {spine: f"f.s{number}" for number, spine in enumerate(spines)}
+            return None if hosts is None else _Shape(replace(base, spines=len(spines)), hosts, names)
+        return self._fat_tree(base, on_leaf, unit)
+
+    def _fat_tree(
+        self, base: ScaleOutSpec, on_leaf: Mapping[str, list[str]], unit: DomainSpec
+    ) -> _Shape | None:
+        """Return a fat tree: leaves on the spines of their pod, the same spine of every pod on the same cores."""
+        joined: UnionFind[str] = UnionFind()
+        for leaf in on_leaf:
+            joined.union(leaf, *self.above.get(leaf, ()))
+        pods: dict[str, list[str]] = defaultdict(list)
+        for leaf in on_leaf:
+            pods[joined[leaf]].append(leaf)
+        per_pod = commonest(map(len, pods.values())) or 0
+        spines = {
+            root: list(dict.fromkeys(spine for leaf in own for spine in self.above.get(leaf, ())))
+            for root, own in pods.items()
+        }
+        up = self._uplinks(chain.from_iterable(spines.values()))
+        if up is None:
+            return None
+        # cores that a spine of one pod and one of another have in common make these the same spine
+        groups: UnionFind[str] = UnionFind()
+        for spine in chain.from_iterable(spines.values()):
+            groups.union(spine, *self.above.get(spine, ()))
+        roots = list(dict.fromkeys(groups[spine] for own in spines.values() for spine in own))
+        number = {root: place for place, root in enumerate(roots)}
+        cores: Counter[str] = Counter()
+        names: dict[str, str] = {}
+        for core in (name for name, kind in self.levels.items() if kind == "core"):
+            group = groups[core]
+            if group not in number:
+                return None
+            names[core] = f"f.c{number[group]}.{cores[group]}"
+            cores[group] += 1
+        for pod, (root, own) in enumerate(pods.items()):
+            names |= {leaf: f"f.p{pod}.l{place}" for place, leaf in enumerate(own)}
+            names |= {spine: f"f.p{pod}.s{number[groups[spine]]}" for spine in spines[root]}
+        leaves = [
+            on_leaf[leaf] if leaf else []
+            for own in pods.values()
+            for leaf in (*own, *[""] * (per_pod - len(own)))
+        ]
+        while leaves and not leaves[-1]:
+            leaves.pop()
+        filled = self._filled(leaves, base.nodes_per_pod, unit.nodes)
+        if filled is None or len(set(names.values())) != len(names) or len(set(cores.values())) != 1:
+            return None
+        up_leaf = base.nodes_per_pod * unit.gpus_per_node * base.nic_links_per_gpu / base.oversubscription
+        out = replace(
+            base,
+            kind="fat-tree",
+            fabric=replace(base.fabric, name=base.fabric.name.replace("leaf-spine", "fat-tree")),
+            nodes_per_pod=base.nodes_per_pod * per_pod,
+            leaves_per_pod=per_pod,
+            spines=len(roots),
+            cores=max(cores.values()),
+            core_oversubscription=per_pod * up_leaf / len(roots) / up[0],
+        )
+        return _Shape(out, filled, names)
 
 
-def _tree(
-    fabric: FabricFound, assembled: Assembled, domain: DomainSpec
-) -> tuple[list[str], ScaleOutSpec] | None:
-    """Return a leaf-spine of two levels, or a fat tree of three with one spine a pod and one core."""
-    levels = fabric.switches
-    parents: dict[str, list[str]] = defaultdict(list)
-    for trunk in fabric.trunks:
-        lower, upper = sorted(trunk.ends, key=levels.__getitem__)
-        parents[lower].append(upper)
-    on_leaf: dict[str, list[str]] = defaultdict(list)
-    for port in fabric.ports:
-        on_leaf[port.switch].append(port.host)
-    leaves = [name for name, level in levels.items() if level == 1]
-    per_leaf = {len(on_leaf[name]) for name in leaves}
-    if any(port.nic for port in fabric.ports) or len(per_leaf) != 1:
-        return None
-    nic = next((link for link in assembled.raw.links if link.between[1] in levels), None)
-    up = sum(link.count for link in assembled.raw.links if link.between[0] == leaves[0])
-    if nic is None or up == 0:
-        return None
-    hosts = per_leaf.pop()
-    down = hosts * domain.gpus_per_node * nic.count
-    base = ScaleOutSpec("leaf-spine", _as_read("leaf-spine", nic.fabric), nic.count, hosts, 1, down / up)
-    top = max(levels.values())
-    if top == 2 and all(set(parents[leaf]) == set(parents[leaves[0]]) for leaf in leaves):
-        out = replace(base, spines=len(parents[leaves[0]]))
-        return _order(leaves, on_leaf, assembled), out
-    if top != 3 or any(len(above) != 1 for above in parents.values()):
-        return None
-    pods: dict[str, list[str]] = defaultdict(list)
-    for leaf in leaves:
-        pods[parents[leaf][0]].append(leaf)
-    per_pod = len(next(iter(pods.values())))
-    if any(len(pod) != per_pod for pod in pods.values()):
-        return None
-    out = replace(
-        base,
-        kind="fat-tree",
-        fabric=_as_read("fat-tree", nic.fabric),
-        nodes_per_pod=hosts * per_pod,
-        leaves_per_pod=per_pod,
-        cores=1,
-    )
-    return _order([leaf for pod in pods.values() for leaf in pod], on_leaf, assembled), out
-
-
-def _order(leaves: Sequence[str], on_leaf: Mapping[str, list[str]], assembled: Assembled) -> list[str]:
-    """Return hosts leaf by leaf, the hosts of a domain together."""
-    domain_of = {host: label for label, hosts in assembled.domains.items() for host in hosts}
-    order: dict[str, None] = {}
-    for leaf in leaves:
-        for host in on_leaf[leaf]:
-            order.update(dict.fromkeys(assembled.domains[domain_of[host]]))
-    return list(order)
+def _rate(fabric: FabricSpec) -> tuple[float, float]:
+    return fabric.link_bytes_per_s.value, fabric.latency_s.value
 
 
 def _as_read(kind: str, nic: FabricSpec) -> FabricSpec:
     """Return a NIC as a cluster file describes it: by the kind of fabric and its rate."""
     figure = nic.link_bytes_per_s
     text = figure.text or format_quantity(figure.value, "byte/s", 12)
-    return FabricSpec(
-        f"{kind} {text}", "scale-out", replace(figure, text=text), stand_in_latency(scale_up=False)
-    )
+    return FabricSpec(f"{kind} {text}", "scale-out", replace(figure, text=text), nic.latency_s)
 
 
-def _same_graph(spec: ClusterSpec, assembled: Assembled) -> bool:
-    """Whether the short form has as many nodes of each kind, and links of each rate between kinds, as was found."""
+def _compared(
+    spec: ClusterSpec,
+    hosts: Sequence[Sequence[str]],
+    found: _Found,
+    unit: DomainSpec,
+    switches: Mapping[str, str],
+    parts: Parts,
+) -> tuple[ClusterSpec, list[str]] | None:
+    """Return a cluster with what lacks in the graph found as its faults, None where more than that differs.
+
+    ``hosts`` are those of each of its domains, ``switches`` what those of the fabric are called in it.
+    """
+    order = [host or "(absent)" for own in hosts for host in own]
+    names = {**switches, **_gpu_names(hosts, found, switches, spec)}
     graph = build_cluster(spec).graph
-    kinds: dict[str, str] = {node: data["kind"] for node, data in graph.nodes(data=True)}
-    built: Counter[tuple[str, str, int, float]] = Counter()
+    built = {
+        (min(a, b), max(a, b)): (data["bytes_per_s"], data["latency_s"])
+        for a, b, data in graph.edges(data=True)
+    }
+    have: dict[Ends, tuple[float, float]] = {}
+    chips = _chip_names(hosts, found, unit)
+    for link in found.links:
+        for a, b, count in _split(link, names, chips):
+            rate, latency = _rate(link.fabric)
+            ends = (a, b) if a <= b else (b, a)
+            if ends in have or ends not in built:
+                return (spec, order) if _alike(found, graph) else None
+            have[ends] = count * rate, latency
+    known = set(names.values())
+    gone = [gpu.id for gpu in build_cluster(spec).gpus if gpu.id not in known]
+    gone += sorted(names[gpu] for gpu in found.odd)
+    faults = [Fault(gpu=gpu) for gpu in gone]
+    out = set(gone)
+    for ends, (rate, latency) in built.items():
+        if out.intersection(ends):
+            continue
+        own = have.get(ends)
+        if own is None:
+            faults.append(Fault(link=ends))
+        elif own[0] > rate * (1 + 1e-9) or abs(own[1] - latency) > 1e-9 * latency:
+            return (spec, order) if _alike(found, graph) else None
+        elif own[0] < rate * (1 - 1e-9):
+            faults.append(Fault(link=ends, factor=own[0] / rate))
+    if len(gone) > _MOST_LACKING * spec.gpus or len(faults) - len(gone) > _MOST_LACKING * len(built):
+        return (spec, order) if _alike(found, graph) else None
+    if faults:
+        spec = replace(spec, faults=tuple(faults))
+        build_cluster(spec)
+        lines = f"{len(faults)} {'lines' if len(faults) > 1 else 'line'} of `broken:`"
+        parts.note(f"Regular but for {lines}: GPUs and links that lack or are slower than the others.")
+        parts.anomalies += [
+            f"{gpu} ({names[gpu]}) has no scale-up link: taken as broken." for gpu in sorted(found.odd)
+        ]
+    return spec, order
+
+
+def _gpu_names(
+    hosts: Sequence[Sequence[str]], found: _Found, switches: Mapping[str, str], spec: ClusterSpec
+) -> dict[str, str]:
+    """Return what the GPUs are called in the short form: by their leaf's rail, else in order."""
+    rail = spec.scale_out is not None and spec.scale_out.kind == "rail"
+    names = {}
+    for number, own in enumerate(hosts):
+        for place, host in enumerate(own):
+            members = found.gpus.get(host, [])
+            at: dict[str, int] = {}
+            if rail and len(members) < spec.domains[0].gpus_per_node:
+                for member in members:
+                    leaf = next(iter(found.nics.get(member, ())), "")
+                    if leaf in switches:
+                        at[member] = int(switches[leaf].rpartition(".l")[2])
+            free = (p for p in range(spec.domains[0].gpus_per_node) if p not in at.values())
+            for member in members:
+                position = at[member] if member in at else next(free, -1)
+                names[member] = f"d{number}.n{place}.g{position}"
+    return names
+
+
+def _chip_names(
+    hosts: Sequence[Sequence[str]], found: _Found, unit: DomainSpec
+) -> dict[str, list[tuple[str, float]]]:
+    """Return the switch chips that each chip found is: one, or where one stands for all, all with their shares."""
+    names: dict[str, list[tuple[str, float]]] = {}
+    if unit.structure != "switch":
+        return names
+    ranked = sorted(range(len(unit.links_per_switch)), key=lambda chip: -unit.links_per_switch[chip])
+    total = sum(unit.links_per_switch)
+    for number, own in enumerate(hosts):
+        counts: dict[str, Counter[int]] = defaultdict(Counter)
+        for member in (gpu for host in own for gpu in found.gpus.get(host, ())):
+            for chip, link in found.up.get(member, {}).items():
+                counts[chip][link.count] += 1
+        if len(counts) == 1 and len(unit.links_per_switch) > 1:
+            (chip,) = counts
+            names[chip] = [
+                (f"d{number}.s{i}", links / total) for i, links in enumerate(unit.links_per_switch)
+            ]
+            continue
+        order = sorted(counts, key=lambda chip: -counts[chip].most_common(1)[0][0])
+        for place, chip in zip_longest(ranked, order):
+            if chip is not None:
+                names[chip] = [(f"d{number}.s{len(ranked) if place is None else place}", 1.0)]
+    return names
+
+
+def _split(
+    link: RawLink, names: Mapping[str, str], chips: Mapping[str, list[tuple[str, float]]]
+) -> Iterator[tuple[str, str, float]]:
+    """Yield what a link found is in the short form; a name that is not known stays."""
+    a, b = link.between
+    for one, part in chips.get(a, [(names.get(a, a), 1.0)]):
+        for other, share in chips.get(b, [(names.get(b, b), 1.0)]):
+            yield one, other, link.count * part * share
+
+
+def _alike(found: _Found, graph: nx.Graph[str]) -> bool:
+    """Whether a graph has as many links of each rate between kinds as was found: uplinks that do not divide."""
+    kinds = {node: data["kind"] for node, data in graph.nodes(data=True)}
+    built: Counter[tuple[frozenset[str], int, float]] = Counter()
     for a, b, data in graph.edges(data=True):
-        low, high = sorted((kinds[a], kinds[b]))
-        built[low, high, data["count"], data["link_bytes_per_s"]] += 1
-    found_kinds = {node.id: node.kind for node in assembled.raw.nodes}
-    found: Counter[tuple[str, str, int, float]] = Counter()
-    for link in assembled.raw.links:
-        low, high = sorted(found_kinds[end] for end in link.between)
-        found[low, high, link.count, link.fabric.link_bytes_per_s.value] += 1
-    return built == found and Counter(kinds.values()) == Counter(found_kinds.values())
+        built[frozenset((kinds[a], kinds[b])), data["count"], data["link_bytes_per_s"]] += 1
+    for link in found.links:
+        key = frozenset(found.kinds[end] for end in link.between), link.count, _rate(link.fabric)[0]
+        built[key] -= 1
+    return not any(built.values())

@@ -321,7 +321,7 @@ def test_add_an_importer_of_topologies(house: House) -> None:
         ("    simai.FORMAT,\n", "    simai.FORMAT,\n    pairs.FORMAT,\n"),
     )
     (house.folder / "cables.txt").write_text(
-        "pair g0 g1 50\npair g1 g2 50\npair g0 g2 50\n", encoding="utf-8"
+        "pair g0 g1 225\npair g1 g2 225\npair g0 g2 225\n", encoding="utf-8"
     )
     house.rackplan("import", "cables.txt", "--gpu", "h100-sxm", "-o", "cluster.yaml")
     text = house.rackplan("traffic", "cluster.yaml", "--pattern", "ring", "--bytes-per-gpu", 1e9, "--json")

@@ -99,9 +99,32 @@ def test_a_named_system_is_written_as_its_part(take: Any) -> None:
 
 
 def test_direct_links_are_a_mesh(take: Any) -> None:
-    imported = take({"t.txt": topo_m(4, "NV4")}, gpu="h100-sxm")
+    imported = take({"t.txt": topo_m(4, "NV4")}, gpu="own", hbm="80 GB", fabrics=("nvlink4",))
     assert imported.spec.domains[0].structure == "mesh"
     assert rates(imported) == {("gpu", "gpu", 100.0): 6}
+
+
+def test_equal_bundles_that_are_all_links_of_a_gpu_are_direct(take: Any) -> None:
+    imported = take({"t.txt": topo_m(4, "NV6")}, gpu="h100-sxm")
+    assert imported.spec.domains[0].structure == "mesh"
+    assert rates(imported) == {("gpu", "gpu", 150.0): 6}
+    assert any("NV6 to 3 peers are all 18 links of a GPU" in line for line in imported.taken)
+
+
+@pytest.mark.parametrize(
+    ("count", "cell", "gpu", "has"),
+    [
+        (8, "NV12", "h100-sxm", 18),
+        (8, "NV18", "h800-sxm", 8),
+        (4, "NV4", "b200-sxm", 18),
+        (2, "NV2", "gb200", 18),
+    ],
+)
+def test_links_that_the_gpu_does_not_have_are_refused(
+    take: Any, count: int, cell: str, gpu: str, has: int
+) -> None:
+    with pytest.raises(InputError, match=rf"t\.txt: its GPUs have \d+ scale-up links, but {gpu} has {has}"):
+        take({"t.txt": topo_m(count, cell)}, gpu=gpu)
 
 
 def test_the_gpu_is_asked_for_by_name(take: Any) -> None:
@@ -293,7 +316,7 @@ def test_a_node_and_a_tree_merge(take: Any) -> None:
     files = {"t.conf": TREE, "node.txt": topo_m(4, "NV6", nics=4)}
     imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
     assert imported.spec.gpus == 24
-    assert [domain.scale_up_bytes_per_s for domain in imported.spec.domains] == [150e9] * 6
+    assert [domain.scale_up_bytes_per_s for domain in imported.spec.domains] == [450e9] * 6
 
 
 def test_a_node_of_its_own_is_matched_by_its_file_name(take: Any) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from topology.errors import InputError
+from topology.importers import ImportOptions, import_files
 from topology.importers.registry import kind_of, read_found
 from topology.importers.source import Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CHIPS = {"0000:1a:00.0": 4, "0000:1b:00.0": 5, "0000:1c:00.0": 5, "0000:1d:00.0": 4}
 NOWHERE = {"fffffff:ff:ff.0": 18}
@@ -166,3 +172,20 @@ def test_gpus_that_disagree_on_their_links() -> None:
     a, b = "0000:00:01.0", "0000:01:01.0"
     with pytest.raises(InputError, match="GPU0 lists 2 links to GPU1, but GPU1 lists 1 to GPU0"):
         read(system(gpu(0, {b: 2}, tag="xgmi"), gpu(1, {a: 1}, tag="xgmi")))
+
+
+@pytest.mark.parametrize(
+    ("new", "name", "problem"),
+    [
+        ('sm="80"', "h100-sxm", r"the file says compute capability 80 \(.*\), not h100-sxm \(90\)"),
+        ('sm="86"', "h100-sxm", r"compute capability 86 \(no GPU of the catalog\)"),
+        ('sm="90"', "mi300x", "compute capability 90 .*, not mi300x"),
+        ('sm="94" gcn="gfx950"', "mi300x", r"gfx950 \(mi355x\), not mi300x \(gfx942\)"),
+        ('sm="94" gcn="942"', "h100-sxm", "gfx942 .*, not h100-sxm"),
+    ],
+)
+def test_a_gpu_of_another_architecture_is_refused(tmp_path: Path, new: str, name: str, problem: str) -> None:
+    path = tmp_path / "t.xml"
+    path.write_text(system(gpu(0), gpu(1)).replace('sm="90"', new))
+    with pytest.raises(InputError, match=problem):
+        import_files([str(path)], ImportOptions(gpu=name))

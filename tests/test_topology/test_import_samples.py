@@ -24,7 +24,7 @@ def take(*names: str, **options: Any) -> Imported:
 
 
 READ = [
-    (("topo_m_ml_engineering_nv2_pair.txt",), {"gpu": "h100-sxm"}, 2),
+    (("topo_m_ml_engineering_nv2_pair.txt",), {"gpu": "own", "hbm": "48 GB", "fabrics": ("nvlink4",)}, 2),
     (("nccl_topo_hgx_h100_oci_baremetal.xml",), {"gpu": "h100-sxm"}, 8),
     (("nccl_topo_azure_ndv5_h100_vm_static.xml",), {"gpu": "h100-sxm"}, 8),
     (("nccl_topo_vr200_mlopart_fragment.xml",), {"gpu": "rubin", "fabrics": ("nvlink6",)}, 1),
@@ -65,6 +65,8 @@ def test_is_read_and_read_back(
         ),
         ("topo_m_l40s_4gpu_pcie_spaces.txt", {"gpu": "l40s", "hbm": "48 GB"}, "PCIe rate of a GPU"),
         ("topo_m_epyc_4gpu_5nic_flat.txt", {"gpu": "l40s", "hbm": "48 GB"}, "PCIe rate of a GPU"),
+        ("topo_m_ml_engineering_nv2_pair.txt", {"gpu": "h100-sxm"}, "2 scale-up links, but h100-sxm has 18"),
+        ("Spectrum-X_16g_8gps_400Gbps_H100", {"gpu": "h800-sxm"}, r"its GPUs are H100 \(h100-sxm\)"),
         ("nccl_graph_azure_ncv4.xml", {}, "line 1: is an NCCL graph"),
         ("nccl_topo_hgx_h100_oci_baremetal.xml", {"gpu": "b200-sxm"}, "compute capability 90"),
         ("astra_network_ring_fc_switch.yml", {}, "ASTRA-sim"),

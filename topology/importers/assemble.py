@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
-from topology.catalog import fabric_names
+from topology.catalog import fabric_names, gpu_names
+from topology.catalog.spelled import spelled_gpus
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
-from topology.importers.found import FabricFound, NodeFound, Nodes, TrunkFound, WholeFound, switch_kind
-from topology.importers.hosts import Draft, add_domain, gpu_count
+from topology.importers.found import (
+    FabricFound,
+    NodeFound,
+    Nodes,
+    TrunkFound,
+    WholeFound,
+    commonest,
+    switch_kind,
+)
+from topology.importers.hosts import Draft, add_domain, gpu_count, links_of_gpus
 from topology.importers.merge import domains_of
 from topology.importers.nics import add_nics, check_nics
 from topology.importers.parts import Parts, ask_all
@@ -37,6 +47,7 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
     )
     draft = Draft()
     host = node.hosts[0] if node.hosts else "node0"
+    node = linked_as(node, parts)
     _check_count(node, host, parts)
     add_domain(draft, host, {host: node}, parts)
     system, gpus = parts.system, gpu_count(node, parts)
@@ -69,6 +80,8 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
 def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assembled:
     """Return the graph of a fabric and the hosts on it; where no file names switches, of the hosts alone."""
     _ask(fabric, nodes, parts)
+    dumps = {id(node): linked_as(node, parts) for node in nodes.values() if node is not None}
+    nodes = {host: node and dumps[id(node)] for host, node in nodes.items()}
     for host, node in nodes.items():
         if node is not None:
             _check_count(node, host, parts)
@@ -82,6 +95,29 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
     add_nics(draft, fabric, nodes, parts)
     _add_trunks(draft, fabric, parts)
     return Assembled(draft.topology(), domains)
+
+
+def linked_as(node: NodeFound, parts: Parts) -> NodeFound:
+    """Return a host with the links that its GPUs can have: equal bundles to all peers may be all that they have.
+
+    Raises
+    ------
+    InputError
+        If its GPUs have other links than those that the user named.
+    """
+    per = links_of_gpus(node)
+    peers = [link for link in node.links if link[0] in per and link[1] in per]
+    if node.hidden and not node.beyond and node.kind == "topo-m":
+        every = parts.system.links_per_gpu if parts.system else 0
+        bundle, others = max(per.values()), len(per) - 1
+        if set(per.values()) == {bundle} and bundle != every == bundle * others:
+            parts.note(
+                f"{node.place}: NV{bundle} to {others} peers are all {every} links of a GPU: direct ones."
+            )
+            links = tuple((a, b, bundle) for a, b in combinations(node.gpus, 2))
+            return replace(node, chips=(), links=links, hidden=False)
+    parts.check_links(node.place, list(per.values()), to_peers=bool(peers))
+    return node
 
 
 def _check_count(node: NodeFound, host: str, parts: Parts) -> None:
@@ -188,6 +224,7 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
         if node.kind == "gpu" and node.domain is not None and node.node is not None:
             hosts = domains.setdefault(node.domain, [])
             hosts += [node.node] * (node.node not in hosts)
+    _check_whole(whole, parts)
     for link in whole.links:
         if link.rate is None:
             fabric = parts.scale_up if link.scale_up else parts.nic()
@@ -203,6 +240,23 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
             )
     _join_islands(draft, whole, parts)
     return Assembled(draft.topology(), domains)
+
+
+def _check_whole(whole: WholeFound, parts: Parts) -> None:
+    """Refuse GPUs of another name, or with links of another rate, than those that the user named."""
+    meant = spelled_gpus().meant(whole.gpu_name) if whole.gpu_name else ()
+    if meant and parts.gpu.name in gpu_names() and parts.gpu.name not in meant:
+        raise InputError(
+            f"{whole.place}: its GPUs are {whole.gpu_name} ({' or '.join(meant)}), but option `gpu` "
+            f"{parts.options.gpu} is {parts.gpu.name}; give what they are."
+        )
+    gpus = {node.id for node in whole.nodes if node.kind == "gpu"}
+    rates: dict[str, float] = dict.fromkeys(gpus, 0.0)
+    for link in whole.links:
+        for end in gpus.intersection(link.between) if link.scale_up and link.rate else ():
+            rates[end] += link.count * link.rate.value if link.rate else 0.0
+    usual = commonest(rate for rate in rates.values() if rate) or 0.0
+    parts.check_links(whole.place, [1] if usual else [], to_peers=False, bytes_per_s=usual)
 
 
 def _plain(name: str) -> str:

@@ -136,10 +136,11 @@ class WholeLink:
 
 @dataclass(frozen=True)
 class WholeFound(Found):
-    """A file that describes everything but what the GPUs are."""
+    """A file that describes everything but what the GPUs are; ``gpu_name`` is what it calls them, if anything."""
 
     nodes: tuple[RawNode, ...]
     links: tuple[WholeLink, ...]
+    gpu_name: str = ""
 
 
 Nodes = Mapping[str, NodeFound | None]

@@ -118,14 +118,20 @@ def _add_switches(draft: Draft, label: str, hosts: Nodes, parts: Parts) -> None:
             _add_pcie(draft, host, node, parts)
 
 
+def links_of_gpus(node: NodeFound) -> dict[str, int]:
+    """Return the scale-up links of each GPU of a dump."""
+    per = dict.fromkeys(node.gpus, 0)
+    for a, b, count in node.links:
+        for end in per.keys() & {a, b}:
+            per[end] += count
+    return per
+
+
 def _links_of_gpus(node: NodeFound | None, parts: Parts) -> list[int]:
     """Return the scale-up links of each GPU of a host."""
     if node is None or not node.gpus:
         return [parts.need_system().links_per_gpu] * gpu_count(node, parts)
-    per = dict.fromkeys(node.gpus, 0)
-    for a, b, count in node.links:
-        per[a if a in per else b] += count
-    return list(per.values())
+    return list(links_of_gpus(node).values())
 
 
 def _add_own_links(draft: Draft, label: str, host: str, node: NodeFound, parts: Parts) -> None:

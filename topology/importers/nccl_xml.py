@@ -321,8 +321,14 @@ def _pcie(source: Source, element: Element) -> Figure | None:
 
 
 def _sm(host: _Host) -> str:
-    """Return the compute capability that all GPUs state, or none."""
-    values = {element.attributes.get("sm", "") for gpu in host.gpus for element in gpu.elements}
+    """Return the compute capability that all GPUs state, of AMD's the target (`gcn` of RCCL), or none."""
+    values = {
+        f"gfx{gcn.removeprefix('gfx')}"
+        if (gcn := element.attributes.get("gcn"))
+        else element.attributes.get("sm", "")
+        for gpu in host.gpus
+        for element in gpu.elements
+    }
     if len(values) > 1:
         raise host.source.error(
             host.gpus[0].elements[0].line,

@@ -20,15 +20,18 @@ from topology.units import format_quantity
 
 @dataclass(frozen=True)
 class _Cable:
-    """A NIC and the leaf that it is cabled to, with the GPUs that it serves (by position) and its place on PCIe."""
+    """A NIC, the leaf it is cabled to, and the GPUs that it serves (by position); ``nic`` where a dump has it."""
 
     name: str
     leaf: str
     link: FabricSpec
     gpus: tuple[int, ...]
     count: int = 1
-    switches: tuple[str, ...] = ()
-    socket: str = ""
+    nic: NicFound | None = None
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        return self.nic.switches if self.nic else ()
 
     @property
     def bytes_per_s(self) -> float:
@@ -49,11 +52,11 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> N
         cables = _cables(fabric, ports, node, gpu_count(node, parts), usual, parts)
         joined = node is not None and any(socket_id(host, node, one) in draft.nodes for one in node.sockets)
         for members, own in _sharing(cables, node):
-            known = joined and all(cable.socket or cable.switches for cable in own)
+            known = joined and all(cable.nic for cable in own)
             alone = len(members) == 1 and not _slowed(node, members[0], own)
             if node is not None and known and not (alone and node.links):
                 for cable in own:
-                    root = socket_id(host, node, cable.socket)
+                    root = socket_id(host, node, cable.nic.socket if cable.nic else "")
                     at = add_switches(draft, host, node, cable.switches, root, cable.link, parts)
                     draft.link(at, _add_nic(draft, host, cable), cable.link, cable.count)
             elif alone:
@@ -88,7 +91,7 @@ def _cables(
     served = deal([nic.near for nic, _, _ in pairs], [link.link_bytes_per_s.value for link in links], gpus)
     _tell(node, [nic for nic, _, _ in pairs], served, parts)
     return [
-        _Cable(nic.name, leaf, link, members, 1, nic.switches, nic.socket)
+        _Cable(nic.name, leaf, link, members, 1, nic)
         for (nic, leaf, _), link, members in zip(pairs, links, served, strict=True)
         if members
     ]
@@ -222,9 +225,10 @@ def _attach(
         total, "byte/s", Evidence.DERIVED, "no narrower than its NICs", format_quantity(total, "byte/s", 12)
     )
     unsaid = parts.inner_fabric("pcie", rate)
+    placed = node is not None and node.switches and all(cable.nic for cable in cables)
     chains = [
-        *(node.switches[gpu] if node and node.switches else () for gpu in gpus),
-        *(c.switches for c in cables),
+        *(node.switches[gpu] if node and placed else () for gpu in gpus),
+        *(cable.switches for cable in cables),
     ]
     depth = 0
     while all(len(chain) > depth and chain[depth] == chains[0][depth] for chain in chains):

@@ -7,7 +7,7 @@ they are taken from the catalog only where the user named a system, and otherwis
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -82,12 +82,17 @@ class ImportOptions:
 
 _SCALE_OUT = ("ib", "ethernet", "roce", "efa", "scale-out")
 _SM = {
+    "80": ("a100-sxm", "a100-sxm-40gb"),
     "90": ("h100-sxm", "h800-sxm", "h20-sxm", "h200-sxm"),
     "100": ("b200-sxm", "gb200"),
     "103": ("b300-sxm", "gb300"),
     "107": ("rubin",),
+    "gfx942": ("mi300x", "mi325x"),
+    "gfx950": ("mi355x",),
 }
-"""GPUs of the catalog by CUDA compute capability (NVIDIA's list; 10.7 as printed for VR200 by NCCL)."""
+"""GPUs by CUDA compute capability (NVIDIA's list; 10.7 as NCCL prints it of VR200), or AMD's target (LLVM's list)."""
+_RATE_MARGIN = 0.25
+"""Part by which the rate of a GPU's links may differ from the catalog's: what files call usable is somewhat less."""
 
 
 class AskError(InputError):
@@ -173,7 +178,7 @@ class Parts:
         """The GPU type."""
         name, hbm = self.options.gpu, self.options.hbm
         if name is None:
-            among = f" (sm {self.sm}: {' or '.join(_SM[self.sm])})" if self.sm in _SM else ""
+            among = f" ({self._sm_words()})" if self.sm else ""
             raise AskError(
                 "what its GPUs are (and so how fast their links)",
                 f"option `gpu` NAME{among} of `rackplan catalog`, a GPU like h100-sxm or a system like hgx-h100",
@@ -190,14 +195,67 @@ class Parts:
                 f'option `gpu` {name}: unknown GPU "{name}"; {_near(name)} '
                 "For one of your own give its memory too, like option `hbm` '48 GB'."
             )
-        fits = _SM.get(self.sm)
-        if fits and gpu.name in {one for names in _SM.values() for one in names} and gpu.name not in fits:
+        own = [sm for sm, names in _SM.items() if gpu.name in names]
+        makers = ("AMD" if self.sm.startswith("gfx") else "NVIDIA", "none")
+        other = self.sm not in own if own else gpu.vendor not in makers
+        if self.sm and gpu.name in gpu_names() and other:
             raise InputError(
-                f"option `gpu` {name}: the file says compute capability {self.sm}: {' or '.join(fits)}, "
-                f"not {gpu.name}."
+                f"option `gpu` {name}: the file says {self._sm_words()}, not {gpu.name}"
+                f"{f' ({own[0]})' if own else ''}; give what it is, or a name of your own with option `hbm`."
             )
         self.take(f"GPU type: {gpu.name} (option `gpu` {name}).")
         return gpu
+
+    def _sm_words(self) -> str:
+        """Return what the files say of the architecture, with the GPUs of the catalog that have it."""
+        known = [name for name in _SM.get(self.sm, ()) if name in gpu_names()]
+        what = self.sm if self.sm.startswith("gfx") else f"compute capability {self.sm}"
+        return f"{what} ({' or '.join(known) or 'no GPU of the catalog'})"
+
+    def check_links(
+        self, place: str, links: Sequence[int], *, to_peers: bool, bytes_per_s: float = 0.0
+    ) -> None:
+        """Refuse a file whose GPUs have other scale-up links than those that the user named.
+
+        Parameters
+        ----------
+        place:
+            The file.
+        links:
+            Links of each GPU of one host, 0 where it has none: one GPU may lack some, but not most of them.
+        to_peers:
+            Whether they go to the other GPUs of the host, not to switches.
+        bytes_per_s:
+            Rate of all links of a GPU, per direction, where the file has it; then their number is not compared.
+
+        Raises
+        ------
+        InputError
+            If the catalog has another number of links for the GPU, or another rate.
+        """
+        known = [load_domain(self.named_system)] if self.named_system else list(systems_of(self.gpu.name))
+        known = [one for one in known if one.structure != "torus" and one.scale_up_bytes_per_s > 0]
+        count = max(set(links) - {0}, key=list(links).count, default=0)
+        if not known or not count:
+            return
+        if bytes_per_s:
+            rates = [one.scale_up_bytes_per_s for one in known]
+            if any(abs(bytes_per_s / rate - 1) <= _RATE_MARGIN for rate in rates):
+                return
+            has, own = f"{_speed(bytes_per_s)} of scale-up links", f"{_speed(rates[0])}"
+        else:
+            meshed = [one for one in known if one.structure == "mesh"]
+            wanted = [one.links_per_neighbour * (len(links) - 1) if to_peers else 0 for one in meshed]
+            wanted += [
+                one.links_per_gpu for one in known if one.structure != "mesh" and not one.links_bundled
+            ]
+            if count in wanted or not wanted:
+                return
+            has, own = f"{count} scale-up links", f"{wanted[0]}"
+        raise InputError(
+            f"{place}: its GPUs have {has}, but {self.gpu.name} has {own} (option `gpu` {self.options.gpu}); give "
+            "what they are, or a name of your own with options `hbm` and `fabric`."
+        )
 
     def _catalog_gpu(self, name: str) -> str | None:
         """Return the GPU of the catalog that the user means; with a memory of its own only the exact name is one."""
@@ -346,6 +404,10 @@ class Parts:
 def _rate(fabric: FabricSpec) -> str:
     figure = fabric.link_bytes_per_s
     return figure.text or format_quantity(figure.value, "byte/s")
+
+
+def _speed(bytes_per_s: float) -> str:
+    return f"{format_quantity(bytes_per_s, 'byte/s')} each way"
 
 
 def _and(words: list[str]) -> str:

@@ -68,7 +68,7 @@ def read_simai(source: Source) -> WholeFound:
     source.notes.append(
         f"{gpus} GPUs ({head[6]}), {per_host} a server, {chips} NVSwitches, {switches} switches, {links} links."
     )
-    return WholeFound(tuple(described), tuple(found))
+    return WholeFound(tuple(described), tuple(found), head[6])
 
 
 def _link(

@@ -125,6 +125,10 @@ class Told(Group):
         float | None,
         opt("--oversubscription", "Downlink over uplink rate of a leaf, where not counted.", "R"),
     ] = None
+    join_leaves: Annotated[
+        str | None,
+        opt("--join-leaves", "Uplink of each switch to one over all, where a file joins them not.", "RATE"),
+    ] = None
     pcie: Annotated[str | None, opt("--pcie", "PCIe of a GPU, where NVLink does not join all.", "RATE")] = (
         None
     )

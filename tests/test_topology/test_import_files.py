@@ -309,6 +309,56 @@ def test_options_that_nothing_needs_are_said_to_be_so(take: Any, ib_rails: Any) 
     assert imported.taken[-2:] == ("Not needed: option `nic`.", "Not needed: option `pcie`.")
 
 
+LEAVES = "SwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4-6]\n"
+
+
+def test_leaves_that_nothing_joins_are_asked_for(take: Any) -> None:
+    with pytest.raises(
+        InputError, match=r"2 separate switches are joined: give .* option `join_leaves` RATE"
+    ):
+        take({"t.conf": LEAVES}, gpu="hgx-h100")
+    imported = take({"t.conf": LEAVES}, gpu="hgx-h100", join_leaves="4.8 Tb/s")
+    out = imported.spec.scale_out
+    assert out is not None
+    assert (out.kind, out.spines, out.oversubscription) == ("leaf-spine", 1, 2.0)
+    assert any("an uplink of each: 4.8 Tb/s (option `join_leaves`)" in line for line in imported.taken)
+
+
+def test_a_root_joins_trees_at_their_tops(take: Any) -> None:
+    text = LEAVES + "SwitchName=leaf3 Nodes=n[7-9]\nSwitchName=top Switches=leaf[2-3]\n"
+    imported = take({"t.conf": text}, gpu="hgx-h100", join_leaves="500 Gb/s")
+    graph = build_cluster(imported.spec).graph
+    assert {name: graph.edges["root", name]["bytes_per_s"] for name in graph["root"]} == {
+        "leaf1": 62.5e9,
+        "top": 62.5e9,
+    }
+    assert graph.nodes["root"]["kind"] == "core"
+
+
+NESTED = """switches:
+  core: {switches: [leaf1, leaf2, leaf3, leaf4]}
+blocks:
+""" + "".join(
+    f"""- switch: leaf{i}
+  nodes: ["n[{18 * i - 17}-{18 * i}]"]
+  annotations:
+    accelerator.topograph.run/domain: d{(i + 1) // 2}
+    accelerator.topograph.run/sub-domain: rack{i}
+"""
+    for i in range(1, 5)
+)
+
+
+def test_nested_domains_are_read_at_the_level_that_the_system_has(take: Any) -> None:
+    racks = take({"m.yaml": NESTED}, gpu="gb200-nvl72")
+    assert racks.files[0].notes == ("5 switches, 72 hosts, 2 accelerator domains (4 sub-domains).",)
+    assert [domain.gpus for domain in racks.spec.domains] == [72] * 4
+    assert list(racks.domains) == ["d1.rack1", "d1.rack2", "d2.rack3", "d2.rack4"]
+    wide = take({"m.yaml": NESTED}, gpu="rubin-576", oversubscription=1.0)
+    assert [domain.gpus for domain in wide.spec.domains] == [144] * 2
+    assert wide.spec.raw is None
+
+
 # Several files
 
 
@@ -332,6 +382,33 @@ def test_a_node_of_certain_hosts_is_given_with_them(take: Any) -> None:
         files, "t.conf", "n[1-3]=a.txt", "n[4-6]=b.txt", gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0
     )
     assert [domain.gpus for domain in imported.spec.domains] == [8, 8, 8, 4, 4, 4]
+
+
+def test_names_that_differ_in_their_suffix_alone_are_matched_and_told(take: Any) -> None:
+    blocks = BLOCK.replace("n[1-3]", "n[1-3].site.org").replace("n[4-6]", "N[4-6]")
+    imported = take(
+        {"t.conf": TREE, "b.conf": blocks, "N5.site.org.txt": topo_m(4, "NV18")}, gpu="gb200-nvl72"
+    )
+    assert imported.domains == {"b1": ["n1", "n2", "n3"], "b2": ["n4", "n5", "n6"]}
+    told = [line for line in imported.anomalies if "taken as that" in line]
+    assert "host n1.site.org is not in t.conf, but n1 is: taken as that (and 5 others like it)" in told[0]
+
+
+def test_a_host_with_and_without_its_suffix_is_told(take: Any) -> None:
+    imported = take({"t.conf": TREE.replace("n[4-6]", "n[4-5],n1.site.org")}, gpu="hgx-h100")
+    assert any("host n1.site.org and one without its domain" in line for line in imported.anomalies)
+
+
+def test_a_name_that_is_nearly_a_host_is_offered(take: Any) -> None:
+    with pytest.raises(InputError, match=r"host node7 is not in t\.conf\. Is it nodes7\?"):
+        take(
+            {"t.conf": TREE.replace("n[4-6]", "nodes[7-9]"), "a.txt": topo_m(8, "NV18")},
+            "t.conf",
+            "node7=a.txt",
+            gpu="h100-sxm",
+            nic="400 Gb/s",
+            oversubscription=1.0,
+        )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from networkx.utils import UnionFind
+
 from topology.catalog import fabric_names, gpu_names
 from topology.catalog.spelled import spelled_gpus
 from topology.errors import InputError
@@ -94,6 +96,7 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
         draft.node(RawNode(name, switch_kind(level), rail=fabric.switch_rails.get(name)))
     add_nics(draft, fabric, nodes, parts)
     _add_trunks(draft, fabric, parts)
+    _join_tops(draft, fabric, parts)
     return Assembled(draft.topology(), domains)
 
 
@@ -146,6 +149,8 @@ def _ask(fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
         needs.append(parts.oversubscription)
     elif any(trunk.rate is None for trunk in fabric.trunks) and parts.options.oversubscription is None:
         needs.append(parts.uplink)
+    if tops := _tops(fabric):
+        needs.append(lambda: parts.join_leaves(len(tops)))
     ask_all(fabric.place, *needs)
 
 
@@ -191,6 +196,43 @@ def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound], p
             draft.link(name, upper, fabric_one, count)
             down[upper] += share
             one.setdefault(upper, fabric_one)
+
+
+def _join_tops(draft: Draft, fabric: FabricFound, parts: Parts) -> None:
+    """Put one switch over those that nothing joins, as the user says."""
+    tops = _tops(fabric)
+    if not tops:
+        return
+    rate = parts.join_leaves(len(tops))
+    root = "root"
+    while root in draft.nodes:
+        root += "+"
+    draft.node(RawNode(root, switch_kind(1 + max(fabric.switches[name] for name in tops))))
+    below = {link.between[1]: link.fabric for link in draft.topology().links}
+    for name in tops:
+        own = below.get(name)
+        count = rate.value / own.link_bytes_per_s.value if own else 0.0
+        if own is not None and round(count) >= 1 and abs(count - round(count)) < 1e-6:
+            draft.link(name, root, own, round(count))
+        else:
+            draft.link(name, root, parts.out_fabric(rate))
+
+
+def _tops(fabric: FabricFound) -> list[str]:
+    """Return the highest switches of a fabric that falls apart, none of one that hangs together."""
+    joined: UnionFind[str] = UnionFind()
+    for port in fabric.ports:
+        joined.union(f"host {port.host}", f"switch {port.switch}")
+    for trunk in fabric.trunks:
+        joined.union(*(f"switch {end}" for end in trunk.ends))
+    below = {joined[f"host {port.host}"] for port in fabric.ports}
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in fabric.switches:
+        if (group := joined[f"switch {name}"]) in below:
+            groups[group].append(name)
+    highest = {group: max(fabric.switches[name] for name in own) for group, own in groups.items()}
+    tops = [name for group, own in groups.items() for name in own if fabric.switches[name] == highest[group]]
+    return tops if len(groups) > 1 else []
 
 
 def _links_of(

@@ -96,9 +96,9 @@ class FabricFound(Found):
     """Hosts, the switches they hang on, and the scale-up domains they are in.
 
     ``hosts`` gives the place of each host in the file, ``switches`` the level of each switch (1: leaf), ``domains``
-    the scale-up domain of a host as ``domains_place`` says, ``blocks`` whether those are scheduler blocks, ``pods``
-    the set of leaves a host is on. ``rails`` is how many rails NICs are numbered over, where names tell;
-    ``infiniband`` whether rates are InfiniBand's.
+    the scale-up domain of a host as ``domains_place`` says, ``subdomains`` the part of it where it is nested,
+    ``blocks`` whether those are scheduler blocks, ``pods`` the set of leaves a host is on. ``rails`` is how many
+    rails NICs are numbered over, where names tell; ``infiniband`` whether rates are InfiniBand's.
     """
 
     hosts: Mapping[str, str]
@@ -106,6 +106,7 @@ class FabricFound(Found):
     ports: tuple[PortFound, ...] = ()
     trunks: tuple[TrunkFound, ...] = ()
     domains: Mapping[str, str] = field(default_factory=dict)
+    subdomains: Mapping[str, str] = field(default_factory=dict)
     domains_place: str = ""
     blocks: bool = False
     pods: Mapping[str, str] = field(default_factory=dict)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from topology.catalog import find_scale_out
@@ -49,7 +50,13 @@ def merge_found(
         every, fabric = fabric, _only(fabric, expand_hosts(hosts, "option `hosts`"))
         gone = len(every.hosts) - len(fabric.hosts)
         parts.take(f"Hosts with GPUs: {hosts} (option `hosts`); {gone} others left out.")
-    by_host = _by_host(fabric, nodes)
+    short = Counter(_short(host) for host in fabric.hosts)
+    twice = [host for host in fabric.hosts if "." in host and short[_short(host)] > 1]
+    parts.anomalies += [
+        f"{fabric.hosts[host]}: host {host} and one without its domain, or with another: are they the same?"
+        for host in twice
+    ]
+    by_host = _by_host(fabric, nodes, parts)
     own = {host: node for host, node in by_host.items() if node is not None}
     parts.anomalies += [
         f"{own[host].place}: {host} has {count} {what}, most hosts have {usual}."
@@ -63,13 +70,16 @@ def _only(fabric: FabricFound, hosts: Sequence[str]) -> FabricFound:
     """Return the fabric with these hosts alone."""
     unknown = [host for host in hosts if host not in fabric.hosts]
     if unknown:
-        raise InputError(f"option `hosts`: host {unknown[0]} is not in {fabric.place}.")
+        raise InputError(
+            f"option `hosts`: host {unknown[0]} is not in {fabric.place}.{_like(unknown[0], fabric)}"
+        )
     keep = set(hosts)
     return replace(
         fabric,
         hosts={host: place for host, place in fabric.hosts.items() if host in keep},
         ports=tuple(port for port in fabric.ports if port.host in keep),
         domains={host: domain for host, domain in fabric.domains.items() if host in keep},
+        subdomains={host: domain for host, domain in fabric.subdomains.items() if host in keep},
         pods={host: pod for host, pod in fabric.pods.items() if host in keep},
     )
 
@@ -85,9 +95,10 @@ def _one_fabric(fabrics: Sequence[FabricFound], parts: Parts) -> FabricFound | N
             "one."
         )
     base = switched[0] if switched else fabrics[0]
-    for other in fabrics:
-        if other is base:
+    for each in fabrics:
+        if each is base:
             continue
+        other = _called_alike(base, each, parts)
         if base.domains and other.domains and base.domains != other.domains:
             raise InputError(
                 f"{base.place} and {other.place}: both name domains of hosts, and differ; give one."
@@ -97,10 +108,49 @@ def _one_fabric(fabrics: Sequence[FabricFound], parts: Parts) -> FabricFound | N
         base = replace(
             base,
             domains=_spread_to_unnamed(base, domains),
+            subdomains=base.subdomains or other.subdomains,
             domains_place=base.domains_place if base.domains else other.place,
             blocks=base.blocks if base.domains else other.blocks,
         )
     return base
+
+
+def _short(host: str) -> str:
+    """Return a host's name in lower case without the domain behind it; an address stays whole."""
+    name = host.casefold().partition(".")[0]
+    return host if name.isdigit() else name
+
+
+def near_host(name: str, hosts: Collection[str]) -> str | None:
+    """Return the host that ``name`` is but for case or the domain behind it (``n1`` of ``n1.site.org``), if one."""
+    if name in hosts:
+        return name
+    short = _short(name)
+    found = [host for host in hosts if _short(host) == short]
+    return found[0] if len(found) == 1 else None
+
+
+def _called_alike(base: FabricFound, other: FabricFound, parts: Parts) -> FabricFound:
+    """Return ``other`` with the names that ``base`` has of hosts, where they differ in case or suffix alone."""
+    short = Counter(_short(host) for host in base.hosts)
+    full = {_short(host): host for host in base.hosts}
+    names = {
+        host: full[key] for host in other.hosts if host not in base.hosts and short[key := _short(host)] == 1
+    }
+    taken = set(other.hosts).intersection(names.values())
+    names = {host: name for host, name in names.items() if name not in taken}
+    if not names or len(set(names.values())) < len(names):
+        return other
+    host, name = next(iter(names.items()))
+    more = f" (and {len(names) - 1} others like it)" * (len(names) > 1)
+    parts.anomalies.append(
+        f"{other.hosts[host]}: host {host} is not in {base.place}, but {name} is: taken as that{more}."
+    )
+    hosts, domains, inner = (
+        {names.get(host, host): value for host, value in table.items()}
+        for table in (other.hosts, other.domains, other.subdomains)
+    )
+    return replace(other, hosts=hosts, domains=domains, subdomains=inner)
 
 
 def _same_hosts(base: FabricFound, other: FabricFound, parts: Parts) -> None:
@@ -111,7 +161,9 @@ def _same_hosts(base: FabricFound, other: FabricFound, parts: Parts) -> None:
     for has, lacks, lone, most in ((base, other, only_base, 0), (other, base, only_other, len(unnamed))):
         if len(lone) > most:
             rest = f" (nor are {len(lone) - 1} others)" if len(lone) > 1 else ""
-            raise InputError(f"{has.hosts[lone[0]]}: host {lone[0]} is not in {lacks.place}{rest}.")
+            raise InputError(
+                f"{has.hosts[lone[0]]}: host {lone[0]} is not in {lacks.place}{rest}.{_like(lone[0], lacks)}"
+            )
     if only_other:
         more = ", ..." * (len(only_other) > _MOST_LISTED)
         parts.anomalies.append(
@@ -135,15 +187,18 @@ def _spread_to_unnamed(base: FabricFound, domains: Mapping[str, str]) -> dict[st
     return known
 
 
-def _by_host(fabric: FabricFound, nodes: Sequence[NodeFound]) -> dict[str, NodeFound | None]:
+def _by_host(fabric: FabricFound, nodes: Sequence[NodeFound], parts: Parts) -> dict[str, NodeFound | None]:
     """Return the dump of each host: the one given for it, or named like it, else the one for all."""
     own: dict[str, NodeFound] = {}
     general: list[NodeFound] = []
     for node in nodes:
-        hosts = node.hosts or ((_stem(node.place),) if _stem(node.place) in fabric.hosts else ())
+        meant = near_host(_stem(node.place), fabric.hosts)
+        hosts = node.hosts or (() if meant is None else (meant,))
+        if not node.hosts and meant not in (None, _stem(node.place)):
+            parts.anomalies.append(f"{node.place}: no host is called so, but {meant} is: taken as that.")
         for host in hosts:
             if host not in fabric.hosts:
-                raise InputError(f"{node.place}: host {host} is not in {fabric.place}.")
+                raise InputError(f"{node.place}: host {host} is not in {fabric.place}.{_like(host, fabric)}")
             if host in own:
                 raise InputError(f"{node.place} and {own[host].place}: both are of host {host}.")
             own[host] = node
@@ -164,6 +219,12 @@ def _by_host(fabric: FabricFound, nodes: Sequence[NodeFound]) -> dict[str, NodeF
             "for all hosts, or write HOSTS=FILE."
         )
     return by_host
+
+
+def _like(name: str, fabric: FabricFound) -> str:
+    """Return the host that a name nearly is, as a question."""
+    near = near_host(name, fabric.hosts) or next(iter(get_close_matches(name, fabric.hosts, 1, 0.8)), None)
+    return f" Is it {near}?" if near else ""
 
 
 def _stem(place: str) -> str:
@@ -198,7 +259,16 @@ def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> dict[str, lis
         parts.note("Domains: hosts under the same leaves (option `domains` leaf).")
     elif fabric.domains:
         labels = {host: label for host, label in fabric.domains.items() if host in nodes}
-        parts.note(f"Domains: the {what} of {place}.")
+        if _too_many(labels, system, nodes, parts) and fabric.subdomains:
+            labels = {host: fabric.subdomains.get(host, label) for host, label in labels.items()}
+            most = f"a domain of {system.part} has {system.gpus} GPUs" if system else ""
+            parts.note(
+                f"Domains: the accelerator sub-domains of {place}; its domains hold several of them ({most})."
+            )
+        else:
+            parts.note(
+                f"Domains: the {what} of {place}{', whole: not by sub-domain' * bool(fabric.subdomains)}."
+            )
     elif (
         parts.options.gpu
         and system is not None
@@ -237,6 +307,14 @@ def _by_leaf(fabric: FabricFound) -> dict[str, str]:
     for port in fabric.ports:
         first.setdefault(port.host, port.switch)
     return first
+
+
+def _too_many(labels: Mapping[str, str], system: DomainSpec | None, nodes: Nodes, parts: Parts) -> bool:
+    """Whether a domain has more GPUs than one of the system."""
+    gpus: Counter[str] = Counter()
+    for host, label in labels.items():
+        gpus[label] += gpu_count(nodes[host], parts)
+    return system is not None and any(count > system.gpus for count in gpus.values())
 
 
 def _check_sizes(fabric: FabricFound, groups: Mapping[str, list[str]], nodes: Nodes, parts: Parts) -> None:

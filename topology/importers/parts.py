@@ -47,6 +47,8 @@ class ImportOptions:
         Rate of one NIC, one link between switches, one PCIe slot and the link between sockets, each per direction.
     oversubscription:
         Downlink rate of a leaf over its uplink rate, where a file does not count uplinks.
+    join_leaves:
+        Rate of one uplink of each switch that has none to a switch over them all, where a file ends in several.
     domains:
         ``leaf`` (hosts under the same leaves share a scale-up domain) or ``node`` (each host is one).
     hosts:
@@ -65,6 +67,7 @@ class ImportOptions:
     socket_link: str | None = None
     hbm: str | None = None
     oversubscription: float | None = None
+    join_leaves: str | None = None
     domains: str | None = None
     hosts: str | None = None
     topology: str | None = None
@@ -367,6 +370,17 @@ class Parts:
             return self.out_fabric(rate)
         raise AskError("the rate of a link between switches", "option `uplink` RATE")
 
+    def join_leaves(self, count: int) -> Figure:
+        """Return the rate of the uplink of each of ``count`` switches to one over them all."""
+        if rate := self._given(
+            "join_leaves", f"Root switch over {count} switches without uplinks, an uplink of each"
+        ):
+            return rate
+        raise AskError(
+            f"how its {count} separate switches are joined",
+            "the fabric's own file, or option `join_leaves` RATE (a switch over them all, one uplink of it each)",
+        )
+
     def pcie(self, found: Figure | None = None) -> FabricSpec:
         """Return one PCIe link of a GPU: ``found`` in a file, else as the user says."""
         if rate := found or self._given("pcie", "PCIe of a GPU", " each way"):
@@ -381,7 +395,7 @@ class Parts:
 
     def unused(self) -> list[str]:
         """Return rates and counts that the user gave and nothing needed, as options."""
-        names = ("nic", "uplink", "pcie", "socket_link", "oversubscription")
+        names = ("nic", "uplink", "pcie", "socket_link", "oversubscription", "join_leaves")
         given = [name for name in names if getattr(self.options, name) is not None]
         return [f"option `{name}`" for name in given if name not in self._used]
 

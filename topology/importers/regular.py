@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, zip_longest
+from itertools import chain, groupby, zip_longest
 from typing import TYPE_CHECKING
 
 from networkx.utils import UnionFind
@@ -316,6 +316,10 @@ class _Found:
         """
         domain_of = {host: label for label, hosts in self.domains.items() for host in hosts}
         groups = list(groups)
+        if {len(group) for group in groups[:-1]} == {size} and len(groups[-1]) <= size:
+            runs = [list(run) for _, run in groupby(chain.from_iterable(groups), domain_of.__getitem__)]
+            if len(runs) == len(self.domains) and {len(run) for run in runs} == {per_domain}:
+                return runs
         filled: list[list[str]] = []
         for number, group in enumerate(groups):
             labels = dict.fromkeys(domain_of[host] for host in group)

@@ -6,6 +6,7 @@ the accelerator domain in an annotation. Graph JSON: per instance the switches a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from topology.errors import InputError
@@ -44,6 +45,7 @@ def _model(source: Source, data: Fields) -> FabricFound:
     children, named_blocks = _switches(data)
     hosts: dict[str, list[str]] = {name: [] for name in children}
     domains: dict[str, str] = {}
+    inner: dict[str, str] = {}
     seen: dict[str, str] = {}
     for block in [*data.subs("blocks", empty=True), *data.subs("capacity_blocks", empty=True)]:
         members = [
@@ -60,11 +62,12 @@ def _model(source: Source, data: Fields) -> FabricFound:
             source.anomalies.append(f"{block.where}: {len(members)} hosts under no switch; left out.")
             continue
         hosts[switch] += members
-        if (domain := _domain(block)) is not None:
-            domains.update(dict.fromkeys(members, domain))
+        domain, part = _domain(block)
+        domains.update(dict.fromkeys(members, domain) if domain else {})
+        inner.update(dict.fromkeys(members, part) if part else {})
     if not any(hosts.values()):
         raise source.error(None, "its blocks have no hosts under a switch; is the file cut?")
-    return _found(source, children, hosts, domains)
+    return _found(source, children, hosts, domains, inner)
 
 
 def _switches(data: Fields) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -83,17 +86,20 @@ def _switches(data: Fields) -> tuple[dict[str, list[str]], dict[str, str]]:
     return children, blocks
 
 
-def _domain(block: Fields) -> str | None:
-    """Return the accelerator domain of a block: an annotation whose key ends in ``/domain``, or ``nvlink``."""
-    if block.has("nvlink"):
-        return block.name("nvlink")
+def _domain(row: Fields) -> tuple[str | None, str | None]:
+    """Return the accelerator domain of a block or host, and the part of it that it is in where it is nested.
+
+    They are under ``nvlink``, or under labels whose keys end in ``/domain`` (``gpu.clique``) and ``/sub-domain``.
+    """
+    domain, part = (row.name("nvlink") if row.has("nvlink") else None), None
     for holder in ("annotations", "labels"):
-        if block.has(holder):
-            table = block.sub(holder)
-            for key in table.names():
-                if key.endswith(("/domain", "gpu.clique")):
-                    return table.name(key)
-    return None
+        table = row.sub(holder) if row.has(holder) else None
+        for key in table.names() if table is not None else ():
+            if table is not None and domain is None and key.endswith(("/domain", "gpu.clique")):
+                domain = table.name(key)
+            elif table is not None and part is None and key.endswith("/sub-domain"):
+                part = table.name(key)
+    return domain, f"{domain}.{part}" if domain and part and not part.startswith(domain) else part
 
 
 def _graph(source: Source, data: Fields) -> FabricFound:
@@ -101,6 +107,7 @@ def _graph(source: Source, data: Fields) -> FabricFound:
     below: dict[str, dict[str, None]] = {}
     hosts: dict[str, list[str]] = {}
     domains: dict[str, str] = {}
+    inner: dict[str, str] = {}
     seen: set[str] = set()
     for row in data.subs("instances", empty=True):
         host, layers = row.name("id"), row.name_list("network_layers")
@@ -112,10 +119,11 @@ def _graph(source: Source, data: Fields) -> FabricFound:
         hosts.setdefault(layers[0], []).append(host)
         for lower, upper in pairwise(layers):
             below.setdefault(upper, {})[lower] = None
-        if (domain := _domain(row)) is not None:
-            domains[host] = domain
+        domain, part = _domain(row)
+        domains.update({host: domain} if domain else {})
+        inner.update({host: part} if part else {})
     children = {name: list(below.get(name, ())) for name in dict.fromkeys([*hosts, *below])}
-    return _found(source, children, hosts, domains)
+    return _found(source, children, hosts, domains, inner)
 
 
 def _found(
@@ -123,6 +131,7 @@ def _found(
     children: dict[str, list[str]],
     hosts: dict[str, list[str]],
     domains: dict[str, str],
+    inner: dict[str, str],
 ) -> FabricFound:
     """Return the tree of switches with children and hosts."""
     rows = {
@@ -130,8 +139,9 @@ def _found(
         for name, below in children.items()
     }
     count, named = len(set(domains.values())), {host for row in rows.values() for host in row.hosts}
-    source.notes.append(f"{len(rows)} switches, {len(named)} hosts, {count} accelerator domains.")
-    return tree_found(source, rows, domains)
+    nested = f" ({len(set(inner.values()))} sub-domains)" if inner else ""
+    source.notes.append(f"{len(rows)} switches, {len(named)} hosts, {count} accelerator domains{nested}.")
+    return replace(tree_found(source, rows, domains), subdomains=inner)
 
 
 FORMAT = Format("topograph", read_topograph, in_data=looks_like_topograph)

@@ -386,9 +386,8 @@ def test_a_node_of_certain_hosts_is_given_with_them(take: Any) -> None:
 
 def test_names_that_differ_in_their_suffix_alone_are_matched_and_told(take: Any) -> None:
     blocks = BLOCK.replace("n[1-3]", "n[1-3].site.org").replace("n[4-6]", "N[4-6]")
-    imported = take(
-        {"t.conf": TREE, "b.conf": blocks, "N5.site.org.txt": topo_m(4, "NV18")}, gpu="gb200-nvl72"
-    )
+    dumps = {"all.txt": topo_m(4, "NV18"), "N5.site.org.txt": topo_m(4, "NV18")}
+    imported = take({"t.conf": TREE, "b.conf": blocks, **dumps}, gpu="gb200-nvl72")
     assert imported.domains == {"b1": ["n1", "n2", "n3"], "b2": ["n4", "n5", "n6"]}
     told = [line for line in imported.anomalies if "taken as that" in line]
     assert "host n1.site.org is not in t.conf, but n1 is: taken as that (and 5 others like it)" in told[0]

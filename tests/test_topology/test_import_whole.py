@@ -266,3 +266,42 @@ def test_netq_damage(take: Any, change: Any, problem: str) -> None:
         take(damaged(change), gpu="hgx-h100", uplink="200 Gb/s")
     assert problem in str(caught.value)
     assert "whole.txt: whole.txt" not in str(caught.value)
+
+
+SHARING = """devices:
+- name: server
+  components:
+  - {name: xpu, choice: xpu, count: 4}
+  - {name: nvlsw, choice: switch, count: 1}
+  - {name: pciesw, choice: custom, count: 2}
+  - {name: nic, choice: nic, count: NICS}
+  links: [{name: nvlink, bandwidth: {gigabytes_per_second: 450}}, {name: pcie}]
+  edges:
+  - {ep1: {component: xpu}, ep2: {component: nvlsw}, scheme: many2many, link: nvlink}
+  - {ep1: {component: "pciesw[0]"}, ep2: {component: "xpu[0:2]"}, scheme: many2many, link: pcie}
+  - {ep1: {component: "pciesw[1]"}, ep2: {component: "xpu[2:4]"}, scheme: many2many, link: pcie}
+  - {ep1: {component: "pciesw[0]"}, ep2: {component: "nic[0:HALF]"}, scheme: many2many, link: pcie}
+  - {ep1: {component: "pciesw[1]"}, ep2: {component: "nic[HALF:NICS]"}, scheme: many2many, link: pcie}
+- name: switch
+  components: [{name: port, choice: port, count: 8}]
+instances: [{name: host, device: server, count: 2}, {name: leaf, device: switch, count: 1}]
+links: [{name: eth, bandwidth: {gigabits_per_second: 400}}]
+edges:
+- {ep1: {instance: host, component: nic}, ep2: {instance: leaf, component: "port[0:ALL]"}, scheme: one2one, link: eth}
+"""
+
+
+@pytest.mark.parametrize("nics", [2, 4, 6])
+def test_infragraph_nics_are_conserved(take: Any, nics: int) -> None:
+    text = SHARING.replace("NICS", str(nics)).replace("HALF", str(nics // 2)).replace("ALL", str(2 * nics))
+    graph = build_cluster(take(text.replace("count: 8", "count: 16"), gpu="h100-sxm").spec).graph
+    kinds = {node: data["kind"] for node, data in graph.nodes(data=True)}
+    leaf = next(node for node, kind in kinds.items() if kind == "leaf")
+    assert sum(graph.edges[leaf, other]["bytes_per_s"] for other in graph[leaf]) == 2 * nics * 50e9
+    for nic in (node for node, kind in kinds.items() if kind == "nic"):
+        assert {kinds[other]: graph.edges[nic, other]["bytes_per_s"] for other in graph[nic]} == {
+            "leaf": 50e9,
+            "pcie": 50e9,
+        }
+    # two GPUs and as many NICs on a switch: one each; else a switch between that all share
+    assert ("pcie" in kinds.values()) == (nics != 4)

@@ -20,6 +20,7 @@ from networkx.utils import UnionFind
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.importers.found import Format, WholeFound, WholeLink, levels_above, switch_kind
+from topology.importers.pcie import deal
 from topology.importers.source import Source
 from topology.reading import Fields, shown
 from topology.spec import RawNode
@@ -93,23 +94,34 @@ class _Device:
         is_switch = kind == "switch" or (kind == "custom" and re.search(r"sw", name) is not None)
         return "switch" if is_switch and not re.search(r"pci", name, re.IGNORECASE) else "other"
 
-    def near(self) -> dict[Part, list[Part]]:
-        """Return the xpus nearest to each component, by hops inside that do not use scale-up switches."""
-        joined: dict[Part, set[Part]] = defaultdict(set)
+    def served(self) -> dict[Part, tuple[list[Part], Part | None]]:
+        """Return the xpus that each component serves, and the component between it and those.
+
+        They are the nearest by hops inside that do not use scale-up switches; NICs near to the same are dealt.
+        """
+        joined: dict[Part, dict[Part, None]] = defaultdict(dict)
         for a, b, _ in self.edges:
             if all(self.role(end[0]) != "switch" for end in (a, b) if end[0] in self.components):
-                joined[a].add(b)
-                joined[b].add(a)
-        found = {}
+                joined[a][b] = joined[b][a] = None
+        near: dict[Part, list[Part]] = {}
+        between: dict[Part, Part | None] = {}
         for start in ((name, i) for name, (_, count) in self.components.items() for i in range(count)):
-            level, seen = {start}, {start}
-            hits: list[Part] = []
-            while level and not hits:
-                level = {other for part in level for other in joined[part]} - seen
-                seen |= level
-                hits = [xpu for xpu in self.xpus if xpu in level]
-            found[start] = hits or self.xpus
-        return found
+            first: dict[Part, Part] = {other: other for other in joined[start]}
+            seen, hits = {start}, list[Part]()
+            while first and not hits:
+                seen |= first.keys()
+                hits = [xpu for xpu in self.xpus if xpu in first]
+                step = first[hits[0]] if hits else None
+                between[start] = None if step in hits else step
+                first = {far: way for part, way in first.items() for far in joined[part] if far not in seen}
+            near[start] = hits or self.xpus
+        nics = [part for part in near if self.components[part[0]][0] == "nic"]
+        places = {xpu: number for number, xpu in enumerate(self.xpus)}
+        dealt = deal([[places[xpu] for xpu in near[nic]] for nic in nics], [1.0] * len(nics), len(places))
+        near.update(
+            {nic: [self.xpus[number] for number in own] for nic, own in zip(nics, dealt, strict=True)}
+        )
+        return {part: (xpus, between.get(part)) for part, xpus in near.items()}
 
 
 def _rows(data: Fields, key: str) -> dict[str, Fields]:
@@ -354,7 +366,7 @@ class _Graph:
 
     def _add_outer(self) -> dict[str, set[str]]:
         """Add the links between instances, and return who is joined to whom."""
-        near = {device.name: device.near() for device in self._devices.values() if device.xpus}
+        near = {device.name: device.served() for device in self._devices.values() if device.xpus}
         neighbours: dict[str, set[str]] = defaultdict(set)
         for number, (*ends, link) in enumerate(self._outer):
             if link not in self._links:
@@ -369,7 +381,9 @@ class _Graph:
             neighbours[right].add(left)
         return neighbours
 
-    def _one_end(self, end: OuterEnd, near: Mapping[str, Mapping[Part, list[Part]]], link: str) -> str:
+    def _one_end(
+        self, end: OuterEnd, near: Mapping[str, Mapping[Part, tuple[list[Part], Part | None]]], link: str
+    ) -> str:
         """Return the node that one end of an outer edge is: a switch, an xpu, or a NIC that several xpus share."""
         (instance, i), (component, j) = end
         if instance not in self._instances:
@@ -386,13 +400,21 @@ class _Graph:
             return f"{instance}.{i}"
         if device.components[component][0] == "xpu":
             return place
-        xpus = [f"{instance}.{i}.{name}.{number}" for name, number in near[device.name][component, j]]
+        served, between = near[device.name][component, j]
+        host = f"{instance}.{i}"
+        xpus = [f"{host}.{name}.{number}" for name, number in served]
         if len(xpus) == 1:
             return xpus[0]
-        self._add_node(RawNode(place, "nic", node=f"{instance}.{i}"))
+        self._add_node(RawNode(place, "nic", node=host))
+        if between is not None:
+            hub = f"{host}.{between[0]}.{between[1]}"
+            self._add_node(
+                RawNode(hub, "host" if device.components[between[0]][0] == "cpu" else "pcie", node=host)
+            )
+            self._wires[hub, place, link, False] += 1
         for xpu in xpus:
             # PCIe is taken as no narrower than the NIC
-            self._wires[xpu, place, link, False] += 1
+            self._wires[xpu, place if between is None else hub, link, False] += 1
         return place
 
     def _add_switches(self, switches: Mapping[str, None], neighbours: Mapping[str, set[str]]) -> None:

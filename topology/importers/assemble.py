@@ -24,7 +24,7 @@ from topology.importers.found import (
 )
 from topology.importers.hosts import Draft, add_domain, gpu_count, links_of_gpus
 from topology.importers.merge import domains_of
-from topology.importers.nics import add_nics, check_nics
+from topology.importers.nics import add_nics, check_nics, tell_nics
 from topology.importers.parts import Parts, ask_all
 from topology.spec import ClusterSpec, FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity
@@ -70,6 +70,7 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
     if system is not None and not rack_scale and system.gpus_per_node != gpus:
         parts.note(f"{gpus} GPUs in this host; one of {system.part} has {system.gpus_per_node}.")
     if node.nics:
+        tell_nics(node, parts)
         rates = sorted({nic.rate.text for nic in node.nics if nic.rate})
         of_rate = f" of {', '.join(rates)}" if rates else ""
         parts.note(

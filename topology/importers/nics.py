@@ -89,7 +89,8 @@ def _cables(
         pairs = [(nic, port.switch, port.rate or nic.rate) for nic, port in known if nic]
     links = [parts.nic(rate) for _, _, rate in pairs]
     served = deal([nic.near for nic, _, _ in pairs], [link.link_bytes_per_s.value for link in links], gpus)
-    _tell(node, [nic for nic, _, _ in pairs], served, parts)
+    if node is not None:
+        _tell(node.place, [nic for nic, _, _ in pairs], served, parts)
     return [
         _Cable(nic.name, leaf, link, members, 1, nic)
         for (nic, leaf, _), link, members in zip(pairs, links, served, strict=True)
@@ -139,9 +140,14 @@ def _in_order(number: int, count: int, gpus: int, port: PortFound, parts: Parts)
     )
 
 
-def _tell(
-    node: NodeFound | None, nics: Sequence[NicFound], served: Sequence[tuple[int, ...]], parts: Parts
-) -> None:
+def tell_nics(node: NodeFound, parts: Parts) -> None:
+    """Note which GPU of a host would use which NIC, and why."""
+    rates = [nic.rate.value if nic.rate else 1.0 for nic in node.nics]
+    served = deal([nic.near for nic in node.nics], rates, gpu_count(node, parts))
+    _tell(node.place, node.nics, served, parts)
+
+
+def _tell(place: str, nics: Sequence[NicFound], served: Sequence[tuple[int, ...]], parts: Parts) -> None:
     """Note which GPU got which NIC, and why."""
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for number, nic in enumerate(nics):
@@ -159,11 +165,9 @@ def _tell(
                 for gpus, some in by.items()
             )
             said.append(f"{dealt} (equally near to {_gpus(near)}: dealt evenly, in order)")
-    if node is None:
-        return
-    parts.note(f"NIC to GPU, {node.place}: {'; '.join(said)}.")
+    parts.note(f"NIC to GPU, {place}: {'; '.join(said)}.")
     if far := groups.get((), []):
-        parts.note(f"{_names(nics, far)}, {node.place}: every GPU has a nearer NIC; left out.")
+        parts.note(f"{_names(nics, far)}, {place}: every GPU has a nearer NIC; left out.")
 
 
 def _gpus(numbers: Sequence[int]) -> str:

@@ -504,7 +504,7 @@ def test_a_node_dump_says_which_nic_is_whose(take: Any, ib_rails: Any) -> None:
     graph = build_cluster(imported.spec).graph
     # rails are the places of GPUs in their hosts: the first is that of the NIC beside the first GPU
     assert "f.p0.l0" in graph["d0.n0.g0"]
-    assert any("GPU0 mlx5_2 (nearest to it)" in line for line in imported.taken)
+    assert any("GPU0 mlx5_2, GPU1 mlx5_1 (nearest to that GPU)" in line for line in imported.taken)
 
 
 def test_a_cabled_nic_that_the_node_does_not_have(take: Any, ib_rails: Any) -> None:
@@ -527,7 +527,7 @@ def test_fewer_nics_than_gpus_are_shared_nodes(take: Any, ib_rails: Any) -> None
     imported = take({"ib.out": ib_rails(pods=2, rails=4).text()}, gpu="h100-sxm")
     found = rates(imported)
     assert found["leaf", "nic", 50.0] == 2 * 3 * 4
-    assert found["host", "nic", 50.0] == 2 * 3 * 4
+    assert found["nic", "pcie", 50.0] == 2 * 3 * 4
     assert any("each NIC is shared by 2 GPUs" in line for line in imported.taken)
 
 

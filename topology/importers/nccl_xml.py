@@ -289,13 +289,13 @@ class _Places:
             NicFound(name, own, rate, chain, socket)
             for (name, rate), own, chain, (_, socket) in zip(ports, near, above, cards, strict=True)
         )
-        for name, busid in ((name, busid) for busid, name in called.items()):
+        for busid, name in called.items():
             below = [f"GPU{i}" for i, chain in enumerate(self.switches) if name in chain]
-            below += [nic.name for nic in self.nics if name in nic.switches]
-            up = f", {format_quantity(self.uplinks[name].value, 'byte/s')} to what is above" * (
-                name in self.uplinks
-            )
-            host.source.notes.append(f"PCIe switch {name} ({busid}): {', '.join(below)}{up}.")
+            if len(below) > 1:
+                below += [nic.name for nic in self.nics if name in nic.switches]
+                rate = self.uplinks.get(name)
+                up = f"; its uplink {format_quantity(rate.value, 'byte/s')}" if rate else ""
+                host.source.notes.append(f"PCIe switch {name} ({busid}): {', '.join(below)}{up}.")
 
 
 def _port(host: _Host, net: Element, number: int) -> tuple[str, Figure | None]:

@@ -152,19 +152,19 @@ def _tell(place: str, nics: Sequence[NicFound], served: Sequence[tuple[int, ...]
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for number, nic in enumerate(nics):
         groups[nic.near].append(number)
-    said = []
+    own = [f"{_gpus(near)} {_names(nics, some)}" for near, some in sorted(groups.items()) if len(near) == 1]
+    said = [f"{', '.join(own)} (nearest to that GPU)"] if own else []
     for near, numbers in groups.items():
-        if len(near) == 1:
-            said.append(f"{_gpus(near)} {_names(nics, numbers)} (nearest to it)")
-        elif near:
-            by: dict[tuple[int, ...], list[int]] = defaultdict(list)
-            for number in numbers:
-                by[served[number]].append(number)
-            dealt = ", ".join(
-                f"{_names(nics, some)} {'shared by ' if len(gpus) > 1 else 'to '}{_gpus(gpus)}"
-                for gpus, some in by.items()
-            )
-            said.append(f"{dealt} (equally near to {_gpus(near)}: dealt evenly, in order)")
+        if len(near) < 2:
+            continue
+        by: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for number in numbers:
+            by[served[number]].append(number)
+        dealt = ", ".join(
+            f"{_names(nics, some)} {'shared by ' if len(gpus) > 1 else 'to '}{_gpus(gpus)}"
+            for gpus, some in by.items()
+        )
+        said.append(f"{dealt} (the nearest of {_gpus(near)}: dealt evenly, in order)")
     parts.note(f"NIC to GPU, {place}: {'; '.join(said)}.")
     if far := groups.get((), []):
         parts.note(f"{_names(nics, far)}, {place}: every GPU has a nearer NIC; left out.")
@@ -177,8 +177,10 @@ def _gpus(numbers: Sequence[int]) -> str:
 
 
 def _names(nics: Sequence[NicFound], numbers: Sequence[int]) -> str:
+    """Return the names of NICs, with their rates where those of a host differ."""
+    differ = len({nic.rate.value for nic in nics if nic.rate}) > 1
     return " + ".join(
-        f"{nics[number].name}" + (f" ({rate.text})" if (rate := nics[number].rate) else "")
+        f"{nics[number].name}{f' ({rate.text})' if differ and (rate := nics[number].rate) else ''}"
         for number in numbers
     )
 
@@ -239,7 +241,10 @@ def _attach(
         depth += 1
     root, start = "", max(0, depth - 1)
     if not depth:
-        root = draft.node(RawNode(_free(draft, f"{host}.root"), "host", node=host))
+        known_place = any(cable.nic for cable in cables)
+        name = f"{host}.{'root' if known_place else 'pcie'}"
+        number = next(k for k in range(len(draft.nodes) + 1) if f"{name}{k}" not in draft.nodes)
+        root = draft.node(RawNode(f"{name}{number}", "host" if known_place else "pcie", node=host))
     known = node.pcie if node is not None else ()
     for place, gpu in enumerate(gpus):
         figure = known[gpu] if gpu < len(known) else None

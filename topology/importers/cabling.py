@@ -280,6 +280,14 @@ class _Cabling:
                     f"{adapter.place}: {adapter.host} {adapter.nic} (rail {adapter.rail}) is on {adapter.switch}, "
                     f"a leaf of rail {rail} ({others} others there)."
                 )
+        home = self.host_pods()
+        for adapter in sorted(self.adapters, key=_order):
+            own = f"pod{self.pod_of[adapter.switch]}"
+            if own != home[adapter.host]:
+                self.anomalies.append(
+                    f"{adapter.place}: {adapter.host} {adapter.nic} is on {adapter.switch}, a leaf of {own}; the other "
+                    f"NICs of the host are in {home[adapter.host]}."
+                )
         self._audit_rails()
         pods = _in_order(unlike(Counter(self.host_pods().values())))
         self.anomalies += [

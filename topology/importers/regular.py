@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _MOST_LACKING = 0.02
 """Part of the GPUs, and of the links, that may lack: above it a graph is not regular but for its faults."""
+_MOST_TOLD = 8
 
 Ends = tuple[str, str]
 
@@ -507,7 +508,13 @@ def _compared(
             rate, latency = _rate(link.fabric)
             ends = (a, b) if a <= b else (b, a)
             if ends in have or ends not in built:
-                return (spec, order) if _alike(found, graph) else None
+                if _alike(found, graph):
+                    return spec, order
+                kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
+                parts.note(
+                    f"Written out link by link: {' to '.join(link.between)} is no link of a regular {kind}."
+                )
+                return None
             have[ends] = count * rate, latency
     known = set(names.values())
     gone = [gpu.id for gpu in build_cluster(spec).gpus if gpu.id not in known]
@@ -531,10 +538,23 @@ def _compared(
         build_cluster(spec)
         lines = f"{len(faults)} {'lines' if len(faults) > 1 else 'line'} of `broken:`"
         parts.note(f"Regular but for {lines}: GPUs and links that lack or are slower than the others.")
-        parts.anomalies += [
-            f"{gpu} ({names[gpu]}) has no scale-up link: taken as broken." for gpu in sorted(found.odd)
-        ]
+        called = {short: long for long, short in names.items()}
+        parts.anomalies += [_told(fault, called, found) for fault in faults[:_MOST_TOLD]]
+        if len(faults) > _MOST_TOLD:
+            parts.anomalies.append(f"{len(faults) - _MOST_TOLD} more lines of `broken:`.")
     return spec, order
+
+
+def _told(fault: Fault, called: Mapping[str, str], found: _Found) -> str:
+    """Return a fault in the names of the files, where they have them."""
+    if fault.gpu is not None:
+        name = called.get(fault.gpu)
+        what = "has no scale-up link" if name in found.odd else "is absent"
+        return f"{name or 'a GPU'} {what}: {fault.gpu} is broken."
+    a, b = fault.link or ("", "")
+    ends = f"{called.get(a, a)} to {called.get(b, b)}"
+    part = f"at {fault.factor:.3g} of the rate of the others" if fault.factor else "no link"
+    return f"{ends}: {part}: [{a}, {b}] is broken."
 
 
 def _gpu_names(

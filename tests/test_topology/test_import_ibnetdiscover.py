@@ -70,10 +70,7 @@ def test_a_host_swapped_into_another_pod_stays_in_its_own(ib_rails: Any) -> None
     found = read(fabric)
     assert found.pods["node-01"] == "pod0"
     assert found.pods["node-11"] == "pod1"
-    assert (
-        "node-01 HCA-5 is on leaf-1-2, a leaf of pod1; the other NICs of the host are in pod0"
-        in found.anomalies[0]
-    )
+    assert "node-01 HCA-5 is on leaf-1-2, a leaf of pod1; the other NICs" in found.anomalies[0]
 
 
 def test_missing_cables_and_leaves_are_named(ib_rails: Any) -> None:

@@ -285,8 +285,8 @@ class _Cabling:
             own = f"pod{self.pod_of[adapter.switch]}"
             if own != home[adapter.host]:
                 self.anomalies.append(
-                    f"{adapter.place}: {adapter.host} {adapter.nic} is on {adapter.switch}, a leaf of {own}; the other "
-                    f"NICs of the host are in {home[adapter.host]}."
+                    f"{adapter.place}: {adapter.host} {adapter.nic} is on {adapter.switch}, a leaf of {own}; the "
+                    f"other NICs of the host are in {home[adapter.host]}."
                 )
         self._audit_rails()
         pods = _in_order(unlike(Counter(self.host_pods().values())))

@@ -8,7 +8,7 @@ left over, and little lacks: then both are the same graph, but for the names of 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby, zip_longest
@@ -496,43 +496,25 @@ def _compared(
     """
     order = [host or "(absent)" for own in hosts for host in own]
     names = {**switches, **_gpu_names(hosts, found, switches, spec)}
-    graph = build_cluster(spec).graph
+    cluster = build_cluster(spec)
     built = {
         (min(a, b), max(a, b)): (data["bytes_per_s"], data["latency_s"])
-        for a, b, data in graph.edges(data=True)
+        for a, b, data in cluster.graph.edges(data=True)
     }
-    have: dict[Ends, tuple[float, float]] = {}
-    chips = _chip_names(hosts, found, unit)
-    for link in found.links:
-        for a, b, count in _split(link, names, chips):
-            rate, latency = _rate(link.fabric)
-            ends = (a, b) if a <= b else (b, a)
-            if ends in have or ends not in built:
-                if _alike(found, graph):
-                    return spec, order
-                kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
-                parts.note(
-                    f"Written out link by link: {' to '.join(link.between)} is no link of a regular {kind}."
-                )
-                return None
-            have[ends] = count * rate, latency
+    have, stray = _renamed(found, names, _chip_names(hosts, found, unit), built)
     known = set(names.values())
-    gone = [gpu.id for gpu in build_cluster(spec).gpus if gpu.id not in known]
-    gone += sorted(names[gpu] for gpu in found.odd)
-    faults = [Fault(gpu=gpu) for gpu in gone]
-    out = set(gone)
-    for ends, (rate, latency) in built.items():
-        if out.intersection(ends):
-            continue
-        own = have.get(ends)
-        if own is None:
-            faults.append(Fault(link=ends))
-        elif own[0] > rate * (1 + 1e-9) or abs(own[1] - latency) > 1e-9 * latency:
-            return (spec, order) if _alike(found, graph) else None
-        elif own[0] < rate * (1 - 1e-9):
-            faults.append(Fault(link=ends, factor=own[0] / rate))
-    if len(gone) > _MOST_LACKING * spec.gpus or len(faults) - len(gone) > _MOST_LACKING * len(built):
-        return (spec, order) if _alike(found, graph) else None
+    gone = [gpu.id for gpu in cluster.gpus if gpu.id not in known] + sorted(names[gpu] for gpu in found.odd)
+    links = None if stray else _lacking(built, have, set(gone))
+    few = links is not None and max(len(gone) / spec.gpus, len(links) / len(built)) <= _MOST_LACKING
+    if links is None or not few:
+        if _alike(found, cluster.graph):
+            return spec, order
+        if stray is not None:
+            kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
+            ends = " to ".join(stray.between)
+            parts.note(f"Written out link by link: {ends} is no link of a regular {kind}.")
+        return None
+    faults = [*(Fault(gpu=gpu) for gpu in gone), *links]
     if faults:
         spec = replace(spec, faults=tuple(faults))
         build_cluster(spec)
@@ -543,6 +525,42 @@ def _compared(
         if len(faults) > _MOST_TOLD:
             parts.anomalies.append(f"{len(faults) - _MOST_TOLD} more lines of `broken:`.")
     return spec, order
+
+
+def _renamed(
+    found: _Found,
+    names: Mapping[str, str],
+    chips: Mapping[str, list[tuple[str, float]]],
+    built: Collection[Ends],
+) -> tuple[dict[Ends, tuple[float, float]], RawLink | None]:
+    """Return rate and latency of the links found, by their ends in the short form, and the first not in ``built``."""
+    have: dict[Ends, tuple[float, float]] = {}
+    for link in found.links:
+        rate, latency = _rate(link.fabric)
+        for a, b, count in _split(link, names, chips):
+            ends = (a, b) if a <= b else (b, a)
+            if ends in have or ends not in built:
+                return have, link
+            have[ends] = count * rate, latency
+    return have, None
+
+
+def _lacking(
+    built: Mapping[Ends, tuple[float, float]], have: Mapping[Ends, tuple[float, float]], gone: set[str]
+) -> list[Fault] | None:
+    """Return the links that are missing or slow, but for those of GPUs that are gone; None where one is faster."""
+    faults = []
+    for ends, (rate, latency) in built.items():
+        if gone.intersection(ends):
+            continue
+        own = have.get(ends)
+        if own is None:
+            faults.append(Fault(link=ends))
+        elif own[0] > rate * (1 + 1e-9) or abs(own[1] - latency) > 1e-9 * latency:
+            return None
+        elif own[0] < rate * (1 - 1e-9):
+            faults.append(Fault(link=ends, factor=own[0] / rate))
+    return faults
 
 
 def _told(fault: Fault, called: Mapping[str, str], found: _Found) -> str:

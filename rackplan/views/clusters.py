@@ -180,9 +180,11 @@ def _found(imported: Imported) -> str:
     hosts = sum(len(members) for members in imported.domains.values())
     sizes = Counter(domain.gpus for domain in spec.domains)
     shape = ", ".join(f"{count} of {size}" for size, count in sizes.most_common(6))
+    out = sum(fault.gpu is not None for fault in spec.faults)
+    broken = f"; {out} of them broken or absent" if out else ""
     rate = format_quantity(min(domain.scale_up_bytes_per_s for domain in spec.domains), "byte/s")
     words = [
-        f"{sum(gpus.values()):,} GPUs ({', '.join(gpus)}) in {hosts} hosts",
+        f"{sum(gpus.values()):,} GPUs ({', '.join(gpus)}{broken}) in {hosts} hosts",
         f"{len(spec.domains)} scale-up domains ({shape} GPUs)",
         f"scale-up at least {rate} each way per GPU",
     ]

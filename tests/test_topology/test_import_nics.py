@@ -181,7 +181,7 @@ def test_one_nic_for_two_gpus_behind_a_switch_is_shared(tmp_path: Path) -> None:
     assert sorted(graph["n1.pcie1"]) == ["n1.g2", "n1.g3", "n1.mlx5_1"]
     assert graph.edges["n1.pcie1", "n1.mlx5_1"]["bytes_per_s"] == 50e9
     assert graph.edges["n1.g2", "n1.pcie1"]["bytes_per_s"] == pytest.approx(63e9, rel=1e-3)
-    assert any("mlx5_1 shared by GPU2 and GPU3 (the nearest of" in line for line in imported.taken)
+    assert any("mlx5_1 shared by GPU2 and GPU3 (nearest to them)" in line for line in imported.taken)
 
 
 def test_nics_as_near_are_dealt_one_to_each(tmp_path: Path) -> None:

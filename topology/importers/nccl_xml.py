@@ -301,7 +301,8 @@ class _Places:
 def _port(host: _Host, net: Element, number: int) -> tuple[str, Figure | None]:
     """Return name and rate of a NIC port."""
     # -1 is what a driver that does not know says
-    speed = 0 if net.text("speed") == "-1" else net.count("speed", least=0, most=100_000_000)
+    unknown = net.attributes.get("speed", "").strip() in ("", "-1")
+    speed = 0 if unknown else net.count("speed", least=0, most=100_000_000)
     # NCCL writes 10 Gb/s where the driver does not say; it is printed as any other figure
     text, where = f"{speed / 1000:g} Gb/s", f"{host.source.name}, line {net.line}"
     rate = Figure(speed * 1e6 / 8, "byte/s", Evidence.MEASURED, where, text) if speed else None

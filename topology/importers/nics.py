@@ -164,7 +164,8 @@ def _tell(place: str, nics: Sequence[NicFound], served: Sequence[tuple[int, ...]
             f"{_names(nics, some)} {'shared by ' if len(gpus) > 1 else 'to '}{_gpus(gpus)}"
             for gpus, some in by.items()
         )
-        said.append(f"{dealt} (the nearest of {_gpus(near)}: dealt evenly, in order)")
+        why = "nearest to them" if len(by) == 1 else f"the nearest of {_gpus(near)}: dealt evenly, in order"
+        said.append(f"{dealt} ({why})")
     parts.note(f"NIC to GPU, {place}: {'; '.join(said)}.")
     if far := groups.get((), []):
         parts.note(f"{_names(nics, far)}, {place}: every GPU has a nearer NIC; left out.")
@@ -258,7 +259,11 @@ def _attach(
         if node is not None:
             at = add_switches(draft, host, node, cable.switches[start:], root, unsaid, parts)
         draft.link(at, _add_nic(draft, host, cable), cable.link, cable.count)
-    if unsaid.link_bytes_per_s is rate and not known:
+    if len(gpus) == 1:
+        parts.note(
+            "PCIe that is slower than the NICs behind it is kept: a switch between a GPU and its NICs."
+        )
+    elif not known:
         parts.note("PCIe between GPUs and the NICs that they share: taken as no narrower than those NICs.")
 
 

@@ -324,7 +324,9 @@ class Parts:
         rate = found or self._given("nic", "NIC")
         option = None if found is None else self.options.nic
         if found and option and given_figure(option, "byte/s", "option `nic`").value != found.value:
-            line = f"option `nic` {option}: {found.source} says {found.text}, which is taken."
+            line = (
+                f"option `nic` {option}: {found.source.partition(',')[0]} says {found.text}, which is taken."
+            )
             self.anomalies += [line] * (line not in self.anomalies)
         if rate is not None:
             return self.out_fabric(rate)

@@ -292,7 +292,7 @@ class _Found:
             structure=structure,
             fabric=replace(fabric, name=f"scale-up {rate}"),
             links_per_switch=counts if structure == "switch" else (),
-            nodes_per_rack=1,
+            nodes_per_rack=system.nodes_per_rack if system and system.gpus_per_node == per_node else 1,
             links_per_neighbour=counts[0] if structure == "mesh" else 0,
         )
 

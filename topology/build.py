@@ -1,27 +1,29 @@
-"""From the specification of a cluster to the cluster: its GPUs, its graph, and what is broken in it."""
+"""From the specification of a cluster to the cluster: its GPUs, its links, and what is broken in it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import groupby
+
+import numpy as np
 
 from topology.cluster import Cluster, Gpu
 from topology.errors import InputError
-from topology.fabrics import FABRICS, check_fabric
-from topology.raw import add_raw, check_raw, raw_domains, raw_gpus, raw_scale_out
+from topology.fabrics import check_fabric, lay_fabric
+from topology.raw import check_raw, lay_raw, raw_domains, raw_gpus, raw_scale_out
 from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology
-from topology.structures import STRUCTURES, torus_coordinates
-
-if TYPE_CHECKING:
-    import networkx as nx
+from topology.structures import structure_of
+from topology.structures.torus import torus_places
+from topology.wiring import Ints, Laying, Wiring, connected_parts
 
 LARGEST_CLUSTER_GPUS = 1_000_000
 _MOST_NAMED = 4
 
 
 def build_cluster(spec: ClusterSpec) -> Cluster:
-    """Return the cluster of a specification, without the GPUs that are broken; the graph on first use.
+    """Return the cluster of a specification, without the GPUs that are broken; its links on first use.
 
     Raises
     ------
@@ -46,7 +48,7 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
         raise InputError(f"broken: all {len(gpus)} GPUs are broken; nothing is left to plan for.")
     if spec.part:
         left = _only(left, spec.part)
-    cluster = Cluster(spec, left, partial(build_graph, spec, gpus))
+    cluster = Cluster(spec, left, partial(lay_cluster, spec, gpus))
     if any(fault.link for fault in spec.faults):
         _refuse_islands(cluster)
     return cluster
@@ -99,13 +101,10 @@ def raw_cluster_spec(
         If an id is a duplicate or unknown, a link joins a node to itself or contradicts another, a GPU has no
         type, or the GPUs are not connected.
     """
-    import networkx as nx
-
     check_raw(raw, where)
-    graph: nx.Graph[str] = nx.Graph()
-    add_raw(graph, raw, raw_gpus(raw))
-    domains = raw_domains(raw, graph, where)
-    scale_out = raw_scale_out(graph, raw) if len(domains) > 1 else None
+    wiring = lay_raw(raw, raw_gpus(raw))
+    domains = raw_domains(raw, wiring, where)
+    scale_out = raw_scale_out(raw, wiring) if len(domains) > 1 else None
     if len(domains) > 1 and scale_out is None:
         raise InputError(
             f"{where}: its GPUs are not all connected: {len(domains)} domains and no link that leaves one; add links "
@@ -132,101 +131,140 @@ def _racks(domain: DomainSpec) -> list[int]:
     """Return the rack of each host of a domain: runs of hosts, or in a torus with ``rack_shape``, blocks."""
     if not domain.rack_shape:
         return [host // domain.nodes_per_rack for host in range(domain.nodes)]
-    places = torus_coordinates(domain)[:: domain.gpus_per_node]
-    blocks = [
-        tuple(at // step for at, step in zip(place, domain.rack_shape, strict=True)) for place in places
-    ]
-    numbers = {block: number for number, block in enumerate(sorted(set(blocks)))}
-    return [numbers[block] for block in blocks]
+    places = torus_places(domain)[:, :: domain.gpus_per_node]
+    blocks = places // np.array(domain.rack_shape)[:, None]
+    numbers: list[int] = np.unique(blocks, axis=1, return_inverse=True)[1].reshape(-1).tolist()
+    return numbers
 
 
-def build_graph(spec: ClusterSpec, gpus: Sequence[Gpu]) -> nx.Graph[str]:
-    """Return the graph of a cluster: domains, the fabric between them, less what is broken.
+def lay_cluster(spec: ClusterSpec, gpus: Sequence[Gpu]) -> Wiring:
+    """Return the links of a cluster: domains, the fabric between them, less what is broken.
 
-    ``gpus`` are all GPUs, failed ones too. Attributes are those of :mod:`topology.graph`. A single domain has no
-    scale-out fabric in its graph: nothing would cross it.
+    ``gpus`` are all GPUs, failed ones too. A single domain has no scale-out fabric: nothing would cross it.
 
     Raises
     ------
     InputError
         If a fault names what does not exist, or the fabric cannot be cabled.
     """
-    import networkx as nx
-
-    graph: nx.Graph[str] = nx.Graph(name=spec.name, broken_gpus=(), broken_links=())
     if spec.raw is not None:
-        add_raw(graph, spec.raw, gpus)
+        wiring = lay_raw(spec.raw, gpus)
     else:
-        first = 0
-        for number, domain in enumerate(spec.domains):
-            STRUCTURES[domain.structure].add(graph, number, domain, gpus[first : first + domain.gpus])
-            first += domain.gpus
-        if spec.scale_out is not None and len(spec.domains) > 1:
-            FABRICS[spec.scale_out.kind].add(graph, spec, spec.scale_out, gpus)
-    if spec.faults:
-        _apply_faults(graph, spec.faults)
-    return graph
+        whole, places, first = Laying(0), [], 0
+        coordinates: list[tuple[int, ...] | None] = []
+        for domain, run in groupby(spec.domains):
+            laying, copies = structure_of(domain).lay(domain), len(list(run))
+            some = gpus[first : first + copies * domain.gpus]
+            places.append(_repeat(whole, laying, some))
+            coordinates += [*laying.coordinates, *[None] * len(laying.names)] * copies
+            first += len(some)
+        if (fabric := lay_fabric(spec)) is not None:
+            rail, plane, pod = (fabric.numbered(key) for key in ("rail", "plane", "pod"))
+            added = whole.add(fabric.kinds, fabric.names, rail=rail, plane=plane, pod=pod)
+            whole.links_of(fabric, np.concatenate([*places, added]))
+            coordinates += [None] * len(added)
+        wiring = Wiring.of(whole, coordinates)
+    return _with_faults(wiring, spec.faults) if spec.faults else wiring
 
 
-def _apply_faults(graph: nx.Graph[str], faults: Sequence[Fault]) -> None:
-    """Take out broken GPUs and links, and lower the rate of degraded links.
+def _repeat(whole: Laying, laying: Laying, gpus: Sequence[Gpu]) -> Ints:
+    """Add equal domains of some GPUs one after the other, laid as ``laying``; return the nodes of the GPUs."""
+    size, chips = laying.gpus, len(laying.names)
+    copies, first = len(gpus) // size, len(whole.names)
+    names: list[str] = []
+    hosts: list[str | None] = []
+    racks: list[str | None] = []
+    for start in range(0, len(gpus), size):
+        own = gpus[start : start + size]
+        prefix = f"d{own[0].domain}."
+        names += [gpu.id for gpu in own]
+        names += [prefix + name for name in laying.names]
+        hosts += [gpu.node for gpu in own]
+        hosts += [name if name is None else prefix + name for name in laying.node]
+        racks += [gpu.rack for gpu in own]
+        racks += laying.rack
+    rails = [gpu.rail for gpu in gpus[:size]]
+    whole.add(
+        (["gpu"] * size + laying.kinds) * copies,
+        names,
+        hosts,
+        racks,
+        domain=np.repeat(np.arange(copies) + gpus[0].domain, size + chips),
+        rail=np.tile([*rails, *laying.numbered("rail")], copies),
+        plane=np.tile([*[-1] * size, *laying.numbered("plane")], copies),
+    )
+    places = first + np.arange(len(names)).reshape(copies, size + chips)
+    whole.links_of(laying, places)
+    return places[:, :size].reshape(-1)
 
-    ``graph.graph["broken_gpus"]`` and ``["broken_links"]`` keep what was taken out, ``["lost_bytes_per_s"]`` what
-    each GPU lost of its scale-up rate.
+
+def _with_faults(wiring: Wiring, faults: Sequence[Fault]) -> Wiring:
+    """Return the wiring without broken GPUs and links, and with the rate that degraded links have.
+
+    It keeps what was taken out, and what each GPU lost of its scale-up rate.
     """
+    cut = [(fault.link, fault.factor) for fault in faults if fault.link is not None]
+    found = _links_between(wiring, [ends for ends, _ in cut])
     lost: dict[str, float] = {}
+    health = wiring.health.copy()
+    for ((a, b), factor), link in zip(cut, found, strict=True):
+        rate = float(wiring.count[link] * wiring.link_bytes_per_s[link])
+        one, other = (int(wiring.domain[wiring.number[end]]) for end in (a, b))
+        for end in (a, b) if one >= 0 and one == other else ():
+            lost[end] = lost.get(end, 0.0) + rate * (1 - factor)
+        if factor > 0:
+            health[link] = factor
+    down = [ends for ends, factor in cut if factor == 0]
+    out = [link for (_, factor), link in zip(cut, found, strict=True) if factor == 0]
+    none = np.zeros(len(wiring.names), dtype=bool)
+    wiring = replace(wiring, health=health).without(none, np.array(out, dtype=np.int64))
     gpus = [fault.gpu for fault in faults if fault.gpu is not None and fault.factor == 0]
-    links: list[tuple[str, str]] = []
-    for fault in faults:
-        if fault.link is None:
-            continue
-        a, b = fault.link
-        _check_fault(graph, a, b)
-        data = graph.edges[a, b]
-        rate = data["count"] * data["link_bytes_per_s"]
-        one, other = graph.nodes[a]["domain"], graph.nodes[b]["domain"]
-        for end in (a, b) if one is not None and one == other else ():
-            lost[end] = lost.get(end, 0.0) + rate * (1 - fault.factor)
-        if fault.factor > 0:
-            data.update(health=fault.factor, bytes_per_s=rate * fault.factor)
-        else:
-            links.append((a, b))
-    graph.remove_edges_from(links)
+    gone = none.copy()
+    gone[[wiring.number[gpu] for gpu in gpus]] = True
+    is_gpu = wiring.is_kind("gpu")
     for gpu in gpus:
-        for other in graph[gpu]:
-            if graph.nodes[other]["kind"] == "gpu":
-                lost[other] = lost.get(other, 0.0) + graph.edges[gpu, other]["bytes_per_s"]
-    graph.remove_nodes_from(gpus)
-    graph.graph.update(broken_gpus=tuple(gpus), broken_links=tuple(links), lost_bytes_per_s=lost)
+        node = wiring.number[gpu]
+        for link, other in zip(wiring.links_at(node), wiring.others(node), strict=True):
+            if is_gpu[other]:
+                name = wiring.names[other]
+                lost[name] = lost.get(name, 0.0) + float(wiring.bytes_per_s[link])
+    left = wiring.without(gone, np.zeros(0, dtype=np.int64))
+    return replace(left, broken_gpus=tuple(gpus), broken_links=tuple(down), lost_bytes_per_s=lost)
 
 
-def _check_fault(graph: nx.Graph[str], a: str, b: str) -> None:
-    """Refuse a link that is not there."""
-    for end in (a, b):
-        if end not in graph:
-            raise InputError(
-                f"broken: link [{a}, {b}]: no node has the id {end!r}; `rackplan draw` shows the ids."
-            )
-    if not graph.has_edge(a, b):
+def _links_between(wiring: Wiring, pairs: Sequence[tuple[str, str]]) -> list[int]:
+    """Return the number of the link between each two nodes; refuse one that is not there."""
+    for a, b in pairs:
+        for end in (a, b):
+            if end not in wiring.number:
+                raise InputError(
+                    f"broken: link [{a}, {b}]: no node has the id {end!r}; `rackplan draw` shows the ids."
+                )
+    found: list[int] = wiring.find(pairs).tolist()
+    if -1 in found:
+        a, b = pairs[found.index(-1)]
         kinds: dict[str, list[str]] = {}
-        for other in graph[a]:
-            kinds.setdefault(graph.nodes[other]["kind"], []).append(other)
+        others = wiring.others(wiring.number[a]).tolist()
+        for other in others:
+            kinds.setdefault(wiring.kinds[other], []).append(wiring.names[other])
         some = [name for names in kinds.values() for name in names[:2]][:6]
         raise InputError(
             f"broken: link [{a}, {b}]: no link joins these two; {a} has links to {', '.join(some)} and "
-            f"{len(graph[a]) - len(some)} more."
+            f"{len(others) - len(some)} more."
         )
+    return found
 
 
 def _refuse_islands(cluster: Cluster) -> None:
-    """Build the graph and refuse GPUs that cannot reach each other: named, never planned over."""
-    import networkx as nx
-
-    gpus = {gpu.id for gpu in cluster.gpus}
-    parts = (gpus & part for part in nx.connected_components(cluster.graph))
-    islands = sorted((sorted(part) for part in parts if part), key=lambda part: (-len(part), part))
-    if len(islands) <= 1:
+    """Refuse GPUs that cannot reach each other: named, never planned over."""
+    wiring = cluster.wiring
+    part = connected_parts(wiring.a, wiring.b, len(wiring.names))
+    parts: dict[int, list[str]] = {}
+    for gpu in cluster.gpus:
+        parts.setdefault(int(part[wiring.number[gpu.id]]), []).append(gpu.id)
+    if len(parts) <= 1:
         return
+    islands = sorted((sorted(members) for members in parts.values()), key=lambda part: (-len(part), part))
     words = []
     for island in islands[:_MOST_NAMED]:
         some = ", ".join(island[:_MOST_NAMED]) + (", ..." if len(island) > _MOST_NAMED else "")

@@ -1,4 +1,4 @@
-"""A cluster as built: a typed table of GPUs, and the graph of its links. :mod:`topology.build` makes it."""
+"""A cluster as built: a typed table of GPUs, and its links. :mod:`topology.build` makes it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from topology.graph import scale_up_of
 from topology.spec import ClusterSpec, DomainSpec
 
 if TYPE_CHECKING:
     import networkx as nx
+
+    from topology.wiring import Wiring
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,16 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster as a graph with true links.
+    """A cluster with true links.
 
     ``gpus`` are those that work, ordered by domain, then node, then position in the node; an index into it names
-    a GPU everywhere in the code. ``graph`` comes from ``make_graph`` on first use: costs that need
-    only rates never pay for it.
+    a GPU everywhere in the code. ``wiring`` comes from ``lay`` on first use, and ``graph`` from it: costs that need
+    only rates never pay for them.
     """
 
     spec: ClusterSpec
     gpus: tuple[Gpu, ...]
-    make_graph: Callable[[], nx.Graph[str]] = field(compare=False, repr=False)
+    lay: Callable[[], Wiring] = field(compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -47,9 +48,14 @@ class Cluster:
         return self.spec.name
 
     @cached_property
+    def wiring(self) -> Wiring:
+        """Nodes and links as arrays."""
+        return self.lay()
+
+    @cached_property
     def graph(self) -> nx.Graph[str]:
-        """The graph of GPUs and switches; attributes are those of :mod:`topology.graph`."""
-        return self.make_graph()
+        """The same as a graph, for who walks node by node; attributes are those of :mod:`topology.graph`."""
+        return self.wiring.graph(self.name)
 
     def domain_of(self, gpu: int) -> DomainSpec:
         """Return the specification of the domain that GPU number ``gpu`` is in."""
@@ -58,9 +64,8 @@ class Cluster:
     def scale_up_bytes_per_s(self, gpu: int) -> float:
         """Return scale-up bytes/s per direction of GPU number ``gpu``: its domain's, less what is broken."""
         if self.spec.raw is not None:
-            return scale_up_of(self.graph, self.gpus[gpu].id)
+            return float(self.wiring.scale_up_bytes_per_s[self.wiring.number[self.gpus[gpu].id]])
         whole = self.domain_of(gpu).scale_up_bytes_per_s
         if not self.spec.reshaped:
             return whole
-        lost: dict[str, float] = self.graph.graph["lost_bytes_per_s"]
-        return whole - lost.get(self.gpus[gpu].id, 0.0)
+        return whole - self.wiring.lost_bytes_per_s.get(self.gpus[gpu].id, 0.0)

@@ -41,7 +41,6 @@ from typing import TYPE_CHECKING, Any
 
 from topology.errors import InputError
 from topology.spec import FabricSpec
-from topology.units import added
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -134,16 +133,3 @@ def _check_edge(where: str, data: Mapping[str, Any]) -> None:
     rate = count * data["link_bytes_per_s"] * data["health"]
     if not unpublished and not math.isclose(data["bytes_per_s"], rate, rel_tol=1e-9):
         raise InputError(f"{where}: `bytes_per_s` is not `count` times `link_bytes_per_s` (times `health`).")
-
-
-def scale_up_of(graph: nx.Graph[str], gpu: str) -> float:
-    """Return scale-up bytes/s per direction of one GPU in a graph; of a GPU alone in its domain, of all its links."""
-    return float(added(graph.edges[gpu, other]["bytes_per_s"] for other in scale_up_neighbours(graph, gpu)))
-
-
-def scale_up_neighbours(graph: nx.Graph[str], gpu: str) -> list[str]:
-    """Return the neighbours of a GPU that its scale-up links go to."""
-    domain = graph.nodes[gpu]["domain"]
-    kinds = {other: graph.nodes[other]["kind"] for other in graph[gpu]}
-    up = [o for o, kind in kinds.items() if kind in SCALE_UP_KINDS and graph.nodes[o]["domain"] == domain]
-    return up or [other for other, kind in kinds.items() if kind in INSIDE_KINDS]

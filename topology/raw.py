@@ -8,22 +8,15 @@ none but shares its domain, those to PCIe switches and the host.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from topology.cluster import Gpu
 from topology.errors import InputError
 from topology.figures import UNPUBLISHED, Evidence, Figure
-from topology.graph import (
-    INSIDE_KINDS,
-    NODE_KINDS,
-    SCALE_UP_KINDS,
-    edge_attributes,
-    node_attributes,
-    scale_up_neighbours,
-    scale_up_of,
-)
+from topology.graph import INSIDE_KINDS, NODE_KINDS, SCALE_UP_KINDS
 from topology.spec import (
     DomainSpec,
     FabricSpec,
@@ -33,11 +26,7 @@ from topology.spec import (
     RawTopology,
     ScaleOutSpec,
 )
-from topology.structures import add_gpus
-from topology.units import added
-
-if TYPE_CHECKING:
-    import networkx as nx
+from topology.wiring import Ints, Laying, Wiring, connected_parts
 
 
 def check_raw(raw: RawTopology, where: str) -> None:
@@ -115,39 +104,35 @@ def _gpus_by_domain(raw: RawTopology) -> list[tuple[str, list[RawNode]]]:
 
 def _components(raw: RawTopology) -> dict[str, str]:
     """Return a label of the scale-up component of each GPU: the domain named in it, else its first GPU."""
-    import networkx as nx
-
-    kinds = {node.id: node.kind for node in raw.nodes}
-    graph: nx.Graph[str] = nx.Graph()
-    graph.add_nodes_from(node.id for node in raw.nodes if node.kind in SCALE_UP_KINDS)
-    graph.add_edges_from(
-        link.between for link in raw.links if all(kinds.get(end) in SCALE_UP_KINDS for end in link.between)
-    )
-    named = {node.id: node.domain for node in raw.nodes if node.domain}
-    order = {node.id: place for place, node in enumerate(raw.nodes)}
+    members = [node for node in raw.nodes if node.kind in SCALE_UP_KINDS]
+    place = {node.id: i for i, node in enumerate(members)}
+    ends = [link.between for link in raw.links if all(end in place for end in link.between)]
+    tail, head = np.array([[place[a], place[b]] for a, b in ends], dtype=np.int64).reshape(-1, 2).T
+    groups: dict[int, list[RawNode]] = {}
+    for node, part in zip(members, connected_parts(tail, head, len(members)).tolist(), strict=True):
+        groups.setdefault(part, []).append(node)
     labels = {}
-    for part in nx.connected_components(graph):
-        members = sorted(part, key=order.__getitem__)
-        names = {named[member] for member in members if member in named}
-        first = next((member for member in members if kinds[member] == "gpu"), members[0])
-        label = names.pop() if len(names) == 1 else first
-        labels.update(dict.fromkeys(members, label))
+    for group in groups.values():
+        names = {node.domain for node in group if node.domain}
+        first = next((node for node in group if node.kind == "gpu"), group[0])
+        label = names.pop() if len(names) == 1 else first.id
+        labels.update({node.id: label for node in group})
     return labels
 
 
-def raw_domains(raw: RawTopology, graph: nx.Graph[str], where: str) -> tuple[DomainSpec, ...]:
-    """Return the domains of a raw graph, ``graph`` the one that :func:`add_raw` made of it.
+def raw_domains(raw: RawTopology, wiring: Wiring, where: str) -> tuple[DomainSpec, ...]:
+    """Return the domains of a raw graph, ``wiring`` that which :func:`lay_raw` made of it.
 
     Raises
     ------
     InputError
         If the GPUs of one domain are of several types.
     """
-    return tuple(_domain(label, members, raw, graph, where) for label, members in _gpus_by_domain(raw))
+    return tuple(_domain(label, members, raw, wiring, where) for label, members in _gpus_by_domain(raw))
 
 
 def _domain(
-    label: str, members: Sequence[RawNode], raw: RawTopology, graph: nx.Graph[str], where: str
+    label: str, members: Sequence[RawNode], raw: RawTopology, wiring: Wiring, where: str
 ) -> DomainSpec:
     """Return one domain; its rate is that of the GPU that has least."""
     kinds: dict[str, GpuSpec] = {node.gpu.name: node.gpu for node in members if node.gpu is not None}
@@ -159,6 +144,7 @@ def _domain(
     gpu = next(iter(kinds.values()))
     hosts = {node.node or label for node in members}
     racks = {node.rack or node.node or label for node in members}
+    numbers = [wiring.number[node.id] for node in members]
     return DomainSpec(
         part="raw",
         title=f"{label}: {len(members)} {gpu.title}",
@@ -167,106 +153,123 @@ def _domain(
         gpus=len(members),
         gpus_per_node=max(Counter(node.node or label for node in members).values()),
         structure="raw",
-        fabric=_fabric(members, raw, graph),
+        fabric=_fabric(numbers, raw, wiring),
         links_per_switch=(),
         nodes_per_rack=-(-len(hosts) // len(racks)),
-        raw_bytes_per_s=min(scale_up_of(graph, node.id) for node in members),
+        raw_bytes_per_s=float(wiring.scale_up_bytes_per_s[numbers].min()),
     )
 
 
-def _fabric(members: Sequence[RawNode], raw: RawTopology, graph: nx.Graph[str]) -> FabricSpec:
+def _fabric(gpus: Sequence[int], raw: RawTopology, wiring: Wiring) -> FabricSpec:
     """Return the fabric that most scale-up links of a domain have; of a GPU alone, that of any of its links."""
-    used: Counter[tuple[str, float]] = Counter()
-    for node in members:
-        for other in scale_up_neighbours(graph, node.id) or graph[node.id]:
-            used[_key(graph.edges[node.id, other])] += 1
+    used: Counter[int] = Counter()
+    for gpu in gpus:
+        links = wiring.links_at(gpu)
+        ends = wiring.scale_up_ends[links]
+        own = np.where(wiring.a[links] == gpu, ends[:, 0], ends[:, 1])
+        used.update(wiring.fabric[links[own] if own.any() else links].tolist())
     if not used:
         unknown = Figure(UNPUBLISHED, "byte/s", Evidence.USER, "a GPU without links")
         return FabricSpec("none", "none", unknown, Figure(UNPUBLISHED, "s", Evidence.USER, unknown.source))
-    return raw.fabrics[used.most_common(1)[0][0]]
+    return _as_written(used, raw, wiring)
 
 
-def _key(edge: Mapping[str, Any]) -> tuple[str, float]:
-    """Return the name and rate of an edge's fabric."""
-    return edge["fabric"], edge["link_bytes_per_s"]
+def _as_written(used: Counter[int], raw: RawTopology, wiring: Wiring) -> FabricSpec:
+    """Return the commonest of some fabrics, by name and rate as the last link that has it."""
+    keys: Counter[tuple[str, float]] = Counter()
+    for number, count in used.items():
+        fabric = wiring.fabrics[number]
+        keys[fabric.name, fabric.link_bytes_per_s.value] += count
+    return raw.fabrics[keys.most_common(1)[0][0]]
 
 
-def raw_scale_out(graph: nx.Graph[str], raw: RawTopology) -> ScaleOutSpec | None:
+def raw_scale_out(raw: RawTopology, wiring: Wiring) -> ScaleOutSpec | None:
     """Return the fabric between the domains of a raw graph, None where no link leaves a domain.
 
     Its rate is that of the host that has least: the links of its NICs (or of its GPUs themselves) to leaves and
     routers, over its GPUs. Its oversubscription is that of the leaf that has most.
     """
-    kind = {node: data["kind"] for node, data in graph.nodes(data=True)}
-    domain = {node: data["domain"] for node, data in graph.nodes(data=True)}
-    rates: list[float] = []
-    used: Counter[tuple[str, float]] = Counter()
-    for part in _hosts(graph, kind):
-        own = {domain[node] for node in part if kind[node] == "gpu"}
-        leaving = [(a, b) for a in part for b in graph[a] if b not in part and domain[b] not in own]
-        used.update(_key(graph.edges[edge]) for edge in leaving)
-        gpus = sum(kind[node] == "gpu" for node in part)
-        if gpus and leaving:
-            rates.append(added(graph.edges[edge]["bytes_per_s"] for edge in leaving) / gpus)
-    if not rates:
+    domain, part, gpu = wiring.domain, _hosts(wiring), wiring.is_kind("gpu")
+    tail, head = np.concatenate([[wiring.a, wiring.b], [wiring.b, wiring.a]], axis=1)
+    link = np.tile(np.arange(len(wiring.a)), 2)
+    # a host's own domains are those of its GPUs
+    width = int(domain.max(initial=0)) + 2
+    own = np.unique(part[gpu] * width + domain[gpu])
+    out = (part[tail] >= 0) & (part[head] != part[tail]) & ~np.isin(part[tail] * width + domain[head], own)
+    parts = int(part.max(initial=-1)) + 1
+    gpus = np.bincount(part[gpu], minlength=parts)
+    rate = np.bincount(part[tail[out]], wiring.bytes_per_s[link[out]], parts)
+    leaving = np.bincount(part[tail[out]], minlength=parts) * gpus > 0
+    if not leaving.any():
         return None
-    fabric = raw.fabrics[used.most_common(1)[0][0]]
-    ratios = [ratio for node in graph if kind[node] == "leaf" if (ratio := _down_over_up(graph, node)) > 0]
+    fabric = _as_written(Counter(wiring.fabric[link[out]].tolist()), raw, wiring)
+    slowest = float((rate[leaving] / gpus[leaving]).min())
     return ScaleOutSpec(
         kind="raw",
-        fabric=replace(fabric, link_bytes_per_s=replace(fabric.link_bytes_per_s, value=min(rates))),
+        fabric=replace(fabric, link_bytes_per_s=replace(fabric.link_bytes_per_s, value=slowest)),
         nic_links_per_gpu=1,
         nodes_per_pod=1,
         spines=0,
-        oversubscription=max(1.0, *ratios) if ratios else 1.0,
+        oversubscription=_oversubscription(wiring, tail, head, link),
     )
 
 
-def _hosts(graph: nx.Graph[str], kind: Mapping[str, str]) -> list[set[str]]:
-    """Return the sets of GPUs, NICs, PCIe switches and hosts that are of one machine, by name or by links."""
-    import networkx as nx
+def _hosts(wiring: Wiring) -> Ints:
+    """Return the machine of each GPU, NIC, PCIe switch and host, by name or by links; -1 of other nodes."""
+    inside = wiring.is_kind("gpu", "nic", *INSIDE_KINDS)
+    hub = wiring.is_kind(*INSIDE_KINDS)
+    kinds = np.unique(np.array(wiring.kinds), return_inverse=True)[1].reshape(-1)
+    a, b = wiring.a, wiring.b
+    joined = inside[a] & inside[b] & ((kinds[a] != kinds[b]) | (hub[a] & hub[b]))
+    first: dict[str, int] = {}
+    named = [
+        (i, first.setdefault(name, i)) for i, name in enumerate(wiring.node) if name is not None and inside[i]
+    ]
+    tail, head = np.array(named, dtype=np.int64).reshape(-1, 2).T
+    ends = np.append(a[joined], tail), np.append(b[joined], head)
+    part = connected_parts(*ends, len(inside))
+    return np.where(inside, part, -1)
 
-    inside = {"gpu", "nic", *INSIDE_KINDS}
-    hosts: nx.Graph[str] = nx.Graph()
-    hosts.add_nodes_from(node for node in graph if kind[node] in inside)
-    hosts.add_edges_from(
-        (a, b) for a, b in graph.edges if {kind[a], kind[b]} <= inside and kind[a] != kind[b]
+
+def _oversubscription(wiring: Wiring, tail: Ints, head: Ints, link: Ints) -> float:
+    """Return downlink over uplink rate of the leaf that has most, at least 1."""
+    leaf, above = wiring.is_kind("leaf"), wiring.is_kind("spine", "core", "router")
+    rate, nodes = wiring.bytes_per_s[link], len(leaf)
+    up, below = leaf[tail] & above[head], leaf[tail] & ~above[head] & ~leaf[head]
+    ups, downs = (np.bincount(tail[some], rate[some], nodes) for some in (up, below))
+    return float(np.max(downs[ups > 0] / ups[ups > 0], initial=1.0))
+
+
+def lay_raw(raw: RawTopology, gpus: Sequence[Gpu]) -> Wiring:
+    """Lay the GPUs, then the other nodes, then the links; several equal links between two nodes are one."""
+    laying = Laying(0)
+    laying.add(
+        "gpu",
+        [gpu.id for gpu in gpus],
+        [gpu.node for gpu in gpus],
+        [gpu.rack for gpu in gpus],
+        domain=[gpu.domain for gpu in gpus],
+        rail=[gpu.rail for gpu in gpus],
     )
-    hosts.add_edges_from((a, b) for a, b in graph.edges if kind[a] == kind[b] and kind[a] in INSIDE_KINDS)
-    first: dict[str, str] = {}
-    for node in list(hosts):
-        name = graph.nodes[node]["node"]
-        if name is not None:
-            hosts.add_edge(node, first.setdefault(name, node))
-    return list(nx.connected_components(hosts))
-
-
-def _down_over_up(graph: nx.Graph[str], leaf: str) -> float:
-    """Return downlink over uplink rate of a leaf, 0 where it has no uplinks."""
-    up = down = 0.0
-    for other in graph[leaf]:
-        rate = graph.edges[leaf, other]["bytes_per_s"]
-        if graph.nodes[other]["kind"] in ("spine", "core", "router"):
-            up += rate
-        elif graph.nodes[other]["kind"] != "leaf":
-            down += rate
-    return down / up if up else 0.0
-
-
-def add_raw(graph: nx.Graph[str], raw: RawTopology, gpus: Sequence[Gpu]) -> None:
-    """Add the GPUs, then the other nodes, then the links; several equal links between two nodes are one edge."""
-    add_gpus(graph, gpus)
-    domains = _domains_of(raw, gpus)
-    for node in raw.nodes:
-        if node.kind != "gpu":
-            known = {"domain": domains.get(node.id), "node": node.node, "rack": node.rack, "rail": node.rail}
-            graph.add_node(node.id, **node_attributes(node.kind, **known))
-    counts: dict[tuple[str, str], int] = {}
+    domains, others = _domains_of(raw, gpus), [node for node in raw.nodes if node.kind != "gpu"]
+    laying.add(
+        [node.kind for node in others],
+        [node.id for node in others],
+        [node.node for node in others],
+        [node.rack for node in others],
+        domain=[domains.get(node.id, -1) for node in others],
+        rail=[-1 if node.rail is None else node.rail for node in others],
+    )
+    counts: dict[frozenset[str], int] = {}
+    firsts: dict[frozenset[str], RawLink] = {}
     for link in raw.links:
-        pair = (min(link.between), max(link.between))
+        pair = frozenset(link.between)
+        firsts.setdefault(pair, link)
         counts[pair] = counts.get(pair, 0) + link.count
-        a, b = link.between
-        graph.add_edge(a, b, **edge_attributes(link.fabric, counts[pair]))
+    number = {name: i for i, name in enumerate(laying.names)}
+    a, b = ([number[link.between[end]] for link in firsts.values()] for end in (0, 1))
+    laying.link([link.fabric for link in firsts.values()], a, b, list(counts.values()))
+    return Wiring.of(laying, [None] * len(laying.names))
 
 
 def _domains_of(raw: RawTopology, gpus: Sequence[Gpu]) -> dict[str, int]:

@@ -25,7 +25,8 @@ from topology import (
     validate_graph,
 )
 from topology.build import check_cluster
-from topology.fabrics import check_scale_out, links_between_groups, uplinks_of_leaf, uplinks_of_spine
+from topology.fabrics import check_scale_out, uplinks_of_leaf, uplinks_of_spine
+from topology.fabrics.dragonfly import links_between_groups
 from topology.structures import check_domain
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from topology import InputError, load_domain, resolve_cluster
 from topology.catalog.shapes import shape_of, shaped
 from topology.cluster_file import default_node_shape
 from topology.resolve import parse_shape
-from topology.structures import torus_coordinates
+from topology.structures.torus import torus_places
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +93,7 @@ def test_a_suggested_shape_is_one(chips: int) -> None:
 @given(st.sampled_from([(4, 4, 4), (8, 4, 4), (2, 2, 4), (8, 8, 8)]))
 def test_every_place_once_and_hosts_are_blocks(shape: tuple[int, ...]) -> None:
     domain = shaped(load_domain("tpu-v5p"), shape, "test")
-    places = torus_coordinates(domain)
+    places = list(map(tuple, torus_places(domain).T.tolist()))
     assert sorted(places) == sorted(set(places))
     assert len(places) == prod(shape)
     for host in range(0, len(places), 4):
@@ -104,7 +104,7 @@ def test_every_place_once_and_hosts_are_blocks(shape: tuple[int, ...]) -> None:
 def test_racks_are_cubes() -> None:
     cluster = resolve_cluster("tpu-v5p@4x8x8")
     places = dict(
-        zip((gpu.id for gpu in cluster.gpus), torus_coordinates(cluster.spec.domains[0]), strict=True)
+        zip((gpu.id for gpu in cluster.gpus), torus_places(cluster.spec.domains[0]).T.tolist(), strict=True)
     )
     racks: dict[str, set[tuple[int, ...]]] = {}
     for gpu in cluster.gpus:

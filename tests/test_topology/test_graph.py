@@ -22,7 +22,8 @@ from topology import (
     resolve_cluster,
     validate_graph,
 )
-from topology.fabrics import leaves_and_pods, pods_of
+from topology.fabrics import FABRICS, leaves_and_pods
+from topology.fabrics.fabric import Hosts
 from topology.graph import EDGE_ATTRIBUTES, NODE_ATTRIBUTES
 
 if TYPE_CHECKING:
@@ -94,9 +95,10 @@ def test_racks_are_not_split_between_pods() -> None:
     some = replace(rack, gpus=44)  # 11 hosts: a second one does not fit in a pod of 18
     small = replace(rack, gpus=12)  # 3 hosts fit behind them
     spec = ClusterSpec("x", (some, some, small, rack), scale_out)
-    assert pods_of(spec) == [[0] * 11, [1] * 11, [1] * 3, [2] * 18]
+    pods = FABRICS["rail"].pods
+    assert pods(Hosts(spec), scale_out).tolist() == [0] * 11 + [1] * 11 + [1] * 3 + [2] * 18
     large = ClusterSpec("y", (load_domain("hgx-h100"), load_domain("rubin-576")), scale_out)
-    assert pods_of(large)[1] == [1 + host // 18 for host in range(144)]
+    assert pods(Hosts(large), scale_out).tolist()[1:] == [1 + host // 18 for host in range(144)]
 
 
 @settings(deadline=None, max_examples=25)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology import ClusterSpec, build_cluster, load_domain, load_scale_out, resolve_cluster
-from topology.build import build_graph, raw_cluster_spec
+from topology.build import lay_cluster, raw_cluster_spec
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
@@ -146,12 +146,15 @@ def test_a_faster_link_is_never_slower(name: str, data: st.DataObject) -> None:
     cluster = made(name)
     matrix = data.draw(matrices(len(cluster.gpus)))
     before = link_loads(cluster, matrix)
-    graph = cluster.graph.copy()
-    faster = replace(cluster, make_graph=lambda: graph)
-    for edge in data.draw(st.lists(st.sampled_from(sorted(graph.edges)), min_size=1, max_size=9)):
-        graph.edges[edge]["link_bytes_per_s"] *= 2
-        graph.edges[edge]["bytes_per_s"] *= 2
-    after = link_loads(faster, matrix)
+    wiring = cluster.wiring
+    some = data.draw(st.lists(st.integers(0, len(wiring.fabric) - 1), min_size=1, max_size=9, unique=True))
+    rates = [one.link_bytes_per_s for one in wiring.fabrics]
+    doubled = [replace(rate, value=2 * rate.value) for rate in rates]
+    fabrics = [replace(one, link_bytes_per_s=rate) for one, rate in zip(wiring.fabrics, doubled, strict=True)]
+    which = wiring.fabric.copy()
+    which[some] += len(fabrics)
+    faster = replace(wiring, fabrics=(*wiring.fabrics, *fabrics), fabric=which)
+    after = link_loads(replace(cluster, lay=lambda: faster), matrix)
     np.testing.assert_allclose(after.load_bytes, before.load_bytes)
     assert after.completion_s <= before.completion_s
 
@@ -385,8 +388,8 @@ def test_domains_that_the_fabric_does_not_join_are_named() -> None:
     spec = hosts("leaf-spine", 4, nodes_per_pod=2, spines=2).spec
     cut = tuple(Fault(link=("f.l1", f"f.s{s}"), factor=0.0) for s in range(2))
     whole = build_cluster(spec)
-    cut_graph = partial(build_graph, replace(spec, faults=cut), whole.gpus)
-    cluster = replace(whole, make_graph=cut_graph)  # not checked for islands
+    cut_links = partial(lay_cluster, replace(spec, faults=cut), whole.gpus)
+    cluster = replace(whole, lay=cut_links)  # not checked for islands
     matrix = np.zeros((32, 32))
     matrix[0, 8] = matrix[24, 16] = 1e9
     assert link_loads(cluster, matrix).completion_s > 0

@@ -10,7 +10,7 @@ from topology.draw.captions import rate_text
 from topology.draw.painter import Painter, Place
 from topology.draw.parts import Links
 from topology.spec import DomainSpec
-from topology.structures import torus_coordinates
+from topology.structures.torus import torus_places
 from topology.units import plural
 
 _CELL, _BRIDGE, _STUB = 26, 8, 6
@@ -65,7 +65,9 @@ class _Grid:
         # all hosts of the domain, also those that have no working GPU
         hosts = [f"d{number}.n{n}" for n in range(self.domain.gpus // self.domain.gpus_per_node)]
         names = [f"{host}.g{g}" for host in hosts for g in range(self.domain.gpus_per_node)]
-        self.ids: dict[Coordinate, str] = dict(zip(torus_coordinates(self.domain), names, strict=True))
+        self.ids: dict[Coordinate, str] = dict(
+            zip(map(tuple, torus_places(self.domain).T.tolist()), names, strict=True)
+        )
         numbers = {
             painter.cluster.gpus[i].id: i for h in painter.fold.hosts_by_domain[number] for i in h.gpus
         }

@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from topology.cluster import Cluster
-from topology.errors import InputError
+from topology.graph import SCALE_UP_KINDS
+from topology.wiring import Bools, Floats, Ints, Wiring, connected_parts
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-SCALE_UP_KINDS = ("gpu", "switch")
+__all__ = ["Bools", "Floats", "Ints", "Network", "connected_parts", "network_of"]
 _RANK = ("leaf", "spine", "core")
 
 
@@ -103,64 +99,57 @@ class Network:
         return np.where(keys[at] == wanted, order[at], -1)
 
 
-def connected_parts(tail: Ints, head: Ints, nodes: int) -> Ints:
-    """Return ``[nodes]`` the number of the connected part that each node is in, by the given links."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
-    joined = csr_array((np.ones(len(tail)), (tail, head)), shape=(nodes, nodes))
-    return np.asarray(connected_components(joined, directed=False)[1], dtype=np.int64)
-
-
 def network_of(cluster: Cluster) -> Network:
-    """Return the graph of ``cluster`` as arrays.
-
-    Raises
-    ------
-    InputError
-        If the graph lacks one of the cluster's GPUs.
-    """
-    graph = cluster.graph
-    gpus = [gpu.id for gpu in cluster.gpus]
-    for gpu in gpus:
-        if gpu not in graph:
-            raise InputError(f"{cluster.name}: GPU {gpu} is not in the graph of the cluster.")
-    others = set(gpus)
-    names = (*gpus, *(node for node in graph if node not in others))
-    number = {name: i for i, name in enumerate(names)}
-    nodes = graph.nodes
-    domains = [nodes[name].get("domain") for name in names]
-    tiers: dict[str, int] = {}
-    rows: list[tuple[int, int, float, float, float, int]] = []
-    seen: dict[tuple[object, ...], int] = {}
-    kinds = tuple(str(nodes[name]["kind"]) for name in names)
-    for a, b, data in graph.edges(data=True):
-        i, j = number[a], number[b]
-        key = (data["fabric"], kinds[i], kinds[j], nodes[a].get("pod") == nodes[b].get("pod"))
-        if key not in seen:
-            seen[key] = tiers.setdefault(_tier(*key), len(tiers))
-        weight = data["count"] * data.get("health", 1.0)
-        rows.append((i, j, weight, data["bytes_per_s"], data["latency_s"], seen[key]))
-    table = np.array(rows, dtype=np.float64).reshape(-1, 6)
-    ends = table[:, :2].astype(np.int64)
-    twice = np.concatenate([table, table])
+    """Return the links of ``cluster`` in both directions, in the order of its graph."""
+    wiring = cluster.wiring
+    nodes = len(wiring.names)
+    ours = np.array([wiring.number[gpu.id] for gpu in cluster.gpus], dtype=np.int64)
+    others = np.ones(nodes, dtype=bool)
+    others[ours] = False
+    order = np.concatenate([ours, np.flatnonzero(others)])
+    number = np.empty(nodes, dtype=np.int64)
+    number[order] = np.arange(nodes)
+    # from the end that comes first, as a graph lists its links
+    first, second = np.minimum(wiring.a, wiring.b), np.maximum(wiring.a, wiring.b)
+    link = np.argsort(first, kind="stable")
+    first, second = first[link], second[link]
+    tiers, tier = _tiers(wiring, first, second, wiring.fabric[link])
+    twice = np.tile(link, 2)
+    names, places = order.tolist(), ours.tolist()
     return Network(
-        names=names,
-        kinds=kinds,
-        gpus=len(gpus),
-        domain=np.array([-1 if value is None else value for value in domains], dtype=np.int64),
-        tail=np.concatenate([ends[:, 0], ends[:, 1]]),
-        head=np.concatenate([ends[:, 1], ends[:, 0]]),
-        weight=twice[:, 2],
-        bytes_per_s=twice[:, 3],
-        latency_s=twice[:, 4],
-        tiers=tuple(tiers),
-        tier=twice[:, 5].astype(np.int64),
-        coordinates=tuple(nodes[gpu].get("coordinate") for gpu in gpus),
+        names=tuple(wiring.names[i] for i in names),
+        kinds=tuple(wiring.kinds[i] for i in names),
+        gpus=len(ours),
+        domain=wiring.domain[order],
+        tail=number[np.concatenate([first, second])],
+        head=number[np.concatenate([second, first])],
+        weight=(wiring.count * wiring.health)[twice],
+        bytes_per_s=wiring.bytes_per_s[twice],
+        latency_s=wiring.latency_s[twice],
+        tiers=tiers,
+        tier=np.tile(tier, 2),
+        coordinates=tuple(wiring.coordinate[i] for i in places),
     )
 
 
-def _tier(fabric: object, kind_a: str, kind_b: str, same_pod: bool) -> str:
+def _tiers(wiring: Wiring, first: Ints, second: Ints, fabric: Ints) -> tuple[tuple[str, ...], Ints]:
+    """Return the names of the tiers, in order of their first links, and which one each link is in."""
+    kind = wiring.kind_number
+    same_pod = wiring.numbered["pod"][first] == wiring.numbered["pod"][second]
+    rows = np.stack([fabric, kind[first], kind[second], same_pod])
+    key = np.ravel_multi_index(tuple(rows), tuple(rows.max(axis=1, initial=0) + 1))
+    _, at, which = np.unique(key, return_index=True, return_inverse=True)
+    names: dict[str, int] = {}
+    number = np.zeros(len(at), dtype=np.int64)
+    for row in np.argsort(at).tolist():
+        link = at[row]
+        one, two = wiring.kinds[first[link]], wiring.kinds[second[link]]
+        name = _tier(wiring.fabrics[fabric[link]].name, one, two, bool(same_pod[link]))
+        number[row] = names.setdefault(name, len(names))
+    return tuple(names), number[which]
+
+
+def _tier(fabric: str, kind_a: str, kind_b: str, same_pod: bool) -> str:
     """Name the tier of a link: its fabric, and outside a domain the switches that it leads up to."""
     kinds = {kind_a, kind_b}
     if kinds == {"router"}:

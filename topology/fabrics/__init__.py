@@ -1,0 +1,109 @@
+"""Fabrics between domains: each kind checks and lays itself in one file, and is registered here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topology.cluster import Gpu
+from topology.errors import InputError
+from topology.fabrics.dragonfly import Dragonfly
+from topology.fabrics.fabric import Fabric, Hosts, largest_host
+from topology.fabrics.fat_tree import FatTree
+from topology.fabrics.leaf_spine import LeafSpine
+from topology.fabrics.rail import Rail
+from topology.spec import ClusterSpec, ScaleOutSpec
+from topology.wiring import Laying
+
+LARGEST_FABRIC = 4_000_000  # switches, or links between the routers of all groups
+_FAT_TREE = FatTree()
+FABRICS: dict[str, Fabric] = {one.kind: one for one in (Rail(), LeafSpine(), _FAT_TREE, Dragonfly())}
+
+
+def fabric_of(out: ScaleOutSpec | None) -> Fabric | None:
+    """Return the kind of a fabric; None where there is none, or whatever a raw graph has."""
+    return None if out is None else FABRICS.get(out.kind)
+
+
+def check_scale_out(out: ScaleOutSpec, where: str) -> ScaleOutSpec:
+    """Return ``out`` if it can be cabled.
+
+    Raises
+    ------
+    InputError
+        If its kind is not supported, or its oversubscription leaves no whole number of uplinks.
+    """
+    if out.kind != "raw":
+        if out.kind not in FABRICS:
+            raise InputError(f"{where}: fabric kind {out.kind!r} is not known; {', '.join(FABRICS)} are.")
+        FABRICS[out.kind].check(out, where)
+    return out
+
+
+def check_fabric(spec: ClusterSpec, where: str) -> None:
+    """Check the fabric of a cluster against its hosts.
+
+    Raises
+    ------
+    InputError
+        If a leaf has no whole number of uplinks, or too few for all spines or groups, or there are too many switches.
+    """
+    out, fabric = spec.scale_out, fabric_of(spec.scale_out)
+    if out is None or fabric is None:
+        return
+    fabric.check_hosts(spec, out, where)
+    size = fabric.size(out, -(-sum(domain.nodes for domain in spec.domains) // out.nodes_per_pod))
+    if size > LARGEST_FABRIC:
+        raise InputError(
+            f"{where}: some {size:,} switches or links between them; at most {LARGEST_FABRIC:,} are supported: check "
+            "the sizes of its leaves, pods and groups."
+        )
+
+
+def lay_fabric(spec: ClusterSpec) -> Laying | None:
+    """Return the fabric of a cluster as laid; None for a single domain: nothing would cross it."""
+    out, fabric = spec.scale_out, fabric_of(spec.scale_out)
+    if out is None or fabric is None or len(spec.domains) == 1:
+        return None
+    return fabric.lay(Hosts(spec), out)
+
+
+def uplinks_of_leaf(out: ScaleOutSpec, where: str = "fabric", gpus_per_node: int = 1) -> int:
+    """Return the uplinks of one leaf: the downlinks of a full set of hosts over the oversubscription.
+
+    ``gpus_per_node`` is that of the largest host.
+
+    Raises
+    ------
+    InputError
+        If that is not a whole number of at least one.
+    """
+    return FABRICS[out.kind].uplinks(out, where, gpus_per_node)
+
+
+def uplinks_of_spine(out: ScaleOutSpec, where: str = "fabric", gpus_per_node: int = 1) -> int:
+    """Return the uplinks of one spine of a fat tree: its downlinks in a full pod over its oversubscription.
+
+    Raises
+    ------
+    InputError
+        If that is not a whole number of at least one.
+    """
+    return _FAT_TREE.spine_uplinks(out, where, gpus_per_node)
+
+
+def leaves_and_pods(spec: ClusterSpec, gpus: Sequence[Gpu]) -> tuple[list[int], list[int]]:
+    """Return the number of each GPU's leaf (rail: of its pod's set of leaves; dragonfly: router), and of its pod.
+
+    Without a fabric, or with a raw one, each domain counts as a leaf and a pod of its own.
+    """
+    out, fabric = spec.scale_out, fabric_of(spec.scale_out)
+    if out is None or fabric is None:
+        own = [gpu.domain for gpu in gpus]
+        return own, own
+    names = (f"d{index}.n{host}" for index, domain in enumerate(spec.domains) for host in range(domain.nodes))
+    number = {name: place for place, name in enumerate(names)}
+    mine, hosts = [number[gpu.node] for gpu in gpus], Hosts(spec)
+    return fabric.leaves(hosts, out)[mine].tolist(), fabric.pods(hosts, out)[mine].tolist()
+
+
+__all__ = ["FABRICS", "check_fabric", "check_scale_out", "largest_host"]

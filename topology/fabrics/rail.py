@@ -1,0 +1,70 @@
+"""GPU i of every host on leaf i of its pod, leaves cabled evenly to spine planes: NVIDIA's reference designs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from topology.fabrics.fabric import Fabric, Hosts, add_spine_planes, cable, check_reach, places_in
+from topology.spec import ClusterSpec, ScaleOutSpec
+from topology.wiring import Ints, Laying
+
+
+class Rail(Fabric):
+    """Rails over pods of ``nodes_per_pod`` hosts: 32 of an HGX scalable unit, one NVL72 rack.
+
+    A spine here is a *plane*: one switch where the cluster is one reference unit, and in larger clusters the
+    spine and core switches of that plane together, taken as non-blocking above the leaves. So rates are right at
+    any size, and the extra hop of a core tier is not counted.
+    """
+
+    kind = "rail"
+    rails = True
+
+    def check(self, out: ScaleOutSpec, where: str) -> None:
+        """Refuse leaves that do not reach every spine, too."""
+        super().check(out, where)
+        check_reach(out, self.uplinks(out, where, 1), where)
+
+    def check_hosts(self, spec: ClusterSpec, out: ScaleOutSpec, where: str) -> None:
+        """Take any hosts: a leaf has one GPU of each."""
+
+    def pods(self, hosts: Hosts, out: ScaleOutSpec) -> Ints:
+        """Return the pod of each host.
+
+        A domain that does not fit in what is left of a pod begins the next one, so a rack is never split between
+        two sets of leaves; a domain larger than a pod takes several.
+        """
+        size, used = out.nodes_per_pod, 0
+        first: list[int] = []
+        for nodes in hosts.of_domain.tolist():
+            left = -used % size
+            used += left if nodes > left else 0
+            first.append(used)
+            used += nodes
+        pods: Ints = (np.repeat(first, hosts.of_domain) + places_in(hosts.of_domain)) // size
+        return pods
+
+    def leaves(self, hosts: Hosts, out: ScaleOutSpec) -> Ints:
+        """Return the set of leaves of each host, that of its pod."""
+        return self.pods(hosts, out)
+
+    def downlinks(self, out: ScaleOutSpec, _gpus_per_node: int) -> int:
+        """Return the downlinks of a full leaf: one GPU of each host."""
+        return super().downlinks(out, 1)
+
+    def lay(self, hosts: Hosts, out: ScaleOutSpec) -> Laying:
+        """Lay the leaves in the order of the GPUs on them, then the spines."""
+        laying = Laying(len(hosts.host))
+        width = hosts.largest
+        key = self.pods(hosts, out)[hosts.host] * width + hosts.rail
+        found, first, which = np.unique(key, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        pods, rails = np.divmod(found[order], width)
+        names = [f"f.p{pod}.l{rail}" for pod, rail in zip(pods.tolist(), rails.tolist(), strict=True)]
+        leaves = laying.add("leaf", names, pod=pods, rail=rails)
+        spines = add_spine_planes(laying, out)
+        laying.link([out.fabric], np.arange(laying.gpus), leaves[place[which]], out.nic_links_per_gpu)
+        cable(laying, out, leaves, spines, self.uplinks(out, "fabric", 1), np.arange(len(leaves)))
+        return laying

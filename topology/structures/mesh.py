@@ -1,0 +1,37 @@
+"""Every GPU linked to every other, no switch between: Infinity Fabric of eight MI300X."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from topology.errors import InputError
+from topology.spec import DomainSpec
+from topology.structures.structure import Structure
+from topology.wiring import Laying
+
+LARGEST_MESH_GPUS = 256  # GPUs x GPUs links; nobody builds a full mesh as large
+
+
+class Mesh(Structure):
+    """A full mesh of ``links_per_neighbour`` links between each two GPUs."""
+
+    def check(self, domain: DomainSpec, where: str) -> None:
+        """Refuse a mesh without links, or of too many GPUs."""
+        if domain.links_per_neighbour < 1:
+            raise InputError(
+                f"{where}: a mesh needs `links_per_peer`, links between each two GPUs, of at least one."
+            )
+        if domain.gpus > LARGEST_MESH_GPUS:
+            raise InputError(
+                f"{where}: a full mesh of {domain.gpus} GPUs; at most {LARGEST_MESH_GPUS} are supported in one."
+            )
+
+    def lay(self, domain: DomainSpec) -> Laying:
+        """Link every two GPUs."""
+        laying = Laying(domain.gpus)
+        laying.link([domain.fabric], *np.triu_indices(domain.gpus, 1), domain.links_per_neighbour)
+        return laying
+
+    def words(self, _domain: DomainSpec) -> str:
+        """Say that there is no switch."""
+        return "full mesh without a switch"

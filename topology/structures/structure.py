@@ -1,0 +1,54 @@
+"""What each structure of a scale-up domain says of itself: the protocol, and what several of them share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from topology.errors import InputError
+from topology.spec import DomainSpec
+from topology.wiring import Ints, Laying
+
+
+class Structure(ABC):
+    """One way to join the GPUs of a domain: checked, laid and told in one place."""
+
+    whole = False
+    """A domain of it is never cut down to fewer GPUs."""
+
+    @abstractmethod
+    def check(self, domain: DomainSpec, where: str) -> None:
+        """Refuse a domain that lacks what it needs; ``where`` is its place for the message."""
+
+    @abstractmethod
+    def lay(self, domain: DomainSpec) -> Laying:
+        """Lay one domain: its switch chips, and the links of its GPUs."""
+
+    @abstractmethod
+    def words(self, domain: DomainSpec) -> str:
+        """Say how the GPUs are joined."""
+
+
+def spread(links: int, switches: int, turns: Ints) -> Ints:
+    """Spread ``links`` over ``switches`` as evenly as whole links allow, ``[turns, switches]``.
+
+    The number of a turn moves the odd links round.
+    """
+    each, odd = divmod(links, switches)
+    return each + ((np.arange(switches) - turns[:, None] * odd) % switches < odd)
+
+
+def check_even(uplinks: int, above: int, what: str, others: str, where: str) -> None:
+    """Refuse uplinks that do not spread evenly: some switches would then share no switch above them.
+
+    Raises
+    ------
+    InputError
+        If ``above`` does not divide ``uplinks``.
+    """
+    if uplinks % above:
+        raise InputError(
+            f"{where}: {uplinks} uplinks of {what} do not spread evenly over {above} {others}; use a "
+            f"divisor of {uplinks}."
+        )

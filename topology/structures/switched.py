@@ -1,0 +1,33 @@
+"""Every GPU on every switch chip: NVLink with NVSwitch, and domains of one switch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from topology.errors import InputError
+from topology.spec import DomainSpec
+from topology.structures.structure import Structure
+from topology.units import plural
+from topology.wiring import Laying
+
+
+class Switched(Structure):
+    """Chips in one tier; a partial domain keeps all of them: an NVL72 rack with 11 of 18 trays has 18 chips still."""
+
+    def check(self, domain: DomainSpec, where: str) -> None:
+        """Refuse GPUs without a chip."""
+        if domain.gpus > 1 and not domain.links_per_switch:
+            raise InputError(f"{where}: links_per_switch is empty, so its GPUs cannot reach each other.")
+
+    def lay(self, domain: DomainSpec) -> Laying:
+        """Link every GPU to every chip."""
+        laying, planes = Laying(domain.gpus), np.arange(len(domain.links_per_switch))
+        chips = laying.add("switch", [f"s{plane}" for plane in planes], plane=planes)
+        laying.link([domain.fabric], np.arange(domain.gpus)[:, None], chips, domain.links_per_switch)
+        return laying
+
+    def words(self, domain: DomainSpec) -> str:
+        """Count the chips."""
+        if domain.links_bundled:
+            return "switched; the number of chips and links is not published"
+        return plural(len(domain.links_per_switch), "switch chip")

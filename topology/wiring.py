@@ -73,7 +73,8 @@ class Laying:
         All are broadcast against each other, ``fabrics`` along the last axis.
         """
         number = self._numbers(fabrics)
-        rows = np.stack([part.reshape(-1) for part in np.broadcast_arrays(a, b, number, count)])
+        parts = [part.reshape(-1) for part in np.broadcast_arrays(a, b, number, count)]
+        rows = np.stack(parts).astype(np.int64)
         self._links.append(rows[:, rows[3] > 0])
 
     def links_of(self, laying: Laying, number: Ints) -> None:

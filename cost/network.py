@@ -7,7 +7,9 @@ from functools import cache
 
 from cost.prices import figure_file
 from topology.cluster import Cluster
-from topology.fabrics import largest_host, uplinks_of_leaf
+from topology.fabrics import fabric_of, largest_host, uplinks_of_leaf
+from topology.fabrics.fabric import PORTS
+from topology.fabrics.planes import SpinePlanes
 from topology.figures import Figure
 from topology.graph import SCALE_OUT_KINDS
 from topology.physical import Physical, physical_limits
@@ -36,7 +38,8 @@ class NetworkPart:
     def count(self, cluster: Physical) -> int:
         """Return how many there are: switches of all tiers; two transceivers for each optical link.
 
-        A spine plane of a rail or leaf-spine fabric is one switch, however many stand for it in a larger cluster.
+        A spine plane counts as the spines and cores that it stands for; as one where the ports of a switch of its
+        rate are not known.
         Switches inside a domain are not counted: they are in the power of its hosts or racks.
         """
         if self.kind == SWITCH:
@@ -77,9 +80,13 @@ def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> tuple[list[int], 
 
 
 def _links_of_plane(cluster: Cluster, counted: Physical) -> int:
-    """Return the links that end at one spine plane, 0 where the fabric has switches one by one."""
+    """Return the links that end at one spine plane, 0 where its switches are counted one by one."""
     out = cluster.spec.scale_out
-    if out is None or out.kind not in ("rail", "leaf-spine"):
+    if (
+        out is None
+        or not isinstance(fabric_of(out), SpinePlanes)
+        or out.fabric.link_bytes_per_s.value in PORTS
+    ):
         return 0
     uplinks = uplinks_of_leaf(out, gpus_per_node=largest_host(cluster.spec))
     return counted.switches.get("leaf", 0) * uplinks // out.spines

@@ -13,6 +13,7 @@ from math import ceil
 from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.errors import InputError
 from topology.fabrics import FABRICS, check_scale_out, uplinks_of_leaf, uplinks_of_spine
+from topology.fabrics.fabric import PORTS
 from topology.figures import Evidence, Figure
 from topology.plausible import check_nic
 from topology.reading import Fields
@@ -22,9 +23,6 @@ from topology.units import parse_quantity
 _REFERENCE = (
     "hgx-h100"  # pods and spines of inline domains follow this design; its latencies say that they stand in
 )
-# Ports of the switch that a NIC of this rate is usually cabled to: Quantum-2 (64 x 400 Gb/s) and Quantum-X800
-# (144 x 800 Gb/s), NVIDIA's product pages.
-_RADIX = {50e9: 64, 100e9: 144}
 
 
 def user_figure(
@@ -119,12 +117,12 @@ class _Asked:
     def ports(self) -> int:
         """Ports of one switch: given, or usual for the rate of the NIC; asked for where it is needed and neither."""
         rate = self.blank.fabric.link_bytes_per_s.value
-        if not self._radix and rate not in _RADIX:
+        if not self._radix and rate not in PORTS:
             raise InputError(
                 f"{self.where}: needs the key `radix`, the ports of one switch at the rate of the NIC (64 for a "
                 "switch of 64 x 400 Gb/s)."
             )
-        return self._radix or _RADIX[rate]
+        return self._radix or PORTS[rate]
 
     @cached_property
     def nodes_per_leaf(self) -> int:

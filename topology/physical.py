@@ -1,32 +1,38 @@
-"""Physical limits of a cluster: power, weight, racks, cables and optical links, counted on its graph.
+"""Physical limits of a cluster: power, weight, racks, cables and optical links, counted on its links.
 
 The rule: a link between chips of one host is on its board; a link that stays in a rack is copper; a link that leaves
 a rack is optical. Switch chips of a domain stand in its host or rack where it has one, in racks of their own where it
 spans several; leaves, spines, cores and routers stand in racks of their own. Where the catalog gives racks of a torus
 as blocks (TPU cubes), a link that closes a ring passes the optical switch between racks, so it is optical too.
-Broken parts are cabled and powered, so they count.
+Broken parts are cabled and powered, so they count. A spine plane that one switch has no ports for counts as the
+spines and cores that it stands for (:func:`topology.fabrics.switches_above`).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from operator import attrgetter
+
+import numpy as np
 
 from topology.build import build_cluster
 from topology.catalog import cluster_names, load_domain
 from topology.catalog.shapes import load_shapes, shaped
 from topology.cluster import Cluster
 from topology.errors import InputError
+from topology.fabrics import switches_above
 from topology.figures import Evidence, Figure, weakest
-from topology.graph import SCALE_OUT_KINDS
+from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 from topology.spec import ClusterSpec, DomainSpec
 from topology.units import added
+from topology.wiring import Bools, Ints
 
-BOARD, COPPER, OPTICAL = "board", "copper", "optical"
+BOARD, COPPER, OPTICAL = range(3)
+"""Where a link runs."""
 MOST_GROWN_GPUS = 1152
 _UNITS = ("domain", "rack", "node")
 """What a figure may be of, as the first that there is counts."""
@@ -88,13 +94,15 @@ def physical_limits(cluster: Cluster) -> Physical:
         cluster = build_cluster(replace(cluster.spec, faults=()))
     power, mass = _total(cluster.spec, _power), _total(cluster.spec, _mass)
     racks = len({gpu.rack for gpu in cluster.gpus})
-    kinds = Counter(data["kind"] for _, data in cluster.graph.nodes(data=True))
+    kinds = Counter(cluster.wiring.kinds)
+    above = switches_above(cluster.spec, kinds["leaf"])
+    kinds.update(above.more)
     return Physical(
         gpus=len(cluster.gpus),
         hosts=len({gpu.node for gpu in cluster.gpus}),
         racks=racks,
         switches={kind: kinds[kind] for kind in ("switch", *SCALE_OUT_KINDS) if kinds[kind]},
-        cabling=_cabling(cluster),
+        cabling=_cabling(cluster, above.links),
         power=power,
         rack_w=None if power.value is None else power.value / racks,
         mass=mass,
@@ -165,66 +173,85 @@ def _whole(domain: DomainSpec, quantity: str) -> Total | None:
     return None
 
 
-def _cabling(cluster: Cluster) -> tuple[Cabling, ...]:
-    """Count the links of each fabric by where they run."""
-    spans = _spans(cluster)
-    blocks = [bool(domain.rack_shape) for domain in cluster.spec.domains]
-    nodes: Mapping[str, Mapping[str, Any]] = {node: cluster.graph.nodes[node] for node in cluster.graph}
-    counts: Counter[tuple[str, bool, str]] = Counter()
-    for a, b, data in cluster.graph.edges(data=True):
-        one, other = nodes[a], nodes[b]
-        scale_up = one["domain"] is not None and one["domain"] == other["domain"]
-        where = _where(one, other, scale_up, spans, blocks)
-        counts[data["fabric"], scale_up, where] += data["count"]
+def _cabling(cluster: Cluster, above: int) -> tuple[Cabling, ...]:
+    """Count the links of each fabric by where they run, with those ``above`` the spines that no graph has."""
+    wiring = cluster.wiring
+    order = wiring.in_order
+    domain = wiring.domain[wiring.a]
+    scale_up = (domain >= 0) & (domain == wiring.domain[wiring.b])
+    kinds = wiring.fabric * 2 + scale_up
+    used, first = np.unique(kinds[order], return_index=True)
+    places = np.bincount(kinds * 3 + _where(cluster, scale_up), wiring.count, 6 * len(wiring.fabrics))
+    counts: dict[tuple[str, bool], list[int]] = {}
+    for kind in used[np.argsort(first)].tolist():
+        row = counts.setdefault((wiring.fabrics[kind // 2].name, kind % 2 == 1), [0, 0, 0])
+        row[:] = [had + int(more) for had, more in zip(row, places[3 * kind : 3 * kind + 3], strict=True)]
+    if above and cluster.spec.scale_out is not None:
+        counts[cluster.spec.scale_out.fabric.name, False][OPTICAL] += above
     cables = _copper_cables(cluster.spec)
     bundled = {domain.fabric.name for domain in cluster.spec.domains if domain.links_bundled}
     rows = []
-    for fabric, scale_up in dict.fromkeys((fabric, up) for fabric, up, _ in counts):
-        board, copper, optical = (counts[fabric, scale_up, where] for where in (BOARD, COPPER, OPTICAL))
-        each = cables.get(fabric) if copper and scale_up else None
+    for (fabric, up), (board, copper, optical) in counts.items():
+        each = cables.get(fabric) if copper and up else None
         total = None if each is None else copper * each
-        rows.append(Cabling(fabric, scale_up, board, copper, optical, total, fabric not in bundled))
+        rows.append(Cabling(fabric, up, board, copper, optical, total, fabric not in bundled))
     return tuple(rows)
 
 
-def _spans(cluster: Cluster) -> list[tuple[int, int]]:
-    """Return how many hosts and racks each domain has."""
-    hosts: list[set[str]] = [set() for _ in cluster.spec.domains]
-    racks: list[set[str]] = [set() for _ in cluster.spec.domains]
-    for gpu in cluster.gpus:
-        hosts[gpu.domain].add(gpu.node)
-        racks[gpu.domain].add(gpu.rack)
-    return [(len(some), len(others)) for some, others in zip(hosts, racks, strict=True)]
+def _where(cluster: Cluster, scale_up: Bools) -> Ints:
+    """Return where each link runs, by the rule of this module."""
+    wiring = cluster.wiring
+    a, b = wiring.a, wiring.b
+    hosts, racks = _spans(cluster)
+    host, rack = _numbered(wiring.node), _numbered(wiring.rack)
+    same_host, same_rack = ((of[a] >= 0) & (of[a] == of[b]) for of in (host, rack))
+    outside, inside, gpu = (wiring.is_kind(*kinds) for kinds in (SCALE_OUT_KINDS, INSIDE_KINDS, ("gpu",)))
+    domain = wiring.domain[a]
+    rules = [
+        (outside[a] | outside[b], OPTICAL),
+        (same_host | inside[a] | inside[b], BOARD),
+        (~scale_up & same_rack, COPPER),
+        (~scale_up, OPTICAL),
+        (gpu[a] & gpu[b] & same_rack & ~_closes_ring(cluster), COPPER),
+        (gpu[a] & gpu[b], OPTICAL),
+        (hosts[domain] == 1, BOARD),
+        (racks[domain] == 1, COPPER),
+    ]
+    return np.select([rule for rule, _ in rules], [place for _, place in rules], OPTICAL)
 
 
-def _where(
-    one: Mapping[str, Any],
-    other: Mapping[str, Any],
-    scale_up: bool,
-    spans: list[tuple[int, int]],
-    blocks: list[bool],
-) -> str:
-    """Return where a link runs, by the rule of this module."""
-    kinds = {one["kind"], other["kind"]}
-    same_rack = one["rack"] is not None and one["rack"] == other["rack"]
-    if not kinds.isdisjoint(SCALE_OUT_KINDS):
-        where = OPTICAL
-    elif (one["node"] is not None and one["node"] == other["node"]) or not kinds.isdisjoint(("pcie", "host")):
-        where = BOARD
-    elif not scale_up:
-        where = COPPER if same_rack else OPTICAL
-    elif kinds == {"gpu"}:
-        wraps = blocks[one["domain"]] and _closes_ring(one["coordinate"], other["coordinate"])
-        where = COPPER if same_rack and not wraps else OPTICAL
-    else:
-        hosts, racks = spans[one["domain"]]
-        where = BOARD if hosts == 1 else COPPER if racks == 1 else OPTICAL
-    return where
+def _spans(cluster: Cluster) -> tuple[Ints, Ints]:
+    """Return how many hosts, and how many racks, each domain has."""
+    domains = len(cluster.spec.domains)
+    hosts, racks = (
+        {(gpu.domain, name(gpu)) for gpu in cluster.gpus} for name in (attrgetter("node"), attrgetter("rack"))
+    )
+    of_hosts, of_racks = (
+        np.bincount([one for one, _ in found], minlength=domains) for found in (hosts, racks)
+    )
+    return of_hosts, of_racks
 
 
-def _closes_ring(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether two neighbours of a torus are not next to each other on its grid."""
-    return max(abs(a - b) for a, b in zip(one, other, strict=True)) > 1
+def _numbered(names: Sequence[str | None]) -> Ints:
+    """Return a number for each different name, -1 for none."""
+    known: dict[str | None, int] = {None: -1}
+    return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.int64)
+
+
+def _closes_ring(cluster: Cluster) -> Bools:
+    """Return for each link between neighbours of a torus of blocks whether they are not side by side on its grid."""
+    wiring = cluster.wiring
+    blocks = [bool(domain.rack_shape) for domain in cluster.spec.domains]
+    closes = np.zeros(len(wiring.a), dtype=bool)
+    if any(blocks):
+        links = np.flatnonzero(np.array([*blocks, False])[wiring.domain[wiring.a]])
+        some = [place for place in wiring.coordinate if place is not None]
+        grid = np.zeros((len(wiring.names), max(map(len, some))), dtype=np.int64)
+        for node, place in enumerate(wiring.coordinate):
+            if place is not None:
+                grid[node, : len(place)] = place
+        closes[links] = np.abs(grid[wiring.a[links]] - grid[wiring.b[links]]).max(axis=1) > 1
+    return closes
 
 
 def _copper_cables(spec: ClusterSpec) -> dict[str, int]:

@@ -162,6 +162,11 @@ class Wiring:
         return self.numbered["domain"]
 
     @cached_property
+    def in_order(self) -> Ints:
+        """Links as a graph lists them: by the end that comes first."""
+        return np.argsort(np.minimum(self.a, self.b), kind="stable")
+
+    @cached_property
     def link_bytes_per_s(self) -> Floats:
         """``[links]`` bytes/s of one link per direction as built; NaN where nobody has published it."""
         return np.array([fabric.link_bytes_per_s.value for fabric in self.fabrics])[self.fabric]

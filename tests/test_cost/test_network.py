@@ -20,8 +20,13 @@ def test_parts_by_hand() -> None:
     assert count_parts(cluster, []) == ([], "")
 
 
-def test_a_spine_plane_that_stands_for_many_switches_says_so() -> None:
-    cluster = resolve_cluster("hgx-h100@1024")
+def test_a_spine_plane_counts_as_its_switches() -> None:
+    cluster = resolve_cluster("hgx-h100@4096")
+    assert count_parts(cluster, network_parts(cluster)) == ([128 + 128 + 64, 2 * 3 * 4096], "")
+
+
+def test_a_spine_plane_of_switches_with_unknown_ports_says_so() -> None:
+    cluster = resolve_cluster("hgx-h20@1024")  # 200 Gb/s
     (switches, _), said = count_parts(cluster, network_parts(cluster))
     links = sum(data["count"] for a, b, data in cluster.graph.edges(data=True) if "f.s0" in (a, b))
     assert switches == 4 * 8 + 4

@@ -104,6 +104,30 @@ def test_weight(name: str, kg: float | None, words: str, kind: str) -> None:
     assert found.mass.evidence.label == kind
 
 
+@pytest.mark.parametrize(
+    ("name", "switches", "optical"),
+    [
+        # scalable units of DGX H100 SuperPOD: 1, 4, 16 and 64
+        ("hgx-h100@256", {"leaf": 8, "spine": 4}, 2 * 256),
+        ("hgx-h100@1024", {"leaf": 32, "spine": 16}, 2 * 1024),
+        ("hgx-h100@4096", {"leaf": 128, "spine": 128, "core": 64}, 3 * 4096),
+        ("hgx-h100@16384", {"leaf": 512, "spine": 512, "core": 256}, 49152),
+        # eight racks are one unit of 32 leaves and 9 spines; 16 are 64 leaves with a link to each of 18
+        ("gb200-nvl72@576", {"leaf": 32, "spine": 9}, 2 * 576),
+        ("gb200-nvl72@1152", {"leaf": 64, "spine": 18}, 2 * 1152),
+        ("gb200-nvl72@9216", {"leaf": 512, "spine": 288, "core": 144}, 3 * 9216),
+        # ports of a switch at 200 Gb/s are not known: planes as drawn
+        ("hgx-h20@4096", {"leaf": 128, "spine": 4}, 2 * 4096),
+    ],
+)
+def test_a_spine_plane_counts_as_its_spines_and_cores(
+    name: str, switches: dict[str, int], optical: int
+) -> None:
+    found = limits(name)
+    assert {kind: count for kind, count in found.switches.items() if kind != "switch"} == switches
+    assert found.optical == optical
+
+
 def test_one_unknown_weight_makes_the_sum_unknown() -> None:
     spec = ClusterSpec(
         "both",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from topology.cluster import Gpu
 from topology.errors import InputError
 from topology.fabrics.dragonfly import Dragonfly
-from topology.fabrics.fabric import Fabric, Hosts, largest_host
+from topology.fabrics.fabric import Above, Fabric, Hosts, largest_host
 from topology.fabrics.fat_tree import FatTree
 from topology.fabrics.leaf_spine import LeafSpine
 from topology.fabrics.rail import Rail
@@ -65,6 +65,14 @@ def lay_fabric(spec: ClusterSpec) -> Laying | None:
     if out is None or fabric is None or len(spec.domains) == 1:
         return None
     return fabric.lay(Hosts(spec), out)
+
+
+def switches_above(spec: ClusterSpec, leaves: int) -> Above:
+    """Return what a cluster with so many leaves has above them that its graph does not: see ``SpinePlanes``."""
+    out, fabric = spec.scale_out, fabric_of(spec.scale_out)
+    if out is None or fabric is None or not leaves:
+        return Above()
+    return fabric.above(out, leaves, fabric.uplinks(out, "fabric", largest_host(spec)))
 
 
 def uplinks_of_leaf(out: ScaleOutSpec, where: str = "fabric", gpus_per_node: int = 1) -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +41,20 @@ def places_in(sizes: Ints) -> Ints:
     """Number the members of each of some groups from 0, ``sizes`` how many each has."""
     first = np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.arange(len(first)) - first
+
+
+PORTS = {50e9: 64, 100e9: 144}
+"""Ports of the switch that a NIC of this rate is usually cabled to.
+
+Quantum-2 (64 x 400 Gb/s) and Quantum-X800 (144 x 800 Gb/s), NVIDIA's product pages.
+"""
+
+
+class Above(NamedTuple):
+    """Switches that stand for spine planes, by kind, beyond those of the graph, and the links among them."""
+
+    more: Mapping[str, int] = MappingProxyType({})
+    links: int = 0
 
 
 class Fabric(ABC):
@@ -86,6 +103,10 @@ class Fabric(ABC):
         """Return the leaf of each host, or where it has several, their set."""
         return np.arange(hosts.count) // out.nodes_per_leaf
 
+    def above(self, _out: ScaleOutSpec, _leaves: int, _uplinks: int) -> Above:
+        """Return the switches and links above ``leaves`` with so many uplinks each that the graph does not have."""
+        return Above()
+
     def downlinks(self, out: ScaleOutSpec, gpus_per_node: int) -> int:
         """Return the downlinks of a leaf with a full set of hosts, the largest of which has ``gpus_per_node``."""
         return out.nodes_per_leaf * gpus_per_node * out.nic_links_per_gpu
@@ -99,12 +120,6 @@ class Fabric(ABC):
             If that is not a whole number of at least one.
         """
         return whole_uplinks(self.downlinks(out, gpus_per_node), out.oversubscription, self.switch, where)
-
-
-def add_spine_planes(laying: Laying, out: ScaleOutSpec) -> Ints:
-    """Add one spine for each plane."""
-    planes = np.arange(out.spines)
-    return laying.add("spine", [f"f.s{plane}" for plane in planes], plane=planes)
 
 
 def cable(laying: Laying, out: ScaleOutSpec, below: Ints, above: Ints, links: int, turns: Ints) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from topology.fabrics.fabric import Fabric, Hosts, add_spine_planes, cable, check_reach, largest_host
+from topology.fabrics.fabric import Hosts, cable, check_reach, largest_host
+from topology.fabrics.planes import SpinePlanes
 from topology.spec import ClusterSpec, ScaleOutSpec
 from topology.wiring import Laying
 
 
-class LeafSpine(Fabric):
+class LeafSpine(SpinePlanes):
     """Two tiers."""
 
     kind = "leaf-spine"
@@ -21,7 +22,7 @@ class LeafSpine(Fabric):
     def lay(self, hosts: Hosts, out: ScaleOutSpec) -> Laying:
         """Lay the spines, then the leaves."""
         laying = Laying(len(hosts.host))
-        spines = add_spine_planes(laying, out)
+        spines = self.add_planes(laying, out)
         numbers = np.arange(-(-hosts.count // out.nodes_per_leaf))
         leaves = laying.add("leaf", [f"f.l{number}" for number in numbers], pod=numbers)
         on = leaves[hosts.host // out.nodes_per_leaf]

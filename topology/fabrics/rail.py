@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from topology.fabrics.fabric import Fabric, Hosts, add_spine_planes, cable, check_reach, places_in
+from topology.fabrics.fabric import Hosts, cable, check_reach, places_in
+from topology.fabrics.planes import SpinePlanes
 from topology.spec import ClusterSpec, ScaleOutSpec
 from topology.wiring import Ints, Laying
 
 
-class Rail(Fabric):
-    """Rails over pods of ``nodes_per_pod`` hosts: 32 of an HGX scalable unit, one NVL72 rack.
-
-    A spine here is a *plane*: one switch where the cluster is one reference unit, and in larger clusters the
-    spine and core switches of that plane together, taken as non-blocking above the leaves. So rates are right at
-    any size, and the extra hop of a core tier is not counted.
-    """
+class Rail(SpinePlanes):
+    """Rails over pods of ``nodes_per_pod`` hosts: 32 of an HGX scalable unit, one NVL72 rack."""
 
     kind = "rail"
     rails = True
@@ -64,7 +60,7 @@ class Rail(Fabric):
         pods, rails = np.divmod(found[order], width)
         names = [f"f.p{pod}.l{rail}" for pod, rail in zip(pods.tolist(), rails.tolist(), strict=True)]
         leaves = laying.add("leaf", names, pod=pods, rail=rails)
-        spines = add_spine_planes(laying, out)
+        spines = self.add_planes(laying, out)
         laying.link([out.fabric], np.arange(laying.gpus), leaves[place[which]], out.nic_links_per_gpu)
         cable(laying, out, leaves, spines, self.uplinks(out, "fabric", 1), np.arange(len(leaves)))
         return laying

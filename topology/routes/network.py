@@ -109,10 +109,8 @@ def network_of(cluster: Cluster) -> Network:
     order = np.concatenate([ours, np.flatnonzero(others)])
     number = np.empty(nodes, dtype=np.int64)
     number[order] = np.arange(nodes)
-    # from the end that comes first, as a graph lists its links
-    first, second = np.minimum(wiring.a, wiring.b), np.maximum(wiring.a, wiring.b)
-    link = np.argsort(first, kind="stable")
-    first, second = first[link], second[link]
+    link = wiring.in_order
+    first, second = (end(wiring.a[link], wiring.b[link]) for end in (np.minimum, np.maximum))
     tiers, tier = _tiers(wiring, first, second, wiring.fabric[link])
     twice = np.tile(link, 2)
     names, places = order.tolist(), ours.tolist()

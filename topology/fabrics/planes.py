@@ -1,0 +1,35 @@
+"""Fabrics whose leaves are cabled evenly to spine planes, and the switches that a plane stands for."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from topology.fabrics.fabric import PORTS, Above, Fabric
+from topology.spec import ScaleOutSpec
+from topology.wiring import Ints, Laying
+
+
+class SpinePlanes(Fabric):
+    """A spine of the graph is a *plane*: one switch where that has the ports, else several, taken as non-blocking.
+
+    So rates are right at any size, and the extra hop of a core tier is not counted in latencies. Switches and cables
+    of a plane are counted: NVIDIA's reference designs have two tiers as long as each spine has a port for each
+    leaf, and from there on three, without oversubscription above the leaves (DGX SuperPOD of H100: 16 spines over 4
+    scalable units, 512 spines and 256 cores over 64).
+    """
+
+    def add_planes(self, laying: Laying, out: ScaleOutSpec) -> Ints:
+        """Add one spine for each plane."""
+        planes = np.arange(out.spines)
+        return laying.add("spine", [f"f.s{plane}" for plane in planes], plane=planes)
+
+    def above(self, out: ScaleOutSpec, leaves: int, uplinks: int) -> Above:
+        """Return the switches that planes stand for; as in the graph where the ports of a switch are not known."""
+        ports, links = PORTS.get(out.fabric.link_bytes_per_s.value), leaves * uplinks
+        if ports is None or leaves * ceil(uplinks / out.spines) <= ports:
+            return Above()
+        if leaves <= ports:
+            return Above({"spine": ceil(links / ports) - out.spines})
+        return Above({"spine": ceil(2 * links / ports) - out.spines, "core": ceil(links / ports)}, links)

@@ -22,6 +22,7 @@ from topology import (
     raw_cluster_spec,
     resolve_cluster,
 )
+from topology.fabrics import switches_above
 from topology.physical import Physical, growth, physical_limits
 
 
@@ -206,7 +207,8 @@ def test_every_link_is_somewhere(name: str, hosts: int) -> None:
     cluster = resolve_cluster(f"{name}@{hosts * domain.gpus_per_node}")
     found = physical_limits(cluster)
     counted = sum(one.board + one.copper + one.optical for one in found.cabling)
-    assert counted == sum(count for _, _, count in cluster.graph.edges(data="count"))
     kinds = [kind for _, kind in cluster.graph.nodes(data="kind")]
-    assert sum(found.switches.values()) == sum(kind != "gpu" for kind in kinds)
+    above = switches_above(cluster.spec, kinds.count("leaf"))
+    assert counted == sum(count for _, _, count in cluster.graph.edges(data="count")) + above.links
+    assert sum(found.switches.values()) == sum(kind != "gpu" for kind in kinds) + sum(above.more.values())
     assert found.gpus == len(cluster.gpus)
